@@ -1,0 +1,19 @@
+"""The two errors that end a command with one clear line instead of a traceback."""
+
+from __future__ import annotations
+
+
+class ProfileError(Exception):
+    """Something outside the program is wrong: a file, a network, a device.
+
+    The message is one line for the user: what is wrong and what would be right.
+    The command line prints it and exits with :attr:`exit_code`.
+    """
+
+    exit_code = 1
+
+
+class UsageError(ProfileError):
+    """The command was given words or values that it does not take (exit code 2)."""
+
+    exit_code = 2
