@@ -1,0 +1,64 @@
+"""A layer-wise profiler for Chainer networks.
+
+Importing this package lets Chainer 7.8.1 import and run on current Python, NumPy and CuPy, so
+import it before Chainer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chainer_profile import compat
+
+if TYPE_CHECKING:
+    from chainer_profile.errors import ProfileError, UsageError
+    from chainer_profile.folding import fold_call_history
+    from chainer_profile.layer_timer import LayerTimerHook
+    from chainer_profile.recording import Layer, Recording
+    from chainer_profile.runner import profile
+    from chainer_profile.summary import Summary, summarise
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Layer",
+    "LayerTimerHook",
+    "ProfileError",
+    "Recording",
+    "Summary",
+    "UsageError",
+    "__version__",
+    "fold_call_history",
+    "profile",
+    "summarise",
+]
+
+# Public names are imported when they are used: `--help` must not wait for pandas and Chainer.
+_HOMES = {
+    "Layer": "recording",
+    "LayerTimerHook": "layer_timer",
+    "ProfileError": "errors",
+    "Recording": "recording",
+    "Summary": "summary",
+    "UsageError": "errors",
+    "fold_call_history": "folding",
+    "profile": "runner",
+    "summarise": "summary",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(globals().keys() | set(_HOMES))
+
+
+compat.install()

@@ -1,0 +1,114 @@
+"""Which layers are hot, by a rule that the user chooses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chainer_profile.errors import UsageError
+from chainer_profile.units import format_duration, format_percent, parse_duration, parse_percent
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+DEFAULT_RULE = "pareto:50%"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule for hotspots.
+
+    Attributes:
+        kind: ``time`` (mean time at or above value, seconds), ``share`` (share of the layers' time
+            at or above value, a fraction), ``top`` (the value slowest layers), or ``pareto`` (the
+            fewest layers that together hold at least value, a fraction, of the layers' time).
+        value: See kind.
+        text: The rule as the user wrote it.
+    """
+
+    kind: str
+    value: float
+    text: str
+
+    def __str__(self) -> str:
+        if self.kind == "time":
+            return f"layers of at least {format_duration(self.value)}"
+        if self.kind == "share":
+            return f"layers with at least {format_percent(self.value)} of the layers' time"
+        if self.kind == "top":
+            return f"the {self.value:.0f} slowest layers"
+        return f"the fewest layers that hold {format_percent(self.value, 0)} of the layers' time"
+
+
+@dataclass(frozen=True, eq=False)
+class Hotspots:
+    """The hot layers of a run.
+
+    Attributes:
+        rule: The rule that chose them.
+        hot: Whether each layer is hot, (layers,).
+        line_s: Mean time in seconds from which a layer is hot; None where the rule has no line.
+    """
+
+    rule: Rule
+    hot: NDArray[np.bool_]
+    line_s: float | None
+
+    @property
+    def indices(self) -> list[int]:
+        """Indices of the hot layers, in the order of the calls."""
+        return [int(i) for i in np.flatnonzero(self.hot)]
+
+
+def parse_rule(text: str) -> Rule:
+    """Read a rule: ``0.36ms``, ``5%``, ``top:10`` or ``pareto:50%``.
+
+    Raises:
+        UsageError: The text is none of these.
+    """
+    kind, colon, value = text.strip().partition(":")
+    try:
+        if colon and kind == "top":
+            if not value.isdecimal() or int(value) < 1:
+                raise UsageError("top takes a whole number from 1")
+            return Rule("top", int(value), text)
+        if colon and kind == "pareto":
+            return Rule("pareto", parse_percent(value), text)
+        if kind.endswith("%"):
+            return Rule("share", parse_percent(kind), text)
+        return Rule("time", parse_duration(text), text)
+    except UsageError:
+        raise UsageError(
+            f"{text!r} is no rule for hotspots: give a time (0.36ms), a share (5%), top:10 or "
+            "pareto:50%"
+        ) from None
+
+
+def find_hotspots(mean_s: NDArray[np.float64], rule: Rule) -> Hotspots:
+    """The layers that a rule calls hot.
+
+    Args:
+        mean_s: Mean self time of every layer in seconds, (layers,).
+        rule: The rule.
+    """
+    total = float(mean_s.sum())
+    hot = np.zeros(len(mean_s), bool)
+    line_s: float | None = None
+    # Of equal times the earlier call comes first.
+    order = np.argsort(-mean_s, kind="stable")
+    if rule.kind == "time":
+        line_s = rule.value
+        hot = mean_s >= line_s
+    elif rule.kind == "share":
+        line_s = rule.value * total
+        hot = mean_s >= line_s
+    elif rule.kind == "top":
+        hot[order[: int(rule.value)]] = True
+    elif total > 0:
+        held = np.cumsum(mean_s[order])
+        # Rounding must not ask for one more layer than needed.
+        fewest = int(np.searchsorted(held, rule.value * held[-1] * (1 - 1e-12)) + 1)
+        hot[order[:fewest]] = True
+    return Hotspots(rule, hot, line_s)

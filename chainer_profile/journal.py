@@ -1,0 +1,234 @@
+"""The file that a run in progress appends to, so that a killed run keeps what it measured.
+
+Layout: one line of text that names the format, the length of a JSON header as a decimal line, the
+header (layers, settings, environment), then records of little-endian 64-bit integers:
+
+    kind, start_ns, wall_ns [, self time of every layer | number of BLAS threads], kind
+
+A zero where a kind should stand is reserved space, and ends the file; so does a record that was
+not written whole, which does not end with its kind.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from struct import Struct
+from typing import TYPE_CHECKING, BinaryIO
+
+import numpy as np
+
+from chainer_profile.errors import ProfileError
+from chainer_profile.recording import (
+    VERSION,
+    Conditions,
+    Environment,
+    Layer,
+    Recording,
+    Settings,
+    build,
+    check_version,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+_MAGIC = b"chainer-profile journal\n"
+_FLUSH_NS = 500_000_000
+_RESERVE_NBYTES = 1 << 24
+_HEAD = Struct("<qqq")
+_WORD = Struct("<q")
+
+# Reads up to so many bytes from a place in a journal.
+_Read = Callable[[int, int], bytes]
+
+
+class Kind(IntEnum):
+    """What a trial was."""
+
+    WARMUP = 1
+    CLEAN = 2
+    PROFILED = 3
+    PROBE = 4
+
+
+@dataclass(frozen=True)
+class _Header:
+    layers: tuple[Layer, ...] = ()
+    settings: Settings = Settings()
+    environment: Environment = Environment()
+
+
+@dataclass
+class Journal:
+    """Appends trials to a file, or keeps them in memory where there is no file.
+
+    Disk space for the whole run is taken ahead, so that a disk which fills up later costs
+    nothing. Records reach the operating system at most half a second after they were made.
+
+    Attributes:
+        file: An empty binary file, open for reading and writing; None keeps everything in memory.
+    """
+
+    file: BinaryIO | None = None
+    _header: _Header = _Header()
+    _body_start: int = 0
+    _pending: bytearray = field(default_factory=bytearray)
+    _flushed_ns: int | None = None
+    _end: int = 0
+    _expected: int = 0
+    _reserved: int = 0
+
+    def begin(
+        self, layers: tuple[Layer, ...], settings: Settings, environment: Environment
+    ) -> None:
+        """Write the header, and take the space that the settings' trials will need.
+
+        Raises:
+            OSError: The file cannot be written, or the disk has too little space.
+        """
+        self._header = _Header(layers, settings, environment)
+        text = json.dumps({"version": VERSION} | dataclasses.asdict(self._header)).encode()
+        self._pending += _MAGIC + b"%d\n" % len(text) + text
+        self._body_start = len(self._pending)
+        words = settings.trials * (4 + len(layers)) + 4 * settings.clean_trials
+        self._expected = self._body_start + 8 * words
+        self.flush()
+
+    def add(self, kind: Kind, start_ns: int, wall_ns: int, more: bytes = b"") -> None:
+        """Append one trial.
+
+        Args:
+            kind: What the trial was.
+            start_ns: Its start on the run's clock.
+            wall_ns: Its wall time.
+            more: The middle of the record: 64-bit integers.
+
+        Raises:
+            OSError: The disk is full. The record is kept, in memory.
+        """
+        self._pending += _HEAD.pack(kind, start_ns, wall_ns) + more + _WORD.pack(kind)
+        if self._flushed_ns is None:
+            self._flushed_ns = start_ns
+        if start_ns + wall_ns - self._flushed_ns >= _FLUSH_NS:
+            self._flushed_ns = start_ns + wall_ns
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand what is pending to the operating system.
+
+        Raises:
+            OSError: The disk is full; what could not be written stays in memory.
+        """
+        if self.file is None:
+            return
+        self._reserve()
+        while self._pending:
+            written = os.pwrite(self.file.fileno(), self._pending, self._end)
+            self._end += written
+            del self._pending[:written]
+
+    def _reserve(self) -> None:
+        """Take disk space ahead of writing, in steps, up to what the run is expected to need."""
+        assert self.file is not None
+        need = self._end + len(self._pending)
+        if need <= self._reserved or not hasattr(os, "posix_fallocate"):
+            return
+        size = max(need, min(self._expected, self._reserved + _RESERVE_NBYTES))
+        os.posix_fallocate(self.file.fileno(), 0, size)
+        self._reserved = size
+
+    def recording(self, conditions: Conditions, ended: str) -> Recording:
+        """All trials so far as a recording."""
+
+        def read(at: int, size: int) -> bytes:
+            written = b""
+            if self.file is not None and at < self._end:
+                written = os.pread(self.file.fileno(), min(size, self._end - at), at)
+            begin = at + len(written) - self._end
+            return written + bytes(self._pending[begin : begin + size - len(written)])
+
+        return _assemble(read, self._body_start, self._header, conditions, ended)
+
+
+def recover(path: Path) -> Recording:
+    """The recording of a run that was killed, from its journal.
+
+    Raises:
+        ProfileError: The file is not a journal, is damaged, or is from a newer version.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ProfileError(f"{path}: cannot be read ({error.strerror})") from None
+    if not content.startswith(_MAGIC):
+        raise ProfileError(f"{path}: is no chainer-profile journal")
+    try:
+        at = content.index(b"\n", len(_MAGIC)) + 1
+        body_start = at + int(content[len(_MAGIC) : at])
+        text = json.loads(content[at:body_start])
+        check_version(path, text["version"])
+        header = _Header(
+            tuple(build(Layer, layer) for layer in text["layers"]),
+            build(Settings, text["settings"]),
+            build(Environment, text["environment"]),
+        )
+        return _assemble(
+            lambda at, size: content[at : at + size],
+            body_start,
+            header,
+            Conditions(),
+            "killed before its end",
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ProfileError(f"{path}: damaged: its header or its samples are not readable") from None
+
+
+def _assemble(
+    read: _Read, body_start: int, header: _Header, conditions: Conditions, ended: str
+) -> Recording:
+    """Sort a journal's records by kind. One copy of the samples is held, no more."""
+    n_layers = len(header.layers)
+    n_words = {Kind.WARMUP: 0, Kind.CLEAN: 0, Kind.PROFILED: n_layers, Kind.PROBE: 1}
+    starts = {kind: array("q") for kind in Kind}
+    walls = {kind: array("q") for kind in Kind}
+    more = {kind: array("q") for kind in Kind}
+    at = body_start
+    while len(head := read(at, _HEAD.size)) == _HEAD.size:
+        word, start_ns, wall_ns = _HEAD.unpack(head)
+        if not word:
+            break
+        kind = Kind(word)
+        rest = read(at + _HEAD.size, 8 * n_words[kind] + 8)
+        if len(rest) != 8 * n_words[kind] + 8 or _WORD.unpack(rest[-8:])[0] != kind:
+            break
+        starts[kind].append(start_ns)
+        walls[kind].append(wall_ns)
+        more[kind].frombytes(rest[:-8])
+        at += _HEAD.size + len(rest)
+
+    def samples(values: array[int]) -> NDArray[np.int64]:
+        return np.frombuffer(values, np.int64) if values else np.zeros(0, np.int64)
+
+    return Recording(
+        layers=header.layers,
+        self_ns=samples(more[Kind.PROFILED]).reshape(len(walls[Kind.PROFILED]), n_layers),
+        trial_ns=samples(walls[Kind.PROFILED]),
+        start_ns=samples(starts[Kind.PROFILED]),
+        clean_ns=samples(walls[Kind.CLEAN]),
+        clean_start_ns=samples(starts[Kind.CLEAN]),
+        warmup_ns=samples(walls[Kind.WARMUP]),
+        probe_ns=samples(walls[Kind.PROBE]),
+        probe_threads=samples(more[Kind.PROBE]),
+        settings=header.settings,
+        environment=header.environment,
+        conditions=conditions,
+        ended=ended,
+    )

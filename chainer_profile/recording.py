@@ -1,0 +1,313 @@
+"""What measuring hands over: the layers, the raw samples, the settings and the environment.
+
+Everything after a :class:`Recording` is a pure function of it and needs neither Chainer nor a GPU.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import zipfile
+import zlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from chainer_profile.errors import ProfileError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+FORMAT = "chainer-profile recording"
+VERSION = 1
+
+Shape = tuple[int, ...]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One function call of a trial: one row of the profile.
+
+    Attributes:
+        index: Place in the order of the calls of one trial, from 0.
+        path: Path of the link that made the call, as ``namedlinks()`` gives it
+            (``/res4/0/conv1``); ``/`` for the network itself.
+        function: Chainer's name of the function (``Convolution2DFunction``).
+        phase: ``forward``.
+        input_shapes: Shapes of the input arrays, parameters included.
+        output_shapes: Shapes of the output arrays.
+        dtype: Data type of the first output.
+        parent: Index of the call within which this one was made, if any.
+    """
+
+    index: int
+    path: str
+    function: str
+    phase: str = "forward"
+    input_shapes: tuple[Shape, ...] = ()
+    output_shapes: tuple[Shape, ...] = ()
+    dtype: str = ""
+    parent: int | None = None
+
+    @property
+    def label(self) -> str:
+        """Index and function name: ``21_Convolution2DFunction``."""
+        return f"{self.index}_{self.function}"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What was asked for: the network, its input and the number of trials.
+
+    Attributes:
+        model: Name of the network.
+        input: What the input was, in words.
+        input_shape: Shape of the input array, batch included.
+        batchsize: Images per trial.
+        device: ``cpu`` or ``gpu:0``.
+        train_mode: Whether ``chainer.config.train`` was on.
+        trials: Profiled trials asked for (an upper bound with max_seconds or until_ci).
+        clean_trials: Trials without any hook asked for.
+        warmups: Warm-up trials.
+        threads: BLAS threads asked for; None leaves the library's own choice.
+        seed: Seed of the initial weights and of a random input.
+        weights: File the weights were loaded from; empty for initial weights.
+        max_seconds: Time limit of the trials in seconds, if any.
+        until_ci: Wanted half width of the 95 % interval of the mean trial, as a fraction, if any.
+        command: The command line that started the run, if it was one.
+    """
+
+    model: str = ""
+    input: str = ""
+    input_shape: Shape = ()
+    batchsize: int = 1
+    device: str = "cpu"
+    train_mode: bool = False
+    trials: int = 0
+    clean_trials: int = 0
+    warmups: int = 0
+    threads: int | None = None
+    seed: int | None = None
+    weights: str = ""
+    max_seconds: float | None = None
+    until_ci: float | None = None
+    command: str = ""
+
+
+@dataclass(frozen=True)
+class BlasLibrary:
+    """A BLAS library in the process: its name, version and number of threads."""
+
+    name: str
+    version: str
+    threads: int
+
+
+@dataclass(frozen=True)
+class Environment:
+    """The machine and the software of a run."""
+
+    started: str = ""
+    system: str = ""
+    processor: str = ""
+    physical_cores: int | None = None
+    usable_cores: int | None = None
+    memory_nbytes: int | None = None
+    python: str = ""
+    chainer: str = ""
+    numpy: str = ""
+    cupy: str = ""
+    profiler: str = ""
+    commit: str = ""
+    blas: tuple[BlasLibrary, ...] = ()
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What was measured about the measuring itself.
+
+    Attributes:
+        clock_resolution_ns: Smallest step of the clock that was seen.
+        window_ns: Time that the recorder shows for a function that does nothing.
+        other_cpu: Processor cores that other programs kept busy on average during the trials.
+        changed: How the network's calls differed between trials; empty if they did not.
+    """
+
+    clock_resolution_ns: float | None = None
+    window_ns: float | None = None
+    other_cpu: float | None = None
+    changed: str = ""
+
+
+#: ``Recording.ended`` of a run that made all its trials.
+COMPLETE = "complete"
+
+
+def _no_samples() -> NDArray[np.int64]:
+    return np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """Everything that one run measured. All times are integer nanoseconds.
+
+    For every trial: ``trial_ns = self_ns.sum(axis=1) + framework``, where the framework time is
+    what passed between the functions.
+
+    Attributes:
+        layers: The calls of one trial, in order.
+        self_ns: Self time of every layer in every profiled trial, (trials, layers). The time of a
+            call nested in another counts for the inner one only.
+        trial_ns: Wall time of every profiled trial, (trials,); None where only the functions'
+            times are known.
+        start_ns: Start of every profiled trial on the run's clock, (trials,).
+        clean_ns: Wall time of every trial without hooks, (clean trials,).
+        clean_start_ns: Their starts, on the same clock.
+        warmup_ns: Wall time of every warm-up trial.
+        probe_ns: Wall times of trials that tried another number of BLAS threads, (probes,).
+        probe_threads: That number for each of them, (probes,).
+        settings: What was asked for.
+        environment: Machine and software.
+        conditions: What was measured about the measuring.
+        ended: ``complete``, or why the run ended before.
+    """
+
+    layers: tuple[Layer, ...]
+    self_ns: NDArray[np.int64]
+    trial_ns: NDArray[np.int64] | None = None
+    start_ns: NDArray[np.int64] | None = None
+    clean_ns: NDArray[np.int64] = field(default_factory=_no_samples)
+    clean_start_ns: NDArray[np.int64] = field(default_factory=_no_samples)
+    warmup_ns: NDArray[np.int64] = field(default_factory=_no_samples)
+    probe_ns: NDArray[np.int64] = field(default_factory=_no_samples)
+    probe_threads: NDArray[np.int64] = field(default_factory=_no_samples)
+    settings: Settings = Settings()
+    environment: Environment = Environment()
+    conditions: Conditions = Conditions()
+    ended: str = COMPLETE
+
+    def __post_init__(self) -> None:
+        n_trials = len(self.self_ns)
+        if self.self_ns.ndim != 2 or self.self_ns.shape[1] != len(self.layers):
+            raise ValueError(f"self_ns is {self.self_ns.shape}, for {len(self.layers)} layers")
+        for name in ("trial_ns", "start_ns"):
+            samples = getattr(self, name)
+            if samples is not None and samples.shape != (n_trials,):
+                raise ValueError(f"{name} is {samples.shape}, for {n_trials} trials")
+        for first, second in (("clean_ns", "clean_start_ns"), ("probe_ns", "probe_threads")):
+            if getattr(self, first).shape != getattr(self, second).shape:
+                raise ValueError(f"{first} and {second} differ in length")
+
+    @property
+    def n_trials(self) -> int:
+        """Number of profiled trials."""
+        return len(self.self_ns)
+
+    def save(self, file: io.BufferedIOBase | Path) -> None:
+        """Write the recording as a compressed .npz file that holds no pickled objects."""
+        arrays = {
+            name: _smallest(samples)
+            for name in _ARRAYS
+            if (samples := getattr(self, name)) is not None
+        }
+        meta = {"format": FORMAT, "version": VERSION, "ended": self.ended}
+        for name in _PARTS:
+            meta[name] = dataclasses.asdict(getattr(self, name))
+        meta["layers"] = [dataclasses.asdict(layer) for layer in self.layers]
+        arrays["meta"] = np.frombuffer(json.dumps(meta).encode(), np.uint8)
+        np.savez_compressed(file, allow_pickle=False, **arrays)
+
+    @classmethod
+    def load(cls, path: Path) -> Recording:
+        """Read a recording from a file.
+
+        Raises:
+            ProfileError: The file is missing, damaged, not a recording, or from a newer version.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                arrays = {name: archive[name] for name in archive.files}
+        except FileNotFoundError:
+            raise ProfileError(f"{path}: there is no such recording") from None
+        except IsADirectoryError:
+            raise ProfileError(f"{path}: is a folder, not a recording file") from None
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError) as error:
+            raise ProfileError(f"{path}: damaged, or not a recording ({_line(error)})") from None
+        if "meta" not in arrays:
+            raise ProfileError(f"{path}: is no {FORMAT} (it holds no 'meta')")
+        try:
+            meta = json.loads(arrays.pop("meta").tobytes())
+            if meta["format"] != FORMAT:
+                raise KeyError("format")
+        except (ValueError, KeyError, TypeError):
+            raise ProfileError(f"{path}: is no {FORMAT}") from None
+        check_version(path, meta["version"])
+        try:
+            samples = {
+                name: arrays[name].astype(np.int64) if name in arrays else None for name in _ARRAYS
+            }
+            return cls(
+                layers=tuple(build(Layer, layer) for layer in meta["layers"]),
+                **samples,
+                **{name: build(part, meta[name]) for name, part in _PARTS.items()},
+                ended=meta["ended"],
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ProfileError(f"{path}: damaged recording ({_line(error)})") from None
+
+
+#: The arrays of a recording, by the names they have in its file.
+_ARRAYS = (
+    "self_ns",
+    "trial_ns",
+    "start_ns",
+    "clean_ns",
+    "clean_start_ns",
+    "warmup_ns",
+    "probe_ns",
+    "probe_threads",
+)
+_PARTS: dict[str, type] = {
+    "settings": Settings,
+    "environment": Environment,
+    "conditions": Conditions,
+}
+
+
+def check_version(path: Path, version: object) -> None:
+    """Refuse a file whose format is newer than this program."""
+    if not isinstance(version, int) or version > VERSION:
+        raise ProfileError(
+            f"{path}: has format version {version}, this program reads up to {VERSION}: "
+            "update the program, or use the one that wrote the file"
+        )
+
+
+def _smallest(samples: NDArray[np.int64]) -> NDArray[Any]:
+    """The samples in 32 bits where all of them fit: the file is half as large."""
+    if samples.size and 0 <= samples.min() and samples.max() < 2**32:
+        return samples.astype(np.uint32)
+    return samples
+
+
+def build(kind: type[T], values: dict[str, Any]) -> T:
+    """A dataclass from JSON values: lists become tuples, unknown fields are passed over."""
+    known = {f.name for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    kwargs = {name: _tuples(value) for name, value in values.items() if name in known}
+    if kind is Environment:
+        kwargs["blas"] = tuple(build(BlasLibrary, library) for library in kwargs.get("blas", ()))
+    return kind(**kwargs)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(v) for v in value) if isinstance(value, list) else value
+
+
+def _line(error: BaseException) -> str:
+    """An error as one line of text."""
+    return " ".join(str(error).split()) or type(error).__name__

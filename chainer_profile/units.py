@@ -1,0 +1,125 @@
+"""The only place where a number becomes text, and text a number with a unit."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from chainer_profile.errors import UsageError
+
+_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+_SHOWN = ("s", "ms", "us", "ns")
+NOT_KNOWN = "-"
+
+
+def duration_unit(seconds: float) -> str:
+    """The largest of s, ms, us and ns in which a time is at least 1."""
+    for unit in _SHOWN:
+        if abs(seconds) >= _SECONDS[unit]:
+            return unit
+    return "ns" if seconds else "s"
+
+
+def format_duration(seconds: float | None, unit: str | None = None) -> str:
+    """A time with four significant digits: ``5.021 ms``; in the given unit, or in one that fits."""
+    if seconds is None or math.isnan(seconds):
+        return NOT_KNOWN
+    unit = unit or duration_unit(seconds)
+    return f"{format_significant(seconds / _SECONDS[unit])} {unit}"
+
+
+def format_ms(seconds: float | None) -> str:
+    """A time in milliseconds without the unit, for a column headed ``ms``: ``0.3871``."""
+    if seconds is None or math.isnan(seconds):
+        return NOT_KNOWN
+    return f"{seconds * 1e3:.4f}"
+
+
+def format_significant(value: float, digits: int = 4) -> str:
+    """A number with so many significant digits, and none of them lost before the point."""
+    if not math.isfinite(value):
+        return NOT_KNOWN
+    if value == 0:
+        return "0"
+    before_point = math.floor(math.log10(abs(value))) + 1
+    return f"{value:,.{max(0, digits - before_point)}f}"
+
+
+def format_percent(fraction: float | None, digits: int = 1) -> str:
+    """A fraction as per cent: ``12.3 %``."""
+    if fraction is None or math.isnan(fraction):
+        return NOT_KNOWN
+    return f"{fraction * 100:.{digits}f} %"
+
+
+def format_interval(low: float, high: float, unit: str | None = None) -> str:
+    """An interval of times in one unit: ``5.012 to 5.034 ms``."""
+    if math.isnan(low) or math.isnan(high):
+        return NOT_KNOWN
+    unit = unit or duration_unit(high)
+    scale = _SECONDS[unit]
+    return f"{format_significant(low / scale)} to {format_significant(high / scale)} {unit}"
+
+
+def format_count(value: int) -> str:
+    """A whole number with commas: ``10,000``."""
+    return f"{value:,d}"
+
+
+def plural(value: int, noun: str, nouns: str | None = None) -> str:
+    """A count with its noun: ``1 layer``, ``66 layers``."""
+    return f"{value:,d} {noun if value == 1 else nouns or noun + 's'}"
+
+
+def format_nbytes(nbytes: int | None) -> str:
+    """A size in bytes, in powers of 1024: ``23.5 GiB``."""
+    if nbytes is None:
+        return NOT_KNOWN
+    value = float(nbytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def format_shape(shape: tuple[int, ...]) -> str:
+    """A shape: ``1x16x32x32``; ``scalar`` for an array without axes."""
+    return "x".join(map(str, shape)) or "scalar"
+
+
+def format_shapes(shapes: tuple[tuple[int, ...], ...]) -> str:
+    """Shapes of several arrays: ``1x3x32x32 16x3x3x3``."""
+    return " ".join(map(format_shape, shapes))
+
+
+def parse_duration(text: str) -> float:
+    """Seconds from a number with a unit: ``0.36ms``, ``360 us``, ``1e-3s``.
+
+    Raises:
+        UsageError: The text is no positive time with a unit.
+    """
+    match = re.fullmatch(r"\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*(s|ms|us|µs|ns)\s*", text)
+    try:
+        seconds = float(match[1]) * _SECONDS[match[2]] if match else math.nan
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise UsageError(f"{text!r} is no time: give a number with s, ms, us or ns, such as 0.36ms")
+    return seconds
+
+
+def parse_percent(text: str) -> float:
+    """A fraction from per cent: ``5%``.
+
+    Raises:
+        UsageError: The text is no percentage above 0 and up to 100.
+    """
+    match = re.fullmatch(r"\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*%?\s*", text)
+    try:
+        fraction = float(match[1]) / 100 if match else math.nan
+    except ValueError:
+        fraction = math.nan
+    if not 0 < fraction <= 1:
+        raise UsageError(f"{text!r} is no percentage: give a number above 0 up to 100, such as 5%")
+    return fraction

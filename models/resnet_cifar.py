@@ -1,0 +1,161 @@
+"""Residual networks for CIFAR-10, after He et al. 2015 (arXiv 1512.03385, section 4.2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import chainer_profile  # noqa: F401  (lets Chainer import on current NumPy)
+
+# isort: split
+import chainer
+import chainer.functions as F  # noqa: N812  (Chainer's own short name)
+import chainer.links as L  # noqa: N812
+
+
+class ResNetCIFAR(chainer.Chain):  # type: ignore[misc]
+    """A residual network of depth 6n + 2 for small images.
+
+    A 3x3 convolution to 16 channels, batch normalization and ReLU; three stages of n
+    basic blocks with 16, 32 and 64 channels, the second and third at half the side of
+    the one before; the average over the remaining map; a linear layer. No convolution
+    has a bias. Two variants share this code:
+
+    - ``identity_shortcuts=True`` is the network of He et al.: every block adds its
+      input to its result. 73 function calls at depth 20, 21n + 10 in general. Where
+      side and width change, the shortcut is a strided 1x1 convolution with batch
+      normalization (the paper's option B; its CIFAR-10 results use option A, which
+      pads with zeros and has no parameters there).
+    - ``identity_shortcuts=False`` is the network that the reference report profiled
+      (ResNet20 on CIFAR-10 under Chainer's TimerHook): only the two strided blocks
+      have a shortcut, the others are plain pairs of convolutions. 66 function calls
+      at depth 20.
+
+    Both have the same links and so the same weights. Parameters with 10 classes:
+    272,474 at depth 20, 466,906 at 32, 661,338 at 44, 855,770 at 56, 1,730,714 at 110.
+
+    Shapes: input ``(batch, 3, H, W)`` float32 (32 x 32 for CIFAR-10, other sizes work);
+    the stages give ``(batch, 16, H, W)``, ``(batch, 32, H/2, W/2)`` and
+    ``(batch, 64, H/4, W/4)``, halves rounded up; output ``(batch, classes)``, the
+    scores before the softmax.
+
+    Link paths: ``/conv1``, ``/bn1``, ``/res2/0/conv1`` ... ``/res4/2/bn2``, ``/fc``; a
+    projecting shortcut is ``conv3`` and ``bn3`` of its block, such as ``/res3/0/conv3``.
+
+    Convolutions start from the fan-in normal distribution of He et al.
+    (:class:`chainer.initializers.HeNormal`), the linear layer from Chainer's default.
+    Both draw from NumPy's global generator when the network is made: call
+    ``numpy.random.seed(seed)`` just before for weights that can be had again.
+
+    Args:
+        depth: Number of weighted layers on the main path, 6n + 2.
+        identity_shortcuts: Whether the blocks of stride 1 add their input.
+        classes: Number of outputs.
+
+    Raises:
+        ValueError: If ``depth`` is not 6n + 2 with n >= 1.
+
+    """
+
+    def __init__(
+        self, depth: int = 20, *, identity_shortcuts: bool = False, classes: int = 10
+    ) -> None:
+        super().__init__()
+        blocks, rest = divmod(depth - 2, 6)
+        if rest != 0 or blocks < 1:
+            raise ValueError(
+                f"depth must be 6n + 2 (8, 14, 20, 26, 32, ...) for a CIFAR ResNet, not {depth}"
+            )
+        with self.init_scope():
+            self.conv1 = _conv(3, 16, ksize=3, stride=1)
+            self.bn1 = L.BatchNormalization(16)
+            self.res2 = _stage(16, 16, blocks, 1, identity_shortcuts)
+            self.res3 = _stage(16, 32, blocks, 2, identity_shortcuts)
+            self.res4 = _stage(32, 64, blocks, 2, identity_shortcuts)
+            self.fc = L.Linear(64, classes)
+
+    def forward(self, x: Any) -> chainer.Variable:
+        """Gives the scores ``(batch, classes)`` of images ``(batch, 3, H, W)``."""
+        h = F.relu(self.bn1(self.conv1(x)))
+        h = self.res4(self.res3(self.res2(h)))
+        h = F.average_pooling_2d(h, h.shape[2:])
+        h = F.reshape(h, (len(h), -1))
+        return self.fc(h)
+
+
+class BasicBlock(chainer.Chain):  # type: ignore[misc]
+    """Two 3x3 convolutions with batch normalization, and a shortcut where there is one.
+
+    A strided block projects its input by a 1x1 convolution (``conv3``, ``bn3``); one of
+    stride 1 adds its input as it is, or has no shortcut at all.
+
+    Shapes: ``(batch, in_channels, H, W)`` to ``(batch, out_channels, H/s, W/s)`` with
+    s the stride, rounded up.
+
+    Args:
+        in_channels: Channels of the input.
+        out_channels: Channels of the output; more than the input's only if strided.
+        stride: Stride of the first convolution and of the projection.
+        identity_shortcut: Whether a block of stride 1 adds its input.
+
+    """
+
+    def __init__(
+        self, in_channels: int, out_channels: int, stride: int, identity_shortcut: bool
+    ) -> None:
+        super().__init__()
+        self.projects = stride != 1
+        self.adds_input = identity_shortcut and not self.projects
+        with self.init_scope():
+            self.conv1 = _conv(in_channels, out_channels, ksize=3, stride=stride)
+            self.bn1 = L.BatchNormalization(out_channels)
+            self.conv2 = _conv(out_channels, out_channels, ksize=3, stride=1)
+            self.bn2 = L.BatchNormalization(out_channels)
+            if self.projects:
+                self.conv3 = _conv(in_channels, out_channels, ksize=1, stride=stride)
+                self.bn3 = L.BatchNormalization(out_channels)
+
+    def forward(self, x: chainer.Variable) -> chainer.Variable:
+        """Runs conv1 bn1 relu conv2 bn2, the shortcut's conv3 bn3 and its sum, relu."""
+        h = F.relu(self.bn1(self.conv1(x)))
+        h = self.bn2(self.conv2(h))
+        if self.projects:
+            h = h + self.bn3(self.conv3(x))
+        elif self.adds_input:
+            h = h + x
+        return F.relu(h)
+
+
+# chainer.Sequential would do, but it numbers three or more links out of order
+# (0, 2, 1), and its link paths with them.
+class Stage(chainer.ChainList):  # type: ignore[misc]
+    """Blocks that run one after another, named by their place: ``/res2/0``, ``/res2/1``."""
+
+    def forward(self, x: chainer.Variable) -> chainer.Variable:
+        """Hands ``x`` through every block in turn."""
+        for block in self:
+            x = block(x)
+        return x
+
+
+def _stage(
+    in_channels: int, out_channels: int, blocks: int, stride: int, identity_shortcuts: bool
+) -> Stage:
+    """Makes a stage; its first block takes the stride and the change of width."""
+    first = BasicBlock(in_channels, out_channels, stride, identity_shortcuts)
+    others = (
+        BasicBlock(out_channels, out_channels, 1, identity_shortcuts) for _ in range(blocks - 1)
+    )
+    return Stage(first, *others)
+
+
+def _conv(in_channels: int, out_channels: int, ksize: int, stride: int) -> L.Convolution2D:
+    """Makes a convolution without bias that keeps the side at stride 1."""
+    return L.Convolution2D(
+        in_channels,
+        out_channels,
+        ksize,
+        stride,
+        pad=ksize // 2,
+        nobias=True,
+        initialW=chainer.initializers.HeNormal(),
+    )
