@@ -2,11 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+from scipy.special import stdtrit
+
+from chainer_profile.recording import COMPLETE
+from chainer_profile.statistics import CONFIDENCE, NS, n_batches, standard_error
+from chainer_profile.units import format_count, format_duration, format_percent, plural
+
 if TYPE_CHECKING:
     from chainer_profile.summary import Summary
+
+WARNING = "warning"
+NOTE = "note"
+
+#: Half width of the mean trial's 95 % interval, as a fraction of it, above which trials are few.
+WIDE_INTERVAL = 0.02
+MIN_TRIALS = 30
+#: pyperf's limit: a standard deviation of this part of the mean is called unstable.
+UNSTABLE = 0.10
+#: Change of the mean over the run, and of the first trials against the others, worth a word.
+DRIFT = 0.05
+SLOW_START = 0.05
+#: A layer is near the clock's resolution below so many empty windows of the recorder.
+WINDOWS = 20
+HIGH_OVERHEAD = 0.02
+BUSY_CORES = 0.25
+FASTER_WITH_ONE_THREAD = 0.03
 
 
 @dataclass(frozen=True)
@@ -28,4 +53,202 @@ class Finding:
 
 def check(summary: Summary) -> tuple[Finding, ...]:
     """All findings of a run, warnings first."""
-    return ()
+    findings = [finding for rule in _CHECKS for finding in rule(summary)]
+    return tuple(sorted(findings, key=lambda finding: finding.severity != WARNING))
+
+
+def _ended_early(summary: Summary) -> Iterator[Finding]:
+    recording = summary.recording
+    if recording.ended == COMPLETE:
+        return
+    wanted = recording.settings.trials
+    done = f"{format_count(recording.n_trials)} of {plural(wanted, 'trial')}"
+    planned = recording.settings.max_seconds is not None or recording.settings.until_ci is not None
+    if planned and recording.ended.endswith("reached"):
+        yield Finding(
+            "ended-early",
+            NOTE,
+            f"The run ended after {done}: {recording.ended}.",
+            "This was asked for; nothing needs to be done.",
+        )
+    else:
+        yield Finding(
+            "interrupted",
+            WARNING,
+            f"The run ended after {done}: {recording.ended}. The results are of those trials.",
+            "Run it again for the full number of trials.",
+        )
+
+
+def _few_trials(summary: Summary) -> Iterator[Finding]:
+    trial, count = summary.totals.profiled, summary.recording.n_trials
+    if count < MIN_TRIALS:
+        yield Finding(
+            "few-trials",
+            WARNING,
+            f"{plural(count, 'trial')}: too few for means and percentiles that can be relied on.",
+            f"Run at least {MIN_TRIALS} trials, better 1,000 (--trials 1000).",
+        )
+    elif trial is not None and trial.half_width > WIDE_INTERVAL:
+        # The width falls with the root of the number of trials.
+        needed = int(np.ceil(count * (trial.half_width / WIDE_INTERVAL) ** 2))
+        yield Finding(
+            "few-trials",
+            WARNING,
+            f"The mean trial is known only within {format_percent(trial.half_width)} "
+            "(95 % interval).",
+            f"About {format_count(needed)} trials would narrow it to "
+            f"{format_percent(WIDE_INTERVAL, 0)}; --until-ci 2 stops at that point.",
+        )
+
+
+def _unstable(summary: Summary) -> Iterator[Finding]:
+    trial, layers = summary.totals.profiled, summary.layers
+    unstable = layers[layers["std_s"] >= UNSTABLE * layers["mean_s"]]
+    if trial is not None and trial.spread >= UNSTABLE:
+        yield Finding(
+            "unstable",
+            WARNING,
+            f"The trials vary: their standard deviation is {format_percent(trial.spread, 0)} of "
+            f"the mean, and the slowest took {format_duration(trial.max_s)} against a median of "
+            f"{format_duration(trial.median_s)}.",
+            "Quote the median beside the mean, close other programs, and run again.",
+        )
+    if len(unstable):
+        spread = unstable["std_s"] / unstable["mean_s"]
+        worst = spread.idxmax()
+        yield Finding(
+            "unstable-layers",
+            NOTE,
+            f"{len(unstable)} of {plural(len(layers), 'layer')} vary by 10 % of their mean or "
+            f"more; the worst is {layers['label'][worst]} with {format_percent(spread.max(), 0)}.",
+            "Compare the medians of these layers instead of their means.",
+        )
+
+
+def _drift(summary: Summary) -> Iterator[Finding]:
+    walls = summary.recording.trial_ns
+    if walls is None or len(walls) < 2 * MIN_TRIALS:
+        return
+    first, last = np.array_split(walls, 2)
+    change = float(last.mean() / first.mean() - 1)
+    error = float(np.hypot(standard_error(first), standard_error(last)))
+    # Two means of about equally many batches each: Student's t for their difference.
+    degrees = n_batches(len(first)) + n_batches(len(last)) - 2
+    certain = abs(last.mean() - first.mean()) > error * stdtrit(degrees, (1 + CONFIDENCE) / 2)
+    if abs(change) >= DRIFT and certain:
+        yield Finding(
+            "drift",
+            WARNING,
+            f"The second half of the run was {format_percent(abs(change))} "
+            f"{'slower' if change > 0 else 'faster'} than the first.",
+            "The machine changed during the run (heat, clock frequency, other programs): run "
+            "again on a quiet machine.",
+        )
+
+
+def _slow_start(summary: Summary) -> Iterator[Finding]:
+    walls = summary.recording.trial_ns
+    if walls is None or len(walls) < 2 * MIN_TRIALS:
+        return
+    count = min(50, max(5, len(walls) // 20))
+    excess = float(np.median(walls[:count]) / np.median(walls[count:]) - 1)
+    # One slow trial is chance; most of the first ones above nearly all others are not.
+    high = np.quantile(walls[count:], 0.75)
+    if excess >= SLOW_START and (walls[:count] > high).mean() > 0.5:
+        warmups = summary.recording.settings.warmups
+        yield Finding(
+            "short-warmup",
+            WARNING,
+            f"The first {count} trials were {format_percent(excess, 0)} slower than the rest: "
+            f"{plural(warmups, 'warm-up trial')} were too few.",
+            f"Use more warm-up trials (--warmups {max(2 * warmups, warmups + 2 * count)}).",
+        )
+
+
+def _near_resolution(summary: Summary) -> Iterator[Finding]:
+    conditions = summary.recording.conditions
+    if conditions.window_ns is None:
+        return
+    window_s = max(conditions.window_ns, conditions.clock_resolution_ns or 0) * NS
+    near = summary.layers[summary.layers["median_s"] < WINDOWS * window_s]
+    if len(near):
+        smallest = near["median_s"].idxmin()
+        share = window_s / near["median_s"].min() if near["median_s"].min() else 1.0
+        yield Finding(
+            "near-resolution",
+            NOTE,
+            f"{plural(len(near), 'layer')} took less than {WINDOWS} times the "
+            f"{format_duration(window_s)} that an empty function shows; the clock reads make up "
+            f"{format_percent(min(share, 1.0), 0)} of {summary.layers['label'][smallest]}.",
+            "Do not compare these layers with one another; together they hold "
+            f"{format_percent(near['share'].sum())} of the layers' time.",
+        )
+
+
+def _overhead(summary: Summary) -> Iterator[Finding]:
+    overhead = summary.totals.overhead
+    if overhead is None:
+        return
+    sure = overhead.fraction if np.isnan(overhead.low) else overhead.low
+    if sure > HIGH_OVERHEAD:
+        yield Finding(
+            "overhead",
+            WARNING,
+            f"Profiling made a trial {format_percent(overhead.fraction)} slower.",
+            "Quote the clean latency; the layers' times are too long by up to this part.",
+        )
+
+
+def _threads(summary: Summary) -> Iterator[Finding]:
+    recording = summary.recording
+    threads = max((library.threads for library in recording.environment.blas), default=1)
+    if threads < 2 or not recording.settings.device.startswith("cpu"):
+        return
+    one = recording.probe_ns[recording.probe_threads == 1]
+    many = recording.probe_ns[recording.probe_threads == threads]
+    if not len(one) or not len(many):
+        if recording.settings.threads is None:
+            yield Finding(
+                "threads",
+                NOTE,
+                f"BLAS used {threads} threads. Small layers are often faster with one.",
+                "Try --threads 1 and compare.",
+            )
+        return
+    gain = float(1 - np.median(one) / np.median(many))
+    if gain >= FASTER_WITH_ONE_THREAD:
+        yield Finding(
+            "threads",
+            NOTE,
+            f"One BLAS thread is faster here than {threads}: "
+            f"{format_duration(float(np.median(one)) * NS)} a trial instead of "
+            f"{format_duration(float(np.median(many)) * NS)} (medians of {len(one)} trials each).",
+            "Run with --threads 1.",
+        )
+
+
+def _busy(summary: Summary) -> Iterator[Finding]:
+    other = summary.recording.conditions.other_cpu
+    if other is not None and other >= BUSY_CORES:
+        cores = summary.recording.environment.usable_cores
+        of = f" of {plural(cores, 'core')}" if cores else ""
+        yield Finding(
+            "busy",
+            WARNING,
+            f"Other programs kept {other:.1f}{of} busy during the trials.",
+            "Close them and run again: they slow the trials and make them vary.",
+        )
+
+
+_CHECKS = (
+    _ended_early,
+    _few_trials,
+    _busy,
+    _unstable,
+    _drift,
+    _slow_start,
+    _overhead,
+    _near_resolution,
+    _threads,
+)

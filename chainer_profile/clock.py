@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 #: Reads a clock in integer nanoseconds.
 NowNs = Callable[[], int]
@@ -23,7 +24,7 @@ class Clock:
     def resolution_ns(self, reads: int = 1000) -> int:
         """The smallest step that was seen between successive, differing reads (0: none seen)."""
         stamps = [self.now_ns() for _ in range(reads)]
-        steps = [b - a for a, b in zip(stamps, stamps[1:], strict=False) if b > a]
+        steps = [b - a for a, b in pairwise(stamps) if b > a]
         return min(steps, default=0)
 
 

@@ -178,7 +178,7 @@ def load_cifar10_test(
             f"({_TEST_IMAGES}, {_IMAGE_NBYTES})"
         )
     try:
-        numbers = numpy.asarray(labels)
+        numbers = numpy.array(labels)
     except ValueError:  # lists of uneven lengths
         numbers = numpy.empty(0)
     if (
@@ -190,7 +190,8 @@ def load_cifar10_test(
         raise ProfileError(
             f"{path} is not CIFAR-10: there must be {_TEST_IMAGES} labels from 0 to 9"
         )
-    return images.reshape(_TEST_IMAGES, 3, 32, 32), numbers.astype(numpy.uint8)
+    # asarray: the pickle gives a subclass of ndarray.
+    return numpy.asarray(images).reshape(_TEST_IMAGES, 3, 32, 32), numbers.astype(numpy.uint8)
 
 
 def _random(

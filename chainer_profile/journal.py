@@ -59,11 +59,15 @@ class Kind(IntEnum):
     PROBE = 4
 
 
+class JournalError(Exception):
+    """The journal could not be written; its records are kept in memory."""
+
+
 @dataclass(frozen=True)
 class _Header:
     layers: tuple[Layer, ...] = ()
-    settings: Settings = Settings()
-    environment: Environment = Environment()
+    settings: Settings = field(default_factory=Settings)
+    environment: Environment = field(default_factory=Environment)
 
 
 @dataclass
@@ -92,7 +96,7 @@ class Journal:
         """Write the header, and take the space that the settings' trials will need.
 
         Raises:
-            OSError: The file cannot be written, or the disk has too little space.
+            JournalError: The file cannot be written, or the disk has too little space.
         """
         self._header = _Header(layers, settings, environment)
         text = json.dumps({"version": VERSION} | dataclasses.asdict(self._header)).encode()
@@ -112,7 +116,7 @@ class Journal:
             more: The middle of the record: 64-bit integers.
 
         Raises:
-            OSError: The disk is full. The record is kept, in memory.
+            JournalError: The disk is full. The record is kept, in memory.
         """
         self._pending += _HEAD.pack(kind, start_ns, wall_ns) + more + _WORD.pack(kind)
         if self._flushed_ns is None:
@@ -125,15 +129,18 @@ class Journal:
         """Hand what is pending to the operating system.
 
         Raises:
-            OSError: The disk is full; what could not be written stays in memory.
+            JournalError: The disk is full; what could not be written stays in memory.
         """
         if self.file is None:
             return
-        self._reserve()
-        while self._pending:
-            written = os.pwrite(self.file.fileno(), self._pending, self._end)
-            self._end += written
-            del self._pending[:written]
+        try:
+            self._reserve()
+            while self._pending:
+                written = os.pwrite(self.file.fileno(), self._pending, self._end)
+                self._end += written
+                del self._pending[:written]
+        except OSError as error:
+            raise JournalError(error.strerror) from error
 
     def _reserve(self) -> None:
         """Take disk space ahead of writing, in steps, up to what the run is expected to need."""

@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import inspect
 import io
+import math
 import pickle
 import re
 import sys
@@ -432,6 +433,7 @@ def _open_npz(path: Path) -> Iterator[zipfile.ZipFile]:
 
 def _read_npy(archive: zipfile.ZipFile, key: str, path: Path) -> Any:
     """Reads one array of an npz file; a pickled one only if it holds plain values."""
+    import numpy
     from numpy.lib import format as npy
 
     try:
@@ -439,7 +441,7 @@ def _read_npy(archive: zipfile.ZipFile, key: str, path: Path) -> Any:
         read_header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
         version = npy.read_magic(file)
         if version in read_header and read_header[version](file)[2].hasobject:
-            return load_plain_pickle(file)
+            return numpy.asarray(load_plain_pickle(file))
         file.seek(0)
         return npy.read_array(file, allow_pickle=False)
     except pickle.UnpicklingError as error:
@@ -483,12 +485,10 @@ def _misfits(
     """
     import numpy
 
-    problems = [f"it has no {key}" for key in expected if key not in stored]
-    problems += [f"the network has no {key}" for key in stored if key not in expected]
-    for key, wanted in expected.items():
-        if key not in stored:
-            continue
-        given = stored[key]
+    problems = [f"it has no {key}" for key in sorted(expected.keys() - stored.keys())]
+    problems += [f"the network has no {key}" for key in sorted(stored.keys() - expected.keys())]
+    for key in sorted(expected.keys() & stored.keys()):
+        wanted, given = expected[key], stored[key]
         if given.dtype == object:
             if given.shape != () or given[()] is not None:
                 problems.append(f"{key} is a Python object in the file, not an array")
@@ -506,23 +506,24 @@ def _misfits(
 def load_plain_pickle(file: IO[bytes]) -> Any:
     """Reads a pickle of plain values, and runs nothing that it asks for.
 
-    Numbers, strings, bytes, lists, tuples, dicts, sets, None and NumPy arrays of these are
-    read, whichever Python wrote them (the strings of Python 2 come as bytes). A pickle is a
-    program that can call any function by name; here every name is refused but the few that
-    rebuild a NumPy array.
+    Numbers, strings, bytes, lists, tuples, dicts, None and NumPy arrays are read, whichever
+    Python wrote them (the strings of Python 2 come as bytes). A pickle is a program that can
+    call any function by name; here every name is refused but the few that rebuild an array,
+    and those stand for stand-ins that check what they are given: NumPy's own would take a
+    forged data type, and with it any address in memory.
 
     Args:
         file: The pickle, read from where it stands.
 
     Returns:
-        The value.
+        The value. Arrays are of a subclass of :class:`numpy.ndarray`.
 
     Raises:
         pickle.UnpicklingError: If the pickle asks for anything else, or is damaged.
 
     """
     try:
-        return _PlainUnpickler(file, encoding="bytes").load()
+        return _PlainUnpickler(file).load()
     except pickle.UnpicklingError:
         raise
     except Exception as error:  # a damaged pickle raises nearly anything
@@ -530,39 +531,71 @@ def load_plain_pickle(file: IO[bytes]) -> Any:
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """Knows the names in :func:`_array_names` and no other."""
+    """Knows the names of :func:`_array_names` and no other."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        super().__init__(file, encoding="bytes")
+        self._names = _array_names()
 
     def find_class(self, module: str, name: str) -> Any:
-        known = _array_names()
         # NumPy 2 moved numpy.core to numpy._core; files of both are about.
-        key = f"{module.replace('numpy._core', 'numpy.core')}.{name}"
-        if key not in known:
+        key = f"{module.replace('numpy._core', 'numpy.core', 1)}.{name}"
+        if key not in self._names:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}")
-        return known[key]
+        return self._names[key]
 
 
 def _array_names() -> dict[str, Any]:
-    """The names by which pickles rebuild NumPy arrays, and what stands behind each."""
+    """The names by which pickles rebuild arrays, and what is called in their place.
+
+    Made anew for every file, since a pickle can set attributes of what it is given.
+    """
     import numpy
 
-    # The functions are made anew each time: a pickle could otherwise leave attributes on
-    # them that outlive it.
-    def dtype(spec: Any, align: Any = False, copy: Any = False) -> Any:
-        # Old pickles pass 0 and 1, which NumPy 2.4 warns about.
-        if isinstance(spec, bytes):
-            spec = spec.decode("ascii")
-        return numpy.dtype(spec, bool(align), bool(copy))
+    class DType:
+        """A data type without fields; pickles set its byte order as its state."""
+
+        def __init__(self, spec: Any, align: Any = False, copy: Any = False) -> None:
+            self.value = numpy.dtype(spec.decode("ascii") if isinstance(spec, bytes) else spec)
+            if self.value.kind not in "biufcSUO":
+                raise pickle.UnpicklingError(f"it holds an array of {self.value}")
+
+        def __setstate__(self, state: tuple[Any, ...]) -> None:
+            order: Any = state[1]
+            if isinstance(order, bytes):
+                order = order.decode("ascii")
+            self.value = self.value.newbyteorder(order)
+
+    class Array(numpy.ndarray[Any, numpy.dtype[Any]]):
+        """An array that gets its contents as its state."""
+
+        def __setstate__(self, state: tuple[Any, ...]) -> None:
+            version, shape, dtype, is_fortran, data = state
+            size = math.prod(shape)
+            if dtype.value.kind == "O":
+                fits = isinstance(data, list) and len(data) == size
+            else:
+                fits = isinstance(data, bytes) and len(data) == size * dtype.value.itemsize
+            if min(shape, default=0) < 0 or not fits:
+                raise pickle.UnpicklingError("damaged: an array does not fill its shape")
+            super().__setstate__((version, shape, dtype.value, is_fortran, data))
+
+    def reconstruct(array_type: Any, shape: Any, kind: Any) -> Array:
+        return Array((0,), dtype=numpy.int8)
+
+    def from_buffer(data: Any, dtype: DType, shape: Any, order: Any) -> Any:
+        return numpy.frombuffer(data, dtype.value).reshape(shape, order=order).view(Array)
 
     def encode(text: str, encoding: str) -> bytes:
-        # Protocol 2 writes bytes as latin-1 text.
+        # Protocols 0 to 2 write bytes as latin-1 text.
         if encoding not in ("latin1", b"latin1"):
             raise pickle.UnpicklingError(f"it encodes as {encoding!r}")
         return text.encode("latin1")
 
-    reconstruct = numpy.array(None).__reduce__()[0]
     return {
         "numpy.core.multiarray._reconstruct": reconstruct,
-        "numpy.ndarray": numpy.ndarray,
-        "numpy.dtype": dtype,
+        "numpy.core.numeric._frombuffer": from_buffer,
+        "numpy.ndarray": object(),  # only ever handed to _reconstruct
+        "numpy.dtype": DType,
         "_codecs.encode": encode,
     }

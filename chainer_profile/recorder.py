@@ -116,7 +116,7 @@ def function_name(cls: type) -> str:
     return cls.__name__
 
 
-class _LinkStack(LinkHook):
+class LinkStack(LinkHook):
     """Keeps the links whose forward is running, outermost first."""
 
     name = "chainer_profile.LinkStack"
@@ -125,18 +125,20 @@ class _LinkStack(LinkHook):
         self.links: list[Any] = []
 
     def forward_preprocess(self, args: Any) -> None:
+        """Note that a link begins."""
         self.links.append(args.link)
 
     def forward_postprocess(self, args: Any) -> None:
+        """Note that it ends."""
         self.links.pop()
 
 
-class _StructureHook(FunctionHook):
+class StructureHook(FunctionHook):
     """Notes everything about every call; slow, so it runs in the structure pass only."""
 
     name = "chainer_profile.Structure"
 
-    def __init__(self, model: Any, links: _LinkStack) -> None:
+    def __init__(self, model: Any, links: LinkStack) -> None:
         self.layers: list[Layer] = []
         self.classes: list[type] = []
         self.enters: list[int] = []
@@ -174,6 +176,7 @@ class _StructureHook(FunctionHook):
         return running
 
     def forward_preprocess(self, function: Any, in_data: tuple[Any, ...]) -> None:
+        """Note a call, and have its outputs noted."""
         index = len(self.layers)
         self.layers.append(
             Layer(
@@ -200,6 +203,7 @@ class _StructureHook(FunctionHook):
         function.forward = noting_forward
 
     def forward_postprocess(self, function: Any, in_data: tuple[Any, ...]) -> None:
+        """Note the end of a call."""
         del function.forward
         index = self.running.pop()
         self.leaves[index] = self._events
@@ -252,8 +256,8 @@ def learn_structure(model: Any, step: Step) -> Structure:
     Raises:
         StructureError: The network raised an exception; says in which layer.
     """
-    links = _LinkStack()
-    hook = _StructureHook(model, links)
+    links = LinkStack()
+    hook = StructureHook(model, links)
     with links, hook:
         try:
             step()

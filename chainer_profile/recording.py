@@ -6,12 +6,11 @@ Everything after a :class:`Recording` is a pure function of it and needs neither
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 import zipfile
 import zlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import numpy as np
 
@@ -135,13 +134,11 @@ class Conditions:
         clock_resolution_ns: Smallest step of the clock that was seen.
         window_ns: Time that the recorder shows for a function that does nothing.
         other_cpu: Processor cores that other programs kept busy on average during the trials.
-        changed: How the network's calls differed between trials; empty if they did not.
     """
 
     clock_resolution_ns: float | None = None
     window_ns: float | None = None
     other_cpu: float | None = None
-    changed: str = ""
 
 
 #: ``Recording.ended`` of a run that made all its trials.
@@ -208,7 +205,7 @@ class Recording:
         """Number of profiled trials."""
         return len(self.self_ns)
 
-    def save(self, file: io.BufferedIOBase | Path) -> None:
+    def save(self, file: BinaryIO | Path) -> None:
         """Write the recording as a compressed .npz file that holds no pickled objects."""
         arrays = {
             name: _smallest(samples)
@@ -248,15 +245,11 @@ class Recording:
             raise ProfileError(f"{path}: is no {FORMAT}") from None
         check_version(path, meta["version"])
         try:
-            samples = {
-                name: arrays[name].astype(np.int64) if name in arrays else None for name in _ARRAYS
-            }
-            return cls(
-                layers=tuple(build(Layer, layer) for layer in meta["layers"]),
-                **samples,
-                **{name: build(part, meta[name]) for name, part in _PARTS.items()},
-                ended=meta["ended"],
-            )
+            parts: dict[str, Any] = {name: build(part, meta[name]) for name, part in _PARTS.items()}
+            for name in _ARRAYS:
+                parts[name] = arrays[name].astype(np.int64) if name in arrays else None
+            layers = tuple(build(Layer, layer) for layer in meta["layers"])
+            return cls(layers=layers, ended=meta["ended"], **parts)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ProfileError(f"{path}: damaged recording ({_line(error)})") from None
 
@@ -290,7 +283,7 @@ def check_version(path: Path, version: object) -> None:
 
 def _smallest(samples: NDArray[np.int64]) -> NDArray[Any]:
     """The samples in 32 bits where all of them fit: the file is half as large."""
-    if samples.size and 0 <= samples.min() and samples.max() < 2**32:
+    if samples.size and samples.min() >= 0 and samples.max() < 2**32:
         return samples.astype(np.uint32)
     return samples
 

@@ -11,7 +11,7 @@ import pandas as pd
 from chainer_profile import checks
 from chainer_profile.errors import ProfileError
 from chainer_profile.hotspots import DEFAULT_RULE, Hotspots, Rule, find_hotspots, parse_rule
-from chainer_profile.statistics import NS, Statistics, describe, median_interval
+from chainer_profile.statistics import Statistics, describe, median_interval
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -208,5 +208,3 @@ def _overhead(recording: Recording) -> Overhead | None:
         return None
     added = np.array(ratios) - 1
     return Overhead(float(np.median(added)), *median_interval(added))
-
-

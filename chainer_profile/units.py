@@ -35,6 +35,16 @@ def format_ms(seconds: float | None) -> str:
     return f"{seconds * 1e3:.4f}"
 
 
+def in_unit(seconds: float, unit: str) -> float:
+    """A time as a number of the given unit (s, ms, us, ns), for the axis of a plot."""
+    return seconds / _SECONDS[unit]
+
+
+def format_exact_ms(seconds: float) -> str:
+    """A time in milliseconds with all its digits, for a file; empty where it is not known."""
+    return "" if math.isnan(seconds) else repr(float(seconds) * 1e3)
+
+
 def format_significant(value: float, digits: int = 4) -> str:
     """A number with so many significant digits, and none of them lost before the point."""
     if not math.isfinite(value):
@@ -50,6 +60,28 @@ def format_percent(fraction: float | None, digits: int = 1) -> str:
     if fraction is None or math.isnan(fraction):
         return NOT_KNOWN
     return f"{fraction * 100:.{digits}f} %"
+
+
+def format_bare_percent(fraction: float | None) -> str:
+    """A fraction as per cent without the sign, for a column headed ``%``: ``12.3``."""
+    return format_percent(fraction).removesuffix(" %")
+
+
+def format_exact_percent(fraction: float) -> str:
+    """A fraction as per cent with all its digits, for a file; empty where it is not known."""
+    return "" if math.isnan(fraction) else repr(float(fraction) * 100)
+
+
+def format_change(fraction: float | None) -> str:
+    """A relative change as per cent, with its sign: ``+0.8 %``."""
+    if fraction is None or math.isnan(fraction):
+        return NOT_KNOWN
+    return f"{fraction * 100:+.1f} %"
+
+
+def format_factor(factor: float) -> str:
+    """How many times as fast something gets: ``1.29x``."""
+    return f"{factor:.2f}x"
 
 
 def format_interval(low: float, high: float, unit: str | None = None) -> str:

@@ -12,7 +12,7 @@ import chainer.functions as F  # noqa: N812  (Chainer's own short name)
 import chainer.links as L  # noqa: N812
 
 
-class ResNetCIFAR(chainer.Chain):  # type: ignore[misc]
+class ResNetCIFAR(chainer.Chain):
     """A residual network of depth 6n + 2 for small images.
 
     A 3x3 convolution to 16 channels, batch normalization and ReLU; three stages of n
@@ -82,7 +82,7 @@ class ResNetCIFAR(chainer.Chain):  # type: ignore[misc]
         return self.fc(h)
 
 
-class BasicBlock(chainer.Chain):  # type: ignore[misc]
+class BasicBlock(chainer.Chain):
     """Two 3x3 convolutions with batch normalization, and a shortcut where there is one.
 
     A strided block projects its input by a 1x1 convolution (``conv3``, ``bn3``); one of
@@ -127,7 +127,7 @@ class BasicBlock(chainer.Chain):  # type: ignore[misc]
 
 # chainer.Sequential would do, but it numbers three or more links out of order
 # (0, 2, 1), and its link paths with them.
-class Stage(chainer.ChainList):  # type: ignore[misc]
+class Stage(chainer.ChainList):
     """Blocks that run one after another, named by their place: ``/res2/0``, ``/res2/1``."""
 
     def forward(self, x: chainer.Variable) -> chainer.Variable:

@@ -27,8 +27,11 @@ def _unpacked_sdist(folder):
         if not name.startswith(("_PYPROJECT_HOOKS_", "PEP517_"))
     }
     subprocess.check_call(
-        [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:"]
-        + ["--no-build-isolation", "--dest", folder, "chainer==" + VERSION],
+        [
+            *(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"),
+            *("--no-binary", ":all:", "--no-build-isolation", "--dest", folder),
+            "chainer==" + VERSION,
+        ],
         env=environment,
     )
     name = "chainer-" + VERSION

@@ -1,0 +1,423 @@
+"""The command line: ``profile.py [options]`` profiles a network, ``profile.py report`` reports."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import chainer_profile
+from chainer_profile.errors import ProfileError, UsageError
+from chainer_profile.hotspots import DEFAULT_RULE, Rule, parse_rule
+from chainer_profile.interrupts import Interrupted, Interrupts
+from chainer_profile.units import format_duration, parse_percent
+
+if TYPE_CHECKING:
+    from chainer_profile.loading import RegisteredModel
+    from chainer_profile.recording import Recording
+    from chainer_profile.runner import Progress
+
+PROG = "profile.py"
+DEFAULT_MODEL = "resnet20"
+SORT_KEYS = ("time", "index", "function", "path", "spread")
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose complaint is one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (see {self.prog} --help)")
+
+
+def main(argv: list[str], registry: Mapping[str, RegisteredModel]) -> int:
+    """Run a command; returns the exit code.
+
+    Args:
+        argv: The arguments after the program's name.
+        registry: The networks that ``--model`` knows by name.
+    """
+    interrupts = Interrupts()
+    debug = "--debug" in argv
+    try:
+        if argv[:1] == ["report"]:
+            return _report(_report_parser().parse_args(argv[1:]))
+        return _run(_run_parser(registry).parse_args(argv), argv, registry, interrupts)
+    except ProfileError as error:
+        if debug:
+            traceback.print_exc()
+        print(f"{PROG}: error: {error}", file=sys.stderr)
+        return error.exit_code
+    except Interrupted as interrupt:
+        print(f"{PROG}: interrupted", file=sys.stderr)
+        return 128 + interrupt.signum
+    except BrokenPipeError:
+        # The reader of our output went away (`| head`): nothing is left to say to it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _whole(minimum: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not text.lstrip("-").isdecimal() or int(text) < minimum:
+            raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {minimum}")
+        return int(text)
+
+    return parse
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+    return seconds
+
+
+def _checked(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """One of our parsers as argparse wants it."""
+
+    def checked(text: str) -> Any:
+        try:
+            return parse(text)
+        except UsageError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return checked
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    from chainer_profile.inputs import parse_shape
+
+    return parse_shape(text)
+
+
+def _add_shown(parser: argparse.ArgumentParser) -> None:
+    """Options of what is shown, which running and reporting share."""
+    group = parser.add_argument_group("what is shown")
+    group.add_argument(
+        "--hotspots",
+        metavar="RULE",
+        type=_checked(parse_rule),
+        default=DEFAULT_RULE,
+        help="which layers are hot: 0.36ms, 5%%, top:10 or pareto:50%% (default: %(default)s, the "
+        "fewest layers that hold half of the layers' time)",
+    )
+    group.add_argument(
+        "--sort", choices=SORT_KEYS, default="time", help="order of the layer table (default: time)"
+    )
+    group.add_argument(
+        "--limit",
+        metavar="N",
+        type=_whole(0),
+        default=20,
+        help="rows of the layer table on the terminal, 0 for all (default: 20)",
+    )
+    group.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
+    group.add_argument("--debug", action="store_true", help="show the traceback of an error")
+
+
+def _run_parser(registry: Mapping[str, RegisteredModel]) -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog=PROG,
+        description="Profiles a Chainer network layer by layer and writes a table, a plot and a "
+        f"report. Another command: {PROG} report DIR makes the reports of a run again.",
+    )
+    parser.add_argument("--version", action="version", version=chainer_profile.__version__)
+
+    group = parser.add_argument_group("network")
+    group.add_argument(
+        "-m",
+        "--model",
+        default=DEFAULT_MODEL,
+        help="a name of --list-models, package.module:Callable or path/to/file.py:Callable "
+        "(default: %(default)s)",
+    )
+    group.add_argument("--list-models", action="store_true", help="list the networks and exit")
+    group.add_argument("--weights", metavar="FILE.npz", help="weights saved with save_npz")
+    group.add_argument(
+        "--train-mode",
+        action="store_true",
+        help="run with chainer.config.train on; inference is done in test mode, without it",
+    )
+
+    group = parser.add_argument_group("input")
+    group.add_argument(
+        "-i",
+        "--input",
+        default="random",
+        help="random, cifar10 (a test image) or a picture's file (default: %(default)s)",
+    )
+    group.add_argument(
+        "--index", metavar="I", type=_whole(0), default=0, help="first test image (default: 0)"
+    )
+    group.add_argument("--data-dir", metavar="DIR", help="folder of CIFAR-10's files")
+    group.add_argument(
+        "--input-shape",
+        metavar="CxHxW",
+        type=_checked(_shape),
+        help="shape of one input without the batch; needed for your own network",
+    )
+    group.add_argument(
+        "-b", "--batchsize", metavar="N", type=_whole(1), default=1, help="inputs per trial"
+    )
+
+    group = parser.add_argument_group("measuring")
+    group.add_argument(
+        "-n", "--trials", metavar="N", type=_whole(1), default=1000, help="profiled trials"
+    )
+    group.add_argument(
+        "--clean-trials",
+        metavar="N",
+        type=_whole(0),
+        help="trials without hooks on top (default: a tenth of the trials)",
+    )
+    group.add_argument(
+        "-w", "--warmups", metavar="N", type=_whole(0), default=10, help="warm-up trials"
+    )
+    group.add_argument(
+        "--max-seconds", metavar="S", type=_seconds, help="end the trials after so many seconds"
+    )
+    group.add_argument(
+        "--until-ci",
+        metavar="PCT",
+        type=_checked(parse_percent),
+        help="end the trials when the 95%% interval of the mean trial is within PCT per cent",
+    )
+    group.add_argument("--threads", metavar="N", type=_whole(1), help="BLAS threads")
+    group.add_argument(
+        "-g", "--gpu", metavar="ID", type=_whole(-1), default=-1, help="GPU; -1 is the CPU"
+    )
+    group.add_argument(
+        "--seed", metavar="N", type=_whole(0), default=0, help="of weights and random input"
+    )
+
+    group = parser.add_argument_group("output")
+    group.add_argument(
+        "-o",
+        "--out",
+        metavar="DIR",
+        type=Path,
+        help="folder of the results (default: the next free reports/MODEL-DEVICE-bBATCH)",
+    )
+    group.add_argument("--force", action="store_true", help="replace a run in the --out folder")
+    _add_shown(parser)
+    return parser
+
+
+def _report_parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog=f"{PROG} report",
+        description="Makes the table, the plot and the report of a run again, from its recording "
+        "alone. Recovers the trials of a run that was killed.",
+    )
+    parser.add_argument("run", metavar="DIR", type=Path, help="folder of a run, or a recording")
+    _add_shown(parser)
+    return parser
+
+
+def _report(args: argparse.Namespace) -> int:
+    from chainer_profile import output
+
+    recording = output.load_run(args.run)
+    folder = args.run if args.run.is_dir() else args.run.parent
+    _show(recording, folder, args)
+    return 0
+
+
+def _run(
+    args: argparse.Namespace,
+    argv: list[str],
+    registry: Mapping[str, RegisteredModel],
+    interrupts: Interrupts,
+) -> int:
+    if args.list_models:
+        for name, entry in registry.items():
+            print(f"{name:16} {'x'.join(map(str, entry.input_shape)):10} {entry.description}")
+        return 0
+
+    from chainer_profile import inputs, loading, output
+    from chainer_profile.recording import Settings
+
+    source = loading.find_model(args.model, registry)
+    shape = args.input_shape or source.input_shape
+    if shape is None:
+        raise UsageError(
+            f"--model {args.model}: give the shape of its input, such as --input-shape 3x32x32"
+        )
+    batch = inputs.make_input(
+        args.input,
+        shape,
+        args.batchsize,
+        seed=args.seed,
+        index=args.index,
+        data_dir=args.data_dir,
+        mean=source.mean,
+        std=source.std,
+    )
+    device = "cpu" if args.gpu < 0 else f"gpu:{args.gpu}"
+    default = Path("reports") / f"{source.name}-{device.replace(':', '')}-b{args.batchsize}"
+    with output.take_folder(args.out, default, args.force) as folder:
+        model = loading.build_model(source, args.seed)
+        if args.weights:
+            loading.load_weights(model, args.weights)
+        settings = Settings(
+            model=source.name,
+            input=batch.description,
+            input_shape=batch.array.shape,
+            batchsize=args.batchsize,
+            device=device,
+            train_mode=args.train_mode,
+            trials=args.trials,
+            clean_trials=_clean_trials(args),
+            warmups=args.warmups,
+            threads=args.threads,
+            seed=args.seed,
+            weights=args.weights or "",
+            max_seconds=args.max_seconds,
+            until_ci=args.until_ci,
+            command=shlex.join(["python", PROG, *argv]),
+        )
+        return _measure(model, batch.array, settings, folder, args, interrupts)
+
+
+def _clean_trials(args: argparse.Namespace) -> int:
+    from chainer_profile.runner import default_clean_trials
+
+    if args.clean_trials is None:
+        return default_clean_trials(args.trials)
+    return int(args.clean_trials)
+
+
+def _measure(
+    model: Any,
+    array: Any,
+    settings: Any,
+    folder: Any,
+    args: argparse.Namespace,
+    interrupts: Interrupts,
+) -> int:
+    """Make the trials, and write what came out, also when they failed or were interrupted."""
+    from threadpoolctl import threadpool_limits
+
+    from chainer_profile.clock import HOST_CLOCK
+    from chainer_profile.devices import move_to_gpu
+    from chainer_profile.journal import Journal
+    from chainer_profile.runner import RunError, run
+
+    clock = HOST_CLOCK
+    if args.gpu >= 0:
+        array, clock = move_to_gpu(model, array, args.gpu)
+    failure: RunError | None = None
+    threads = nullcontext() if args.threads is None else threadpool_limits(args.threads, "blas")
+    with threads, _Bar(args.quiet) as progress, interrupts.measuring():
+        try:
+            recording = run(
+                model,
+                array,
+                settings,
+                journal=Journal(folder.journal),
+                clock=clock,
+                progress=progress,
+                stop=interrupts.reason,
+            )
+        except RunError as error:
+            failure, recording = error, error.recording
+    if recording.n_trials:
+        try:
+            folder.save(recording)
+        except ProfileError as error:
+            _show(recording, None, args)
+            raise ProfileError(
+                f"{error}; the trials are kept in {folder.path / 'recording.journal'}: free some "
+                f"space, then run {PROG} report {folder.path}"
+            ) from None
+        _show(recording, folder.path, args)
+    elif interrupts.signum:
+        print(f"{PROG}: interrupted before the first profiled trial", file=sys.stderr)
+    if failure is not None:
+        raise failure
+    return 128 + interrupts.signum if interrupts.signum else 0
+
+
+def _show(recording: Recording, folder: Path | None, args: argparse.Namespace) -> None:
+    """Print a recording's tables, and write its reports where there is a folder for them."""
+    from rich.console import Console
+
+    from chainer_profile import output
+    from chainer_profile.renderers import table
+    from chainer_profile.summary import summarise
+
+    rule = args.hotspots if isinstance(args.hotspots, Rule) else parse_rule(args.hotspots)
+    summary = summarise(recording, rule)
+    console = Console(quiet=args.quiet)
+    table.render(summary, console, sort=args.sort, limit=args.limit or None)
+    if folder is not None:
+        files = output.write_reports(folder, summary)
+        names = ", ".join(file.name for file in files)
+        console.print(f"Written to {folder}: recording.npz, {names}", markup=False, highlight=False)
+
+
+class _Bar:
+    """A progress bar on standard error, where that is a terminal."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._hidden = quiet or not sys.stderr.isatty()
+
+    def __enter__(self) -> Progress:
+        if self._hidden:
+            return lambda done, total, mean_s: None
+        from time import monotonic
+
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+        )
+
+        # Redrawn between trials only: a thread of its own would disturb them.
+        self._bar = Progress(
+            TextColumn("profiling"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TextColumn("mean {task.fields[mean]}"),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            auto_refresh=False,
+            transient=True,
+        )
+        self._bar.start()
+        begin = shown = monotonic()
+        task = self._bar.add_task("", total=None, rate="", mean="-")
+
+        def update(done: int, total: int, mean_s: float) -> None:
+            nonlocal shown
+            now = monotonic()
+            if now - shown >= 0.5 or done == total:
+                shown = now
+                self._bar.update(
+                    task,
+                    completed=done,
+                    total=total,
+                    rate=f"{done / (now - begin):.0f} trials/s",
+                    mean=format_duration(mean_s),
+                    refresh=True,
+                )
+
+        return update
+
+    def __exit__(self, *_: object) -> None:
+        if not self._hidden:
+            self._bar.stop()

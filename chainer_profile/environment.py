@@ -1,0 +1,118 @@
+"""Machine, versions, threads and commit of a run."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+import time
+from datetime import datetime, timezone
+from importlib import metadata
+from pathlib import Path
+
+import psutil
+from threadpoolctl import threadpool_info
+
+import chainer_profile
+from chainer_profile.recording import BlasLibrary, Environment
+
+
+def collect() -> Environment:
+    """The environment as it is now. NumPy must have been imported, so that its BLAS is seen."""
+    numpy, cupy = sys.modules.get("numpy"), sys.modules.get("cupy")
+    return Environment(
+        started=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        system=f"{platform.system()} {platform.release()} {platform.machine()}",
+        processor=_processor(),
+        physical_cores=psutil.cpu_count(logical=False),
+        usable_cores=_usable_cores(),
+        memory_nbytes=psutil.virtual_memory().total,
+        python=f"{platform.python_implementation()} {platform.python_version()}",
+        chainer=_version("chainer"),
+        numpy=getattr(numpy, "__version__", ""),
+        cupy=getattr(cupy, "__version__", ""),
+        profiler=chainer_profile.__version__,
+        commit=_commit(),
+        blas=blas_libraries(),
+    )
+
+
+def blas_libraries() -> tuple[BlasLibrary, ...]:
+    """The BLAS that NumPy calls, with the threads it uses now; all in the process if unknown."""
+    found = [info for info in threadpool_info() if info["user_api"] == "blas"]
+    # SciPy's wheels bring a second one, which Chainer's functions do not call.
+    of_numpy = [info for info in found if "numpy" in Path(info["filepath"]).parent.name]
+    return tuple(
+        BlasLibrary(
+            name=str(info["internal_api"]),
+            version=str(info.get("version") or ""),
+            threads=int(info["num_threads"]),
+        )
+        for info in of_numpy or found
+    )
+
+
+def _processor() -> str:
+    """The processor's name; platform.processor() is empty or just an architecture on Linux."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            for line in file:
+                name, _, value = line.partition(":")
+                if name.strip() in ("model name", "Model"):
+                    return value.strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _usable_cores() -> int | None:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count()
+
+
+def _version(distribution: str) -> str:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _commit() -> str:
+    """Commit of the repository in the current folder, with "-dirty" where it was changed."""
+    try:
+        result = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return result.stdout.strip() if result.returncode == 0 else ""
+
+
+class CpuWatch:
+    """How many processor cores other programs keep busy, between two moments."""
+
+    def __init__(self) -> None:
+        self._start = self._read()
+
+    def other_cpu(self) -> float | None:
+        """Cores that others kept busy on average since the start; None where it is not known."""
+        wall, busy, own = (b - a for a, b in zip(self._start, self._read(), strict=True))
+        return max(0.0, (busy - own) / wall) if wall > 0.1 else None
+
+    @staticmethod
+    def _read() -> tuple[float, float, float]:
+        """Time, processor time of the whole machine, and of this process; in seconds."""
+        machine = psutil.cpu_times()._asdict()
+        # "guest" time is contained in "user" already; "steal" went to other virtual machines.
+        names = ("user", "nice", "system", "irq", "softirq", "steal", "interrupt", "dpc")
+        own = psutil.Process().cpu_times()
+        return (
+            time.monotonic(),
+            sum(machine.get(name, 0.0) for name in names),
+            own.user + own.system,
+        )

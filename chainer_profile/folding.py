@@ -1,0 +1,82 @@
+"""A flat history of calls, as Chainer's TimerHook keeps it, folded into layers and trials."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from chainer_profile.errors import ProfileError
+from chainer_profile.recording import Layer, Recording, Settings
+from chainer_profile.units import plural
+
+
+def fold_call_history(
+    history: Sequence[tuple[str, float]], layers_per_trial: int | None = None
+) -> Recording:
+    """Fold a ``call_history`` into a recording: call i belongs to layer i mod layers_per_trial.
+
+    Args:
+        history: Pairs of function name and time in seconds, in the order of the calls: the
+            ``call_history`` of :class:`chainer.function_hooks.TimerHook` or of
+            :class:`~chainer_profile.LayerTimerHook`, of forward passes only.
+        layers_per_trial: Calls in one trial. By default the shortest period of the names. A network
+            that is itself periodic (such as linear, ReLU, linear, ReLU) has a shorter period than
+            a trial, so give it for such a network.
+
+    Returns:
+        A recording without trial times: a history does not know what passed between the calls.
+
+    Raises:
+        ProfileError: The history is empty, has no period, or does not fit layers_per_trial.
+    """
+    names = [name for name, _ in history]
+    if not names:
+        raise ProfileError("the call history is empty: run the network under the hook first")
+    period = shortest_period(names) if layers_per_trial is None else layers_per_trial
+    if period < 1:
+        raise ProfileError(f"layers_per_trial is {period}: give a whole number from 1")
+    n_trials, left_over = divmod(len(names), period)
+    if left_over:
+        raise ProfileError(
+            f"the call history has {plural(len(names), 'call')}: that is "
+            f"{plural(n_trials, 'trial')} of {period} and {plural(left_over, 'call')} more"
+        )
+    for index, name in enumerate(names):
+        if name != names[index % period]:
+            raise ProfileError(
+                f"call {index} of the history is {name}, and {names[index % period]} in the first "
+                f"trial of {period} calls: the trials differ, or layers_per_trial is wrong"
+            )
+    seconds = np.array([seconds for _, seconds in history], np.float64)
+    return Recording(
+        layers=tuple(Layer(i, "/", name) for i, name in enumerate(names[:period])),
+        self_ns=np.rint(seconds * 1e9).astype(np.int64).reshape(n_trials, period),
+        settings=Settings(trials=n_trials, input="not known: folded from a call history"),
+    )
+
+
+def shortest_period(names: Sequence[str]) -> int:
+    """The shortest number of calls after which the names repeat, at least twice.
+
+    The period is len - border, where the border is the longest part that both begins and ends the
+    sequence (Knuth, Morris and Pratt 1977).
+
+    Raises:
+        ProfileError: The names do not repeat.
+    """
+    border = [0] * len(names)
+    length = 0
+    for index in range(1, len(names)):
+        while length and names[index] != names[length]:
+            length = border[length - 1]
+        if names[index] == names[length]:
+            length += 1
+        border[index] = length
+    period = len(names) - length
+    if 2 * period > len(names):
+        raise ProfileError(
+            f"the {plural(len(names), 'call')} of the history do not repeat, so the length of a "
+            "trial cannot be found: give layers_per_trial, or run more trials of the same network"
+        )
+    return period

@@ -1,0 +1,53 @@
+"""SIGINT and SIGTERM: during the trials they end the run in good order, otherwise the program."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class Interrupted(BaseException):
+    """A signal ended the program.
+
+    Attributes:
+        signum: The signal; the exit code is 128 + signum, as a shell would give it.
+    """
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signum)
+        self.signum = signum
+
+
+class Interrupts:
+    """Handles SIGINT and SIGTERM from its making on.
+
+    Attributes:
+        signum: The signal that ended the trials; 0 if none did.
+    """
+
+    def __init__(self) -> None:
+        self.signum = 0
+        self._measuring = False
+        for signum in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(signum, self._handle)
+
+    def _handle(self, signum: int, frame: FrameType | None) -> None:
+        # The first signal waits for the end of the running trial; a second one does not.
+        if not self._measuring or self.signum:
+            raise Interrupted(signum)
+        self.signum = signum
+
+    @contextmanager
+    def measuring(self) -> Iterator[None]:
+        """Within this, a signal does not raise: :meth:`reason` tells of it."""
+        self._measuring = True
+        try:
+            yield
+        finally:
+            self._measuring = False
+
+    def reason(self) -> str:
+        """Why to stop the trials, or an empty text."""
+        return f"interrupted by {signal.Signals(self.signum).name}" if self.signum else ""

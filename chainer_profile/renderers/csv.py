@@ -1,0 +1,81 @@
+"""Summary -> ``layers.csv``: one row a layer, with all digits."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import TYPE_CHECKING
+
+from chainer_profile.renderers.text import printable
+from chainer_profile.units import format_exact_ms, format_exact_percent, format_shapes
+
+if TYPE_CHECKING:
+    from chainer_profile.summary import Summary
+
+#: The columns and what they mean. Times are self times of one layer in the profiled trials.
+COLUMNS = {
+    "index": "Place of the call in a trial, from 0",
+    "label": "Index and function",
+    "path": "Path of the link that made the call; / is the network itself",
+    "function": "Chainer's name of the function",
+    "phase": "Pass that the call belongs to, such as forward",
+    "input_shapes": "Shapes of the input arrays, parameters included, such as 1x3x32x32 16x3x3x3",
+    "output_shapes": "Shapes of the output arrays",
+    "dtype": "Data type of the first output",
+    "trials": "Number of profiled trials",
+    "mean_ms": "Mean self time",
+    "std_ms": "Standard deviation of the self time (with trials - 1)",
+    "ci95_low_ms": "Lower end of the 95 % confidence interval of the mean, by batch means",
+    "ci95_high_ms": "Upper end of this interval",
+    "min_ms": "Shortest self time",
+    "p5_ms": "5th percentile",
+    "median_ms": "Median",
+    "p95_ms": "95th percentile",
+    "p99_ms": "99th percentile",
+    "max_ms": "Longest self time",
+    "share_percent": "Part of the sum of all layers' means",
+    "cumulative_share_percent": "Part that this and all slower layers hold together",
+    "hot": "Whether the rule for hotspots chose the layer: true or false",
+}
+
+_TIMES = {
+    name: name.removesuffix("_ms").replace("ci95", "ci") + "_s"
+    for name in COLUMNS
+    if name.endswith("_ms")
+}
+
+
+def render(summary: Summary) -> str:
+    """The layers as CSV, in the order of the calls; see :data:`COLUMNS`.
+
+    Numbers have all their digits; a number that is not known (the deviation of one trial) is an
+    empty cell. A text that a spreadsheet would take for a formula, because it begins with ``=``,
+    ``+``, ``-`` or ``@``, gets an apostrophe in front; no label and no link path begins so.
+    Characters that cannot be printed are written as in Python (``\\n``), so a row is one line.
+    """
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for row in summary.layers.itertuples():
+        cells = {
+            "index": str(row.Index),
+            "label": _safe(row.label),
+            "path": _safe(row.path),
+            "function": _safe(row.function),
+            "phase": _safe(row.phase),
+            "input_shapes": format_shapes(row.input_shapes),
+            "output_shapes": format_shapes(row.output_shapes),
+            "dtype": _safe(row.dtype),
+            "trials": str(row.trials),
+            **{name: format_exact_ms(getattr(row, column)) for name, column in _TIMES.items()},
+            "share_percent": format_exact_percent(row.share),
+            "cumulative_share_percent": format_exact_percent(row.cumulative_share),
+            "hot": "true" if row.hot else "false",
+        }
+        writer.writerow(cells[name] for name in COLUMNS)
+    return file.getvalue()
+
+
+def _safe(text: str) -> str:
+    text = printable(text)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text

@@ -1,0 +1,229 @@
+"""Summary -> bar plot of the layers, as PNG or SVG."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from typing import TYPE_CHECKING, Any, Literal
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from chainer_profile.renderers.text import (
+    batch_text,
+    input_text,
+    mode_text,
+    model_name,
+    printable,
+)
+from chainer_profile.units import (
+    duration_unit,
+    format_count,
+    format_duration,
+    format_interval,
+    in_unit,
+    plural,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from numpy.typing import NDArray
+
+    from chainer_profile.summary import Summary
+
+# A red and a blue-grey that differ in lightness too: for colour-blind readers and grey print.
+HOT_COLOUR = "#cc3311"
+OTHER_COLOUR = "#a3b1c2"
+_INK = "#222222"
+_DPI = 150
+_POINTS = 72
+
+_HEIGHT = 4.6
+_MIN_WIDTH, _MAX_WIDTH = 6.4, 20.0
+#: Width of a layer where there is room, and what the axis labels take, in inches.
+_LAYER_WIDTH, _SIDES = 0.15, 1.0
+_MIN_FONT, _MAX_FONT = 5.0, 8.0
+#: A label's line is so many times as high as its font size.
+_LINE_HEIGHT = 1.25
+_MAX_LABEL = 36
+#: The axis reaches so many times the highest bar at most, whatever the whiskers do.
+_HEADROOM = 1.4
+
+_STYLE: dict[str, Any] = {
+    "axes.edgecolor": _INK,
+    "axes.labelcolor": _INK,
+    "axes.linewidth": 0.6,
+    "font.family": ["DejaVu Sans"],
+    "font.size": 9,
+    "path.simplify": True,
+    "savefig.bbox": None,
+    "savefig.transparent": False,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "chainer-profile",
+    "text.color": _INK,
+    "text.usetex": False,
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+}
+
+
+def render(summary: Summary, format: Literal["png", "svg"]) -> bytes:
+    """The figure as a file's bytes; the same summary gives the same bytes.
+
+    Args:
+        summary: The summary of a run.
+        format: ``png`` (150 dots an inch) or ``svg`` (its text is text, and can be searched).
+    """
+    metadata = {"Software": None} if format == "png" else {"Date": None, "Creator": None}
+    file = io.BytesIO()
+    with mpl.rc_context(_STYLE), warnings.catch_warnings():
+        # A name in a script that the font lacks is drawn as boxes.
+        warnings.filterwarnings("ignore", "Glyph .* missing from")
+        figure(summary).savefig(file, format=format, dpi=_DPI, metadata=metadata)
+    return file.getvalue()
+
+
+def figure(summary: Summary) -> Figure:
+    """One bar a layer in the order of the calls: its mean self time, hot layers in red.
+
+    Whiskers reach from the 5th to the 95th percentile. The axis is made for the bars: a whisker
+    that would need more than 1.4 times the highest bar is cut, and a triangle marks the cut.
+    Where labels of all layers would overlap, hot layers are labelled first, slowest first.
+    """
+    with mpl.rc_context(_STYLE):
+        layers = summary.layers
+        count = len(layers)
+        width = min(_MAX_WIDTH, max(_MIN_WIDTH, _SIDES + _LAYER_WIDTH * count))
+        fig = Figure(figsize=(width, _HEIGHT), dpi=_DPI, layout="constrained")
+        FigureCanvasAgg(fig)
+        ax = fig.add_subplot()
+        unit = duration_unit(float(layers["mean_s"].max()))
+        points = (width - _SIDES) * _POINTS / count
+        limit = _draw_bars(ax, summary, unit, points)
+        line = _draw_line(ax, summary, unit, limit)
+        _label_layers(ax, summary, points)
+        ax.set_ylabel(f"mean self time [{unit}]")
+        ax.set_xlim(-0.7, count - 0.3)
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.grid(axis="y", color="#dddddd", linewidth=0.6)
+        ax.set_axisbelow(True)
+        ax.tick_params(axis="x", length=2, pad=1.5)
+        fig.suptitle(_title(summary), x=0.01, ha="left", fontsize=9, parse_math=False)
+        _draw_legend(fig, summary, line)
+    return fig
+
+
+def _draw_bars(ax: Axes, summary: Summary, unit: str, points: float) -> float:
+    """Bars and whiskers; returns the upper end of the axis, in the unit."""
+    layers = summary.layers
+    x = np.arange(len(layers))
+    scale = in_unit(1.0, unit)
+    mean, low, high = (layers[name].to_numpy() * scale for name in ("mean_s", "p5_s", "p95_s"))
+    colours = np.where(layers["hot"], HOT_COLOUR, OTHER_COLOUR)
+    ax.bar(x, mean, width=0.8, color=colours.tolist(), linewidth=0)
+    top = float(mean.max()) or 1.0
+    limit = min(max(top, float(high.max())), _HEADROOM * top) * 1.04
+    thin = float(np.clip(points / 10, 0.3, 1.0))
+    ax.vlines(x, low, np.minimum(high, limit), color=_INK, linewidth=thin)
+    cap = min(6.0, points * 0.45)
+    if cap >= 1.5:
+        for ends in (low, np.where(high <= limit, high, np.nan)):
+            ax.plot(x, ends, "_", color=_INK, markersize=cap, markeredgewidth=thin)
+    cut = high > limit
+    if cut.any():
+        ax.plot(
+            x[cut],
+            np.full(int(cut.sum()), limit),
+            "^",
+            color=_INK,
+            markersize=max(3.0, cap),
+            clip_on=False,
+            label=f"95th percentile above the axis (up to {format_duration(high.max() / scale)})",
+        )
+    ax.set_ylim(0, limit)
+    return limit
+
+
+def _draw_line(ax: Axes, summary: Summary, unit: str, limit: float) -> bool:
+    """The line from which a layer is hot, where the rule has one and it is not far above all."""
+    line_s = summary.hotspots.line_s
+    if line_s is None:
+        return False
+    line = in_unit(line_s, unit)
+    if line > _HEADROOM * limit:
+        return False
+    ax.axhline(line, color=HOT_COLOUR, linewidth=0.9, linestyle=(0, (5, 3)))
+    ax.set_ylim(0, max(limit, line * 1.04))
+    return True
+
+
+def _label_layers(ax: Axes, summary: Summary, points: float) -> None:
+    font = float(np.clip(points / _LINE_HEIGHT, _MIN_FONT, _MAX_FONT))
+    apart = int(np.ceil(font * _LINE_HEIGHT / points - 1e-9))
+    shown = _labelled(summary, max(1, apart))
+    labels = [_shorten(printable(str(summary.layers["label"].iloc[i]))) for i in shown]
+    ax.set_xticks(shown, labels, rotation=90, fontsize=font, parse_math=False)
+
+
+def _labelled(summary: Summary, apart: int) -> list[int]:
+    """The layers to label: at least so many calls apart, hot ones first, then slowest first."""
+    layers = summary.layers
+    if apart == 1:
+        return list(range(len(layers)))
+    order = np.lexsort((-layers["mean_s"].to_numpy(), ~layers["hot"].to_numpy(bool)))
+    taken: NDArray[np.bool_] = np.zeros(len(layers), bool)
+    for i in order:
+        if not taken[max(0, i - apart + 1) : i + apart].any():
+            taken[i] = True
+    return [int(i) for i in np.flatnonzero(taken)]
+
+
+def _shorten(label: str) -> str:
+    return label if len(label) <= _MAX_LABEL else label[: _MAX_LABEL - 1] + "…"
+
+
+def _title(summary: Summary) -> str:
+    recording = summary.recording
+    settings, trial = recording.settings, summary.totals.trial
+    lines = [
+        model_name(settings),
+        ", ".join((input_text(settings), batch_text(settings), settings.device, mode_text(settings))),
+    ]
+    trials = plural(recording.n_trials, "profiled trial")
+    if trial is not None:
+        which = "clean" if summary.totals.clean else "profiled"
+        trials += f"; {which} latency {format_duration(trial.mean_s)}"
+        interval = format_interval(trial.ci_low_s, trial.ci_high_s)
+        trials += "" if interval == "-" else f" (95 % interval {interval})"
+    return "\n".join([*lines, trials])
+
+
+def _draw_legend(fig: Figure, summary: Summary, line: bool) -> None:
+    hot = int(summary.layers["hot"].sum())
+    of = f"{format_count(hot)} of {format_count(len(summary.layers))}"
+    handles: list[Any] = [
+        Patch(color=HOT_COLOUR, label=f"hot: {summary.hotspots.rule} ({of})"),
+        Patch(color=OTHER_COLOUR, label="other layers"),
+        Line2D([], [], color=_INK, marker="|", linestyle="", label="5th to 95th percentile"),
+    ]
+    ax = fig.axes[0]
+    if line:
+        label = f"line of the rule: {format_duration(summary.hotspots.line_s)}"
+        dashes = (0, (5, 3))
+        handles.append(Line2D([], [], color=HOT_COLOUR, linestyle=dashes, label=label))
+    handles += ax.get_legend_handles_labels()[0]
+    ax.legend(
+        handles=handles,
+        loc="lower left",
+        bbox_to_anchor=(0, 1.0),
+        ncols=len(handles) if fig.get_figwidth() >= 9.5 else 2,
+        frameon=False,
+        fontsize=8,
+        borderaxespad=0.2,
+        handlelength=1.4,
+        columnspacing=1.4,
+    )

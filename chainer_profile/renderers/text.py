@@ -1,0 +1,213 @@
+"""Words about a run that the terminal, the plot and the report share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chainer_profile.recording import COMPLETE
+from chainer_profile.units import (
+    NOT_KNOWN,
+    format_bare_percent,
+    format_change,
+    format_count,
+    format_duration,
+    format_interval,
+    format_nbytes,
+    format_percent,
+    format_shape,
+    format_significant,
+    plural,
+)
+
+if TYPE_CHECKING:
+    from chainer_profile.recording import Environment, Recording, Settings
+    from chainer_profile.statistics import Statistics
+    from chainer_profile.summary import Summary, Totals
+
+#: A name and its value, for a table of two columns.
+Row = tuple[str, str]
+
+
+def printable(name: str) -> str:
+    """A name on one line: what cannot be printed (newlines, escapes) is shown as in Python."""
+    if name.isprintable():
+        return name
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in name
+    )
+
+
+def model_name(settings: Settings) -> str:
+    """The network's name, or words where it has none."""
+    return printable(settings.model) or "unnamed network"
+
+
+def input_text(settings: Settings) -> str:
+    """What went into the network: ``random image, seed 0, shape 1x3x32x32``."""
+    parts = [printable(settings.input)] if settings.input else []
+    if settings.input_shape:
+        parts.append(f"shape {format_shape(settings.input_shape)}")
+    return ", ".join(parts) or "input not recorded"
+
+
+def batch_text(settings: Settings) -> str:
+    """The size of the batch: ``batch 32``."""
+    return f"batch {format_count(settings.batchsize)}"
+
+
+def mode_text(settings: Settings) -> str:
+    """``test mode`` or ``train mode``, as ``chainer.config.train`` was."""
+    return "train mode" if settings.train_mode else "test mode"
+
+
+def weights_text(settings: Settings) -> str:
+    """Where the weights came from."""
+    if settings.weights:
+        return f"weights from {printable(settings.weights)}"
+    return "initial weights" + ("" if settings.seed is None else f", seed {settings.seed}")
+
+
+def trials_text(recording: Recording) -> str:
+    """The trials that were made: ``10,000 profiled trials, 1,000 clean trials, 50 warm-ups``."""
+    warmups = len(recording.warmup_ns) or recording.settings.warmups
+    return ", ".join(
+        (
+            plural(recording.n_trials, "profiled trial"),
+            plural(len(recording.clean_ns), "clean trial"),
+            plural(warmups, "warm-up"),
+        )
+    )
+
+
+def run_lines(recording: Recording) -> list[str]:
+    """What was run, in two short lines."""
+    settings = recording.settings
+    what = (model_name(settings), input_text(settings), batch_text(settings), settings.device)
+    return [
+        ", ".join((*what, mode_text(settings))),
+        f"{trials_text(recording)}; {plural(len(recording.layers), 'layer')}",
+    ]
+
+
+def environment_lines(environment: Environment) -> list[str]:
+    """Machine and versions, in two short lines; without what is not known."""
+    machine = [environment.processor, _cores_text(environment), *_blas_texts(environment)]
+    return [line for parts in (machine, versions(environment)) if (line := _joined(parts))]
+
+
+def versions(environment: Environment) -> list[str]:
+    """The versions that a result depends on: ``CPython 3.11.7``, ``NumPy 2.4.6``."""
+    named = (
+        ("NumPy", environment.numpy),
+        ("Chainer", environment.chainer),
+        ("CuPy", environment.cupy),
+        ("chainer-profile", environment.profiler),
+    )
+    python = [environment.python] if environment.python else []
+    return [printable(v) for v in python] + [f"{n} {printable(v)}" for n, v in named if v]
+
+
+def environment_rows(environment: Environment) -> list[Row]:
+    """Machine, versions, commit and start, one row each; without what is not known."""
+    memory = environment.memory_nbytes
+    rows = [
+        ("Processor", environment.processor),
+        ("Cores", _cores_text(environment)),
+        ("Memory", "" if memory is None else format_nbytes(memory)),
+        ("System", environment.system),
+        ("Python", environment.python),
+        ("NumPy", environment.numpy),
+        ("Chainer", environment.chainer),
+        ("CuPy", environment.cupy),
+        ("BLAS", ", ".join(_blas_texts(environment))),
+        ("Profiler", environment.profiler and f"chainer-profile {environment.profiler}"),
+        ("Commit", environment.commit),
+        ("Started", environment.started),
+    ]
+    return [(name, printable(value)) for name, value in rows if value]
+
+
+def _cores_text(environment: Environment) -> str:
+    physical, usable = environment.physical_cores, environment.usable_cores
+    if physical is None and usable is None:
+        return ""
+    if physical is None or usable is None or physical == usable:
+        return plural(physical if usable is None else usable, "core")  # type: ignore[arg-type]
+    return f"{plural(physical, 'core')} ({format_count(usable)} usable)"
+
+
+def _blas_texts(environment: Environment) -> list[str]:
+    return [
+        f"{' '.join(filter(None, (blas.name, blas.version)))} with {plural(blas.threads, 'thread')}"
+        for blas in environment.blas
+    ]
+
+
+def _joined(parts: list[str]) -> str:
+    return ", ".join(printable(part) for part in parts if part)
+
+
+def totals_rows(totals: Totals) -> list[Row]:
+    """The times of a whole trial, one row each; ``-`` where one is not known."""
+    overhead = totals.overhead
+    added = format_change(overhead and overhead.fraction)
+    if overhead is not None and overhead.low == overhead.low:
+        low, high = format_change(overhead.low).removesuffix(" %"), format_change(overhead.high)
+        added += f" (95 % interval {low} to {high})"
+    clean, profiled, framework = totals.clean, totals.profiled, totals.framework
+    layers = format_duration(totals.layers_s)
+    between = NOT_KNOWN
+    if profiled is not None and framework is not None and totals.framework_share is not None:
+        part = f"{format_percent(1 - totals.framework_share)} of the profiled trial"
+        layers += f" ({part})"
+        part = f"{format_percent(totals.framework_share)} of the profiled trial"
+        between = f"{format_duration(framework.mean_s)} ({part})"
+    return [
+        ("Clean trial, mean", mean_text(clean)),
+        ("Clean trial, median", format_duration(clean and clean.median_s)),
+        ("Clean trial, 95th percentile", format_duration(clean and clean.p95_s)),
+        ("Images per second", rate_text(totals)),
+        ("Profiled trial, mean", mean_text(profiled)),
+        ("Sum of the layers", layers),
+        ("Framework (between the functions)", between),
+        ("Added by the recorder", added),
+    ]
+
+
+def mean_text(statistics: Statistics | None) -> str:
+    """A mean with its interval: ``6.722 ms (95 % interval 6.718 to 6.726 ms)``."""
+    if statistics is None:
+        return NOT_KNOWN
+    interval = format_interval(statistics.ci_low_s, statistics.ci_high_s)
+    mean = format_duration(statistics.mean_s)
+    return mean if interval == NOT_KNOWN else f"{mean} (95 % interval {interval})"
+
+
+def rate_text(totals: Totals) -> str:
+    """Images per second, and of which trials where it is not the clean ones."""
+    if totals.fps is None:
+        return NOT_KNOWN
+    return format_significant(totals.fps) + ("" if totals.clean else " (profiled trials)")
+
+
+def caveats(recording: Recording) -> list[str]:
+    """What a reader must know before any number: sentences; none for a complete run."""
+    found = []
+    if recording.ended != COMPLETE:
+        wanted = recording.settings.trials
+        of = f" of {format_count(wanted)}" if wanted else ""
+        found.append(
+            f"The run ended before all its trials were made ({printable(recording.ended)}): "
+            f"this is the result of {format_count(recording.n_trials)}{of} profiled trials."
+        )
+    if not len(recording.clean_ns):
+        found.append(
+            "No clean trials were made, so the latency without the recorder is not known."
+        )
+    if recording.trial_ns is None:
+        found.append(
+            "Only the functions were timed, not whole trials, so the time between the functions "
+            "is not known."
+        )
+    return found
+

@@ -1,0 +1,380 @@
+"""Passes and trials -> Recording.
+
+The passes do not disturb one another: a structure pass learns the layers, their link paths and
+shapes; warm-up trials; then trials without any hook ("clean") in blocks that alternate with
+"profiled" ones, which take clock reads only; a few trials with one BLAS thread, where the library
+uses more; a last structure pass, to see that the network is still the same.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from struct import pack
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from chainer_profile import environment
+from chainer_profile.clock import HOST_CLOCK, Clock
+from chainer_profile.errors import ProfileError
+from chainer_profile.journal import Journal, JournalError, Kind
+from chainer_profile.recorder import (
+    Recorder,
+    Step,
+    Structure,
+    StructureError,
+    inference,
+    learn_structure,
+)
+from chainer_profile.recording import COMPLETE, Conditions, Environment, Recording, Settings
+from chainer_profile.statistics import NS, half_width
+from chainer_profile.units import format_shape, format_shapes, plural
+
+#: Called after every trial with the trials done, those wanted, and the mean trial in seconds.
+Progress = Callable[[int, int, float], None]
+#: Asked after every trial: why to stop now, or an empty text.
+Stop = Callable[[], str]
+
+_MIN_TRIALS_FOR_CI = 30
+_PROBE_ROUNDS = 10
+_PROBE_TRIALS = 3
+_PROBE_SECONDS = 2.0
+_PROBE_MIN_TRIALS = 100
+TIME_LIMIT = "time limit reached"
+INTERVAL = "wanted interval reached"
+
+
+class RunError(ProfileError):
+    """The network or the disk failed during the trials.
+
+    Attributes:
+        recording: The trials that were complete.
+    """
+
+    def __init__(self, message: str, recording: Recording) -> None:
+        super().__init__(message)
+        self.recording = recording
+
+
+def profile(
+    model: Any,
+    x: Any,
+    *,
+    trials: int = 1000,
+    warmups: int = 10,
+    clean_trials: int | None = None,
+    train_mode: bool = False,
+    max_seconds: float | None = None,
+    until_ci: float | None = None,
+    progress: Progress | None = None,
+) -> Recording:
+    """Profile a network's forward pass layer by layer.
+
+    Args:
+        model: The network, a :class:`chainer.Link`.
+        x: Its input array, or a tuple of its inputs.
+        trials: Number of profiled trials; an upper bound with max_seconds or until_ci.
+        warmups: Trials before those, kept apart.
+        clean_trials: Trials without hooks on top; a tenth of trials by default.
+        train_mode: Run with ``chainer.config.train`` on. Inference is False.
+        max_seconds: Stop after so many seconds of trials.
+        until_ci: Stop when the half width of the 95 % interval of the mean trial is at most this
+            fraction of it.
+        progress: Called after every trial.
+
+    Returns:
+        The recording; :func:`chainer_profile.summarise` makes the statistics.
+
+    Raises:
+        ProfileError: The network fails, or its calls differ from trial to trial.
+    """
+    first = x[0] if isinstance(x, tuple) else x
+    shape = tuple(int(n) for n in first.shape)
+    settings = Settings(
+        model=type(model).__name__,
+        input_shape=shape,
+        batchsize=shape[0] if shape else 1,
+        train_mode=train_mode,
+        trials=trials,
+        clean_trials=default_clean_trials(trials) if clean_trials is None else clean_trials,
+        warmups=warmups,
+        max_seconds=max_seconds,
+        until_ci=until_ci,
+    )
+    return run(model, x, settings, progress=progress)
+
+
+def default_clean_trials(trials: int) -> int:
+    """A tenth of the profiled trials, and at least five."""
+    return max(5, -(-trials // 10))
+
+
+def run(
+    model: Any,
+    x: Any,
+    settings: Settings,
+    *,
+    journal: Journal | None = None,
+    clock: Clock = HOST_CLOCK,
+    progress: Progress | None = None,
+    stop: Stop | None = None,
+) -> Recording:
+    """Make all passes that the settings ask for.
+
+    Args:
+        model: The network, a :class:`chainer.Link`.
+        x: Its input array, or a tuple of its inputs.
+        settings: Numbers of trials and so on; the rest is kept as it is, for the reports.
+        journal: Where trials are written as they are made; in memory by default.
+        clock: The clock that measures.
+        progress: Called after every trial.
+        stop: Asked after every trial whether to stop.
+
+    Raises:
+        ProfileError: The network fails before the first trial, or calls no function.
+        RunError: It fails later, its calls differ from trial to trial, or the disk is full.
+    """
+    inputs = x if isinstance(x, tuple) else (x,)
+
+    def step() -> None:
+        model(*inputs)
+
+    with inference(settings.train_mode):
+        structure = _learn(model, step, settings)
+        trials = _Trials(
+            step,
+            structure,
+            settings,
+            environment.collect(),
+            journal or Journal(),
+            clock,
+            progress or (lambda done, total, mean_s: None),
+            stop or (lambda: ""),
+        )
+        try:
+            trials.run()
+            if trials.ended in (COMPLETE, TIME_LIMIT, INTERVAL):
+                trials.probe_threads()
+                _compare(structure, learn_structure(model, step))
+            trials.journal.flush()
+        except Exception as error:
+            raise RunError(*trials.failure(error)) from error
+        return trials.recording()
+
+
+def _learn(model: Any, step: Step, settings: Settings) -> Structure:
+    """The structure pass, made twice: the first call may initialise parameters."""
+    shape = format_shape(settings.input_shape)
+    try:
+        learn_structure(model, step)
+        structure = learn_structure(model, step)
+        _compare(structure, learn_structure(model, step))
+    except StructureError as error:
+        raise ProfileError(
+            f"the network fails with an input of {shape}, {error.where}: {_line(error.cause)}"
+        ) from error
+    except _CallsDifferError as error:
+        raise ProfileError(str(error)) from None
+    if not structure.layers:
+        raise ProfileError("the network calls no Chainer function, so there is nothing to time")
+    return structure
+
+
+class _CallsDifferError(Exception):
+    def __init__(self, difference: str) -> None:
+        super().__init__(
+            f"the network's calls differ from trial to trial: {difference}; such a network has no "
+            "fixed layers to take means of"
+        )
+
+
+def _compare(known: Structure, seen: Structure) -> None:
+    """Raise unless two structure passes saw the same calls with the same shapes."""
+    difference = known.difference(seen.classes, 2 * len(seen.layers))
+    for a, b in zip(known.layers, seen.layers, strict=False):
+        if not difference and a != b:
+            difference = (
+                f"layer {a.label} at {a.path} took {format_shapes(a.input_shapes)} and then "
+                f"{format_shapes(b.input_shapes)}"
+                if a.input_shapes != b.input_shapes
+                else f"layer {a.label} was called at {a.path} and then at {b.path}"
+            )
+    if difference:
+        raise _CallsDifferError(difference)
+
+
+def cycles(trials: int, clean_trials: int) -> Iterator[tuple[int, int, int]]:
+    """How many profiled, clean and again profiled trials each cycle of a run makes.
+
+    Clean blocks stand in the middle of their cycle, so that a slow drift hits both kinds alike.
+    """
+    count = max(1, min(50, clean_trials // 5), trials // 200)
+    for cycle in range(count):
+        profiled = trials * (cycle + 1) // count - trials * cycle // count
+        clean = clean_trials * (cycle + 1) // count - clean_trials * cycle // count
+        yield (profiled + 1) // 2, clean, profiled // 2
+
+
+class _Trials:
+    """The timed part of a run."""
+
+    def __init__(
+        self,
+        step: Step,
+        structure: Structure,
+        settings: Settings,
+        where: Environment,
+        journal: Journal,
+        clock: Clock,
+        progress: Progress,
+        stop: Stop,
+    ) -> None:
+        self.step = step
+        self.structure = structure
+        self.settings = settings
+        self.journal = journal
+        self.ended = COMPLETE
+        self._where = where
+        self._clock = clock
+        self._now_ns = clock.now_ns
+        self._progress = progress
+        self._stop = stop
+        self._recorder = Recorder(clock.now_ns)
+        self._conditions = Conditions()
+        self._watch = environment.CpuWatch()
+        self._walls = array("q")
+        self._total_ns = 0
+        self._begin_ns = 0
+
+    def run(self) -> None:
+        """Warm-up, then the cycles of profiled and clean trials."""
+        self._conditions = Conditions(
+            clock_resolution_ns=self._clock.resolution_ns(), window_ns=self._recorder.window_ns()
+        )
+        self.journal.begin(self.structure.layers, self.settings, self._where)
+        self._watch = environment.CpuWatch()
+        if not self._plain(Kind.WARMUP, self.settings.warmups):
+            return
+        self._begin_ns = self._now_ns()
+        for before, clean, behind in cycles(self.settings.trials, self.settings.clean_trials):
+            if not (
+                self._profiled(before) and self._plain(Kind.CLEAN, clean) and self._profiled(behind)
+            ):
+                return
+            if self._precise_enough():
+                self.ended = INTERVAL
+                return
+
+    def _plain(self, kind: Kind, count: int) -> bool:
+        """Trials without hooks. False: stop."""
+        for _ in range(count):
+            start_ns = self._now_ns()
+            self.step()
+            self.journal.add(kind, start_ns, self._now_ns() - start_ns)
+            if self._ends():
+                return False
+        return True
+
+    def _profiled(self, count: int) -> bool:
+        """Trials under the recorder. False: stop."""
+        recorder, structure = self._recorder, self.structure
+        n_stamps = 2 * len(structure.layers)
+        with recorder:
+            for _ in range(count):
+                recorder.clear()
+                start_ns = self._now_ns()
+                self.step()
+                wall_ns = self._now_ns() - start_ns
+                if recorder.classes != structure.classes or len(recorder.stamps) != n_stamps:
+                    raise _CallsDifferError(
+                        structure.difference(recorder.classes, len(recorder.stamps))
+                    )
+                samples = structure.self_ns(recorder.stamps)
+                self.journal.add(Kind.PROFILED, start_ns, wall_ns, samples.tobytes())
+                self._walls.append(wall_ns)
+                self._total_ns += wall_ns
+                self._progress(
+                    len(self._walls),
+                    self.settings.trials,
+                    self._total_ns / len(self._walls) * NS,
+                )
+                if self._ends():
+                    return False
+        return True
+
+    def _ends(self) -> bool:
+        reason = self._stop()
+        limit = self.settings.max_seconds
+        if reason:
+            self.ended = reason
+        elif (
+            limit is not None and self._begin_ns and (self._now_ns() - self._begin_ns) * NS >= limit
+        ):
+            self.ended = TIME_LIMIT
+        return self.ended != COMPLETE
+
+    def _precise_enough(self) -> bool:
+        wanted = self.settings.until_ci
+        if wanted is None or len(self._walls) < _MIN_TRIALS_FOR_CI:
+            return False
+        walls = np.frombuffer(self._walls, np.int64)
+        reached = half_width(walls) <= wanted * walls.mean()
+        del walls  # an array cannot grow while it is looked into
+        return bool(reached)
+
+    def probe_threads(self) -> None:
+        """A few trials with one BLAS thread, where more are in use by nobody's choice."""
+        threads = max((library.threads for library in self._where.blas), default=1)
+        rounds = min(
+            _PROBE_ROUNDS,
+            int(
+                _PROBE_SECONDS / (2 * (_PROBE_TRIALS + 1) * self._total_ns * NS / len(self._walls))
+            ),
+        )
+        few = len(self._walls) < _PROBE_MIN_TRIALS or rounds < 2
+        if few or threads < 2 or self.settings.threads is not None:
+            return
+        for _ in range(rounds):
+            for count in (threads, 1):
+                with threadpool_limits(count, user_api="blas"):
+                    self.step()
+                    for _ in range(_PROBE_TRIALS):
+                        start_ns = self._now_ns()
+                        self.step()
+                        wall_ns = self._now_ns() - start_ns
+                        self.journal.add(Kind.PROBE, start_ns, wall_ns, pack("<q", count))
+                        if self._stop():
+                            return
+
+    def recording(self) -> Recording:
+        """What was measured so far."""
+        conditions = replace(self._conditions, other_cpu=self._watch.other_cpu())
+        return self.journal.recording(conditions, self.ended)
+
+    def failure(self, error: Exception) -> tuple[str, Recording]:
+        """The message of a failure during the trials, and what had been measured."""
+        done = plural(len(self._walls), "trial")
+        if isinstance(error, _CallsDifferError):
+            message = str(error)
+        elif isinstance(error, StructureError):
+            message = f"the network fails after {done}, {error.where}: {_line(error.cause)}"
+        elif isinstance(error, JournalError):
+            message = f"the samples cannot be written after {done}: {error}"
+        else:
+            index = len(self._recorder.classes) - 1
+            at = (
+                f", in or after layer {self.structure.layers[index].label}"
+                if 0 <= index < len(self.structure.layers)
+                else ""
+            )
+            message = f"the network fails after {done}{at}: {_line(error)}"
+        self.ended = f"failed: {message}"
+        return message, self.recording()
+
+
+def _line(error: BaseException) -> str:
+    """An exception as one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
