@@ -104,7 +104,7 @@ def _few_trials(summary: Summary) -> Iterator[Finding]:
 
 def _unstable(summary: Summary) -> Iterator[Finding]:
     trial, layers = summary.totals.profiled, summary.layers
-    unstable = layers[layers["std_s"] >= UNSTABLE * layers["mean_s"]]
+    unstable = layers[(layers["std_s"] >= UNSTABLE * layers["mean_s"]) & (layers["mean_s"] > 0)]
     if trial is not None and trial.spread >= UNSTABLE:
         yield Finding(
             "unstable",

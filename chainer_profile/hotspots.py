@@ -8,12 +8,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chainer_profile.errors import UsageError
-from chainer_profile.units import format_duration, format_percent, parse_duration, parse_percent
+from chainer_profile.units import (
+    format_duration,
+    format_percent,
+    parse_duration,
+    parse_percent,
+    plural,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 DEFAULT_RULE = "pareto:50%"
+# Rounding must not put a layer below a line that it just reaches.
+_ROUNDING = 1 - 1e-12
 
 
 @dataclass(frozen=True)
@@ -38,8 +46,8 @@ class Rule:
         if self.kind == "share":
             return f"layers with at least {format_percent(self.value)} of the layers' time"
         if self.kind == "top":
-            return f"the {self.value:.0f} slowest layers"
-        return f"the fewest layers that hold {format_percent(self.value, 0)} of the layers' time"
+            return f"the {plural(int(self.value), 'slowest layer')}"
+        return f"the fewest layers that hold {format_percent(self.value)} of the layers' time"
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,15 +108,14 @@ def find_hotspots(mean_s: NDArray[np.float64], rule: Rule) -> Hotspots:
     order = np.argsort(-mean_s, kind="stable")
     if rule.kind == "time":
         line_s = rule.value
-        hot = mean_s >= line_s
+        hot = mean_s >= line_s * _ROUNDING
     elif rule.kind == "share":
         line_s = rule.value * total
-        hot = mean_s >= line_s
+        hot = (mean_s >= line_s * _ROUNDING) & (mean_s > 0)
     elif rule.kind == "top":
         hot[order[: int(rule.value)]] = True
     elif total > 0:
         held = np.cumsum(mean_s[order])
-        # Rounding must not ask for one more layer than needed.
-        fewest = int(np.searchsorted(held, rule.value * held[-1] * (1 - 1e-12)) + 1)
+        fewest = int(np.searchsorted(held, rule.value * held[-1] * _ROUNDING) + 1)
         hot[order[:fewest]] = True
     return Hotspots(rule, hot, line_s)

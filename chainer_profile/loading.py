@@ -576,7 +576,7 @@ def _array_names() -> dict[str, Any]:
                 fits = isinstance(data, list) and len(data) == size
             else:
                 fits = isinstance(data, bytes) and len(data) == size * dtype.value.itemsize
-            if min(shape, default=0) < 0 or not fits:
+            if not fits:
                 raise pickle.UnpicklingError("damaged: an array does not fill its shape")
             super().__setstate__((version, shape, dtype.value, is_fortran, data))
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import zipfile
-import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
@@ -227,13 +225,13 @@ class Recording:
             ProfileError: The file is missing, damaged, not a recording, or from a newer version.
         """
         try:
-            with np.load(path, allow_pickle=False) as archive:
+            with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
                 arrays = {name: archive[name] for name in archive.files}
         except FileNotFoundError:
             raise ProfileError(f"{path}: there is no such recording") from None
         except IsADirectoryError:
             raise ProfileError(f"{path}: is a folder, not a recording file") from None
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError) as error:
+        except Exception as error:  # a damaged archive raises errors of a dozen types
             raise ProfileError(f"{path}: damaged, or not a recording ({_line(error)})") from None
         if "meta" not in arrays:
             raise ProfileError(f"{path}: is no {FORMAT} (it holds no 'meta')")
@@ -243,11 +241,13 @@ class Recording:
                 raise KeyError("format")
         except (ValueError, KeyError, TypeError):
             raise ProfileError(f"{path}: is no {FORMAT}") from None
-        check_version(path, meta["version"])
+        check_version(path, meta.get("version"))
         try:
             parts: dict[str, Any] = {name: build(part, meta[name]) for name, part in _PARTS.items()}
-            for name in _ARRAYS:
-                parts[name] = arrays[name].astype(np.int64) if name in arrays else None
+            for name in arrays.keys() & _ARRAYS:
+                if arrays[name].dtype.kind not in "iu":
+                    raise ValueError(f"{name} holds {arrays[name].dtype}, not integers")
+                parts[name] = arrays[name].astype(np.int64)
             layers = tuple(build(Layer, layer) for layer in meta["layers"])
             return cls(layers=layers, ended=meta["ended"], **parts)
         except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -40,6 +40,7 @@ Stop = Callable[[], str]
 
 _MIN_TRIALS_FOR_CI = 30
 _PROBE_ROUNDS = 10
+_PROBE_MIN_ROUNDS = 2
 _PROBE_TRIALS = 3
 _PROBE_SECONDS = 2.0
 _PROBE_MIN_TRIALS = 100
@@ -144,7 +145,7 @@ def run(
 
     with inference(settings.train_mode):
         structure = _learn(model, step, settings)
-        trials = _Trials(
+        trials = Trials(
             step,
             structure,
             settings,
@@ -218,8 +219,8 @@ def cycles(trials: int, clean_trials: int) -> Iterator[tuple[int, int, int]]:
         yield (profiled + 1) // 2, clean, profiled // 2
 
 
-class _Trials:
-    """The timed part of a run."""
+class Trials:
+    """The timed part of a run: blocks of trials of either kind."""
 
     def __init__(
         self,
@@ -249,26 +250,30 @@ class _Trials:
         self._total_ns = 0
         self._begin_ns = 0
 
-    def run(self) -> None:
-        """Warm-up, then the cycles of profiled and clean trials."""
+    def begin(self) -> None:
+        """Look at the clock and open the journal."""
         self._conditions = Conditions(
             clock_resolution_ns=self._clock.resolution_ns(), window_ns=self._recorder.window_ns()
         )
         self.journal.begin(self.structure.layers, self.settings, self._where)
+
+    def run(self) -> None:
+        """Warm-up, then the cycles of profiled and clean trials."""
+        self.begin()
         self._watch = environment.CpuWatch()
-        if not self._plain(Kind.WARMUP, self.settings.warmups):
+        if not self.plain(Kind.WARMUP, self.settings.warmups):
             return
         self._begin_ns = self._now_ns()
         for before, clean, behind in cycles(self.settings.trials, self.settings.clean_trials):
             if not (
-                self._profiled(before) and self._plain(Kind.CLEAN, clean) and self._profiled(behind)
+                self.profiled(before) and self.plain(Kind.CLEAN, clean) and self.profiled(behind)
             ):
                 return
             if self._precise_enough():
                 self.ended = INTERVAL
                 return
 
-    def _plain(self, kind: Kind, count: int) -> bool:
+    def plain(self, kind: Kind, count: int) -> bool:
         """Trials without hooks. False: stop."""
         for _ in range(count):
             start_ns = self._now_ns()
@@ -278,7 +283,7 @@ class _Trials:
                 return False
         return True
 
-    def _profiled(self, count: int) -> bool:
+    def profiled(self, count: int) -> bool:
         """Trials under the recorder. False: stop."""
         recorder, structure = self._recorder, self.structure
         n_stamps = 2 * len(structure.layers)
@@ -328,14 +333,12 @@ class _Trials:
     def probe_threads(self) -> None:
         """A few trials with one BLAS thread, where more are in use by nobody's choice."""
         threads = max((library.threads for library in self._where.blas), default=1)
-        rounds = min(
-            _PROBE_ROUNDS,
-            int(
-                _PROBE_SECONDS / (2 * (_PROBE_TRIALS + 1) * self._total_ns * NS / len(self._walls))
-            ),
-        )
-        few = len(self._walls) < _PROBE_MIN_TRIALS or rounds < 2
+        few = len(self._walls) < _PROBE_MIN_TRIALS
         if few or threads < 2 or self.settings.threads is not None:
+            return
+        round_s = 2 * (_PROBE_TRIALS + 1) * self._total_ns * NS / len(self._walls)
+        rounds = int(min(_PROBE_ROUNDS, _PROBE_SECONDS / max(round_s, NS)))
+        if rounds < _PROBE_MIN_ROUNDS:
             return
         for _ in range(rounds):
             for count in (threads, 1):

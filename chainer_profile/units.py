@@ -10,12 +10,16 @@ from chainer_profile.errors import UsageError
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _SHOWN = ("s", "ms", "us", "ns")
 NOT_KNOWN = "-"
+#: Significant digits of a time.
+DIGITS = 4
 
 
 def duration_unit(seconds: float) -> str:
     """The largest of s, ms, us and ns in which a time is at least 1."""
+    # As it will be shown: 999.96 us is 1.000 ms.
+    shown = abs(float(f"{seconds:.{DIGITS - 1}e}"))
     for unit in _SHOWN:
-        if abs(seconds) >= _SECONDS[unit]:
+        if shown >= _SECONDS[unit]:
             return unit
     return "ns" if seconds else "s"
 
@@ -45,13 +49,14 @@ def format_exact_ms(seconds: float) -> str:
     return "" if math.isnan(seconds) else repr(float(seconds) * 1e3)
 
 
-def format_significant(value: float, digits: int = 4) -> str:
+def format_significant(value: float, digits: int = DIGITS) -> str:
     """A number with so many significant digits, and none of them lost before the point."""
     if not math.isfinite(value):
         return NOT_KNOWN
     if value == 0:
         return "0"
-    before_point = math.floor(math.log10(abs(value))) + 1
+    # Of the rounded value: 9.9996 has two digits before the point.
+    before_point = int(f"{value:.{digits - 1}e}".partition("e")[2]) + 1
     return f"{value:,.{max(0, digits - before_point)}f}"
 
 

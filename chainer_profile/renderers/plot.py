@@ -42,14 +42,16 @@ _INK = "#222222"
 _DPI = 150
 _POINTS = 72
 
-_HEIGHT = 4.6
-_MIN_WIDTH, _MAX_WIDTH = 6.4, 20.0
+_MIN_WIDTH, _MAX_WIDTH = 7.2, 20.0
+_MIN_HEIGHT, _MAX_HEIGHT = 4.8, 6.4
 #: Width of a layer where there is room, and what the axis labels take, in inches.
 _LAYER_WIDTH, _SIDES = 0.15, 1.0
 _MIN_FONT, _MAX_FONT = 5.0, 8.0
 #: A label's line is so many times as high as its font size.
 _LINE_HEIGHT = 1.25
 _MAX_LABEL = 36
+#: Below so many points a layer, bars and whiskers run into one another.
+_DENSE = 1.5
 #: The axis reaches so many times the highest bar at most, whatever the whiskers do.
 _HEADROOM = 1.4
 
@@ -98,7 +100,8 @@ def figure(summary: Summary) -> Figure:
         layers = summary.layers
         count = len(layers)
         width = min(_MAX_WIDTH, max(_MIN_WIDTH, _SIDES + _LAYER_WIDTH * count))
-        fig = Figure(figsize=(width, _HEIGHT), dpi=_DPI, layout="constrained")
+        height = min(_MAX_HEIGHT, max(_MIN_HEIGHT, 0.4 * width))
+        fig = Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
         FigureCanvasAgg(fig)
         ax = fig.add_subplot()
         unit = duration_unit(float(layers["mean_s"].max()))
@@ -107,6 +110,7 @@ def figure(summary: Summary) -> Figure:
         line = _draw_line(ax, summary, unit, limit)
         _label_layers(ax, summary, points)
         ax.set_ylabel(f"mean self time [{unit}]")
+        ax.set_xlabel("layer, in the order of the calls")
         ax.set_xlim(-0.7, count - 0.3)
         ax.spines[["top", "right"]].set_visible(False)
         ax.grid(axis="y", color="#dddddd", linewidth=0.6)
@@ -124,11 +128,15 @@ def _draw_bars(ax: Axes, summary: Summary, unit: str, points: float) -> float:
     scale = in_unit(1.0, unit)
     mean, low, high = (layers[name].to_numpy() * scale for name in ("mean_s", "p5_s", "p95_s"))
     colours = np.where(layers["hot"], HOT_COLOUR, OTHER_COLOUR)
-    ax.bar(x, mean, width=0.8, color=colours.tolist(), linewidth=0)
+    bars = ax.bar(x, mean, width=0.8, color=colours.tolist(), linewidth=0)
+    dense = points < _DENSE
+    for i in summary.hotspots.indices if dense else ():
+        # Narrower than a dot, a hot bar would vanish among its neighbours.
+        bars[i].set(linewidth=_DENSE / 2, edgecolor=HOT_COLOUR, zorder=2.5)
     top = float(mean.max()) or 1.0
     limit = min(max(top, float(high.max())), _HEADROOM * top) * 1.04
     thin = float(np.clip(points / 10, 0.3, 1.0))
-    ax.vlines(x, low, np.minimum(high, limit), color=_INK, linewidth=thin)
+    ax.vlines(x, low, np.minimum(high, limit), _INK, linewidth=thin, alpha=0.3 if dense else 1)
     cap = min(6.0, points * 0.45)
     if cap >= 1.5:
         for ends in (low, np.where(high <= limit, high, np.nan)):
@@ -142,7 +150,7 @@ def _draw_bars(ax: Axes, summary: Summary, unit: str, points: float) -> float:
             color=_INK,
             markersize=max(3.0, cap),
             clip_on=False,
-            label=f"95th percentile above the axis (up to {format_duration(high.max() / scale)})",
+            label=f"cut (up to {format_duration(high.max() / scale)})",
         )
     ax.set_ylim(0, limit)
     return limit
@@ -208,12 +216,12 @@ def _draw_legend(fig: Figure, summary: Summary, line: bool) -> None:
     handles: list[Any] = [
         Patch(color=HOT_COLOUR, label=f"hot: {summary.hotspots.rule} ({of})"),
         Patch(color=OTHER_COLOUR, label="other layers"),
-        Line2D([], [], color=_INK, marker="|", linestyle="", label="5th to 95th percentile"),
+        Line2D([], [], color=_INK, marker="|", markersize=9, linestyle="", label="5th to 95th percentile"),
     ]
     ax = fig.axes[0]
     if line:
         label = f"line of the rule: {format_duration(summary.hotspots.line_s)}"
-        dashes = (0, (5, 3))
+        dashes = (0, (3, 2))
         handles.append(Line2D([], [], color=HOT_COLOUR, linestyle=dashes, label=label))
     handles += ax.get_legend_handles_labels()[0]
     ax.legend(

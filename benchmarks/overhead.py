@@ -1,0 +1,265 @@
+"""What profiling costs: the figures of the README, as ratios within one run.
+
+    python benchmarks/overhead.py [--rounds 300] [--trials 10000]
+
+ResNet20 at batch 1 with one BLAS thread. Times are compared in short blocks that take turns in one
+process, and the median of the paired ratios is shown with its 95 % interval. Memory is measured in
+a fresh process for each hook.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+import chainer_profile  # noqa: E402  (before Chainer)
+
+# ruff: isort: split
+import numpy as np  # noqa: E402
+from chainer import FunctionHook  # noqa: E402
+from chainer.function_hooks import TimerHook  # noqa: E402
+from threadpoolctl import threadpool_limits  # noqa: E402
+
+from chainer_profile import environment, output  # noqa: E402
+from chainer_profile.clock import HOST_CLOCK  # noqa: E402
+from chainer_profile.inputs import make_input  # noqa: E402
+from chainer_profile.journal import Journal, Kind  # noqa: E402
+from chainer_profile.recorder import Structure, inference, learn_structure  # noqa: E402
+from chainer_profile.recording import Settings  # noqa: E402
+from chainer_profile.runner import Trials  # noqa: E402
+from chainer_profile.statistics import median_interval  # noqa: E402
+from models import REGISTRY  # noqa: E402
+
+BLOCK = 10
+NEIGHBOURS_LAYER_S = 50e-6
+
+
+class TwoClockReads(FunctionHook):
+    """The least that a hook can do: a clock read on entering and on leaving."""
+
+    name = "TwoClockReads"
+
+    def __init__(self) -> None:
+        stamps: list[int] = []
+        stamp, now_ns = stamps.append, time.perf_counter_ns
+        self.forward_preprocess = lambda function, in_data: stamp(now_ns())
+        self.forward_postprocess = lambda function, in_data: stamp(now_ns())
+        self.clear = stamps.clear
+
+
+class Network:
+    """ResNet20 with one input, ready to run."""
+
+    def __init__(self) -> None:
+        np.random.seed(0)  # noqa: NPY002  (Chainer's initialisers draw from it)
+        entry = REGISTRY["resnet20"]
+        self.model = entry.build()
+        batch = make_input("random", entry.input_shape, 1, seed=0, mean=entry.mean, std=entry.std)
+        self.x = batch.array
+
+    def step(self) -> None:
+        self.model(self.x)
+
+
+@contextmanager
+def trials_of(step: Callable[[], None], structure: Structure, n_trials: int) -> Iterator[Trials]:
+    """The profiler's own trials, with their journal in a file."""
+    with tempfile.TemporaryFile() as file:
+        trials = Trials(
+            step,
+            structure,
+            Settings(trials=n_trials),
+            environment.collect(),
+            Journal(file),
+            HOST_CLOCK,
+            lambda done, total, mean_s: None,
+            lambda: "",
+        )
+        trials.begin()
+        yield trials
+
+
+def added_time(network: Network, structure: Structure, rounds: int) -> tuple[float, dict]:
+    """Median clean trial in seconds, and for each way of timing its added time in each round."""
+    timer, bare = TimerHook(), TwoClockReads()
+
+    def clean() -> None:
+        for _ in range(BLOCK):
+            network.step()
+
+    def timer_hook() -> None:
+        with timer:
+            clean()
+
+    def clock_reads() -> None:
+        with bare:
+            clean()
+        bare.clear()
+
+    with trials_of(network.step, structure, rounds * BLOCK) as trials:
+        ways = {
+            "recorder": lambda: trials.profiled(BLOCK),
+            "recorder's clean trials": lambda: trials.plain(Kind.CLEAN, BLOCK),
+            "TimerHook": timer_hook,
+            "two clock reads": clock_reads,
+            "nothing": clean,
+        }
+        added: dict[str, list[float]] = {name: [] for name in ways}
+        clean_s = []
+        order = list(ways)
+        rng = np.random.default_rng(0)
+        for turn in range(rounds):
+            rng.shuffle(order)
+            for name in order:
+                before, during, behind = timed(clean), timed(ways[name]), timed(clean)
+                added[name].append(2 * during / (before + behind) - 1)
+                clean_s.append(before / BLOCK)
+            progress("added time", turn + 1, rounds)
+    return float(np.median(clean_s)), {name: np.array(values) for name, values in added.items()}
+
+
+def timed(block: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    block()
+    return time.perf_counter() - begin
+
+
+def agreement(network: Network, structure: Structure, rounds: int) -> tuple[np.ndarray, np.ndarray]:
+    """Mean time of every layer by the recorder and by TimerHook, in alternating blocks."""
+    timer = TimerHook()
+    with trials_of(network.step, structure, rounds * BLOCK) as trials:
+        for turn in range(rounds):
+            trials.profiled(BLOCK)
+            with timer:
+                for _ in range(BLOCK):
+                    network.step()
+            progress("agreement", turn + 1, rounds)
+        mine = trials.recording().self_ns.mean(axis=0) * 1e-9
+    recording = chainer_profile.fold_call_history(timer.call_history, len(structure.layers))
+    return mine, recording.self_ns.mean(axis=0) * 1e-9
+
+
+def memory(kind: str, n_trials: int) -> dict[str, float]:
+    """Growth of the peak memory in MB over n_trials; runs in a process of its own."""
+    import chainer_profile.summary
+
+    network = Network()
+    with threadpool_limits(1, "blas"), inference():
+        structure = learn_structure(network.model, network.step)
+        timer = TimerHook()
+        with trials_of(network.step, structure, 500) as trials:  # warm everything up
+            trials.profiled(500)
+            chainer_profile.summarise(trials.recording())
+        with trials_of(network.step, structure, n_trials) as trials:
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            if kind == "recorder":
+                trials.profiled(n_trials)
+                recording = trials.recording()
+            elif kind == "TimerHook":
+                with timer:
+                    for _ in range(n_trials):
+                        network.step()
+            else:
+                trials.plain(Kind.CLEAN, n_trials)
+            after_trials = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            if kind == "recorder":
+                chainer_profile.summarise(recording)
+            after_all = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {"trials": (after_trials - before) / 1024, "all": (after_all - before) / 1024}
+
+
+def folding(n_trials: int) -> tuple[float, float]:
+    """Seconds for folding and statistics of n_trials x 66 samples, and for writing all files."""
+    from tests.conftest import make_recording
+
+    recording = make_recording(66, n_trials, n_trials // 10)
+    chainer_profile.summarise(make_recording(66, 50))
+    with tempfile.TemporaryDirectory() as folder:
+        fold_s = min(timed(lambda: chainer_profile.summarise(recording)) for _ in range(5))
+        begin = time.perf_counter()
+        output.save_recording(Path(folder), recording)
+        output.write_reports(Path(folder), chainer_profile.summarise(recording))
+        return fold_s, time.perf_counter() - begin
+
+
+def help_time() -> tuple[float, float]:
+    """Median seconds of ``profile.py --help`` and of ``python -c pass``."""
+    commands = ([str(ROOT / "profile.py"), "--help"], ["-c", "pass"])
+    times: list[list[float]] = [[], []]
+    for _ in range(9):
+        for command, seconds in zip(commands, times, strict=True):
+            run = [sys.executable, *command]
+            seconds.append(timed(lambda run=run: subprocess.run(run, stdout=subprocess.DEVNULL)))
+    return float(np.median(times[0])), float(np.median(times[1]))
+
+
+def progress(what: str, done: int, total: int) -> None:
+    if sys.stderr.isatty():
+        print(f"\r{what} {done}/{total} ", end="" if done < total else "\n", file=sys.stderr)
+
+
+def row(name: str, value: str, target: str = "") -> None:
+    print(f"| {name:58} | {value:32} | {target:18} |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=300)
+    parser.add_argument("--trials", type=int, default=10_000)
+    parser.add_argument("--memory", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.memory:
+        print(json.dumps(memory(args.memory, args.trials)))
+        return
+
+    row("figure", "measured", "target")
+    row("-" * 58, "-" * 32, "-" * 18)
+    network = Network()
+    with threadpool_limits(1, "blas"), inference():
+        for _ in range(100):
+            network.step()
+        structure = learn_structure(network.model, network.step)
+        clean_s, added = added_time(network, structure, args.rounds)
+        row("clean trial, median", f"{clean_s * 1e3:.2f} ms")
+        targets = {"recorder": "<= 1.0 %"}
+        for name, values in added.items():
+            low, high = median_interval(values)
+            text = f"{np.median(values) * 100:+.2f} % ({low * 100:+.2f} to {high * 100:+.2f})"
+            row(f"added by {name}", text, targets.get(name, ""))
+        ratio = np.median(added["recorder"]) / np.median(added["TimerHook"])
+        row("recorder / TimerHook", f"{ratio:.2f}", "<= 0.4")
+        mine, theirs = agreement(network, structure, args.rounds)
+        large = theirs > NEIGHBOURS_LAYER_S
+        off = np.abs(mine[large] / theirs[large] - 1)
+        row(
+            f"means against TimerHook's, {large.sum()} layers above 50 us: largest difference",
+            f"{off.max() * 100:.2f} %",
+            "<= 5 %",
+        )
+    for kind, target in (("recorder", "<= 8 MB"), ("TimerHook", ""), ("nothing", "")):
+        command = [sys.executable, __file__, "--memory", kind, "--trials", str(args.trials)]
+        environ = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
+        result = subprocess.run(command, check=True, capture_output=True, text=True, env=environ)
+        grown = json.loads(result.stdout)
+        row(f"memory of {args.trials} trials, {kind}", f"{grown['all']:.1f} MB", target)
+    fold_s, write_s = folding(args.trials)
+    row(f"folding and statistics of {args.trials} x 66 samples", f"{fold_s:.3f} s", "<= 0.1 s")
+    row("all files written", f"{write_s:.2f} s", "<= 3 s")
+    help_s, pass_s = help_time()
+    row("profile.py --help (python -c pass)", f"{help_s:.3f} s ({pass_s:.3f} s)", "<= 0.35 s")
+
+
+if __name__ == "__main__":
+    main()

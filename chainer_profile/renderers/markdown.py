@@ -1,0 +1,513 @@
+"""Summary -> ``report.md``: the report of an experiment, with everything computed from the run."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import numpy as np
+
+from chainer_profile.hotspots import DEFAULT_RULE, find_hotspots, parse_rule
+from chainer_profile.renderers.csv import COLUMNS
+from chainer_profile.renderers.text import (
+    caveats,
+    environment_rows,
+    input_text,
+    mode_text,
+    model_name,
+    printable,
+    totals_rows,
+    trials_text,
+    versions,
+    weights_text,
+)
+from chainer_profile.statistics import NS
+from chainer_profile.units import (
+    NOT_KNOWN,
+    duration_unit,
+    format_bare_percent,
+    format_count,
+    format_duration,
+    format_factor,
+    format_interval,
+    format_ms,
+    format_percent,
+    format_shapes,
+    plural,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import pandas as pd
+
+    from chainer_profile.summary import Summary
+
+#: With more layers than this the report shows the hot and the slowest ones only.
+MAX_ROWS = 200
+SLOWEST = 50
+#: Framework time worth a word, as a fraction of the trial; a batch below which it can be spread.
+_MUCH_FRAMEWORK = 0.10
+_SMALL_BATCH = 32
+#: Part of the layers' time from which a function is worth a word.
+_MUCH = 0.05
+_DENSE_MATHS = ("Convolution", "Deconvolution", "Dilated", "Linear")
+
+
+def render(summary: Summary, *, plot: str = "layers.png", table: str = "layers.csv") -> str:
+    """The report as Markdown (GitHub's tables).
+
+    Args:
+        summary: The summary of a run.
+        plot: Address of the bar plot, as seen from the report.
+        table: Address of the table of all layers, as seen from the report.
+    """
+    parts = (
+        _top(summary),
+        _experiment(summary),
+        _environment(summary),
+        _method(summary),
+        _result(summary, plot, table),
+        _hotspots(summary),
+        _next_steps(summary),
+        _appendix(summary, table),
+    )
+    return "\n\n".join(block for part in parts for block in part) + "\n"
+
+
+def _top(summary: Summary) -> Iterator[str]:
+    yield f"# Layer-wise profile of {_escape(model_name(summary.recording.settings))}"
+    for sentence in caveats(summary.recording):
+        yield f"> **Note:** {_escape(sentence)}"
+
+
+def _experiment(summary: Summary) -> Iterator[str]:
+    recording = summary.recording
+    settings = recording.settings
+    yield "## 1 Experiment"
+    yield _table(
+        ("", ""),
+        (
+            ("Network", f"{model_name(settings)}, {weights_text(settings)}"),
+            ("Function calls", format_count(len(recording.layers))),
+            ("Input", input_text(settings)),
+            ("Batch", plural(settings.batchsize, "image")),
+            ("Device", settings.device),
+            ("Mode", mode_text(settings)),
+            ("Trials", trials_text(recording)),
+        ),
+    )
+    yield (
+        "Measured was how long each function call of the network takes, and how long a whole "
+        "trial takes."
+        if recording.trial_ns is not None
+        else "Measured was how long each function call of the network takes."
+    )
+    yield _mode_sentence(summary)
+
+
+def _mode_sentence(summary: Summary) -> str:
+    if summary.recording.settings.train_mode:
+        return (
+            "The network ran on purpose in train mode (`chainer.config.train` was on): batch "
+            "normalisation computes the statistics of the batch and dropout drops. Inference is "
+            "test mode, so these are not the times of inference."
+        )
+    fixed = "FixedBatchNormalization" in summary.functions.index
+    return (
+        "The network ran as in inference: in test mode (`chainer.config.train` was off) and "
+        "without backprop"
+        + (
+            ", so batch normalisation used its stored averages (`FixedBatchNormalization`)."
+            if fixed
+            else "."
+        )
+    )
+
+
+def _environment(summary: Summary) -> Iterator[str]:
+    yield "## 2 Environment"
+    rows = environment_rows(summary.recording.environment)
+    yield _table(("", ""), rows) if rows else "Nothing was recorded about the machine."
+
+
+def _method(summary: Summary) -> Iterator[str]:
+    recording, totals = summary.recording, summary.totals
+    yield "## 3 Method"
+    yield from _command(summary)
+    points = []
+    warmups = len(recording.warmup_ns) or recording.settings.warmups
+    if warmups:
+        points.append(f"{plural(warmups, 'warm-up trial')} came first and count nowhere.")
+    if recording.trial_ns is not None and totals.clean is not None:
+        points.append(
+            f"{plural(totals.clean.count, 'clean trial')} ran without any hook, in blocks that "
+            f"alternate with the {plural(recording.n_trials, 'profiled trial')}: the latency to "
+            "quote is that of the clean ones, the layers' times come from the profiled ones."
+        )
+    else:
+        points.append(
+            f"The layers' times come from {plural(recording.n_trials, 'profiled trial')}."
+        )
+    points.append(
+        "The time of a layer is its self time: a call made within another one counts for the "
+        "inner one only."
+    )
+    if totals.framework is not None:
+        points.append(
+            "Framework time is the profiled trial less the sum of its layers: what passes "
+            "between the functions, such as type checks and making variables."
+        )
+    if recording.n_trials > 1:
+        points.append(
+            "The 95 % interval of a mean comes from batch means: successive trials are cut into "
+            "batches of equal length, and the spread of the batches' means gives the interval. "
+            "Trials that depend on one another do not make it too narrow."
+        )
+    points.append("A layer's share is its mean over the sum of all layers' means.")
+    conditions = recording.conditions
+    if conditions.clock_resolution_ns is not None:
+        step = format_duration(conditions.clock_resolution_ns * NS)
+        points.append(f"The smallest step of the clock that was seen is {step}.")
+    if conditions.window_ns is not None:
+        window = format_duration(conditions.window_ns * NS)
+        points.append(
+            f"A function that does nothing shows {window}: every layer's time holds so much of "
+            "the recorder itself."
+        )
+    yield _bullets(points)
+
+
+def _command(summary: Summary) -> Iterator[str]:
+    command = printable(summary.recording.settings.command)
+    if command:
+        yield _code(command)
+    else:
+        yield "The run was not started by a command line."
+
+
+def _result(summary: Summary, plot: str, table: str) -> Iterator[str]:
+    yield "## 4 Result"
+    yield _table(
+        ("", ""), [row for row in totals_rows(summary.totals) if row[1] != NOT_KNOWN]
+    )
+    yield from _adds_up(summary)
+    yield "### By function"
+    yield _table(
+        ("function", "calls", "total [ms]", "mean [ms]", "share [%]", "hot layers"),
+        [
+            (
+                str(row.Index),
+                format_count(row.calls),
+                format_ms(row.total_s),
+                format_ms(row.mean_s),
+                format_bare_percent(row.share),
+                format_count(row.hot),
+            )
+            for row in summary.functions.itertuples()
+        ],
+        numbers=5,
+    )
+    yield "### By layer"
+    yield f"![Bar plot of the mean self time of every layer]({_address(plot)})"
+    yield (
+        "*One bar for each layer in the order of the calls: mean self time, with whiskers from "
+        "the 5th to the 95th percentile. Hot layers are red.*"
+    )
+    yield from _layer_table(summary, table)
+
+
+def _adds_up(summary: Summary) -> Iterator[str]:
+    totals = summary.totals
+    if totals.profiled is None or totals.framework is None:
+        return
+    unit = duration_unit(totals.profiled.mean_s)
+    layers, framework, trial = (
+        format_duration(seconds, unit)
+        for seconds in (totals.layers_s, totals.framework.mean_s, totals.profiled.mean_s)
+    )
+    yield f"It adds up: layers {layers} + framework {framework} = profiled trial {trial}."
+
+
+def _layer_table(summary: Summary, table: str) -> Iterator[str]:
+    layers = summary.layers
+    shown = layers
+    if len(layers) > MAX_ROWS:
+        slowest = layers.sort_values("mean_s", ascending=False, kind="stable")
+        hot = slowest[slowest["hot"]].head(MAX_ROWS - SLOWEST)
+        chosen = hot.index.union(slowest.head(SLOWEST).index)
+        shown = layers.loc[chosen]
+        rest = layers.drop(chosen)
+        yield (
+            f"{format_count(len(shown))} of {plural(len(layers), 'layer')} are shown, the hot and "
+            f"the slowest ones; the others hold {format_percent(rest['share'].sum())} of the "
+            f"layers' time. All are in [{_escape(printable(table))}]({_address(table)})."
+        )
+    with_interval = summary.recording.n_trials > 1
+    if not with_interval:
+        yield "One trial gives no interval of the mean."
+    yield _table(
+        (
+            "#",
+            "path",
+            "function",
+            "output",
+            "mean [ms]",
+            *(("95 % interval [ms]",) if with_interval else ()),
+            "median [ms]",
+            "95th percentile [ms]",
+            "share [%]",
+        ),
+        [
+            (
+                str(row.Index),
+                row.path,
+                row.function,
+                format_shapes(row.output_shapes),
+                format_ms(row.mean_s),
+                *((_interval(row.ci_low_s, row.ci_high_s),) if with_interval else ()),
+                format_ms(row.median_s),
+                format_ms(row.p95_s),
+                format_bare_percent(row.share),
+            )
+            for row in shown.itertuples()
+        ],
+        numbers=4 + with_interval,
+        bold=shown["hot"].tolist(),
+    )
+
+
+def _interval(low: float, high: float) -> str:
+    return f"{format_ms(low)} to {format_ms(high)}"
+
+
+def _hotspots(summary: Summary) -> Iterator[str]:
+    layers, hot = summary.layers, summary.layers[summary.layers["hot"]]
+    yield "## 5 Hotspots"
+    yield f"The rule: hot are {_escape(str(summary.hotspots.rule))}."
+    if hot.empty:
+        slowest = layers.loc[layers["mean_s"].idxmax()]
+        yield (
+            f"No layer is hot. The slowest is {_escape(slowest['label'])} with "
+            f"{format_duration(slowest['mean_s'])}."
+        )
+        return
+    sentence = (
+        f"{_of(len(hot), len(layers))} {'is' if len(hot) == 1 else 'are'} hot and "
+        f"{'holds' if len(hot) == 1 else 'hold'} {format_percent(hot['share'].sum())} of the "
+        "layers' time"
+    )
+    profiled = summary.totals.profiled
+    if profiled is not None and profiled.mean_s:
+        part = hot["mean_s"].sum() / profiled.mean_s
+        sentence += f", {format_percent(part)} of the profiled trial"
+    yield sentence + "."
+    yield _table(
+        ("function", "hot layers", "share of the layers' time [%]"), _grouped(hot, hot["function"])
+    , numbers=2)
+    blocks = hot["path"].map(_block)
+    if blocks.nunique() > 1 or len(hot) > 1:
+        yield _table(
+            ("block", "hot layers", "share of the layers' time [%]"), _grouped(hot, blocks)
+        , numbers=2)
+    rest = layers[~layers["hot"]]
+    if len(rest):
+        yield (
+            f"None of the other {plural(len(rest), 'layer')} holds more than "
+            f"{format_percent(rest['share'].max())}."
+        )
+
+
+def _block(path: str) -> str:
+    """The first part of a link path: ``/res3`` for ``/res3/0/conv1``."""
+    return "/" + path.lstrip("/").split("/")[0]
+
+
+def _grouped(hot: pd.DataFrame, by: pd.Series) -> list[tuple[str, str, str]]:
+    groups = hot.groupby(by, sort=False)["share"].agg(["size", "sum"])
+    groups = groups.sort_values("sum", ascending=False, kind="stable")
+    return [
+        (str(row.Index), format_count(row.size), format_bare_percent(row.sum))
+        for row in groups.itertuples()
+    ]
+
+
+def _next_steps(summary: Summary) -> Iterator[str]:
+    yield "## 6 What to do next"
+    if not summary.totals.layers_s:
+        yield "All layers took less than the clock can show, so nothing follows from this run."
+    else:
+        yield _bullets(
+            [
+                *_where_to_begin(summary),
+                *_fewer_normalisations(summary),
+                *_less_framework(summary),
+                *_another_device(summary),
+            ]
+        )
+    if summary.findings:
+        yield "What the checks of this run found:"
+        yield _bullets(
+            f"**{_escape(finding.severity)}**: {_escape(finding.text)} {_escape(finding.advice)}"
+            for finding in summary.findings
+        )
+
+
+def _whole(summary: Summary) -> tuple[float, str]:
+    """The time that a change is held against, and what it is."""
+    profiled = summary.totals.profiled
+    if profiled is not None and profiled.mean_s:
+        return profiled.mean_s, "trial"
+    return summary.totals.layers_s, "layers' time"
+
+
+def _where_to_begin(summary: Summary) -> Iterator[str]:
+    layers, functions = summary.layers, summary.functions
+    half = find_hotspots(layers["mean_s"].to_numpy(), parse_rule(DEFAULT_RULE)).hot
+    counts = layers["function"][half].value_counts()
+    sentence = f"{_of(int(half.sum()), len(layers))} {'holds' if half.sum() == 1 else 'hold'} "
+    sentence += "half of the layers' time"
+    most = str(counts.index[0])
+    if half.sum() == 1:
+        sentence += f": {_escape(layers['label'][half].iloc[0])}."
+    else:
+        sentence += f"; {format_count(counts.iloc[0])} of them are {_escape(most)}."
+    yield sentence
+    first = functions.iloc[0]
+    name = _escape(str(functions.index[0]))
+    whole, what = _whole(summary)
+    part = first["total_s"] / whole
+    sentence = (
+        f"{name} takes the most time of all functions: {format_percent(part)} of the {what} in "
+        f"{plural(int(first['calls']), 'call')}. Made 2x as fast, it would shorten the {what} by "
+        f"{format_percent(part / 2)}"
+    )
+    if part < 1:
+        sentence += f"; without it the {what} would be {format_factor(1 / (1 - part))} as fast"
+        sentence += ", and no work on it alone can gain more (Amdahl's law)"
+    yield sentence + "."
+
+
+def _fewer_normalisations(summary: Summary) -> Iterator[str]:
+    layers = summary.layers
+    fixed = layers["function"] == "FixedBatchNormalization"
+    after = layers["function"].shift(1, fill_value="") == "Convolution2DFunction"
+    foldable = layers[fixed & after]
+    whole, what = _whole(summary)
+    part = foldable["mean_s"].sum() / whole
+    if len(foldable) and part >= _MUCH:
+        one = len(foldable) == 1
+        yield (
+            f"{plural(len(foldable), 'FixedBatchNormalization')[:0]}"
+            f"{format_count(len(foldable))} of {plural(int(fixed.sum()), 'call')} of "
+            f"FixedBatchNormalization {'comes' if one else 'come'} right after a convolution and "
+            f"{'takes' if one else 'take'} {format_percent(part)} of the {what}. Folded into the "
+            f"weights of {'that convolution' if one else 'those convolutions'}, "
+            f"{'it costs' if one else 'they cost'} nothing."
+        )
+
+
+def _less_framework(summary: Summary) -> Iterator[str]:
+    totals, settings = summary.totals, summary.recording.settings
+    share = totals.framework_share
+    if share is None or totals.framework is None or share < _MUCH_FRAMEWORK:
+        return
+    calls = len(summary.layers)
+    sentence = (
+        f"{format_percent(share)} of the trial passes between the functions (framework), "
+        f"{format_duration(totals.framework.mean_s / calls)} for each of {plural(calls, 'call')}"
+    )
+    if settings.batchsize < _SMALL_BATCH:
+        sentence += (
+            ". A larger batch spreads this over more images: try "
+            f"`-b {_SMALL_BATCH}` and compare the images per second."
+        )
+    else:
+        sentence += (
+            f", although the batch has {format_count(settings.batchsize)} images. Fewer function "
+            "calls, or an engine that runs the network without Python, would cut it."
+        )
+    yield sentence
+
+
+def _another_device(summary: Summary) -> Iterator[str]:
+    if not summary.recording.settings.device.startswith("cpu"):
+        return
+    functions = summary.functions
+    dense = functions[[str(name).startswith(_DENSE_MATHS) for name in functions.index]]
+    whole, what = _whole(summary)
+    part = dense["total_s"].sum() / whole
+    if part < 0.5:
+        return
+    sentence = (
+        f"{_listed(dense.index)} {'takes' if len(dense) == 1 else 'take'} {format_percent(part)} "
+        f"of the {what}: dense arithmetic, which a GPU does well. Where there is one, try `--gpu 0`"
+    )
+    framework = summary.totals.framework_share
+    if framework:
+        sentence += (
+            f". The {format_percent(framework)} between the functions would stay on the CPU, so "
+            f"expect {format_factor(1 / framework)} at most at this batch"
+        )
+    yield sentence + "."
+
+
+def _listed(names: Iterable[object]) -> str:
+    words = [_escape(printable(str(name))) for name in names]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _of(part: int, whole: int) -> str:
+    return f"{format_count(part)} of {plural(whole, 'layer')}"
+
+
+def _appendix(summary: Summary, table: str) -> Iterator[str]:
+    yield "## 7 Appendix"
+    yield (
+        f"All layers with all digits are in [{_escape(printable(table))}]({_address(table)}). "
+        "Its columns (times are self times in milliseconds over the profiled trials):"
+    )
+    yield _table(("column", "meaning"), COLUMNS.items())
+    yield from _command(summary)
+    software = versions(summary.recording.environment)
+    if software:
+        yield f"Versions: {_escape(', '.join(software))}."
+
+
+def _table(
+    head: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    numbers: int = 0,
+    bold: Sequence[bool] = (),
+) -> str:
+    """A table whose last columns are numbers, with some rows in bold. Cells are plain text."""
+    texts = len(head) - numbers
+    lines = [tuple(map(_escape, head)), ("---",) * texts + ("---:",) * numbers]
+    for at, row in enumerate(rows):
+        cells = tuple(_escape(printable(cell)) for cell in row)
+        if at < len(bold) and bold[at]:
+            cells = tuple(f"**{cell}**" if cell else cell for cell in cells)
+        lines.append(cells)
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _bullets(points: Iterable[str]) -> str:
+    return "\n".join(f"- {point}" for point in points)
+
+
+def _code(text: str) -> str:
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{text}\n{fence}"
+
+
+def _address(path: str) -> str:
+    return quote(path, safe="/:.-_~")
+
+
+def _escape(text: str) -> str:
+    """Text that Markdown and HTML show as it is."""
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"([\\`*_\[\]|~$#])", r"\\\1", text)

@@ -1,0 +1,45 @@
+"""The lists of what is needed stand in several files: they must agree."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import chainer_profile
+
+ROOT = Path(__file__).parent.parent
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    tomllib = pytest.importorskip("tomllib")
+
+
+def project():
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def requirements(name):
+    lines = (ROOT / name).read_text().splitlines()
+    return [line for line in lines if line and not line.startswith(("#", "-r"))]
+
+
+def test_requirements_are_the_projects_dependencies():
+    chainer = "./packaging/chainer"
+    assert [chainer, *project()["dependencies"][1:]] == requirements("requirements.txt")
+    backend = (ROOT / chainer / "build_backend.py").read_text()
+    version = re.search(r'^VERSION = "(.*)"$', backend, re.MULTILINE)
+    assert project()["dependencies"][0] == f"chainer=={version[1]}"
+
+
+def test_dev_requirements_are_the_dev_extra():
+    assert project()["optional-dependencies"]["dev"] == requirements("requirements-dev.txt")
+
+
+def test_version():
+    assert project()["version"] == chainer_profile.__version__
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    assert f"## {chainer_profile.__version__}" in changelog
