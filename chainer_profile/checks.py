@@ -154,14 +154,14 @@ def _slow_start(summary: Summary) -> Iterator[Finding]:
     count = min(50, max(5, len(walls) // 20))
     excess = float(np.median(walls[:count]) / np.median(walls[count:]) - 1)
     # One slow trial is chance; most of the first ones above nearly all others are not.
-    high = np.quantile(walls[count:], 0.75)
+    high = np.quantile(walls[count:], 0.9)
     if excess >= SLOW_START and (walls[:count] > high).mean() > 0.5:
         warmups = summary.recording.settings.warmups
         yield Finding(
             "short-warmup",
             WARNING,
             f"The first {count} trials were {format_percent(excess, 0)} slower than the rest: "
-            f"{plural(warmups, 'warm-up trial')} were too few.",
+            f"a warm-up of {plural(warmups, 'trial')} was too short.",
             f"Use more warm-up trials (--warmups {max(2 * warmups, warmups + 2 * count)}).",
         )
 

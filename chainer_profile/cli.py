@@ -243,7 +243,7 @@ def _run(
             print(f"{name:16} {'x'.join(map(str, entry.input_shape)):10} {entry.description}")
         return 0
 
-    from chainer_profile import inputs, loading, output
+    from chainer_profile import inputs, loading, output, weights
     from chainer_profile.recording import Settings
 
     source = loading.find_model(args.model, registry)
@@ -267,7 +267,7 @@ def _run(
     with output.take_folder(args.out, default, args.force) as folder:
         model = loading.build_model(source, args.seed)
         if args.weights:
-            loading.load_weights(model, args.weights)
+            weights.load_weights(model, args.weights)
         settings = Settings(
             model=source.name,
             input=batch.description,

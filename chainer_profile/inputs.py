@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainer_profile.errors import ProfileError, UsageError
-from chainer_profile.loading import load_plain_pickle
+from chainer_profile.plain_pickle import load_plain_pickle
 
 if TYPE_CHECKING:
     import numpy
@@ -147,7 +147,7 @@ def load_cifar10_test(
     packed or unpacked, or is the unpacked folder itself: ``cifar-10-python.tar.gz``,
     ``cifar-10-batches-py``, ``cifar-10-binary.tar.gz`` or ``cifar-10-batches-bin``. The
     Python version is a pickle, which could run code; it is read by
-    :func:`chainer_profile.loading.load_plain_pickle`, which refuses that, so no checksum
+    :func:`chainer_profile.plain_pickle.load_plain_pickle`, which refuses that, so no checksum
     is asked for. Without ``data_dir`` it is the copy that
     ``chainer.datasets.get_cifar10()`` keeps.
 

@@ -75,7 +75,8 @@ class Journal:
     """Appends trials to a file, or keeps them in memory where there is no file.
 
     Disk space for the whole run is taken ahead, so that a disk which fills up later costs
-    nothing. Records reach the operating system at most half a second after they were made.
+    nothing. After every trial all those that ended half a second earlier, or more, are with the
+    operating system.
 
     Attributes:
         file: An empty binary file, open for reading and writing; None keeps everything in memory.
@@ -102,7 +103,8 @@ class Journal:
         text = json.dumps({"version": VERSION} | dataclasses.asdict(self._header)).encode()
         self._pending += _MAGIC + b"%d\n" % len(text) + text
         self._body_start = len(self._pending)
-        words = settings.trials * (4 + len(layers)) + 4 * settings.clean_trials
+        plain = settings.clean_trials + settings.warmups
+        words = settings.trials * (4 + len(layers)) + 4 * plain
         self._expected = self._body_start + 8 * words
         self.flush()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import numpy as np
@@ -15,8 +16,6 @@ import numpy as np
 from chainer_profile.errors import ProfileError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
 FORMAT = "chainer-profile recording"
@@ -205,6 +204,10 @@ class Recording:
 
     def save(self, file: BinaryIO | Path) -> None:
         """Write the recording as a compressed .npz file that holds no pickled objects."""
+        if isinstance(file, Path):  # by its name NumPy would add .npz to it
+            with open(file, "wb") as opened:
+                self.save(opened)
+            return
         arrays = {
             name: _smallest(samples)
             for name in _ARRAYS

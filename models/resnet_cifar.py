@@ -8,8 +8,8 @@ import chainer_profile  # noqa: F401  (lets Chainer import on current NumPy)
 
 # isort: split
 import chainer
-import chainer.functions as F  # noqa: N812  (Chainer's own short name)
-import chainer.links as L  # noqa: N812
+import chainer.functions as F
+import chainer.links as L
 
 
 class ResNetCIFAR(chainer.Chain):

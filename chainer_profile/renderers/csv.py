@@ -46,12 +46,12 @@ _TIMES = {
 
 
 def render(summary: Summary) -> str:
-    """The layers as CSV, in the order of the calls; see :data:`COLUMNS`.
+    r"""The layers as CSV, in the order of the calls; see :data:`COLUMNS`.
 
     Numbers have all their digits; a number that is not known (the deviation of one trial) is an
     empty cell. A text that a spreadsheet would take for a formula, because it begins with ``=``,
     ``+``, ``-`` or ``@``, gets an apostrophe in front; no label and no link path begins so.
-    Characters that cannot be printed are written as in Python (``\\n``), so a row is one line.
+    Characters that cannot be printed are written as in Python (``\n``), so a row is one line.
     """
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")

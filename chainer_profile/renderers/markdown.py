@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import numpy as np
@@ -11,9 +11,11 @@ import numpy as np
 from chainer_profile.hotspots import DEFAULT_RULE, find_hotspots, parse_rule
 from chainer_profile.renderers.csv import COLUMNS
 from chainer_profile.renderers.text import (
-    caveats,
+    Row,
     environment_rows,
+    gaps,
     input_text,
+    interruption,
     mode_text,
     model_name,
     printable,
@@ -25,12 +27,10 @@ from chainer_profile.renderers.text import (
 from chainer_profile.statistics import NS
 from chainer_profile.units import (
     NOT_KNOWN,
-    duration_unit,
     format_bare_percent,
     format_count,
     format_duration,
     format_factor,
-    format_interval,
     format_ms,
     format_percent,
     format_shapes,
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 #: With more layers than this the report shows the hot and the slowest ones only.
 MAX_ROWS = 200
 SLOWEST = 50
+MAX_GROUPS = 20
 #: Framework time worth a word, as a fraction of the trial; a batch below which it can be spread.
 _MUCH_FRAMEWORK = 0.10
 _SMALL_BATCH = 32
@@ -77,17 +78,17 @@ def render(summary: Summary, *, plot: str = "layers.png", table: str = "layers.c
 
 
 def _top(summary: Summary) -> Iterator[str]:
-    yield f"# Layer-wise profile of {_escape(model_name(summary.recording.settings))}"
-    for sentence in caveats(summary.recording):
-        yield f"> **Note:** {_escape(sentence)}"
+    recording = summary.recording
+    yield f"# Layer-wise profile of {_text(model_name(recording.settings))}"
+    for sentence in (*interruption(recording), *gaps(recording)):
+        yield f"> **Note:** {_text(sentence)}"
 
 
 def _experiment(summary: Summary) -> Iterator[str]:
     recording = summary.recording
     settings = recording.settings
     yield "## 1 Experiment"
-    yield _table(
-        ("", ""),
+    yield _properties(
         (
             ("Network", f"{model_name(settings)}, {weights_text(settings)}"),
             ("Function calls", format_count(len(recording.layers))),
@@ -129,7 +130,7 @@ def _mode_sentence(summary: Summary) -> str:
 def _environment(summary: Summary) -> Iterator[str]:
     yield "## 2 Environment"
     rows = environment_rows(summary.recording.environment)
-    yield _table(("", ""), rows) if rows else "Nothing was recorded about the machine."
+    yield _properties(rows) if rows else "Nothing was recorded about the machine."
 
 
 def _method(summary: Summary) -> Iterator[str]:
@@ -189,16 +190,14 @@ def _command(summary: Summary) -> Iterator[str]:
 
 def _result(summary: Summary, plot: str, table: str) -> Iterator[str]:
     yield "## 4 Result"
-    yield _table(
-        ("", ""), [row for row in totals_rows(summary.totals) if row[1] != NOT_KNOWN]
-    )
+    yield _properties(row for row in totals_rows(summary.totals) if row[1] != NOT_KNOWN)
     yield from _adds_up(summary)
     yield "### By function"
     yield _table(
         ("function", "calls", "total [ms]", "mean [ms]", "share [%]", "hot layers"),
         [
             (
-                str(row.Index),
+                _text(row.Index),
                 format_count(row.calls),
                 format_ms(row.total_s),
                 format_ms(row.mean_s),
@@ -213,7 +212,7 @@ def _result(summary: Summary, plot: str, table: str) -> Iterator[str]:
     yield f"![Bar plot of the mean self time of every layer]({_address(plot)})"
     yield (
         "*One bar for each layer in the order of the calls: mean self time, with whiskers from "
-        "the 5th to the 95th percentile. Hot layers are red.*"
+        "the 5th to the 95th percentile. Hot layers are red here, and bold in the table.*"
     )
     yield from _layer_table(summary, table)
 
@@ -222,9 +221,8 @@ def _adds_up(summary: Summary) -> Iterator[str]:
     totals = summary.totals
     if totals.profiled is None or totals.framework is None:
         return
-    unit = duration_unit(totals.profiled.mean_s)
     layers, framework, trial = (
-        format_duration(seconds, unit)
+        f"{format_ms(seconds)} ms"
         for seconds in (totals.layers_s, totals.framework.mean_s, totals.profiled.mean_s)
     )
     yield f"It adds up: layers {layers} + framework {framework} = profiled trial {trial}."
@@ -242,7 +240,7 @@ def _layer_table(summary: Summary, table: str) -> Iterator[str]:
         yield (
             f"{format_count(len(shown))} of {plural(len(layers), 'layer')} are shown, the hot and "
             f"the slowest ones; the others hold {format_percent(rest['share'].sum())} of the "
-            f"layers' time. All are in [{_escape(printable(table))}]({_address(table)})."
+            f"layers' time. All are in [{_text(table)}]({_address(table)})."
         )
     with_interval = summary.recording.n_trials > 1
     if not with_interval:
@@ -262,8 +260,8 @@ def _layer_table(summary: Summary, table: str) -> Iterator[str]:
         [
             (
                 str(row.Index),
-                row.path,
-                row.function,
+                _text(row.path),
+                _text(row.function),
                 format_shapes(row.output_shapes),
                 format_ms(row.mean_s),
                 *((_interval(row.ci_low_s, row.ci_high_s),) if with_interval else ()),
@@ -285,11 +283,11 @@ def _interval(low: float, high: float) -> str:
 def _hotspots(summary: Summary) -> Iterator[str]:
     layers, hot = summary.layers, summary.layers[summary.layers["hot"]]
     yield "## 5 Hotspots"
-    yield f"The rule: hot are {_escape(str(summary.hotspots.rule))}."
+    yield f"The rule: hot are {_text(summary.hotspots.rule)}."
     if hot.empty:
         slowest = layers.loc[layers["mean_s"].idxmax()]
         yield (
-            f"No layer is hot. The slowest is {_escape(slowest['label'])} with "
+            f"No layer is hot. The slowest is {_text(slowest['label'])} with "
             f"{format_duration(slowest['mean_s'])}."
         )
         return
@@ -303,14 +301,9 @@ def _hotspots(summary: Summary) -> Iterator[str]:
         part = hot["mean_s"].sum() / profiled.mean_s
         sentence += f", {format_percent(part)} of the profiled trial"
     yield sentence + "."
-    yield _table(
-        ("function", "hot layers", "share of the layers' time [%]"), _grouped(hot, hot["function"])
-    , numbers=2)
-    blocks = hot["path"].map(_block)
-    if blocks.nunique() > 1 or len(hot) > 1:
-        yield _table(
-            ("block", "hot layers", "share of the layers' time [%]"), _grouped(hot, blocks)
-        , numbers=2)
+    yield _grouped("function", hot, hot["function"])
+    if len(hot) > 1:
+        yield _grouped("part of the network", hot, hot["path"].map(_part))
     rest = layers[~layers["hot"]]
     if len(rest):
         yield (
@@ -319,18 +312,24 @@ def _hotspots(summary: Summary) -> Iterator[str]:
         )
 
 
-def _block(path: str) -> str:
+def _part(path: str) -> str:
     """The first part of a link path: ``/res3`` for ``/res3/0/conv1``."""
     return "/" + path.lstrip("/").split("/")[0]
 
 
-def _grouped(hot: pd.DataFrame, by: pd.Series) -> list[tuple[str, str, str]]:
+def _grouped(name: str, hot: pd.DataFrame, by: pd.Series[Any]) -> str:
+    """The hot layers by something: how many, and their share; the largest groups only."""
     groups = hot.groupby(by, sort=False)["share"].agg(["size", "sum"])
     groups = groups.sort_values("sum", ascending=False, kind="stable")
-    return [
-        (str(row.Index), format_count(row.size), format_bare_percent(row.sum))
-        for row in groups.itertuples()
+    rows = [
+        (_text(group), format_count(int(size)), format_bare_percent(float(share)))
+        for group, size, share in groups.head(MAX_GROUPS).itertuples()
     ]
+    others = groups.iloc[MAX_GROUPS:]
+    if len(others):
+        size, share = int(others["size"].sum()), float(others["sum"].sum())
+        rows.append((f"{len(others)} others", format_count(size), format_bare_percent(share)))
+    return _table((name, "hot layers", "share of the layers' time [%]"), rows, numbers=2)
 
 
 def _next_steps(summary: Summary) -> Iterator[str]:
@@ -349,7 +348,7 @@ def _next_steps(summary: Summary) -> Iterator[str]:
     if summary.findings:
         yield "What the checks of this run found:"
         yield _bullets(
-            f"**{_escape(finding.severity)}**: {_escape(finding.text)} {_escape(finding.advice)}"
+            f"**{_text(finding.severity)}**: {_text(finding.text)} {_text(finding.advice)}"
             for finding in summary.findings
         )
 
@@ -370,12 +369,12 @@ def _where_to_begin(summary: Summary) -> Iterator[str]:
     sentence += "half of the layers' time"
     most = str(counts.index[0])
     if half.sum() == 1:
-        sentence += f": {_escape(layers['label'][half].iloc[0])}."
+        sentence += f": {_text(layers['label'][half].iloc[0])}."
     else:
-        sentence += f"; {format_count(counts.iloc[0])} of them are {_escape(most)}."
+        sentence += f"; {format_count(counts.iloc[0])} of them are {_text(most)}."
     yield sentence
     first = functions.iloc[0]
-    name = _escape(str(functions.index[0]))
+    name = _text(functions.index[0])
     whole, what = _whole(summary)
     part = first["total_s"] / whole
     sentence = (
@@ -384,28 +383,39 @@ def _where_to_begin(summary: Summary) -> Iterator[str]:
         f"{format_percent(part / 2)}"
     )
     if part < 1:
-        sentence += f"; without it the {what} would be {format_factor(1 / (1 - part))} as fast"
-        sentence += ", and no work on it alone can gain more (Amdahl's law)"
+        sentence += (
+            f"; work on it alone can make the {what} {format_factor(1 / (1 - part))} as fast at "
+            "most (Amdahl's law)"
+        )
     yield sentence + "."
 
 
 def _fewer_normalisations(summary: Summary) -> Iterator[str]:
     layers = summary.layers
     fixed = layers["function"] == "FixedBatchNormalization"
-    after = layers["function"].shift(1, fill_value="") == "Convolution2DFunction"
-    foldable = layers[fixed & after]
+    foldable = layers[fixed & np.array(_follows_convolution(layers), bool)]
     whole, what = _whole(summary)
-    part = foldable["mean_s"].sum() / whole
-    if len(foldable) and part >= _MUCH:
+    part = float(foldable["mean_s"].sum()) / whole
+    if part >= _MUCH:
         one = len(foldable) == 1
         yield (
-            f"{plural(len(foldable), 'FixedBatchNormalization')[:0]}"
             f"{format_count(len(foldable))} of {plural(int(fixed.sum()), 'call')} of "
             f"FixedBatchNormalization {'comes' if one else 'come'} right after a convolution and "
-            f"{'takes' if one else 'take'} {format_percent(part)} of the {what}. Folded into the "
-            f"weights of {'that convolution' if one else 'those convolutions'}, "
-            f"{'it costs' if one else 'they cost'} nothing."
+            f"{'takes' if one else 'take'} {format_percent(part)} of the {what}. In inference "
+            f"{'its' if one else 'their'} scale and shift can be folded into the convolution's "
+            f"weights and bias: that would save up to these {format_percent(part)}."
         )
+
+
+def _follows_convolution(layers: pd.DataFrame) -> list[bool]:
+    """Whether each layer takes the output of a convolution called right before it."""
+    rows = list(layers.itertuples())
+    return [
+        at > 0
+        and rows[at - 1].function == "Convolution2DFunction"
+        and row.input_shapes[:1] == rows[at - 1].output_shapes[:1]
+        for at, row in enumerate(rows)
+    ]
 
 
 def _less_framework(summary: Summary) -> Iterator[str]:
@@ -436,25 +446,25 @@ def _another_device(summary: Summary) -> Iterator[str]:
         return
     functions = summary.functions
     dense = functions[[str(name).startswith(_DENSE_MATHS) for name in functions.index]]
-    whole, what = _whole(summary)
-    part = dense["total_s"].sum() / whole
+    part = float(dense["share"].sum())
     if part < 0.5:
         return
     sentence = (
         f"{_listed(dense.index)} {'takes' if len(dense) == 1 else 'take'} {format_percent(part)} "
-        f"of the {what}: dense arithmetic, which a GPU does well. Where there is one, try `--gpu 0`"
+        "of the layers' time: dense arithmetic, which a GPU does well. Where there is one, try "
+        "`--gpu 0`"
     )
     framework = summary.totals.framework_share
     if framework:
         sentence += (
             f". The {format_percent(framework)} between the functions would stay on the CPU, so "
-            f"expect {format_factor(1 / framework)} at most at this batch"
+            f"expect at most {format_factor(1 / framework)} at this batch"
         )
     yield sentence + "."
 
 
 def _listed(names: Iterable[object]) -> str:
-    words = [_escape(printable(str(name))) for name in names]
+    words = [_text(name) for name in names]
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
@@ -465,14 +475,15 @@ def _of(part: int, whole: int) -> str:
 def _appendix(summary: Summary, table: str) -> Iterator[str]:
     yield "## 7 Appendix"
     yield (
-        f"All layers with all digits are in [{_escape(printable(table))}]({_address(table)}). "
+        f"All layers with all digits are in [{_text(table)}]({_address(table)}). "
         "Its columns (times are self times in milliseconds over the profiled trials):"
     )
-    yield _table(("column", "meaning"), COLUMNS.items())
+    rows = [(f"`{name}`", _text(meaning)) for name, meaning in COLUMNS.items()]
+    yield _table(("column", "meaning"), rows)
     yield from _command(summary)
     software = versions(summary.recording.environment)
     if software:
-        yield f"Versions: {_escape(', '.join(software))}."
+        yield f"Versions: {_text(', '.join(software))}."
 
 
 def _table(
@@ -482,15 +493,20 @@ def _table(
     numbers: int = 0,
     bold: Sequence[bool] = (),
 ) -> str:
-    """A table whose last columns are numbers, with some rows in bold. Cells are plain text."""
+    """A table whose last columns are numbers, with some rows in bold. Cells are Markdown."""
     texts = len(head) - numbers
-    lines = [tuple(map(_escape, head)), ("---",) * texts + ("---:",) * numbers]
+    lines = [tuple(head), ("---",) * texts + ("---:",) * numbers]
     for at, row in enumerate(rows):
-        cells = tuple(_escape(printable(cell)) for cell in row)
+        cells = tuple(row)
         if at < len(bold) and bold[at]:
             cells = tuple(f"**{cell}**" if cell else cell for cell in cells)
         lines.append(cells)
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _properties(rows: Iterable[Row]) -> str:
+    """A table of names and values without a head."""
+    return _table(("", ""), [(_text(name), _text(value)) for name, value in rows])
 
 
 def _bullets(points: Iterable[str]) -> str:
@@ -507,7 +523,12 @@ def _address(path: str) -> str:
     return quote(path, safe="/:.-_~")
 
 
-def _escape(text: str) -> str:
-    """Text that Markdown and HTML show as it is."""
-    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return re.sub(r"([\\`*_\[\]|~$#])", r"\\\1", text)
+def _text(text: object) -> str:
+    """A name or a sentence as Markdown that is shown just as it is, on one line."""
+    shown = printable(str(text)).strip()
+    shown = shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    shown = re.sub(r"([\\`*\[\]|~$#])", r"\\\1", shown)
+    # Between letters an underscore means nothing to Markdown.
+    shown = re.sub(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", r"\\_", shown)
+    # What would begin a list.
+    return re.sub(r"^(\d*)([-+.)])(?=\s|$)", r"\1\\\2", shown)

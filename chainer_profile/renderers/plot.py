@@ -49,7 +49,9 @@ _LAYER_WIDTH, _SIDES = 0.15, 1.0
 _MIN_FONT, _MAX_FONT = 5.0, 8.0
 #: A label's line is so many times as high as its font size.
 _LINE_HEIGHT = 1.25
-_MAX_LABEL = 36
+_MAX_LABEL = 32
+#: Characters of the title to an inch.
+_CHARS = 12.5
 #: Below so many points a layer, bars and whiskers run into one another.
 _DENSE = 1.5
 #: The axis reaches so many times the highest bar at most, whatever the whiskers do.
@@ -116,7 +118,9 @@ def figure(summary: Summary) -> Figure:
         ax.grid(axis="y", color="#dddddd", linewidth=0.6)
         ax.set_axisbelow(True)
         ax.tick_params(axis="x", length=2, pad=1.5)
-        fig.suptitle(_title(summary), x=0.01, ha="left", fontsize=9, parse_math=False)
+        fig.suptitle(
+            _title(summary, int(width * _CHARS)), x=0.01, ha="left", fontsize=9, parse_math=False
+        )
         _draw_legend(fig, summary, line)
     return fig
 
@@ -173,7 +177,7 @@ def _label_layers(ax: Axes, summary: Summary, points: float) -> None:
     font = float(np.clip(points / _LINE_HEIGHT, _MIN_FONT, _MAX_FONT))
     apart = int(np.ceil(font * _LINE_HEIGHT / points - 1e-9))
     shown = _labelled(summary, max(1, apart))
-    labels = [_shorten(printable(str(summary.layers["label"].iloc[i]))) for i in shown]
+    labels = [_shorten(printable(str(summary.layers["label"].iloc[i])), _MAX_LABEL) for i in shown]
     ax.set_xticks(shown, labels, rotation=90, fontsize=font, parse_math=False)
 
 
@@ -190,16 +194,19 @@ def _labelled(summary: Summary, apart: int) -> list[int]:
     return [int(i) for i in np.flatnonzero(taken)]
 
 
-def _shorten(label: str) -> str:
-    return label if len(label) <= _MAX_LABEL else label[: _MAX_LABEL - 1] + "…"
+def _shorten(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def _title(summary: Summary) -> str:
+def _title(summary: Summary, most: int) -> str:
+    """What was run, in lines of so many characters at most."""
     recording = summary.recording
     settings, trial = recording.settings, summary.totals.trial
     lines = [
         model_name(settings),
-        ", ".join((input_text(settings), batch_text(settings), settings.device, mode_text(settings))),
+        ", ".join(
+            (input_text(settings), batch_text(settings), settings.device, mode_text(settings))
+        ),
     ]
     trials = plural(recording.n_trials, "profiled trial")
     if trial is not None:
@@ -207,7 +214,7 @@ def _title(summary: Summary) -> str:
         trials += f"; {which} latency {format_duration(trial.mean_s)}"
         interval = format_interval(trial.ci_low_s, trial.ci_high_s)
         trials += "" if interval == "-" else f" (95 % interval {interval})"
-    return "\n".join([*lines, trials])
+    return "\n".join(_shorten(line, most) for line in (*lines, trials))
 
 
 def _draw_legend(fig: Figure, summary: Summary, line: bool) -> None:
@@ -216,7 +223,15 @@ def _draw_legend(fig: Figure, summary: Summary, line: bool) -> None:
     handles: list[Any] = [
         Patch(color=HOT_COLOUR, label=f"hot: {summary.hotspots.rule} ({of})"),
         Patch(color=OTHER_COLOUR, label="other layers"),
-        Line2D([], [], color=_INK, marker="|", markersize=9, linestyle="", label="5th to 95th percentile"),
+        Line2D(
+            [],
+            [],
+            color=_INK,
+            marker="|",
+            markersize=9,
+            linestyle="",
+            label="5th to 95th percentile",
+        ),
     ]
     ax = fig.axes[0]
     if line:

@@ -12,8 +12,8 @@ from rich.text import Text
 from chainer_profile.checks import WARNING
 from chainer_profile.renderers.text import (
     Row,
-    caveats,
     environment_lines,
+    gaps,
     printable,
     run_lines,
     totals_rows,
@@ -102,7 +102,7 @@ def render(summary: Summary, console: Console, *, sort: str, limit: int | None) 
         console.print(Text(line, style="dim"))
     for line in run_lines(recording):
         console.print(Text(line))
-    for sentence in caveats(recording):
+    for sentence in gaps(recording):
         console.print(Text(sentence, style="yellow"))
     console.print()
     console.print(_totals_table(totals_rows(summary.totals)))
@@ -162,9 +162,7 @@ def _sorted(layers: pd.DataFrame, sort: str) -> pd.DataFrame:
     return layers.sort_values(column, ascending=not column.endswith("_s"), kind="stable")
 
 
-def _fitting(
-    columns: list[_Column], cells: list[list[str]], width: int
-) -> tuple[list[int], int]:
+def _fitting(columns: list[_Column], cells: list[list[str]], width: int) -> tuple[list[int], int]:
     """The columns that fit the width, and the gap between them: wide if all of them fit."""
     least = []
     for column, texts in zip(columns, cells, strict=True):

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from chainer_profile.recording import COMPLETE
 from chainer_profile.units import (
     NOT_KNOWN,
-    format_bare_percent,
     format_change,
     format_count,
     format_duration,
@@ -22,7 +21,7 @@ from chainer_profile.units import (
 if TYPE_CHECKING:
     from chainer_profile.recording import Environment, Recording, Settings
     from chainer_profile.statistics import Statistics
-    from chainer_profile.summary import Summary, Totals
+    from chainer_profile.summary import Totals
 
 #: A name and its value, for a table of two columns.
 Row = tuple[str, str]
@@ -149,23 +148,24 @@ def _joined(parts: list[str]) -> str:
 
 def totals_rows(totals: Totals) -> list[Row]:
     """The times of a whole trial, one row each; ``-`` where one is not known."""
-    overhead = totals.overhead
-    added = format_change(overhead and overhead.fraction)
-    if overhead is not None and overhead.low == overhead.low:
-        low, high = format_change(overhead.low).removesuffix(" %"), format_change(overhead.high)
-        added += f" (95 % interval {low} to {high})"
-    clean, profiled, framework = totals.clean, totals.profiled, totals.framework
-    layers = format_duration(totals.layers_s)
-    between = NOT_KNOWN
-    if profiled is not None and framework is not None and totals.framework_share is not None:
-        part = f"{format_percent(1 - totals.framework_share)} of the profiled trial"
-        layers += f" ({part})"
-        part = f"{format_percent(totals.framework_share)} of the profiled trial"
-        between = f"{format_duration(framework.mean_s)} ({part})"
+    clean, profiled = totals.clean, totals.profiled
+    framework, overhead = totals.framework, totals.overhead
+    which, trial = "Clean" if clean else "Profiled", totals.trial
+    layers, between, added = format_duration(totals.layers_s), NOT_KNOWN, NOT_KNOWN
+    share = totals.framework_share
+    if framework is not None and share is not None:
+        layers += f" ({format_percent(1 - share)} of the profiled trial)"
+        between = (
+            f"{format_duration(framework.mean_s)} ({format_percent(share)} of the profiled trial)"
+        )
+    if overhead is not None:
+        added = format_change(overhead.fraction)
+        low, high = format_change(overhead.low), format_change(overhead.high)
+        added += "" if low == NOT_KNOWN else f" (95 % interval {low} to {high})"
     return [
         ("Clean trial, mean", mean_text(clean)),
-        ("Clean trial, median", format_duration(clean and clean.median_s)),
-        ("Clean trial, 95th percentile", format_duration(clean and clean.p95_s)),
+        (f"{which} trial, median", format_duration(trial.median_s if trial else None)),
+        (f"{which} trial, 95th percentile", format_duration(trial.p95_s if trial else None)),
         ("Images per second", rate_text(totals)),
         ("Profiled trial, mean", mean_text(profiled)),
         ("Sum of the layers", layers),
@@ -190,24 +190,26 @@ def rate_text(totals: Totals) -> str:
     return format_significant(totals.fps) + ("" if totals.clean else " (profiled trials)")
 
 
-def caveats(recording: Recording) -> list[str]:
-    """What a reader must know before any number: sentences; none for a complete run."""
+def interruption(recording: Recording) -> list[str]:
+    """A sentence for a run that did not make all its trials."""
+    if recording.ended == COMPLETE:
+        return []
+    wanted = recording.settings.trials
+    of = f" of {format_count(wanted)}" if wanted else ""
+    return [
+        f"The run ended before all its trials were made ({printable(recording.ended)}): "
+        f"this is the result of {format_count(recording.n_trials)}{of} profiled trials."
+    ]
+
+
+def gaps(recording: Recording) -> list[str]:
+    """A sentence for each part of the measurement that is missing."""
     found = []
-    if recording.ended != COMPLETE:
-        wanted = recording.settings.trials
-        of = f" of {format_count(wanted)}" if wanted else ""
-        found.append(
-            f"The run ended before all its trials were made ({printable(recording.ended)}): "
-            f"this is the result of {format_count(recording.n_trials)}{of} profiled trials."
-        )
     if not len(recording.clean_ns):
-        found.append(
-            "No clean trials were made, so the latency without the recorder is not known."
-        )
+        found.append("No clean trials were made, so the latency without the recorder is not known.")
     if recording.trial_ns is None:
         found.append(
             "Only the functions were timed, not whole trials, so the time between the functions "
             "is not known."
         )
     return found
-

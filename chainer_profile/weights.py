@@ -1,0 +1,165 @@
+"""Loads a network's weights from an npz file."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from chainer_profile.errors import ProfileError
+from chainer_profile.plain_pickle import load_plain_pickle
+
+if TYPE_CHECKING:
+    import chainer
+
+_SAVE = "weights are files of chainer.serializers.save_npz or of a Trainer snapshot"
+
+
+def load_weights(model: chainer.Link, path: str | Path) -> str:
+    """Loads a network's weights from an npz file.
+
+    The file may be one of ``chainer.serializers.save_npz(path, model)``, the same of an
+    ``L.Classifier`` around the network, or a snapshot of a Trainer, whose
+    ``updater/model:main`` is taken, with or without a classifier. Everything is checked
+    before anything is written, so the network is as it was when this fails. Nothing in
+    the file is run: pickled objects are read by :func:`load_plain_pickle`.
+
+    Args:
+        model: The network. Parameters that have no shape yet get the file's.
+        path: The file.
+
+    Returns:
+        str: The part of the file that was taken: empty for all of it, else such as
+        ``updater/model:main/predictor/``.
+
+    Raises:
+        ProfileError: If the file cannot be read, or does not hold exactly this
+            network's parameters and persistent values, of the same shapes.
+
+    """
+    from chainer import serializers
+
+    path = Path(path)
+    target = serializers.DictionarySerializer()
+    target.save(model)
+    expected: dict[str, Any] = target.target
+
+    with _open_npz(path) as archive:
+        names = {name[: -len(".npy")] for name in archive.namelist() if name.endswith(".npy")}
+        if not names:
+            raise ProfileError(f"{path} is a zip file without arrays: {_SAVE}")
+        prefix = _find_part(names, set(expected), path)
+        keys = {key for key in names if key.startswith(prefix)}
+        stored = {key[len(prefix) :]: _read_npy(archive, key, path) for key in sorted(keys)}
+
+    parameters = {name.lstrip("/") for name, _ in model.namedparams()}
+    problems = _misfits(expected, stored, parameters)
+    if problems:
+        rest = f", and {len(problems) - 3} more" if len(problems) > 3 else ""
+        part = f" ({prefix[:-1]})" if prefix else ""
+        raise ProfileError(
+            f"{path}{part} does not fit this network: {'; '.join(problems[:3])}{rest}"
+        )
+    try:
+        serializers.NpzDeserializer(stored).load(model)
+    except Exception as error:  # a link's own serialize() may raise anything
+        raise ProfileError(
+            f"loading {path} failed: {type(error).__name__}: {' '.join(str(error).split())}"
+        ) from error
+    return prefix
+
+
+@contextmanager
+def _open_npz(path: Path) -> Iterator[zipfile.ZipFile]:
+    """Opens an npz file, which is a zip file of npy files."""
+    try:
+        archive = zipfile.ZipFile(path)
+    except FileNotFoundError as error:
+        raise ProfileError(f"there is no weights file {path}") from error
+    except IsADirectoryError as error:
+        raise ProfileError(f"{path} is a folder, not a weights file") from error
+    except zipfile.BadZipFile as error:
+        with path.open("rb") as file:
+            is_zip = file.read(2) == b"PK"
+        reason = "is cut short or damaged" if is_zip else f"is not an npz file: {_SAVE}"
+        raise ProfileError(f"{path} {reason}") from error
+    except OSError as error:
+        raise ProfileError(f"cannot read {path}: {error.strerror or error}") from error
+    with archive:
+        yield archive
+
+
+def _read_npy(archive: zipfile.ZipFile, key: str, path: Path) -> Any:
+    """Reads one array of an npz file; a pickled one only if it holds plain values."""
+    import numpy
+    from numpy.lib import format as npy
+
+    try:
+        file = io.BytesIO(archive.read(f"{key}.npy"))
+        read_header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+        version = npy.read_magic(file)
+        if version in read_header and read_header[version](file)[2].hasobject:
+            return numpy.asarray(load_plain_pickle(file))
+        file.seek(0)
+        return npy.read_array(file, allow_pickle=False)
+    except pickle.UnpicklingError as error:
+        raise ProfileError(f"{path}: {key} is a Python object ({error}), not an array") from error
+    except Exception as error:  # zipfile, zlib and numpy raise many kinds on damaged files
+        raise ProfileError(f"{path} is cut short or damaged: {key} cannot be read") from error
+
+
+def _find_part(names: set[str], expected: set[str], path: Path) -> str:
+    """Finds the part of a file that holds the network, by the names in it alone."""
+    prefix = ""
+    if names & expected:
+        return prefix
+    models = sorted({name.split("/")[1] for name in names if name.startswith("updater/model:")})
+    if models:
+        prefix = "updater/model:main/"
+        if "model:main" not in models:
+            raise ProfileError(
+                f"{path} is a Trainer snapshot that holds {', '.join(models)}, but no model:main: "
+                "save the wanted network with chainer.serializers.save_npz"
+            )
+    elif any(name.startswith(("updater/", "optimizer:")) for name in names):
+        raise ProfileError(f"{path} holds the state of a training, but no network: {_SAVE}")
+    inner = f"{prefix}predictor/"
+    # A network with a child called predictor is itself the classifier.
+    if any(name.startswith(inner) for name in names) and not any(
+        key.startswith("predictor/") for key in expected
+    ):
+        prefix = inner
+    return prefix
+
+
+def _misfits(
+    expected: Mapping[str, Any], stored: Mapping[str, Any], parameters: set[str]
+) -> list[str]:
+    """Lists what keeps ``stored`` from being loaded over ``expected``, one phrase a key.
+
+    Both map the path of a parameter or of a persistent value to its array; an array of the
+    object None stands for what has no value yet. ``parameters`` are the paths of the first
+    kind: a persistent value may be None in both.
+    """
+    import numpy
+
+    problems = [f"it has no {key}" for key in sorted(expected.keys() - stored.keys())]
+    problems += [f"the network has no {key}" for key in sorted(stored.keys() - expected.keys())]
+    for key in sorted(expected.keys() & stored.keys()):
+        wanted, given = expected[key], stored[key]
+        if given.dtype == object:
+            if given.shape != () or given[()] is not None:
+                problems.append(f"{key} is a Python object in the file, not an array")
+            elif wanted.dtype != object or key in parameters:
+                problems.append(f"it holds no values for {key} (saved before the first call?)")
+        elif wanted.dtype == object:
+            continue
+        elif given.shape != wanted.shape:
+            problems.append(f"{key} is {given.shape} in the file, {wanted.shape} in the network")
+        elif not numpy.can_cast(given.dtype, wanted.dtype, casting="same_kind"):
+            problems.append(f"{key} is {given.dtype} in the file, {wanted.dtype} in the network")
+    return problems

@@ -1,0 +1,244 @@
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+from PIL import Image
+
+from chainer_profile.renderers import plot
+from chainer_profile.summary import summarise
+from tests.conftest import make_recording
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from chainer_profile.recording import Recording
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def labels(figure: Figure) -> dict[int, str]:
+    """The labels that are shown, by the place of their layer."""
+    axis = figure.axes[0].xaxis
+    ticks = zip(axis.get_ticklocs(), axis.get_ticklabels(), strict=True)
+    return {int(at): label.get_text() for at, label in ticks}
+
+
+def legend(figure: Figure) -> list[str]:
+    found = figure.axes[0].get_legend()
+    assert found is not None
+    return [text.get_text() for text in found.get_texts()]
+
+
+def renamed(recording: Recording, name: str) -> Recording:
+    layers = tuple(replace(layer, function=name) for layer in recording.layers)
+    settings = replace(recording.settings, model=name, input=name)
+    return replace(recording, layers=layers, settings=settings)
+
+
+@pytest.mark.parametrize("rule", ["pareto:50%", "top:3", "0.2ms", "5%", "1s"])
+def test_bars_are_the_layers_and_red_ones_the_hot_ones(rule: str) -> None:
+    summary = summarise(make_recording(12), rule)
+    bars = plot.figure(summary).axes[0].patches
+    heights = [bar.get_height() for bar in bars]  # type: ignore[attr-defined]
+    np.testing.assert_allclose(heights, summary.layers["mean_s"] * 1e6)
+    red = [to_hex(bar.get_facecolor()) == plot.HOT_COLOUR for bar in bars]
+    assert red == summary.layers["hot"].tolist()
+    assert {to_hex(bar.get_facecolor()) for bar in bars} <= {plot.HOT_COLOUR, plot.OTHER_COLOUR}
+    text = legend(plot.figure(summary))[0]
+    assert text == f"hot: {summary.hotspots.rule} ({sum(red)} of 12)"
+
+
+def test_unit_fits_the_slowest_layer() -> None:
+    recording = make_recording(6)
+    axes = plot.figure(summarise(recording)).axes[0]
+    assert axes.get_ylabel() == "mean self time [us]"
+    assert recording.trial_ns is not None
+    slower = replace(recording, self_ns=recording.self_ns * 10, trial_ns=recording.trial_ns * 10)
+    summary = summarise(slower)
+    axes = plot.figure(summary).axes[0]
+    assert axes.get_ylabel() == "mean self time [ms]"
+    height = axes.patches[0].get_height()  # type: ignore[attr-defined]
+    assert height == pytest.approx(summary.layers["mean_s"][0] * 1e3)
+
+
+def test_title_says_what_was_run_and_the_clean_latency() -> None:
+    title = plot.figure(summarise(make_recording())).get_suptitle()
+    for part in ("chain", "1x16x32x32", "batch 1", "cpu", "test mode", "100 profiled trials"):
+        assert part in title
+    assert "clean latency" in title
+    title = plot.figure(summarise(make_recording(n_clean=0))).get_suptitle()
+    assert "profiled latency" in title
+    bare = make_recording(trial_ns=None, start_ns=None, n_clean=0)
+    assert "latency" not in plot.figure(summarise(bare)).get_suptitle()
+
+
+@pytest.mark.parametrize(("rule", "line_us"), [("0.2ms", 200.0), ("pareto:50%", None), ("1s", None)])
+def test_line_of_the_rule(rule: str, line_us: float | None) -> None:
+    figure = plot.figure(summarise(make_recording(), rule))
+    lines = [line for line in figure.axes[0].lines if line.get_linestyle() == "--"]
+    heights = [line.get_ydata()[0] for line in lines]  # type: ignore[index]
+    assert heights == ([] if line_us is None else [pytest.approx(line_us)])
+    assert any("line of the rule" in text for text in legend(figure)) == (line_us is not None)
+
+
+def test_a_line_above_all_bars_is_inside_the_axis() -> None:
+    figure = plot.figure(summarise(make_recording(), "0.4ms"))
+    assert figure.axes[0].get_ylim()[1] > 400
+
+
+def whiskers(figure: Figure) -> np.ndarray:
+    """Lower and upper ends, (layers, 2), as drawn."""
+    (drawn,) = figure.axes[0].collections
+    return np.array([path.vertices[:, 1] for path in drawn.get_paths()])
+
+
+def test_whiskers_reach_from_p5_to_p95() -> None:
+    summary = summarise(make_recording())
+    expected = summary.layers[["p5_s", "p95_s"]].to_numpy() * 1e6
+    np.testing.assert_allclose(whiskers(plot.figure(summary)), expected)
+
+
+def test_a_long_whisker_does_not_flatten_the_bars() -> None:
+    recording = make_recording(6)
+    self_ns = recording.self_ns.copy()
+    self_ns[:10, 2] *= 100
+    summary = summarise(replace(recording, self_ns=self_ns, trial_ns=self_ns.sum(axis=1)))
+    figure = plot.figure(summary)
+    top = figure.axes[0].get_ylim()[1]
+    highest = summary.layers["mean_s"].max() * 1e6
+    assert summary.layers["p95_s"][2] * 1e6 > 2 * highest
+    assert highest < top < 1.5 * highest
+    assert whiskers(figure)[2, 1] == pytest.approx(top)
+    (cut,) = [line for line in figure.axes[0].lines if line.get_marker() == "^"]
+    assert list(cut.get_xdata()) == [2]  # type: ignore[arg-type]
+    assert any(text.startswith("cut (up to") for text in legend(figure))
+
+
+@pytest.mark.parametrize("n_layers", [1, 6, 66])
+def test_few_layers_are_all_labelled(n_layers: int) -> None:
+    summary = summarise(make_recording(n_layers))
+    expected = dict(enumerate(summary.layers["label"]))
+    assert labels(plot.figure(summary)) == expected
+
+
+def test_of_many_layers_the_hot_ones_are_labelled_first() -> None:
+    summary = summarise(make_recording(500, n_trials=20), "top:10")
+    shown = labels(plot.figure(summary))
+    assert shown.items() <= dict(enumerate(summary.layers["label"])).items()
+    assert len(shown) > 50
+    # Only a hot layer right beside a slower hot one may go without.
+    hot = summary.hotspots.indices
+    assert all(i in shown or any(0 < abs(i - j) <= 3 for j in hot) for i in hot)
+    assert sum(i in shown for i in hot) >= 8
+
+
+@pytest.mark.parametrize("n_layers", [1, 6, 66, 120, 200, 500])
+def test_labels_lie_within_the_figure_and_do_not_overlap(n_layers: int) -> None:
+    figure = plot.figure(summarise(make_recording(n_layers, n_trials=5)))
+    figure.draw_without_rendering()
+    axes = figure.axes[0]
+    boxes = [label.get_window_extent() for label in axes.get_xticklabels()]
+    assert all(
+        left.x1 <= right.x0 + 0.5 for left, right in zip(boxes[:-1], boxes[1:], strict=True)
+    )
+    whole = figure.bbox
+    assert min(box.y0 for box in boxes) >= 0
+    for at, box in zip(axes.get_xticks(), boxes, strict=True):
+        centre = axes.transData.transform((at, 0))[0]
+        assert box.x0 < centre < box.x1
+    found = axes.get_legend()
+    assert found is not None
+    assert found.get_window_extent().x1 <= whole.x1
+    # The bars get most of the width.
+    assert axes.get_window_extent().width > 0.8 * whole.width
+
+
+def test_png_is_a_picture_of_the_figure() -> None:
+    summary = summarise(make_recording(66))
+    data = plot.render(summary, "png")
+    with Image.open(io.BytesIO(data)) as picture:
+        assert picture.format == "PNG"
+        wanted = plot.figure(summary).get_size_inches() * 150
+        np.testing.assert_allclose(picture.size, wanted, atol=1)
+        pixels = np.asarray(picture.convert("RGB")).reshape(-1, 3)
+    red = (pixels == [0xCC, 0x33, 0x11]).all(axis=1)
+    assert red.sum() > 1000
+    assert len(data) < 300_000
+
+
+def test_svg_holds_the_names_as_text() -> None:
+    summary = summarise(make_recording(6))
+    tree = ElementTree.fromstring(plot.render(summary, "svg"))
+    texts = {"".join(text.itertext()) for text in tree.iter(f"{SVG}text")}
+    assert set(summary.layers["label"]) <= texts
+    assert "mean self time [us]" in texts
+
+
+@pytest.mark.parametrize("kind", ["png", "svg"])
+def test_the_same_summary_gives_the_same_bytes(kind: str) -> None:
+    first = plot.render(summarise(make_recording()), kind)  # type: ignore[arg-type]
+    again = plot.render(summarise(make_recording()), kind)  # type: ignore[arg-type]
+    assert first == again
+    other = plot.render(summarise(make_recording(seed=1)), kind)  # type: ignore[arg-type]
+    assert first != other
+    assert b"Date" not in first
+    assert b"dc:date" not in first
+
+
+@pytest.mark.parametrize(
+    "name", ["$x^2$ $", "[red]", "<script>&amp;", "a\nb\x1b[31m", "\ud800", "網路", "_hidden", ""]
+)
+def test_hostile_names_are_shown_as_they_are(name: str) -> None:
+    summary = summarise(renamed(make_recording(3), name))
+    tree = ElementTree.fromstring(plot.render(summary, "svg"))
+    texts = {"".join(text.itertext()) for text in tree.iter(f"{SVG}text")}
+    if name.isprintable():
+        assert f"0_{name}" in texts
+    else:
+        assert any(text.startswith("0_") and "\\" in text for text in texts)
+    assert plot.render(summary, "png")
+
+
+def test_a_long_name_leaves_room_for_the_bars() -> None:
+    figure = plot.figure(summarise(renamed(make_recording(6), "VeryLongName" * 50)))
+    figure.draw_without_rendering()
+    assert figure.axes[0].get_window_extent().height > 0.25 * figure.bbox.height
+    assert labels(figure)[0].startswith("0_VeryLongName")
+
+
+@pytest.mark.parametrize(
+    "recording",
+    [
+        make_recording(n_trials=1),
+        make_recording(n_trials=1, n_clean=0),
+        make_recording(self_ns=np.zeros((5, 6), np.int64), n_trials=5),
+    ],
+    ids=["one trial", "no clean trials", "all times zero"],
+)
+def test_recordings_that_lack_parts(recording: Recording) -> None:
+    summary = summarise(recording)
+    figure = plot.figure(summary)
+    words = f"{figure.get_suptitle()} {legend(figure)}"
+    assert "nan" not in words
+    assert "None" not in words
+    assert np.isfinite(figure.axes[0].get_ylim()).all()
+    assert plot.render(summary, "svg")
+
+
+def test_no_state_of_pyplot_is_made() -> None:
+    code = (
+        "import sys; from tests.conftest import make_recording;"
+        "from chainer_profile.summary import summarise; from chainer_profile.renderers import plot;"
+        "plot.render(summarise(make_recording()), 'png');"
+        "assert 'matplotlib.pyplot' not in sys.modules;"
+        "assert 'chainer' not in sys.modules; assert 'cupy' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from chainer_profile.recording import BlasLibrary, Environment, Settings
+from chainer_profile.renderers.text import (
+    environment_lines,
+    environment_rows,
+    gaps,
+    input_text,
+    interruption,
+    mode_text,
+    model_name,
+    printable,
+    run_lines,
+    totals_rows,
+    trials_text,
+    versions,
+    weights_text,
+)
+from chainer_profile.summary import Overhead, Summary, summarise
+from tests.conftest import make_recording
+
+FULL = Environment(
+    started="2026-01-02T03:04:05Z",
+    system="Linux 6.1 x86_64",
+    processor="A processor",
+    physical_cores=4,
+    usable_cores=2,
+    memory_nbytes=8 << 30,
+    python="CPython 3.11.7",
+    chainer="7.8.1",
+    numpy="2.4.6",
+    cupy="13.6.0",
+    profiler="0.1.0",
+    commit="abc1234",
+    blas=(BlasLibrary("openblas", "0.3.30", 1),),
+)
+
+
+def rows(summary: Summary) -> dict[str, str]:
+    return dict(totals_rows(summary.totals))
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("conv1", "conv1"),
+        ("two words", "two words"),
+        ("a\nb", "a\\nb"),
+        ("\x1b[31m", "\\x1b[31m"),
+        ("\ud800", "\\ud800"),
+        ("é", "é"),
+    ],
+)
+def test_printable_is_one_line(name: str, shown: str) -> None:
+    assert printable(name) == shown
+    assert printable(name).isprintable()
+
+
+def test_environment_names_all_that_is_known() -> None:
+    shown = dict(environment_rows(FULL))
+    assert shown == {
+        "Processor": "A processor",
+        "Cores": "4 cores (2 usable)",
+        "Memory": "8.0 GiB",
+        "System": "Linux 6.1 x86_64",
+        "Python": "CPython 3.11.7",
+        "NumPy": "2.4.6",
+        "Chainer": "7.8.1",
+        "CuPy": "13.6.0",
+        "BLAS": "openblas 0.3.30 with 1 thread",
+        "Profiler": "chainer-profile 0.1.0",
+        "Commit": "abc1234",
+        "Started": "2026-01-02T03:04:05Z",
+    }
+    assert environment_lines(FULL) == [
+        "A processor, 4 cores (2 usable), openblas 0.3.30 with 1 thread",
+        "CPython 3.11.7, NumPy 2.4.6, Chainer 7.8.1, CuPy 13.6.0, chainer-profile 0.1.0",
+    ]
+
+
+def test_environment_passes_over_what_is_not_known() -> None:
+    assert environment_rows(Environment()) == []
+    assert environment_lines(Environment()) == []
+    assert versions(Environment()) == []
+    assert dict(environment_rows(Environment(usable_cores=1))) == {"Cores": "1 core"}
+    assert dict(environment_rows(Environment(physical_cores=8))) == {"Cores": "8 cores"}
+
+
+def test_run_lines() -> None:
+    assert run_lines(make_recording()) == [
+        "chain, random image, seed 0, shape 1x16x32x32, batch 1, cpu, test mode",
+        "100 profiled trials, 10 clean trials, 3 warm-ups; 6 layers",
+    ]
+    assert "train mode" in run_lines(make_recording(settings=Settings(train_mode=True)))[0]
+
+
+def test_settings_in_words() -> None:
+    assert model_name(Settings()) == "unnamed network"
+    assert input_text(Settings()) == "input not recorded"
+    assert mode_text(Settings()) == "test mode"
+    assert weights_text(Settings()) == "initial weights"
+    assert weights_text(Settings(seed=3)) == "initial weights, seed 3"
+    assert weights_text(Settings(weights="a.npz", seed=3)) == "weights from a.npz"
+
+
+def test_trials_counts_those_that_were_made() -> None:
+    recording = make_recording(n_trials=7, n_clean=1)
+    assert trials_text(recording) == "7 profiled trials, 1 clean trial, 3 warm-ups"
+
+
+def test_totals_of_a_full_recording() -> None:
+    summary = summarise(make_recording())
+    shown = rows(summary)
+    assert shown["Clean trial, mean"].startswith("913.3 us (95 % interval ")
+    assert "Clean trial, median" in shown
+    assert shown["Framework (between the functions)"].startswith("50.00 us (")
+    assert "-" not in shown.values()
+    share = summary.totals.framework_share
+    assert share is not None
+    assert f"({(1 - share) * 100:.1f} % of the profiled trial)" in shown["Sum of the layers"]
+
+
+def test_totals_with_the_recorders_cost() -> None:
+    totals = summarise(make_recording()).totals
+    known = dict(totals_rows(replace(totals, overhead=Overhead(0.008, 0.007, 0.009))))
+    assert known["Added by the recorder"] == "+0.8 % (95 % interval +0.7 % to +0.9 %)"
+    few = dict(totals_rows(replace(totals, overhead=Overhead(-0.001, math.nan, math.nan))))
+    assert few["Added by the recorder"] == "-0.1 %"
+
+
+def test_totals_that_are_not_known() -> None:
+    unclean = rows(summarise(make_recording(n_clean=0)))
+    assert unclean["Clean trial, mean"] == "-"
+    assert unclean["Added by the recorder"] == "-"
+    assert unclean["Profiled trial, median"] != "-"
+    assert unclean["Images per second"].endswith("(profiled trials)")
+    bare = rows(summarise(make_recording(n_clean=0, trial_ns=None, start_ns=None)))
+    known = {name for name, value in bare.items() if value != "-"}
+    assert known == {"Sum of the layers"}
+
+
+def test_one_trial_has_no_interval() -> None:
+    shown = rows(summarise(make_recording(n_trials=1, n_clean=1)))
+    assert "interval" not in "".join(shown.values())
+    assert shown["Profiled trial, mean"] != "-"
+
+
+def test_interruption_says_how_many_of_how_many() -> None:
+    assert interruption(make_recording()) == []
+    recording = make_recording(n_trials=40, ended="interrupted")
+    recording = replace(recording, settings=replace(recording.settings, trials=1000))
+    (sentence,) = interruption(recording)
+    assert "(interrupted)" in sentence
+    assert "40 of 1,000 profiled trials" in sentence
+    (sentence,) = interruption(replace(recording, settings=Settings()))
+    assert "40 profiled trials" in sentence
+
+
+def test_gaps_name_what_is_missing() -> None:
+    assert gaps(make_recording()) == []
+    assert len(gaps(make_recording(n_clean=0))) == 1
+    assert len(gaps(make_recording(n_clean=0, trial_ns=None, start_ns=None))) == 2
+
+
+def test_all_times_zero() -> None:
+    zero = np.zeros(5, np.int64)
+    recording = make_recording(
+        n_trials=5, self_ns=np.zeros((5, 6), np.int64), trial_ns=zero, n_clean=0
+    )
+    shown = rows(summarise(recording))
+    assert shown["Images per second"] == "-"
+    assert shown["Sum of the layers"] == "0 s"

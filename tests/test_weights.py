@@ -1,0 +1,304 @@
+"""Loading weights from every kind of file."""
+
+import os
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import chainer_profile  # noqa: F401  (lets Chainer import on current NumPy)
+
+# isort: split
+import chainer
+import chainer.functions as F
+import chainer.links as L
+from chainer import serializers, training
+
+from chainer_profile.errors import ProfileError
+from chainer_profile.weights import load_weights
+
+
+def message(error):
+    """The text of an error, which must be one line."""
+    text = str(error.value)
+    assert text
+    assert "\n" not in text
+    return text
+
+
+class Net(chainer.Chain):
+    """A network with parameters, persistent values, and sizes as wanted."""
+
+    def __init__(self, units=4, lazy=False, seed=0):
+        super().__init__()
+        np.random.seed(seed)  # noqa: NPY002  (the generator that Chainer's initializers use)
+        with self.init_scope():
+            self.l1 = L.Linear(None if lazy else 3, units)
+            self.bn = L.BatchNormalization(axis=0) if lazy else L.BatchNormalization(units)
+            self.l2 = L.Linear(None if lazy else units, 2)
+
+    def forward(self, x):
+        return self.l2(F.relu(self.bn(self.l1(x))))
+
+
+def everything(model):
+    """All that save_npz would write."""
+    target = serializers.DictionarySerializer()
+    target.save(model)
+    return {key: np.copy(value) for key, value in target.target.items()}
+
+
+def assert_same(a, b):
+    assert a.keys() == b.keys()
+    for key in a:
+        np.testing.assert_array_equal(a[key], b[key], err_msg=key)
+
+
+@pytest.fixture
+def trained():
+    model = Net(seed=1)
+    with chainer.using_config("train", True):
+        model(np.arange(12, dtype=np.float32).reshape(4, 3))
+    model.bn.N = 5
+    return model
+
+
+def infer(model, x):
+    with chainer.using_config("train", False), chainer.no_backprop_mode():
+        return model(x).array
+
+
+def train(path, predictor, classify):
+    """Trains for one epoch, and writes a Trainer's own snapshot."""
+    data = [(np.full(3, i, dtype=np.float32), np.int32(i % 2)) for i in range(4)]
+    target = L.Classifier(predictor) if classify else predictor
+    optimizer = chainer.optimizers.Adam().setup(target)
+    updater = training.updaters.StandardUpdater(
+        chainer.iterators.SerialIterator(data, 2),
+        optimizer,
+        loss_func=lambda x, t: F.softmax_cross_entropy(predictor(x), t),
+    )
+    path = Path(path)
+    trainer = training.Trainer(updater, (1, "epoch"), out=path.parent)
+    trainer.extend(training.extensions.LogReport(filename=None))
+    trainer.extend(training.extensions.snapshot(filename=path.name), trigger=(1, "epoch"))
+    trainer.run()
+
+
+def write_plain(path, model):
+    serializers.save_npz(path, model)
+    return ""
+
+
+def write_classifier(path, model):
+    serializers.save_npz(path, L.Classifier(model))
+    return "predictor/"
+
+
+def write_snapshot(path, model):
+    train(path, model, classify=False)
+    return "updater/model:main/"
+
+
+def write_classifier_snapshot(path, model):
+    train(path, model, classify=True)
+    return "updater/model:main/predictor/"
+
+
+@pytest.mark.parametrize(
+    "write", [write_plain, write_classifier, write_snapshot, write_classifier_snapshot]
+)
+@pytest.mark.parametrize("lazy", [False, True])
+def test_weights_come_back_from_every_kind_of_file(tmp_path, trained, write, lazy):
+    path = str(tmp_path / "weights.npz")
+    part = write(path, trained)
+    model = Net(lazy=lazy, seed=2)
+    assert load_weights(model, path) == part
+    assert_same(everything(model), everything(trained))
+    assert model.bn.N == 5
+    x = np.ones((2, 3), dtype=np.float32)
+    np.testing.assert_array_equal(infer(model, x), infer(trained, x))
+
+
+@pytest.mark.parametrize(
+    ("write", "part"), [(write_classifier, ""), (write_classifier_snapshot, "updater/model:main/")]
+)
+def test_a_classifier_takes_a_classifier_s_file(tmp_path, trained, write, part):
+    path = str(tmp_path / "weights.npz")
+    write(path, trained)
+    model = L.Classifier(Net(seed=2))
+    assert load_weights(model, path) == part
+    assert_same(everything(model.predictor), everything(trained))
+
+
+def test_a_network_may_have_a_child_called_updater(tmp_path):
+    path = str(tmp_path / "weights.npz")
+    saved = chainer.Chain(updater=L.Linear(2, 2))
+    serializers.save_npz(path, saved)
+    model = chainer.Chain(updater=L.Linear(2, 2))
+    load_weights(model, path)
+    assert_same(everything(model), everything(saved))
+
+
+def test_weights_of_another_precision_are_converted(tmp_path, trained):
+    path = str(tmp_path / "weights.npz")
+    np.savez(
+        path, **{k: v.astype("d") if k == "l1/W" else v for k, v in everything(trained).items()}
+    )
+    model = Net()
+    load_weights(model, path)
+    assert model.l1.W.array.dtype == np.float32
+    np.testing.assert_array_equal(model.l1.W.array, trained.l1.W.array)
+
+
+def refused(model, path):
+    """The message with which a file is refused; the model must not have changed."""
+    before = everything(model)
+    with pytest.raises(ProfileError) as error:
+        load_weights(model, path)
+    assert error.value.exit_code == 1
+    assert_same(everything(model), before)
+    text = message(error)
+    assert str(path) in text
+    return text
+
+
+def test_weights_of_another_width_are_named_with_both_shapes(tmp_path, trained):
+    path = tmp_path / "weights.npz"
+    serializers.save_npz(str(path), trained)
+    text = refused(Net(units=6), path)
+    assert "does not fit this network" in text
+    assert "bn/avg_mean is (4,) in the file, (6,) in the network" in text
+    assert text.count("in the file") == 3
+    # four arrays of bn, l1's W and b, l2's W; l2's b is as long in both
+    assert text.endswith("and 4 more")
+
+
+def test_both_shapes_of_a_matrix_are_named(tmp_path):
+    path = tmp_path / "weights.npz"
+    serializers.save_npz(str(path), L.Linear(3, 4, nobias=True))
+    text = refused(L.Linear(5, 4, nobias=True), path)
+    assert text.endswith(
+        "does not fit this network: W is (4, 3) in the file, (4, 5) in the network"
+    )
+
+
+def test_missing_and_unexpected_weights_are_named(tmp_path, trained):
+    path = tmp_path / "weights.npz"
+    arrays = everything(trained)
+    del arrays["l1/b"]
+    arrays["l3/W"] = arrays["l2/W"]
+    np.savez(path, **arrays)
+    text = refused(Net(), path)
+    assert "it has no l1/b" in text
+    assert "the network has no l3/W" in text
+    assert "more" not in text
+
+
+def test_weights_of_another_kind_are_refused(tmp_path, trained):
+    path = tmp_path / "weights.npz"
+    np.savez(path, **{**everything(trained), "l1/W": np.zeros((4, 3), complex)})
+    assert "l1/W is complex128 in the file, float32 in the network" in refused(Net(), path)
+
+
+def test_a_part_that_does_not_fit_is_named(tmp_path, trained):
+    path = tmp_path / "snapshot"
+    write_classifier_snapshot(str(path), trained)
+    assert "(updater/model:main/predictor) does not fit" in refused(Net(units=6), path)
+
+
+@pytest.mark.parametrize("size", [None, 3])
+def test_a_file_saved_before_the_first_call_holds_no_values(tmp_path, size):
+    path = tmp_path / "weights.npz"
+    serializers.save_npz(str(path), L.Linear(None, 4))
+    text = refused(L.Linear(size, 4), path)
+    assert text.endswith("it holds no values for W (saved before the first call?)")
+
+
+def test_a_persistent_value_may_be_none_on_both_sides(tmp_path):
+    def link():
+        link = L.Linear(1, 1)
+        link.add_persistent("state", None)
+        return link
+
+    path = tmp_path / "weights.npz"
+    saved, model = link(), link()
+    serializers.save_npz(str(path), saved)
+    load_weights(model, path)
+    assert model.state is None
+    np.testing.assert_array_equal(model.W.array, saved.W.array)
+
+
+def test_a_snapshot_without_a_main_model(tmp_path, trained):
+    path = tmp_path / "weights.npz"
+    np.savez(path, **{f"updater/model:gen/{k}": v for k, v in everything(trained).items()})
+    assert "holds model:gen, but no model:main" in refused(Net(), path)
+
+
+def test_the_state_of_an_optimizer_alone(tmp_path):
+    path = tmp_path / "weights.npz"
+    np.savez(path, **{"updater/iteration": np.array(3)})
+    assert "holds the state of a training, but no network" in refused(Net(), path)
+
+
+def test_files_that_are_no_npz_files(tmp_path):
+    assert "there is no weights file" in refused(Net(), tmp_path / "none.npz")
+    assert "is a folder" in refused(Net(), tmp_path)
+    (tmp_path / "text.npz").write_text("hello")
+    assert "is not an npz file" in refused(Net(), tmp_path / "text.npz")
+    (tmp_path / "empty.npz").write_bytes(b"")
+    assert "is not an npz file" in refused(Net(), tmp_path / "empty.npz")
+    np.save(tmp_path / "array.npy", np.zeros(3))
+    assert "is not an npz file" in refused(Net(), tmp_path / "array.npy")
+    with zipfile.ZipFile(tmp_path / "net.pt", "w") as archive:
+        archive.writestr("archive/data.pkl", b"")
+    assert "is a zip file without arrays" in refused(Net(), tmp_path / "net.pt")
+
+
+@pytest.mark.parametrize("kept", [0.3, 0.9, 0.999])
+def test_a_truncated_file(tmp_path, trained, kept):
+    path = tmp_path / "weights.npz"
+    serializers.save_npz(str(path), trained)
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * kept)])
+    assert "is cut short or damaged" in refused(Net(), path)
+
+
+def test_a_damaged_file(tmp_path, trained):
+    path = tmp_path / "weights.npz"
+    serializers.save_npz(str(path), trained, compression=False)
+    content = bytearray(path.read_bytes())
+    at = bytes(content).index(trained.l2.W.array.tobytes())
+    content[at] ^= 0xFF
+    path.write_bytes(content)
+    assert "is cut short or damaged: l2/W cannot be read" in refused(Net(), path)
+
+
+class Evil:
+    """Writes a file when it is unpickled the ordinary way."""
+
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+def test_a_pickled_program_in_a_weights_file_is_not_run(tmp_path, trained):
+    trap, path = tmp_path / "ran", tmp_path / "weights.npz"
+    evil = np.empty((), dtype=object)
+    evil[()] = Evil(trap)
+    np.savez(path, **{**everything(trained), "l1/W": evil})
+    text = refused(Net(), path)
+    assert f"l1/W is a Python object (it asks for {os.mkdir.__module__}.mkdir)" in text
+    assert not trap.exists()
+    # The trap works: reading the same file the ordinary way springs it.
+    np.load(path, allow_pickle=True)["l1/W"]
+    assert trap.exists()
+
+
+def test_a_plain_object_where_an_array_should_be(tmp_path, trained):
+    path = tmp_path / "weights.npz"
+    np.savez(path, **{**everything(trained), "l1/W": np.array({"a": 1}, dtype=object)})
+    assert "l1/W is a Python object in the file, not an array" in refused(Net(), path)
