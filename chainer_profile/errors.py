@@ -17,3 +17,9 @@ class UsageError(ProfileError):
     """The command was given words or values that it does not take (exit code 2)."""
 
     exit_code = 2
+
+
+def one_line(error: BaseException) -> str:
+    """Somebody else's exception as one line: its type, and its text if it has one."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

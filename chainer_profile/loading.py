@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from chainer_profile.errors import ProfileError, UsageError
+from chainer_profile.errors import ProfileError, UsageError, one_line
 
 if TYPE_CHECKING:
     import chainer
@@ -324,8 +324,7 @@ def _one_line(error: BaseException, folder: Path) -> str:
     if isinstance(error, SyntaxError):
         where = f" ({error.filename}, line {error.lineno})" if error.filename else ""
         return f"{type(error).__name__}: {error.msg}{where}"
-    text = " ".join(str(error).split())
-    text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    text = one_line(error)
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

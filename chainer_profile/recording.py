@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import numpy as np
 
-from chainer_profile.errors import ProfileError
+from chainer_profile.errors import ProfileError, one_line
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -235,7 +235,7 @@ class Recording:
         except IsADirectoryError:
             raise ProfileError(f"{path}: is a folder, not a recording file") from None
         except Exception as error:  # a damaged archive raises errors of a dozen types
-            raise ProfileError(f"{path}: damaged, or not a recording ({_line(error)})") from None
+            raise ProfileError(f"{path}: damaged, or not a recording ({one_line(error)})") from None
         if "meta" not in arrays:
             raise ProfileError(f"{path}: is no {FORMAT} (it holds no 'meta')")
         try:
@@ -254,7 +254,7 @@ class Recording:
             layers = tuple(build(Layer, layer) for layer in meta["layers"])
             return cls(layers=layers, ended=meta["ended"], **parts)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ProfileError(f"{path}: damaged recording ({_line(error)})") from None
+            raise ProfileError(f"{path}: damaged recording ({one_line(error)})") from None
 
 
 #: The arrays of a recording, by the names they have in its file.
@@ -302,8 +302,3 @@ def build(kind: type[T], values: dict[str, Any]) -> T:
 
 def _tuples(value: Any) -> Any:
     return tuple(_tuples(v) for v in value) if isinstance(value, list) else value
-
-
-def _line(error: BaseException) -> str:
-    """An error as one line of text."""
-    return " ".join(str(error).split()) or type(error).__name__

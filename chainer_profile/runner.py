@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from chainer_profile import environment
 from chainer_profile.clock import HOST_CLOCK, Clock
-from chainer_profile.errors import ProfileError
+from chainer_profile.errors import ProfileError, one_line
 from chainer_profile.journal import Journal, JournalError, Kind
 from chainer_profile.recorder import (
     Recorder,
@@ -175,7 +175,7 @@ def _learn(model: Any, step: Step, settings: Settings) -> Structure:
         _compare(structure, learn_structure(model, step))
     except StructureError as error:
         raise ProfileError(
-            f"the network fails with an input of {shape}, {error.where}: {_line(error.cause)}"
+            f"the network fails with an input of {shape}, {error.where}: {one_line(error.cause)}"
         ) from error
     except _CallsDifferError as error:
         raise ProfileError(str(error)) from None
@@ -363,7 +363,7 @@ class Trials:
         if isinstance(error, _CallsDifferError):
             message = str(error)
         elif isinstance(error, StructureError):
-            message = f"the network fails after {done}, {error.where}: {_line(error.cause)}"
+            message = f"the network fails after {done}, {error.where}: {one_line(error.cause)}"
         elif isinstance(error, JournalError):
             message = f"the samples cannot be written after {done}: {error}"
         else:
@@ -373,11 +373,6 @@ class Trials:
                 if 0 <= index < len(self.structure.layers)
                 else ""
             )
-            message = f"the network fails after {done}{at}: {_line(error)}"
+            message = f"the network fails after {done}{at}: {one_line(error)}"
         self.ended = f"failed: {message}"
         return message, self.recording()
-
-
-def _line(error: BaseException) -> str:
-    """An exception as one line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chainer_profile.errors import ProfileError
+from chainer_profile.errors import ProfileError, one_line
 from chainer_profile.plain_pickle import load_plain_pickle
 
 if TYPE_CHECKING:
@@ -67,9 +67,7 @@ def load_weights(model: chainer.Link, path: str | Path) -> str:
     try:
         serializers.NpzDeserializer(stored).load(model)
     except Exception as error:  # a link's own serialize() may raise anything
-        raise ProfileError(
-            f"loading {path} failed: {type(error).__name__}: {' '.join(str(error).split())}"
-        ) from error
+        raise ProfileError(f"loading {path} failed: {one_line(error)}") from error
     return prefix
 
 

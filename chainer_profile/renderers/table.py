@@ -112,9 +112,9 @@ def render(summary: Summary, console: Console, *, sort: str, limit: int | None) 
     console.print(_function_table(summary))
     for finding in summary.findings:
         style = "bold yellow" if finding.severity == WARNING else "bold"
-        head = Text(f"{finding.severity}: ", style=style)
+        said = f"{printable(finding.text)} {printable(finding.advice)}"
         console.print()
-        console.print(head + Text(printable(finding.text)) + Text(f" {printable(finding.advice)}"))
+        console.print(Text.assemble((f"{finding.severity}: ", style), said))
 
 
 def _totals_table(rows: Iterable[Row]) -> Table:

@@ -80,7 +80,9 @@ def test_title_says_what_was_run_and_the_clean_latency() -> None:
     assert "latency" not in plot.figure(summarise(bare)).get_suptitle()
 
 
-@pytest.mark.parametrize(("rule", "line_us"), [("0.2ms", 200.0), ("pareto:50%", None), ("1s", None)])
+@pytest.mark.parametrize(
+    ("rule", "line_us"), [("0.2ms", 200.0), ("pareto:50%", None), ("1s", None)]
+)
 def test_line_of_the_rule(rule: str, line_us: float | None) -> None:
     figure = plot.figure(summarise(make_recording(), rule))
     lines = [line for line in figure.axes[0].lines if line.get_linestyle() == "--"]
@@ -146,9 +148,7 @@ def test_labels_lie_within_the_figure_and_do_not_overlap(n_layers: int) -> None:
     figure.draw_without_rendering()
     axes = figure.axes[0]
     boxes = [label.get_window_extent() for label in axes.get_xticklabels()]
-    assert all(
-        left.x1 <= right.x0 + 0.5 for left, right in zip(boxes[:-1], boxes[1:], strict=True)
-    )
+    assert all(left.x1 <= right.x0 + 0.5 for left, right in zip(boxes[:-1], boxes[1:], strict=True))
     whole = figure.bbox
     assert min(box.y0 for box in boxes) >= 0
     for at, box in zip(axes.get_xticks(), boxes, strict=True):

@@ -37,7 +37,11 @@ def layer_rows(text: str) -> list[str]:
     lines = text.splitlines()
     head = next(i for i, line in enumerate(lines) if re.match(r" *#.* mean ms", line))
     end = next(i for i, line in enumerate(lines) if line.startswith("Times are"))
-    return [line for line in lines[head + 2 : end] if re.match(r" *[\d,]+ ", line) and "shown:" not in line]
+    return [
+        line
+        for line in lines[head + 2 : end]
+        if re.match(r" *[\d,]+ ", line) and "shown:" not in line
+    ]
 
 
 def order(text: str) -> list[int]:
@@ -113,12 +117,11 @@ def test_hot_layers_have_a_mark_and_are_red() -> None:
     assert f"* hot: {summary.hotspots.rule}." in plain
     assert "\x1b" not in plain
     coloured = shown(summary, terminal=True)
-    red = [line for line in coloured.splitlines() if "\x1b[1;31m" in line and "* " in line]
-    assert len(red) == 3
+    assert coloured.count("\x1b[1;31m*") == 3
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 130, 200])
-@pytest.mark.parametrize("n_layers", [6, 66, 1200])
+@pytest.mark.parametrize("n_layers", [6, 1200])
 def test_nothing_is_cut_at_any_width(width: int, n_layers: int) -> None:
     summary = summarise(make_recording(n_layers, n_trials=20))
     text = shown(summary, width=width)
