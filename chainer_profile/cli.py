@@ -4,32 +4,38 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
 import sys
 import traceback
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import chainer_profile
-from chainer_profile.errors import ProfileError, UsageError
+from chainer_profile.errors import ProfileError, UsageError, one_line
 from chainer_profile.hotspots import DEFAULT_RULE, Rule, parse_rule
 from chainer_profile.interrupts import Interrupted, Interrupts
-from chainer_profile.units import format_duration, parse_percent
+from chainer_profile.units import format_count, format_duration, parse_percent, plural
 
 if TYPE_CHECKING:
     from chainer_profile.loading import RegisteredModel
+    from chainer_profile.output import RunFolder
     from chainer_profile.recording import Recording
     from chainer_profile.runner import Progress
 
 PROG = "profile.py"
 DEFAULT_MODEL = "resnet20"
-SORT_KEYS = ("time", "index", "function", "path", "spread")
+SORT_KEYS = ("time", "median", "p95", "std", "index", "path", "name")
 
 
 class _Parser(argparse.ArgumentParser):
     """A parser whose complaint is one line."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        # Shortened names would change their meaning with every new option.
+        super().__init__(allow_abbrev=False, **kwargs)
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see {self.prog} --help)")
@@ -54,7 +60,7 @@ def main(argv: list[str], registry: Mapping[str, RegisteredModel]) -> int:
         print(f"{PROG}: error: {error}", file=sys.stderr)
         return error.exit_code
     except Interrupted as interrupt:
-        print(f"{PROG}: interrupted", file=sys.stderr)
+        print(f"{PROG}: interrupted{interrupt.hint}", file=sys.stderr)
         return 128 + interrupt.signum
     except BrokenPipeError:
         # The reader of our output went away (`| head`): nothing is left to say to it.
@@ -64,8 +70,11 @@ def main(argv: list[str], registry: Mapping[str, RegisteredModel]) -> int:
 
 def _whole(minimum: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
-        if not text.lstrip("-").isdecimal() or int(text) < minimum:
-            raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {minimum}")
+        # 18 digits are more than anything needs, and keep int() away from endless ones.
+        if not re.fullmatch("-?[0-9]{1,18}", text) or int(text) < minimum:
+            raise argparse.ArgumentTypeError(
+                f"must be a whole number, {minimum} or more, not {text[:40]!r}"
+            )
         return int(text)
 
     return parse
@@ -77,7 +86,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+        raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, not {text[:40]!r}")
     return seconds
 
 
@@ -97,6 +106,12 @@ def _shape(text: str) -> tuple[int, ...]:
     from chainer_profile.inputs import parse_shape
 
     return parse_shape(text)
+
+
+def _folder(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("must be the name of a folder, not ''")
+    return Path(text)
 
 
 def _add_shown(parser: argparse.ArgumentParser) -> None:
@@ -204,7 +219,7 @@ def _run_parser(registry: Mapping[str, RegisteredModel]) -> argparse.ArgumentPar
         "-o",
         "--out",
         metavar="DIR",
-        type=Path,
+        type=_folder,
         help="folder of the results (default: the next free reports/MODEL-DEVICE-bBATCH)",
     )
     group.add_argument("--force", action="store_true", help="replace a run in the --out folder")
@@ -242,6 +257,12 @@ def _run(
         for name, entry in registry.items():
             print(f"{name:16} {'x'.join(map(str, entry.input_shape)):10} {entry.description}")
         return 0
+
+    if args.force and args.out is None:
+        raise UsageError("--force replaces the run in a folder: name it with --out")
+    if args.input != "cifar10" and (args.index or args.data_dir is not None):
+        option = "--index" if args.index else "--data-dir"
+        raise UsageError(f"{option} is for CIFAR-10: give --input cifar10 as well")
 
     from chainer_profile import inputs, loading, output, weights
     from chainer_profile.recording import Settings
@@ -285,7 +306,12 @@ def _run(
             until_ci=args.until_ci,
             command=shlex.join(["python", PROG, *argv]),
         )
-        return _measure(model, batch.array, settings, folder, args, interrupts)
+        try:
+            return _measure(model, batch.array, settings, folder, args, interrupts)
+        except Interrupted as interrupt:
+            if folder.holds_trials():
+                interrupt.hint = f"; {PROG} report {folder.path} shows the trials so far"
+            raise
 
 
 def _clean_trials(args: argparse.Namespace) -> int:
@@ -300,7 +326,7 @@ def _measure(
     model: Any,
     array: Any,
     settings: Any,
-    folder: Any,
+    folder: RunFolder,
     args: argparse.Namespace,
     interrupts: Interrupts,
 ) -> int:
@@ -309,46 +335,74 @@ def _measure(
 
     from chainer_profile.clock import HOST_CLOCK
     from chainer_profile.devices import move_to_gpu
-    from chainer_profile.journal import Journal
+    from chainer_profile.journal import Journal, JournalError
+    from chainer_profile.recording import Conditions
     from chainer_profile.runner import RunError, run
 
     clock = HOST_CLOCK
     if args.gpu >= 0:
         array, clock = move_to_gpu(model, array, args.gpu)
-    failure: RunError | None = None
+    journal = Journal(folder.journal)
+    failure: ProfileError | None = None
     threads = nullcontext() if args.threads is None else threadpool_limits(args.threads, "blas")
-    with threads, _Bar(args.quiet) as progress, interrupts.measuring():
-        try:
+    try:
+        with threads, _Bar(args.quiet) as progress, interrupts.measuring():
             recording = run(
                 model,
                 array,
                 settings,
-                journal=Journal(folder.journal),
+                journal=journal,
                 clock=clock,
                 progress=progress,
                 stop=interrupts.reason,
             )
-        except RunError as error:
-            failure, recording = error, error.recording
+    except RunError as error:
+        failure, recording = error, error.recording
+    except (KeyboardInterrupt, SystemExit) as error:  # raised by the network's own code
+        failure = ProfileError(f"the network ends the program: {one_line(error)}")
+        recording = journal.recording(Conditions(), f"failed: {failure}")
+    finally:
+        # Also where a second signal did not wait for the end of its trial.
+        with suppress(JournalError):
+            journal.flush()
+    trials = f"{format_count(recording.n_trials)} of {plural(settings.trials, 'trial')}"
     if recording.n_trials:
         try:
-            folder.save(recording)
+            _save(recording, folder, args)
         except ProfileError as error:
-            _show(recording, None, args)
-            raise ProfileError(
-                f"{error}; the trials are kept in {folder.path / 'recording.journal'}: free some "
-                f"space, then run {PROG} report {folder.path}"
-            ) from None
-        _show(recording, folder.path, args)
-    elif interrupts.signum:
-        print(f"{PROG}: interrupted before the first profiled trial", file=sys.stderr)
+            raise ProfileError(f"{failure}; {error}" if failure else str(error)) from error
     if failure is not None:
-        raise failure
-    return 128 + interrupts.signum if interrupts.signum else 0
+        kept = f"; {trials} are in {folder.path}" if recording.n_trials else ""
+        full = isinstance(failure.__cause__, JournalError)
+        advice = "; free some space, or name a folder elsewhere with --out" if full else ""
+        raise ProfileError(f"{failure}{kept}{advice}") from failure
+    if interrupts.signum:
+        done = f"{trials} are in {folder.path}" if recording.n_trials else "no trial was complete"
+        print(f"{PROG}: {interrupts.reason()}: {done}", file=sys.stderr)
+        return 128 + interrupts.signum
+    return 0
 
 
-def _show(recording: Recording, folder: Path | None, args: argparse.Namespace) -> None:
-    """Print a recording's tables, and write its reports where there is a folder for them."""
+def _save(recording: Recording, folder: RunFolder, args: argparse.Namespace) -> None:
+    """Write a recording and its reports, and print its tables whether that works or not."""
+    again = f"free some space, then run {PROG} report {folder.path}"
+    try:
+        folder.save(recording)
+    except ProfileError as error:
+        _show(recording, None, args)
+        raise ProfileError(f"{error}; the trials are kept in {folder.journal.name}: {again}") from (
+            error
+        )
+    try:
+        _show(recording, folder.path, args, "recording.npz, ")
+    except ProfileError as error:
+        raise ProfileError(f"{error}; the trials are safe in recording.npz: {again}") from error
+
+
+def _show(
+    recording: Recording, folder: Path | None, args: argparse.Namespace, written: str = ""
+) -> None:
+    """Write a recording's reports where there is a folder for them, and print its tables."""
     from rich.console import Console
 
     from chainer_profile import output
@@ -358,11 +412,28 @@ def _show(recording: Recording, folder: Path | None, args: argparse.Namespace) -
     rule = args.hotspots if isinstance(args.hotspots, Rule) else parse_rule(args.hotspots)
     summary = summarise(recording, rule)
     console = Console(quiet=args.quiet)
-    table.render(summary, console, sort=args.sort, limit=args.limit or None)
-    if folder is not None:
-        files = output.write_reports(folder, summary)
-        names = ", ".join(file.name for file in files)
-        console.print(f"Written to {folder}: recording.npz, {names}", markup=False, highlight=False)
+    files = []
+    # Files come first: a reader of our output that goes away (`| head`) does not prevent them.
+    try:
+        if folder is not None:
+            files = output.write_reports(folder, summary)
+    finally:
+        with _printing():
+            table.render(summary, console, sort=args.sort, limit=args.limit or None)
+    if files:
+        names = written + ", ".join(file.name for file in files)
+        with _printing():
+            console.print(f"Written to {folder}: {names}", markup=False, highlight=False)
+
+
+@contextmanager
+def _printing() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise ProfileError(f"the tables cannot be printed ({error.strerror})") from error
 
 
 class _Bar:

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from chainer_profile.clock import Clock
-from chainer_profile.errors import ProfileError
+from chainer_profile.errors import ProfileError, one_line
 
 _INSTALL = "python -m pip install -r requirements-gpu.txt"
 
@@ -28,37 +28,43 @@ def move_to_gpu(model: Any, array: Any, gpu: int) -> tuple[Any, Clock]:
     """
     try:
         import cupy
-    except ImportError as error:
-        missing = isinstance(error, ModuleNotFoundError) and error.name == "cupy"
-        problem = (
-            "CuPy is not installed"
-            if missing
-            else f"CuPy cannot be imported ({_first_line(error)})"
-        )
-        raise ProfileError(f"--gpu {gpu}: {problem}; install it with: {_INSTALL}") from None
+    except Exception as error:  # not only ImportError: a broken installation raises anything
+        if isinstance(error, ModuleNotFoundError) and error.name == "cupy":
+            problem = f"CuPy is not installed; install it with: {_INSTALL}"
+        else:
+            problem = f"CuPy cannot be imported ({_last_line(error)}); install it anew: {_INSTALL}"
+        raise ProfileError(f"--gpu {gpu}: {problem}") from error
     try:
         count = int(cupy.cuda.runtime.getDeviceCount())
     except Exception as error:  # CuPy's own exception types cannot be named without CuPy
         raise ProfileError(
             f"--gpu {gpu}: CuPy {cupy.__version__} finds no usable CUDA driver or device "
-            f"({_first_line(error)}); run without --gpu for the CPU"
-        ) from None
+            f"({_last_line(error)}); run without --gpu for the CPU"
+        ) from error
     if gpu >= count:
-        raise ProfileError(f"--gpu {gpu}: there is no such device; this machine has {count}")
+        known = "only --gpu 0" if count == 1 else f"--gpu 0 to {count - 1}"
+        raise ProfileError(f"--gpu {gpu}: there is no such device; this machine has {known}")
     import chainer
 
-    device = chainer.get_device(f"@cupy:{gpu}")
-    device.use()
-    model.to_device(device)
+    try:
+        device = chainer.get_device(f"@cupy:{gpu}")
+        device.use()
+        model.to_device(device)
+        array = device.send(array)
+    except Exception as error:
+        raise ProfileError(
+            f"--gpu {gpu}: the network cannot be moved there: {one_line(error)}"
+        ) from error
     stream = cupy.cuda.get_current_stream()
 
     def now_ns() -> int:
         stream.synchronize()
         return time.perf_counter_ns()
 
-    return device.send(array), Clock(now_ns)
+    return array, Clock(now_ns)
 
 
-def _first_line(error: BaseException) -> str:
+def _last_line(error: BaseException) -> str:
+    """The line of a long message that names the cause: CuPy's end with the original error."""
     lines = [line.strip(" =") for line in str(error).splitlines()]
-    return next((line for line in lines if line), type(error).__name__)
+    return next((line for line in reversed(lines) if line), type(error).__name__)

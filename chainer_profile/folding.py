@@ -28,7 +28,8 @@ def fold_call_history(
         A recording without trial times: a history does not know what passed between the calls.
 
     Raises:
-        ProfileError: The history is empty, has no period, or does not fit layers_per_trial.
+        ProfileError: The history is empty, has no period, does not fit layers_per_trial, or holds
+            a time that cannot be.
     """
     names = [name for name, _ in history]
     if not names:
@@ -49,6 +50,13 @@ def fold_call_history(
                 f"trial of {period} calls: the trials differ, or layers_per_trial is wrong"
             )
     seconds = np.array([seconds for _, seconds in history], np.float64)
+    possible = (seconds >= 0) & (seconds < 1e9)  # false for NaN
+    if not possible.all():
+        index = int(np.argmin(possible))
+        raise ProfileError(
+            f"call {index} of the history is {names[index]} with a time of {history[index][1]}: "
+            "a time is a number of seconds, not below 0"
+        )
     return Recording(
         layers=tuple(Layer(i, "/", name) for i, name in enumerate(names[:period])),
         self_ns=np.rint(seconds * 1e9).astype(np.int64).reshape(n_trials, period),

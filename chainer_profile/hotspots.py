@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from chainer_profile.errors import UsageError
 from chainer_profile.units import (
     format_duration,
@@ -17,6 +15,7 @@ from chainer_profile.units import (
 )
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
 DEFAULT_RULE = "pareto:50%"
@@ -67,7 +66,7 @@ class Hotspots:
     @property
     def indices(self) -> list[int]:
         """Indices of the hot layers, in the order of the calls."""
-        return [int(i) for i in np.flatnonzero(self.hot)]
+        return [int(i) for i in self.hot.nonzero()[0]]
 
 
 def parse_rule(text: str) -> Rule:
@@ -101,6 +100,8 @@ def find_hotspots(mean_s: NDArray[np.float64], rule: Rule) -> Hotspots:
         mean_s: Mean self time of every layer in seconds, (layers,).
         rule: The rule.
     """
+    import numpy as np  # here, because the command line's --help needs the rules only
+
     total = float(mean_s.sum())
     hot = np.zeros(len(mean_s), bool)
     line_s: float | None = None

@@ -13,7 +13,10 @@ class Interrupted(BaseException):
 
     Attributes:
         signum: The signal; the exit code is 128 + signum, as a shell would give it.
+        hint: What the user can do now, to end a message with; or empty.
     """
+
+    hint = ""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signum)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -34,7 +34,11 @@ class RunFolder:
         """
         save_recording(self.path, recording)
         self.journal.close()
-        (self.path / JOURNAL).unlink()
+        (self.path / JOURNAL).unlink(missing_ok=True)
+
+    def holds_trials(self) -> bool:
+        """Whether the journal on the disk holds a profiled trial that is saved nowhere else."""
+        return not self.journal.closed and _trials_in(self.path / JOURNAL) > 0
 
 
 @contextmanager
@@ -55,13 +59,11 @@ def take_folder(out: Path | None, default: Path, force: bool) -> Iterator[RunFol
     folders = _numbered(default) if out is None else iter([out])
     replace = force and out is not None
     for folder in folders:
-        new = not folder.exists()
+        made: list[Path] = []
         try:
-            if not replace and (folder / RECORDING).exists():
-                raise FileExistsError
+            made = [place for place in (folder, *folder.parents) if not place.exists()]
             folder.mkdir(parents=True, exist_ok=True)
-            # Opening with x fails where another run of this moment was quicker.
-            journal = open(folder / JOURNAL, "w+b" if replace else "x+b")  # noqa: SIM115
+            journal = _open_journal(folder, replace)
         except FileExistsError:
             if folder.exists() and not folder.is_dir():
                 raise UsageError(f"--out {folder}: is a file; name a folder") from None
@@ -74,16 +76,75 @@ def take_folder(out: Path | None, default: Path, force: bool) -> Iterator[RunFol
         except NotADirectoryError:
             raise UsageError(f"--out {folder}: a part of this path is a file") from None
         except OSError as error:
-            raise ProfileError(f"{folder}: cannot be written ({error.strerror})") from None
+            _remove_empty(made)
+            raise ProfileError(f"{folder}: cannot be written ({error.strerror})") from error
         break
     with journal:
+        run = RunFolder(folder, journal)
         try:
-            yield RunFolder(folder, journal)
+            yield run
         finally:
-            if not journal.closed and os.fstat(journal.fileno()).st_size == 0:
+            if not journal.closed and not run.holds_trials():
                 (folder / JOURNAL).unlink(missing_ok=True)
-                if new:
-                    folder.rmdir()
+                _remove_empty(made)
+
+
+def _open_journal(folder: Path, replace: bool) -> BinaryIO:
+    """A new journal; where one may be replaced, an old one is emptied unless a run writes it."""
+    from chainer_profile.journal import recover
+
+    path = folder / JOURNAL
+    # Opening with x fails where another run of this moment was quicker.
+    journal = open(path, "r+b" if replace and path.exists() else "x+b")  # noqa: SIM115
+    try:
+        _lock(journal, folder)
+        if not (folder / RECORDING).exists():
+            # What a killed run left stays until the new run is there.
+            if _trials_in(path):
+                save_recording(folder, recover(path))
+        elif not replace:
+            path.unlink()
+            raise FileExistsError
+        journal.truncate(0)
+    except BaseException:
+        journal.close()
+        raise
+    return journal
+
+
+def _lock(journal: BinaryIO, folder: Path) -> None:
+    """Mark a journal as in use, until it is closed or the process ends.
+
+    Raises:
+        ProfileError: Another process uses it.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return
+    try:
+        fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise ProfileError(f"{folder}: its run is still going on; wait for its end") from error
+    except OSError:  # a file system without locks
+        pass
+
+
+def _trials_in(journal: Path) -> int:
+    """Number of profiled trials in a journal; 0 where it cannot be read."""
+    from chainer_profile.journal import recover
+
+    try:
+        return recover(journal).n_trials
+    except ProfileError:
+        return 0
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    """Remove folders that were made for nothing, innermost first."""
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()
 
 
 def _numbered(default: Path) -> Iterator[Path]:
@@ -116,19 +177,26 @@ def load_run(place: Path) -> Recording:
     if not place.is_dir():
         return Recording.load(place)
     journal = place / JOURNAL
-    if journal.exists():
+    killed = journal.exists()
+    if killed:
         recording = recover(journal)
-        if recording.n_trials:
-            save_recording(place, recording)
-            journal.unlink()
-            return recording
-    if not (place / RECORDING).exists():
+        with open(journal, "rb") as file:
+            _lock(file, place)
+            if recording.n_trials:
+                try:
+                    save_recording(place, recording)
+                except ProfileError as error:
+                    raise ProfileError(f"{error}; the trials are kept in {journal}") from error
+                journal.unlink(missing_ok=True)
+                return recording
+    if (place / RECORDING).exists():
+        return Recording.load(place / RECORDING)
+    if killed:
         raise ProfileError(
-            f"{place}: the run was killed before its first trial was complete"
-            if journal.exists()
-            else f"{place}: holds no run (there is no {RECORDING} in it)"
+            f"{place}: the run was killed before its first trials were written; run it again with "
+            "--force"
         )
-    return Recording.load(place / RECORDING)
+    raise ProfileError(f"{place}: holds no run (there is no {RECORDING} in it)")
 
 
 def write_reports(folder: Path, summary: Summary) -> list[Path]:
@@ -162,6 +230,6 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
         os.replace(part, path)
     except OSError as error:
-        raise ProfileError(f"{path}: cannot be written ({error.strerror})") from None
+        raise ProfileError(f"{path}: cannot be written ({error.strerror})") from error
     finally:
         part.unlink(missing_ok=True)

@@ -242,7 +242,7 @@ class Recording:
             meta = json.loads(arrays.pop("meta").tobytes())
             if meta["format"] != FORMAT:
                 raise KeyError("format")
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise ProfileError(f"{path}: is no {FORMAT}") from None
         check_version(path, meta.get("version"))
         try:

@@ -107,7 +107,7 @@ def summarise(recording: Recording, hotspots: Rule | str = DEFAULT_RULE) -> Summ
         ProfileError: The recording holds no complete profiled trial.
         UsageError: The rule cannot be read.
     """
-    if not recording.n_trials:
+    if not recording.self_ns.size:
         raise ProfileError("the recording holds no complete profiled trial, so there is no result")
     rule = parse_rule(hotspots) if isinstance(hotspots, str) else hotspots
     layers = _layer_table(recording)

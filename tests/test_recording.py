@@ -107,7 +107,9 @@ def test_arrays_of_other_lengths_are_no_recording(change, message):
 
 
 def test_build_passes_over_what_it_does_not_know():
-    assert build(Layer, {"index": 1, "path": "/", "function": "f", "flops": 7}) == Layer(1, "/", "f")
+    assert build(Layer, {"index": 1, "path": "/", "function": "f", "flops": 7}) == Layer(
+        1, "/", "f"
+    )
 
 
 def test_build_makes_tuples_of_lists():
@@ -120,9 +122,7 @@ def test_build_makes_tuples_of_lists():
 texts = st.text(max_size=12) | st.sampled_from(
     ["../../etc/passwd", "a\nb", "\0", "\u202e", "名前", "\ud800", '",";', "\x1b[31m", "__class__"]
 )
-shapes = st.lists(
-    st.lists(st.integers(0, 2**40), max_size=4).map(tuple), max_size=3
-).map(tuple)
+shapes = st.lists(st.lists(st.integers(0, 2**40), max_size=4).map(tuple), max_size=3).map(tuple)
 nanoseconds = st.integers(0, 2**31) | st.integers(0, 2**62) | st.integers(-5, 5)
 
 
@@ -374,9 +374,9 @@ def test_a_folder_and_a_missing_file(tmp_path):
     refusal(tmp_path / "file" / "recording.npz")
 
 
-def test_a_cut_file_is_refused_at_every_length(saved):
+def test_a_cut_file_is_refused(saved):
     content = saved.read_bytes()
-    for size in range(len(content)):
+    for size in [*range(0, len(content), 7), *range(len(content) - 30, len(content))]:
         saved.write_bytes(content[:size])
         refusal(saved)
 
@@ -384,18 +384,19 @@ def test_a_cut_file_is_refused_at_every_length(saved):
 def test_a_flipped_byte_is_noticed_or_does_no_harm(saved):
     content, before = saved.read_bytes(), Recording.load(saved)
     harmless = 0
-    for at in range(len(content)):
-        for flip in (0x01, 0x80, 0xFF) if at % 4 == 0 else (0x08 << at % 4,):
-            saved.write_bytes(content[:at] + bytes([content[at] ^ flip]) + content[at + 1 :])
-            try:
-                loaded = Recording.load(saved)
-            except ProfileError as error:
-                assert "\n" not in str(error)  # noqa: PT017
-            else:
-                assert_same(before, loaded)
-                harmless += 1
+    places = range(0, len(content), 3)
+    for at in places:
+        flipped = content[at] ^ (1 << at % 8)
+        saved.write_bytes(content[:at] + bytes([flipped]) + content[at + 1 :])
+        try:
+            loaded = Recording.load(saved)
+        except ProfileError as error:
+            assert "\n" not in str(error)  # noqa: PT017
+        else:
+            assert_same(before, loaded)
+            harmless += 1
     # Dates and attributes in the archive's directory: a fraction of the file.
-    assert harmless < len(content) / 2
+    assert 0 < harmless < len(places) / 2
 
 
 def test_files_are_closed_after_a_failure(tmp_path, recwarn):

@@ -232,14 +232,15 @@ def _layer_table(summary: Summary, table: str) -> Iterator[str]:
     layers = summary.layers
     shown = layers
     if len(layers) > MAX_ROWS:
+        # Whatever the rule, the hot layers are the slowest ones.
+        count = min(MAX_ROWS, max(SLOWEST, int(layers["hot"].sum())))
         slowest = layers.sort_values("mean_s", ascending=False, kind="stable")
-        hot = slowest[slowest["hot"]].head(MAX_ROWS - SLOWEST)
-        chosen = hot.index.union(slowest.head(SLOWEST).index)
+        chosen = slowest.head(count).index.sort_values()
         shown = layers.loc[chosen]
         rest = layers.drop(chosen)
         yield (
-            f"{format_count(len(shown))} of {plural(len(layers), 'layer')} are shown, the hot and "
-            f"the slowest ones; the others hold {format_percent(rest['share'].sum())} of the "
+            f"{format_count(len(shown))} of {plural(len(layers), 'layer')} are shown, the slowest "
+            f"ones; the others hold {format_percent(rest['share'].sum())} of the "
             f"layers' time. All are in [{_text(table)}]({_address(table)})."
         )
     with_interval = summary.recording.n_trials > 1
@@ -306,9 +307,11 @@ def _hotspots(summary: Summary) -> Iterator[str]:
         yield _grouped("part of the network", hot, hot["path"].map(_part))
     rest = layers[~layers["hot"]]
     if len(rest):
+        most = format_percent(rest["share"].max())
         yield (
-            f"None of the other {plural(len(rest), 'layer')} holds more than "
-            f"{format_percent(rest['share'].max())}."
+            f"The other layer holds {most}."
+            if len(rest) == 1
+            else f"None of the other {plural(len(rest), 'layer')} holds more than {most}."
         )
 
 
@@ -364,15 +367,19 @@ def _whole(summary: Summary) -> tuple[float, str]:
 def _where_to_begin(summary: Summary) -> Iterator[str]:
     layers, functions = summary.layers, summary.functions
     half = find_hotspots(layers["mean_s"].to_numpy(), parse_rule(DEFAULT_RULE)).hot
+    count = int(half.sum())
     counts = layers["function"][half].value_counts()
-    sentence = f"{_of(int(half.sum()), len(layers))} {'holds' if half.sum() == 1 else 'hold'} "
-    sentence += "half of the layers' time"
-    most = str(counts.index[0])
-    if half.sum() == 1:
-        sentence += f": {_text(layers['label'][half].iloc[0])}."
+    most = int(counts.iloc[0])
+    if most == 1:
+        which = f": {_listed(layers['label'][half])}"
     else:
-        sentence += f"; {format_count(counts.iloc[0])} of them are {_text(most)}."
-    yield sentence
+        which = f"; {'all' if most == count else format_count(most)} of them are "
+        which += _text(counts.index[0])
+    if count < len(layers):
+        yield (
+            f"{_of(count, len(layers))} {'holds' if count == 1 else 'hold'} half of the layers' "
+            f"time{which}."
+        )
     first = functions.iloc[0]
     name = _text(functions.index[0])
     whole, what = _whole(summary)
@@ -423,10 +430,9 @@ def _less_framework(summary: Summary) -> Iterator[str]:
     share = totals.framework_share
     if share is None or totals.framework is None or share < _MUCH_FRAMEWORK:
         return
-    calls = len(summary.layers)
     sentence = (
         f"{format_percent(share)} of the trial passes between the functions (framework), "
-        f"{format_duration(totals.framework.mean_s / calls)} for each of {plural(calls, 'call')}"
+        f"{format_duration(totals.framework.mean_s / len(summary.layers))} a call"
     )
     if settings.batchsize < _SMALL_BATCH:
         sentence += (
@@ -445,6 +451,7 @@ def _another_device(summary: Summary) -> Iterator[str]:
     if not summary.recording.settings.device.startswith("cpu"):
         return
     functions = summary.functions
+    functions = functions[functions["share"] >= _MUCH]
     dense = functions[[str(name).startswith(_DENSE_MATHS) for name in functions.index]]
     part = float(dense["share"].sum())
     if part < 0.5:

@@ -13,18 +13,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from chainer_profile.renderers.text import (
-    batch_text,
-    input_text,
-    mode_text,
-    model_name,
-    printable,
-)
+from chainer_profile.renderers.text import mean_text, model_name, printable, settings_text
 from chainer_profile.units import (
     duration_unit,
     format_count,
     format_duration,
-    format_interval,
     in_unit,
     plural,
 )
@@ -46,11 +39,12 @@ _MIN_WIDTH, _MAX_WIDTH = 7.2, 20.0
 _MIN_HEIGHT, _MAX_HEIGHT = 4.8, 6.4
 #: Width of a layer where there is room, and what the axis labels take, in inches.
 _LAYER_WIDTH, _SIDES = 0.15, 1.0
+_TEXT = 9.0
 _MIN_FONT, _MAX_FONT = 5.0, 8.0
 #: A label's line is so many times as high as its font size.
 _LINE_HEIGHT = 1.25
 _MAX_LABEL = 32
-#: Characters of the title to an inch.
+#: Characters of the title to an inch, in the usual size.
 _CHARS = 12.5
 #: Below so many points a layer, bars and whiskers run into one another.
 _DENSE = 1.5
@@ -61,8 +55,10 @@ _STYLE: dict[str, Any] = {
     "axes.edgecolor": _INK,
     "axes.labelcolor": _INK,
     "axes.linewidth": 0.6,
-    "font.family": ["DejaVu Sans"],
-    "font.size": 9,
+    "font.family": ["sans-serif"],
+    # Matplotlib brings the first one; the others are for browsers that show the SVG.
+    "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial", "Helvetica"],
+    "font.size": _TEXT,
     "path.simplify": True,
     "savefig.bbox": None,
     "savefig.transparent": False,
@@ -96,7 +92,7 @@ def figure(summary: Summary) -> Figure:
 
     Whiskers reach from the 5th to the 95th percentile. The axis is made for the bars: a whisker
     that would need more than 1.4 times the highest bar is cut, and a triangle marks the cut.
-    Where labels of all layers would overlap, hot layers are labelled first, slowest first.
+    Where labels of all layers would overlap, the slowest layers are labelled first.
     """
     with mpl.rc_context(_STYLE):
         layers = summary.layers
@@ -111,17 +107,19 @@ def figure(summary: Summary) -> Figure:
         limit = _draw_bars(ax, summary, unit, points)
         line = _draw_line(ax, summary, unit, limit)
         _label_layers(ax, summary, points)
-        ax.set_ylabel(f"mean self time [{unit}]")
-        ax.set_xlabel("layer, in the order of the calls")
+        # A wide picture is shown smaller, so its words are larger.
+        size = _TEXT * max(1.0, width / 12)
+        ax.set_ylabel(f"mean self time [{unit}]", fontsize=size)
+        ax.set_xlabel("layer, in the order of the calls", fontsize=size)
+        ax.tick_params(axis="y", labelsize=size)
         ax.set_xlim(-0.7, count - 0.3)
         ax.spines[["top", "right"]].set_visible(False)
         ax.grid(axis="y", color="#dddddd", linewidth=0.6)
         ax.set_axisbelow(True)
         ax.tick_params(axis="x", length=2, pad=1.5)
-        fig.suptitle(
-            _title(summary, int(width * _CHARS)), x=0.01, ha="left", fontsize=9, parse_math=False
-        )
-        _draw_legend(fig, summary, line)
+        title = _title(summary, int(width * _CHARS * _TEXT / size))
+        fig.suptitle(title, x=0.01, ha="left", fontsize=size, parse_math=False)
+        _draw_legend(fig, summary, line, size - 1)
     return fig
 
 
@@ -182,11 +180,11 @@ def _label_layers(ax: Axes, summary: Summary, points: float) -> None:
 
 
 def _labelled(summary: Summary, apart: int) -> list[int]:
-    """The layers to label: at least so many calls apart, hot ones first, then slowest first."""
+    """The layers to label: at least so many calls apart, slowest first and so hot ones first."""
     layers = summary.layers
     if apart == 1:
         return list(range(len(layers)))
-    order = np.lexsort((-layers["mean_s"].to_numpy(), ~layers["hot"].to_numpy(bool)))
+    order = np.argsort(-layers["mean_s"].to_numpy(), kind="stable")
     taken: NDArray[np.bool_] = np.zeros(len(layers), bool)
     for i in order:
         if not taken[max(0, i - apart + 1) : i + apart].any():
@@ -202,22 +200,14 @@ def _title(summary: Summary, most: int) -> str:
     """What was run, in lines of so many characters at most."""
     recording = summary.recording
     settings, trial = recording.settings, summary.totals.trial
-    lines = [
-        model_name(settings),
-        ", ".join(
-            (input_text(settings), batch_text(settings), settings.device, mode_text(settings))
-        ),
-    ]
     trials = plural(recording.n_trials, "profiled trial")
     if trial is not None:
-        which = "clean" if summary.totals.clean else "profiled"
-        trials += f"; {which} latency {format_duration(trial.mean_s)}"
-        interval = format_interval(trial.ci_low_s, trial.ci_high_s)
-        trials += "" if interval == "-" else f" (95 % interval {interval})"
-    return "\n".join(_shorten(line, most) for line in (*lines, trials))
+        trials += f"; {'clean' if summary.totals.clean else 'profiled'} latency {mean_text(trial)}"
+    lines = (model_name(settings), settings_text(settings), trials)
+    return "\n".join(_shorten(line, most) for line in lines)
 
 
-def _draw_legend(fig: Figure, summary: Summary, line: bool) -> None:
+def _draw_legend(fig: Figure, summary: Summary, line: bool, size: float) -> None:
     hot = int(summary.layers["hot"].sum())
     of = f"{format_count(hot)} of {format_count(len(summary.layers))}"
     handles: list[Any] = [
@@ -245,7 +235,7 @@ def _draw_legend(fig: Figure, summary: Summary, line: bool) -> None:
         bbox_to_anchor=(0, 1.0),
         ncols=len(handles) if fig.get_figwidth() >= 9.5 else 2,
         frameon=False,
-        fontsize=8,
+        fontsize=size,
         borderaxespad=0.2,
         handlelength=1.4,
         columnspacing=1.4,

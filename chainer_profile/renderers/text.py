@@ -59,6 +59,12 @@ def mode_text(settings: Settings) -> str:
     return "train mode" if settings.train_mode else "test mode"
 
 
+def settings_text(settings: Settings) -> str:
+    """How the network was run: input, batch, device, mode."""
+    device = printable(settings.device)
+    return ", ".join((input_text(settings), batch_text(settings), device, mode_text(settings)))
+
+
 def weights_text(settings: Settings) -> str:
     """Where the weights came from."""
     if settings.weights:
@@ -81,9 +87,8 @@ def trials_text(recording: Recording) -> str:
 def run_lines(recording: Recording) -> list[str]:
     """What was run, in two short lines."""
     settings = recording.settings
-    what = (model_name(settings), input_text(settings), batch_text(settings), settings.device)
     return [
-        ", ".join((*what, mode_text(settings))),
+        f"{model_name(settings)}, {settings_text(settings)}",
         f"{trials_text(recording)}; {plural(len(recording.layers), 'layer')}",
     ]
 
@@ -128,11 +133,10 @@ def environment_rows(environment: Environment) -> list[Row]:
 
 def _cores_text(environment: Environment) -> str:
     physical, usable = environment.physical_cores, environment.usable_cores
-    if physical is None and usable is None:
-        return ""
-    if physical is None or usable is None or physical == usable:
-        return plural(physical if usable is None else usable, "core")  # type: ignore[arg-type]
-    return f"{plural(physical, 'core')} ({format_count(usable)} usable)"
+    if physical is not None and usable is not None and physical != usable:
+        return f"{plural(physical, 'core')} ({format_count(usable)} usable)"
+    cores = usable if physical is None else physical
+    return "" if cores is None else plural(cores, "core")
 
 
 def _blas_texts(environment: Environment) -> list[str]:

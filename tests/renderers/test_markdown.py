@@ -162,7 +162,7 @@ def test_large_networks_show_hot_and_slowest_layers(n_layers: int) -> None:
     few = read(render(summarise(make_recording(n_layers, n_trials=5), "top:3")))
     assert len(few.table("#")) == SLOWEST
     many = read(render(summarise(make_recording(n_layers, n_trials=5), "pareto:100%")))
-    assert SLOWEST < len(many.table("#")) <= MAX_ROWS
+    assert len(many.table("#")) == MAX_ROWS
 
 
 def test_it_adds_up() -> None:
@@ -198,7 +198,12 @@ def test_hotspots_by_function_and_part() -> None:
     assert by_function[0][1:] == [["A", "2", "60.0"], ["B", "1", "30.0"]]
     assert report.table("part of the network") == [["/part0", "2", "70.0"], ["/part1", "1", "20.0"]]
     assert "3 of 4 layers are hot and hold 90.0 %" in report.words
-    assert "None of the other 1 layer holds more than 10.0 %." in report.words
+    assert "The other layer holds 10.0 %." in report.words
+
+
+def test_layers_that_are_not_hot() -> None:
+    report = read(render(summarise(scaled([40, 30, 20, 10], ["A", "B", "A", "C"]), "top:2")))
+    assert "None of the other 2 layers holds more than 20.0 %." in report.words
 
 
 def test_no_hot_layer() -> None:
@@ -218,11 +223,16 @@ def test_many_parts_are_summed_up() -> None:
 
 def test_where_to_begin_follows_from_the_numbers() -> None:
     steps = next_steps(scaled([40, 30, 20, 10], ["A", "B", "A", "C"], framework_ns=100_000))
-    assert "2 of 4 layers hold half of the layers' time; 1 of them is" in steps
+    assert "2 of 4 layers hold half of the layers' time: 0_A and 1_B." in steps
     # A holds 60 of 200 us: Amdahl's limit is 200 / 140.
     assert "A takes the most time of all functions: 30.0 % of the trial in 2 calls." in steps
     assert "Made 2x as fast, it would shorten the trial by 15.0 %" in steps
     assert "1.43x as fast at most" in steps
+    three = next_steps(scaled([40, 30, 40, 10], ["A", "B", "A", "A"]))
+    assert "hold half of the layers' time; all of them are A." in three
+    some = next_steps(scaled([30, 33, 31, 60, 60, 60], list("AAABBC")))
+    assert "3 of 6 layers hold half of the layers' time; 2 of them are B." in some
+    assert "of the layers' time" not in next_steps(scaled([90], ["A"]))
     one = next_steps(scaled([90, 10], ["A", "B"]))
     assert "1 of 2 layers holds half of the layers' time: 0_A." in one
 
@@ -238,7 +248,7 @@ def test_advice_on_framework_time(framework_us: int, batchsize: int, expected: s
     if expected is not None:
         assert expected in steps
         assert "50.0 % of the trial passes" in steps
-        assert "50.00 us for each of 2 calls" in steps
+        assert "50.00 us a call" in steps
     assert ("`-b 32`" in steps) == (expected == "`-b 32`")
 
 
@@ -257,6 +267,13 @@ def test_advice_on_the_gpu(names: list[str], device: str, advised: bool) -> None
         assert "Convolution2DFunction takes 80.0 % of the layers' time" in steps
         assert "20.0 % between the functions would stay on the CPU" in steps
         assert "at most 5.00x" in steps
+
+
+def test_advice_on_the_gpu_names_only_what_counts() -> None:
+    names = ["Convolution2DFunction", "LinearFunction"]
+    assert "Convolution2DFunction takes 97.0 % of" in next_steps(scaled([97, 3], names))
+    both = next_steps(scaled([60, 40], names))
+    assert "Convolution2DFunction and LinearFunction take 100.0 % of" in both
 
 
 def test_advice_on_batch_normalisation() -> None:
@@ -345,6 +362,7 @@ def test_recordings_that_lack_parts(recording: Recording, rule: str) -> None:
     [
         "a|b",
         "<script>alert(1)</script>",
+        "<div x",
         "&lt;",
         "`code`",
         "```",
@@ -359,7 +377,6 @@ def test_recordings_that_lack_parts(recording: Recording, rule: str) -> None:
         "~~gone~~ $x$",
         "\x1b[31m",
         "\ud800",
-        "x",
         " ",
     ],
 )
@@ -378,7 +395,8 @@ def test_names_are_shown_as_they_are(name: str) -> None:
         assert {row[1] for row in hostile.table("#")} == {f"/{name}"}
         assert {row[2] for row in hostile.table("#")} == {name}
         assert hostile.code[0] == f"{name}\n"
-        assert hostile.words.replace(name, "plain") == plain.words
+        if "/" not in name:
+            assert hostile.words.replace(name, "plain") == plain.words
     assert len(hostile.code) == 2
 
 

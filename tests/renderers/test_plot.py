@@ -4,6 +4,7 @@ import io
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
@@ -14,6 +15,7 @@ from PIL import Image
 
 from chainer_profile.renderers import plot
 from chainer_profile.summary import summarise
+from chainer_profile.units import format_duration
 from tests.conftest import make_recording
 
 if TYPE_CHECKING:
@@ -121,7 +123,8 @@ def test_a_long_whisker_does_not_flatten_the_bars() -> None:
     assert whiskers(figure)[2, 1] == pytest.approx(top)
     (cut,) = [line for line in figure.axes[0].lines if line.get_marker() == "^"]
     assert list(cut.get_xdata()) == [2]  # type: ignore[arg-type]
-    assert any(text.startswith("cut (up to") for text in legend(figure))
+    longest = format_duration(summary.layers["p95_s"].max())
+    assert f"cut (up to {longest})" in legend(figure)
 
 
 @pytest.mark.parametrize("n_layers", [1, 6, 66])
@@ -136,19 +139,20 @@ def test_of_many_layers_the_hot_ones_are_labelled_first() -> None:
     shown = labels(plot.figure(summary))
     assert shown.items() <= dict(enumerate(summary.layers["label"])).items()
     assert len(shown) > 50
-    # Only a hot layer right beside a slower hot one may go without.
-    hot = summary.hotspots.indices
-    assert all(i in shown or any(0 < abs(i - j) <= 3 for j in hot) for i in hot)
-    assert sum(i in shown for i in hot) >= 8
+    # A layer goes without a label only where a slower one close by has one.
+    mean = summary.layers["mean_s"]
+    for i in set(mean.index) - set(shown):
+        assert any(mean[j] >= mean[i] for j in shown if abs(i - j) <= 3)
+    assert sum(i in shown for i in summary.hotspots.indices) >= 8
 
 
-@pytest.mark.parametrize("n_layers", [1, 6, 66, 120, 200, 500])
+@pytest.mark.parametrize("n_layers", [1, 6, 66, 150, 500])
 def test_labels_lie_within_the_figure_and_do_not_overlap(n_layers: int) -> None:
     figure = plot.figure(summarise(make_recording(n_layers, n_trials=5)))
     figure.draw_without_rendering()
     axes = figure.axes[0]
     boxes = [label.get_window_extent() for label in axes.get_xticklabels()]
-    assert all(left.x1 <= right.x0 + 0.5 for left, right in zip(boxes[:-1], boxes[1:], strict=True))
+    assert all(left.x1 <= right.x0 for left, right in pairwise(boxes))
     whole = figure.bbox
     assert min(box.y0 for box in boxes) >= 0
     for at, box in zip(axes.get_xticks(), boxes, strict=True):
@@ -157,6 +161,10 @@ def test_labels_lie_within_the_figure_and_do_not_overlap(n_layers: int) -> None:
     found = axes.get_legend()
     assert found is not None
     assert found.get_window_extent().x1 <= whole.x1
+    title = figure.findobj(
+        lambda artist: getattr(artist, "get_text", str)() == figure.get_suptitle()
+    )
+    assert title[0].get_window_extent().x1 <= whole.x1
     # The bars get most of the width.
     assert axes.get_window_extent().width > 0.8 * whole.width
 
@@ -180,6 +188,8 @@ def test_svg_holds_the_names_as_text() -> None:
     texts = {"".join(text.itertext()) for text in tree.iter(f"{SVG}text")}
     assert set(summary.layers["label"]) <= texts
     assert "mean self time [us]" in texts
+    styles = {str(text.get("style")) for text in tree.iter(f"{SVG}text")}
+    assert all("sans-serif" in style for style in styles)
 
 
 @pytest.mark.parametrize("kind", ["png", "svg"])
@@ -194,7 +204,8 @@ def test_the_same_summary_gives_the_same_bytes(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["$x^2$ $", "[red]", "<script>&amp;", "a\nb\x1b[31m", "\ud800", "網路", "_hidden", ""]
+    "name",
+    ["$x^2$", "$", "[red]", "<script>&amp;", "a\nb\x1b[31m", "\ud800", "網路", "_hidden", ""],
 )
 def test_hostile_names_are_shown_as_they_are(name: str) -> None:
     summary = summarise(renamed(make_recording(3), name))
@@ -202,6 +213,7 @@ def test_hostile_names_are_shown_as_they_are(name: str) -> None:
     texts = {"".join(text.itertext()) for text in tree.iter(f"{SVG}text")}
     if name.isprintable():
         assert f"0_{name}" in texts
+        assert (name or "unnamed network") in texts
     else:
         assert any(text.startswith("0_") and "\\" in text for text in texts)
     assert plot.render(summary, "png")
@@ -212,6 +224,9 @@ def test_a_long_name_leaves_room_for_the_bars() -> None:
     figure.draw_without_rendering()
     assert figure.axes[0].get_window_extent().height > 0.25 * figure.bbox.height
     assert labels(figure)[0].startswith("0_VeryLongName")
+    title = figure.get_suptitle()
+    assert title.startswith("VeryLongName")
+    assert title.split("\n")[0].endswith("…")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,431 @@
+"""Findings: each one on a run that deserves it, none on a good run."""
+
+import re
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chainer_profile.checks import NOTE, WARNING
+from chainer_profile.recording import (
+    BlasLibrary,
+    Conditions,
+    Environment,
+    Recording,
+    Settings,
+)
+from chainer_profile.summary import summarise
+from tests.conftest import make_layers
+
+US = 1000
+NONE = np.zeros(0, np.int64)
+
+
+def run(walls_us, layers_us=(300, 100), clean_us=None, layer_noise=None, **changes):
+    """A run of the given trial times; its layers take fixed times, or vary by a given factor."""
+    walls = np.rint(np.asarray(walls_us, float) * US).astype(np.int64)
+    factor = np.ones((len(walls), 1)) if layer_noise is None else np.asarray(layer_noise)
+    self_ns = np.rint(np.outer(np.ones(len(walls)), layers_us) * US * factor).astype(np.int64)
+    starts = np.concatenate([[0], np.cumsum(walls)[:-1]])
+    clean = NONE if clean_us is None else np.rint(np.asarray(clean_us) * US).astype(np.int64)
+    values = {
+        "layers": make_layers(len(layers_us)),
+        "self_ns": self_ns,
+        "trial_ns": walls,
+        "start_ns": starts,
+        "clean_ns": clean,
+        "clean_start_ns": starts[-1] + 1 + np.arange(len(clean)),
+        "settings": Settings(trials=len(walls), warmups=10),
+    }
+    return Recording(**(values | changes))
+
+
+def noise(count, spread, seed=0):
+    """Times around 1,000 us that vary by the given part."""
+    return 1000 * (1 + spread * np.random.default_rng(seed).standard_normal(count))
+
+
+def findings(recording):
+    """Findings by code; each is held to what every finding must be."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = summarise(recording).findings
+    assert len({finding.code for finding in found}) == len(found)
+    for finding in found:
+        assert finding.severity in (WARNING, NOTE)
+        for text in (finding.text, finding.advice):
+            assert text
+            assert "\n" not in text
+            assert text[0].isupper() or text[0].isdigit()
+            assert text.endswith(".")
+            assert not re.search(r"\b(nan|inf|None)\b|-inf", text)
+    severities = [finding.severity for finding in found]
+    assert severities == sorted(severities, key=[WARNING, NOTE].index)
+    return {finding.code: finding for finding in found}
+
+
+def one(recording, code):
+    """The only finding."""
+    found = findings(recording)
+    assert list(found) == [code]
+    return found[code]
+
+
+# --- a good run
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_good_run_has_no_findings(seed):
+    recording = run(
+        noise(1000, 0.03, seed),
+        layer_noise=1 + 0.05 * np.random.default_rng(seed).standard_normal((1000, 2)),
+        clean_us=noise(100, 0.03, seed + 1) * 0.992,
+        conditions=Conditions(clock_resolution_ns=1, window_ns=150, other_cpu=0.05),
+        environment=Environment(
+            usable_cores=2, blas=(BlasLibrary("openblas", "0.3", 1),), memory_nbytes=8 << 30
+        ),
+    )
+    assert findings(recording) == {}
+
+
+def test_a_run_of_equal_times_has_no_findings():
+    assert findings(run([1000] * 100, clean_us=[1000] * 10)) == {}
+
+
+def test_a_folded_history_has_no_findings_about_trials():
+    recording = run([1000] * 100, trial_ns=None, start_ns=None)
+    assert findings(recording) == {}
+
+
+# --- how the run ended
+
+
+@pytest.mark.parametrize("asked", [{"max_seconds": 60.0}, {"until_ci": 0.01}])
+@pytest.mark.parametrize("ended", ["time limit reached", "wanted interval reached"])
+def test_a_run_that_ended_as_asked_is_a_note(asked, ended):
+    recording = run([1000] * 100, ended=ended, settings=Settings(trials=10_000, **asked))
+    finding = one(recording, "ended-early")
+    assert finding.severity == NOTE
+    assert finding.text == f"The run ended after 100 of 10,000 trials: {ended}."
+
+
+@pytest.mark.parametrize(
+    ("ended", "asked"),
+    [
+        ("interrupted by the user", {}),
+        ("interrupted by the user", {"max_seconds": 60.0}),
+        ("killed before its end", {"until_ci": 0.01}),
+        ("time limit reached", {}),
+    ],
+)
+def test_a_run_that_was_stopped_is_a_warning(ended, asked):
+    recording = run([1000] * 100, ended=ended, settings=Settings(trials=10_000, **asked))
+    finding = one(recording, "interrupted")
+    assert finding.severity == WARNING
+    assert f"after 100 of 10,000 trials: {ended}." in finding.text
+
+
+# --- too few trials
+
+
+@pytest.mark.parametrize(("count", "text"), [(1, "1 trial:"), (2, "2 trials:"), (29, "29 trials:")])
+def test_few_trials(count, text):
+    finding = one(run([1000] * count), "few-trials")
+    assert finding.severity == WARNING
+    assert finding.text.startswith(text)
+    assert "at least 30 trials" in finding.advice
+
+
+def test_thirty_trials_are_enough_if_they_agree():
+    assert findings(run([1000] * 30)) == {}
+
+
+def test_few_trials_are_told_without_trial_times():
+    assert "few-trials" in findings(run([1000] * 5, trial_ns=None, start_ns=None))
+
+
+def test_a_wide_interval_says_how_many_trials_would_do():
+    recording = run(noise(40, 0.09, seed=2))
+    half_width = summarise(recording).totals.profiled.half_width
+    assert half_width > 0.02
+    finding = one(recording, "few-trials")
+    assert f"{half_width * 100:.1f} %" in finding.text
+    needed = int(re.search(r"About ([\d,]+) trials", finding.advice)[1].replace(",", ""))
+    assert needed == int(np.ceil(40 * (half_width / 0.02) ** 2))
+    # So many trials of the same kind are enough.
+    assert findings(run(noise(2 * needed, 0.09, seed=2))) == {}
+
+
+# --- trials and layers that vary
+
+
+def test_trials_that_vary():
+    walls = np.where(np.arange(2000) % 20 == 7, 2000.0, 1000.0)
+    finding = one(run(walls), "unstable")
+    assert finding.severity == WARNING
+    spread = walls.std(ddof=1) / walls.mean()
+    assert f"standard deviation is {spread * 100:.0f} % of the mean" in finding.text
+    assert "the slowest took 2.000 ms against a median of 1.000 ms" in finding.text
+
+
+@pytest.mark.parametrize(("spread", "codes"), [(0.099, []), (0.101, ["unstable"])])
+def test_unstable_begins_at_10_per_cent(spread, codes):
+    walls = np.tile([1.0, -1.0], 5000)
+    walls = 1000 * (1 + spread * walls / walls.std(ddof=1))
+    assert list(findings(run(walls))) == codes
+
+
+def test_layers_that_vary():
+    factor = np.ones((1000, 3))
+    factor[::2, 1], factor[1::2, 1] = 1.2, 0.8
+    factor[::2, 2], factor[1::2, 2] = 1.5, 0.5
+    recording = run([1000] * 1000, layers_us=(300, 100, 50), layer_noise=factor)
+    finding = one(recording, "unstable-layers")
+    assert finding.severity == NOTE
+    assert finding.text == (
+        "2 of 3 layers vary by 10 % of their mean or more; the worst is 2_ReLU with 50 %."
+    )
+
+
+@pytest.mark.parametrize("layers_us", [(300, 0), (0, 0)])
+def test_layers_without_time_do_not_vary(layers_us):
+    assert findings(run([1000] * 100, layers_us=layers_us)) == {}
+
+
+# --- the machine changes
+
+
+@pytest.mark.parametrize(("second", "text"), [(1100, "10.0 % slower"), (900, "10.0 % faster")])
+def test_drift(second, text):
+    walls = np.concatenate([[1000] * 100, [second] * 100])
+    found = findings(run(walls + np.tile([1, -1], 100)))
+    assert f"The second half of the run was {text} than the first." == found["drift"].text
+    assert found["drift"].severity == WARNING
+    assert "short-warmup" not in found
+
+
+@pytest.mark.parametrize("change", [0.96, 1.04])
+def test_a_small_drift_is_not_worth_a_word(change):
+    walls = np.concatenate([[1000.0] * 500, [1000.0 * change] * 500])
+    assert "drift" not in findings(run(walls))
+
+
+def test_drift_is_not_seen_in_few_trials():
+    assert "drift" not in findings(run([1000] * 29 + [1200] * 30))
+    assert "drift" in findings(run([1000] * 30 + [1200] * 30))
+
+
+def test_noise_is_not_taken_for_drift():
+    seen = sum("drift" in findings(run(noise(100, 0.3, seed))) for seed in range(100))
+    # Half of such runs have halves that differ by 5 % or more by chance.
+    assert seen <= 8
+
+
+def test_a_slow_start():
+    walls = np.concatenate([[1300] * 12, [1000] * 388]) + np.tile([1, -1], 200)
+    recording = run(walls, settings=Settings(trials=400, warmups=3))
+    finding = findings(recording)["short-warmup"]
+    assert finding.severity == WARNING
+    # 400 trials: the first twentieth, 20, of which 12 are slow.
+    assert "The first 20 trials were 30 % slower than the rest" in finding.text
+    assert "a warm-up of 3 trials was too short" in finding.text
+    assert "--warmups 43" in finding.advice
+
+
+@pytest.mark.parametrize("slow", [1, 2])
+def test_one_slow_trial_at_the_start_is_chance(slow):
+    assert "short-warmup" not in findings(run([5000] * slow + [1000] * 98))
+
+
+def test_a_start_as_slow_as_many_others_is_not_a_slow_start():
+    # Slow and fast in turn, in blocks of 25: the first 25 are slow, and so is half of the rest.
+    walls = np.tile(np.repeat([1300, 1000], 25), 20)
+    assert "short-warmup" not in findings(run(walls))
+
+
+@pytest.mark.parametrize("spread", [0.1, 0.3])
+def test_noise_is_not_taken_for_a_slow_start(spread):
+    seen = 0
+    for seed in range(100):
+        walls = 1000 * np.random.default_rng(seed).lognormal(0, spread, 60)
+        seen += "short-warmup" in findings(run(walls))
+    assert seen <= 4
+
+
+# --- the clock and the recorder
+
+
+def test_layers_near_the_resolution_of_the_clock():
+    recording = run(
+        [1000] * 100,
+        layers_us=(300, 2, 10, 0.4),
+        conditions=Conditions(clock_resolution_ns=1, window_ns=200),
+    )
+    finding = one(recording, "near-resolution")
+    assert finding.severity == NOTE
+    # 20 x 200 ns = 4 us: two layers; 200 of 400 ns.
+    assert finding.text == (
+        "2 layers took less than 20 times the 200.0 ns that an empty function shows; the clock "
+        "reads make up 50 % of 3_Convolution2DFunction."
+    )
+    assert f"they hold {2.4 / 312.4 * 100:.1f} % of the layers' time" in finding.advice
+
+
+def test_a_coarse_clock_counts_like_a_long_window():
+    conditions = Conditions(clock_resolution_ns=100_000, window_ns=10)
+    finding = findings(run([1000] * 100, conditions=conditions))["near-resolution"]
+    assert "2 layers took less than 20 times the 100.0 us" in finding.text
+
+
+@pytest.mark.parametrize("layers_us", [(300, 0.001), (300, 0)])
+def test_a_layer_below_the_resolution_is_all_clock(layers_us):
+    conditions = Conditions(clock_resolution_ns=1, window_ns=200)
+    recording = run([1000] * 100, layers_us=layers_us, conditions=conditions)
+    finding = one(recording, "near-resolution")
+    assert finding.text.startswith("1 layer took")
+    assert "make up 100 % of 1_FixedBatchNormalization" in finding.text
+
+
+@pytest.mark.parametrize("window_ns", [None, 0, 0.0])
+def test_an_unknown_or_empty_window_finds_nothing(window_ns):
+    assert findings(run([1000] * 100, conditions=Conditions(window_ns=window_ns))) == {}
+
+
+def alternating(added, spread=0.0, cycles=8):
+    """Eight cycles of 20 profiled and 10 clean trials."""
+    kinds = np.tile(np.repeat([True, False, True], 10), cycles)
+    times = noise(len(kinds), spread, seed=4) * np.where(kinds, 1 + added, 1) * US
+    times = np.rint(times).astype(np.int64)
+    starts = np.cumsum(times) - times
+    return run(
+        times[kinds] / US,
+        start_ns=starts[kinds],
+        clean_us=times[~kinds] / US,
+        clean_start_ns=starts[~kinds],
+    )
+
+
+def test_a_recorder_that_costs_much():
+    finding = one(alternating(0.05), "overhead")
+    assert finding.severity == WARNING
+    assert finding.text == "Profiling made a trial 5.0 % slower."
+
+
+@pytest.mark.parametrize("added", [-0.1, 0.0, 0.0199])
+def test_a_recorder_that_costs_little(added):
+    assert findings(alternating(added)) == {}
+
+
+def test_a_cost_that_is_not_sure_is_not_told():
+    recording = alternating(0.025, spread=0.08)
+    overhead = summarise(recording).totals.overhead
+    assert overhead.low < 0.02 < overhead.high
+    assert "overhead" not in findings(recording)
+
+
+# --- the machine
+
+
+def blas(threads):
+    return Environment(usable_cores=4, blas=(BlasLibrary("openblas", "0.3", threads),))
+
+
+def probed(one_us, many_us, **changes):
+    times = np.array([*one_us, *many_us]) * US
+    threads = np.repeat([1, 4], [len(one_us), len(many_us)])
+    return run([1000] * 100, environment=blas(4), probe_ns=times, probe_threads=threads, **changes)
+
+
+def test_one_blas_thread_is_faster():
+    finding = one(probed([800] * 5, [1000] * 5), "threads")
+    assert finding.severity == NOTE
+    assert finding.text == (
+        "One BLAS thread is faster here than 4: 800.0 us a trial instead of 1.000 ms (medians of "
+        "5 trials each)."
+    )
+    assert finding.advice == "Run with --threads 1."
+
+
+@pytest.mark.parametrize("one_us", [975, 1000, 1500])
+def test_more_threads_are_as_fast_or_faster(one_us):
+    assert findings(probed([one_us] * 5, [1000] * 5)) == {}
+
+
+def test_several_threads_that_were_not_compared():
+    finding = one(run([1000] * 100, environment=blas(4)), "threads")
+    assert finding.severity == NOTE
+    assert "BLAS used 4 threads" in finding.text
+    assert "--threads 1" in finding.advice
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"environment": blas(1)},
+        {"environment": Environment()},
+        {"environment": blas(4), "settings": Settings(threads=4)},
+        {"environment": blas(4), "settings": Settings(device="gpu:0")},
+    ],
+)
+def test_threads_that_were_chosen_or_do_not_matter(changes):
+    assert findings(run([1000] * 100, **changes)) == {}
+
+
+def test_other_programs():
+    conditions = Conditions(other_cpu=1.26)
+    recording = run([1000] * 100, conditions=conditions, environment=Environment(usable_cores=2))
+    finding = one(recording, "busy")
+    assert finding.severity == WARNING
+    assert finding.text == "Other programs kept 1.3 of 2 cores busy during the trials."
+    unknown = run([1000] * 100, conditions=conditions)
+    assert one(unknown, "busy").text == "Other programs kept 1.3 busy during the trials."
+
+
+@pytest.mark.parametrize("other", [None, 0.0, 0.24])
+def test_a_quiet_machine(other):
+    assert findings(run([1000] * 100, conditions=Conditions(other_cpu=other))) == {}
+
+
+# --- any run
+
+
+def test_warnings_come_first():
+    recording = run(
+        [1000] * 5,
+        layers_us=(300, 1),
+        ended="interrupted by the user",
+        conditions=Conditions(window_ns=200, other_cpu=1.0),
+        environment=blas(4),
+    )
+    codes = list(findings(recording))
+    assert codes == ["interrupted", "few-trials", "busy", "near-resolution", "threads"]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    n_trials=st.integers(1, 120),
+    spread=st.sampled_from([0.0, 0.01, 0.2, 2.0]),
+    layers_us=st.lists(st.sampled_from([0, 0.001, 1, 1000]), min_size=1, max_size=4),
+    clean=st.integers(0, 5),
+    window_ns=st.none() | st.floats(0, 1e5),
+    other=st.none() | st.floats(0, 64),
+    threads=st.integers(1, 4),
+    ended=st.sampled_from(["complete", "interrupted", "time limit reached"]),
+    seed=st.integers(0, 99),
+)
+def test_any_finding_of_any_run_is_fit_to_print(
+    n_trials, spread, layers_us, clean, window_ns, other, threads, ended, seed
+):
+    rng = np.random.default_rng(seed)
+    recording = run(
+        1000 * rng.lognormal(0, spread, n_trials),
+        layers_us=layers_us,
+        layer_noise=rng.lognormal(0, spread, (n_trials, len(layers_us))),
+        clean_us=1000 * rng.lognormal(0, spread, clean),
+        conditions=Conditions(window_ns=window_ns, other_cpu=other),
+        environment=blas(threads),
+        ended=ended,
+    )
+    findings(recording)

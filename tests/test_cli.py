@@ -1,0 +1,375 @@
+"""The command line: what its options do, and what it prints."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import chainer
+import chainer.functions as F
+import chainer.links as L
+import numpy as np
+import pytest
+
+import chainer_profile
+from chainer_profile import cli, output
+from chainer_profile.recording import Recording
+from chainer_profile.renderers import plot, table
+from models.registry import REGISTRY
+
+ROOT = Path(__file__).parents[1]
+FILES = ["layers.csv", "layers.png", "layers.svg", "recording.npz", "report.md"]
+
+#: A file with a network of the user's own, for tests that need another process.
+OWN = """
+import chainer.functions as F
+import chainer.links as L
+
+class Net(L.Linear):
+    def __init__(self):
+        super().__init__(3, 2)
+
+    def forward(self, x):
+        return F.relu(super().forward(x))
+"""
+
+
+class Net(chainer.Chain):
+    """Two layers; ``at_call`` may be replaced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+        with self.init_scope():
+            self.fc = L.Linear(3, 2)
+
+    def at_call(self, number: int) -> None:
+        pass
+
+    def forward(self, x: Any) -> Any:
+        self.calls += 1
+        y = self.fc(x)
+        self.at_call(self.calls)
+        return F.relu(y)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A registered network."""
+
+    build: Any = Net
+    name: str = "tiny"
+    description: str = "A tiny network"
+    input_shape: tuple[int, ...] = (3,)
+    mean: Any = None
+    std: Any = None
+
+
+def main(*argv: str, build: Any = Net) -> int:
+    """Run a command in this process; unless told, on a tiny network, with few trials."""
+    args = list(argv)
+    if args[:1] != ["report"]:
+        args = ["--model", "tiny", "--trials", "4", "--warmups", "1", *args]
+    entry = Entry(build)
+    registry: Mapping[str, Any] = {"tiny": entry, "other": Entry(build, "other")}
+    return cli.main(args, registry)
+
+
+def process(*argv: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:
+    """Run a command in a process of its own, in ``cwd``."""
+    words = [sys.executable, str(ROOT / "profile.py"), *argv]
+    if "stdout" not in kwargs:
+        kwargs["stdout"] = subprocess.PIPE
+    return subprocess.run(words, stderr=subprocess.PIPE, text=True, timeout=60, **kwargs)
+
+
+def one_line(text: str) -> str:
+    """The single line of a message; fails if there are more."""
+    lines = text.splitlines()
+    assert len(lines) == 1, text
+    return lines[0]
+
+
+@pytest.fixture(autouse=True)
+def signals() -> Iterator[None]:
+    """Puts back what a command does to the signals of this process."""
+    before = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for signum, handler in before.items():
+        signal.signal(signum, handler)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current folder; and plots that cost nothing."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(plot, "render", lambda summary, form: b"plot")
+    return tmp_path
+
+
+def test_a_run_writes_its_files_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("-o", "run") == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert "LinearFunction" in out
+    assert sorted(os.listdir("run")) == FILES
+    assert out.splitlines()[-1].startswith("Written to run: recording.npz, layers.csv")
+
+
+def test_options_reach_the_recording() -> None:
+    words = ["-n", "5", "--clean-trials", "3", "-w", "2", "-b", "4", "--seed", "7", "--train-mode"]
+    words += ["--threads", "1", "--max-seconds", "1000", "--until-ci", "0.001", "-o", "run dir"]
+    assert main(*words) == 0
+    recording = output.load_run(Path("run dir"))
+    settings = recording.settings
+    assert (settings.model, settings.device, settings.weights) == ("tiny", "cpu", "")
+    assert (settings.trials, settings.clean_trials, settings.warmups) == (5, 3, 2)
+    assert (settings.batchsize, settings.input_shape) == (4, (4, 3))
+    assert (settings.seed, settings.train_mode, settings.threads) == (7, True, 1)
+    assert (settings.max_seconds, settings.until_ci) == (1000, 0.00001)
+    assert "-o 'run dir'" in settings.command
+    assert (recording.n_trials, len(recording.clean_ns), len(recording.warmup_ns)) == (5, 3, 2)
+    assert {library.threads for library in recording.environment.blas} <= {1}
+
+
+def test_the_threads_of_the_process_are_as_before() -> None:
+    from threadpoolctl import threadpool_info
+
+    before = [library["num_threads"] for library in threadpool_info()]
+    assert main("--threads", "1", "-q") == 0
+    assert [library["num_threads"] for library in threadpool_info()] == before
+
+
+@pytest.mark.parametrize(("seeds", "same"), [(("3", "3"), True), (("3", "4"), False)])
+def test_the_seed_gives_the_input_and_the_weights(seeds: tuple[str, str], same: bool) -> None:
+    seen: list[tuple[Any, Any]] = []
+
+    class Seen(Net):
+        def forward(self, x: Any) -> Any:
+            if not self.calls:
+                seen.append((x.copy(), self.fc.W.array.copy()))
+            return super().forward(x)
+
+    for seed in seeds:
+        assert main("--seed", seed, "-q", build=Seen) == 0
+    for first, second in zip(*seen, strict=True):
+        assert np.array_equal(first, second) is same
+
+
+def test_weights_are_loaded() -> None:
+    saved = Net()
+    saved.fc.W.array[...] = 5
+    chainer.serializers.save_npz("w.npz", saved)
+    seen = []
+
+    class Seen(Net):
+        def at_call(self, number: int) -> None:
+            seen.append(float(self.fc.W.array.min()))
+
+    assert main("--weights", "w.npz", "-q", "-o", "run", build=Seen) == 0
+    assert set(seen) == {5.0}
+    assert output.load_run(Path("run")).settings.weights == "w.npz"
+
+
+@pytest.mark.parametrize(("words", "train"), [((), False), (("--train-mode",), True)])
+def test_the_mode_of_the_trials(words: tuple[str, ...], train: bool) -> None:
+    modes = set()
+
+    class Seen(Net):
+        def at_call(self, number: int) -> None:
+            modes.add((chainer.config.train, chainer.config.enable_backprop))
+
+    assert main("-q", *words, build=Seen) == 0
+    assert modes == {(train, False)}
+
+
+def test_an_own_model_from_a_file() -> None:
+    Path("own.py").write_text(OWN)
+    assert main("-m", "own.py:Net", "--input-shape", "3", "-q", "-o", "run") == 0
+    assert [layer.function for layer in output.load_run(Path("run")).layers] == [
+        "LinearFunction",
+        "ReLU",
+    ]
+
+
+def test_the_time_limit_ends_the_trials(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("-n", "1000", "--max-seconds", "1e-9", "-o", "run") == 0
+    assert output.load_run(Path("run")).n_trials == 1
+    assert "time limit reached" in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_wanted_interval_ends_the_trials() -> None:
+    # Any interval is within 100 % of the mean of times that are alike.
+    assert main("-n", "100000", "--until-ci", "100", "-q", "-o", "run") == 0
+    recording = output.load_run(Path("run"))
+    assert recording.ended == "wanted interval reached"
+    assert 30 <= recording.n_trials < 100000
+
+
+def test_quiet_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("-q", "-o", "run") == 0
+    assert main("report", "run", "-q") == 0
+    assert capsys.readouterr() == ("", "")
+    assert sorted(os.listdir("run")) == FILES
+
+
+def test_the_default_folder_takes_the_next_free_number() -> None:
+    for _ in range(3):
+        assert main("-q") == 0
+    assert main("-q", "-b", "2") == 0
+    names = ["tiny-cpu-b1", "tiny-cpu-b1-2", "tiny-cpu-b1-3", "tiny-cpu-b2"]
+    assert sorted(os.listdir("reports")) == names
+
+
+def test_report_makes_the_reports_again(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("-o", "run") == 0
+    first = capsys.readouterr().out
+    for name in FILES:
+        if name != "recording.npz":
+            Path("run", name).unlink()
+    assert main("report", "run") == 0
+    second, err = capsys.readouterr()
+    assert err == ""
+    assert sorted(os.listdir("run")) == FILES
+    assert second.splitlines()[:-1] == first.splitlines()[:-1]
+    assert second.splitlines()[-1].startswith("Written to run: layers.csv")
+
+
+def test_report_of_a_recording_elsewhere() -> None:
+    assert main("-q", "-o", "run") == 0
+    Path("elsewhere").mkdir()
+    Path("run", "recording.npz").rename("elsewhere/mine.npz")
+    assert main("report", "elsewhere/mine.npz", "-q") == 0
+    names = ["layers.csv", "layers.png", "layers.svg", "mine.npz", "report.md"]
+    assert sorted(os.listdir("elsewhere")) == names
+
+
+@pytest.mark.parametrize("key", cli.SORT_KEYS)
+def test_every_order_of_the_table(key: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("--sort", key) == 0
+    assert "ReLU" in capsys.readouterr().out
+
+
+def test_the_orders_are_those_of_the_table() -> None:
+    assert cli.SORT_KEYS == table.SORT_KEYS
+
+
+def test_limit_and_hotspots(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("--limit", "1", "--hotspots", "top:1", "-o", "run") == 0
+    assert "1 layer not shown" in capsys.readouterr().out
+    assert main("report", "run", "--limit", "0", "--hotspots", "top:2") == 0
+    out = capsys.readouterr().out
+    assert "not shown" not in out
+    assert sum(" * " in line for line in out.splitlines()) == 2
+
+
+def test_list_of_models(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--list-models"], REGISTRY) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(REGISTRY)
+    assert lines[0].split()[1] == "3x32x32"
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--version"], chainer_profile.__version__),
+        (["--help"], "usage: profile.py "),
+        (["report", "--help"], "usage: profile.py report "),
+    ],
+)
+def test_options_that_print_and_exit(
+    words: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        cli.main(words, REGISTRY)
+    assert end.value.code == 0
+    assert capsys.readouterr().out.startswith(text)
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from chainer_profile.cli import main\n"
+        "try: main(['--help'], {})\n"
+        "finally: print(sorted({'chainer', 'matplotlib', 'numpy', 'pandas'} & set(sys.modules)))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[-1] == "[]"
+
+
+def test_two_runs_at_once_take_different_folders(folder: Path) -> None:
+    Path("own.py").write_text(OWN)
+    words = [sys.executable, ROOT / "profile.py", "-m", "own.py:Net", "--input-shape", "3"]
+    words += ["-q", "-n", "4"]
+    runs = [subprocess.Popen(words, stderr=subprocess.PIPE) for _ in range(2)]
+    assert [run.communicate(timeout=60)[1] for run in runs] == [b"", b""]
+    names = sorted(os.listdir("reports"))
+    assert names == ["own-Net-cpu-b1", "own-Net-cpu-b1-2"]
+    for name in names:
+        assert Recording.load(folder / "reports" / name / "recording.npz").n_trials == 4
+        assert sorted(os.listdir(f"reports/{name}")) == FILES
+
+
+def test_a_pipe_that_nobody_reads() -> None:
+    Path("own.py").write_text(OWN)
+    reader, writer = os.pipe()
+    os.close(reader)
+    words = ["-m", "own.py:Net", "--input-shape", "3", "-n", "4", "-o", "run"]
+    result = process(*words, stdout=writer)
+    os.close(writer)
+    assert (result.returncode, result.stderr) == (1, "")
+    assert sorted(os.listdir("run")) == FILES
+
+
+def _on_terminal(*words: str, **environ: str) -> tuple[int, str]:
+    """Exit code and output of a command whose stdout and stderr are a terminal."""
+    argv = [sys.executable, str(ROOT / "profile.py"), *words]
+    ours, theirs = pty.openpty()
+    env = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    env |= {"TERM": "xterm-256color", "COLUMNS": "120"} | environ
+    child = subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=theirs, env=env)
+    os.close(theirs)
+    output = b""
+    while True:
+        try:
+            part = os.read(ours, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not part:
+            break
+        output += part
+    os.close(ours)
+    return child.wait(timeout=60), output.decode()
+
+
+def test_a_terminal_gets_a_bar_and_colour() -> None:
+    Path("own.py").write_text(OWN)
+    words = ["-m", "own.py:Net", "--input-shape", "3", "-n", "40", "-o", "run"]
+    code, shown = _on_terminal(*words)
+    assert code == 0
+    assert "profiling" in shown
+    assert "40/40" in shown
+    assert "\x1b[1;31m" in shown
+
+    code, shown = _on_terminal("report", "run", NO_COLOR="1")
+    assert code == 0
+    assert "LinearFunction" in shown
+    assert "\x1b[1;31m" not in shown
+    assert "\x1b[3" not in shown
+
+
+def test_no_terminal_gets_neither(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("-n", "40") == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert "\x1b" not in out

@@ -1,0 +1,112 @@
+"""What is noted about the machine and the software."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import chainer_profile
+from chainer_profile import environment
+from chainer_profile.environment import CpuWatch, blas_libraries, collect
+
+
+def git(*words: str) -> None:
+    subprocess.run(
+        ["git", "-c", "user.name=a", "-c", "user.email=a@b.c", *words],
+        check=True,
+        capture_output=True,
+    )
+
+
+def test_collect_knows_this_process() -> None:
+    found = collect()
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", found.started)
+    assert (found.chainer, found.profiler) == ("7.8.1", chainer_profile.__version__)
+    assert found.numpy
+    assert found.system
+    assert found.processor
+    assert found.python.startswith("CPython 3.")
+    assert found.usable_cores is not None
+    assert found.usable_cores >= 1
+    assert found.memory_nbytes is not None
+    assert found.memory_nbytes > 1 << 20
+
+
+def test_only_the_blas_of_numpy_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def library(place: str, threads: int, api: str = "blas") -> dict[str, Any]:
+        return {
+            "user_api": api,
+            "internal_api": "openblas",
+            "filepath": f"/lib/{place}/libopenblas.so",
+            "version": None,
+            "num_threads": threads,
+        }
+
+    found = [library("scipy.libs", 8), library("numpy.libs", 4), library("x", 2, "openmp")]
+    monkeypatch.setattr(environment, "threadpool_info", lambda: found)
+    (blas,) = blas_libraries()
+    assert (blas.name, blas.version, blas.threads) == ("openblas", "", 4)
+    monkeypatch.setattr(environment, "threadpool_info", lambda: found[:1])
+    assert [library.threads for library in blas_libraries()] == [8]
+    monkeypatch.setattr(environment, "threadpool_info", lambda: [])
+    assert blas_libraries() == ()
+
+
+def test_the_commit_of_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    monkeypatch.chdir(tmp_path)
+    assert collect().commit == ""
+    git("init", "-q")
+    assert collect().commit == ""
+    Path("file").write_text("1")
+    git("add", "file")
+    git("commit", "-qm", "one")
+    clean = collect().commit
+    assert re.fullmatch("[0-9a-f]{12}", clean)
+    git("tag", "v1")
+    assert collect().commit == clean
+    Path("file").write_text("2")
+    assert collect().commit == f"{clean}-dirty"
+
+
+def test_without_git_there_is_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert collect().commit == ""
+
+
+def test_a_package_that_is_not_installed_has_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise environment.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(environment.metadata, "version", missing)
+    assert collect().chainer == ""
+
+
+@pytest.mark.parametrize(
+    ("end", "expected"),
+    [
+        ((10.0, 12.0, 7.0), 0.5),  # 12 s busy, 7 s of them ours, in 10 s
+        ((10.0, 7.0, 7.0), 0.0),
+        ((10.0, 6.9, 7.0), 0.0),  # the two clocks tick in steps of their own
+        ((0.1, 5.0, 0.0), None),  # too short to say
+    ],
+)
+def test_cores_that_others_kept_busy(
+    end: tuple[float, float, float], expected: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = iter([(0.0, 0.0, 0.0), end])
+    monkeypatch.setattr(CpuWatch, "_read", staticmethod(lambda: next(reads)))
+    assert CpuWatch().other_cpu() == expected
+
+
+def test_the_clocks_of_the_watch() -> None:
+    before = time.monotonic()
+    wall, busy, own = CpuWatch._read()
+    assert before <= wall <= time.monotonic()
+    # This process has used processor time, and the machine at least about as much.
+    assert 0 < own <= busy + 1

@@ -1,0 +1,556 @@
+"""What goes wrong is said in one line, with the right exit code, and nothing measured is lost."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import resource
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import chainer
+import chainer.functions as F
+import numpy as np
+import pytest
+
+from chainer_profile import cli, journal, output
+from chainer_profile.recording import Recording
+from chainer_profile.renderers import csv, plot
+from models.registry import REGISTRY
+from tests.test_cli import OWN, Net, main, one_line
+
+FILES = ["layers.csv", "layers.png", "layers.svg", "recording.npz", "report.md"]
+# The structure pass calls the network three times; here come one warm-up and the profiled trials.
+FIRST_TRIAL = 5
+
+
+@pytest.fixture(autouse=True)
+def signals() -> Iterator[None]:
+    before = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for signum, handler in before.items():
+        signal.signal(signum, handler)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current folder, without the user's data sets; and plots that cost nothing."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(chainer.dataset.download, "_dataset_root", str(tmp_path / "datasets"))
+    monkeypatch.setattr(plot, "render", lambda summary, form: b"plot")
+    return tmp_path
+
+
+@contextmanager
+def file_size_limit(nbytes: int) -> Iterator[None]:
+    """No file may grow beyond this: the next best thing to a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line of a command that failed, which printed nothing else."""
+    out, err = capsys.readouterr()
+    assert out == ""
+    line = one_line(err)
+    assert line.startswith("profile.py: error: ")
+    return line.removeprefix("profile.py: error: ")
+
+
+NUMBER = "must be a whole number, {} or more, not {!r} (see profile.py --help)"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--trials", "0"], "argument -n/--trials: " + NUMBER.format(1, "0")),
+        (["--trials", "-5"], "argument -n/--trials: " + NUMBER.format(1, "-5")),
+        (["--trials=-5"], "argument -n/--trials: " + NUMBER.format(1, "-5")),
+        (["--trials", "abc"], "argument -n/--trials: " + NUMBER.format(1, "abc")),
+        (["--trials", "1e3"], "argument -n/--trials: " + NUMBER.format(1, "1e3")),
+        (["--trials", "9" * 5000], "argument -n/--trials: " + NUMBER.format(1, "9" * 40)),
+        (["--warmups", "-1"], "argument -w/--warmups: " + NUMBER.format(0, "-1")),
+        (["--clean-trials", "x"], "argument --clean-trials: " + NUMBER.format(0, "x")),
+        (["--batchsize", "0"], "argument -b/--batchsize: " + NUMBER.format(1, "0")),
+        (["--threads", "0"], "argument --threads: " + NUMBER.format(1, "0")),
+        (["--gpu", "-2"], "argument -g/--gpu: " + NUMBER.format(-1, "-2")),
+        (["--seed", "-1"], "argument --seed: " + NUMBER.format(0, "-1")),
+        (["--seed", "4294967296"], "the seed must be from 0 to 4294967295, not 4294967296"),
+        (["--limit", "-1"], "argument --limit: " + NUMBER.format(0, "-1")),
+        (
+            ["--max-seconds", "0"],
+            "argument --max-seconds: must be a number of seconds above 0, not '0' "
+            "(see profile.py --help)",
+        ),
+        (
+            ["--max-seconds", "nan"],
+            "argument --max-seconds: must be a number of seconds above 0, not 'nan' "
+            "(see profile.py --help)",
+        ),
+        (["--out", ""], "argument -o/--out: must be the name of a folder, not ''"),
+        (["--force"], "--force replaces the run in a folder: name it with --out"),
+        (["--index", "3"], "--index is for CIFAR-10: give --input cifar10 as well"),
+        (["--data-dir", "x"], "--data-dir is for CIFAR-10: give --input cifar10 as well"),
+        (["--nope"], "unrecognized arguments: --nope (see profile.py --help)"),
+        (["--trial", "4"], "unrecognized arguments: --trial 4 (see profile.py --help)"),
+        (["extra"], "unrecognized arguments: extra (see profile.py --help)"),
+        (["--trials"], "argument -n/--trials: expected one argument (see profile.py --help)"),
+        (["--sort", "size"], "argument --sort: invalid choice: 'size'"),
+        (["--hotspots", "many"], "argument --hotspots: 'many' is no rule for hotspots: give"),
+        (["--until-ci", "0"], "argument --until-ci: '0' is no percentage: give a number above 0"),
+        (["--input-shape", "3xx"], "argument --input-shape: not a shape: '3xx'; write"),
+        (["--input-shape", "0x3"], "argument --input-shape: not a shape: '0x3'; every"),
+        (
+            ["--input", "photo", "--input-shape", "3x8x8"],
+            "unknown input 'photo': it is random, cifar10 or the path of a picture",
+        ),
+        (
+            ["--input", "photo.png"],
+            "a picture has 1 or 3 channels, height and width, but the network takes 3: use a",
+        ),
+        (["--model", "tinny"], "unknown model 'tinny': did you mean tiny?"),
+        (["--model", "zzz"], "unknown model 'zzz': known are tiny, other."),
+        (["--model", "absent:Net"], "there is no module 'absent' here or installed"),
+        (["--model", "absent.py:Net"], "model absent.py:Net: there is no file absent.py"),
+        (["--model", "os.path:nothing"], "os.path has no 'nothing'"),
+        (["report"], "the following arguments are required: DIR (see profile.py report --help)"),
+        (["report", "a", "b"], "unrecognized arguments: b (see profile.py report --help)"),
+    ],
+)
+def test_usage(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(*words) == 2
+    assert said(capsys).startswith(message)
+    assert os.listdir() == []
+
+
+def test_the_nearest_models_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--model", "resnet21"], REGISTRY) == 2
+    assert said(capsys).startswith(
+        "unknown model 'resnet21': did you mean resnet20, resnet32-he or resnet20-he?"
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "code", "message"),
+    [
+        ("own.py", 2, "model 'own.py': say which network of the file, as own.py:Callable"),
+        ("own.py:Nett", 2, "own.py has no 'Nett': did you mean Net?"),
+        ("own.py:seven", 2, "seven of own.py is an int: name a class or a function that gives"),
+        ("own.py:take", 2, "take of own.py needs arguments (n): write a function without any"),
+        ("own.py:give", 1, "give of own.py gives an int, not a chainer.Link such as a Chain"),
+        ("own.py:fail", 1, "building fail of own.py failed: ValueError: no network today ("),
+        ("bad.py:Net", 1, "importing bad.py failed: ModuleNotFoundError: No module named 'abse"),
+        ("syntax.py:Net", 1, "importing syntax.py failed: SyntaxError: "),
+    ],
+)
+def test_own_models(
+    model: str, code: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("own.py").write_text(
+        f"{OWN}\nseven = 7\ndef take(n): return Net()\ndef give(): return 7\n"
+        "def fail(): raise ValueError('no network\\ntoday')\n"
+    )
+    Path("bad.py").write_text("import absent_module")
+    Path("syntax.py").write_text("def f(:")
+    assert main("--model", model, "--input-shape", "3") == code
+    assert said(capsys).startswith(message)
+    assert not Path("reports").exists()
+
+
+def test_an_own_model_needs_an_input_shape(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("own.py").write_text(OWN)
+    assert main("--model", "own.py:Net") == 2
+    assert said(capsys) == (
+        "--model own.py:Net: give the shape of its input, such as --input-shape 3x32x32"
+    )
+
+
+def test_a_shape_that_the_network_refuses(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("--input-shape", "5") == 1
+    line = said(capsys)
+    assert line.startswith("the network fails with an input of 1x5, in Linear at /fc: InvalidType:")
+    assert os.listdir() == []
+
+
+def test_a_shape_that_a_function_refuses(capsys: pytest.CaptureFixture[str]) -> None:
+    class Reshaping(Net):
+        def forward(self, x: Any) -> Any:
+            return F.reshape(F.relu(x), (2, 2))
+
+    assert main("--input-shape", "5", build=Reshaping) == 1
+    assert said(capsys).startswith(
+        "the network fails with an input of 1x5, in layer 1_Reshape at /: InvalidType: "
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("absent.npz", "there is no weights file absent.npz"),
+        (".", ". is a folder, not a weights file"),
+        ("text.npz", "text.npz is not an npz file: weights are files of"),
+        ("cut.npz", "cut.npz is cut short or damaged"),
+        ("wide.npz", "wide.npz does not fit this network: fc/W is (2, 4) in the file, (2, 3) in"),
+        ("other.npz", "other.npz does not fit this network: it has no fc/W; it has no fc/b; "),
+    ],
+)
+def test_weights(name: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("text.npz").write_text("text")
+    chainer.serializers.save_npz("good.npz", Net())
+    content = Path("good.npz").read_bytes()
+    Path("cut.npz").write_bytes(content[: len(content) // 2])
+    np.savez("wide.npz", **{"fc/W": np.zeros((2, 4), "f"), "fc/b": np.zeros(2, "f")})
+    np.savez("other.npz", **{"conv/W": np.zeros((2, 4), "f")})
+    assert main("--weights", name) == 1
+    assert said(capsys).startswith(message)
+    assert not Path("reports").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("absent.png", "there is no picture absent.png"),
+        ("text.png", "text.png is not a picture that Pillow can read"),
+        ("cut.png", "cannot read the picture cut.png: "),
+    ],
+)
+def test_pictures(name: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from PIL import Image
+
+    Path("text.png").write_text("text")
+    noise = np.random.default_rng(0).integers(0, 256, (40, 40, 3), np.uint8)
+    Image.fromarray(noise).save("good.png")
+    Path("cut.png").write_bytes(Path("good.png").read_bytes()[:2000])
+    assert main("--input", name, "--input-shape", "3x8x8") == 1
+    assert said(capsys).startswith(message)
+    assert not Path("reports").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "no CIFAR-10 here: name its folder with --data-dir, or put "),
+        (["--data-dir", "absent"], "there is no folder absent with CIFAR-10"),
+        (["--data-dir", "empty"], "no CIFAR-10 in empty: it must hold cifar-10-python.tar.gz, "),
+        (["--data-dir", "packed"], "packed/cifar-10-python.tar.gz is cut short or damaged: "),
+        (["--data-dir", "pickled"], "pickled/test_batch is not CIFAR-10's test batch, or damaged"),
+        (["--data-dir", "binary"], "binary/test_batch.bin is cut short or not CIFAR-10: the "),
+    ],
+)
+def test_cifar10(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("empty", "packed", "pickled", "binary"):
+        Path(name).mkdir()
+    Path("packed/cifar-10-python.tar.gz").write_bytes(gzip.compress(b"x" * 2000)[:-9])
+    Path("pickled/test_batch").write_bytes(b"no pickle")
+    Path("binary/test_batch.bin").write_bytes(b"x" * 3073)
+    assert main("--input", "cifar10", "--input-shape", "3x32x32", *words) == 1
+    assert said(capsys).startswith(message)
+    assert not Path("reports").exists()
+
+
+def test_a_gpu_without_cupy(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    assert main("--gpu", "0") == 1
+    assert said(capsys).startswith("--gpu 0: CuPy ")
+    assert os.listdir() == []
+
+
+def test_debug_shows_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("bad.py").write_text("import absent_module")
+    assert main("--model", "bad.py:Net", "--input-shape", "3", "--debug") == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert any(line.startswith("ModuleNotFoundError: ") for line in lines)
+    assert lines[-1].startswith("profile.py: error: importing bad.py failed: ")
+
+
+def test_a_network_without_functions(capsys: pytest.CaptureFixture[str]) -> None:
+    class Nothing(Net):
+        def forward(self, x: Any) -> Any:
+            return x
+
+    assert main(build=Nothing) == 1
+    assert said(capsys) == "the network calls no Chainer function, so there is nothing to time"
+    assert os.listdir() == []
+
+
+class Branching(Net):
+    """Another function from a call on."""
+
+    branch = FIRST_TRIAL + 3
+
+    def forward(self, x: Any) -> Any:
+        self.calls += 1
+        y = self.fc(x)
+        return F.sigmoid(y) if self.calls >= self.branch else F.relu(y)
+
+
+class Shrinking(Net):
+    """Fewer rows from a call on, by the same functions."""
+
+    branch = FIRST_TRIAL + 3
+
+    def forward(self, x: Any) -> Any:
+        self.calls += 1
+        return F.relu(self.fc(x[: 1 if self.calls >= self.branch else 2]))
+
+
+DIFFERS = "the network's calls differ from trial to trial: "
+FIXED = "; such a network has no fixed layers to take means of"
+
+
+@pytest.mark.parametrize(
+    ("build", "difference", "n_trials"),
+    [
+        (Branching, "call 1 was Sigmoid, and ReLU in the first trial", 3),
+        # Shapes are looked at after the trials once more.
+        (Shrinking, "layer 0_LinearFunction at /fc took 2x3 2x3 2 and then 1x3 2x3 2", 10),
+    ],
+)
+def test_calls_that_differ(
+    build: Any, difference: str, n_trials: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["-n", "10", "--clean-trials", "0", "-b", "2", "-q", "-o", "run"]
+    assert main(*words, build=build) == 1
+    assert said(capsys) == f"{DIFFERS}{difference}{FIXED}; {n_trials} of 10 trials are in run"
+    assert sorted(os.listdir("run")) == FILES
+    recording = output.load_run(Path("run"))
+    assert recording.n_trials == n_trials
+    assert recording.ended == f"failed: {DIFFERS}{difference}{FIXED}"
+
+
+@pytest.mark.parametrize("cls", [Branching, Shrinking])
+def test_calls_that_differ_from_the_start(
+    cls: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cls, "branch", 3)
+    assert main("-b", "2", build=cls) == 1
+    line = said(capsys)
+    assert line.startswith(DIFFERS)
+    assert line.endswith(FIXED)
+    assert os.listdir() == []
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            RuntimeError("out of\nluck"),
+            "the network fails after 45 trials, in or after layer 0_LinearFunction: "
+            "RuntimeError: out of luck",
+        ),
+        (SystemExit("bye"), "the network ends the program: SystemExit: bye"),
+        (KeyboardInterrupt(), "the network ends the program: KeyboardInterrupt"),
+    ],
+)
+def test_a_network_that_fails_at_its_50th_call(
+    error: BaseException, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Failing(Net):
+        def at_call(self, number: int) -> None:
+            if number == 50:
+                raise error
+
+    words = ["-n", "60", "--clean-trials", "0", "-q", "-o", "run"]
+    assert main(*words, build=Failing) == 1
+    assert said(capsys) == f"{message}; 45 of 60 trials are in run"
+    assert sorted(os.listdir("run")) == FILES
+    recording = output.load_run(Path("run"))
+    assert (recording.n_trials, recording.ended) == (45, f"failed: {message}")
+
+
+@pytest.mark.parametrize("error", [SystemExit("bye"), KeyboardInterrupt()])
+def test_a_network_that_ends_the_program_at_once(
+    error: BaseException, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Ending(Net):
+        def at_call(self, number: int) -> None:
+            raise error
+
+    assert main(build=Ending) == 1
+    assert said(capsys).startswith("the network ends the program: ")
+    assert os.listdir() == []
+
+
+def test_a_disk_that_is_full_at_the_start(capsys: pytest.CaptureFixture[str]) -> None:
+    with file_size_limit(5_000):
+        assert main("-n", "10000", "-o", "run") == 1
+    assert said(capsys) == (
+        "the samples cannot be written after 0 trials: File too large; free some space, or name "
+        "a folder elsewhere with --out"
+    )
+    assert os.listdir() == []
+
+
+def test_a_disk_that_fills_up_during_the_trials(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Every trial goes to the disk at once, which is taken in small steps.
+    monkeypatch.setattr(journal, "_FLUSH_NS", 0)
+    monkeypatch.setattr(journal, "_RESERVE_NBYTES", 1)
+    with file_size_limit(10_000):
+        assert main("-n", "1000", "--clean-trials", "0", "-q", "-o", "run") == 1
+    recording = output.load_run(Path("run"))
+    assert 0 < recording.n_trials < 1000
+    done = recording.n_trials
+    assert said(capsys) == (
+        f"the samples cannot be written after {done - 1} trials: File too large; {done} of "
+        "1,000 trials are in run; free some space, or name a folder elsewhere with --out"
+    )
+    assert sorted(os.listdir("run")) == FILES
+
+
+@pytest.mark.parametrize("words", [[], ["-q"]])
+def test_a_recording_for_which_there_is_no_space(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_space(recording: Recording, file: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Recording, "save", no_space)
+        assert main("-n", "6", "-o", "run", *words) == 1
+        out, err = capsys.readouterr()
+        assert ("LinearFunction" in out) is not bool(words)
+        assert one_line(err) == (
+            "profile.py: error: run/recording.npz: cannot be written (No space left on device); "
+            "the trials are kept in run/recording.journal: free some space, then run "
+            "profile.py report run"
+        )
+        assert os.listdir("run") == ["recording.journal"]
+        assert main("report", "run") == 1
+        assert said(capsys) == (
+            "run/recording.npz: cannot be written (No space left on device); the trials are kept "
+            "in run/recording.journal"
+        )
+    assert main("report", "run", "-q") == 0
+    assert sorted(os.listdir("run")) == FILES
+    assert output.load_run(Path("run")).n_trials == 6
+
+
+def test_a_failure_and_no_space_are_both_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Failing(Net):
+        def at_call(self, number: int) -> None:
+            if number == FIRST_TRIAL + 3:
+                raise RuntimeError("oh")
+
+    def no_space(recording: Recording, file: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Recording, "save", no_space)
+        assert main("-o", "run", "-q", "--clean-trials", "0", build=Failing) == 1
+    line = said(capsys)
+    assert line.startswith("the network fails after 3 trials")
+    assert line.endswith("free some space, then run profile.py report run")
+    assert main("report", "run", "-q") == 0
+    assert output.load_run(Path("run")).n_trials == 3
+
+
+def test_reports_for_which_there_is_no_space(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(csv, "render", lambda summary: "x" * 20_000)
+    with file_size_limit(10_000):
+        assert main("-n", "6", "-o", "run") == 1
+    out, err = capsys.readouterr()
+    assert "LinearFunction" in out
+    assert one_line(err) == (
+        "profile.py: error: run/layers.csv: cannot be written (File too large); the trials are "
+        "safe in recording.npz: free some space, then run profile.py report run"
+    )
+    assert os.listdir("run") == ["recording.npz"]
+    assert main("report", "run", "-q") == 0
+    assert sorted(os.listdir("run")) == FILES
+
+
+def test_tables_that_cannot_be_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(sys, "stdout", Full())
+    assert main("-o", "run") == 1
+    assert sorted(os.listdir("run")) == FILES
+    assert one_line(capsys.readouterr().err).startswith(
+        "profile.py: error: the tables cannot be printed (No space left on device)"
+    )
+
+
+def test_force_replaces_only_what_is_complete(capsys: pytest.CaptureFixture[str]) -> None:
+    def no_network() -> Any:
+        raise ZeroDivisionError
+
+    assert main("-q", "-o", "run") == 0
+    before = Path("run/recording.npz").read_bytes()
+    assert main("-q", "-o", "run") == 2
+    assert said(capsys) == (
+        "--out run: holds a run already; name another folder, or replace it with --force"
+    )
+    assert main("-q", "-o", "run", "--force", "--input-shape", "5") == 1
+    assert sorted(os.listdir("run")) == FILES
+    assert Path("run/recording.npz").read_bytes() == before
+    capsys.readouterr()
+    assert main("-q", "-o", "run", "--force", "-n", "9") == 0
+    assert sorted(os.listdir("run")) == FILES
+    assert output.load_run(Path("run")).n_trials == 9
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("absent.npz", "absent.npz: there is no such recording"),
+        ("empty", "empty: holds no run (there is no recording.npz in it)"),
+        ("cut.npz", "cut.npz: damaged, or not a recording ("),
+        ("text.npz", "text.npz: damaged, or not a recording ("),
+        ("other.npz", "other.npz: is no chainer-profile recording (it holds no 'meta')"),
+        ("newer.npz", "newer.npz: has format version 1000, this program reads up to "),
+        ("none", "none: holds no run"),
+    ],
+)
+def test_recordings(
+    name: str, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from chainer_profile import recording
+
+    Path("empty").mkdir()
+    Path("none").mkdir()
+    Path("none/mine.txt").write_text("mine")
+    Path("text.npz").write_text("text")
+    np.savez("other.npz", a=np.zeros(3))
+    assert main("-q", "-o", "run") == 0
+    content = Path("run/recording.npz").read_bytes()
+    Path("cut.npz").write_bytes(content[: len(content) // 2])
+    run = output.load_run(Path("run"))
+    with monkeypatch.context() as patch:
+        patch.setattr(recording, "VERSION", 1000)
+        run.save(Path("newer.npz"))
+    before = sorted(os.listdir())
+    assert main("report", name) == 1
+    assert said(capsys).startswith(message)
+    assert sorted(os.listdir()) == before
+
+
+def test_a_damaged_journal(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("run").mkdir()
+    Path("run/recording.journal").write_bytes(b"chainer-profile journal\n10\n{}")
+    assert main("report", "run") == 1
+    assert said(capsys).startswith("run/recording.journal: damaged")
+    assert os.listdir("run") == ["recording.journal"]

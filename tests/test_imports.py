@@ -1,0 +1,114 @@
+"""Which module may import what, seen in fresh processes and in the sources."""
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "chainer_profile"
+PURE = [
+    "errors",
+    "units",
+    "recording",
+    "statistics",
+    "hotspots",
+    "checks",
+    "summary",
+    "folding",
+    "journal",
+    "output",
+    *(f"renderers.{path.stem}" for path in sorted((PACKAGE / "renderers").glob("[!_]*.py"))),
+]
+
+
+def python(*args):
+    return subprocess.run(
+        [sys.executable, *args], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+
+
+def imported_by(code):
+    """The top-level names of what a fresh process has imported after some code."""
+    out = python("-c", f"{code}\nimport json, sys\nprint(json.dumps(list(sys.modules)))").stdout
+    return {name.partition(".")[0] for name in json.loads(out.splitlines()[-1])}
+
+
+@pytest.fixture(scope="module")
+def measured():
+    """For each pure module, which forbidden names are there once it has been imported too."""
+    code = (
+        "import importlib, json, sys\n"
+        "found = {}\n"
+        f"for name in {PURE!r}:\n"
+        "    importlib.import_module('chainer_profile.' + name)\n"
+        "    found[name] = sorted({'chainer', 'cupy', 'models'} & sys.modules.keys())\n"
+        "print(json.dumps(found))\n"
+    )
+    return json.loads(python("-c", code).stdout)
+
+
+@pytest.mark.parametrize("name", PURE)
+def test_what_follows_measuring_needs_no_chainer(measured, name):
+    assert measured[name] == []
+
+
+def test_the_whole_way_from_a_file_to_a_summary_needs_no_chainer(tmp_path):
+    path = tmp_path / "recording.npz"
+    code = (
+        "import numpy as np\n"
+        "from pathlib import Path\n"
+        "from chainer_profile import Layer, Recording, fold_call_history, summarise\n"
+        f"path = Path({str(path)!r})\n"
+        "fold_call_history([('a', 1e-3), ('b', 2e-3)] * 40).save(path)\n"
+        "assert len(summarise(Recording.load(path)).layers) == 2"
+    )
+    assert not imported_by(code) & {"chainer", "cupy", "models"}
+
+
+def test_importing_the_package_is_light():
+    heavy = {"numpy", "pandas", "scipy", "matplotlib", "rich", "chainer", "cupy", "models"}
+    assert not imported_by("import chainer_profile") & heavy
+
+
+def test_every_public_name_can_be_imported():
+    names = "import chainer_profile as p\nassert all(getattr(p, name) for name in p.__all__)"
+    assert "chainer" in imported_by(names)
+    python("-c", "import chainer_profile as p; assert set(p.__all__) <= set(dir(p))")
+
+
+def test_help_imports_nothing_heavy():
+    result = python("-X", "importtime", "profile.py", "--help")
+    assert "--trials" in result.stdout
+    imported = set(re.findall(r"^import time:.*\| *([\w.]+)$", result.stderr, re.MULTILINE))
+    assert "chainer_profile.cli" in imported
+    heavy = {"numpy", "pandas", "scipy", "matplotlib", "PIL", "rich", "chainer", "cupy"}
+    assert not {name.partition(".")[0] for name in imported} & heavy
+
+
+def imports(path):
+    """Every module that a source file names in an import, at any depth."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield "." * node.level + (node.module or "")
+
+
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_the_library_never_imports_the_networks(path):
+    for name in imports(path):
+        assert name.partition(".")[0] != "models"
+        assert not name.startswith(".")  # and every import says in full what it imports
+
+
+def test_the_sources_were_found():
+    assert {"cli.py", "recording.py"} <= {path.name for path in SOURCES}
+    assert "chainer_profile.errors" in set(imports(PACKAGE / "recording.py"))

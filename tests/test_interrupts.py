@@ -1,0 +1,243 @@
+"""Signals: what they end, and what is kept of a run that they end."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chainer_profile import output
+from chainer_profile.interrupts import Interrupted, Interrupts
+from chainer_profile.renderers import plot
+from tests.test_cli import Net, main, one_line, process
+
+SIGNALS = [signal.SIGINT, signal.SIGTERM]
+# The structure pass calls the network three times; here come one warm-up and the profiled trials.
+FIRST_TRIAL = 5
+
+
+@pytest.fixture(autouse=True)
+def signals() -> Iterator[None]:
+    """Handlers that fail the test, for signals that a command leaves to itself."""
+
+    def unhandled(signum: int, frame: Any) -> None:
+        raise AssertionError(f"nobody handles {signal.Signals(signum).name}")
+
+    before = {signum: signal.signal(signum, unhandled) for signum in SIGNALS}
+    yield
+    for signum, handler in before.items():
+        signal.signal(signum, handler)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(plot, "render", lambda summary, form: b"plot")
+    return tmp_path
+
+
+def sending(signum: int, call: int, times: int = 1) -> Callable[[], Net]:
+    """A network that sends a signal to its own process in one of its calls."""
+
+    class Sending(Net):
+        def at_call(self, number: int) -> None:
+            if number == call:
+                for _ in range(times):
+                    os.kill(os.getpid(), signum)
+
+    return Sending
+
+
+@pytest.mark.parametrize("signum", SIGNALS)
+def test_outside_the_trials_a_signal_raises(signum: int) -> None:
+    interrupts = Interrupts()
+    with pytest.raises(Interrupted) as caught:
+        os.kill(os.getpid(), signum)
+    assert caught.value.signum == signum
+    assert interrupts.reason() == ""
+
+
+def test_during_the_trials_the_first_signal_is_noted_and_the_second_raises() -> None:
+    interrupts = Interrupts()
+    with interrupts.measuring():
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert interrupts.signum == signal.SIGTERM
+        assert interrupts.reason() == "interrupted by SIGTERM"
+        with pytest.raises(Interrupted) as caught:
+            os.kill(os.getpid(), signal.SIGINT)
+    assert caught.value.signum == signal.SIGINT
+
+
+def test_after_the_trials_a_signal_raises_again() -> None:
+    interrupts = Interrupts()
+    with interrupts.measuring():
+        pass
+    with pytest.raises(Interrupted):
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize(
+    ("signum", "code", "name"), [(signal.SIGINT, 130, "SIGINT"), (signal.SIGTERM, 143, "SIGTERM")]
+)
+def test_the_trials_before_a_signal_are_kept(
+    signum: int, code: int, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    build = sending(signum, FIRST_TRIAL + 6)
+    words = ["-n", "20", "--clean-trials", "0", "-o", "run"]
+    assert main(*words, build=build) == code
+    out, err = capsys.readouterr()
+    # The trial in which the signal came is complete, and the last one.
+    recording = output.load_run(Path("run"))
+    assert recording.n_trials == 7
+    assert recording.ended == f"interrupted by {name}"
+    assert one_line(err) == f"profile.py: interrupted by {name}: 7 of 20 trials are in run"
+    assert f"after 7 of 20 trials: interrupted by {name}" in " ".join(out.split())
+    assert sorted(os.listdir("run")) == [
+        "layers.csv",
+        "layers.png",
+        "layers.svg",
+        "recording.npz",
+        "report.md",
+    ]
+
+
+@pytest.mark.parametrize("call", [1, 3, FIRST_TRIAL - 1])
+def test_a_signal_before_the_first_trial_leaves_nothing(
+    call: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main("-o", "a/b/run", build=sending(signal.SIGTERM, call)) == 143
+    out, err = capsys.readouterr()
+    assert (out, one_line(err)) == (
+        "",
+        "profile.py: interrupted by SIGTERM: no trial was complete",
+    )
+    assert os.listdir() == []
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_while_the_network_is_imported(
+    signum: int, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("own.py").write_text(f"import os\nos.kill(os.getpid(), {int(signum)})\n")
+    assert main("-m", "own.py:Net", "--input-shape", "3") == code
+    out, err = capsys.readouterr()
+    assert (out, one_line(err)) == ("", "profile.py: interrupted")
+    assert os.listdir() == ["own.py"]
+
+
+def test_a_signal_while_the_network_is_built(capsys: pytest.CaptureFixture[str]) -> None:
+    def build() -> Net:
+        os.kill(os.getpid(), signal.SIGINT)
+        return Net()
+
+    assert main(build=build) == 130
+    assert one_line(capsys.readouterr().err) == "profile.py: interrupted"
+    assert os.listdir() == []
+
+
+def test_a_second_signal_ends_a_trial_that_hangs(capsys: pytest.CaptureFixture[str]) -> None:
+    class Hanging(Net):
+        def at_call(self, number: int) -> None:
+            if number == FIRST_TRIAL + 6:
+                for _ in range(2):
+                    os.kill(os.getpid(), signal.SIGINT)
+                raise AssertionError("the trial went on")
+
+    words = ["-n", "20", "--clean-trials", "0", "-o", "run"]
+    assert main(*words, build=Hanging) == 130
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert one_line(err) == (
+        "profile.py: interrupted; profile.py report run shows the trials so far"
+    )
+    assert main("report", "run", "-q") == 0
+    recording = output.load_run(Path("run"))
+    assert (recording.n_trials, recording.ended) == (6, "killed before its end")
+
+
+def test_a_second_signal_before_the_first_trial_leaves_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main("-o", "run", build=sending(signal.SIGINT, 2, times=2)) == 130
+    assert one_line(capsys.readouterr().err) == "profile.py: interrupted"
+    assert os.listdir() == []
+
+
+def test_a_signal_while_the_reports_are_made_keeps_the_recording(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(summary: Any, form: str) -> bytes:
+        os.kill(os.getpid(), signal.SIGINT)
+        return b"plot"
+
+    with monkeypatch.context() as patch:
+        patch.setattr(plot, "render", interrupted)
+        assert main("-o", "run") == 130
+    assert one_line(capsys.readouterr().err) == "profile.py: interrupted"
+    assert os.listdir("run") == ["recording.npz"]
+    assert main("report", "run", "-q") == 0
+    assert output.load_run(Path("run")).n_trials == 4
+
+
+KILLED = """
+import os, signal, time
+import chainer.functions as F
+import chainer.links as L
+
+class Net(L.Linear):
+    def __init__(self):
+        super().__init__(3, 2)
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        y = F.relu(super().forward(x))
+        # Calls 1 to 3 learn the structure, 4 is a warm-up, 5 the first trial.
+        if self.calls in (8, 9):
+            end = time.perf_counter() + 0.6
+            while time.perf_counter() < end:
+                pass
+        if self.calls == 12:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return y
+"""
+
+
+def test_a_killed_run_is_recovered(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("own.py").write_text(KILLED)
+    words = ["-m", "own.py:Net", "--input-shape", "3", "-w", "1", "-n", "50"]
+    result = process(*words, "--clean-trials", "0", "-o", "run")
+    assert result.returncode == -signal.SIGKILL
+    assert os.listdir("run") == ["recording.journal"]
+
+    assert main("report", "run") == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    text = " ".join(out.split())
+    # Each of the two long trials is written at its end; the two quick ones behind them are lost.
+    assert "The run ended after 5 of 50 trials: killed before its end." in text
+    assert sorted(os.listdir("run")) == [
+        "layers.csv",
+        "layers.png",
+        "layers.svg",
+        "recording.npz",
+        "report.md",
+    ]
+    assert output.load_run(Path("run")).n_trials == 5
+
+
+def test_a_run_killed_in_its_first_moment_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("own.py").write_text(KILLED.replace("in (8, 9)", "== 0"))
+    words = ["-m", "own.py:Net", "--input-shape", "3", "-w", "1", "-n", "50", "-o", "run"]
+    assert process(*words).returncode == -signal.SIGKILL
+    assert main("report", "run") == 1
+    assert one_line(capsys.readouterr().err) == (
+        "profile.py: error: run: the run was killed before its first trials were written; "
+        "run it again with --force"
+    )
+    assert main("-q", "-o", "run", "--force") == 0
+    assert output.load_run(Path("run")).n_trials == 4

@@ -1,0 +1,323 @@
+"""The folder of a run: taken, filled, and read again."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from chainer_profile import output
+from chainer_profile.errors import ProfileError, UsageError
+from chainer_profile.journal import Journal, Kind
+from chainer_profile.output import JOURNAL, RECORDING, load_run, take_folder
+from chainer_profile.recording import Recording
+from chainer_profile.summary import summarise
+from tests.conftest import make_recording
+
+DEFAULT = Path("reports/net-cpu-b1")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@contextmanager
+def file_size_limit(nbytes: int) -> Iterator[None]:
+    """No file may grow beyond this: the next best thing to a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+def write_journal(file: object, n_trials: int = 3) -> Recording:
+    """Trials as a run in progress writes them."""
+    recording = make_recording(n_layers=2, n_trials=max(n_trials, 1), n_clean=0)
+    journal = Journal(file)  # type: ignore[arg-type]
+    journal.begin(recording.layers, recording.settings, recording.environment)
+    journal.add(Kind.WARMUP, 0, 5)
+    for at in range(n_trials):
+        journal.add(Kind.PROFILED, at, 100, recording.self_ns[at].tobytes())
+    journal.flush()
+    return recording
+
+
+def put_run(folder: Path, **changes: object) -> Recording:
+    """A folder with a finished run."""
+    folder.mkdir(parents=True, exist_ok=True)
+    recording = make_recording(n_layers=2, n_trials=5, **changes)
+    output.save_recording(folder, recording)
+    return recording
+
+
+def put_killed_run(folder: Path, n_trials: int = 3) -> Recording:
+    """A folder with what a killed run leaves."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / JOURNAL, "w+b") as file:
+        return write_journal(file, n_trials)
+
+
+def test_the_journal_goes_when_the_recording_is_there() -> None:
+    with take_folder(Path("run"), DEFAULT, force=False) as run:
+        recording = write_journal(run.journal)
+        assert os.listdir("run") == [JOURNAL]
+        assert run.holds_trials()
+        run.save(recording)
+        assert not run.holds_trials()
+    assert os.listdir("run") == [RECORDING]
+    assert np.array_equal(load_run(Path("run")).self_ns, recording.self_ns)
+
+
+def test_folders_in_between_are_made() -> None:
+    with take_folder(Path("a/b/c"), DEFAULT, force=False) as run:
+        run.save(write_journal(run.journal))
+    assert os.listdir("a/b/c") == [RECORDING]
+
+
+@pytest.mark.parametrize("n_trials", [None, 0])
+def test_a_run_without_a_trial_leaves_nothing(n_trials: int | None) -> None:
+    with take_folder(Path("a/b/c"), DEFAULT, force=False) as run:
+        if n_trials is not None:
+            write_journal(run.journal, n_trials)
+    assert os.listdir() == []
+
+
+def test_a_failing_run_leaves_what_was_there_before() -> None:
+    Path("a/b").mkdir(parents=True)
+    Path("a/mine.txt").write_text("mine")
+    with pytest.raises(ZeroDivisionError), take_folder(Path("a/b/c"), DEFAULT, force=False):
+        raise ZeroDivisionError
+    assert sorted(os.listdir("a")) == ["b", "mine.txt"]
+    assert os.listdir("a/b") == []
+    with take_folder(Path("a"), DEFAULT, force=False):
+        pass
+    assert sorted(os.listdir("a")) == ["b", "mine.txt"]
+
+
+def test_a_failing_run_keeps_its_trials() -> None:
+    with take_folder(Path("run"), DEFAULT, force=False) as run:
+        write_journal(run.journal)
+    assert os.listdir("run") == [JOURNAL]
+    assert load_run(Path("run")).n_trials == 3
+
+
+def test_a_folder_with_other_files_may_be_used() -> None:
+    Path("run").mkdir()
+    Path("run/mine.txt").write_text("mine")
+    with take_folder(Path("run"), DEFAULT, force=False) as run:
+        run.save(write_journal(run.journal))
+    assert sorted(os.listdir("run")) == ["mine.txt", RECORDING]
+
+
+@pytest.mark.parametrize("put", [put_run, put_killed_run])
+def test_a_folder_with_a_run_is_refused(put: object) -> None:
+    put(Path("run"))  # type: ignore[operator]
+    before = {path.name: path.read_bytes() for path in Path("run").iterdir()}
+    with (
+        pytest.raises(UsageError, match=r"--out run: holds a run already;.* --force"),
+        take_folder(Path("run"), DEFAULT, force=False),
+    ):
+        pass
+    assert {path.name: path.read_bytes() for path in Path("run").iterdir()} == before
+
+
+def test_force_replaces_a_run_when_the_new_one_is_there() -> None:
+    old = put_run(Path("run"))
+    with take_folder(Path("run"), DEFAULT, force=True) as run:
+        new = write_journal(run.journal)
+        assert np.array_equal(Recording.load(Path("run", RECORDING)).self_ns, old.self_ns)
+        run.save(new)
+    assert os.listdir("run") == [RECORDING]
+    assert np.array_equal(load_run(Path("run")).self_ns, new.self_ns)
+
+
+@pytest.mark.parametrize("n_trials", [None, 0])
+def test_force_keeps_the_old_run_if_the_new_one_makes_no_trial(n_trials: int | None) -> None:
+    old = put_run(Path("run"))
+    with take_folder(Path("run"), DEFAULT, force=True) as run:
+        if n_trials is not None:
+            write_journal(run.journal, n_trials)
+    assert os.listdir("run") == [RECORDING]
+    assert np.array_equal(load_run(Path("run")).self_ns, old.self_ns)
+
+
+def test_force_keeps_the_trials_of_a_killed_run_until_then() -> None:
+    old = put_killed_run(Path("run"))
+    with take_folder(Path("run"), DEFAULT, force=True):
+        pass
+    assert os.listdir("run") == [RECORDING]
+    assert np.array_equal(load_run(Path("run")).self_ns, old.self_ns)
+
+
+def test_force_takes_a_folder_with_a_damaged_journal() -> None:
+    Path("run").mkdir()
+    Path("run", JOURNAL).write_bytes(b"something" * 1000)
+    with take_folder(Path("run"), DEFAULT, force=True) as run:
+        new = write_journal(run.journal)
+        assert run.holds_trials()
+        run.save(new)
+    assert load_run(Path("run")).n_trials == 3
+
+
+def test_a_run_that_is_going_on_is_left_alone() -> None:
+    with take_folder(Path("run"), DEFAULT, force=False) as run:
+        recording = write_journal(run.journal)
+        message = "^run: its run is still going on; wait for its end$"
+        with pytest.raises(ProfileError, match=message):
+            load_run(Path("run"))
+        with (
+            pytest.raises(ProfileError, match=message),
+            take_folder(Path("run"), DEFAULT, force=True),
+        ):
+            pass
+        assert os.listdir("run") == [JOURNAL]
+        assert run.holds_trials()
+        run.save(recording)
+    assert load_run(Path("run")).n_trials == recording.n_trials
+
+
+def test_the_default_folder_takes_the_next_free_number() -> None:
+    put_run(DEFAULT)
+    put_killed_run(DEFAULT.with_name("net-cpu-b1-2"))
+    with take_folder(None, DEFAULT, force=False) as first:
+        assert first.path.name == "net-cpu-b1-3"
+        with take_folder(None, DEFAULT, force=False) as second:
+            assert second.path.name == "net-cpu-b1-4"
+            second.save(write_journal(second.journal))
+    assert sorted(os.listdir("reports")) == ["net-cpu-b1", "net-cpu-b1-2", "net-cpu-b1-4"]
+
+
+def test_force_is_nothing_for_the_default_folder() -> None:
+    put_run(DEFAULT)
+    with take_folder(None, DEFAULT, force=True) as run:
+        assert run.path.name == "net-cpu-b1-2"
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        ("file", "--out file: is a file; name a folder"),
+        ("file/run", "--out file/run: a part of this path is a file"),
+        ("file/a/run", "--out file/a/run: a part of this path is a file"),
+    ],
+)
+def test_a_file_is_no_folder(out: str, message: str) -> None:
+    Path("file").write_text("mine")
+    with pytest.raises(UsageError) as caught, take_folder(Path(out), DEFAULT, force=False):
+        pass
+    assert str(caught.value) == message
+    assert Path("file").read_text() == "mine"
+
+
+def test_a_name_that_the_system_refuses() -> None:
+    name = Path("made/" + "x" * 300)
+    with (
+        pytest.raises(ProfileError, match=r"cannot be written \(File name too long\)"),
+        take_folder(name, DEFAULT, force=False),
+    ):
+        pass
+    assert os.listdir() == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_may_not_be_written() -> None:
+    Path("locked").mkdir(mode=0o500)
+    for out in (Path("locked"), Path("locked/run")):
+        with (
+            pytest.raises(ProfileError, match=r"cannot be written \(Permission denied\)"),
+            take_folder(out, DEFAULT, force=False),
+        ):
+            pass
+
+
+def test_a_recording_that_cannot_be_written_keeps_the_old_one_and_the_journal() -> None:
+    old = put_run(Path("run"))
+    with take_folder(Path("run"), DEFAULT, force=True) as run:
+        new = write_journal(run.journal)
+        with (
+            file_size_limit(100),
+            pytest.raises(ProfileError, match=r"^run/recording.npz: cannot be written \(File too"),
+        ):
+            run.save(new)
+        assert run.holds_trials()
+    assert sorted(os.listdir("run")) == [JOURNAL, RECORDING]
+    assert np.array_equal(Recording.load(Path("run", RECORDING)).self_ns, old.self_ns)
+    assert np.array_equal(load_run(Path("run")).self_ns, new.self_ns)
+
+
+def test_a_killed_run_is_made_whole_once() -> None:
+    old = put_killed_run(Path("run"))
+    first = load_run(Path("run"))
+    assert os.listdir("run") == [RECORDING]
+    assert first.ended == "killed before its end"
+    assert np.array_equal(first.self_ns, old.self_ns)
+    assert np.array_equal(load_run(Path("run")).self_ns, old.self_ns)
+
+
+def test_a_killed_run_stays_as_it_is_where_there_is_no_space() -> None:
+    put_killed_run(Path("run"))
+    message = r"^run/recording.npz: cannot be .*; the trials are kept in run/recording.journal$"
+    with file_size_limit(100), pytest.raises(ProfileError, match=message):
+        load_run(Path("run"))
+    assert os.listdir("run") == [JOURNAL]
+    assert load_run(Path("run")).n_trials == 3
+
+
+def test_an_empty_journal_does_not_hide_the_recording() -> None:
+    old = put_run(Path("run"))
+    put_killed_run(Path("run"), n_trials=0)
+    assert np.array_equal(load_run(Path("run")).self_ns, old.self_ns)
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("nowhere", "nowhere: there is no such recording"),
+        ("empty", "empty: holds no run (there is no recording.npz in it)"),
+        (
+            "killed",
+            "killed: the run was killed before its first trials were written; run it again with "
+            "--force",
+        ),
+    ],
+)
+def test_places_without_a_run(place: str, message: str) -> None:
+    Path("empty").mkdir()
+    put_killed_run(Path("killed"), n_trials=0)
+    with pytest.raises(ProfileError) as caught:
+        load_run(Path(place))
+    assert str(caught.value) == message
+
+
+def test_reports_are_written_beside_the_recording() -> None:
+    Path("run").mkdir()
+    names = ["layers.csv", "layers.png", "layers.svg", "report.md"]
+    files = output.write_reports(Path("run"), summarise(make_recording(n_layers=2)))
+    assert files == [Path("run", name) for name in names]
+    assert sorted(os.listdir("run")) == names
+    assert Path("run/layers.png").read_bytes().startswith(b"\x89PNG")
+    assert b"</svg>" in Path("run/layers.svg").read_bytes()
+
+
+def test_a_report_that_cannot_be_written_keeps_the_old_one() -> None:
+    Path("run").mkdir()
+    Path("run/layers.csv").write_text("old")
+    with (
+        file_size_limit(100),
+        pytest.raises(ProfileError, match=r"^run/layers\.csv: cannot be written"),
+    ):
+        output.write_reports(Path("run"), summarise(make_recording(n_layers=2)))
+    assert os.listdir("run") == ["layers.csv"]
+    assert Path("run/layers.csv").read_text() == "old"

@@ -1,0 +1,330 @@
+"""Recording -> Summary: golden values, and sums that must come out."""
+
+import math
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chainer_profile.errors import ProfileError, UsageError
+from chainer_profile.hotspots import parse_rule
+from chainer_profile.recording import Layer, Recording, Settings
+from chainer_profile.statistics import Statistics, describe
+from chainer_profile.summary import Overhead, summarise
+from tests.conftest import make_layers, make_recording
+
+MS = 1_000_000
+
+
+def by_hand(**changes):
+    """Three layers, two trials: means 4, 1 and 3 ms, framework 1 and 3 ms."""
+    values = {
+        "layers": (
+            Layer(0, "/conv", "Convolution2DFunction", input_shapes=((1, 3),), dtype="float32"),
+            Layer(1, "/", "ReLU", output_shapes=((1, 4),)),
+            Layer(2, "/res/conv", "Convolution2DFunction"),
+        ),
+        "self_ns": np.array([[3, 1, 2], [5, 1, 4]], np.int64) * MS,
+        "trial_ns": np.array([7, 13], np.int64) * MS,
+        "start_ns": np.array([0, 7], np.int64) * MS,
+        "clean_ns": np.array([8, 10], np.int64) * MS,
+        "clean_start_ns": np.array([20, 28], np.int64) * MS,
+        "settings": Settings(batchsize=4, trials=2),
+    }
+    return Recording(**(values | changes))
+
+
+def near(value):
+    return pytest.approx(value, rel=1e-12)
+
+
+# --- golden
+
+
+def test_the_layer_table_by_hand():
+    layers = summarise(by_hand(), "3ms").layers
+    assert layers.index.tolist() == [0, 1, 2]
+    assert layers["label"].tolist() == [
+        "0_Convolution2DFunction",
+        "1_ReLU",
+        "2_Convolution2DFunction",
+    ]
+    assert layers["path"].tolist() == ["/conv", "/", "/res/conv"]
+    assert layers["input_shapes"][0] == ((1, 3),)
+    assert layers["output_shapes"][1] == ((1, 4),)
+    assert layers["dtype"].tolist() == ["float32", "", ""]
+    assert layers["trials"].tolist() == [2, 2, 2]
+    assert layers["mean_s"].tolist() == near([4e-3, 1e-3, 3e-3])
+    assert layers["std_s"].tolist() == near([math.sqrt(2) * 1e-3, 0, math.sqrt(2) * 1e-3])
+    assert layers["min_s"].tolist() == near([3e-3, 1e-3, 2e-3])
+    assert layers["max_s"].tolist() == near([5e-3, 1e-3, 4e-3])
+    assert layers["share"].tolist() == near([4 / 8, 1 / 8, 3 / 8])
+    assert layers["cumulative_share"].tolist() == near([4 / 8, 1, 7 / 8])
+    assert layers["hot"].tolist() == [True, False, True]
+
+
+def test_the_function_table_by_hand():
+    functions = summarise(by_hand(), "3ms").functions
+    assert functions.index.tolist() == ["Convolution2DFunction", "ReLU"]
+    assert functions["calls"].tolist() == [2, 1]
+    assert functions["total_s"].tolist() == near([7e-3, 1e-3])
+    assert functions["mean_s"].tolist() == near([3.5e-3, 1e-3])
+    assert functions["share"].tolist() == near([7 / 8, 1 / 8])
+    assert functions["hot"].tolist() == [2, 0]
+
+
+def test_the_totals_by_hand():
+    totals = summarise(by_hand()).totals
+    assert totals.layers_s == near(8e-3)
+    assert totals.profiled.mean_s == near(10e-3)
+    assert totals.framework.mean_s == near(2e-3)
+    assert (totals.framework.min_s, totals.framework.max_s) == near((1e-3, 3e-3))
+    assert totals.framework_share == near(0.2)
+    assert totals.clean.mean_s == near(9e-3)
+    assert totals.trial is totals.clean
+    assert totals.fps == near(4 / 9e-3)
+
+
+def test_every_column_of_the_statistics_is_there():
+    recording = make_recording()
+    layers = summarise(recording).layers
+    for name in Statistics.__dataclass_fields__:
+        column = layers["trials" if name == "count" else name]
+        for index in range(len(layers)):
+            assert column[index] == getattr(describe(recording.self_ns[:, index]), name)
+
+
+# --- sums
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    n_trials=st.integers(1, 12),
+    n_layers=st.integers(1, 8),
+    scale=st.sampled_from([1, 1000, 10**9, 10**13]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_what_must_add_up_adds_up(n_trials, n_layers, scale, seed):
+    rng = np.random.default_rng(seed)
+    self_ns = rng.integers(0, 100 * scale, (n_trials, n_layers))
+    framework_ns = rng.integers(1, 100 * scale, n_trials)
+    recording = Recording(
+        make_layers(n_layers), self_ns, trial_ns=self_ns.sum(axis=1) + framework_ns
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        summary = summarise(recording)
+    layers, functions, totals = summary.layers, summary.functions, summary.totals
+    assert totals.framework.mean_s == near(framework_ns.mean() * 1e-9)
+    assert totals.layers_s == near(math.fsum(layers["mean_s"]))
+    assert math.fsum(layers["mean_s"]) + totals.framework.mean_s == near(totals.profiled.mean_s)
+    assert totals.framework_share + totals.layers_s / totals.profiled.mean_s == near(1)
+    assert functions["calls"].sum() == n_layers
+    assert functions["hot"].sum() == layers["hot"].sum() == len(summary.hotspots.indices)
+    assert math.fsum(functions["total_s"]) == near(totals.layers_s)
+    assert functions["total_s"].tolist() == sorted(functions["total_s"], reverse=True)
+    assert (functions["calls"] * functions["mean_s"]).tolist() == near(
+        functions["total_s"].tolist()
+    )
+    if totals.layers_s:
+        assert math.fsum(layers["share"]) == near(1)
+        assert math.fsum(functions["share"]) == near(1)
+        slowest, fastest = layers["mean_s"].idxmax(), np.argsort(-layers["mean_s"], stable=True)
+        assert layers["cumulative_share"][slowest] == layers["share"][slowest]
+        assert layers["cumulative_share"][int(fastest.iloc[-1])] == near(1)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=12))
+def test_the_cumulative_share_is_that_of_all_slower_layers(means):
+    layers = summarise(Recording(make_layers(len(means)), np.array([means], np.int64))).layers
+    total = sum(means)
+    for i, mean in enumerate(means):
+        slower = sum(m for j, m in enumerate(means) if m > mean or (m == mean and j <= i))
+        assert layers["cumulative_share"][i] == pytest.approx(slower / total if total else 0)
+
+
+def test_a_summary_is_a_pure_function():
+    recording = make_recording(n_trials=40, n_clean=40)
+    before = {name: np.copy(getattr(recording, name)) for name in ("self_ns", "trial_ns")}
+    first, second = summarise(recording), summarise(recording)
+    pd.testing.assert_frame_equal(first.layers, second.layers)
+    pd.testing.assert_frame_equal(first.functions, second.functions)
+    assert first.totals == second.totals
+    assert first.findings == second.findings
+    for name, array in before.items():
+        np.testing.assert_array_equal(array, getattr(recording, name))
+
+
+# --- rules
+
+
+def test_the_rule_chooses_the_hot_layers():
+    assert summarise(by_hand(), "top:1").hotspots.indices == [0]
+    assert summarise(by_hand(), parse_rule("top:2")).layers["hot"].tolist() == [True, False, True]
+    assert summarise(by_hand()).hotspots.indices == [0]  # pareto:50%
+    with pytest.raises(UsageError):
+        summarise(by_hand(), "hot")
+
+
+# --- parts that are missing
+
+
+def test_without_trials_there_is_no_result():
+    for n_trials, n_layers in ((0, 0), (0, 3), (3, 0)):
+        recording = Recording(make_layers(n_layers), np.zeros((n_trials, n_layers), np.int64))
+        with pytest.raises(ProfileError, match="no complete profiled trial"):
+            summarise(recording)
+
+
+def test_one_trial():
+    summary = summarise(make_recording(n_trials=1, n_clean=1))
+    assert summary.layers["std_s"].isna().all()
+    assert summary.layers["mean_s"].tolist() == summary.layers["p99_s"].tolist()
+    assert math.isnan(summary.totals.profiled.half_width)
+    assert summary.layers["share"].sum() == near(1)
+
+
+def test_without_trial_times_only_the_layers_are_known():
+    totals = summarise(by_hand(trial_ns=None, start_ns=None, clean_ns=np.zeros(0, np.int64),
+                               clean_start_ns=np.zeros(0, np.int64))).totals  # fmt: skip
+    assert totals.layers_s == near(8e-3)
+    assert totals.profiled is totals.clean is totals.framework is totals.overhead is None
+    assert totals.fps is totals.trial is totals.framework_share is None
+
+
+def test_without_clean_trials_the_profiled_ones_are_quoted():
+    none = np.zeros(0, np.int64)
+    totals = summarise(by_hand(clean_ns=none, clean_start_ns=none)).totals
+    assert totals.clean is totals.overhead is None
+    assert totals.trial is totals.profiled
+    assert totals.fps == near(4 / 10e-3)
+
+
+def test_without_starts_there_is_no_overhead():
+    totals = summarise(by_hand(start_ns=None)).totals
+    assert totals.overhead is None
+    assert totals.clean.mean_s == near(9e-3)
+
+
+def test_layers_without_time():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        summary = summarise(make_recording(self_ns=np.zeros((100, 6), np.int64)))
+    assert summary.layers["share"].tolist() == [0.0] * 6
+    assert summary.layers["cumulative_share"].tolist() == [0.0] * 6
+    assert summary.hotspots.indices == []
+    assert summary.totals.framework_share == near(1)
+
+
+# --- what the recorder adds
+
+
+def timeline(blocks, added, pace, jitter=0.0, seed=0):
+    """A run of blocks ('P' or 'C', trials): clean trials take 10 ms x pace(i), others more."""
+    rng = np.random.default_rng(seed)
+    kinds = np.array([kind for kind, count in blocks for _ in range(count)])
+    i = np.arange(len(kinds)) / len(kinds)
+    times = 10 * MS * np.array([pace(v) for v in i]) * np.where(kinds == "P", 1 + added, 1)
+    times = np.rint(times * (1 + jitter * rng.standard_normal(len(kinds)))).astype(np.int64)
+    starts = np.concatenate([[0], np.cumsum(times)[:-1]])
+    profiled = kinds == "P"
+    # The layers come last in a trial of this kind; their times do not matter here.
+    return Recording(
+        make_layers(1),
+        times[profiled, None] // 2,
+        trial_ns=times[profiled],
+        start_ns=starts[profiled],
+        clean_ns=times[~profiled],
+        clean_start_ns=starts[~profiled],
+    )
+
+
+def cycles(count, profiled, clean):
+    """Blocks as a run makes them: each clean block in the middle of its cycle."""
+    half = profiled // 2
+    return [("P", profiled - half), ("C", clean), ("P", half)] * count
+
+
+def naive(recording):
+    return recording.trial_ns.mean() / recording.clean_ns.mean() - 1
+
+
+def test_added_time_on_a_steady_machine():
+    overhead = summarise(timeline(cycles(8, 20, 5), 0.03, lambda i: 1)).totals.overhead
+    assert overhead == Overhead(near(0.03), near(0.03), near(0.03))
+
+
+@pytest.mark.parametrize("added", [0.0, 0.008, 0.05])
+def test_drift_does_not_count_as_added_time(added):
+    # The machine slows by 40 %; the first half of the run has three times the profiled trials.
+    blocks = cycles(10, 90, 10) + cycles(10, 30, 10)
+    recording = timeline(blocks, added, lambda i: 1 + 0.4 * i)
+    assert abs(naive(recording) - added) > 0.02
+    overhead = summarise(recording).totals.overhead
+    assert overhead.fraction == pytest.approx(added, abs=2e-4)
+    assert overhead.low <= overhead.fraction <= overhead.high
+
+
+def test_the_trials_before_and_behind_a_clean_block_weigh_alike():
+    # Steep: were a shared block not halved, each ratio would be 2 % or more off.
+    recording = timeline(cycles(4, 100, 10), 0.01, lambda i: 1 + i)
+    assert summarise(recording).totals.overhead.fraction == pytest.approx(0.01, abs=3e-3)
+
+
+def test_a_few_slow_trials_do_not_count_as_added_time():
+    recording = timeline(cycles(8, 20, 5), 0.01, lambda i: 1)
+    recording.trial_ns[::10] *= 100
+    recording.clean_ns[::5] *= 100
+    assert summarise(recording).totals.overhead.fraction == near(0.01)
+
+
+def test_a_step_in_the_pace_spoils_one_pair_of_blocks_at_most():
+    recording = timeline(cycles(9, 40, 10), 0.01, lambda i: 1 if i < 0.83 else 2.5)
+    assert summarise(recording).totals.overhead.fraction == near(0.01)
+
+
+def test_each_clean_block_is_compared_with_its_neighbours_only():
+    # Each cycle at a pace of its own; only the nearer half of a shared block is of that pace.
+    blocks = cycles(6, 20, 4)
+    recording = timeline(blocks, 0.02, lambda i: 1 + math.floor(i * 6 + 1e-9))
+    overhead = summarise(recording).totals.overhead
+    assert overhead == Overhead(near(0.02), near(0.02), near(0.02))
+
+
+@pytest.mark.parametrize("first", ["P", "C"])
+@pytest.mark.parametrize("last", ["P", "C"])
+def test_a_run_may_begin_and_end_with_either_kind(first, last):
+    blocks = [(first, 6)] + [("P", 6), ("C", 6)] * 7 + [(last, 6)]
+    overhead = summarise(timeline(blocks, 0.02, lambda i: 1)).totals.overhead
+    assert overhead == Overhead(near(0.02), near(0.02), near(0.02))
+
+
+def test_few_blocks_have_no_interval():
+    overhead = summarise(timeline(cycles(5, 10, 5), 0.02, lambda i: 1)).totals.overhead
+    assert overhead.fraction == near(0.02)
+    assert math.isnan(overhead.low)
+    assert math.isnan(overhead.high)
+
+
+def test_the_interval_holds_the_added_time_of_noisy_runs():
+    covered, fractions = 0, []
+    for seed in range(60):
+        recording = timeline(cycles(20, 20, 10), 0.01, lambda i: 1 + 0.1 * i, 0.02, seed)
+        overhead = summarise(recording).totals.overhead
+        covered += overhead.low <= 0.01 <= overhead.high
+        fractions.append(overhead.fraction)
+    assert covered >= 52
+    assert np.mean(fractions) == pytest.approx(0.01, abs=0.001)
+
+
+def test_clean_trials_of_no_time_are_passed_over():
+    recording = make_recording(clean_ns=np.zeros(10, np.int64))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        totals = summarise(recording).totals
+    assert totals.overhead is None
+    assert totals.fps is None
