@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import stdtrit
 
-from chainer_profile.recording import COMPLETE
+from chainer_profile.recording import COMPLETE, INTERVAL, TIME_LIMIT
 from chainer_profile.statistics import CONFIDENCE, NS, n_batches, standard_error
 from chainer_profile.units import format_count, format_duration, format_percent, plural
 
@@ -63,8 +63,7 @@ def _ended_early(summary: Summary) -> Iterator[Finding]:
         return
     wanted = recording.settings.trials
     done = f"{format_count(recording.n_trials)} of {plural(wanted, 'trial')}"
-    planned = recording.settings.max_seconds is not None or recording.settings.until_ci is not None
-    if planned and recording.ended.endswith("reached"):
+    if recording.ended in (TIME_LIMIT, INTERVAL):
         yield Finding(
             "ended-early",
             NOTE,
@@ -128,7 +127,7 @@ def _unstable(summary: Summary) -> Iterator[Finding]:
 
 def _drift(summary: Summary) -> Iterator[Finding]:
     walls = summary.recording.trial_ns
-    if walls is None or len(walls) < 2 * MIN_TRIALS:
+    if walls is None or len(walls) < 2 * MIN_TRIALS or not walls.any():
         return
     first, last = np.array_split(walls, 2)
     change = float(last.mean() / first.mean() - 1)
@@ -149,7 +148,7 @@ def _drift(summary: Summary) -> Iterator[Finding]:
 
 def _slow_start(summary: Summary) -> Iterator[Finding]:
     walls = summary.recording.trial_ns
-    if walls is None or len(walls) < 2 * MIN_TRIALS:
+    if walls is None or len(walls) < 2 * MIN_TRIALS or not np.median(walls):
         return
     count = min(50, max(5, len(walls) // 20))
     excess = float(np.median(walls[:count]) / np.median(walls[count:]) - 1)
@@ -179,8 +178,8 @@ def _near_resolution(summary: Summary) -> Iterator[Finding]:
             "near-resolution",
             NOTE,
             f"{plural(len(near), 'layer')} took less than {WINDOWS} times the "
-            f"{format_duration(window_s)} that an empty function shows; the clock reads make up "
-            f"{format_percent(min(share, 1.0), 0)} of {summary.layers['label'][smallest]}.",
+            f"{format_duration(window_s)} that the clock can tell or an empty function shows: up "
+            f"to {format_percent(min(share, 1.0), 0)} of {summary.layers['label'][smallest]}.",
             "Do not compare these layers with one another; together they hold "
             f"{format_percent(near['share'].sum())} of the layers' time.",
         )
@@ -188,10 +187,8 @@ def _near_resolution(summary: Summary) -> Iterator[Finding]:
 
 def _overhead(summary: Summary) -> Iterator[Finding]:
     overhead = summary.totals.overhead
-    if overhead is None:
-        return
-    sure = overhead.fraction if np.isnan(overhead.low) else overhead.low
-    if sure > HIGH_OVERHEAD:
+    # Without an interval (NaN) a short run's noise would be called overhead.
+    if overhead is not None and overhead.low > HIGH_OVERHEAD:
         yield Finding(
             "overhead",
             WARNING,

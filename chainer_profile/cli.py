@@ -254,8 +254,9 @@ def _run(
     interrupts: Interrupts,
 ) -> int:
     if args.list_models:
-        for name, entry in registry.items():
-            print(f"{name:16} {'x'.join(map(str, entry.input_shape)):10} {entry.description}")
+        with _printing():
+            for name, entry in registry.items():
+                print(f"{name:16} {'x'.join(map(str, entry.input_shape)):10} {entry.description}")
         return 0
 
     if args.force and args.out is None:
@@ -433,7 +434,7 @@ def _printing() -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise ProfileError(f"the tables cannot be printed ({error.strerror})") from error
+        raise ProfileError(f"standard output cannot be written ({error.strerror})") from error
 
 
 class _Bar:

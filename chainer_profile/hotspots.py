@@ -81,7 +81,8 @@ def parse_rule(text: str) -> Rule:
             if not value.isdecimal() or int(value) < 1:
                 raise UsageError("top takes a whole number from 1")
             return Rule("top", int(value), text)
-        if colon and kind == "pareto":
+        # Without the sign, pareto:0.5 might be meant as a half.
+        if colon and kind == "pareto" and value.endswith("%"):
             return Rule("pareto", parse_percent(value), text)
         if kind.endswith("%"):
             return Rule("share", parse_percent(kind), text)

@@ -5,13 +5,14 @@ header (layers, settings, environment), then records of little-endian 64-bit int
 
     kind, start_ns, wall_ns [, self time of every layer | number of BLAS threads], kind
 
-A zero where a kind should stand is reserved space, and ends the file; so does a record that was
-not written whole, which does not end with its kind.
+A zero where a kind should stand is reserved space, and ends the file; so does anything else that
+is no kind, and a record that was not written whole, which does not end with its kind.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 from array import array
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _MAGIC = b"chainer-profile journal\n"
-_FLUSH_NS = 500_000_000
 _RESERVE_NBYTES = 1 << 24
 _HEAD = Struct("<qqq")
 _WORD = Struct("<q")
@@ -74,9 +74,9 @@ class _Header:
 class Journal:
     """Appends trials to a file, or keeps them in memory where there is no file.
 
-    Disk space for the whole run is taken ahead, so that a disk which fills up later costs
-    nothing. After every trial all those that ended half a second earlier, or more, are with the
-    operating system.
+    Every trial is handed to the operating system as it is added, so a process that is killed
+    loses none. Disk space is taken ahead, for the whole run or 16 MiB at a time, so that a disk
+    which fills up later costs nothing.
 
     Attributes:
         file: An empty binary file, open for reading and writing; None keeps everything in memory.
@@ -86,7 +86,6 @@ class Journal:
     _header: _Header = _Header()
     _body_start: int = 0
     _pending: bytearray = field(default_factory=bytearray)
-    _flushed_ns: int | None = None
     _end: int = 0
     _expected: int = 0
     _reserved: int = 0
@@ -121,11 +120,7 @@ class Journal:
             JournalError: The disk is full. The record is kept, in memory.
         """
         self._pending += _HEAD.pack(kind, start_ns, wall_ns) + more + _WORD.pack(kind)
-        if self._flushed_ns is None:
-            self._flushed_ns = start_ns
-        if start_ns + wall_ns - self._flushed_ns >= _FLUSH_NS:
-            self._flushed_ns = start_ns + wall_ns
-            self.flush()
+        self.flush()
 
     def flush(self) -> None:
         """Hand what is pending to the operating system.
@@ -151,7 +146,12 @@ class Journal:
         if need <= self._reserved or not hasattr(os, "posix_fallocate"):
             return
         size = max(need, min(self._expected, self._reserved + _RESERVE_NBYTES))
-        os.posix_fallocate(self.file.fileno(), 0, size)
+        try:
+            os.posix_fallocate(self.file.fileno(), 0, size)
+        except OSError as error:
+            # Other errors come from file systems that cannot reserve; writing will tell.
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise
         self._reserved = size
 
     def recording(self, conditions: Conditions, ended: str) -> Recording:
@@ -212,7 +212,7 @@ def _assemble(
     at = body_start
     while len(head := read(at, _HEAD.size)) == _HEAD.size:
         word, start_ns, wall_ns = _HEAD.unpack(head)
-        if not word:
+        if word not in list(Kind):
             break
         kind = Kind(word)
         rest = read(at + _HEAD.size, 8 * n_words[kind] + 8)

@@ -138,8 +138,10 @@ class Conditions:
     other_cpu: float | None = None
 
 
-#: ``Recording.ended`` of a run that made all its trials.
+#: ``Recording.ended`` of a run that made all its trials, or ended before because it was asked to.
 COMPLETE = "complete"
+TIME_LIMIT = "time limit reached"
+INTERVAL = "wanted interval reached"
 
 
 def _no_samples() -> NDArray[np.int64]:
@@ -189,12 +191,18 @@ class Recording:
         n_trials = len(self.self_ns)
         if self.self_ns.ndim != 2 or self.self_ns.shape[1] != len(self.layers):
             raise ValueError(f"self_ns is {self.self_ns.shape}, for {len(self.layers)} layers")
+        for name in _ARRAYS:
+            samples = getattr(self, name)
+            if samples is not None and samples.dtype != np.int64:
+                raise ValueError(f"{name} is {samples.dtype}, not int64 nanoseconds")
+            if samples is not None and name != "self_ns" and samples.ndim != 1:
+                raise ValueError(f"{name} has {samples.ndim} axes, not one")
         for name in ("trial_ns", "start_ns"):
             samples = getattr(self, name)
-            if samples is not None and samples.shape != (n_trials,):
+            if samples is not None and len(samples) != n_trials:
                 raise ValueError(f"{name} is {samples.shape}, for {n_trials} trials")
         for first, second in (("clean_ns", "clean_start_ns"), ("probe_ns", "probe_threads")):
-            if getattr(self, first).shape != getattr(self, second).shape:
+            if len(getattr(self, first)) != len(getattr(self, second)):
                 raise ValueError(f"{first} and {second} differ in length")
 
     @property
@@ -208,7 +216,7 @@ class Recording:
             with open(file, "wb") as opened:
                 self.save(opened)
             return
-        arrays = {
+        arrays: dict[str, Any] = {
             name: _smallest(samples)
             for name in _ARRAYS
             if (samples := getattr(self, name)) is not None
@@ -218,7 +226,7 @@ class Recording:
             meta[name] = dataclasses.asdict(getattr(self, name))
         meta["layers"] = [dataclasses.asdict(layer) for layer in self.layers]
         arrays["meta"] = np.frombuffer(json.dumps(meta).encode(), np.uint8)
-        np.savez_compressed(file, allow_pickle=False, **arrays)
+        np.savez_compressed(file, **arrays)
 
     @classmethod
     def load(cls, path: Path) -> Recording:
@@ -234,6 +242,8 @@ class Recording:
             raise ProfileError(f"{path}: there is no such recording") from None
         except IsADirectoryError:
             raise ProfileError(f"{path}: is a folder, not a recording file") from None
+        except PermissionError:
+            raise ProfileError(f"{path}: may not be read (permission denied)") from None
         except Exception as error:  # a damaged archive raises errors of a dozen types
             raise ProfileError(f"{path}: damaged, or not a recording ({one_line(error)})") from None
         if "meta" not in arrays:

@@ -29,7 +29,15 @@ from chainer_profile.recorder import (
     inference,
     learn_structure,
 )
-from chainer_profile.recording import COMPLETE, Conditions, Environment, Recording, Settings
+from chainer_profile.recording import (
+    COMPLETE,
+    INTERVAL,
+    TIME_LIMIT,
+    Conditions,
+    Environment,
+    Recording,
+    Settings,
+)
 from chainer_profile.statistics import NS, half_width
 from chainer_profile.units import format_shape, format_shapes, plural
 
@@ -44,8 +52,6 @@ _PROBE_MIN_ROUNDS = 2
 _PROBE_TRIALS = 3
 _PROBE_SECONDS = 2.0
 _PROBE_MIN_TRIALS = 100
-TIME_LIMIT = "time limit reached"
-INTERVAL = "wanted interval reached"
 
 
 class RunError(ProfileError):

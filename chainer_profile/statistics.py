@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import stdtrit
+from scipy.special import bdtr, stdtrit
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -113,14 +113,13 @@ def describe(samples_ns: NDArray[np.int64]) -> Statistics:
 def median_interval(values: NDArray[np.float64]) -> tuple[float, float]:
     """95 % interval of a median from order statistics; NaN for fewer than 6 values.
 
-    No shape of the distribution is assumed: the ranks n/2 -+ 0.98 sqrt(n) come from the binomial
-    distribution's normal approximation (Conover, Practical Nonparametric Statistics).
+    No shape of the distribution is assumed: the number of values below the median is binomial, so
+    the ranks are the innermost ones outside which it falls with at most 2.5 % on each side
+    (Conover, Practical Nonparametric Statistics). Fewer than 6 values cannot reach 95 %.
     """
     count = len(values)
-    if count < 6:
+    outside = int((bdtr(np.arange(count), count, 0.5) <= (1 - CONFIDENCE) / 2).sum())
+    if not outside:
         return float("nan"), float("nan")
     ordered = np.sort(values)
-    reach = 0.98 * np.sqrt(count)
-    low = max(0, int(np.floor(count / 2 - reach)))
-    high = min(count - 1, int(np.ceil(count / 2 + reach)) - 1)
-    return float(ordered[low]), float(ordered[high])
+    return float(ordered[outside - 1]), float(ordered[-outside])

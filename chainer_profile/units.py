@@ -7,7 +7,7 @@ import re
 
 from chainer_profile.errors import UsageError
 
-_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "\u00b5s": 1e-6, "\u03bcs": 1e-6, "ns": 1e-9}
 _SHOWN = ("s", "ms", "us", "ns")
 NOT_KNOWN = "-"
 #: Significant digits of a time.
@@ -136,7 +136,9 @@ def parse_duration(text: str) -> float:
     Raises:
         UsageError: The text is no positive time with a unit.
     """
-    match = re.fullmatch(r"\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*(s|ms|us|µs|ns)\s*", text)
+    match = re.fullmatch(
+        r"\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*(s|ms|us|\u00b5s|\u03bcs|ns)\s*", text
+    )
     try:
         seconds = float(match[1]) * _SECONDS[match[2]] if match else math.nan
     except ValueError:

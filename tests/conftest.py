@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import hypothesis
 import numpy as np
 import pytest
 
 import chainer_profile  # noqa: F401  (lets Chainer import)
 from chainer_profile.recording import Environment, Layer, Recording, Settings
+
+# Examples take as long as they take: a busy machine is no failure.
+hypothesis.settings.register_profile("here", deadline=None)
+hypothesis.settings.load_profile("here")
 
 
 @dataclass

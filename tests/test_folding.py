@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import chainer_profile  # noqa: F401  (lets Chainer import on current NumPy)
@@ -32,7 +32,7 @@ def refusal(*args, **kwargs):
     return text
 
 
-@settings(deadline=None)
+
 @given(st.lists(st.sampled_from(NAMES), min_size=1, max_size=12), st.integers(2, 6))
 def test_a_repeated_sequence_folds_into_its_trials(word, times):
     recording = fold_call_history(history(word * times))
@@ -46,7 +46,7 @@ def test_a_repeated_sequence_folds_into_its_trials(word, times):
     assert recording.settings.trials == recording.n_trials
 
 
-@settings(deadline=None)
+
 @given(st.lists(st.sampled_from(NAMES), min_size=1, max_size=12), st.integers(1, 6))
 def test_a_given_length_is_taken(word, times):
     recording = fold_call_history(history(word * times), layers_per_trial=len(word))
@@ -54,7 +54,7 @@ def test_a_given_length_is_taken(word, times):
     assert [layer.function for layer in recording.layers] == word
 
 
-@settings(deadline=None)
+
 @given(st.lists(st.sampled_from("ab"), min_size=1, max_size=16))
 def test_the_period_is_the_shortest_that_fits_twice(names):
     fitting = [
@@ -77,7 +77,7 @@ def test_the_call_i_belongs_to_layer_i_mod_l():
     assert layers["mean_s"].tolist() == pytest.approx([2e-3, 3e-3], rel=1e-12)
 
 
-@settings(deadline=None)
+
 @given(st.lists(st.integers(0, 10**12), min_size=1, max_size=20))
 def test_times_are_rounded_to_the_nanosecond(times):
     recording = fold_call_history([("f", ns * 1e-9) for ns in times], layers_per_trial=1)

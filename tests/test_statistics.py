@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -26,7 +26,7 @@ def relative(expected):
     return pytest.approx(expected, rel=1e-12, abs=1e-21)
 
 
-@settings(deadline=None)
+
 @given(samples)
 def test_describe_says_what_numpy_says(times):
     found = describe(times)
@@ -40,7 +40,7 @@ def test_describe_says_what_numpy_says(times):
         assert found.std_s == relative(times.std(ddof=1) * 1e-9)
 
 
-@settings(deadline=None)
+
 @given(samples)
 def test_the_numbers_of_one_sample_are_in_order(times):
     found = describe(times)
@@ -52,7 +52,7 @@ def test_the_numbers_of_one_sample_are_in_order(times):
         assert found.ci_low_s <= found.mean_s <= found.ci_high_s
 
 
-@settings(deadline=None)
+
 @given(samples, st.integers(1, 1000))
 def test_a_longer_unit_scales_every_number(times, factor):
     found, scaled = describe(times), describe(times * factor)
@@ -64,7 +64,7 @@ def test_a_longer_unit_scales_every_number(times, factor):
     assert scaled.half_width == pytest.approx(found.half_width, rel=1e-6, abs=1e-9, nan_ok=True)
 
 
-@settings(deadline=None)
+
 @given(st.lists(st.lists(st.integers(0, 10**12), min_size=5, max_size=5), min_size=1, max_size=30))
 def test_means_add_up_as_the_samples_do(rows):
     times = np.array(rows, np.int64)
@@ -133,7 +133,7 @@ def test_there_are_about_root_n_batches(count, batches):
     assert n_batches(count) == batches
 
 
-@settings(deadline=None)
+
 @given(st.integers(2, 10**8))
 def test_batches_are_not_longer_than_the_sample(count):
     assert 2 <= n_batches(count) <= min(count, MAX_BATCHES)
@@ -199,12 +199,15 @@ def coverage(count):
 
 @pytest.mark.parametrize("count", [*range(6, 60), 100, 101, 625, 2500, 10_000])
 def test_the_interval_of_the_median_covers_it(count):
-    # The ranks are whole numbers, so the chance is near 95 %, not equal to it.
-    assert 0.92 <= coverage(count) <= 0.985
+    # The ranks are whole numbers, so the chance is 95 % or somewhat more; one rank less is too few.
+    assert coverage(count) >= 0.95
+    low, high = median_interval(np.arange(count, dtype=float))
+    narrower = stats.binom.cdf(high - 1, count, 0.5) - stats.binom.cdf(low + 1, count, 0.5)
+    assert narrower < 0.95
 
 
 @pytest.mark.parametrize(
-    ("count", "interval"), [(6, (0, 5)), (9, (1, 7)), (10, (1, 8)), (50, (18, 31))]
+    ("count", "interval"), [(6, (0, 5)), (9, (1, 7)), (10, (1, 8)), (50, (17, 32))]
 )
 def test_the_ranks_of_the_medians_interval(count, interval):
     values = np.random.default_rng(0).permutation(count).astype(float)
@@ -216,7 +219,7 @@ def test_few_values_have_no_interval_of_the_median(count):
     assert all(map(math.isnan, median_interval(np.arange(count, dtype=float))))
 
 
-@settings(deadline=None)
+
 @given(st.lists(st.floats(-1e6, 1e6), min_size=6, max_size=80))
 def test_the_medians_interval_holds_the_median(values):
     low, high = median_interval(np.array(values))

@@ -100,7 +100,7 @@ def test_every_column_of_the_statistics_is_there():
 # --- sums
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     n_trials=st.integers(1, 12),
     n_layers=st.integers(1, 8),
@@ -137,7 +137,7 @@ def test_what_must_add_up_adds_up(n_trials, n_layers, scale, seed):
         assert layers["cumulative_share"][int(fastest.iloc[-1])] == near(1)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=12))
 def test_the_cumulative_share_is_that_of_all_slower_layers(means):
     layers = summarise(Recording(make_layers(len(means)), np.array([means], np.int64))).layers

@@ -4,7 +4,7 @@ import math
 import re
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from chainer_profile import units
@@ -61,7 +61,7 @@ def test_a_duration_in_a_given_unit():
     assert units.format_duration(999.96e-6, "us") == "1,000 us"
 
 
-@settings(deadline=None)
+
 @given(times)
 @example(999.95e-6)
 @example(0.99996)
@@ -71,7 +71,7 @@ def test_a_duration_read_back_is_the_same_to_four_digits(seconds):
     )
 
 
-@settings(deadline=None)
+
 @given(st.floats(1e-9, 999.9, allow_nan=False))
 @example(999.96e-6)
 @example(1 - 1e-9)
@@ -81,7 +81,7 @@ def test_a_shown_duration_is_at_least_1_and_below_1000_of_its_unit(seconds):
     assert len(re.sub(r"[^0-9]", "", text)) == 4
 
 
-@settings(deadline=None)
+
 @given(times, st.sampled_from(UNITS))
 def test_in_unit_is_what_is_shown(seconds, unit):
     assert units.in_unit(seconds, unit) * SCALE[unit] == pytest.approx(seconds, rel=1e-12)
@@ -106,7 +106,7 @@ def test_significant_digits(value, text):
     assert units.format_significant(value) == text
 
 
-@settings(deadline=None)
+
 @given(st.floats(1e-9, 1e12), st.integers(1, 9))
 def test_significant_digits_are_enough_and_none_is_lost_before_the_point(value, digits):
     text = units.format_significant(value, digits)
@@ -147,7 +147,7 @@ def test_nonsense_is_no_duration(text):
     assert "give a number with s, ms, us or ns, such as 0.36ms" in message(error)
 
 
-@settings(deadline=None)
+
 @given(st.text(max_size=12))
 def test_any_text_is_a_time_above_0_or_an_error(text):
     try:
@@ -175,7 +175,7 @@ def test_nonsense_is_no_percentage(text):
     assert "give a number above 0 up to 100, such as 5%" in message(error)
 
 
-@settings(deadline=None)
+
 @given(st.integers(1, 1000))
 def test_a_percentage_shown_is_read_back(tenths):
     assert units.parse_percent(units.format_percent(tenths / 1000)) == pytest.approx(tenths / 1000)
@@ -191,7 +191,7 @@ def test_percentages():
         assert show(None) == show(math.nan) == units.NOT_KNOWN
 
 
-@settings(deadline=None)
+
 @given(times)
 def test_what_a_file_holds_is_exact(value):
     assert float(units.format_exact_ms(value)) == value * 1e3
@@ -212,7 +212,7 @@ def test_an_interval_has_one_unit():
     assert units.format_interval(math.nan, 1.0) == units.format_interval(1.0, math.nan) == "-"
 
 
-@settings(deadline=None)
+
 @given(times, times)
 def test_an_interval_shows_both_its_ends(a, b):
     low, high = sorted((a, b))
