@@ -181,21 +181,36 @@ def _run_parser(registry: Mapping[str, RegisteredModel]) -> argparse.ArgumentPar
         help="shape of one input without the batch; needed for your own network",
     )
     group.add_argument(
-        "-b", "--batchsize", metavar="N", type=_whole(1), default=1, help="inputs per trial"
+        "-b",
+        "--batchsize",
+        metavar="N",
+        type=_whole(1),
+        default=1,
+        help="inputs per trial (default: %(default)s)",
     )
 
     group = parser.add_argument_group("measuring")
     group.add_argument(
-        "-n", "--trials", metavar="N", type=_whole(1), default=1000, help="profiled trials"
+        "-n",
+        "--trials",
+        metavar="N",
+        type=_whole(1),
+        default=1000,
+        help="profiled trials (default: %(default)s)",
     )
     group.add_argument(
         "--clean-trials",
         metavar="N",
         type=_whole(0),
-        help="trials without hooks on top (default: a tenth of the trials)",
+        help="trials without hooks on top (default: a tenth of the trials, at least 5)",
     )
     group.add_argument(
-        "-w", "--warmups", metavar="N", type=_whole(0), default=10, help="warm-up trials"
+        "-w",
+        "--warmups",
+        metavar="N",
+        type=_whole(0),
+        default=10,
+        help="warm-up trials (default: %(default)s)",
     )
     group.add_argument(
         "--max-seconds", metavar="S", type=_seconds, help="end the trials after so many seconds"
@@ -206,12 +221,26 @@ def _run_parser(registry: Mapping[str, RegisteredModel]) -> argparse.ArgumentPar
         type=_checked(parse_percent),
         help="end the trials when the 95%% interval of the mean trial is within PCT per cent",
     )
-    group.add_argument("--threads", metavar="N", type=_whole(1), help="BLAS threads")
     group.add_argument(
-        "-g", "--gpu", metavar="ID", type=_whole(-1), default=-1, help="GPU; -1 is the CPU"
+        "--threads",
+        metavar="N",
+        type=_whole(1),
+        help="BLAS threads (default: as many as BLAS chooses)",
     )
     group.add_argument(
-        "--seed", metavar="N", type=_whole(0), default=0, help="of weights and random input"
+        "-g",
+        "--gpu",
+        metavar="ID",
+        type=_whole(-1),
+        default=-1,
+        help="GPU to run on (default: -1, the CPU)",
+    )
+    group.add_argument(
+        "--seed",
+        metavar="N",
+        type=_whole(0),
+        default=0,
+        help="seed of the weights and of the random input (default: %(default)s)",
     )
 
     group = parser.add_argument_group("output")
@@ -378,7 +407,11 @@ def _measure(
         advice = "; free some space, or name a folder elsewhere with --out" if full else ""
         raise ProfileError(f"{failure}{kept}{advice}") from failure
     if interrupts.signum:
-        done = f"{trials} are in {folder.path}" if recording.n_trials else "no trial was complete"
+        done = (
+            f"{trials} are in {folder.path}"
+            if recording.n_trials
+            else "no profiled trial was complete"
+        )
         print(f"{PROG}: {interrupts.reason()}: {done}", file=sys.stderr)
         return 128 + interrupts.signum
     return 0

@@ -238,13 +238,9 @@ PATCHES = [
         {
             "            value = value.as_grad_stopped()\n\n": (
                 "            value = value.as_grad_stopped()\n"
-                "        value = numpy.float64(value)"
-                " if isinstance(value, (numpy.generic, numpy.ndarray)) and not value.ndim"
-                " else value\n"
-            ),
-            "self._n += weight\n": (
-                "self._n += weight.item()"
-                " if isinstance(weight, (numpy.generic, numpy.ndarray)) else weight\n"
+                "        value, weight = ["
+                "numpy.float64(number) if isinstance(number, (numpy.generic, numpy.ndarray))"
+                " and not number.ndim else number for number in (value, weight)]\n"
             ),
         },
     ),
@@ -346,14 +342,11 @@ class _Finder:
 def _functions(module: types.ModuleType) -> Iterator[types.FunctionType]:
     """Yield the functions and methods that a module defines, those under decorators too."""
     values = list(vars(module).values())
-    for value in values:
-        if isinstance(value, type) and value.__module__ == module.__name__:
-            values.extend(vars(value).values())
-    for value in values:
-        while value is not None:
-            if isinstance(value, types.FunctionType) and value.__module__ == module.__name__:
-                yield value
-            value = getattr(value, "__wrapped__", getattr(value, "__func__", None))
+    classes = [value for value in values if isinstance(value, type)]
+    for value in values + [method for owner in classes for method in vars(owner).values()]:
+        for layer in (value, getattr(value, "__wrapped__", None), getattr(value, "__func__", None)):
+            if isinstance(layer, types.FunctionType) and layer.__module__ == module.__name__:
+                yield layer
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:

@@ -16,8 +16,8 @@ from chainer_profile import compat
 compat.install()
 
 import chainer  # noqa: E402
-import chainer.functions as F  # noqa: E402, N812
-import chainer.links as L  # noqa: E402, N812
+import chainer.functions as F  # noqa: E402
+import chainer.links as L  # noqa: E402
 import numpy as np  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
@@ -241,7 +241,7 @@ def test_caffe_export_and_import(tmp_path):
     net = Net()
     x = np.ones((1, 1, 5, 5), "f")
     with chainer.using_config("train", False):
-        caffe.export(net, [x], str(tmp_path), True)
+        caffe.export(net, [chainer.Variable(x)], str(tmp_path), True)
         read = CaffeFunction(str(tmp_path / "chainer_model.caffemodel"))
         (y,) = read({"data": x}, [read.layers[-1][0]])
         np.testing.assert_allclose(y.array, net(x).array, rtol=1e-6)
@@ -392,7 +392,7 @@ def test_float64_scalar_leaves_float32(function, arguments):
     "function",
     [
         lambda x, scalar: F.softplus(x, scalar),
-        lambda x, scalar: F.dropout(x, scalar, mask=x > 0),
+        lambda x, scalar: F.dropout(x, scalar, mask=x.array > 0),
         lambda x, scalar: F.simplified_dropconnect(
             x, np.eye(3), ratio=scalar, mask=np.ones((4, 3, 3), bool)
         ),
@@ -441,7 +441,9 @@ def test_npz_scalar_into_an_array_of_another_type():
         loaded(np.float64(2.5), np.zeros(2, "i4"))
 
 
-@pytest.mark.parametrize(("saved", "value", "expected"), [(5, 1, 5), (2.5, 0.0, 2.5), (1, True, 1)])
+@pytest.mark.parametrize(
+    ("saved", "value", "expected"), [(5, 1, 5), (2.5, 0.0, 2.5), (True, False, True)]
+)
 def test_one_element_as_a_number(saved, value, expected, tmp_path):
     got = loaded(np.array([saved]), value)
     assert got == expected
@@ -463,8 +465,9 @@ def test_npz_none():
     chainer.serializers.save_npz(file, lazy)
     file.seek(0)
     full = L.Linear(3, 2)
+    before = full.W.array.copy()
     chainer.serializers.load_npz(file, full)
-    assert full.W.array is None
+    np.testing.assert_array_equal(full.W.array, before)
 
 
 # CuPy.
@@ -485,6 +488,9 @@ NO_DRIVER = (
 import sys, types
 __version__ = "VERSION"
 class ndarray: pass
+def get_array_module(*arrays):
+    import numpy
+    return numpy
 class Kernel:
     def __init__(self, *args, **kwargs): pass
 ElementwiseKernel = ReductionKernel = RawKernel = Kernel
@@ -508,16 +514,16 @@ for name in ["cupyx", "cupyx.scipy", "cupyx.scipy.linalg", "cupyx.scipy.special"
 
 
 @pytest.mark.parametrize(
-    ("cupy", "lines"),
+    ("cupy", "available", "lines"),
     [
-        (NO_LIBRARIES, 0),
-        (NO_DRIVER.replace("VERSION", "14.2.0"), 0),
+        (NO_LIBRARIES, False, 0),
+        (NO_DRIVER.replace("VERSION", "14.2.0"), True, 0),
         # CuPy 13 may have cuDNN, so here Chainer says, as ever, that it has not.
-        (NO_DRIVER.replace("VERSION", "13.6.0"), 1),
+        (NO_DRIVER.replace("VERSION", "13.6.0"), True, 1),
     ],
     ids=["no libraries", "CuPy 14 without a driver", "CuPy 13 without a driver"],
 )
-def test_cpu_run_with_a_cupy_that_cannot_work(cupy, lines, tmp_path):
+def test_cpu_run_with_a_cupy_that_cannot_work(cupy, available, lines, tmp_path):
     package = tmp_path / "cupy"
     package.mkdir()
     (package / "__init__.py").write_text(cupy, encoding="utf-8")
@@ -531,6 +537,6 @@ def test_cpu_run_with_a_cupy_that_cannot_work(cupy, lines, tmp_path):
         """,
         path=[tmp_path],
     )
-    assert out == f"float32 {'raise' not in cupy}\n"
+    assert out == f"float32 {available}\n"
     assert err.count("Warning") == lines
     assert "library could not be loaded" not in err

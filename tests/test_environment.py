@@ -68,7 +68,7 @@ def test_the_commit_of_the_current_folder(tmp_path: Path, monkeypatch: pytest.Mo
     git("commit", "-qm", "one")
     clean = collect().commit
     assert re.fullmatch("[0-9a-f]{12}", clean)
-    git("tag", "v1")
+    git("tag", "-a", "v1", "-m", "one")
     assert collect().commit == clean
     Path("file").write_text("2")
     assert collect().commit == f"{clean}-dirty"

@@ -311,6 +311,15 @@ def test_reports_are_written_beside_the_recording() -> None:
     assert b"</svg>" in Path("run/layers.svg").read_bytes()
 
 
+def test_a_reader_of_an_old_report_keeps_it_whole() -> None:
+    Path("run").mkdir()
+    Path("run/layers.csv").write_text("old")
+    with open("run/layers.csv") as reader:
+        output.write_reports(Path("run"), summarise(make_recording(n_layers=2)))
+        assert reader.read() == "old"
+    assert Path("run/layers.csv").read_text() != "old"
+
+
 def test_a_report_that_cannot_be_written_keeps_the_old_one() -> None:
     Path("run").mkdir()
     Path("run/layers.csv").write_text("old")
