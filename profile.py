@@ -15,7 +15,9 @@ if __name__ == "profile":
     spec.loader.exec_module(module)
 
 if __name__ == "__main__":
-    from chainer_profile.cli import main
-    from models.registry import REGISTRY
-
+    try:
+        from chainer_profile.cli import main
+        from models.registry import REGISTRY
+    except KeyboardInterrupt:  # before main could handle it
+        sys.exit(130)
     sys.exit(main(sys.argv[1:], registry=REGISTRY))

@@ -75,7 +75,9 @@ def _ended_early(summary: Summary) -> Iterator[Finding]:
             "interrupted",
             WARNING,
             f"The run ended after {done}: {recording.ended}. The results are of those trials.",
-            "Run it again for the full number of trials.",
+            "Mend that first: the network cannot be profiled as it is."
+            if recording.ended.startswith("failed")
+            else "Run it again for the full number of trials.",
         )
 
 

@@ -101,7 +101,8 @@ def make_input(
         for word, values in (("mean", mean), ("std", std)):
             if values is not None and len(values) != shape[0]:
                 raise UsageError(
-                    f"the {word} has {len(values)} values, but the input has {shape[0]} channels"
+                    f"the {word} is for {len(values)} channels, but the input has {shape[0]}: give "
+                    f"a shape of {len(values)} channels"
                 )
     try:
         if kind == "random":

@@ -37,9 +37,10 @@ from chainer_profile.recording import (
     Environment,
     Recording,
     Settings,
+    Shape,
 )
 from chainer_profile.statistics import NS, half_width
-from chainer_profile.units import format_shape, format_shapes, plural
+from chainer_profile.units import format_shape, plural
 
 #: Called after every trial with the trials done, those wanted, and the mean trial in seconds.
 Progress = Callable[[int, int, float], None]
@@ -204,13 +205,17 @@ def _compare(known: Structure, seen: Structure) -> None:
     for a, b in zip(known.layers, seen.layers, strict=False):
         if not difference and a != b:
             difference = (
-                f"layer {a.label} at {a.path} took {format_shapes(a.input_shapes)} and then "
-                f"{format_shapes(b.input_shapes)}"
+                f"layer {a.label} at {a.path} took {_listed(a.input_shapes)}, and then "
+                f"{_listed(b.input_shapes)}"
                 if a.input_shapes != b.input_shapes
                 else f"layer {a.label} was called at {a.path} and then at {b.path}"
             )
     if difference:
         raise _CallsDifferError(difference)
+
+
+def _listed(shapes: tuple[Shape, ...]) -> str:
+    return ", ".join(map(format_shape, shapes))
 
 
 def cycles(trials: int, clean_trials: int) -> Iterator[tuple[int, int, int]]:

@@ -45,7 +45,7 @@ class Totals:
         clean: Wall time of the trials without hooks; None without such trials.
         framework: Time between the functions, in the profiled trials; None like profiled.
         overhead: The recorder's cost; None without profiled or clean trials.
-        fps: Images per second in clean trials (profiled ones without those), batch / mean.
+        fps: Inputs per second in clean trials (profiled ones without those), batch / mean.
     """
 
     layers_s: float

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import chainer_profile
-from chainer_profile import cli, output
+from chainer_profile import arguments, cli, output
 from chainer_profile.recording import Recording
 from chainer_profile.renderers import plot, table
 from models.registry import REGISTRY
@@ -251,14 +251,14 @@ def test_report_of_a_recording_elsewhere() -> None:
     assert sorted(os.listdir("elsewhere")) == names
 
 
-@pytest.mark.parametrize("key", cli.SORT_KEYS)
+@pytest.mark.parametrize("key", arguments.SORT_KEYS)
 def test_every_order_of_the_table(key: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main("--sort", key) == 0
     assert "ReLU" in capsys.readouterr().out
 
 
 def test_the_orders_are_those_of_the_table() -> None:
-    assert cli.SORT_KEYS == table.SORT_KEYS
+    assert arguments.SORT_KEYS == table.SORT_KEYS
 
 
 def test_limit_and_hotspots(capsys: pytest.CaptureFixture[str]) -> None:

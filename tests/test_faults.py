@@ -317,7 +317,7 @@ FIXED = "; such a network has no fixed layers to take means of"
     [
         (Branching, "call 1 was Sigmoid, and ReLU in the first trial", 3),
         # Shapes are looked at after the trials once more.
-        (Shrinking, "layer 0_LinearFunction at /fc took 2x3 2x3 2 and then 1x3 2x3 2", 10),
+        (Shrinking, "layer 0_LinearFunction at /fc took 2x3, 2x3, 2, and then 1x3, 2x3, 2", 10),
     ],
 )
 def test_calls_that_differ(

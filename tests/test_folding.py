@@ -32,7 +32,6 @@ def refusal(*args, **kwargs):
     return text
 
 
-
 @given(st.lists(st.sampled_from(NAMES), min_size=1, max_size=12), st.integers(2, 6))
 def test_a_repeated_sequence_folds_into_its_trials(word, times):
     recording = fold_call_history(history(word * times))
@@ -46,13 +45,11 @@ def test_a_repeated_sequence_folds_into_its_trials(word, times):
     assert recording.settings.trials == recording.n_trials
 
 
-
 @given(st.lists(st.sampled_from(NAMES), min_size=1, max_size=12), st.integers(1, 6))
 def test_a_given_length_is_taken(word, times):
     recording = fold_call_history(history(word * times), layers_per_trial=len(word))
     assert recording.self_ns.shape == (times, len(word))
     assert [layer.function for layer in recording.layers] == word
-
 
 
 @given(st.lists(st.sampled_from("ab"), min_size=1, max_size=16))
@@ -75,7 +72,6 @@ def test_the_call_i_belongs_to_layer_i_mod_l():
     layers = summarise(recording).layers
     assert layers["label"].tolist() == ["0_a", "1_b"]
     assert layers["mean_s"].tolist() == pytest.approx([2e-3, 3e-3], rel=1e-12)
-
 
 
 @given(st.lists(st.integers(0, 10**12), min_size=1, max_size=20))

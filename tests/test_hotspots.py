@@ -69,7 +69,6 @@ def test_nonsense_is_no_rule(text):
     assert message.endswith("give a time (0.36ms), a share (5%), top:10 or pareto:50%")
 
 
-
 @given(st.text(max_size=12) | st.from_regex(r"(top|pareto):[0-9.%]*", fullmatch=True))
 def test_any_text_is_a_rule_or_an_error(text):
     try:
@@ -84,7 +83,6 @@ def test_a_time_is_hot_at_or_above_the_line():
     found = find_hotspots(np.array([0.359e-3, 0.36e-3, 0.361e-3]), parse_rule("0.36ms"))
     assert found.indices == [1, 2]
     assert found.line_s == pytest.approx(0.36e-3, rel=1e-15)
-
 
 
 @given(st.integers(1, 10**7))
@@ -105,7 +103,6 @@ def test_a_share_is_hot_at_or_above_the_line():
     assert found.line_s == pytest.approx(5.0)
 
 
-
 @given(st.integers(1, 200), st.integers(1, 10**9))
 def test_equal_layers_all_reach_their_share(count, ns):
     assert len(hot([ns * 1e-9] * count, f"{100 / count!r}%")) == count
@@ -116,7 +113,6 @@ def test_top_takes_the_slowest_and_of_equal_ones_the_earlier():
     assert hot([1, 3, 2, 3, 3], "top:4") == [1, 2, 3, 4]
     assert hot([1, 3], "top:10") == [0, 1]
     assert find_hotspots(np.ones(3), parse_rule("top:2")).line_s is None
-
 
 
 @given(times, st.integers(1, 80))
@@ -144,7 +140,6 @@ def test_pareto_by_hand():
     assert find_hotspots(np.ones(3), parse_rule("pareto:50%")).line_s is None
 
 
-
 @given(times, st.integers(1, 100))
 def test_pareto_is_enough_and_minimal(mean_s, percent):
     chosen = find_hotspots(mean_s, parse_rule(f"pareto:{percent}%")).hot
@@ -159,12 +154,10 @@ def test_pareto_is_enough_and_minimal(mean_s, percent):
         assert mean_s[chosen].min() >= mean_s[~chosen].max()
 
 
-
 @given(st.integers(1, 100), st.integers(1, 100))
 def test_pareto_of_equal_layers_takes_no_more_than_needed(count, percent):
     found = hot([0.1] * count, f"pareto:{percent}%")
     assert found == list(range(-(-count * percent // 100)))
-
 
 
 @given(times)

@@ -139,8 +139,8 @@ def test_the_global_generator_is_left_alone():
     [
         ({"batchsize": 0}, "batch size must be at least 1, not 0"),
         ({"seed": -1}, "seed must not be negative: -1"),
-        ({"mean": (0.5,)}, "the mean has 1 values, but the input has 3 channels"),
-        ({"std": (1, 1)}, "the std has 2 values, but the input has 3 channels"),
+        ({"mean": (0.5,)}, "the mean is for 1 channels, but the input has 3"),
+        ({"std": (1, 1)}, "the std is for 2 channels, but the input has 3"),
         ({"kind": "cifar"}, "unknown input 'cifar': it is random, cifar10 or the path of"),
         ({"kind": "cifar10", "shape": (10,)}, "the network takes 10"),
         ({"kind": "cifar10", "shape": (1, 32, 32)}, "the network takes 1 x 32 x 32"),

@@ -83,9 +83,7 @@ class TestRun:
     def test_the_journal_holds_the_recording(self, clock, tmp_path):
         path = tmp_path / "journal"
         with open(path, "w+b") as file:
-            recording = run(
-                Chain(clock), image(), settings(), clock=clock, journal=Journal(file)
-            )
+            recording = run(Chain(clock), image(), settings(), clock=clock, journal=Journal(file))
         recovered = recover(path)
         assert recovered.layers == recording.layers
         assert recovered.settings == recording.settings
@@ -189,7 +187,7 @@ class TestFailures:
                 width = 2 if self.calls <= N_STRUCTURE else 3
                 return Wait(clock, 1).apply((np.zeros((1, width), np.float32),))[0]
 
-        with pytest.raises(RunError, match="layer 0_Wait at / took 1x2 and then 1x3"):
+        with pytest.raises(RunError, match="layer 0_Wait at / took 1x2, and then 1x3"):
             run(Growing(), image(), settings(), clock=clock)
 
     def test_an_exception_in_trial_5_keeps_4(self, clock):
@@ -252,9 +250,7 @@ class TestProbe:
     def test_not_where_the_user_chose_or_trials_are_few(self, clock, monkeypatch, changes):
         blas = (BlasLibrary("openblas", "1", 4),)
         monkeypatch.setattr(runner.environment, "collect", lambda: Environment(blas=blas))
-        recording = run(
-            Chain(clock), image(), settings(**({"trials": 100} | changes)), clock=clock
-        )
+        recording = run(Chain(clock), image(), settings(**({"trials": 100} | changes)), clock=clock)
         assert not len(recording.probe_ns)
 
 

@@ -26,7 +26,6 @@ def relative(expected):
     return pytest.approx(expected, rel=1e-12, abs=1e-21)
 
 
-
 @given(samples)
 def test_describe_says_what_numpy_says(times):
     found = describe(times)
@@ -40,7 +39,6 @@ def test_describe_says_what_numpy_says(times):
         assert found.std_s == relative(times.std(ddof=1) * 1e-9)
 
 
-
 @given(samples)
 def test_the_numbers_of_one_sample_are_in_order(times):
     found = describe(times)
@@ -52,7 +50,6 @@ def test_the_numbers_of_one_sample_are_in_order(times):
         assert found.ci_low_s <= found.mean_s <= found.ci_high_s
 
 
-
 @given(samples, st.integers(1, 1000))
 def test_a_longer_unit_scales_every_number(times, factor):
     found, scaled = describe(times), describe(times * factor)
@@ -62,7 +59,6 @@ def test_a_longer_unit_scales_every_number(times, factor):
         )
     assert scaled.spread == pytest.approx(found.spread, rel=1e-9, nan_ok=True)
     assert scaled.half_width == pytest.approx(found.half_width, rel=1e-6, abs=1e-9, nan_ok=True)
-
 
 
 @given(st.lists(st.lists(st.integers(0, 10**12), min_size=5, max_size=5), min_size=1, max_size=30))
@@ -131,7 +127,6 @@ def test_the_mean_is_exact_up_to_the_longest_run_that_64_bits_hold():
 )
 def test_there_are_about_root_n_batches(count, batches):
     assert n_batches(count) == batches
-
 
 
 @given(st.integers(2, 10**8))
@@ -217,7 +212,6 @@ def test_the_ranks_of_the_medians_interval(count, interval):
 @pytest.mark.parametrize("count", range(6))
 def test_few_values_have_no_interval_of_the_median(count):
     assert all(map(math.isnan, median_interval(np.arange(count, dtype=float))))
-
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=6, max_size=80))

@@ -61,7 +61,6 @@ def test_a_duration_in_a_given_unit():
     assert units.format_duration(999.96e-6, "us") == "1,000 us"
 
 
-
 @given(times)
 @example(999.95e-6)
 @example(0.99996)
@@ -71,7 +70,6 @@ def test_a_duration_read_back_is_the_same_to_four_digits(seconds):
     )
 
 
-
 @given(st.floats(1e-9, 999.9, allow_nan=False))
 @example(999.96e-6)
 @example(1 - 1e-9)
@@ -79,7 +77,6 @@ def test_a_shown_duration_is_at_least_1_and_below_1000_of_its_unit(seconds):
     text = units.format_duration(seconds)
     assert 1 <= number(text) < 1000
     assert len(re.sub(r"[^0-9]", "", text)) == 4
-
 
 
 @given(times, st.sampled_from(UNITS))
@@ -104,7 +101,6 @@ def test_in_unit_is_what_is_shown(seconds, unit):
 )
 def test_significant_digits(value, text):
     assert units.format_significant(value) == text
-
 
 
 @given(st.floats(1e-9, 1e12), st.integers(1, 9))
@@ -147,7 +143,6 @@ def test_nonsense_is_no_duration(text):
     assert "give a number with s, ms, us or ns, such as 0.36ms" in message(error)
 
 
-
 @given(st.text(max_size=12))
 def test_any_text_is_a_time_above_0_or_an_error(text):
     try:
@@ -175,7 +170,6 @@ def test_nonsense_is_no_percentage(text):
     assert "give a number above 0 up to 100, such as 5%" in message(error)
 
 
-
 @given(st.integers(1, 1000))
 def test_a_percentage_shown_is_read_back(tenths):
     assert units.parse_percent(units.format_percent(tenths / 1000)) == pytest.approx(tenths / 1000)
@@ -189,7 +183,6 @@ def test_percentages():
     assert units.format_change(-0.0077) == "-0.8 %"
     for show in (units.format_percent, units.format_bare_percent, units.format_change):
         assert show(None) == show(math.nan) == units.NOT_KNOWN
-
 
 
 @given(times)
@@ -210,7 +203,6 @@ def test_an_interval_has_one_unit():
     assert units.format_interval(0.00099, 0.00101) == "0.9900 to 1.010 ms"
     assert units.format_interval(0.001, 0.002, "us") == "1,000 to 2,000 us"
     assert units.format_interval(math.nan, 1.0) == units.format_interval(1.0, math.nan) == "-"
-
 
 
 @given(times, times)

@@ -6,10 +6,8 @@ import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-import numpy as np
-
-from chainer_profile.hotspots import DEFAULT_RULE, find_hotspots, parse_rule
 from chainer_profile.renderers.csv import COLUMNS
+from chainer_profile.renderers.next_steps import next_steps
 from chainer_profile.renderers.text import (
     Row,
     environment_rows,
@@ -18,6 +16,7 @@ from chainer_profile.renderers.text import (
     interruption,
     mode_text,
     model_name,
+    of_layers,
     printable,
     totals_rows,
     trials_text,
@@ -30,7 +29,6 @@ from chainer_profile.units import (
     format_bare_percent,
     format_count,
     format_duration,
-    format_factor,
     format_ms,
     format_percent,
     format_shapes,
@@ -48,12 +46,6 @@ if TYPE_CHECKING:
 MAX_ROWS = 200
 SLOWEST = 50
 MAX_GROUPS = 20
-#: Framework time worth a word, as a fraction of the trial; a batch below which it can be spread.
-_MUCH_FRAMEWORK = 0.10
-_SMALL_BATCH = 32
-#: Part of the layers' time from which a function is worth a word.
-_MUCH = 0.05
-_DENSE_MATHS = ("Convolution", "Deconvolution", "Dilated", "Linear")
 
 
 def render(summary: Summary, *, plot: str = "layers.png", table: str = "layers.csv") -> str:
@@ -293,7 +285,7 @@ def _hotspots(summary: Summary) -> Iterator[str]:
         )
         return
     sentence = (
-        f"{_of(len(hot), len(layers))} {'is' if len(hot) == 1 else 'are'} hot and "
+        f"{of_layers(len(hot), len(layers))} {'is' if len(hot) == 1 else 'are'} hot and "
         f"{'holds' if len(hot) == 1 else 'hold'} {format_percent(hot['share'].sum())} of the "
         "layers' time"
     )
@@ -337,146 +329,13 @@ def _grouped(name: str, hot: pd.DataFrame, by: pd.Series[Any]) -> str:
 
 def _next_steps(summary: Summary) -> Iterator[str]:
     yield "## 6 What to do next"
-    if not summary.totals.layers_s:
-        yield "All layers took less than the clock can show, so nothing follows from this run."
-    else:
-        yield _bullets(
-            [
-                *_where_to_begin(summary),
-                *_fewer_normalisations(summary),
-                *_less_framework(summary),
-                *_another_device(summary),
-            ]
-        )
+    yield _bullets(map(_text, next_steps(summary)))
     if summary.findings:
         yield "What the checks of this run found:"
         yield _bullets(
             f"**{_text(finding.severity)}**: {_text(finding.text)} {_text(finding.advice)}"
             for finding in summary.findings
         )
-
-
-def _whole(summary: Summary) -> tuple[float, str]:
-    """The time that a change is held against, and what it is."""
-    profiled = summary.totals.profiled
-    if profiled is not None and profiled.mean_s:
-        return profiled.mean_s, "trial"
-    return summary.totals.layers_s, "layers' time"
-
-
-def _where_to_begin(summary: Summary) -> Iterator[str]:
-    layers, functions = summary.layers, summary.functions
-    half = find_hotspots(layers["mean_s"].to_numpy(), parse_rule(DEFAULT_RULE)).hot
-    count = int(half.sum())
-    counts = layers["function"][half].value_counts()
-    most = int(counts.iloc[0])
-    if most == 1:
-        which = f": {_listed(layers['label'][half])}"
-    else:
-        which = f"; {'all' if most == count else format_count(most)} of them are "
-        which += _text(counts.index[0])
-    if count < len(layers):
-        yield (
-            f"{_of(count, len(layers))} {'holds' if count == 1 else 'hold'} half of the layers' "
-            f"time{which}."
-        )
-    first = functions.iloc[0]
-    name = _text(functions.index[0])
-    whole, what = _whole(summary)
-    part = first["total_s"] / whole
-    sentence = (
-        f"{name} takes the most time of all functions: {format_percent(part)} of the {what} in "
-        f"{plural(int(first['calls']), 'call')}. Made 2x as fast, it would shorten the {what} by "
-        f"{format_percent(part / 2)}"
-    )
-    if part < 1:
-        sentence += (
-            f"; work on it alone can make the {what} {format_factor(1 / (1 - part))} as fast at "
-            "most (Amdahl's law)"
-        )
-    yield sentence + "."
-
-
-def _fewer_normalisations(summary: Summary) -> Iterator[str]:
-    layers = summary.layers
-    fixed = layers["function"] == "FixedBatchNormalization"
-    foldable = layers[fixed & np.array(_follows_convolution(layers), bool)]
-    whole, what = _whole(summary)
-    part = float(foldable["mean_s"].sum()) / whole
-    if part >= _MUCH:
-        one = len(foldable) == 1
-        yield (
-            f"{format_count(len(foldable))} of {plural(int(fixed.sum()), 'call')} of "
-            f"FixedBatchNormalization {'comes' if one else 'come'} right after a convolution and "
-            f"{'takes' if one else 'take'} {format_percent(part)} of the {what}. In inference "
-            f"{'its' if one else 'their'} scale and shift can be folded into the convolution's "
-            f"weights and bias: that would save up to these {format_percent(part)}."
-        )
-
-
-def _follows_convolution(layers: pd.DataFrame) -> list[bool]:
-    """Whether each layer takes the output of a convolution called right before it."""
-    rows = list(layers.itertuples())
-    return [
-        at > 0
-        and rows[at - 1].function == "Convolution2DFunction"
-        and row.input_shapes[:1] == rows[at - 1].output_shapes[:1]
-        for at, row in enumerate(rows)
-    ]
-
-
-def _less_framework(summary: Summary) -> Iterator[str]:
-    totals, settings = summary.totals, summary.recording.settings
-    share = totals.framework_share
-    if share is None or totals.framework is None or share < _MUCH_FRAMEWORK:
-        return
-    sentence = (
-        f"{format_percent(share)} of the trial passes between the functions (framework), "
-        f"{format_duration(totals.framework.mean_s / len(summary.layers))} a call"
-    )
-    if settings.batchsize < _SMALL_BATCH:
-        sentence += (
-            ". A larger batch spreads this over more images: try "
-            f"`-b {_SMALL_BATCH}` and compare the images per second."
-        )
-    else:
-        sentence += (
-            f", although the batch has {format_count(settings.batchsize)} images. Fewer function "
-            "calls, or an engine that runs the network without Python, would cut it."
-        )
-    yield sentence
-
-
-def _another_device(summary: Summary) -> Iterator[str]:
-    if not summary.recording.settings.device.startswith("cpu"):
-        return
-    functions = summary.functions
-    functions = functions[functions["share"] >= _MUCH]
-    dense = functions[[str(name).startswith(_DENSE_MATHS) for name in functions.index]]
-    part = float(dense["share"].sum())
-    if part < 0.5:
-        return
-    sentence = (
-        f"{_listed(dense.index)} {'takes' if len(dense) == 1 else 'take'} {format_percent(part)} "
-        "of the layers' time: dense arithmetic, which a GPU does well. Where there is one, try "
-        "`--gpu 0`"
-    )
-    framework = summary.totals.framework_share
-    if framework:
-        sentence += (
-            f". The {format_percent(framework)} between the functions would stay on the CPU, so "
-            f"expect at most {format_factor(1 / framework)} at this batch"
-        )
-    yield sentence + "."
-
-
-def _listed(names: Iterable[object]) -> str:
-    words = [_text(name) for name in names]
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
-
-
-def _of(part: int, whole: int) -> str:
-    return f"{format_count(part)} of {plural(whole, 'layer')}"
 
 
 def _appendix(summary: Summary, table: str) -> Iterator[str]:

@@ -170,7 +170,7 @@ def totals_rows(totals: Totals) -> list[Row]:
         ("Clean trial, mean", mean_text(clean)),
         (f"{which} trial, median", format_duration(trial.median_s if trial else None)),
         (f"{which} trial, 95th percentile", format_duration(trial.p95_s if trial else None)),
-        ("Images per second", rate_text(totals)),
+        ("Inputs per second (FPS)", rate_text(totals)),
         ("Profiled trial, mean", mean_text(profiled)),
         ("Sum of the layers", layers),
         ("Framework (between the functions)", between),
@@ -188,7 +188,7 @@ def mean_text(statistics: Statistics | None) -> str:
 
 
 def rate_text(totals: Totals) -> str:
-    """Images per second, and of which trials where it is not the clean ones."""
+    """Inputs per second, and of which trials where it is not the clean ones."""
     if totals.fps is None:
         return NOT_KNOWN
     return format_significant(totals.fps) + ("" if totals.clean else " (profiled trials)")
@@ -217,3 +217,8 @@ def gaps(recording: Recording) -> list[str]:
             "is not known."
         )
     return found
+
+
+def of_layers(part: int, whole: int) -> str:
+    """A part of the layers: ``12 of 66 layers``."""
+    return f"{format_count(part)} of {plural(whole, 'layer')}"

@@ -239,7 +239,7 @@ def test_where_to_begin_follows_from_the_numbers() -> None:
 
 @pytest.mark.parametrize(
     ("framework_us", "batchsize", "expected"),
-    [(100, 1, "`-b 32`"), (100, 32, "Fewer function calls"), (5, 1, None)],
+    [(100, 1, "try -b 32 and"), (100, 32, "Fewer function calls"), (5, 1, None)],
 )
 def test_advice_on_framework_time(framework_us: int, batchsize: int, expected: str | None) -> None:
     recording = scaled([50, 50], ["A", "B"], framework_ns=framework_us * 1000, batchsize=batchsize)

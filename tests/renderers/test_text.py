@@ -139,7 +139,7 @@ def test_totals_that_are_not_known() -> None:
     assert unclean["Clean trial, mean"] == "-"
     assert unclean["Added by the recorder"] == "-"
     assert unclean["Profiled trial, median"] != "-"
-    assert unclean["Images per second"].endswith("(profiled trials)")
+    assert unclean["Inputs per second (FPS)"].endswith("(profiled trials)")
     bare = rows(summarise(make_recording(n_clean=0, trial_ns=None, start_ns=None)))
     known = {name for name, value in bare.items() if value != "-"}
     assert known == {"Sum of the layers"}
@@ -174,5 +174,5 @@ def test_all_times_zero() -> None:
         n_trials=5, self_ns=np.zeros((5, 6), np.int64), trial_ns=zero, n_clean=0
     )
     shown = rows(summarise(recording))
-    assert shown["Images per second"] == "-"
+    assert shown["Inputs per second (FPS)"] == "-"
     assert shown["Sum of the layers"] == "0 s"

@@ -1,0 +1,230 @@
+"""What the command line takes: its options, and how their values are read."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import chainer_profile
+from chainer_profile.errors import UsageError
+from chainer_profile.hotspots import DEFAULT_RULE, parse_rule
+from chainer_profile.units import parse_percent
+
+PROG = "profile.py"
+DEFAULT_MODEL = "resnet20"
+SORT_KEYS = ("time", "median", "p95", "std", "index", "path", "name")
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose complaint is one line."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        # Shortened names would change their meaning with every new option.
+        super().__init__(allow_abbrev=False, **kwargs)
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (see {self.prog} --help)")
+
+
+def _whole(minimum: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        # 18 digits are more than anything needs, and keep int() away from endless ones.
+        if not re.fullmatch("-?[0-9]{1,18}", text) or int(text) < minimum:
+            raise argparse.ArgumentTypeError(
+                f"must be a whole number, {minimum} or more, not {text[:40]!r}"
+            )
+        return int(text)
+
+    return parse
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, not {text[:40]!r}")
+    return seconds
+
+
+def _checked(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """One of our parsers as argparse wants it."""
+
+    def checked(text: str) -> Any:
+        try:
+            return parse(text)
+        except UsageError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return checked
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    from chainer_profile.inputs import parse_shape
+
+    return parse_shape(text)
+
+
+def _folder(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("must be the name of a folder, not ''")
+    return Path(text)
+
+
+def _add_shown(parser: argparse.ArgumentParser) -> None:
+    """Options of what is shown, which running and reporting share."""
+    group = parser.add_argument_group("what is shown")
+    group.add_argument(
+        "--hotspots",
+        metavar="RULE",
+        type=_checked(parse_rule),
+        default=DEFAULT_RULE,
+        help="which layers are hot: 0.36ms, 5%%, top:10 or pareto:50%% (default: %(default)s, the "
+        "fewest layers that hold half of the layers' time)",
+    )
+    group.add_argument(
+        "--sort", choices=SORT_KEYS, default="time", help="order of the layer table (default: time)"
+    )
+    group.add_argument(
+        "--limit",
+        metavar="N",
+        type=_whole(0),
+        default=20,
+        help="rows of the layer table on the terminal, 0 for all (default: 20)",
+    )
+    group.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
+    group.add_argument("--debug", action="store_true", help="show the traceback of an error")
+
+
+def run_parser() -> argparse.ArgumentParser:
+    """Options of a run."""
+    parser = _Parser(
+        prog=PROG,
+        description="Profiles a Chainer network layer by layer and writes a table, a plot and a "
+        f"report. Another command: {PROG} report DIR makes the reports of a run again.",
+    )
+    parser.add_argument("--version", action="version", version=chainer_profile.__version__)
+
+    group = parser.add_argument_group("network")
+    group.add_argument(
+        "-m",
+        "--model",
+        default=DEFAULT_MODEL,
+        help="a name of --list-models, package.module:Callable or path/to/file.py:Callable "
+        "(default: %(default)s)",
+    )
+    group.add_argument("--list-models", action="store_true", help="list the networks and exit")
+    group.add_argument("--weights", metavar="FILE.npz", help="weights saved with save_npz")
+    group.add_argument(
+        "--train-mode",
+        action="store_true",
+        help="run with chainer.config.train on; inference is done in test mode, without it",
+    )
+
+    group = parser.add_argument_group("input")
+    group.add_argument(
+        "-i",
+        "--input",
+        default="random",
+        help="random, cifar10 (a test image) or a picture's file (default: %(default)s)",
+    )
+    group.add_argument(
+        "--index", metavar="I", type=_whole(0), default=0, help="first test image (default: 0)"
+    )
+    group.add_argument("--data-dir", metavar="DIR", help="folder of CIFAR-10's files")
+    group.add_argument(
+        "--input-shape",
+        metavar="CxHxW",
+        type=_checked(_shape),
+        help="shape of one input without the batch; needed for your own network",
+    )
+    group.add_argument(
+        "-b",
+        "--batchsize",
+        metavar="N",
+        type=_whole(1),
+        default=1,
+        help="inputs per trial (default: %(default)s)",
+    )
+
+    group = parser.add_argument_group("measuring")
+    group.add_argument(
+        "-n",
+        "--trials",
+        metavar="N",
+        type=_whole(1),
+        default=1000,
+        help="profiled trials (default: %(default)s)",
+    )
+    group.add_argument(
+        "--clean-trials",
+        metavar="N",
+        type=_whole(0),
+        help="trials without hooks on top (default: a tenth of the trials, at least 5)",
+    )
+    group.add_argument(
+        "-w",
+        "--warmups",
+        metavar="N",
+        type=_whole(0),
+        default=10,
+        help="warm-up trials (default: %(default)s)",
+    )
+    group.add_argument(
+        "--max-seconds", metavar="S", type=_seconds, help="end the trials after so many seconds"
+    )
+    group.add_argument(
+        "--until-ci",
+        metavar="PCT",
+        type=_checked(parse_percent),
+        help="end the trials when the 95%% interval of the mean trial is within PCT per cent",
+    )
+    group.add_argument(
+        "--threads",
+        metavar="N",
+        type=_whole(1),
+        help="BLAS threads (default: as many as BLAS chooses)",
+    )
+    group.add_argument(
+        "-g",
+        "--gpu",
+        metavar="ID",
+        type=_whole(-1),
+        default=-1,
+        help="GPU to run on (default: -1, the CPU)",
+    )
+    group.add_argument(
+        "--seed",
+        metavar="N",
+        type=_whole(0),
+        default=0,
+        help="seed of the weights and of the random input (default: %(default)s)",
+    )
+
+    group = parser.add_argument_group("output")
+    group.add_argument(
+        "-o",
+        "--out",
+        metavar="DIR",
+        type=_folder,
+        help="folder of the results (default: the next free reports/MODEL-DEVICE-bBATCH)",
+    )
+    group.add_argument("--force", action="store_true", help="replace a run in the --out folder")
+    _add_shown(parser)
+    return parser
+
+
+def report_parser() -> argparse.ArgumentParser:
+    """Options of making the reports again."""
+    parser = _Parser(
+        prog=f"{PROG} report",
+        description="Makes the table, the plot and the report of a run again, from its recording "
+        "alone. Recovers the trials of a run that was killed.",
+    )
+    parser.add_argument("run", metavar="DIR", type=Path, help="folder of a run, or a recording")
+    _add_shown(parser)
+    return parser
