@@ -171,7 +171,7 @@ def run_parser() -> argparse.ArgumentParser:
         "--warmups",
         metavar="N",
         type=_whole(0),
-        default=10,
+        default=50,
         help="warm-up trials (default: %(default)s)",
     )
     group.add_argument(

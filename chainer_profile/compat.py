@@ -177,6 +177,18 @@ PATCHES = [
         {"return dtype.type(value)\n": "return " + _WRAPPED},
     ),
     Patch(
+        "labels of fewer values than classes",
+        "chainer.functions.loss.softmax_cross_entropy",
+        "clip() raises OverflowError for a limit that the array's type cannot hold",
+        "NumPy 2.0 (mended in 2.1)",
+        {
+            "t.clip(0, loss.shape[1] - 1)": (
+                "t.clip(0, min(loss.shape[1] - 1,"
+                " numpy.iinfo(t.dtype).max if t.dtype.kind in 'iu' else loss.shape[1]))"
+            )
+        },
+    ),
+    Patch(
         "padding out of range",
         "chainer.functions.array.pad_sequence",
         "-1 as the padding of unsigned integers raises OverflowError",

@@ -72,7 +72,7 @@ def profile(
     x: Any,
     *,
     trials: int = 1000,
-    warmups: int = 10,
+    warmups: int = 50,
     clean_trials: int | None = None,
     train_mode: bool = False,
     max_seconds: float | None = None,
