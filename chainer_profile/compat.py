@@ -193,7 +193,12 @@ PATCHES = [
         "chainer.functions.array.pad_sequence",
         "-1 as the padding of unsigned integers raises OverflowError",
         "NumPy 2.0",
-        {"y[i, l:] = self.padding\n": "y[i, l:] = utils.force_type(y.dtype, self.padding)\n"},
+        {
+            "y[i, l:] = self.padding\n": (
+                "y[i, l:] = utils.force_type(y.dtype, self.padding)"
+                " if numpy.isscalar(self.padding) else self.padding\n"
+            )
+        },
     ),
     Patch(
         "padding out of range in batches",
@@ -202,7 +207,8 @@ PATCHES = [
         "NumPy 2.0",
         {
             "full(shape, padding, dtype": (
-                "full(shape, chainer.utils.force_type(arrays[0].dtype, padding), dtype"
+                "full(shape, chainer.utils.force_type(arrays[0].dtype, padding)"
+                " if numpy.isscalar(padding) else padding, dtype"
             )
         },
     ),
@@ -298,11 +304,12 @@ PATCHES = [
     Patch(
         "cuDNN's absence",
         "chainer.backends.cuda",
-        "CuPy has no cuDNN, so that asking to install it, on a CPU too, is no help",
+        "CuPy has no cuDNN, so that asking to install it is no help; nor is it without a device",
         "CuPy 14",
         {
             "            not _cudnn_disabled_by_user and\n": (
-                "            not _cudnn_disabled_by_user and _cupy_major < 14 and\n"
+                "            not _cudnn_disabled_by_user and _cupy_major < 14 and"
+                f" {_HERE}.has_device(cupy) and\n"
             ),
         },
     ),
@@ -397,6 +404,14 @@ def install() -> None:
         for name in _BY_MODULE:
             if name in sys.modules:
                 _edit_imported(sys.modules[name])
+
+
+def has_device(cupy: types.ModuleType) -> bool:
+    """Whether CuPy finds a driver and a device."""
+    try:
+        return int(cupy.cuda.runtime.getDeviceCount()) > 0
+    except Exception:  # CuPy's own types cannot be named without CuPy
+        return False
 
 
 class Requirements:

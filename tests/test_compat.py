@@ -514,8 +514,11 @@ cuda = module("cupy.cuda", __path__=[], Device=Device, Event=Kernel, Stream=Kern
 module("cupy._util", PerformanceWarning=Warning)
 for name in ["cupyx", "cupyx.scipy", "cupyx.scipy.linalg", "cupyx.scipy.special"]:
     module(name, __path__=[])
+def count(): raise RuntimeError("cudaErrorInsufficientDriver")
+cuda.runtime = module("cupy.cuda.runtime", getDeviceCount=count)
 """
 )
+A_DEVICE = "cuda.runtime.getDeviceCount = lambda: 1\n"
 
 
 @pytest.mark.parametrize(
@@ -523,10 +526,18 @@ for name in ["cupyx", "cupyx.scipy", "cupyx.scipy.linalg", "cupyx.scipy.special"
     [
         (NO_LIBRARIES, False, 0),
         (NO_DRIVER.replace("VERSION", "14.2.0"), True, 0),
+        (NO_DRIVER.replace("VERSION", "13.6.0"), True, 0),
+        (NO_DRIVER.replace("VERSION", "14.2.0") + A_DEVICE, True, 0),
         # CuPy 13 may have cuDNN, so here Chainer says, as ever, that it has not.
-        (NO_DRIVER.replace("VERSION", "13.6.0"), True, 1),
+        (NO_DRIVER.replace("VERSION", "13.6.0") + A_DEVICE, True, 1),
     ],
-    ids=["no libraries", "CuPy 14 without a driver", "CuPy 13 without a driver"],
+    ids=[
+        "no libraries",
+        "CuPy 14 without a driver",
+        "CuPy 13 without a driver",
+        "CuPy 14 with a device",
+        "CuPy 13 with a device but no cuDNN",
+    ],
 )
 def test_cpu_run_with_a_cupy_that_cannot_work(cupy, available, lines, tmp_path):
     package = tmp_path / "cupy"
