@@ -4,114 +4,21 @@ from __future__ import annotations
 
 import os
 import pty
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import chainer
-import chainer.functions as F
-import chainer.links as L
 import numpy as np
 import pytest
 
 import chainer_profile
 from chainer_profile import arguments, cli, output
 from chainer_profile.recording import Recording
-from chainer_profile.renderers import plot, table
+from chainer_profile.renderers import table
 from models.registry import REGISTRY
-
-ROOT = Path(__file__).parents[1]
-FILES = ["layers.csv", "layers.png", "layers.svg", "recording.npz", "report.md"]
-
-#: A file with a network of the user's own, for tests that need another process.
-OWN = """
-import chainer.functions as F
-import chainer.links as L
-
-class Net(L.Linear):
-    def __init__(self):
-        super().__init__(3, 2)
-
-    def forward(self, x):
-        return F.relu(super().forward(x))
-"""
-
-
-class Net(chainer.Chain):
-    """Two layers; ``at_call`` may be replaced."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls = 0
-        with self.init_scope():
-            self.fc = L.Linear(3, 2)
-
-    def at_call(self, number: int) -> None:
-        pass
-
-    def forward(self, x: Any) -> Any:
-        self.calls += 1
-        y = self.fc(x)
-        self.at_call(self.calls)
-        return F.relu(y)
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A registered network."""
-
-    build: Any = Net
-    name: str = "tiny"
-    description: str = "A tiny network"
-    input_shape: tuple[int, ...] = (3,)
-    mean: Any = None
-    std: Any = None
-
-
-def main(*argv: str, build: Any = Net) -> int:
-    """Run a command in this process; unless told, on a tiny network, with few trials."""
-    args = list(argv)
-    if args[:1] != ["report"]:
-        args = ["--model", "tiny", "--trials", "4", "--warmups", "1", *args]
-    entry = Entry(build)
-    registry: Mapping[str, Any] = {"tiny": entry, "other": Entry(build, "other")}
-    return cli.main(args, registry)
-
-
-def process(*argv: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:
-    """Run a command in a process of its own, in ``cwd``."""
-    words = [sys.executable, str(ROOT / "profile.py"), *argv]
-    if "stdout" not in kwargs:
-        kwargs["stdout"] = subprocess.PIPE
-    return subprocess.run(words, stderr=subprocess.PIPE, text=True, timeout=60, **kwargs)
-
-
-def one_line(text: str) -> str:
-    """The single line of a message; fails if there are more."""
-    lines = text.splitlines()
-    assert len(lines) == 1, text
-    return lines[0]
-
-
-@pytest.fixture(autouse=True)
-def signals() -> Iterator[None]:
-    """Puts back what a command does to the signals of this process."""
-    before = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)}
-    yield
-    for signum, handler in before.items():
-        signal.signal(signum, handler)
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty current folder; and plots that cost nothing."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(plot, "render", lambda summary, form: b"plot")
-    return tmp_path
+from tests.command import FILES, OWN, ROOT, Entry, Net, folder, main, one_line, process, signals  # noqa: F401
 
 
 def test_a_run_writes_its_files_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
@@ -307,7 +214,7 @@ def test_help_imports_nothing_heavy() -> None:
     assert result.stdout.splitlines()[-1] == "[]"
 
 
-def test_two_runs_at_once_take_different_folders(folder: Path) -> None:
+def test_two_runs_at_once_take_different_folders(tmp_path: Path) -> None:
     Path("own.py").write_text(OWN)
     words = [sys.executable, ROOT / "profile.py", "-m", "own.py:Net", "--input-shape", "3"]
     words += ["-q", "-n", "4"]
@@ -316,7 +223,7 @@ def test_two_runs_at_once_take_different_folders(folder: Path) -> None:
     names = sorted(os.listdir("reports"))
     assert names == ["own-Net-cpu-b1", "own-Net-cpu-b1-2"]
     for name in names:
-        assert Recording.load(folder / "reports" / name / "recording.npz").n_trials == 4
+        assert Recording.load(tmp_path / "reports" / name / "recording.npz").n_trials == 4
         assert sorted(os.listdir(f"reports/{name}")) == FILES
 
 

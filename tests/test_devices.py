@@ -13,7 +13,7 @@ import pytest
 
 from chainer_profile.devices import move_to_gpu
 from chainer_profile.errors import ProfileError
-from tests.test_cli import OWN, process
+from tests.command import OWN, process
 
 INSTALL = "python -m pip install -r requirements-gpu.txt"
 

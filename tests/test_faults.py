@@ -5,11 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import os
-import resource
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,43 +16,19 @@ import pytest
 
 from chainer_profile import cli, output
 from chainer_profile.recording import Recording
-from chainer_profile.renderers import csv, plot
+from chainer_profile.renderers import csv
 from models.registry import REGISTRY
-from tests.test_cli import OWN, Net, main, one_line
-
-FILES = ["layers.csv", "layers.png", "layers.svg", "recording.npz", "report.md"]
-# The structure pass calls the network three times; here come one warm-up and the profiled trials.
-FIRST_TRIAL = 5
-
-
-@pytest.fixture(autouse=True)
-def signals() -> Iterator[None]:
-    before = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)}
-    yield
-    for signum, handler in before.items():
-        signal.signal(signum, handler)
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty current folder, without the user's data sets; and plots that cost nothing."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(chainer.dataset.download, "_dataset_root", str(tmp_path / "datasets"))
-    monkeypatch.setattr(plot, "render", lambda summary, form: b"plot")
-    return tmp_path
-
-
-@contextmanager
-def file_size_limit(nbytes: int) -> Iterator[None]:
-    """No file may grow beyond this: the next best thing to a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, handler)
+from tests.command import (  # noqa: F401
+    FILES,
+    FIRST_TRIAL,
+    OWN,
+    Net,
+    file_size_limit,
+    folder,
+    main,
+    one_line,
+    signals,
+)
 
 
 def said(capsys: pytest.CaptureFixture[str]) -> str:

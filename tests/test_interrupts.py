@@ -13,11 +13,9 @@ import pytest
 from chainer_profile import output
 from chainer_profile.interrupts import Interrupted, Interrupts
 from chainer_profile.renderers import plot
-from tests.test_cli import Net, main, one_line, process
+from tests.command import FIRST_TRIAL, Net, folder, main, one_line, process  # noqa: F401
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
-# The structure pass calls the network three times; here come one warm-up and the profiled trials.
-FIRST_TRIAL = 5
 
 
 @pytest.fixture(autouse=True)
@@ -31,13 +29,6 @@ def signals() -> Iterator[None]:
     yield
     for signum, handler in before.items():
         signal.signal(signum, handler)
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(plot, "render", lambda summary, form: b"plot")
-    return tmp_path
 
 
 def sending(signum: int, call: int, times: int = 1) -> Callable[[], Net]:

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +14,7 @@ from chainer_profile.journal import Journal, Kind
 from chainer_profile.output import JOURNAL, RECORDING, load_run, take_folder
 from chainer_profile.recording import Recording
 from chainer_profile.summary import summarise
+from tests.command import file_size_limit
 from tests.conftest import make_recording
 
 DEFAULT = Path("reports/net-cpu-b1")
@@ -27,19 +24,6 @@ DEFAULT = Path("reports/net-cpu-b1")
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-@contextmanager
-def file_size_limit(nbytes: int) -> Iterator[None]:
-    """No file may grow beyond this: the next best thing to a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, handler)
 
 
 def write_journal(file: object, n_trials: int = 3) -> Recording:

@@ -1,0 +1,127 @@
+"""The command line on a tiny network: what its tests share."""
+
+from __future__ import annotations
+
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import chainer
+import chainer.functions as F
+import chainer.links as L
+import pytest
+
+from chainer_profile import cli
+from chainer_profile.renderers import plot
+
+ROOT = Path(__file__).parents[1]
+FILES = ["layers.csv", "layers.png", "layers.svg", "recording.npz", "report.md"]
+
+# The structure pass calls the network three times; here come one warm-up and the profiled trials.
+FIRST_TRIAL = 5
+
+#: A file with a network of the user's own, for tests that need another process.
+OWN = """
+import chainer.functions as F
+import chainer.links as L
+
+class Net(L.Linear):
+    def __init__(self):
+        super().__init__(3, 2)
+
+    def forward(self, x):
+        return F.relu(super().forward(x))
+"""
+
+
+class Net(chainer.Chain):
+    """Two layers; ``at_call`` may be replaced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+        with self.init_scope():
+            self.fc = L.Linear(3, 2)
+
+    def at_call(self, number: int) -> None:
+        pass
+
+    def forward(self, x: Any) -> Any:
+        self.calls += 1
+        y = self.fc(x)
+        self.at_call(self.calls)
+        return F.relu(y)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A registered network."""
+
+    build: Any = Net
+    name: str = "tiny"
+    description: str = "A tiny network"
+    input_shape: tuple[int, ...] = (3,)
+    mean: Any = None
+    std: Any = None
+
+
+def main(*argv: str, build: Any = Net) -> int:
+    """Run a command in this process; unless told, on a tiny network, with few trials."""
+    args = list(argv)
+    if args[:1] != ["report"]:
+        args = ["--model", "tiny", "--trials", "4", "--warmups", "1", *args]
+    entry = Entry(build)
+    registry: Mapping[str, Any] = {"tiny": entry, "other": Entry(build, "other")}
+    return cli.main(args, registry)
+
+
+def process(*argv: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:
+    """Run a command in a process of its own, in ``cwd``."""
+    words = [sys.executable, str(ROOT / "profile.py"), *argv]
+    if "stdout" not in kwargs:
+        kwargs["stdout"] = subprocess.PIPE
+    return subprocess.run(words, stderr=subprocess.PIPE, text=True, timeout=60, **kwargs)
+
+
+def one_line(text: str) -> str:
+    """The single line of a message; fails if there are more."""
+    lines = text.splitlines()
+    assert len(lines) == 1, text
+    return lines[0]
+
+
+@pytest.fixture(autouse=True)
+def signals() -> Iterator[None]:
+    """Puts back what a command does to the signals of this process."""
+    before = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for signum, handler in before.items():
+        signal.signal(signum, handler)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current folder without the user's data sets; and plots that cost nothing."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(chainer.dataset.download, "_dataset_root", str(tmp_path / "datasets"))
+    monkeypatch.setattr(plot, "render", lambda summary, form: b"plot")
+    return tmp_path
+
+
+@contextmanager
+def file_size_limit(nbytes: int) -> Iterator[None]:
+    """No file may grow beyond this: the next best thing to a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
