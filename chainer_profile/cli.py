@@ -7,7 +7,7 @@ import shlex
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -178,9 +178,7 @@ def _measure(
         failure = ProfileError(f"the network ends the program: {one_line(error)}")
         recording = journal.recording(Conditions(), f"failed: {failure}")
     finally:
-        # Also where a second signal did not wait for the end of its trial.
-        with suppress(JournalError):
-            journal.flush()
+        journal.close()
     trials = f"{format_count(recording.n_trials)} of {plural(settings.trials, 'trial')}"
     if recording.n_trials:
         try:

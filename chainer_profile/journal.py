@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import json
+import mmap
 import os
 from array import array
 from collections.abc import Callable
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 
 _MAGIC = b"chainer-profile journal\n"
 _RESERVE_NBYTES = 1 << 24
+_SLACK_NBYTES = 1 << 14
+_WINDOW_NBYTES = 1 << 20
 _HEAD = Struct("<qqq")
 _WORD = Struct("<q")
 
@@ -74,9 +77,10 @@ class _Header:
 class Journal:
     """Appends trials to a file, or keeps them in memory where there is no file.
 
-    Every trial is handed to the operating system as it is added, so a process that is killed
-    loses none. Disk space is taken ahead, for the whole run or 16 MiB at a time, so that a disk
-    which fills up later costs nothing.
+    The end of the file is mapped into memory, so that a trial belongs to the operating system as
+    soon as it is added, without a system call: a process that is killed loses none. Disk space is
+    taken ahead, for the whole run or 16 MiB at a time, so that a disk which fills up later costs
+    nothing.
 
     Attributes:
         file: An empty binary file, open for reading and writing; None keeps everything in memory.
@@ -85,10 +89,14 @@ class Journal:
     file: BinaryIO | None = None
     _header: _Header = _Header()
     _body_start: int = 0
+    # What could not be written; everything where there is no file.
     _pending: bytearray = field(default_factory=bytearray)
     _end: int = 0
     _expected: int = 0
     _reserved: int = 0
+    _window: mmap.mmap | None = None
+    _window_start: int = 0
+    _window_end: int = 0
 
     def begin(
         self, layers: tuple[Layer, ...], settings: Settings, environment: Environment
@@ -100,12 +108,12 @@ class Journal:
         """
         self._header = _Header(layers, settings, environment)
         text = json.dumps({"version": VERSION} | dataclasses.asdict(self._header)).encode()
-        self._pending += _MAGIC + b"%d\n" % len(text) + text
-        self._body_start = len(self._pending)
+        head = _MAGIC + b"%d\n" % len(text) + text
+        self._body_start = len(head)
         plain = settings.clean_trials + settings.warmups
         words = settings.trials * (4 + len(layers)) + 4 * plain
-        self._expected = self._body_start + 8 * words
-        self.flush()
+        self._expected = self._body_start + 8 * words + _SLACK_NBYTES
+        self._append(head)
 
     def add(self, kind: Kind, start_ns: int, wall_ns: int, more: bytes = b"") -> None:
         """Append one trial.
@@ -119,39 +127,58 @@ class Journal:
         Raises:
             JournalError: The disk is full. The record is kept, in memory.
         """
-        self._pending += _HEAD.pack(kind, start_ns, wall_ns) + more + _WORD.pack(kind)
-        self.flush()
+        self._append(_HEAD.pack(kind, start_ns, wall_ns) + more + _WORD.pack(kind))
 
-    def flush(self) -> None:
-        """Hand what is pending to the operating system.
+    def close(self) -> None:
+        """Let go of the file, but for reading; the file itself stays open."""
+        if self._window is not None:
+            self._window.close()
+        self._window, self._window_end = None, 0
 
-        Raises:
-            JournalError: The disk is full; what could not be written stays in memory.
-        """
-        if self.file is None:
-            return
-        try:
-            self._reserve()
-            while self._pending:
-                written = os.pwrite(self.file.fileno(), self._pending, self._end)
-                self._end += written
-                del self._pending[:written]
-        except OSError as error:
-            raise JournalError(error.strerror) from error
+    def _append(self, record: bytes) -> None:
+        end = self._end + len(record)
+        if self.file is None or self._pending:
+            self._pending += record
+        elif end <= self._window_end:
+            assert self._window is not None
+            self._window[self._end - self._window_start : end - self._window_start] = record
+            self._end = end
+        else:
+            try:
+                self._move_window(end)
+            except OSError as error:
+                self._pending += record
+                raise JournalError(error.strerror) from error
+            self._append(record)
 
-    def _reserve(self) -> None:
-        """Take disk space ahead of writing, in steps, up to what the run is expected to need."""
+    def _move_window(self, end: int) -> None:
+        """Map the part of the file that reaches from the last record to beyond this place."""
         assert self.file is not None
-        need = self._end + len(self._pending)
-        if need <= self._reserved or not hasattr(os, "posix_fallocate"):
+        self._reserve(end)
+        start = self._end // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
+        size = max(end - start, min(_WINDOW_NBYTES, self._reserved - start))
+        window = mmap.mmap(self.file.fileno(), size, offset=start)
+        self.close()
+        self._window, self._window_start, self._window_end = window, start, start + size
+
+    def _reserve(self, end: int) -> None:
+        """Take disk space up to this place and ahead of it, for what the run is expected to need.
+
+        Without it, writing into a mapped file on a full disk would end the process.
+        """
+        assert self.file is not None
+        if end <= self._reserved:
             return
-        size = max(need, min(self._expected, self._reserved + _RESERVE_NBYTES))
+        size = max(end + _SLACK_NBYTES, min(self._expected, self._reserved + _RESERVE_NBYTES))
         try:
             os.posix_fallocate(self.file.fileno(), 0, size)
-        except OSError as error:
-            # Other errors come from file systems that cannot reserve; writing will tell.
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        except (AttributeError, OSError) as error:
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise
+            # Not every system can: space that was written is taken as well.
+            at = self._reserved
+            while at < size:
+                at += os.pwrite(self.file.fileno(), bytes(min(size - at, _WINDOW_NBYTES)), at)
         self._reserved = size
 
     def recording(self, conditions: Conditions, ended: str) -> Recording:

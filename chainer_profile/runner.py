@@ -167,7 +167,6 @@ def run(
             if trials.ended in (COMPLETE, TIME_LIMIT, INTERVAL):
                 trials.probe_threads()
                 _compare(structure, learn_structure(model, step))
-            trials.journal.flush()
         except Exception as error:
             raise RunError(*trials.failure(error)) from error
         return trials.recording()

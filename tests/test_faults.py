@@ -14,7 +14,7 @@ import chainer.functions as F
 import numpy as np
 import pytest
 
-from chainer_profile import cli, output
+from chainer_profile import cli, journal, output
 from chainer_profile.recording import Recording
 from chainer_profile.renderers import csv
 from models.registry import REGISTRY
@@ -107,7 +107,8 @@ def test_usage(words: list[str], message: str, capsys: pytest.CaptureFixture[str
 
 
 def test_the_nearest_models_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["--model", "resnet21"], REGISTRY) == 2
+    cifar = {name: REGISTRY[name] for name in ("resnet20", "resnet20-he", "resnet32-he")}
+    assert cli.main(["--model", "resnet21"], cifar) == 2
     assert said(capsys).startswith(
         "unknown model 'resnet21': did you mean resnet20, resnet32-he or resnet20-he?"
     )
@@ -374,8 +375,13 @@ def test_a_disk_that_is_full_at_the_start(
     assert os.listdir() == []
 
 
-def test_a_disk_that_fills_up_during_the_trials(capsys: pytest.CaptureFixture[str]) -> None:
-    with file_size_limit(10_000):
+def test_a_disk_that_fills_up_during_the_trials(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Space is taken in small steps, so that the first ones succeed.
+    monkeypatch.setattr(journal, "_RESERVE_NBYTES", 1000)
+    monkeypatch.setattr(journal, "_SLACK_NBYTES", 1000)
+    with file_size_limit(20_000):
         assert main("-n", "1000", "--clean-trials", "0", "-q", "-o", "run") == 1
     recording = output.load_run(Path("run"))
     done = recording.n_trials
@@ -440,8 +446,8 @@ def test_a_failure_and_no_space_are_both_said(
 def test_reports_for_which_there_is_no_space(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(csv, "render", lambda summary: "x" * 20_000)
-    with file_size_limit(10_000):
+    monkeypatch.setattr(csv, "render", lambda summary: "x" * 80_000)
+    with file_size_limit(40_000):
         assert main("-n", "6", "-o", "run") == 1
     out, err = capsys.readouterr()
     assert "LinearFunction" in out

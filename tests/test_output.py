@@ -34,7 +34,6 @@ def write_journal(file: object, n_trials: int = 3) -> Recording:
     journal.add(Kind.WARMUP, 0, 5)
     for at in range(n_trials):
         journal.add(Kind.PROFILED, at, 100, recording.self_ns[at].tobytes())
-    journal.flush()
     return recording
 
 

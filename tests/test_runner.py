@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import errno
-import io
 
 import chainer
 import chainer.functions as F
@@ -214,19 +213,20 @@ class TestFailures:
             run(chainer.Sequential(lambda x: x), image(), settings(), clock=clock)
 
     def test_a_full_disk_keeps_every_trial(self, clock, monkeypatch):
-        journal = Journal(io.BytesIO())
+        journal = Journal()
+        add = Journal.add
         calls = []
 
-        def flush(self):
-            calls.append(len(self._pending))
-            if len(calls) > 1:
+        def full(self, *record):
+            add(self, *record)
+            calls.append(record)
+            if len(calls) == 4:
                 raise JournalError("No space left on device") from OSError(errno.ENOSPC)
 
-        monkeypatch.setattr(Journal, "flush", flush)
-        clock.read_ns = 100_000_000  # each trial takes long enough for a flush
-        with pytest.raises(RunError, match=r"cannot be written after 0 trials: No space") as caught:
+        monkeypatch.setattr(Journal, "add", full)
+        with pytest.raises(RunError, match=r"cannot be written after 3 trials: No space") as caught:
             run(Chain(clock), image(), settings(warmups=0), clock=clock, journal=journal)
-        assert caught.value.recording.n_trials == 1
+        assert caught.value.recording.n_trials == 4
 
 
 class TestProbe:
