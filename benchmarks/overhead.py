@@ -43,20 +43,25 @@ from chainer_profile.statistics import median_interval  # noqa: E402
 from models import REGISTRY  # noqa: E402
 
 BLOCK = 10
+WITH_WRITING = "recorder, with folding and writing"
 NEIGHBOURS_LAYER_S = 50e-6
 
 
-class TwoClockReads(FunctionHook):
-    """The least that a hook can do: a clock read on entering and on leaving."""
+def two_clock_reads() -> tuple[FunctionHook, list[int]]:
+    """The least that a hook can do, a clock read on entering and on leaving; and its reads."""
+    stamps: list[int] = []
+    stamp, now_ns = stamps.append, time.perf_counter_ns
 
-    name = "TwoClockReads"
+    class TwoClockReads(FunctionHook):
+        name = "TwoClockReads"
 
-    def __init__(self) -> None:
-        stamps: list[int] = []
-        stamp, now_ns = stamps.append, time.perf_counter_ns
-        self.forward_preprocess = lambda function, in_data: stamp(now_ns())
-        self.forward_postprocess = lambda function, in_data: stamp(now_ns())
-        self.clear = stamps.clear
+        def forward_preprocess(self, function: object, in_data: object) -> None:
+            stamp(now_ns())
+
+        def forward_postprocess(self, function: object, in_data: object) -> None:
+            stamp(now_ns())
+
+    return TwoClockReads(), stamps
 
 
 class Network:
@@ -92,40 +97,55 @@ def trials_of(step: Callable[[], None], structure: Structure, n_trials: int) -> 
 
 
 def added_time(network: Network, structure: Structure, rounds: int) -> tuple[float, dict]:
-    """Median clean trial in seconds, and for each way of timing its added time in each round."""
-    timer, bare = TimerHook(), TwoClockReads()
+    """Median clean trial in seconds, and for each way of timing its added time in each round.
 
-    def clean() -> None:
-        for _ in range(BLOCK):
-            network.step()
+    The added time is that of the trials themselves, which is what the layers' times suffer; for
+    the recorder also that of whole blocks, with all it does between trials (folding, writing).
+    """
+    timer = TimerHook()
+    bare, stamps = two_clock_reads()
 
-    def timer_hook() -> None:
+    def clean() -> list[float]:
+        return [timed(network.step) for _ in range(BLOCK)]
+
+    def timer_hook() -> list[float]:
         with timer:
-            clean()
+            return clean()
 
-    def clock_reads() -> None:
+    def clock_reads() -> list[float]:
+        stamps.clear()
         with bare:
-            clean()
-        bare.clear()
+            return clean()
 
     with trials_of(network.step, structure, rounds * BLOCK) as trials:
+
+        def recorder() -> list[float]:
+            trials.profiled(BLOCK)
+            return [wall_ns * 1e-9 for wall_ns in trials._walls[-BLOCK:]]
+
         ways = {
-            "recorder": lambda: trials.profiled(BLOCK),
-            "recorder's clean trials": lambda: trials.plain(Kind.CLEAN, BLOCK),
+            "recorder": recorder,
             "TimerHook": timer_hook,
             "two clock reads": clock_reads,
             "nothing": clean,
         }
-        added: dict[str, list[float]] = {name: [] for name in ways}
+        added: dict[str, list[float]] = {name: [] for name in [*ways, WITH_WRITING]}
         clean_s = []
         order = list(ways)
         rng = np.random.default_rng(0)
         for turn in range(rounds):
             rng.shuffle(order)
             for name in order:
-                before, during, behind = timed(clean), timed(ways[name]), timed(clean)
-                added[name].append(2 * during / (before + behind) - 1)
-                clean_s.append(before / BLOCK)
+                before = clean()
+                begin = time.perf_counter()
+                during = ways[name]()
+                block_s = time.perf_counter() - begin
+                near = before + clean()
+                added[name].append(float(np.median(during) / np.median(near)) - 1)
+                if name == "recorder":
+                    between_s = (block_s - sum(during)) / BLOCK
+                    added[WITH_WRITING].append(added[name][-1] + between_s / float(np.median(near)))
+                clean_s += before
             progress("added time", turn + 1, rounds)
     return float(np.median(clean_s)), {name: np.array(values) for name, values in added.items()}
 

@@ -22,35 +22,28 @@ if TYPE_CHECKING:
 Step = Callable[[], Any]
 
 
-class Recorder(FunctionHook):
-    """The hook of a profiled trial: one clock read on entering and on leaving a function.
+class Recorder:
+    """What a profiled trial runs under: one clock read on entering and on leaving a function.
 
-    The callbacks are closures over bound methods, and keep the function's class, never the
-    function itself. Everything else about the calls is known from the structure pass
-    (:func:`learn_structure`).
+    It keeps the function's class, never the function itself. Everything else about the calls is
+    known from the structure pass (:func:`learn_structure`).
 
     Attributes:
         stamps: Clock reads in nanoseconds, in the order of the events.
         classes: Class of every function that was entered, in order.
     """
 
-    name = "chainer_profile.Recorder"
-
     def __init__(self, now_ns: NowNs) -> None:
         self.stamps: list[int] = []
         self.classes: list[type] = []
-        stamp = self.stamps.append
-        note_class = self.classes.append
+        self._hook = _recording_hook(now_ns, self.stamps, self.classes)
 
-        def enter(function: Any, in_data: Any) -> None:
-            note_class(function.__class__)
-            stamp(now_ns())
+    def __enter__(self) -> Recorder:
+        self._hook.__enter__()
+        return self
 
-        def leave(function: Any, in_data: Any) -> None:
-            stamp(now_ns())
-
-        self.forward_preprocess = enter
-        self.forward_postprocess = leave
+    def __exit__(self, *_: object) -> None:
+        self._hook.__exit__()
 
     def clear(self) -> None:
         """Forget the trial, also one that an exception left unfinished."""
@@ -61,11 +54,33 @@ class Recorder(FunctionHook):
         """Median time that the recorder shows for a function that does nothing."""
         self.clear()
         for _ in range(calls):
-            self.forward_preprocess(self, ())
-            self.forward_postprocess(self, ())
+            self._hook.forward_preprocess(self, ())
+            self._hook.forward_postprocess(self, ())
         stamps = np.array(self.stamps, np.int64)
         self.clear()
         return float(np.median(stamps[1::2] - stamps[::2]))
+
+
+def _recording_hook(now_ns: NowNs, stamps: list[int], classes: list[type]) -> FunctionHook:
+    """The hook of a recorder.
+
+    This runs in every window of every trial. Methods of a class that find all they need in
+    closure cells are the fastest callbacks: the interpreter caches their look-up, which it does
+    not for functions kept on the instance.
+    """
+    stamp, note_class = stamps.append, classes.append
+
+    class RecordingHook(FunctionHook):
+        name = "chainer_profile.Recorder"
+
+        def forward_preprocess(self, function: Any, in_data: Any) -> None:
+            note_class(function.__class__)
+            stamp(now_ns())
+
+        def forward_postprocess(self, function: Any, in_data: Any) -> None:
+            stamp(now_ns())
+
+    return RecordingHook()
 
 
 @dataclass(frozen=True)
@@ -87,11 +102,12 @@ class Structure:
     def self_ns(self, stamps: list[int]) -> NDArray[np.int64]:
         """Self time of every layer from one trial's clock reads: nested calls are taken off."""
         reads = np.array(stamps, np.int64)
+        if not self._nested_calls:
+            return reads[1::2] - reads[::2]
         times = reads[self.leaves] - reads[self.enters]
-        if self._nested_calls:
-            inclusive = times.copy()
-            for parent, child in self._nested_calls:
-                times[parent] -= inclusive[child]
+        inclusive = times.copy()
+        for parent, child in self._nested_calls:
+            times[parent] -= inclusive[child]
         return times
 
     @cached_property
