@@ -70,7 +70,7 @@ def _run(
     if args.list_models:
         with _printing():
             for name, entry in registry.items():
-                print(f"{name:16} {'x'.join(map(str, entry.input_shape)):10} {entry.description}")
+                print(f"{name:23} {'x'.join(map(str, entry.input_shape)):10} {entry.description}")
         return 0
 
     if args.force and args.out is None:

@@ -20,14 +20,41 @@ CB = CBR[:2]
 AR = ["Add", "ReLU"]
 TAIL = ["AveragePooling2D", "Reshape", "LinearFunction"]
 
-# Parameters and calls of every network, with 10 classes.
+# Parameters, calls of convolutions, and calls in all of every network.
 SIZES = {
-    "resnet20": (272_474, 66),
-    "resnet20-he": (272_474, 73),
-    "resnet32-he": (466_906, 115),
-    "resnet44-he": (661_338, 157),
-    "resnet56-he": (855_770, 199),
-    "resnet110-he": (1_730_714, 388),
+    "resnet20": (272_474, 21, 66),
+    "resnet20-he": (272_474, 21, 73),
+    "resnet32-he": (466_906, 33, 115),
+    "resnet44-he": (661_338, 45, 157),
+    "resnet56-he": (855_770, 57, 199),
+    "resnet110-he": (1_730_714, 111, 388),
+    "resnet18": (11_689_512, 20, 69),
+    "resnet34": (21_797_672, 36, 125),
+    "resnet50": (25_557_032, 53, 175),
+    "resnet101": (44_549_160, 104, 345),
+    "resnet152": (60_192_808, 155, 515),
+    "resnet50-plain": (21_797_672, 36, 125),
+    "resnet101-plain": (41_869_096, 70, 244),
+    "resnet152-plain": (58_399_528, 104, 363),
+    "resnet18-bottleneck": (1_398_952, 28, 93),
+    "resnet34-bottleneck": (2_000_744, 52, 173),
+    "resnet50-bottleneck": (2_000_744, 52, 173),
+    "resnet101-bottleneck": (3_197_544, 103, 343),
+    "resnet152-bottleneck": (4_183_912, 154, 513),
+    "resnet18-large": (15_995_176, 29, 95),
+    "resnet34-large": (25_557_032, 53, 175),
+    "resnet34-relu-bn": (27_276_648, 36, 141),
+    "se-resnet9-fixup": (4_938_256, 12, 81),
+    "se-resnet9-fixup-depth": (4_936_208, 12, 81),
+}
+# What a batch of 2 goes in as, and comes out as; the ImageNet networks take small images too.
+CIFAR = (2, 3, 32, 32), (2, 10)
+IMAGENET = (2, 3, 40, 40), (2, 1000)
+SHAPES = {
+    **{name: CIFAR if name.endswith(("20", "-he")) else IMAGENET for name in SIZES},
+    "resnet34-relu-bn": ((2, 3, 224, 224), (2, 1000)),
+    "se-resnet9-fixup": ((2, 3, 64, 64), (2, 512, 2, 2)),
+    "se-resnet9-fixup-depth": ((2, 1, 64, 64), (2, 512, 2, 2)),
 }
 
 
@@ -66,10 +93,10 @@ def images(batchsize=1, side=32, seed=0):
     return generator.standard_normal((batchsize, 3, side, side), dtype=np.float32)
 
 
-def calls(model):
+def calls(model, x=None):
     hook = CallNames()
     with hook:
-        infer(model, images())
+        infer(model, images() if x is None else x)
     return hook.names
 
 
@@ -106,18 +133,24 @@ def test_the_registry_holds_these_networks_and_the_default_is_first():
 def test_a_registered_network_builds_and_runs(name):
     entry = REGISTRY[name]
     model = entry.build()
-    n_params, n_calls = SIZES[name]
+    n_params, n_convolutions, n_calls = SIZES[name]
+    shape_in, shape_out = SHAPES[name]
     assert entry.name == name
-    assert entry.input_shape == (3, 32, 32)
-    assert len(entry.mean) == len(entry.std) == 3
+    assert entry.input_shape == ((3, 224, 224) if SHAPES[name] == IMAGENET else shape_in[1:])
+    assert entry.classes == (shape_out[1] if len(shape_out) == 2 else None)
+    assert len(entry.mean) == len(entry.std) == entry.input_shape[0]
     assert model.count_params() == n_params
-    assert f"{n_params:,}" in ResNetCIFAR.__doc__
-    assert len(calls(model)) == n_calls
+    assert f"{n_params:,}" in type(model).__doc__
     assert f"{n_calls} calls" in entry.description
     assert "\n" not in entry.description
-    y = infer(model, images(2))
-    assert y.shape == (2, entry.classes)
+    hook = CallNames()
+    with hook:
+        y = infer(model, np.random.default_rng(0).random(shape_in, dtype=np.float32))
+    assert hook.names.count("Convolution2DFunction") == n_convolutions
+    assert len(hook.names) == n_calls
+    assert y.shape == shape_out
     assert y.dtype == np.float32
+    assert np.isfinite(y.array).all()
 
 
 def test_overrides_take_the_place_of_an_entry_s_arguments():
@@ -214,17 +247,24 @@ def normalise(x, bn):
     return column(bn.gamma.array) * scaled + column(bn.beta.array)
 
 
-@pytest.mark.parametrize(("stride", "identity"), [(1, False), (1, True), (2, False), (2, True)])
-def test_a_block_computes_what_plain_numpy_does(stride, identity):
-    generator = np.random.default_rng(1)
-    block = BasicBlock(2, 2 * stride, stride, identity)
-    for link in block.children():
+def draw(block, generator):
+    """Gives what starts from 0 or 1 values that matter: normalizations and biases."""
+    for link in block.links(skipself=True):
         if hasattr(link, "avg_mean"):
             size = link.avg_mean.shape
             link.avg_mean[...] = generator.normal(size=size)
             link.avg_var[...] = generator.uniform(0.5, 2, size)
             link.gamma.array[...] = generator.uniform(0.5, 2, size)
             link.beta.array[...] = generator.normal(size=size)
+        elif getattr(link, "b", None) is not None:
+            link.b.array[...] = generator.normal(size=link.b.shape)
+
+
+@pytest.mark.parametrize(("stride", "identity"), [(1, False), (1, True), (2, False), (2, True)])
+def test_a_block_computes_what_plain_numpy_does(stride, identity):
+    generator = np.random.default_rng(1)
+    block = BasicBlock(2, 2 * stride, stride, identity)
+    draw(block, generator)
     x = generator.standard_normal((2, 2, 5, 5), dtype=np.float32)
 
     h = np.maximum(normalise(convolve(x, block.conv1.W.array, stride, 1), block.bn1), 0)

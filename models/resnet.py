@@ -1,0 +1,262 @@
+"""Residual networks for ImageNet, after He et al. 2015 (arXiv 1512.03385, section 3.3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import chainer_profile  # noqa: F401  (lets Chainer import on current NumPy)
+
+# isort: split
+import chainer
+import chainer.functions as F
+import chainer.links as L
+import numpy
+
+from models.resnet_cifar import Stage
+
+#: Blocks of the four stages at each depth, of He et al.'s table 1.
+BLOCKS = {
+    18: (2, 2, 2, 2),
+    34: (3, 4, 6, 3),
+    50: (3, 4, 6, 3),
+    101: (3, 4, 23, 3),
+    152: (3, 8, 36, 3),
+}
+
+#: What ``variant`` can be.
+VARIANTS = ("standard", "plain", "bottleneck", "large")
+
+
+class ResNet(chainer.Chain):
+    """A residual network for images of ImageNet's size, in four variants.
+
+    A 7x7 convolution of stride 2 to 64 channels, batch normalization, ReLU; a 3x3 max
+    pooling of stride 2; four stages of blocks, all but the first at half the side of the
+    one before; the average over the remaining map; a linear layer. No convolution has a
+    bias. The variants are the families that the second reference (ResNets at 224 x 224,
+    operator by operator) compares; ``depth`` says how many blocks a stage has
+    (:data:`BLOCKS`), and is the number of weighted layers in He et al.'s networks only:
+
+    - ``plain``: two 3x3 convolutions a block (:class:`BasicBlock`), stages of 64, 128, 256
+      and 512 channels.
+    - ``bottleneck``: 1x1, 3x3 and 1x1 convolutions (:class:`BottleneckBlock`) with the same
+      64, 128, 256 and 512 channels at the end of a block and a quarter of them inside, so
+      the first stage needs no projection.
+    - ``large``: the same with 256, 512, 1024 and 2048 channels, 64 to 512 inside.
+    - ``standard``: He et al.'s networks, plain at depth 18 and 34 and large at 50, 101 and
+      152, with the stride on the 3x3 convolution (the paper has it on the first 1x1), as
+      torchvision has them: its weights fit (:mod:`models.torchvision_weights`).
+
+    Depth 34 and 50 have the same number of blocks, so within ``plain``, ``bottleneck`` and
+    ``large`` they are the same network.
+
+    Parameters with 1000 classes, and calls of convolutions and of all functions in test
+    mode:
+
+    ======================  ==========  ============  =====
+    network                 parameters  convolutions  calls
+    ======================  ==========  ============  =====
+    18, plain (standard)    11,689,512            20     69
+    34 and 50, plain        21,797,672            36    125
+    34 and 50, large        25,557,032            53    175
+    101, large              44,549,160           104    345
+    152, large              60,192,808           155    515
+    101, plain              41,869,096            70    244
+    152, plain              58,399,528           104    363
+    18, large               15,995,176            29     95
+    18, bottleneck           1,398,952            28     93
+    34 and 50, bottleneck    2,000,744            52    173
+    101, bottleneck          3,197,544           103    343
+    152, bottleneck          4,183,912           154    513
+    ======================  ==========  ============  =====
+
+    Shapes: input ``(batch, 3, H, W)`` float32 (224 x 224 for ImageNet; every other size
+    works, such as 500 x 334 or 1024 x 2048); the stages give sides of 1/4, 1/8, 1/16 and
+    1/32, rounded up; output ``(batch, classes)``, the scores before the softmax.
+
+    Link paths: ``/conv1``, ``/bn1``, ``/res2/0/conv1`` ... ``/res5/2/bn3``, ``/fc``; a
+    projecting shortcut is ``downsample_conv`` and ``downsample_bn`` of its block, such as
+    ``/res3/0/downsample_conv``, whether the block has two convolutions or three.
+
+    Convolutions start from the fan-in normal distribution of He et al.
+    (:class:`FastHeNormal`), the linear layer from Chainer's default. Both hang on NumPy's
+    global generator when the network is made: call ``numpy.random.seed(seed)`` just before
+    for weights that can be had again. Batch normalization has PyTorch's eps, 1e-5.
+
+    Args:
+        depth: 18, 34, 50, 101 or 152.
+        variant: One of :data:`VARIANTS`.
+        classes: Number of outputs.
+
+    Raises:
+        ValueError: If there is no such depth or variant.
+
+    """
+
+    def __init__(self, depth: int = 50, *, variant: str = "standard", classes: int = 1000) -> None:
+        super().__init__()
+        if depth not in BLOCKS:
+            raise ValueError(f"depth must be one of {', '.join(map(str, BLOCKS))}, not {depth}")
+        if variant not in VARIANTS:
+            raise ValueError(f"variant must be one of {', '.join(VARIANTS)}, not {variant!r}")
+        if variant == "standard":
+            variant = "plain" if depth < 50 else "large"
+        block = BasicBlock if variant == "plain" else BottleneckBlock
+        width = 256 if variant == "large" else 64
+        n2, n3, n4, n5 = BLOCKS[depth]
+        with self.init_scope():
+            self.conv1 = _conv(3, 64, ksize=7, stride=2)
+            self.bn1 = _bn(64)
+            self.res2 = _stage(block, 64, width, n2, 1)
+            self.res3 = _stage(block, width, 2 * width, n3, 2)
+            self.res4 = _stage(block, 2 * width, 4 * width, n4, 2)
+            self.res5 = _stage(block, 4 * width, 8 * width, n5, 2)
+            self.fc = L.Linear(8 * width, classes)
+
+    def forward(self, x: Any) -> chainer.Variable:
+        """Gives the scores ``(batch, classes)`` of images ``(batch, 3, H, W)``."""
+        h = F.relu(self.bn1(self.conv1(x)))
+        # cover_all=False: the side is rounded as PyTorch rounds it.
+        h = F.max_pooling_2d(h, 3, stride=2, pad=1, cover_all=False)
+        h = self.res5(self.res4(self.res3(self.res2(h))))
+        h = F.average_pooling_2d(h, h.shape[2:])
+        h = F.reshape(h, (len(h), -1))
+        return self.fc(h)
+
+
+class BasicBlock(chainer.Chain):
+    """Two 3x3 convolutions with batch normalization, and a shortcut.
+
+    The shortcut is the input itself, or a strided 1x1 convolution of it with batch
+    normalization (``downsample_conv``, ``downsample_bn``) where side or width change.
+
+    Shapes: ``(batch, in_channels, H, W)`` to ``(batch, out_channels, H/s, W/s)`` with
+    s the stride, rounded up.
+
+    Args:
+        in_channels: Channels of the input.
+        out_channels: Channels of the output.
+        stride: Stride of the first convolution and of the projection.
+
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
+        super().__init__()
+        self.projects = stride != 1 or in_channels != out_channels
+        with self.init_scope():
+            self.conv1 = _conv(in_channels, out_channels, ksize=3, stride=stride)
+            self.bn1 = _bn(out_channels)
+            self.conv2 = _conv(out_channels, out_channels, ksize=3, stride=1)
+            self.bn2 = _bn(out_channels)
+            if self.projects:
+                self.downsample_conv = _conv(in_channels, out_channels, ksize=1, stride=stride)
+                self.downsample_bn = _bn(out_channels)
+
+    def forward(self, x: chainer.Variable) -> chainer.Variable:
+        """Runs conv1 bn1 relu conv2 bn2, the shortcut's convolution and bn, the sum, relu."""
+        h = F.relu(self.bn1(self.conv1(x)))
+        h = self.bn2(self.conv2(h))
+        if self.projects:
+            x = self.downsample_bn(self.downsample_conv(x))
+        return F.relu(h + x)
+
+
+class BottleneckBlock(chainer.Chain):
+    """1x1, 3x3 and 1x1 convolutions with batch normalization, and a shortcut.
+
+    The first convolution narrows to a quarter of the output's width, the second has the
+    stride, the third widens. The shortcut is as in :class:`BasicBlock`.
+
+    Shapes: ``(batch, in_channels, H, W)`` to ``(batch, out_channels, H/s, W/s)`` with
+    s the stride, rounded up.
+
+    Args:
+        in_channels: Channels of the input.
+        out_channels: Channels of the output, a multiple of 4.
+        stride: Stride of the 3x3 convolution and of the projection.
+
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
+        super().__init__()
+        inner = out_channels // 4
+        self.projects = stride != 1 or in_channels != out_channels
+        with self.init_scope():
+            self.conv1 = _conv(in_channels, inner, ksize=1, stride=1)
+            self.bn1 = _bn(inner)
+            self.conv2 = _conv(inner, inner, ksize=3, stride=stride)
+            self.bn2 = _bn(inner)
+            self.conv3 = _conv(inner, out_channels, ksize=1, stride=1)
+            self.bn3 = _bn(out_channels)
+            if self.projects:
+                self.downsample_conv = _conv(in_channels, out_channels, ksize=1, stride=stride)
+                self.downsample_bn = _bn(out_channels)
+
+    def forward(self, x: chainer.Variable) -> chainer.Variable:
+        """Runs conv1 bn1 relu conv2 bn2 relu conv3 bn3, the shortcut, the sum, relu."""
+        h = F.relu(self.bn1(self.conv1(x)))
+        h = F.relu(self.bn2(self.conv2(h)))
+        h = self.bn3(self.conv3(h))
+        if self.projects:
+            x = self.downsample_bn(self.downsample_conv(x))
+        return F.relu(h + x)
+
+
+class FastHeNormal(chainer.Initializer):
+    """:class:`chainer.initializers.HeNormal`, drawn three times as fast.
+
+    Chainer draws every value from NumPy's global generator, in float64; for the 60 million
+    of ResNet-152 that takes 2 s. This one draws from a generator of its own in float32,
+    whose seed comes from the global one: ``numpy.random.seed(seed)`` has its effect.
+
+    Args:
+        scale: Factor on the standard deviation, which is sqrt(2 / fan).
+        fan_option: ``fan_in``, inputs of an output value, or ``fan_out``.
+
+    """
+
+    def __init__(self, scale: float = 1.0, fan_option: str = "fan_in") -> None:
+        super().__init__()
+        if fan_option not in ("fan_in", "fan_out"):
+            raise ValueError(f"fan_option must be fan_in or fan_out, not {fan_option!r}")
+        self.scale = scale
+        self.fan_option = fan_option
+
+    def __call__(self, array: Any) -> None:
+        """Fills a weight array of shape ``(out, in, ...)`` in place."""
+        fan_in, fan_out = chainer.initializer.get_fans(array.shape)
+        fan = fan_in if self.fan_option == "fan_in" else fan_out
+        seed = numpy.random.randint(2**32, dtype=numpy.uint64)  # noqa: NPY002  (see above)
+        values = numpy.random.default_rng(seed).standard_normal(array.shape, numpy.float32)
+        values *= numpy.float32(self.scale * (2 / fan) ** 0.5)
+        array[...] = chainer.backend.get_device_from_array(array).send(values)
+
+
+def _stage(
+    block: type[BasicBlock] | type[BottleneckBlock],
+    in_channels: int,
+    out_channels: int,
+    blocks: int,
+    stride: int,
+) -> Stage:
+    """Makes a stage; its first block takes the stride and the change of width."""
+    first = block(in_channels, out_channels, stride)
+    return Stage(first, *(block(out_channels, out_channels, 1) for _ in range(blocks - 1)))
+
+
+def _conv(in_channels: int, out_channels: int, ksize: int, stride: int) -> L.Convolution2D:
+    """Makes a convolution without bias that keeps the side at stride 1."""
+    return L.Convolution2D(
+        in_channels,
+        out_channels,
+        ksize,
+        stride,
+        pad=ksize // 2,
+        nobias=True,
+        initialW=FastHeNormal(),
+    )
+
+
+def _bn(channels: int) -> L.BatchNormalization:
+    """Makes a batch normalization with the eps of PyTorch, where trained weights come from."""
+    return L.BatchNormalization(channels, eps=1e-5)

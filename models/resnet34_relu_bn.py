@@ -1,0 +1,134 @@
+"""The ResNet-34 of a comparison of execution engines: ReLU before batch normalization."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import chainer_profile  # noqa: F401  (lets Chainer import on current NumPy)
+
+# isort: split
+import chainer
+import chainer.functions as F
+import chainer.links as L
+
+from models.resnet import FastHeNormal
+from models.resnet_cifar import Stage
+
+#: Shape of one input: the linear layer fits this size only.
+INPUT_SHAPE = (3, 224, 224)
+
+
+class ResNet34ReluBN(chainer.Chain):
+    """A 34-layer residual network whose convolutions have biases and come before ReLU and BN.
+
+    This is the network of the fourth reference, which runs one ResNet-34 under several
+    engines. It is not He et al.'s: every convolution has a bias; its ReLU comes before its
+    batch normalization; a shortcut that halves the side is a 3x3 convolution and ReLU,
+    without normalization; and the last map is not averaged whole but 2 x 2, which leaves
+    512 x 3 x 3 values for the linear layer. A 7x7 convolution of stride 2 to 64 channels,
+    ReLU, batch normalization; a 3x3 max pooling of stride 2 (pad 1, sides rounded down);
+    stages of 3, 4, 6 and 3 blocks with 64, 128, 256 and 512 channels; a 2x2 average
+    pooling; a linear layer.
+
+    27,276,648 parameters with 1000 classes; 36 convolutions and 33 batch normalizations
+    among 141 function calls.
+
+    Shapes: input ``(batch, 3, 224, 224)`` float32, no other size; the stages give
+    ``(batch, 64, 56, 56)``, ``(batch, 128, 28, 28)``, ``(batch, 256, 14, 14)`` and
+    ``(batch, 512, 7, 7)``, the pooling ``(batch, 512, 3, 3)``; output ``(batch, classes)``,
+    the scores before the softmax.
+
+    Link paths: ``/conv1``, ``/bn1``, ``/res2/0/conv1`` ... ``/res5/2/bn2``, ``/fc``; a
+    strided shortcut is ``downsample_conv`` of its block, such as
+    ``/res3/0/downsample_conv``.
+
+    Convolutions start from the fan-in normal distribution of He et al., biases from 0, the
+    linear layer from Chainer's default; ``numpy.random.seed(seed)`` just before gives the
+    same again. Batch normalization has PyTorch's eps, 1e-5.
+
+    Args:
+        classes: Number of outputs.
+
+    """
+
+    def __init__(self, *, classes: int = 1000) -> None:
+        super().__init__()
+        with self.init_scope():
+            self.conv1 = _conv(3, 64, ksize=7, stride=2)
+            self.bn1 = _bn(64)
+            self.res2 = _stage(64, 64, 3, 1)
+            self.res3 = _stage(64, 128, 4, 2)
+            self.res4 = _stage(128, 256, 6, 2)
+            self.res5 = _stage(256, 512, 3, 2)
+            self.fc = L.Linear(512 * 3 * 3, classes)
+
+    def forward(self, x: Any) -> chainer.Variable:
+        """Gives the scores ``(batch, classes)`` of images ``(batch, 3, 224, 224)``.
+
+        Raises:
+            ValueError: If the images are of another size.
+
+        """
+        if x.shape[1:] != INPUT_SHAPE:
+            given = " x ".join(map(str, x.shape[1:]))
+            raise ValueError(f"this network takes inputs of 3 x 224 x 224 only, not {given}")
+        h = self.bn1(F.relu(self.conv1(x)))
+        h = F.max_pooling_2d(h, 3, stride=2, pad=1, cover_all=False)
+        h = self.res5(self.res4(self.res3(self.res2(h))))
+        h = F.average_pooling_2d(h, 2)
+        h = F.reshape(h, (len(h), -1))
+        return self.fc(h)
+
+
+class ReluBNBlock(chainer.Chain):
+    """Twice a 3x3 convolution, ReLU and batch normalization; a shortcut; ReLU after the sum.
+
+    A strided block's shortcut is a strided 3x3 convolution (``downsample_conv``) and ReLU,
+    the others' is the input itself.
+
+    Shapes: ``(batch, in_channels, H, W)`` to ``(batch, out_channels, H/s, W/s)`` with
+    s the stride, rounded up.
+
+    Args:
+        in_channels: Channels of the input.
+        out_channels: Channels of the output; more than the input's only if strided.
+        stride: Stride of the first convolution and of the shortcut's.
+
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
+        super().__init__()
+        self.projects = stride != 1
+        with self.init_scope():
+            self.conv1 = _conv(in_channels, out_channels, ksize=3, stride=stride)
+            self.bn1 = _bn(out_channels)
+            self.conv2 = _conv(out_channels, out_channels, ksize=3, stride=1)
+            self.bn2 = _bn(out_channels)
+            if self.projects:
+                self.downsample_conv = _conv(in_channels, out_channels, ksize=3, stride=stride)
+
+    def forward(self, x: chainer.Variable) -> chainer.Variable:
+        """Runs conv1 relu bn1 conv2 relu bn2, the shortcut's conv and relu, the sum, relu."""
+        h = self.bn1(F.relu(self.conv1(x)))
+        h = self.bn2(F.relu(self.conv2(h)))
+        if self.projects:
+            x = F.relu(self.downsample_conv(x))
+        return F.relu(h + x)
+
+
+def _stage(in_channels: int, out_channels: int, blocks: int, stride: int) -> Stage:
+    """Makes a stage; its first block takes the stride and the change of width."""
+    first = ReluBNBlock(in_channels, out_channels, stride)
+    return Stage(first, *(ReluBNBlock(out_channels, out_channels, 1) for _ in range(blocks - 1)))
+
+
+def _conv(in_channels: int, out_channels: int, ksize: int, stride: int) -> L.Convolution2D:
+    """Makes a convolution with a bias that keeps the side at stride 1."""
+    return L.Convolution2D(
+        in_channels, out_channels, ksize, stride, pad=ksize // 2, initialW=FastHeNormal()
+    )
+
+
+def _bn(channels: int) -> L.BatchNormalization:
+    """Makes a batch normalization with the eps of PyTorch, where the reference ran."""
+    return L.BatchNormalization(channels, eps=1e-5)

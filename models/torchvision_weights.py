@@ -1,0 +1,148 @@
+"""Weights that come from torchvision's ResNets, for :class:`models.resnet.ResNet`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from chainer_profile.errors import ProfileError, one_line
+
+if TYPE_CHECKING:
+    import chainer
+
+_MODULE = "module."  # what torch.nn.DataParallel puts before every name
+_COUNTER = "num_batches_tracked"
+_BLOCK_NAME = re.compile(r"layer[1-4]\.\d+\.(conv\d|bn\d|downsample\.[01])\.\w+")
+# The attributes of batch normalization, and of convolutions and linear layers.
+_BN = {
+    "gamma": "weight",
+    "beta": "bias",
+    "avg_mean": "running_mean",
+    "avg_var": "running_var",
+    "N": _COUNTER,
+}
+_WEIGHTED = {"W": "weight", "b": "bias"}
+
+
+def is_torchvision_npz(names: Iterable[str]) -> bool:
+    """Tells whether the names of a file's arrays are those of a torchvision ResNet.
+
+    Args:
+        names: The names, as ``numpy.load(path).files`` gives them; a ``.npy`` at the end,
+            as in the zip file's own list, does not matter.
+
+    Returns:
+        bool: True if any is a block's, such as ``layer1.0.conv1.weight``, also with
+        ``module.`` before it. Chainer's own names have slashes, so none of them is.
+
+    """
+    return any(
+        _BLOCK_NAME.fullmatch(name.removesuffix(".npy").removeprefix(_MODULE)) for name in names
+    )
+
+
+def load_torchvision_npz(model: chainer.Link, path: str | Path) -> None:
+    """Loads the weights of a torchvision ResNet into the same network of this project.
+
+    Two lines make such a file, where PyTorch is::
+
+        state = torchvision.models.resnet50(weights="DEFAULT").state_dict()
+        numpy.savez("resnet50.npz", **{k: v.cpu().numpy() for k, v in state.items()})
+
+    The names are mapped by rule: ``layer1`` to ``layer4`` are ``res2`` to ``res5``,
+    ``downsample.0`` and ``downsample.1`` are ``downsample_conv`` and ``downsample_bn``; a
+    batch normalization's ``weight``, ``bias``, ``running_mean`` and ``running_var`` are
+    ``gamma``, ``beta``, ``avg_mean`` and ``avg_var``; other layers' ``weight`` and ``bias``
+    are ``W`` and ``b``. ``num_batches_tracked`` is left aside, and so is ``module.`` before
+    every name (``torch.nn.DataParallel``). Everything is checked before anything is
+    written, so the network is as it was when this fails. Pickled objects are refused.
+
+    Args:
+        model: A :class:`models.resnet.ResNet`: the networks ``resnet18``, ``resnet34``,
+            ``resnet50``, ``resnet101`` and ``resnet152``, with the file's number of
+            classes. Its other variants take files of the same form.
+        path: The file.
+
+    Raises:
+        ProfileError: If the network is no such ResNet, the file cannot be read, or it does
+            not hold exactly this network's weights, of the same shapes.
+
+    """
+    from chainer import serializers
+
+    from models.resnet import ResNet
+
+    if not isinstance(model, ResNet):
+        raise ProfileError(
+            f"weights of torchvision fit resnet18, resnet34, resnet50, resnet101 and resnet152, "
+            f"not {type(model).__name__}"
+        )
+    path = Path(path)
+    stored = _read(path)
+    target = serializers.DictionarySerializer()
+    target.save(model)
+    arrays: dict[str, Any] = target.target
+    name_of = {path_of: _torch_name(path_of) for path_of in arrays}
+    expected = {
+        name: arrays[path_of] for path_of, name in name_of.items() if not name.endswith(_COUNTER)
+    }
+    problems = _misfits(expected, stored)
+    if problems:
+        rest = f", and {len(problems) - 3} more" if len(problems) > 3 else ""
+        raise ProfileError(f"{path} does not fit this network: {'; '.join(problems[:3])}{rest}")
+    arrays.update({path_of: stored[name] for path_of, name in name_of.items() if name in expected})
+    serializers.NpzDeserializer(arrays).load(model)
+
+
+def _torch_name(path: str) -> str:
+    """Torchvision's name of a parameter or persistent value: ``res2/0/conv1/W`` and so on."""
+    *links, attribute = path.split("/")
+    words = _BN if re.search(r"bn\d*$", links[-1]) else _WEIGHTED
+    name = ".".join([*links, words[attribute]])
+    name = name.replace("downsample_conv", "downsample.0").replace("downsample_bn", "downsample.1")
+    return re.sub(r"^res(\d)", lambda match: f"layer{int(match[1]) - 1}", name)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Reads a file's arrays by their names, without ``module.`` and without the counters."""
+    import numpy
+
+    try:
+        file = numpy.load(path, allow_pickle=False)
+        if not isinstance(file, numpy.lib.npyio.NpzFile):
+            raise ProfileError(f"{path} is one array, not an npz file of a network's weights")
+        with file:
+            names = [name for name in file.files if not name.endswith(_COUNTER)]
+            if any(name.endswith("/data.pkl") for name in names):
+                raise ProfileError(f"{path} is a file of torch.save: save its state_dict() as npz")
+            if not is_torchvision_npz(names):
+                raise ProfileError(f"{path} does not hold the weights of a torchvision ResNet")
+            prefix = _MODULE if all(name.startswith(_MODULE) for name in names) else ""
+            return {name[len(prefix) :]: numpy.asarray(file[name]) for name in names}
+    except FileNotFoundError as error:
+        raise ProfileError(f"there is no weights file {path}") from error
+    except IsADirectoryError as error:
+        raise ProfileError(f"{path} is a folder, not a weights file") from error
+    except ProfileError:
+        raise
+    except Exception as error:  # zipfile, zlib and numpy raise many kinds on damaged files
+        raise ProfileError(
+            f"{path} is damaged or not an npz file of plain arrays: {one_line(error)}"
+        ) from error
+
+
+def _misfits(expected: Mapping[str, Any], stored: Mapping[str, Any]) -> list[str]:
+    """Lists what keeps ``stored`` from being loaded over ``expected``, one phrase a name."""
+    import numpy
+
+    problems = [f"it has no {name}" for name in sorted(expected.keys() - stored.keys())]
+    problems += [f"the network has no {name}" for name in sorted(stored.keys() - expected.keys())]
+    for name in sorted(expected.keys() & stored.keys()):
+        wanted, given = expected[name], stored[name]
+        if given.shape != wanted.shape:
+            problems.append(f"{name} is {given.shape} in the file, {wanted.shape} in the network")
+        elif not numpy.can_cast(given.dtype, wanted.dtype, casting="same_kind"):
+            problems.append(f"{name} is {given.dtype} in the file, {wanted.dtype} in the network")
+    return problems

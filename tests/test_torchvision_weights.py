@@ -1,0 +1,248 @@
+"""Weights of torchvision's ResNets: names, values, files that do not fit."""
+
+import zipfile
+
+import numpy as np
+import pytest
+
+import chainer_profile  # noqa: F401  (lets Chainer import on current NumPy)
+
+# isort: split
+from chainer import serializers
+
+from chainer_profile.errors import ProfileError
+from models.resnet import BLOCKS, ResNet
+from models.resnet_cifar import ResNetCIFAR
+from models.torchvision_weights import is_torchvision_npz, load_torchvision_npz
+
+NARROW = {"width": 64, "is_bottleneck": True, "classes": 2}
+
+# One of each kind: link path and attribute here, name there.
+PAIRS = {
+    "conv1/W": "conv1.weight",
+    "bn1/gamma": "bn1.weight",
+    "bn1/beta": "bn1.bias",
+    "bn1/avg_mean": "bn1.running_mean",
+    "bn1/avg_var": "bn1.running_var",
+    "res2/0/conv1/W": "layer1.0.conv1.weight",
+    "res2/1/conv2/W": "layer1.1.conv2.weight",
+    "res3/0/downsample_conv/W": "layer2.0.downsample.0.weight",
+    "res3/0/downsample_bn/gamma": "layer2.0.downsample.1.weight",
+    "res4/0/downsample_bn/beta": "layer3.0.downsample.1.bias",
+    "res5/0/downsample_bn/avg_var": "layer4.0.downsample.1.running_var",
+    "res5/1/bn2/avg_mean": "layer4.1.bn2.running_mean",
+    "fc/W": "fc.weight",
+    "fc/b": "fc.bias",
+}
+
+
+def make_state(depth, width=64, is_bottleneck=False, classes=1000, seed=0):
+    """What state_dict() of a torchvision ResNet gives, with random values, in its order."""
+    generator = np.random.default_rng(seed)
+    state = {}
+
+    def draw(name, *shape):
+        state[name] = generator.random(shape, dtype=np.float32)
+
+    def draw_bn(name, channels):
+        for attribute in ("weight", "bias", "running_mean", "running_var"):
+            draw(f"{name}.{attribute}", channels)
+        state[f"{name}.num_batches_tracked"] = np.array(817, np.int64)
+
+    draw("conv1.weight", 64, 3, 7, 7)
+    draw_bn("bn1", 64)
+    before = 64
+    for stage, blocks in enumerate(BLOCKS[depth]):
+        out = width * 2**stage
+        for block in range(blocks):
+            name = f"layer{stage + 1}.{block}"
+            if is_bottleneck:
+                inner = out // 4
+                shapes = [(inner, before, 1), (inner, inner, 3), (out, inner, 1)]
+            else:
+                shapes = [(out, before, 3), (out, out, 3)]
+            for n, (to, since, side) in enumerate(shapes, 1):
+                draw(f"{name}.conv{n}.weight", to, since, side, side)
+                draw_bn(f"{name}.bn{n}", to)
+            if block == 0 and (stage > 0 or before != out):
+                draw(f"{name}.downsample.0.weight", out, before, 1, 1)
+                draw_bn(f"{name}.downsample.1", out)
+            before = out
+    draw("fc.weight", classes, before)
+    draw("fc.bias", classes)
+    return state
+
+
+def arrays_of(model):
+    target = serializers.DictionarySerializer()
+    target.save(model)
+    return {path: np.array(array) for path, array in target.target.items()}
+
+
+def narrow():
+    return ResNet(18, variant="bottleneck", classes=2)
+
+
+def refusal(model, path):
+    """The message of the error, after which the network is as it was."""
+    before = arrays_of(model)
+    with pytest.raises(ProfileError) as error:
+        load_torchvision_npz(model, path)
+    after = arrays_of(model)
+    assert all(np.array_equal(before[key], after[key]) for key in before)
+    text = str(error.value)
+    assert "\n" not in text
+    assert error.value.exit_code == 1
+    return text
+
+
+@pytest.mark.parametrize(
+    ("depth", "form", "n_names"),
+    [
+        (18, {"classes": 1000}, 122),
+        (50, {"width": 256, "is_bottleneck": True, "classes": 3}, 320),
+    ],
+)
+def test_a_file_of_torchvision_is_loaded_whole(tmp_path, depth, form, n_names):
+    state = make_state(depth, **form)
+    assert len(state) == n_names  # as many as torchvision's own
+    path = tmp_path / "weights.npz"
+    np.savez(path, **state)
+    model = ResNet(depth, classes=form["classes"])
+    load_torchvision_npz(model, path)
+
+    loaded = arrays_of(model)
+    for here, there in PAIRS.items():
+        np.testing.assert_array_equal(loaded[here], state[there], err_msg=here)
+    # And the rest: every array of the file is in the network, once.
+    values = [array.tobytes() for name, array in state.items() if "num_batches" not in name]
+    found = [array.tobytes() for path, array in loaded.items() if not path.endswith("/N")]
+    assert sorted(values) == sorted(found)
+    assert loaded["bn1/N"] == 0
+    assert loaded["bn1/gamma"].dtype == np.float32
+
+
+def test_a_module_prefix_and_missing_counters_are_accepted(tmp_path):
+    state = make_state(18, **NARROW)
+    renamed = {
+        f"module.{name}": array for name, array in state.items() if "num_batches" not in name
+    }
+    np.savez(tmp_path / "w.npz", **renamed)
+    model = narrow()
+    load_torchvision_npz(model, tmp_path / "w.npz")
+    np.testing.assert_array_equal(model.res3[0].conv2.W.array, state["layer2.0.conv2.weight"])
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64])
+def test_other_floats_are_cast(tmp_path, dtype):
+    state = {name: array.astype(dtype) for name, array in make_state(18, **NARROW).items()}
+    np.savez(tmp_path / "w.npz", **state)
+    model = narrow()
+    load_torchvision_npz(model, tmp_path / "w.npz")
+    assert model.fc.W.dtype == np.float32
+    np.testing.assert_array_equal(model.fc.W.array, state["fc.weight"].astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("changes", "phrases"),
+    [
+        ({"fc.bias": None}, ["it has no fc.bias"]),
+        ({"fc.extra": np.zeros(2)}, ["the network has no fc.extra"]),
+        (
+            {"layer2.0.downsample.0.weight": np.zeros((2, 3))},
+            ["layer2.0.downsample.0.weight is (2, 3) in the file, (128, 64, 1, 1) in the network"],
+        ),
+        (
+            {"fc.bias": np.zeros(2, "c8")},
+            ["fc.bias is complex64 in the file, float32 in the network"],
+        ),
+        (
+            {"fc.bias": None, "fc.weight": np.zeros(3), "a": np.zeros(1), "b": np.zeros(1)},
+            ["it has no fc.bias; the network has no a; the network has no b, and 1 more"],
+        ),
+    ],
+)
+def test_what_does_not_fit_is_named(tmp_path, changes, phrases):
+    state = make_state(18, **NARROW)
+    state.update(changes)
+    np.savez(tmp_path / "w.npz", **{k: v for k, v in state.items() if v is not None})
+    path = tmp_path / "w.npz"
+    assert refusal(narrow(), path) == f"{path} does not fit this network: {'; '.join(phrases)}"
+
+
+def test_another_depth_does_not_fit(tmp_path):
+    np.savez(tmp_path / "w.npz", **make_state(34, **NARROW))
+    text = refusal(narrow(), tmp_path / "w.npz")
+    assert "the network has no layer1.2.bn1.bias; " in text
+    # 8 more blocks of 15 arrays, of which 3 are named.
+    assert text.endswith(", and 117 more")
+
+
+def test_another_network_is_refused(tmp_path):
+    np.savez(tmp_path / "w.npz", **make_state(18, **NARROW))
+    text = refusal(ResNetCIFAR(8), tmp_path / "w.npz")
+    assert text.endswith(
+        "fit resnet18, resnet34, resnet50, resnet101 and resnet152, not ResNetCIFAR"
+    )
+
+
+def test_files_that_are_something_else_are_refused(tmp_path):
+    model = narrow()
+    path = tmp_path / "w.npz"
+    assert refusal(model, path) == f"there is no weights file {path}"
+    assert refusal(model, tmp_path) == f"{tmp_path} is a folder, not a weights file"
+    path.write_text("not an npz")
+    assert refusal(model, path).startswith(f"{path} is damaged or not an npz file of plain arrays")
+    path.write_bytes(b"")
+    assert refusal(model, path).startswith(f"{path} is damaged or not an npz file of plain arrays")
+    np.save(tmp_path / "one.npy", np.zeros(3))
+    assert refusal(model, tmp_path / "one.npy").endswith(
+        "is one array, not an npz file of a network's weights"
+    )
+    serializers.save_npz(path, model)
+    assert refusal(model, path) == f"{path} does not hold the weights of a torchvision ResNet"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("resnet18/data.pkl", b"")
+    assert refusal(model, path) == (f"{path} is a file of torch.save: save its state_dict() as npz")
+
+
+def test_a_file_cut_short_is_refused(tmp_path):
+    path = tmp_path / "w.npz"
+    np.savez(path, **make_state(18, **NARROW))
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    assert refusal(narrow(), path).startswith(f"{path} is damaged")
+    # A flipped byte in the middle of an array: the zip file's checksum tells.
+    path.write_bytes(content[:200_000] + bytes([content[200_000] ^ 255]) + content[200_001:])
+    assert refusal(narrow(), path).startswith(f"{path} is damaged")
+
+
+def test_pickled_objects_are_not_run(tmp_path):
+    state = make_state(18, **NARROW)
+    state["fc.bias"] = np.array([print, print], dtype=object)
+    path = tmp_path / "w.npz"
+    np.savez(path, **state)
+    assert refusal(narrow(), path).startswith(f"{path} is damaged or not an npz file of plain")
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["conv1.weight", "layer1.0.conv1.weight"], True),
+        (["layer4.2.downsample.1.running_var.npy"], True),
+        (["module.layer3.22.bn3.num_batches_tracked"], True),
+        (["conv1/W", "res2/0/conv1/W", "layer1/0/conv1/W"], False),
+        (["predictor/layer1.0.conv1.weight/W"], False),
+        (["layer5.0.conv1.weight", "layer1.conv1.weight", "fc.weight"], False),
+        ([], False),
+    ],
+)
+def test_the_names_tell_a_torchvision_file(names, expected):
+    assert is_torchvision_npz(names) is expected
+
+
+def test_the_names_of_a_whole_file_do(tmp_path):
+    state = make_state(18, **NARROW)
+    assert is_torchvision_npz(state)
+    assert is_torchvision_npz(iter([*reversed(state)]))
+    assert not is_torchvision_npz(arrays_of(narrow()))
