@@ -42,17 +42,23 @@ from chainer_profile.recording import (
 from chainer_profile.statistics import NS, half_width
 from chainer_profile.units import format_shape, plural
 
-#: Called after every trial with the trials done, those wanted, and the mean trial in seconds.
+#: Called ten times a second, or after every trial that takes longer, with the trials done, those
+#: wanted, and the mean trial in seconds.
 Progress = Callable[[int, int, float], None]
 #: Asked after every trial: why to stop now, or an empty text.
 Stop = Callable[[], str]
 
 _MIN_TRIALS_FOR_CI = 30
+_GROUP_NS = 100_000_000
 _PROBE_ROUNDS = 10
 _PROBE_MIN_ROUNDS = 2
 _PROBE_TRIALS = 3
 _PROBE_SECONDS = 2.0
 _PROBE_MIN_TRIALS = 100
+
+
+# Start and wall time of a trial, and the number of clock reads up to its end.
+_Timed = tuple[int, int, int]
 
 
 class RunError(ProfileError):
@@ -91,7 +97,7 @@ def profile(
         max_seconds: Stop after so many seconds of trials.
         until_ci: Stop when the half width of the 95 % interval of the mean trial is at most this
             fraction of it.
-        progress: Called after every trial.
+        progress: Called now and then, see :data:`Progress`.
 
     Returns:
         The recording; :func:`chainer_profile.summarise` makes the statistics.
@@ -138,7 +144,7 @@ def run(
         settings: Numbers of trials and so on; the rest is kept as it is, for the reports.
         journal: Where trials are written as they are made; in memory by default.
         clock: The clock that measures.
-        progress: Called after every trial.
+        progress: Called now and then, see :data:`Progress`.
         stop: Asked after every trial whether to stop.
 
     Raises:
@@ -295,30 +301,52 @@ class Trials:
 
     def profiled(self, count: int) -> bool:
         """Trials under the recorder. False: stop."""
+        recorder = self._recorder
+        n_stamps = 2 * len(self.structure.layers)
+        # Work between two trials makes the second one slower, so it is done for a group at once.
+        group: list[_Timed] = []
+        recorder.clear()
+        try:
+            with recorder:
+                for _ in range(count):
+                    start_ns = self._now_ns()
+                    self.step()
+                    end_ns = self._now_ns()
+                    group.append((start_ns, end_ns - start_ns, len(recorder.stamps)))
+                    regular = len(recorder.stamps) == n_stamps * len(group)
+                    if not regular or end_ns - group[0][0] >= _GROUP_NS:
+                        self._fold(group)
+                    if self._ends():
+                        return False
+        finally:
+            self._fold(group)
+        return True
+
+    def _fold(self, group: list[_Timed]) -> None:
+        """Write the trials of a group and forget them; the calls of an unfinished one stay."""
         recorder, structure = self._recorder, self.structure
-        n_stamps = 2 * len(structure.layers)
-        with recorder:
-            for _ in range(count):
-                recorder.clear()
-                start_ns = self._now_ns()
-                self.step()
-                wall_ns = self._now_ns() - start_ns
-                if recorder.classes != structure.classes or len(recorder.stamps) != n_stamps:
-                    raise _CallsDifferError(
-                        structure.difference(recorder.classes, len(recorder.stamps))
-                    )
-                samples = structure.self_ns(recorder.stamps)
+        trials, group[:] = group[:], []
+        full: JournalError | None = None
+        begin = 0
+        for start_ns, wall_ns, end in trials:
+            stamps, classes = recorder.stamps[begin:end], recorder.classes[begin // 2 : end // 2]
+            if classes != structure.classes or len(stamps) != 2 * len(classes):
+                raise _CallsDifferError(structure.difference(classes, len(stamps)))
+            begin = end
+            try:
+                samples = structure.self_ns(stamps)
                 self.journal.add(Kind.PROFILED, start_ns, wall_ns, samples.tobytes())
+            except JournalError as error:
+                full = error
+            if full is None:
                 self._walls.append(wall_ns)
                 self._total_ns += wall_ns
-                self._progress(
-                    len(self._walls),
-                    self.settings.trials,
-                    self._total_ns / len(self._walls) * NS,
-                )
-                if self._ends():
-                    return False
-        return True
+        del recorder.stamps[:begin], recorder.classes[: begin // 2]
+        if full is not None:
+            raise full
+        if trials:
+            done = len(self._walls)
+            self._progress(done, self.settings.trials, self._total_ns / done * NS)
 
     def _ends(self) -> bool:
         reason = self._stop()

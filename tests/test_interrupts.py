@@ -176,6 +176,7 @@ def test_a_signal_while_the_reports_are_made_keeps_the_recording(
 
 KILLED = """
 import os, signal
+import time
 import chainer.functions as F
 import chainer.links as L
 
@@ -190,6 +191,10 @@ class Net(L.Linear):
         # Calls 1 to 3 learn the structure, 4 is a warm-up, 5 the first trial.
         if self.calls == 12:
             os.kill(os.getpid(), signal.SIGKILL)
+        # Trials of a tenth of a second are written one by one.
+        end = time.perf_counter() + 0.11
+        while time.perf_counter() < end:
+            pass
         return y
 """
 

@@ -92,7 +92,19 @@ class TestRun:
     def test_progress_counts_to_the_end_with_the_mean(self, clock):
         seen = []
         run(Chain(clock), image(), settings(), clock=clock, progress=lambda *a: seen.append(a))
-        assert seen == [(k, 20, pytest.approx(TRIAL_NS * 1e-9)) for k in range(1, 21)]
+        done = [count for count, _, _ in seen]
+        assert done == sorted(set(done))
+        assert done[-1] == 20
+        assert all(total == 20 for _, total, _ in seen)
+        assert [mean for _, _, mean in seen] == pytest.approx([TRIAL_NS * 1e-9] * len(seen))
+
+    @pytest.mark.parametrize("group_ns", [1, 3 * TRIAL_NS, 10**9])
+    def test_trials_are_the_same_in_groups_of_any_size(self, clock, monkeypatch, group_ns):
+        monkeypatch.setattr(runner, "_GROUP_NS", group_ns)
+        recording = run(Chain(clock), image(), settings(), clock=clock)
+        assert recording.self_ns.tolist() == [[100, 40, 40]] * 20
+        assert recording.trial_ns.tolist() == [TRIAL_NS] * 20
+        assert (np.diff(recording.start_ns) >= TRIAL_NS).all()
 
     def test_conditions_are_recorded(self):
         clock = FakeClock(read_ns=3)
@@ -226,7 +238,7 @@ class TestFailures:
         monkeypatch.setattr(Journal, "add", full)
         with pytest.raises(RunError, match=r"cannot be written after 3 trials: No space") as caught:
             run(Chain(clock), image(), settings(warmups=0), clock=clock, journal=journal)
-        assert caught.value.recording.n_trials == 4
+        assert caught.value.recording.n_trials == 10  # all of the group
 
 
 class TestProbe:
