@@ -81,7 +81,7 @@ class LayerTimerHook(FunctionHook):
         if self._learning is not None:
             self._learning.forward_preprocess(function, in_data)
         if self._links.depth:
-            self._classes.append(function.__class__)
+            self._classes.append(type(function))
         self._running.append([0, len(self._classes) - 1, self._now_ns()])
 
     def forward_postprocess(self, function: Any, in_data: Any) -> None:

@@ -74,7 +74,7 @@ def _recording_hook(now_ns: NowNs, stamps: list[int], classes: list[type]) -> Fu
         name = "chainer_profile.Recorder"
 
         def forward_preprocess(self, function: Any, in_data: Any) -> None:
-            note_class(function.__class__)
+            note_class(type(function))
             stamp(now_ns())
 
         def forward_postprocess(self, function: Any, in_data: Any) -> None:
@@ -203,7 +203,7 @@ class StructureHook(FunctionHook):
                 parent=self.running[-1] if self.running else None,
             )
         )
-        self.classes.append(function.__class__)
+        self.classes.append(type(function))
         self.enters.append(self._events)
         self.running.append(index)
         self._events += 1
