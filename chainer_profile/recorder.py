@@ -120,16 +120,8 @@ class Structure:
             return ""
         for index, (seen, known) in enumerate(zip(classes, self.classes, strict=False)):
             if seen is not known:
-                return (
-                    f"call {index} was {function_name(seen)}, and {function_name(known)} in the "
-                    "first trial"
-                )
+                return f"call {index} was {seen.__name__}, and {known.__name__} in the first trial"
         return f"it made {len(classes)} function calls, and {len(self.classes)} in the first trial"
-
-
-def function_name(cls: type) -> str:
-    """Chainer's name of a function's class."""
-    return cls.__name__
 
 
 class LinkStack(LinkHook):

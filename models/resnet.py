@@ -12,6 +12,7 @@ import chainer.functions as F
 import chainer.links as L
 import numpy
 
+from models.convolution import bare_convolution
 from models.resnet_cifar import Stage
 
 #: Blocks of the four stages at each depth, of He et al.'s table 1.
@@ -246,15 +247,7 @@ def _stage(
 
 def _conv(in_channels: int, out_channels: int, ksize: int, stride: int) -> L.Convolution2D:
     """Makes a convolution without bias that keeps the side at stride 1."""
-    return L.Convolution2D(
-        in_channels,
-        out_channels,
-        ksize,
-        stride,
-        pad=ksize // 2,
-        nobias=True,
-        initialW=FastHeNormal(),
-    )
+    return bare_convolution(in_channels, out_channels, ksize, stride, FastHeNormal())
 
 
 def _bn(channels: int) -> L.BatchNormalization:

@@ -11,6 +11,8 @@ import chainer
 import chainer.functions as F
 import chainer.links as L
 
+from models.convolution import bare_convolution
+
 
 class ResNetCIFAR(chainer.Chain):
     """A residual network of depth 6n + 2 for small images.
@@ -150,12 +152,6 @@ def _stage(
 
 def _conv(in_channels: int, out_channels: int, ksize: int, stride: int) -> L.Convolution2D:
     """Makes a convolution without bias that keeps the side at stride 1."""
-    return L.Convolution2D(
-        in_channels,
-        out_channels,
-        ksize,
-        stride,
-        pad=ksize // 2,
-        nobias=True,
-        initialW=chainer.initializers.HeNormal(),
+    return bare_convolution(
+        in_channels, out_channels, ksize, stride, chainer.initializers.HeNormal()
     )

@@ -15,6 +15,7 @@ import chainer
 import chainer.functions as F
 import chainer.links as L
 
+from models.convolution import bare_convolution
 from models.resnet import FastHeNormal
 
 _STAGES = 4
@@ -172,12 +173,6 @@ def _conv(
     in_channels: int, out_channels: int, ksize: int, stride: int, scale: float = 1.0
 ) -> L.Convolution2D:
     """Makes a convolution without bias that keeps the side at stride 1."""
-    return L.Convolution2D(
-        in_channels,
-        out_channels,
-        ksize,
-        stride,
-        pad=ksize // 2,
-        nobias=True,
-        initialW=FastHeNormal(scale, "fan_out"),
+    return bare_convolution(
+        in_channels, out_channels, ksize, stride, FastHeNormal(scale, "fan_out")
     )
