@@ -18,7 +18,7 @@ DEFAULT_MODEL = "resnet20"
 SORT_KEYS = ("time", "median", "p95", "std", "index", "path", "name")
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
     """A parser whose complaint is one line."""
 
     def __init__(self, **kwargs: Any) -> None:
@@ -29,7 +29,7 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message} (see {self.prog} --help)")
 
 
-def _whole(minimum: int) -> Callable[[str], int]:
+def whole(minimum: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
         # 18 digits are more than anything needs, and keep int() away from endless ones.
         if not re.fullmatch("-?[0-9]{1,18}", text) or int(text) < minimum:
@@ -51,7 +51,7 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _checked(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+def checked(parse: Callable[[str], Any]) -> Callable[[str], Any]:
     """One of our parsers as argparse wants it."""
 
     def checked(text: str) -> Any:
@@ -69,7 +69,7 @@ def _shape(text: str) -> tuple[int, ...]:
     return parse_shape(text)
 
 
-def _folder(text: str) -> Path:
+def folder(text: str) -> Path:
     if not text:
         raise argparse.ArgumentTypeError("must be the name of a folder, not ''")
     return Path(text)
@@ -81,7 +81,7 @@ def _add_shown(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--hotspots",
         metavar="RULE",
-        type=_checked(parse_rule),
+        type=checked(parse_rule),
         default=DEFAULT_RULE,
         help="which layers are hot: 0.36ms, 5%%, top:10 or pareto:50%% (default: %(default)s, the "
         "fewest layers that hold half of the layers' time)",
@@ -92,7 +92,7 @@ def _add_shown(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--limit",
         metavar="N",
-        type=_whole(0),
+        type=whole(0),
         default=20,
         help="rows of the layer table on the terminal, 0 for all (default: 20)",
     )
@@ -102,7 +102,7 @@ def _add_shown(parser: argparse.ArgumentParser) -> None:
 
 def run_parser() -> argparse.ArgumentParser:
     """Options of a run."""
-    parser = _Parser(
+    parser = Parser(
         prog=PROG,
         description="Profiles a Chainer network layer by layer and writes a table, a plot and a "
         f"report. Another command: {PROG} report DIR makes the reports of a run again.",
@@ -133,20 +133,20 @@ def run_parser() -> argparse.ArgumentParser:
         help="random, cifar10 (a test image) or a picture's file (default: %(default)s)",
     )
     group.add_argument(
-        "--index", metavar="I", type=_whole(0), default=0, help="first test image (default: 0)"
+        "--index", metavar="I", type=whole(0), default=0, help="first test image (default: 0)"
     )
     group.add_argument("--data-dir", metavar="DIR", help="folder of CIFAR-10's files")
     group.add_argument(
         "--input-shape",
         metavar="CxHxW",
-        type=_checked(_shape),
+        type=checked(_shape),
         help="shape of one input without the batch; needed for your own network",
     )
     group.add_argument(
         "-b",
         "--batchsize",
         metavar="N",
-        type=_whole(1),
+        type=whole(1),
         default=1,
         help="inputs per trial (default: %(default)s)",
     )
@@ -156,21 +156,21 @@ def run_parser() -> argparse.ArgumentParser:
         "-n",
         "--trials",
         metavar="N",
-        type=_whole(1),
+        type=whole(1),
         default=1000,
         help="profiled trials (default: %(default)s)",
     )
     group.add_argument(
         "--clean-trials",
         metavar="N",
-        type=_whole(0),
+        type=whole(0),
         help="trials without hooks on top (default: a tenth of the trials, at least 5)",
     )
     group.add_argument(
         "-w",
         "--warmups",
         metavar="N",
-        type=_whole(0),
+        type=whole(0),
         default=50,
         help="warm-up trials (default: %(default)s)",
     )
@@ -180,27 +180,27 @@ def run_parser() -> argparse.ArgumentParser:
     group.add_argument(
         "--until-ci",
         metavar="PCT",
-        type=_checked(parse_percent),
+        type=checked(parse_percent),
         help="end the trials when the 95%% interval of the mean trial is within PCT per cent",
     )
     group.add_argument(
         "--threads",
         metavar="N",
-        type=_whole(1),
+        type=whole(1),
         help="BLAS threads (default: as many as BLAS chooses)",
     )
     group.add_argument(
         "-g",
         "--gpu",
         metavar="ID",
-        type=_whole(-1),
+        type=whole(-1),
         default=-1,
         help="GPU to run on (default: -1, the CPU)",
     )
     group.add_argument(
         "--seed",
         metavar="N",
-        type=_whole(0),
+        type=whole(0),
         default=0,
         help="seed of the weights and of the random input (default: %(default)s)",
     )
@@ -210,7 +210,7 @@ def run_parser() -> argparse.ArgumentParser:
         "-o",
         "--out",
         metavar="DIR",
-        type=_folder,
+        type=folder,
         help="folder of the results (default: the next free reports/MODEL-DEVICE-bBATCH)",
     )
     group.add_argument("--force", action="store_true", help="replace a run in the --out folder")
@@ -220,7 +220,7 @@ def run_parser() -> argparse.ArgumentParser:
 
 def report_parser() -> argparse.ArgumentParser:
     """Options of making the reports again."""
-    parser = _Parser(
+    parser = Parser(
         prog=f"{PROG} report",
         description="Makes the table, the plot and the report of a run again, from its recording "
         "alone. Recovers the trials of a run that was killed.",

@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
@@ -41,6 +42,10 @@ class RegisteredModel(Protocol):
         """Shape of one input without the batch."""
 
     @property
+    def classes(self) -> int | None:
+        """Number of outputs; None for a network that gives feature maps."""
+
+    @property
     def mean(self) -> tuple[float, ...]:
         """What to subtract from each channel of an image scaled to 0..1."""
 
@@ -48,8 +53,8 @@ class RegisteredModel(Protocol):
     def std(self) -> tuple[float, ...]:
         """What to divide each channel by after that."""
 
-    def build(self) -> Any:
-        """Builds the network."""
+    def build(self, **overrides: Any) -> Any:
+        """Builds the network; ``classes=100`` takes the place of its own number of outputs."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,7 @@ class ModelSource:
         input_shape: Shape of one input without the batch, or None if it is not known.
         mean: What to subtract from each channel of an image scaled to 0..1, or None.
         std: What to divide each channel by after that, or None.
+        classes: Number of outputs, or None if it is not known or the network has no classes.
         build: Makes the network on the CPU; see :func:`build_model`.
     """
 
@@ -70,10 +76,13 @@ class ModelSource:
     input_shape: tuple[int, ...] | None
     mean: tuple[float, ...] | None
     std: tuple[float, ...] | None
+    classes: int | None
     build: Callable[[], chainer.Link]
 
 
-def find_model(name: str, registry: Mapping[str, RegisteredModel]) -> ModelSource:
+def find_model(
+    name: str, registry: Mapping[str, RegisteredModel], classes: int | None = None
+) -> ModelSource:
     """Finds the network that ``name`` stands for.
 
     Args:
@@ -83,26 +92,34 @@ def find_model(name: str, registry: Mapping[str, RegisteredModel]) -> ModelSourc
             called without arguments and gives a :class:`chainer.Link`, or a link that
             exists already, which is taken as it is.
         registry: The networks known by name.
+        classes: Number of outputs in place of the network's own; for names of the registry.
 
     Returns:
         ModelSource: The network. The user's own code has been imported, but nothing has
         been built yet.
 
     Raises:
-        UsageError: If the name is not known or stands for something that is no network.
+        UsageError: If the name is not known or stands for something that is no network, or
+            if the network has no classes to choose.
         ProfileError: If the user's code fails while it is imported.
 
     """
     if name in registry:
         entry = registry[name]
+        if classes is not None and entry.classes is None:
+            raise UsageError(f"{name} gives feature maps: it has no classes to choose")
+        overrides = {} if classes is None else {"classes": classes}
         return ModelSource(
             name=entry.name,
             description=entry.description,
             input_shape=entry.input_shape,
             mean=entry.mean,
             std=entry.std,
-            build=entry.build,
+            classes=classes or entry.classes,
+            build=partial(entry.build, **overrides),
         )
+    if classes is not None:
+        raise UsageError(f"model {name!r}: only networks of --list-models take a number of classes")
     place, colon, attribute = name.rpartition(":")
     if not colon and name.endswith(".py"):
         raise UsageError(f"model {name!r}: say which network of the file, as {name}:Callable")
@@ -189,6 +206,7 @@ def _find_own_model(place: str, attribute: str) -> ModelSource:
         input_shape=None,
         mean=None,
         std=None,
+        classes=None,
         build=build,
     )
 

@@ -67,6 +67,7 @@ class Entry:
     name: str = "tiny"
     description: str = "A tiny network"
     input_shape: tuple[int, ...] = (3,)
+    classes: int | None = None
     mean: Any = None
     std: Any = None
 

@@ -111,6 +111,19 @@ def test_a_name_like_no_other_gets_all_of_them(name):
         find_model(name, REGISTRY)
 
 
+def test_a_number_of_classes_takes_the_place_of_the_networks_own():
+    source = find_model("resnet20", REGISTRY, classes=7)
+    assert source.classes == 7
+    assert source.build().fc.W.shape == (7, 64)
+    assert find_model("resnet20", REGISTRY).classes == 10
+
+
+@pytest.mark.parametrize("name", ["se-resnet9-fixup", "nets:Net"])
+def test_classes_where_there_are_none_to_choose(name):
+    with pytest.raises(UsageError, match="classes"):
+        find_model(name, REGISTRY, classes=7)
+
+
 # --- find_model: the user's own code
 
 
@@ -301,5 +314,5 @@ def test_a_seed_out_of_range(seed):
 
 
 def test_the_fields_of_a_source_can_be_made_by_hand():
-    source = ModelSource("n", "d", None, None, None, lambda: chainer.Chain())
+    source = ModelSource("n", "d", None, None, None, None, lambda: chainer.Chain())
     assert isinstance(build_model(source, 0), chainer.Chain)
