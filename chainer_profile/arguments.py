@@ -11,10 +11,13 @@ from typing import Any, NoReturn
 import chainer_profile
 from chainer_profile.errors import UsageError
 from chainer_profile.hotspots import DEFAULT_RULE, parse_rule
+from chainer_profile.phases import GROUPS, LOSSES, PHASES
 from chainer_profile.units import parse_percent
 
 PROG = "profile.py"
 DEFAULT_MODEL = "resnet20"
+#: Levels of the link tree that are shown: of ResNets the stages and their blocks.
+DEFAULT_DEPTH = 2
 SORT_KEYS = ("time", "median", "p95", "std", "index", "path", "name")
 
 
@@ -26,10 +29,13 @@ class Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **kwargs)
 
     def error(self, message: str) -> NoReturn:
+        """Raise a UsageError in place of printing the usage."""
         raise UsageError(f"{message} (see {self.prog} --help)")
 
 
 def whole(minimum: int) -> Callable[[str], int]:
+    """A parser of whole numbers from this one on."""
+
     def parse(text: str) -> int:
         # 18 digits are more than anything needs, and keep int() away from endless ones.
         if not re.fullmatch("-?[0-9]{1,18}", text) or int(text) < minimum:
@@ -63,6 +69,13 @@ def checked(parse: Callable[[str], Any]) -> Callable[[str], Any]:
     return checked
 
 
+def _size(text: str) -> tuple[int, ...]:
+    shape = _shape(text)
+    if len(shape) != 2:
+        raise UsageError(f"not a height and a width: {text!r}; write them as 1024x2048")
+    return shape
+
+
 def _shape(text: str) -> tuple[int, ...]:
     from chainer_profile.inputs import parse_shape
 
@@ -70,6 +83,7 @@ def _shape(text: str) -> tuple[int, ...]:
 
 
 def folder(text: str) -> Path:
+    """A folder's name."""
     if not text:
         raise argparse.ArgumentTypeError("must be the name of a folder, not ''")
     return Path(text)
@@ -78,6 +92,23 @@ def folder(text: str) -> Path:
 def _add_shown(parser: argparse.ArgumentParser) -> None:
     """Options of what is shown, which running and reporting share."""
     group = parser.add_argument_group("what is shown")
+    group.add_argument(
+        "--tree",
+        action="store_true",
+        help="show the tree of links, with inclusive and exclusive times, in place of the layers",
+    )
+    group.add_argument(
+        "--depth",
+        metavar="N",
+        type=whole(0),
+        help=f"levels of the tree below the network (default: {DEFAULT_DEPTH}; 99 for all)",
+    )
+    group.add_argument(
+        "--group-by",
+        choices=GROUPS,
+        default="function",
+        help="what the second table adds up by (default: %(default)s)",
+    )
     group.add_argument(
         "--hotspots",
         metavar="RULE",
@@ -104,7 +135,7 @@ def run_parser() -> argparse.ArgumentParser:
     """Options of a run."""
     parser = Parser(
         prog=PROG,
-        description="Profiles a Chainer network layer by layer and writes a table, a plot and a "
+        description="Profiles a Chainer network layer by layer and writes tables, a plot and a "
         f"report. Another command: {PROG} report DIR makes the reports of a run again.",
     )
     parser.add_argument("--version", action="version", version=chainer_profile.__version__)
@@ -118,11 +149,35 @@ def run_parser() -> argparse.ArgumentParser:
         "(default: %(default)s)",
     )
     group.add_argument("--list-models", action="store_true", help="list the networks and exit")
-    group.add_argument("--weights", metavar="FILE.npz", help="weights saved with save_npz")
+    group.add_argument(
+        "--classes", metavar="N", type=whole(1), help="outputs, in place of the network's own"
+    )
+    group.add_argument(
+        "--weights",
+        metavar="FILE.npz",
+        help="weights saved with save_npz, or a torchvision ResNet's state dict saved as .npz",
+    )
+
+    group = parser.add_argument_group("what a trial is")
+    group.add_argument(
+        "--phase",
+        choices=PHASES,
+        default=PHASES[0],
+        help="forward: inference; forward-backward: with a loss and its backward; train: a whole "
+        "step, with the update by momentum SGD (default: %(default)s)",
+    )
+    group.add_argument(
+        "--loss",
+        choices=LOSSES,
+        default=LOSSES[0],
+        help="loss to go back from, against random labels; output: the network gives its loss "
+        "(default: %(default)s, softmax_cross_entropy unless the output is one number)",
+    )
     group.add_argument(
         "--train-mode",
         action="store_true",
-        help="run with chainer.config.train on; inference is done in test mode, without it",
+        help="run the forward phase with chainer.config.train on; inference is done in test mode, "
+        "without it",
     )
 
     group = parser.add_argument_group("input")
@@ -141,6 +196,12 @@ def run_parser() -> argparse.ArgumentParser:
         metavar="CxHxW",
         type=checked(_shape),
         help="shape of one input without the batch; needed for your own network",
+    )
+    group.add_argument(
+        "--input-size",
+        metavar="HxW",
+        type=checked(_size),
+        help="height and width of the images, such as 1024x2048",
     )
     group.add_argument(
         "-b",

@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,21 +23,27 @@ if TYPE_CHECKING:
     from chainer_profile.loading import RegisteredModel
     from chainer_profile.output import RunFolder
     from chainer_profile.recording import Recording
+    from chainer_profile.weights import WeightFormat
 
 
-def main(argv: list[str], registry: Mapping[str, RegisteredModel]) -> int:
+def main(
+    argv: list[str],
+    registry: Mapping[str, RegisteredModel],
+    formats: Sequence[WeightFormat] = (),
+) -> int:
     """Run a command; returns the exit code.
 
     Args:
         argv: The arguments after the program's name.
         registry: The networks that ``--model`` knows by name.
+        formats: Forms of weights that ``--weights`` reads beside Chainer's own.
     """
     interrupts = Interrupts()
     debug = "--debug" in argv
     try:
         if argv[:1] == ["report"]:
             return _report(report_parser().parse_args(argv[1:]))
-        return _run(run_parser().parse_args(argv), argv, registry, interrupts)
+        return _run(run_parser().parse_args(argv), argv, registry, formats, interrupts)
     except ProfileError as error:
         if debug:
             traceback.print_exc()
@@ -65,6 +71,7 @@ def _run(
     args: argparse.Namespace,
     argv: list[str],
     registry: Mapping[str, RegisteredModel],
+    formats: Sequence[WeightFormat],
     interrupts: Interrupts,
 ) -> int:
     if args.list_models:
@@ -82,12 +89,8 @@ def _run(
     from chainer_profile import inputs, loading, output, weights
     from chainer_profile.recording import Settings
 
-    source = loading.find_model(args.model, registry)
-    shape = args.input_shape or source.input_shape
-    if shape is None:
-        raise UsageError(
-            f"--model {args.model}: give the shape of its input, such as --input-shape 3x32x32"
-        )
+    source = loading.find_model(args.model, registry, args.classes)
+    shape = _input_shape(args, source.input_shape)
     batch = inputs.make_input(
         args.input,
         shape,
@@ -99,17 +102,19 @@ def _run(
         std=source.std,
     )
     device = "cpu" if args.gpu < 0 else f"gpu:{args.gpu}"
-    default = Path("reports") / f"{source.name}-{device.replace(':', '')}-b{args.batchsize}"
+    phase = "" if args.phase == "forward" else f"-{args.phase}"
+    default = Path("reports") / f"{source.name}-{device.replace(':', '')}-b{args.batchsize}{phase}"
     with output.take_folder(args.out, default, args.force) as folder:
         model = loading.build_model(source, args.seed)
         if args.weights:
-            weights.load_weights(model, args.weights)
+            weights.load_weights(model, args.weights, formats)
         settings = Settings(
             model=source.name,
             input=batch.description,
             input_shape=batch.array.shape,
             batchsize=args.batchsize,
             device=device,
+            phase=args.phase,
             train_mode=args.train_mode,
             trials=args.trials,
             clean_trials=_clean_trials(args),
@@ -127,6 +132,22 @@ def _run(
             if folder.holds_trials():
                 interrupt.hint = f"; {PROG} report {folder.path} shows the trials so far"
             raise
+
+
+def _input_shape(args: argparse.Namespace, known: tuple[int, ...] | None) -> tuple[int, ...]:
+    """Shape of one input without the batch."""
+    if args.input_shape is not None and args.input_size is not None:
+        raise UsageError("give --input-shape or --input-size, not both")
+    shape: tuple[int, ...] | None = args.input_shape or known
+    if shape is None:
+        raise UsageError(
+            f"--model {args.model}: give the shape of its input, such as --input-shape 3x32x32"
+        )
+    if args.input_size is None:
+        return shape
+    if len(shape) != 3:
+        raise UsageError(f"--input-size: {args.model} takes no images")
+    return shape[0], *args.input_size
 
 
 def _clean_trials(args: argparse.Namespace) -> int:
@@ -154,18 +175,26 @@ def _measure(
     from chainer_profile.progress import ProgressBar
     from chainer_profile.recording import Conditions
     from chainer_profile.runner import RunError, run
+    from chainer_profile.steps import make_step
 
     clock = HOST_CLOCK
     if args.gpu >= 0:
         array, clock = move_to_gpu(model, array, args.gpu)
+    step = make_step(
+        settings.phase,
+        model,
+        (array,),
+        train_mode=settings.train_mode,
+        loss=args.loss,
+        seed=settings.seed,
+    )
     journal = Journal(folder.journal)
     failure: ProfileError | None = None
     threads = nullcontext() if args.threads is None else threadpool_limits(args.threads, "blas")
     try:
         with threads, ProgressBar(args.quiet) as progress, interrupts.measuring():
             recording = run(
-                model,
-                array,
+                step,
                 settings,
                 journal=journal,
                 clock=clock,

@@ -3,7 +3,9 @@
 Layout: one line of text that names the format, the length of a JSON header as a decimal line, the
 header (layers, settings, environment), then records of little-endian 64-bit integers:
 
-    kind, start_ns, wall_ns [, self time of every layer | number of BLAS threads], kind
+    kind, start_ns, wall_ns [, times of a profiled trial | number of BLAS threads], kind
+
+The times are the self time of every layer, then the framework time of every phase.
 
 A zero where a kind should stand is reserved space, and ends the file; so does anything else that
 is no kind, and a record that was not written whole, which does not end with its kind.
@@ -31,6 +33,7 @@ from chainer_profile.recording import (
     Conditions,
     Environment,
     Layer,
+    LinkCalls,
     Recording,
     Settings,
     build,
@@ -69,6 +72,8 @@ class JournalError(Exception):
 @dataclass(frozen=True)
 class _Header:
     layers: tuple[Layer, ...] = ()
+    phases: tuple[str, ...] = ()
+    links: tuple[LinkCalls, ...] = ()
     settings: Settings = field(default_factory=Settings)
     environment: Environment = field(default_factory=Environment)
 
@@ -99,19 +104,27 @@ class Journal:
     _window_end: int = 0
 
     def begin(
-        self, layers: tuple[Layer, ...], settings: Settings, environment: Environment
+        self,
+        layers: tuple[Layer, ...],
+        settings: Settings,
+        environment: Environment,
+        *,
+        phases: tuple[str, ...] = (),
+        links: tuple[LinkCalls, ...] = (),
     ) -> None:
         """Write the header, and take the space that the settings' trials will need.
+
+        The arguments are those of a :class:`~chainer_profile.recording.Recording`.
 
         Raises:
             JournalError: The file cannot be written, or the disk has too little space.
         """
-        self._header = _Header(layers, settings, environment)
+        self._header = _Header(layers, phases, links, settings, environment)
         text = json.dumps({"version": VERSION} | dataclasses.asdict(self._header)).encode()
         head = _MAGIC + b"%d\n" % len(text) + text
         self._body_start = len(head)
         plain = settings.clean_trials + settings.warmups
-        words = settings.trials * (4 + len(layers)) + 4 * plain
+        words = settings.trials * (4 + len(layers) + len(phases)) + 4 * plain
         self._expected = self._body_start + 8 * words + _SLACK_NBYTES
         self._append(head)
 
@@ -213,6 +226,8 @@ def recover(path: Path) -> Recording:
         check_version(path, text["version"])
         header = _Header(
             tuple(build(Layer, layer) for layer in text["layers"]),
+            tuple(text.get("phases", ())),
+            tuple(build(LinkCalls, link) for link in text.get("links", ())),
             build(Settings, text["settings"]),
             build(Environment, text["environment"]),
         )
@@ -231,8 +246,8 @@ def _assemble(
     read: _Read, body_start: int, header: _Header, conditions: Conditions, ended: str
 ) -> Recording:
     """Sort a journal's records by kind. One copy of the samples is held, no more."""
-    n_layers = len(header.layers)
-    n_words = {Kind.WARMUP: 0, Kind.CLEAN: 0, Kind.PROFILED: n_layers, Kind.PROBE: 1}
+    n_layers, n_times = len(header.layers), len(header.layers) + len(header.phases)
+    n_words = {Kind.WARMUP: 0, Kind.CLEAN: 0, Kind.PROFILED: n_times, Kind.PROBE: 1}
     starts = {kind: array("q") for kind in Kind}
     walls = {kind: array("q") for kind in Kind}
     more = {kind: array("q") for kind in Kind}
@@ -253,9 +268,13 @@ def _assemble(
     def samples(values: array[int]) -> NDArray[np.int64]:
         return np.frombuffer(values, np.int64) if values else np.zeros(0, np.int64)
 
+    times = samples(more[Kind.PROFILED]).reshape(len(walls[Kind.PROFILED]), n_times)
     return Recording(
         layers=header.layers,
-        self_ns=samples(more[Kind.PROFILED]).reshape(len(walls[Kind.PROFILED]), n_layers),
+        self_ns=times[:, :n_layers],
+        phases=header.phases,
+        framework_ns=times[:, n_layers:] if header.phases else None,
+        links=header.links,
         trial_ns=samples(walls[Kind.PROFILED]),
         start_ns=samples(starts[Kind.PROFILED]),
         clean_ns=samples(walls[Kind.CLEAN]),

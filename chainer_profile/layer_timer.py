@@ -16,8 +16,8 @@ from chainer_profile import environment
 from chainer_profile.clock import HOST_CLOCK, Clock
 from chainer_profile.errors import ProfileError
 from chainer_profile.folding import fold_call_history
-from chainer_profile.recorder import LinkStack, Structure, StructureHook
 from chainer_profile.recording import Recording, Settings
+from chainer_profile.structure import Entry, LinkStack, Structure, StructureHook
 
 _Callback = Callable[..., None]
 
@@ -50,7 +50,7 @@ class LayerTimerHook(FunctionHook):
         # One entry a call that is running: its start and the time of the calls nested in it.
         self._running: list[list[int]] = []
         # The calls of the running trial, in the order in which they were entered.
-        self._classes: list[type] = []
+        self._entries: list[Entry] = []
         self._self_ns: dict[int, int] = {}
         self._trial_start_ns = 0
         self._root: Any = None
@@ -81,8 +81,8 @@ class LayerTimerHook(FunctionHook):
         if self._learning is not None:
             self._learning.forward_preprocess(function, in_data)
         if self._links.depth:
-            self._classes.append(type(function))
-        self._running.append([0, len(self._classes) - 1, self._now_ns()])
+            self._entries.append(type(function))
+        self._running.append([0, len(self._entries) - 1, self._now_ns()])
 
     def forward_postprocess(self, function: Any, in_data: Any) -> None:
         """Note its end."""
@@ -179,6 +179,7 @@ class LayerTimerHook(FunctionHook):
             )
         return Recording(
             layers=self._structure.layers,
+            links=self._structure.links,
             self_ns=np.array(self_ns, np.int64).reshape(len(walls), len(self._structure.layers)),
             trial_ns=np.array(walls, np.int64),
             start_ns=np.array(starts, np.int64),
@@ -190,7 +191,7 @@ class LayerTimerHook(FunctionHook):
     def _begin_trial(self, link: Any, args: tuple[Any, ...]) -> None:
         """The outermost link is called."""
         self._running.clear()
-        self._classes.clear()
+        self._entries.clear()
         self._self_ns.clear()
         if self._root is None:
             self._root = link
@@ -203,13 +204,14 @@ class LayerTimerHook(FunctionHook):
                 train_mode=bool(chainer.config.train),
             )
         if self._structure is None:
-            self._learning = StructureHook(self._root, self._links.stack)
+            self._links.stack.calls.clear()
+            self._learning = StructureHook([("", self._root)], self._links.stack)
         self._trial_start_ns = self._now_ns()
 
     def _end_trial(self, link: Any) -> None:
         """The outermost link is done."""
         wall_ns = self._now_ns() - self._trial_start_ns
-        samples = [self._self_ns[index] for index in range(len(self._classes))]
+        samples = [self._self_ns[index] for index in range(len(self._entries))]
         if link is not self._root:
             self._irregular = (
                 f"two networks ran under the hook, {type(self._root).__name__} and "
@@ -219,7 +221,7 @@ class LayerTimerHook(FunctionHook):
             self._structure, self._learning = self._learning.structure(), None
             self._first_trial = samples, self._trial_start_ns, wall_ns
         elif self._structure is not None:
-            difference = self._structure.difference(self._classes, 2 * len(self._classes))
+            difference = self._structure.difference(self._entries, [], 2 * len(self._entries))
             if difference:
                 self._irregular = f"the network's calls differ from trial to trial: {difference}"
             self._samples.extend(samples)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FORMAT = "chainer-profile recording"
-VERSION = 1
+VERSION = 2
 
 Shape = tuple[int, ...]
 T = TypeVar("T")
@@ -34,11 +34,20 @@ class Layer:
         path: Path of the link that made the call, as ``namedlinks()`` gives it
             (``/res4/0/conv1``); ``/`` for the network itself.
         function: Chainer's name of the function (``Convolution2DFunction``).
-        phase: ``forward``.
-        input_shapes: Shapes of the input arrays, parameters included.
-        output_shapes: Shapes of the output arrays.
+        phase: ``forward``, ``backward``, ``update``, or ``data`` (loading it).
+        input_shapes: Shapes of the input arrays, parameters included; in backward of the
+            gradients that come in, in update of the parameters.
+        output_shapes: Shapes of the output arrays; in backward of the gradients that go out.
         dtype: Data type of the first output.
         parent: Index of the call within which this one was made, if any.
+        forward: In backward, index of the call that this goes back through, where it is known.
+        calls: Number of calls in a trial that count for this row.
+
+    Beside functions there are rows for the other parts of a training step. Their paths have no
+    slash: ``loss`` for functions that the loss function calls outside of any link, ``cleargrads``,
+    ``optimizer`` for its hooks, ``data`` for the loading of data. A row named
+    ``gradient_accumulation`` adds up gradients of a variable that several functions use. In update
+    a row is named after the optimizer, and holds the parameters of one link.
     """
 
     index: int
@@ -49,11 +58,32 @@ class Layer:
     output_shapes: tuple[Shape, ...] = ()
     dtype: str = ""
     parent: int | None = None
+    forward: int | None = None
+    calls: int = 1
 
     @property
     def label(self) -> str:
         """Index and function name: ``21_Convolution2DFunction``."""
         return f"{self.index}_{self.function}"
+
+
+@dataclass(frozen=True)
+class LinkCalls:
+    """One link of the network.
+
+    Attributes:
+        path: Its path, as ``namedlinks()`` gives it; ``/`` for the network itself. A link that is
+            shared by several goes by its first path.
+        kind: Name of its class.
+        calls: How often a trial calls it; 0 for a link whose ``forward`` or parameters are used
+            without calling it.
+        parameters: Number of its own parameters, without those of links below.
+    """
+
+    path: str
+    kind: str
+    calls: int
+    parameters: int
 
 
 @dataclass(frozen=True)
@@ -66,6 +96,9 @@ class Settings:
         input_shape: Shape of the input array, batch included.
         batchsize: Images per trial.
         device: ``cpu`` or ``gpu:0``.
+        phase: What a trial was: ``forward``, ``forward-backward`` or ``train``.
+        loss: Name of the loss, where there is one.
+        optimizer: Name of the optimizer, where there is one.
         train_mode: Whether ``chainer.config.train`` was on.
         trials: Profiled trials asked for (an upper bound with max_seconds or until_ci).
         clean_trials: Trials without any hook asked for.
@@ -83,6 +116,9 @@ class Settings:
     input_shape: Shape = ()
     batchsize: int = 1
     device: str = "cpu"
+    phase: str = "forward"
+    loss: str = ""
+    optimizer: str = ""
     train_mode: bool = False
     trials: int = 0
     clean_trials: int = 0
@@ -153,12 +189,16 @@ class Recording:
     """Everything that one run measured. All times are integer nanoseconds.
 
     For every trial: ``trial_ns = self_ns.sum(axis=1) + framework``, where the framework time is
-    what passed between the functions.
+    what passed between the rows. Of a training step it is known by phase as well:
+    ``framework = framework_ns.sum(axis=1) + what passed outside of all phases``.
 
     Attributes:
-        layers: The calls of one trial, in order.
+        layers: The rows of one trial, in the order in which they were first entered.
         self_ns: Self time of every layer in every profiled trial, (trials, layers). The time of a
             call nested in another counts for the inner one only.
+        phases: The phases whose framework time is known by itself.
+        framework_ns: That time in every profiled trial, (trials, phases).
+        links: The links of the network, parents before children; empty where they are not known.
         trial_ns: Wall time of every profiled trial, (trials,); None where only the functions'
             times are known.
         start_ns: Start of every profiled trial on the run's clock, (trials,).
@@ -175,6 +215,9 @@ class Recording:
 
     layers: tuple[Layer, ...]
     self_ns: NDArray[np.int64]
+    phases: tuple[str, ...] = ()
+    framework_ns: NDArray[np.int64] | None = None
+    links: tuple[LinkCalls, ...] = ()
     trial_ns: NDArray[np.int64] | None = None
     start_ns: NDArray[np.int64] | None = None
     clean_ns: NDArray[np.int64] = field(default_factory=_no_samples)
@@ -195,8 +238,11 @@ class Recording:
             samples = getattr(self, name)
             if samples is not None and samples.dtype != np.int64:
                 raise ValueError(f"{name} is {samples.dtype}, not int64 nanoseconds")
-            if samples is not None and name != "self_ns" and samples.ndim != 1:
+            if samples is not None and name not in _BY_COLUMN and samples.ndim != 1:
                 raise ValueError(f"{name} has {samples.ndim} axes, not one")
+        framework = (0, 0) if self.framework_ns is None else self.framework_ns.shape
+        if self.phases and framework != (n_trials, len(self.phases)):
+            raise ValueError(f"framework_ns is {framework}, for phases {self.phases}")
         for name in ("trial_ns", "start_ns"):
             samples = getattr(self, name)
             if samples is not None and len(samples) != n_trials:
@@ -221,10 +267,12 @@ class Recording:
             for name in _ARRAYS
             if (samples := getattr(self, name)) is not None
         }
-        meta = {"format": FORMAT, "version": VERSION, "ended": self.ended}
+        meta: dict[str, Any] = {"format": FORMAT, "version": VERSION, "ended": self.ended}
         for name in _PARTS:
             meta[name] = dataclasses.asdict(getattr(self, name))
         meta["layers"] = [dataclasses.asdict(layer) for layer in self.layers]
+        meta["links"] = [dataclasses.asdict(link) for link in self.links]
+        meta["phases"] = self.phases
         arrays["meta"] = np.frombuffer(json.dumps(meta).encode(), np.uint8)
         np.savez_compressed(file, **arrays)
 
@@ -261,15 +309,19 @@ class Recording:
                 if arrays[name].dtype.kind not in "iu":
                     raise ValueError(f"{name} holds {arrays[name].dtype}, not integers")
                 parts[name] = arrays[name].astype(np.int64)
-            layers = tuple(build(Layer, layer) for layer in meta["layers"])
-            return cls(layers=layers, ended=meta["ended"], **parts)
+            parts["layers"] = tuple(build(Layer, layer) for layer in meta["layers"])
+            # Version 1 had no links and no phases.
+            parts["links"] = tuple(build(LinkCalls, link) for link in meta.get("links", ()))
+            parts["phases"] = tuple(meta.get("phases", ()))
+            return cls(ended=meta["ended"], **parts)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ProfileError(f"{path}: damaged recording ({one_line(error)})") from None
 
 
 #: The arrays of a recording, by the names they have in its file.
+_BY_COLUMN = ("self_ns", "framework_ns")
 _ARRAYS = (
-    "self_ns",
+    *_BY_COLUMN,
     "trial_ns",
     "start_ns",
     "clean_ns",

@@ -21,14 +21,7 @@ from chainer_profile import environment
 from chainer_profile.clock import HOST_CLOCK, Clock
 from chainer_profile.errors import ProfileError, one_line
 from chainer_profile.journal import Journal, JournalError, Kind
-from chainer_profile.recorder import (
-    Recorder,
-    Step,
-    Structure,
-    StructureError,
-    inference,
-    learn_structure,
-)
+from chainer_profile.recorder import Recorder
 from chainer_profile.recording import (
     COMPLETE,
     INTERVAL,
@@ -40,6 +33,8 @@ from chainer_profile.recording import (
     Shape,
 )
 from chainer_profile.statistics import NS, half_width
+from chainer_profile.steps import AnyStep, make_step
+from chainer_profile.structure import Step, Structure, StructureError, learn_structure
 from chainer_profile.units import format_shape, plural
 
 #: Called ten times a second, or after every trial that takes longer, with the trials done, those
@@ -57,8 +52,8 @@ _PROBE_SECONDS = 2.0
 _PROBE_MIN_TRIALS = 100
 
 
-# Start and wall time of a trial, and the number of clock reads up to its end.
-_Timed = tuple[int, int, int]
+# Start and wall time of a trial; the numbers of clock reads, entries and backwards up to its end.
+_Timed = tuple[int, int, int, int, int]
 
 
 class RunError(ProfileError):
@@ -80,12 +75,15 @@ def profile(
     trials: int = 1000,
     warmups: int = 50,
     clean_trials: int | None = None,
+    phase: str = "forward",
+    loss: str | Callable[[Any], Any] = "auto",
+    optimizer: Any = None,
     train_mode: bool = False,
     max_seconds: float | None = None,
     until_ci: float | None = None,
     progress: Progress | None = None,
 ) -> Recording:
-    """Profile a network's forward pass layer by layer.
+    """Profile a network layer by layer: its forward pass, backward too, or a training step.
 
     Args:
         model: The network, a :class:`chainer.Link`.
@@ -93,7 +91,14 @@ def profile(
         trials: Number of profiled trials; an upper bound with max_seconds or until_ci.
         warmups: Trials before those, kept apart.
         clean_trials: Trials without hooks on top; a tenth of trials by default.
-        train_mode: Run with ``chainer.config.train`` on. Inference is False.
+        phase: ``forward``, ``forward-backward``, or ``train`` (forward, loss, backward, update).
+        loss: A callable from the network's output to a scalar variable, or a name: ``auto`` is
+            softmax cross-entropy against random labels, and the output itself where it is one
+            number; see :func:`chainer_profile.steps.choose_loss`.
+        optimizer: For ``train``: one that is set up for the network. By default momentum SGD with
+            weight decay and learning rate 0, so that all trials have the same weights.
+        train_mode: Run ``forward`` with ``chainer.config.train`` on. Inference is False; the other
+            phases always have it on.
         max_seconds: Stop after so many seconds of trials.
         until_ci: Stop when the half width of the 95 % interval of the mean trial is at most this
             fraction of it.
@@ -111,6 +116,7 @@ def profile(
         model=type(model).__name__,
         input_shape=shape,
         batchsize=shape[0] if shape else 1,
+        phase=phase,
         train_mode=train_mode,
         trials=trials,
         clean_trials=default_clean_trials(trials) if clean_trials is None else clean_trials,
@@ -118,7 +124,15 @@ def profile(
         max_seconds=max_seconds,
         until_ci=until_ci,
     )
-    return run(model, x, settings, progress=progress)
+    step = make_step(
+        phase,
+        model,
+        x if isinstance(x, tuple) else (x,),
+        train_mode=train_mode,
+        loss=loss,
+        optimizer=optimizer,
+    )
+    return run(step, settings, progress=progress)
 
 
 def default_clean_trials(trials: int) -> int:
@@ -127,8 +141,7 @@ def default_clean_trials(trials: int) -> int:
 
 
 def run(
-    model: Any,
-    x: Any,
+    step: AnyStep,
     settings: Settings,
     *,
     journal: Journal | None = None,
@@ -139,9 +152,9 @@ def run(
     """Make all passes that the settings ask for.
 
     Args:
-        model: The network, a :class:`chainer.Link`.
-        x: Its input array, or a tuple of its inputs.
-        settings: Numbers of trials and so on; the rest is kept as it is, for the reports.
+        step: What a trial runs, from :func:`~chainer_profile.steps.make_step`.
+        settings: Numbers of trials and so on; the rest is kept as it is, for the reports, but for
+            names that the step gives.
         journal: Where trials are written as they are made; in memory by default.
         clock: The clock that measures.
         progress: Called now and then, see :data:`Progress`.
@@ -151,13 +164,9 @@ def run(
         ProfileError: The network fails before the first trial, or calls no function.
         RunError: It fails later, its calls differ from trial to trial, or the disk is full.
     """
-    inputs = x if isinstance(x, tuple) else (x,)
-
-    def step() -> None:
-        model(*inputs)
-
-    with inference(settings.train_mode):
-        structure = _learn(model, step, settings)
+    settings = _named(settings, step)
+    with step.configured():
+        structure = _learn(step, settings)
         trials = Trials(
             step,
             structure,
@@ -172,23 +181,31 @@ def run(
             trials.run()
             if trials.ended in (COMPLETE, TIME_LIMIT, INTERVAL):
                 trials.probe_threads()
-                _compare(structure, learn_structure(model, step))
+                _compare(structure, learn_structure(step))
         except Exception as error:
             raise RunError(*trials.failure(error)) from error
         return trials.recording()
 
 
-def _learn(model: Any, step: Step, settings: Settings) -> Structure:
+def _named(settings: Settings, step: AnyStep) -> Settings:
+    """The settings with the names of the step's loss and optimizer."""
+    loss, optimizer = getattr(step, "loss", None), getattr(step, "optimizer", None)
+    return replace(
+        settings,
+        loss=loss.name if loss is not None else "",
+        optimizer=type(optimizer).__name__ if optimizer is not None else "",
+        train_mode=settings.train_mode or loss is not None,
+    )
+
+
+def _learn(step: Step, settings: Settings) -> Structure:
     """The structure pass, made twice: the first call may initialise parameters."""
-    shape = format_shape(settings.input_shape)
     try:
-        learn_structure(model, step)
-        structure = learn_structure(model, step)
-        _compare(structure, learn_structure(model, step))
+        learn_structure(step)
+        structure = learn_structure(step)
+        _compare(structure, learn_structure(step))
     except StructureError as error:
-        raise ProfileError(
-            f"the network fails with an input of {shape}, {error.where}: {one_line(error.cause)}"
-        ) from error
+        raise error.with_input(settings.input_shape) from error
     except _CallsDifferError as error:
         raise ProfileError(str(error)) from None
     if not structure.layers:
@@ -206,7 +223,7 @@ class _CallsDifferError(Exception):
 
 def _compare(known: Structure, seen: Structure) -> None:
     """Raise unless two structure passes saw the same calls with the same shapes."""
-    difference = known.difference(seen.classes, 2 * len(seen.layers))
+    difference = known.difference(seen.entries, seen.backwards, len(seen.owners))
     for a, b in zip(known.layers, seen.layers, strict=False):
         if not difference and a != b:
             difference = (
@@ -259,7 +276,7 @@ class Trials:
         self._now_ns = clock.now_ns
         self._progress = progress
         self._stop = stop
-        self._recorder = Recorder(clock.now_ns)
+        self._recorder = Recorder(clock.now_ns, step)
         self._conditions = Conditions()
         self._watch = environment.CpuWatch()
         self._walls = array("q")
@@ -271,7 +288,13 @@ class Trials:
         self._conditions = Conditions(
             clock_resolution_ns=self._clock.resolution_ns(), window_ns=self._recorder.window_ns()
         )
-        self.journal.begin(self.structure.layers, self.settings, self._where)
+        self.journal.begin(
+            self.structure.layers,
+            self.settings,
+            self._where,
+            phases=self.structure.phases,
+            links=self.structure.links,
+        )
 
     def run(self) -> None:
         """Warm-up, then the cycles of profiled and clean trials."""
@@ -301,19 +324,21 @@ class Trials:
 
     def profiled(self, count: int) -> bool:
         """Trials under the recorder. False: stop."""
-        recorder = self._recorder
-        n_stamps = 2 * len(self.structure.layers)
+        recorder, step, now_ns = self._recorder, self.step, self._now_ns
+        stamps, entries, backwards = recorder.stamps, recorder.entries, recorder.backwards
+        n_stamps = len(self.structure.owners)
         # Work between two trials makes the second one slower, so it is done for a group at once.
         group: list[_Timed] = []
         recorder.clear()
         try:
             with recorder:
                 for _ in range(count):
-                    start_ns = self._now_ns()
-                    self.step()
-                    end_ns = self._now_ns()
-                    group.append((start_ns, end_ns - start_ns, len(recorder.stamps)))
-                    regular = len(recorder.stamps) == n_stamps * len(group)
+                    start_ns = now_ns()
+                    step()
+                    end_ns = now_ns()
+                    wall_ns = end_ns - start_ns
+                    group.append((start_ns, wall_ns, len(stamps), len(entries), len(backwards)))
+                    regular = len(stamps) == n_stamps * len(group)
                     if not regular or end_ns - group[0][0] >= _GROUP_NS:
                         self._fold(group)
                     if self._ends():
@@ -325,23 +350,25 @@ class Trials:
     def _fold(self, group: list[_Timed]) -> None:
         """Write the trials of a group and forget them; the calls of an unfinished one stay."""
         recorder, structure = self._recorder, self.structure
+        stamps, entries, backwards = recorder.stamps, recorder.entries, recorder.backwards
         trials, group[:] = group[:], []
         full: JournalError | None = None
-        begin = 0
-        for start_ns, wall_ns, end in trials:
-            stamps, classes = recorder.stamps[begin:end], recorder.classes[begin // 2 : end // 2]
-            if classes != structure.classes or len(stamps) != 2 * len(classes):
-                raise _CallsDifferError(structure.difference(classes, len(stamps)))
-            begin = end
+        at = (0, 0, 0)
+        for start_ns, wall_ns, *end in trials:
+            seen = (stamps[at[0] : end[0]], entries[at[1] : end[1]], backwards[at[2] : end[2]])
+            difference = structure.difference(seen[1], seen[2], len(seen[0]))
+            if difference:
+                raise _CallsDifferError(difference)
+            at = (end[0], end[1], end[2])
             try:
-                samples = structure.self_ns(stamps)
-                self.journal.add(Kind.PROFILED, start_ns, wall_ns, samples.tobytes())
+                times = structure.times_ns(seen[0])
+                self.journal.add(Kind.PROFILED, start_ns, wall_ns, times.tobytes())
             except JournalError as error:
                 full = error
             if full is None:
                 self._walls.append(wall_ns)
                 self._total_ns += wall_ns
-        del recorder.stamps[:begin], recorder.classes[: begin // 2]
+        del stamps[: at[0]], entries[: at[1]], backwards[: at[2]]
         if full is not None:
             raise full
         if trials:
@@ -405,12 +432,8 @@ class Trials:
         elif isinstance(error, JournalError):
             message = f"the samples cannot be written after {done}: {error}"
         else:
-            index = len(self._recorder.classes) - 1
-            at = (
-                f", in or after layer {self.structure.layers[index].label}"
-                if 0 <= index < len(self.structure.layers)
-                else ""
-            )
+            at = self.structure.place(len(self._recorder.stamps))
+            at = f", in or after layer {at}" if at else ""
             message = f"the network fails after {done}{at}: {one_line(error)}"
         self.ended = f"failed: {message}"
         return message, self.recording()

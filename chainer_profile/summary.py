@@ -10,6 +10,7 @@ import pandas as pd
 
 from chainer_profile import checks
 from chainer_profile.errors import ProfileError
+from chainer_profile.grouping import by_phase, group, link_tree
 from chainer_profile.hotspots import DEFAULT_RULE, Hotspots, Rule, find_hotspots, parse_rule
 from chainer_profile.statistics import Statistics, describe, median_interval
 
@@ -75,14 +76,17 @@ class Summary:
     Attributes:
         recording: Where it came from.
         layers: One row per layer in the order of the calls, indexed by it. Columns: ``label``,
-            ``path``, ``function``, ``phase``, ``input_shapes``, ``output_shapes``, ``dtype``;
+            ``path``, ``function``, ``phase``, ``input_shapes``, ``output_shapes``, ``dtype``,
+            ``calls``, ``forward`` (index of the call that a backward goes back through, or None);
             ``trials`` and the statistics of the self time in seconds (``mean_s``, ``std_s``,
             ``ci_low_s``, ``ci_high_s``, ``min_s``, ``p5_s``, ``median_s``, ``p95_s``, ``p99_s``,
             ``max_s``); ``share``, the mean's fraction of the sum of all layers' means;
             ``cumulative_share``, the same for this and all slower layers together; ``hot``.
-        functions: One row per function name, slowest first, indexed by it. Columns: ``calls`` per
-            trial, ``total_s`` per trial, ``mean_s`` per call, ``share``, ``hot`` (number of hot
-            layers).
+        functions: One row per function name, slowest first; see :func:`.grouping.group`, which
+            groups by link, block and shape as well (:meth:`group`).
+        phases: One row per phase; they add up to the trial. See :func:`.grouping.by_phase`.
+        links: The tree of links with inclusive and exclusive times; see
+            :func:`.grouping.link_tree`.
         totals: A trial as a whole.
         hotspots: The rule, and what it chose.
         findings: What the reader should know or do.
@@ -91,9 +95,15 @@ class Summary:
     recording: Recording
     layers: pd.DataFrame
     functions: pd.DataFrame
+    phases: pd.DataFrame
+    links: pd.DataFrame
     totals: Totals
     hotspots: Hotspots
     findings: tuple[Finding, ...] = ()
+
+    def group(self, by: str) -> pd.DataFrame:
+        """The layers added up by ``function``, ``link``, ``block`` or ``shape``."""
+        return group(self.layers, self.recording, by)
 
 
 def summarise(recording: Recording, hotspots: Rule | str = DEFAULT_RULE) -> Summary:
@@ -116,7 +126,9 @@ def summarise(recording: Recording, hotspots: Rule | str = DEFAULT_RULE) -> Summ
     summary = Summary(
         recording=recording,
         layers=layers,
-        functions=_function_table(layers),
+        functions=group(layers, recording, "function"),
+        phases=by_phase(layers, recording),
+        links=link_tree(layers, recording),
         totals=_totals(recording, float(layers["mean_s"].sum())),
         hotspots=found,
     )
@@ -133,6 +145,8 @@ def _layer_table(recording: Recording) -> pd.DataFrame:
             "input_shapes": layer.input_shapes,
             "output_shapes": layer.output_shapes,
             "dtype": layer.dtype,
+            "calls": layer.calls,
+            "forward": layer.forward,
         }
         for layer in recording.layers
     ]
@@ -140,24 +154,17 @@ def _layer_table(recording: Recording) -> pd.DataFrame:
     statistics = [
         describe(np.ascontiguousarray(recording.self_ns[:, index])) for index in range(len(rows))
     ]
-    table = pd.DataFrame(rows).join(pd.DataFrame(statistics).rename(columns={"count": "trials"}))
+    table = (
+        pd.DataFrame(rows)
+        .astype({"forward": object})
+        .join(pd.DataFrame(statistics).rename(columns={"count": "trials"}))
+    )
     table.index.name = "index"
     total = table["mean_s"].sum()
     table["share"] = table["mean_s"] / total if total else 0.0
     slowest_first = table["share"].sort_values(ascending=False, kind="stable")
     table["cumulative_share"] = slowest_first.cumsum()
     return table
-
-
-def _function_table(layers: pd.DataFrame) -> pd.DataFrame:
-    table = layers.groupby("function", sort=False).agg(
-        calls=("mean_s", "size"),
-        total_s=("mean_s", "sum"),
-        mean_s=("mean_s", "mean"),
-        share=("share", "sum"),
-        hot=("hot", "sum"),
-    )
-    return table.sort_values("total_s", ascending=False, kind="stable")
 
 
 def _totals(recording: Recording, layers_s: float) -> Totals:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import pickle
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,22 @@ if TYPE_CHECKING:
 _SAVE = "weights are files of chainer.serializers.save_npz or of a Trainer snapshot"
 
 
-def load_weights(model: chainer.Link, path: str | Path) -> str:
+@dataclass(frozen=True)
+class WeightFormat:
+    """Another form of weights, told by the names of the arrays in an npz file.
+
+    Attributes:
+        recognises: Whether a file with arrays of these names is of this form.
+        load: Loads such a file into a network.
+    """
+
+    recognises: Callable[[Iterable[str]], bool]
+    load: Callable[[chainer.Link, Path], None]
+
+
+def load_weights(
+    model: chainer.Link, path: str | Path, formats: Iterable[WeightFormat] = ()
+) -> str:
     """Loads a network's weights from an npz file.
 
     The file may be one of ``chainer.serializers.save_npz(path, model)``, the same of an
@@ -31,6 +47,7 @@ def load_weights(model: chainer.Link, path: str | Path) -> str:
     Args:
         model: The network. Parameters that have no shape yet get the file's.
         path: The file.
+        formats: Other forms of weights to look for in the file.
 
     Returns:
         str: The part of the file that was taken: empty for all of it, else such as
@@ -52,6 +69,10 @@ def load_weights(model: chainer.Link, path: str | Path) -> str:
         names = {name[: -len(".npy")] for name in archive.namelist() if name.endswith(".npy")}
         if not names:
             raise ProfileError(f"{path} is a zip file without arrays: {_SAVE}")
+        for form in formats:
+            if form.recognises(names):
+                form.load(model, path)
+                return ""
         prefix = _find_part(names, set(expected), path)
         keys = {key for key in names if key.startswith(prefix)}
         stored = {key[len(prefix) :]: _read_npy(archive, key, path) for key in sorted(keys)}

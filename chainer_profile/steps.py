@@ -1,0 +1,246 @@
+"""What one trial runs: a forward pass, forward and backward, or a whole training step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import chainer
+import chainer.functions as F
+import numpy as np
+
+from chainer_profile.errors import ProfileError, UsageError
+from chainer_profile.phases import LOSSES, PHASES
+from chainer_profile.structure import StructureError, learn_structure
+from chainer_profile.windows import (
+    CLEARGRADS,
+    replacing,
+    time_optimizer,
+    timed,
+    timed_loss,
+)
+
+if TYPE_CHECKING:
+    from chainer_profile.windows import Enter, Leave
+
+# As train.py has them. The learning rate of a profile is 0: the arithmetic is the same, and every
+# trial starts from the same weights.
+MOMENTUM = 0.9
+WEIGHT_DECAY = 1e-4
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A loss of a network's output.
+
+    Attributes:
+        name: Chainer's name of the function, or ``output`` where the network gives its loss.
+        of: Takes the output, gives a scalar variable.
+    """
+
+    name: str
+    of: Callable[[Any], Any]
+
+
+class ForwardStep:
+    """The forward pass: in test mode without a graph, unless train mode is asked for.
+
+    Args:
+        model: The network, a :class:`chainer.Link`.
+        inputs: Its arguments.
+        train_mode: Run with ``chainer.config.train`` on.
+    """
+
+    def __init__(self, model: Any, inputs: tuple[Any, ...], train_mode: bool = False) -> None:
+        self.roots: Sequence[tuple[str, Any]] = (("", model),)
+        self._model = model
+        self._inputs = inputs
+        self._train_mode = train_mode
+
+    def __call__(self) -> Any:
+        """Run the network; gives its output."""
+        return self._model(*self._inputs)
+
+    @contextmanager
+    def configured(self) -> Iterator[None]:
+        """Chainer's configuration of a trial."""
+        with chainer.using_config("train", self._train_mode), chainer.no_backprop_mode():
+            yield
+
+    @contextmanager
+    def timed(self, enter: Enter, leave: Leave) -> Iterator[None]:
+        """Functions are all there is."""
+        yield
+
+
+class BackwardStep:
+    """Forward, loss and backward, in train mode.
+
+    Args:
+        model: The network, a :class:`chainer.Link`.
+        inputs: Its arguments.
+        loss: The loss of its output.
+    """
+
+    def __init__(self, model: Any, inputs: tuple[Any, ...], loss: Loss) -> None:
+        self.roots: Sequence[tuple[str, Any]] = (("", model),)
+        self.model = model
+        self.inputs = inputs
+        self.loss = loss
+
+    def lossfun(self, *inputs: Any) -> Any:
+        """The network's loss, a scalar variable."""
+        return self.loss.of(self.model(*inputs))
+
+    def __call__(self) -> None:
+        """Run it once."""
+        loss = self.lossfun(*self.inputs)
+        self.model.cleargrads()
+        loss.backward()
+
+    @contextmanager
+    def configured(self) -> Iterator[None]:
+        """Chainer's configuration of a trial."""
+        with chainer.using_config("train", True), chainer.using_config("enable_backprop", True):
+            yield
+
+    @contextmanager
+    def timed(self, enter: Enter, leave: Leave) -> Iterator[None]:
+        """Times the loss function, cleargrads and the backward pass."""
+        with replacing() as replacements:
+            replacements.put(self, "lossfun", timed_loss(self.lossfun, enter, leave))
+            cleargrads = timed(self.model.cleargrads, CLEARGRADS, enter, leave)
+            replacements.put(self.model, "cleargrads", cleargrads)
+            yield
+
+
+class TrainStep(BackwardStep):
+    """A training step as Chainer's updaters make it: forward, loss, backward, update.
+
+    Args:
+        model: The network, a :class:`chainer.Link`.
+        inputs: Its arguments.
+        loss: The loss of its output.
+        optimizer: An optimizer that is set up for the network; by default momentum SGD with
+            weight decay and a learning rate of 0, so that all trials have the same weights.
+    """
+
+    def __init__(
+        self, model: Any, inputs: tuple[Any, ...], loss: Loss, optimizer: Any = None
+    ) -> None:
+        super().__init__(model, inputs, loss)
+        if optimizer is None:
+            optimizer = chainer.optimizers.MomentumSGD(lr=0.0, momentum=MOMENTUM)
+            optimizer.setup(model)
+            optimizer.add_hook(chainer.optimizer_hooks.WeightDecay(WEIGHT_DECAY))
+        self.optimizer = optimizer
+
+    def __call__(self) -> None:
+        """Run it once."""
+        self.optimizer.update(self.lossfun, *self.inputs)
+
+    @contextmanager
+    def timed(self, enter: Enter, leave: Leave) -> Iterator[None]:
+        """Times all parts of the optimizer's update."""
+        with replacing() as replacements:
+            time_optimizer(replacements, self.optimizer, enter, leave)
+            yield
+
+
+#: Any of the three.
+AnyStep = ForwardStep | BackwardStep
+
+
+def make_step(
+    phase: str,
+    model: Any,
+    inputs: tuple[Any, ...],
+    *,
+    train_mode: bool = False,
+    loss: str | Callable[[Any], Any] = "auto",
+    optimizer: Any = None,
+    seed: int | None = 0,
+) -> AnyStep:
+    """What a trial of a phase runs.
+
+    Args:
+        phase: One of :data:`~chainer_profile.phases.PHASES`.
+        model: The network, a :class:`chainer.Link`.
+        inputs: Its arguments.
+        train_mode: For ``forward``: run with ``chainer.config.train`` on. The others always do.
+        loss: One of :data:`~chainer_profile.phases.LOSSES`, or a callable from the network's
+            output to a scalar variable.
+        optimizer: For ``train``; see :class:`TrainStep`.
+        seed: Seed of random labels or targets.
+
+    Raises:
+        ProfileError: The network fails, or its output has no loss of this kind.
+        UsageError: There is no such phase or loss.
+    """
+    if phase not in PHASES:
+        raise UsageError(f"unknown phase {phase!r}: it is {', '.join(PHASES)}")
+    if phase == "forward":
+        return ForwardStep(model, inputs, train_mode)
+    if callable(loss):
+        chosen = Loss(getattr(loss, "__name__", type(loss).__name__), loss)
+    else:
+        forward = ForwardStep(model, inputs)
+        with forward.configured():
+            try:
+                learn_structure(forward)
+            except StructureError as error:
+                raise error.with_input(inputs[0].shape) from error
+            chosen = choose_loss(loss, forward(), seed)
+    if phase == "forward-backward":
+        return BackwardStep(model, inputs, chosen)
+    return TrainStep(model, inputs, chosen, optimizer)
+
+
+def choose_loss(name: str, output: Any, seed: int | None = 0) -> Loss:
+    """A loss for a network's output, with random labels or targets.
+
+    ``auto`` takes a scalar output as the loss itself, and softmax cross-entropy for all others
+    that have classes as their second axis, ``(batch, classes)`` or ``(batch, classes, H, W)``.
+
+    Args:
+        name: One of :data:`~chainer_profile.phases.LOSSES`.
+        output: What the network gave.
+        seed: Seed of the labels, 0 to classes - 1, or of standard normal targets.
+
+    Raises:
+        ProfileError: The output has no such loss.
+        UsageError: There is no such loss.
+    """
+    if name not in LOSSES:
+        raise UsageError(f"unknown loss {name!r}: it is {', '.join(LOSSES)}")
+    array = getattr(output, "array", output)
+    shape, kind = getattr(array, "shape", None), getattr(getattr(array, "dtype", None), "kind", "")
+    if shape is None or kind != "f":
+        raise ProfileError(
+            f"the network gives a {type(output).__name__}, which has no loss to go back from: let "
+            "its forward give the loss, a scalar Variable, or one Variable of floats"
+        )
+    size = int(np.prod(shape))
+    if name == "auto":
+        name = "output" if size == 1 else "softmax_cross_entropy"
+    if name == "output":
+        if size != 1:
+            raise ProfileError(
+                f"the network's output has the shape {shape}: it is no loss, which is one number"
+            )
+        return Loss(name, lambda y: y)
+    rng = np.random.default_rng(seed)
+    device = chainer.backend.get_device_from_array(array)
+    if name == "mean_squared_error":
+        target = device.send(rng.standard_normal(shape).astype(array.dtype))
+        return Loss(name, lambda y: F.mean_squared_error(y, target))
+    if len(shape) < 2:
+        raise ProfileError(
+            f"the network's output has the shape {shape}, and softmax_cross_entropy needs "
+            "(batch, classes): choose another loss, such as mean_squared_error"
+        )
+    labels = rng.integers(0, shape[1], (shape[0], *shape[2:])).astype(np.int32)
+    labels = device.send(labels)
+    return Loss(name, lambda y: F.softmax_cross_entropy(y, labels))

@@ -1,0 +1,122 @@
+"""A small labelled set in CIFAR-10's file format, so that training can be tried offline."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from chainer_profile.cifar import CIFAR10, Cifar, Images, binary_records
+from chainer_profile.errors import ProfileError, UsageError
+
+if TYPE_CHECKING:
+    import numpy
+
+_MARK = "synthetic.txt"
+
+
+def synthetic_set(train_images: int) -> Cifar:
+    """A set of ``train_images`` training and half as many test images in CIFAR-10's format.
+
+    Raises:
+        UsageError: If the number is not a multiple of 10.
+    """
+    if train_images < 10 or train_images % 10:
+        raise UsageError(
+            f"a synthetic set has a multiple of 10 training images (10 classes, 5 files), "
+            f"not {train_images}"
+        )
+    return Cifar(
+        name="the synthetic set",
+        classes=10,
+        stem="synthetic",
+        python_folder="synthetic-py",
+        binary_folder="synthetic-bin",
+        files=CIFAR10.files,
+        counts={"train": train_images // 5, "test": train_images // 2},
+    )
+
+
+def write_synthetic(folder: Path, train_images: int, seed: int, replace: bool = False) -> Cifar:
+    """Writes a small labelled set in CIFAR-10's binary format, for :func:`load_cifar`.
+
+    The ten classes are five colours of stripes, lying or upright: what cropping and flipping
+    leave as it is. Period, phase, contrast and brightness are random, and there is noise.
+
+    Args:
+        folder: Where to; must be absent or empty, or hold the same set, which is left as it is.
+        train_images: Number of training images, a multiple of 10; there are half as many test
+            images. All classes are equally frequent as far as that goes.
+        seed: Seed of the images.
+        replace: Whether another synthetic set in the folder may be replaced.
+
+    Returns:
+        Cifar: The description to read it with.
+
+    Raises:
+        UsageError: If the number is not right, or the folder holds something else.
+        ProfileError: If the files cannot be written.
+
+    """
+    import numpy
+
+    cifar = synthetic_set(train_images)
+    mark = f"a synthetic set of {train_images} training images, seed {seed} (chainer-profile, 1)\n"
+    try:
+        if folder.exists():
+            held = (folder / _MARK).read_text() if (folder / _MARK).is_file() else ""
+            if held == mark:
+                return cifar
+            if any(folder.iterdir()) and not (held and replace):
+                what = held.partition(" (")[0] or "other files"
+                raise UsageError(
+                    f"{folder} holds {what}, not {mark.partition(' (')[0]}: name an empty folder"
+                )
+        part = folder.with_name(f".{folder.name}.part")
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        generator = numpy.random.default_rng(seed)
+        for files, count in zip(cifar.files.values(), cifar.counts.values(), strict=True):
+            for name in files:
+                images, labels = _draw(count, generator)
+                (part / f"{name}.bin").write_bytes(binary_records(cifar, images, labels))
+        names = "".join(f"{colour} {stripes}\n" for stripes in _STRIPES for colour in _COLOURS)
+        (part / "batches.meta.txt").write_text(names)
+        (part / _MARK).write_text(mark)
+        if folder.exists():
+            shutil.rmtree(folder)
+        os.replace(part, folder)
+    except OSError as error:
+        raise ProfileError(f"{folder}: cannot be written ({error.strerror})") from error
+    return cifar
+
+
+_COLOURS: Mapping[str, tuple[float, float, float]] = {
+    "red": (1, -0.5, -0.5),
+    "green": (-0.5, 1, -0.5),
+    "blue": (-0.5, -0.5, 1),
+    "yellow": (0.7, 0.7, -1),
+    "grey": (0.5, 0.5, 0.5),
+}
+_STRIPES = ("rows", "columns")
+
+
+def _draw(count: int, generator: numpy.random.Generator) -> Images:
+    """Images of all classes in turn, shuffled."""
+    import numpy
+
+    labels = generator.permutation(numpy.arange(count, dtype=numpy.uint8) % 10)
+
+    def uniform(low: float, high: float) -> Any:
+        return generator.uniform(low, high, (count, 1, 1, 1))
+
+    wave = numpy.sin(2 * numpy.pi * (numpy.arange(32) / uniform(4, 10) + uniform(0, 1)))
+    rows = wave.reshape(count, 1, 32, 1)
+    upright = (labels >= len(_COLOURS)).reshape(-1, 1, 1, 1)
+    stripes = numpy.where(upright, rows.transpose(0, 1, 3, 2), rows)
+    colours = numpy.array(list(_COLOURS.values()))[labels % len(_COLOURS)].reshape(-1, 3, 1, 1)
+    images = 128 + uniform(-30, 30) + uniform(30, 70) * stripes * colours
+    images = images + generator.normal(0, 25, (count, 3, 32, 32))
+    return Images(images.clip(0, 255).astype(numpy.uint8), labels)

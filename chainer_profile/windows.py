@@ -1,0 +1,161 @@
+"""What is timed beside functions: the parts of a training step, by methods put in others' place.
+
+A window is the time between :data:`Enter` and :data:`Leave`. Its mark says what it is.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import chainer
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What a window is: a row of the profile, or a phase around rows.
+
+    Attributes:
+        phase: The phase that its time belongs to.
+        path: Path of the row: of a link, or ``loss``, ``cleargrads``, ``optimizer``, ``data``.
+        function: Name of the row; empty for a phase, whose own time is framework time.
+    """
+
+    phase: str
+    path: str = ""
+    function: str = ""
+
+
+Enter = Callable[[Mark], None]
+Leave = Callable[[], None]
+
+FORWARD = Mark("forward")
+BACKWARD = Mark("backward")
+UPDATE = Mark("update")
+CLEARGRADS = Mark("backward", "cleargrads", "cleargrads")
+
+
+def timed(call: Callable[..., Any], mark: Mark, enter: Enter, leave: Leave) -> Callable[..., Any]:
+    """The same callable with a window around every call."""
+
+    def timed_call(*args: Any, **kwargs: Any) -> Any:
+        enter(mark)
+        result = call(*args, **kwargs)
+        leave()
+        return result
+
+    return timed_call
+
+
+def timed_loss(lossfun: Callable[..., Any], enter: Enter, leave: Leave) -> Callable[..., Any]:
+    """A loss function as the forward phase, whose loss has its ``backward`` as the next phase."""
+
+    def timed_lossfun(*args: Any, **kwargs: Any) -> Any:
+        enter(FORWARD)
+        loss = lossfun(*args, **kwargs)
+        leave()
+        if isinstance(loss, chainer.Variable):
+            # A strong reference would be a cycle, and keep the graph until garbage is collected.
+            this = weakref.ref(loss)
+
+            def backward(*args: Any, **kwargs: Any) -> None:
+                variable: Any = this()
+                enter(BACKWARD)
+                type(variable).backward(variable, *args, **kwargs)
+                leave()
+
+            loss.backward = backward
+        return loss
+
+    return timed_lossfun
+
+
+class Replacements:
+    """Attributes of objects that others take the place of, for a while."""
+
+    def __init__(self) -> None:
+        self._undo: list[tuple[Any, str, bool, Any]] = []
+
+    def put(self, owner: Any, name: str, value: Any) -> None:
+        """Set an attribute on an object itself."""
+        attributes = vars(owner)
+        self._undo.append((owner, name, name in attributes, attributes.get(name)))
+        setattr(owner, name, value)
+
+    def undo(self) -> None:
+        """Bring back what was there before."""
+        while self._undo:
+            owner, name, was_its_own, value = self._undo.pop()
+            if was_its_own:
+                setattr(owner, name, value)
+            else:
+                delattr(owner, name)
+
+
+def time_optimizer(
+    replacements: Replacements, optimizer: Any, enter: Enter, leave: Leave, prefix: str = ""
+) -> None:
+    """Time the parts of an optimizer's ``update``: all that Chainer's update of a step does.
+
+    Windows are put around ``update`` itself (a phase), the loss function and the backward that it
+    runs (phases), ``cleargrads`` of its target, every hook of the optimizer, and the update of
+    every parameter, which goes by the path of the parameter's link.
+
+    Args:
+        replacements: Where the timed methods are put, and taken back.
+        optimizer: A :class:`chainer.Optimizer` that is set up.
+        enter: Begins a window.
+        leave: Ends it.
+        prefix: Put before the paths of the target's links.
+    """
+    target, name = optimizer.target, type(optimizer).__name__
+    update, call_hook = optimizer.update, optimizer.call_hook
+
+    def timed_update(lossfun: Any = None, *args: Any, **kwargs: Any) -> Any:
+        enter(UPDATE)
+        if lossfun is not None:
+            lossfun = timed_loss(lossfun, enter, leave)
+        result = update(lossfun, *args, **kwargs)
+        leave()
+        return result
+
+    def timed_hook(hook: Any) -> None:
+        enter(Mark("update", "optimizer", hook_name(hook)))
+        call_hook(hook)
+        leave()
+
+    replacements.put(optimizer, "update", timed_update)
+    replacements.put(optimizer, "call_hook", timed_hook)
+    replacements.put(target, "cleargrads", timed(target.cleargrads, CLEARGRADS, enter, leave))
+    seen: set[int] = set()
+    for path, param in target.namedparams():
+        rule = param.update_rule
+        if rule is None or id(rule) in seen:
+            continue
+        seen.add(id(rule))
+        mark = Mark("update", prefix + link_path(path) if prefix else link_path(path), name)
+        replacements.put(rule, "update", timed(rule.update, mark, enter, leave))
+
+
+def hook_name(hook: Any) -> str:
+    """What an optimizer's hook is called."""
+    name = getattr(hook, "name", None) or getattr(hook, "__name__", None)
+    return str(name or type(hook).__name__)
+
+
+def link_path(param_path: str) -> str:
+    """Path of the link that a parameter belongs to: ``/conv1`` for ``/conv1/W``."""
+    return param_path.rpartition("/")[0] or "/"
+
+
+@contextmanager
+def replacing() -> Iterator[Replacements]:
+    """Replacements that are undone at the end."""
+    replacements = Replacements()
+    try:
+        yield replacements
+    finally:
+        replacements.undo()
