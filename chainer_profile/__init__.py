@@ -12,6 +12,7 @@ from chainer_profile import compat
 
 if TYPE_CHECKING:
     from chainer_profile.errors import ProfileError, UsageError
+    from chainer_profile.extension import LayerProfile
     from chainer_profile.folding import fold_call_history
     from chainer_profile.layer_timer import LayerTimerHook
     from chainer_profile.recording import Layer, Recording
@@ -22,6 +23,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Layer",
+    "LayerProfile",
     "LayerTimerHook",
     "ProfileError",
     "Recording",
@@ -36,6 +38,7 @@ __all__ = [
 # Public names are imported when they are used: `--help` must not wait for pandas and Chainer.
 _HOMES = {
     "Layer": "recording",
+    "LayerProfile": "extension",
     "LayerTimerHook": "layer_timer",
     "ProfileError": "errors",
     "Recording": "recording",

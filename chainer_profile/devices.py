@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from chainer_profile.clock import Clock
+from chainer_profile.clock import HOST_CLOCK, Clock
 from chainer_profile.errors import ProfileError, one_line
 
 _INSTALL = "python -m pip install -r requirements-gpu.txt"
@@ -55,13 +55,20 @@ def move_to_gpu(model: Any, array: Any, gpu: int) -> tuple[Any, Clock]:
         raise ProfileError(
             f"--gpu {gpu}: the network cannot be moved there: {one_line(error)}"
         ) from error
-    stream = cupy.cuda.get_current_stream()
+    return array, clock_of(device)
+
+
+def clock_of(device: Any) -> Clock:
+    """The clock for work on one of Chainer's devices; on a GPU it waits before each reading."""
+    if not getattr(device.xp, "__name__", "").startswith("cupy"):
+        return HOST_CLOCK
+    stream = device.xp.cuda.get_current_stream()
 
     def now_ns() -> int:
         stream.synchronize()
         return time.perf_counter_ns()
 
-    return array, Clock(now_ns)
+    return Clock(now_ns)
 
 
 def _last_line(error: BaseException) -> str:

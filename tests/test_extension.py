@@ -1,0 +1,375 @@
+from __future__ import annotations
+
+import gc
+import warnings
+import weakref
+
+import chainer
+import chainer.functions as F
+import chainer.links as L
+import numpy as np
+import pytest
+from chainer import training
+
+import chainer_profile
+from chainer_profile import LayerProfile, output, summarise
+from chainer_profile.journal import recover
+from tests.conftest import FakeClock
+
+FILES = {"layers.csv", "links.csv", "layers.png", "layers.svg", "report.md", "recording.npz"}
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch, tmp_path):
+    """Plots that cost nothing, in an empty folder."""
+    from chainer_profile.renderers import plot
+
+    monkeypatch.setattr(plot, "render", lambda summary, form: b"plot")
+    monkeypatch.chdir(tmp_path)
+
+
+class Net(chainer.Chain):
+    """Two linear layers."""
+
+    def __init__(self):
+        super().__init__()
+        with self.init_scope():
+            self.fc1 = L.Linear(3, 4)
+            self.fc2 = L.Linear(4, 2)
+
+    def forward(self, x):
+        return self.fc2(F.relu(self.fc1(x)))
+
+
+def dataset(count=12):
+    rng = np.random.RandomState(0)
+    x = rng.rand(count, 3).astype(np.float32)
+    return chainer.datasets.TupleDataset(x, (x.sum(axis=1) > 1.5).astype(np.int32))
+
+
+def trainer_of(
+    iterations=20,
+    batchsize=4,
+    model=None,
+    repeat_size=12,
+    optimizer=None,
+    updater=training.updaters.StandardUpdater,
+    **kwargs,
+):
+    np.random.seed(0)  # noqa: NPY002  (Chainer's initialisers draw from it)
+    model = L.Classifier(model or Net())
+    optimizer = optimizer or chainer.optimizers.MomentumSGD(0.1)
+    optimizer.setup(model)
+    optimizer.add_hook(chainer.optimizer_hooks.WeightDecay(1e-4))
+    iterator = chainer.iterators.SerialIterator(dataset(repeat_size), batchsize, shuffle=False)
+    updater = updater(iterator, optimizer, **kwargs)
+    return training.Trainer(updater, (iterations, "iteration"), out="result")
+
+
+def run_profiled(trainer, **kwargs):
+    trainer.extend(LayerProfile(**{"trigger": (5, "iteration")} | kwargs))
+    trainer.run()
+    return output.load_run(output.Path("result/profile"))
+
+
+def losses_of(trainer):
+    losses = []
+    trainer.extend(
+        lambda t: losses.append(float(t.observation["main/loss"].array)),
+        name="losses",
+        trigger=(1, "iteration"),
+    )
+    return losses
+
+
+def test_the_iteration_after_each_firing_is_profiled():
+    # Fires after 5, 10, 15, 20: 6 teaches, 7, 11, 16 are profiled; 21 never comes.
+    recording = run_profiled(trainer_of(20))
+    assert recording.n_trials == 3
+    # The iterations before 11 and 16 and behind 7, 11 and 16; the one before 7 taught.
+    assert len(recording.clean_ns) == 6
+    assert {path.name for path in output.Path("result/profile").iterdir()} == FILES
+
+
+def test_rows_of_data_network_loss_and_optimizer():
+    recording = run_profiled(trainer_of())
+    rows = [(layer.phase, layer.path, layer.function) for layer in recording.layers]
+    assert rows[:7] == [
+        ("data", "data", "SerialIterator"),
+        ("data", "data", "concat_examples"),
+        ("forward", "/predictor/fc1", "LinearFunction"),
+        ("forward", "/predictor", "ReLU"),
+        ("forward", "/predictor/fc2", "LinearFunction"),
+        ("forward", "/", "SoftmaxCrossEntropy"),
+        ("forward", "/", "Accuracy"),
+    ]
+    assert ("backward", "/predictor/fc1", "LinearFunction") in rows
+    assert ("update", "optimizer", "WeightDecay") in rows
+    assert ("update", "/predictor/fc2", "MomentumSGD") in rows
+    assert recording.settings.model == "Net"
+    assert recording.settings.batchsize == 4
+    assert recording.settings.optimizer == "MomentumSGD"
+    calls = {link.path: link.calls for link in recording.links}
+    assert calls == {"/": 1, "/predictor": 1, "/predictor/fc1": 1, "/predictor/fc2": 1}
+
+
+def test_everything_adds_up_to_the_iteration():
+    recording = run_profiled(trainer_of())
+    rest = recording.trial_ns - recording.self_ns.sum(axis=1) - recording.framework_ns.sum(axis=1)
+    assert (rest >= 0).all()
+    assert (recording.self_ns > 0).all()
+    summary = summarise(recording)
+    assert summary.phases["total_s"].sum() == pytest.approx(summary.totals.profiled.mean_s)
+
+
+def test_a_training_comes_out_the_same_with_and_without():
+    plain, profiled = trainer_of(), trainer_of()
+    expected, losses = losses_of(plain), losses_of(profiled)
+    plain.run()
+    run_profiled(profiled)
+    assert losses == expected
+    assert len(losses) == 20
+
+
+def test_nothing_of_it_is_left_behind():
+    trainer = trainer_of()
+    optimizer = trainer.updater.get_optimizer("main")
+    objects = [trainer.updater, optimizer, optimizer.target, trainer.updater.get_iterator("main")]
+    objects += [param.update_rule for param in optimizer.target.params()]
+
+    def methods():
+        return [{name for name, value in vars(item).items() if callable(value)} for item in objects]
+
+    before = methods()
+    run_profiled(trainer)
+    assert methods() == before
+    assert not chainer.get_function_hooks()
+    assert not chainer._get_link_hooks()
+
+
+def test_exact_times_on_a_fake_clock():
+    clock = FakeClock()
+
+    class Iterator(chainer.iterators.SerialIterator):
+        def next(self):
+            clock.advance(1000)
+            return super().next()
+
+    class Rule(chainer.optimizers.sgd.SGDRule):
+        def update_core(self, param):
+            clock.advance(50)
+            super().update_core(param)
+
+    class Optimizer(chainer.optimizers.SGD):
+        def create_update_rule(self):
+            return Rule(self.hyperparam)
+
+    def converter(batch, device):
+        clock.advance(300)
+        return chainer.dataset.concat_examples(batch, device)
+
+    trainer = trainer_of(optimizer=Optimizer(0.1), converter=converter)
+    trainer.updater._iterators["main"] = Iterator(dataset(), 4)
+    recording = run_profiled(trainer, clock=clock)
+    times = {
+        (layer.phase, layer.path): set(recording.self_ns[:, layer.index].tolist())
+        for layer in recording.layers
+        if layer.function in ("Iterator", "Optimizer") or layer.function == "converter"
+    }
+    assert times == {
+        ("data", "data"): {300},  # the converter; the iterator's row has the same place
+        ("update", "/predictor/fc1"): {100},
+        ("update", "/predictor/fc2"): {100},
+    }
+    assert recording.layers[0].function == "Iterator"
+    assert recording.self_ns[:, 0].tolist() == [1000] * 3
+    assert recording.trial_ns.tolist() == [1500] * 3
+    assert recording.clean_ns.tolist() == [1500] * 6
+
+
+def test_batches_of_another_size_are_left_out():
+    class Uneven(chainer.iterators.SerialIterator):
+        count = 0
+
+        def next(self):
+            self.count += 1
+            return super().next()[: 2 if self.count % 3 == 0 else 5]
+
+    trainer = trainer_of(30, batchsize=5)
+    trainer.updater._iterators["main"] = Uneven(dataset(), 5, shuffle=False)
+    with pytest.warns(UserWarning, match=r"left \d+ iterations? out: its batch has 2 examples"):
+        # 5 teaches, of 6, 9, 13, 17, 21, 25, 29 every third one is short.
+        recording = run_profiled(trainer, trigger=(4, "iteration"))
+    assert recording.n_trials == 4
+    assert recording.settings.batchsize == 5
+
+
+def test_a_network_that_changes_is_left_out_and_training_goes_on():
+    class Changing(Net):
+        calls = 0
+
+        def forward(self, x):
+            self.calls += 1
+            h = super().forward(x)
+            return F.tanh(h) if self.calls == 11 else h
+
+    trainer = trainer_of(model=Changing())
+    losses = losses_of(trainer)
+    with pytest.warns(UserWarning, match="left 1 iteration out: call .* was Tanh"):
+        recording = run_profiled(trainer)
+    assert len(losses) == 20
+    assert recording.n_trials == 2
+
+
+def test_an_exception_of_the_training_is_its_own_and_what_was_measured_is_kept():
+    class Failing(Net):
+        calls = 0
+
+        def forward(self, x):
+            self.calls += 1
+            if self.calls == 18:
+                raise ZeroDivisionError("here")
+            return super().forward(x)
+
+    trainer = trainer_of(model=Failing())
+    trainer.extend(LayerProfile(trigger=(5, "iteration")))
+    with pytest.raises(ZeroDivisionError, match="here"):
+        trainer.run(show_loop_exception_msg=False)
+    assert output.load_run(output.Path("result/profile")).n_trials == 3
+    assert not chainer.get_function_hooks()
+
+
+@pytest.mark.parametrize("call", [6, 7])  # the one that teaches, and the first profiled one
+def test_an_exception_in_an_iteration_under_hooks(call):
+    class Failing(Net):
+        calls = 0
+
+        def forward(self, x):
+            self.calls += 1
+            if self.calls == call:
+                raise ZeroDivisionError("here")
+            return super().forward(x)
+
+    trainer = trainer_of(model=Failing())
+    optimizer = trainer.updater.get_optimizer("main")
+    trainer.extend(LayerProfile(trigger=(5, "iteration")))
+    with pytest.raises(ZeroDivisionError, match="here"):
+        trainer.run(show_loop_exception_msg=False)
+    assert not chainer.get_function_hooks()
+    assert not chainer._get_link_hooks()
+    assert "update" not in vars(optimizer)
+    assert not output.Path("result/profile").exists()
+
+
+def test_a_killed_training_leaves_its_journal():
+    trainer = trainer_of()
+    seen = []
+
+    def look(trainer):
+        if trainer.updater.iteration == 19:
+            seen.append(recover(output.Path("result/profile/recording.journal")).n_trials)
+
+    trainer.extend(look, name="look", trigger=(1, "iteration"))
+    run_profiled(trainer)
+    assert seen == [3]
+
+
+def test_a_second_training_in_the_same_folder_takes_another_one():
+    run_profiled(trainer_of())
+    run_profiled(trainer_of())
+    assert {path.name for path in output.Path("result/profile-2").iterdir()} == FILES
+
+
+def test_a_folder_that_cannot_be_written_does_not_stop_the_training():
+    output.Path("result").mkdir()
+    output.Path("result/blocked").write_text("a file")
+    trainer = trainer_of()
+    losses = losses_of(trainer)
+    trainer.extend(LayerProfile(trigger=(5, "iteration"), out="blocked/below"))
+    with pytest.warns(UserWarning, match="LayerProfile"):
+        trainer.run()
+    assert len(losses) == 20
+
+
+def test_no_firing_writes_nothing():
+    trainer = trainer_of(3)
+    trainer.extend(LayerProfile())
+    trainer.run()
+    assert not output.Path("result/profile").exists()
+
+
+def test_graphs_are_freed_at_once():
+    alive = []
+
+    class Keeping(Net):
+        def forward(self, x):
+            y = super().forward(x)
+            alive.append(weakref.ref(y.creator_node))
+            return y
+
+    gc.disable()
+    try:
+        # The last one's graph hangs on the observation, as without a profiler.
+        run_profiled(trainer_of(model=Keeping()))
+        assert [ref() for ref in alive[:-1]] == [None] * 19
+    finally:
+        gc.enable()
+
+
+def test_two_optimizers_have_their_names_in_the_paths():
+    def updater(iterator, optimizer):
+        other = Net()
+        second = chainer.optimizers.Adam()
+        second.setup(other)
+
+        class Both(training.updaters.StandardUpdater):
+            def update_core(self):
+                x = chainer.dataset.concat_examples(self.get_iterator("main").next())[0]
+                for name, link in (("main", optimizer.target.predictor), ("other", other)):
+                    self.get_optimizer(name).update(lambda link=link: F.sum(link(x)))
+
+        return Both(iterator, {"main": optimizer, "other": second})
+
+    recording = run_profiled(trainer_of(updater=updater))
+    paths = {(layer.phase, layer.path) for layer in recording.layers}
+    assert {("forward", "/main/predictor/fc1"), ("forward", "/other/fc1")} <= paths
+    assert {("update", "/main/predictor/fc1"), ("update", "/other/fc2")} <= paths
+    assert ("backward", "/other/fc1") in paths
+    assert ("forward", "loss") in paths
+    assert recording.settings.optimizer == "MomentumSGD and Adam"
+
+
+def test_an_updater_that_goes_its_own_way():
+    def updater(iterator, optimizer):
+        class Own(training.updaters.StandardUpdater):
+            def update_core(self):
+                x, t = chainer.dataset.concat_examples(self.get_iterator("main").next())
+                loss = optimizer.target(x, t)
+                optimizer.target.cleargrads()
+                loss.backward()
+                optimizer.update()
+
+        return Own(iterator, optimizer)
+
+    recording = run_profiled(trainer_of(updater=updater))
+    phases = list(dict.fromkeys(layer.phase for layer in recording.layers))
+    assert phases == ["data", "forward", "backward", "update"]
+    assert recording.phases == ("update",)
+
+
+def test_an_old_style_converter_stays_one():
+    seen = []
+
+    def converter(batch, device):
+        seen.append(device)
+        return chainer.dataset.concat_examples(batch)
+
+    run_profiled(trainer_of(converter=converter, device=-1))
+    assert set(seen) == {-1}
+
+
+def test_it_is_public():
+    assert chainer_profile.LayerProfile is LayerProfile
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run_profiled(trainer_of())
