@@ -128,7 +128,7 @@ def callbacks_alone(step: AnyStep, rounds: int = 200) -> dict[str, float]:
         ]
         for name, hook in hooks.items()
     }
-    # The recorder times more than functions: phases, hooks, cleargrads and every parameter's update.
+    # The recorder times more than functions: phases, hooks, cleargrads, each parameter's update.
     with step.configured():
         entries = learn_structure(step).entries
     for mark in [entry for entry in entries if isinstance(entry, Mark)]:
