@@ -36,10 +36,11 @@ from chainer_profile import environment, output  # noqa: E402
 from chainer_profile.clock import HOST_CLOCK  # noqa: E402
 from chainer_profile.inputs import make_input  # noqa: E402
 from chainer_profile.journal import Journal, Kind  # noqa: E402
-from chainer_profile.recorder import Structure, inference, learn_structure  # noqa: E402
 from chainer_profile.recording import Settings  # noqa: E402
 from chainer_profile.runner import Trials  # noqa: E402
 from chainer_profile.statistics import median_interval  # noqa: E402
+from chainer_profile.steps import ForwardStep  # noqa: E402
+from chainer_profile.structure import Structure, learn_structure  # noqa: E402
 from models import REGISTRY  # noqa: E402
 
 BLOCK = 10
@@ -64,22 +65,16 @@ def two_clock_reads() -> tuple[FunctionHook, list[int]]:
     return TwoClockReads(), stamps
 
 
-class Network:
+def resnet20() -> ForwardStep:
     """ResNet20 with one input, ready to run."""
-
-    def __init__(self) -> None:
-        np.random.seed(0)  # noqa: NPY002  (Chainer's initialisers draw from it)
-        entry = REGISTRY["resnet20"]
-        self.model = entry.build()
-        batch = make_input("random", entry.input_shape, 1, seed=0, mean=entry.mean, std=entry.std)
-        self.x = batch.array
-
-    def step(self) -> None:
-        self.model(self.x)
+    np.random.seed(0)  # noqa: NPY002  (Chainer's initialisers draw from it)
+    entry = REGISTRY["resnet20"]
+    batch = make_input("random", entry.input_shape, 1, seed=0, mean=entry.mean, std=entry.std)
+    return ForwardStep(entry.build(), (batch.array,))
 
 
 @contextmanager
-def trials_of(step: Callable[[], None], structure: Structure, n_trials: int) -> Iterator[Trials]:
+def trials_of(step: ForwardStep, structure: Structure, n_trials: int) -> Iterator[Trials]:
     """The profiler's own trials, with their journal in a file."""
     with tempfile.TemporaryFile() as file:
         trials = Trials(
@@ -96,7 +91,7 @@ def trials_of(step: Callable[[], None], structure: Structure, n_trials: int) -> 
         yield trials
 
 
-def added_time(network: Network, structure: Structure, rounds: int) -> tuple[float, dict]:
+def added_time(step: ForwardStep, structure: Structure, rounds: int) -> tuple[float, dict]:
     """Median clean trial in seconds, and for each way of timing its added time in each round.
 
     The added time is that of the trials themselves, which is what the layers' times suffer; for
@@ -106,7 +101,7 @@ def added_time(network: Network, structure: Structure, rounds: int) -> tuple[flo
     bare, stamps = two_clock_reads()
 
     def clean() -> list[float]:
-        return [timed(network.step) for _ in range(BLOCK)]
+        return [timed(step) for _ in range(BLOCK)]
 
     def timer_hook() -> list[float]:
         with timer:
@@ -117,7 +112,7 @@ def added_time(network: Network, structure: Structure, rounds: int) -> tuple[flo
         with bare:
             return clean()
 
-    with trials_of(network.step, structure, rounds * BLOCK) as trials:
+    with trials_of(step, structure, rounds * BLOCK) as trials:
 
         def recorder() -> list[float]:
             trials.profiled(BLOCK)
@@ -156,15 +151,17 @@ def timed(block: Callable[[], object]) -> float:
     return time.perf_counter() - begin
 
 
-def agreement(network: Network, structure: Structure, rounds: int) -> tuple[np.ndarray, np.ndarray]:
+def agreement(
+    step: ForwardStep, structure: Structure, rounds: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Mean time of every layer by the recorder and by TimerHook, in alternating blocks."""
     timer = TimerHook()
-    with trials_of(network.step, structure, rounds * BLOCK) as trials:
+    with trials_of(step, structure, rounds * BLOCK) as trials:
         for turn in range(rounds):
             trials.profiled(BLOCK)
             with timer:
                 for _ in range(BLOCK):
-                    network.step()
+                    step()
             progress("agreement", turn + 1, rounds)
         mine = trials.recording().self_ns.mean(axis=0) * 1e-9
     recording = chainer_profile.fold_call_history(timer.call_history, len(structure.layers))
@@ -175,14 +172,14 @@ def memory(kind: str, n_trials: int) -> dict[str, float]:
     """Growth of the peak memory in MB over n_trials; runs in a process of its own."""
     import chainer_profile.summary
 
-    network = Network()
-    with threadpool_limits(1, "blas"), inference():
-        structure = learn_structure(network.model, network.step)
+    step = resnet20()
+    with threadpool_limits(1, "blas"), step.configured():
+        structure = learn_structure(step)
         timer = TimerHook()
-        with trials_of(network.step, structure, 500) as trials:  # warm everything up
+        with trials_of(step, structure, 500) as trials:  # warm everything up
             trials.profiled(500)
             chainer_profile.summarise(trials.recording())
-        with trials_of(network.step, structure, n_trials) as trials:
+        with trials_of(step, structure, n_trials) as trials:
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             if kind == "recorder":
                 trials.profiled(n_trials)
@@ -190,7 +187,7 @@ def memory(kind: str, n_trials: int) -> dict[str, float]:
             elif kind == "TimerHook":
                 with timer:
                     for _ in range(n_trials):
-                        network.step()
+                        step()
             else:
                 trials.plain(Kind.CLEAN, n_trials)
             after_trials = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -246,12 +243,12 @@ def main() -> None:
 
     row("figure", "measured", "target")
     row("-" * 58, "-" * 32, "-" * 18)
-    network = Network()
-    with threadpool_limits(1, "blas"), inference():
+    step = resnet20()
+    with threadpool_limits(1, "blas"), step.configured():
         for _ in range(100):
-            network.step()
-        structure = learn_structure(network.model, network.step)
-        clean_s, added = added_time(network, structure, args.rounds)
+            step()
+        structure = learn_structure(step)
+        clean_s, added = added_time(step, structure, args.rounds)
         row("clean trial, median", f"{clean_s * 1e3:.2f} ms")
         targets = {"recorder": "<= 1.0 %"}
         for name, values in added.items():
@@ -260,7 +257,7 @@ def main() -> None:
             row(f"added by {name}", text, targets.get(name, ""))
         ratio = np.median(added["recorder"]) / np.median(added["TimerHook"])
         row("recorder / TimerHook", f"{ratio:.2f}", "<= 0.4")
-        mine, theirs = agreement(network, structure, args.rounds)
+        mine, theirs = agreement(step, structure, args.rounds)
         large = theirs > NEIGHBOURS_LAYER_S
         off = np.abs(mine[large] / theirs[large] - 1)
         row(

@@ -44,8 +44,8 @@ class Layer:
         calls: Number of calls in a trial that count for this row.
 
     Beside functions there are rows for the other parts of a training step. Their paths have no
-    slash: ``loss`` for functions that the loss function calls outside of any link, ``cleargrads``,
-    ``optimizer`` for its hooks, ``data`` for the loading of data. A row named
+    slash: ``loss`` for functions that the loss function calls outside of the network's links,
+    ``cleargrads``, ``optimizer`` for its hooks, ``data`` for the loading of data. A row named
     ``gradient_accumulation`` adds up gradients of a variable that several functions use. In update
     a row is named after the optimizer, and holds the parameters of one link.
     """
@@ -241,7 +241,8 @@ class Recording:
             if samples is not None and name not in _BY_COLUMN and samples.ndim != 1:
                 raise ValueError(f"{name} has {samples.ndim} axes, not one")
         framework = (0, 0) if self.framework_ns is None else self.framework_ns.shape
-        if self.phases and framework != (n_trials, len(self.phases)):
+        known = bool(self.phases) or self.framework_ns is not None
+        if known and framework != (n_trials, len(self.phases)):
             raise ValueError(f"framework_ns is {framework}, for phases {self.phases}")
         for name in ("trial_ns", "start_ns"):
             samples = getattr(self, name)

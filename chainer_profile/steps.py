@@ -125,6 +125,9 @@ class TrainStep(BackwardStep):
         loss: The loss of its output.
         optimizer: An optimizer that is set up for the network; by default momentum SGD with
             weight decay and a learning rate of 0, so that all trials have the same weights.
+
+    Raises:
+        UsageError: The optimizer is not set up for the network.
     """
 
     def __init__(
@@ -135,6 +138,10 @@ class TrainStep(BackwardStep):
             optimizer = chainer.optimizers.MomentumSGD(lr=0.0, momentum=MOMENTUM)
             optimizer.setup(model)
             optimizer.add_hook(chainer.optimizer_hooks.WeightDecay(WEIGHT_DECAY))
+        if optimizer.target is not model:
+            raise UsageError(
+                "the optimizer is not set up for this network: call optimizer.setup(model) first"
+            )
         self.optimizer = optimizer
 
     def __call__(self) -> None:
@@ -177,7 +184,7 @@ def make_step(
 
     Raises:
         ProfileError: The network fails, or its output has no loss of this kind.
-        UsageError: There is no such phase or loss.
+        UsageError: There is no such phase or loss, or the optimizer is not set up for the network.
     """
     if phase not in PHASES:
         raise UsageError(f"unknown phase {phase!r}: it is {', '.join(PHASES)}")

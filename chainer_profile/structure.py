@@ -15,7 +15,7 @@ from chainer import FunctionHook, LinkHook, _backprop_utils
 from chainer_profile.errors import ProfileError, one_line
 from chainer_profile.recording import Layer, LinkCalls, Shape
 from chainer_profile.units import format_shape
-from chainer_profile.windows import FORWARD, Mark, link_path
+from chainer_profile.windows import FORWARD, Mark, joined, link_path
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from chainer_profile.windows import Enter, Leave
 
 ACCUMULATION = "gradient_accumulation"
-#: Where a function keeps the index of its row in the structure pass: no reference to it is held.
+#: Where a function keeps its structure pass and the index of its row in it: no reference to the
+#: function is held.
 _ROW = "_chainer_profile_row"
 _OUTSIDE = -1
 
@@ -155,15 +156,17 @@ class StructureHook(FunctionHook):
         # Rows of several windows: of backwards by the call's row, and of marks.
         self._rows: dict[int | Mark, int] = {}
         self._outputs: dict[int, tuple[tuple[Shape, ...], str]] = {}
+        # Functions of an earlier pass may live on, with rows that are none of this one.
+        self._pass = object()
         self._links = links
         self._paths: dict[int, tuple[str, Any]] = {}
         self._params: list[tuple[str, Any]] = []
         for prefix, root in roots:
             for path, link in root.namedlinks():
                 # A shared link goes by its first path.
-                self._paths.setdefault(id(link), (_joined(prefix, path), link))
+                self._paths.setdefault(id(link), (joined(prefix, path), link))
             params = root.namedparams(include_uninit=False)
-            self._params += [(_joined(prefix, link_path(path)), param) for path, param in params]
+            self._params += [(joined(prefix, link_path(path)), param) for path, param in params]
 
     # -- where a call belongs
 
@@ -177,7 +180,7 @@ class StructureHook(FunctionHook):
             kind == "phase" and number != _OUTSIDE and self._phases[number] == FORWARD.phase
             for kind, number in self._running
         )
-        return "loss" if in_lossfun and not self._links.links else "/"
+        return "loss" if in_lossfun else "/"
 
     def _owner(self, in_data: tuple[Any, ...]) -> str:
         """Path of the link that a call belongs to.
@@ -204,7 +207,7 @@ class StructureHook(FunctionHook):
             row = self._new_row("backward", path, ACCUMULATION, input_shapes=_shapes(in_data))
             kind = "whole"
         elif kind == "whole":
-            setattr(function, _ROW, number)
+            setattr(function, _ROW, (self._pass, number))
             self._begin(kind, number)
             return
         else:
@@ -216,7 +219,7 @@ class StructureHook(FunctionHook):
                 parent=number if kind == "forward" else None,
             )
             kind = "forward"
-        setattr(function, _ROW, row)
+        setattr(function, _ROW, (self._pass, row))
         self._begin(kind, row)
 
         # The outputs are not yet on the function when forward_postprocess fires.
@@ -249,7 +252,9 @@ class StructureHook(FunctionHook):
     ) -> None:
         """Note that the backward of a call begins; it goes to the link of the call."""
         # A function of a graph that was there before has no row.
-        forward = getattr(function, _ROW, None)
+        in_pass, forward = getattr(function, _ROW, (None, None))
+        if in_pass is not self._pass:
+            forward = None
         row = None if forward is None else self._rows.get(forward)
         if row is not None:
             self._count(row)
@@ -421,10 +426,6 @@ def _accumulates_gradients() -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def _joined(prefix: str, path: str) -> str:
-    return prefix + path if path != "/" else prefix or "/"
 
 
 def _shapes(arrays: tuple[Any, ...]) -> tuple[Shape, ...]:

@@ -113,6 +113,7 @@ def time_optimizer(
     """
     target, name = optimizer.target, type(optimizer).__name__
     update, call_hook = optimizer.update, optimizer.call_hook
+    names = _hook_names(optimizer)
 
     def timed_update(lossfun: Any = None, *args: Any, **kwargs: Any) -> Any:
         enter(UPDATE)
@@ -123,7 +124,7 @@ def time_optimizer(
         return result
 
     def timed_hook(hook: Any) -> None:
-        enter(Mark("update", "optimizer", hook_name(hook)))
+        enter(Mark("update", "optimizer", names.get(id(hook)) or hook_name(hook)))
         call_hook(hook)
         leave()
 
@@ -136,12 +137,22 @@ def time_optimizer(
         if rule is None or id(rule) in seen:
             continue
         seen.add(id(rule))
-        mark = Mark("update", prefix + link_path(path) if prefix else link_path(path), name)
+        mark = Mark("update", joined(prefix, link_path(path)), name)
         replacements.put(rule, "update", timed(rule.update, mark, enter, leave))
 
 
+def _hook_names(optimizer: Any) -> dict[int, str]:
+    """The names that an optimizer's hooks were added by: several may be of one class."""
+    hooks = optimizer._hookable
+    return {
+        id(hook): str(name)
+        for timing in (hooks._pre_update_hooks, hooks._post_update_hooks)
+        for name, hook in timing.items()
+    }
+
+
 def hook_name(hook: Any) -> str:
-    """What an optimizer's hook is called."""
+    """What a hook calls itself."""
     name = getattr(hook, "name", None) or getattr(hook, "__name__", None)
     return str(name or type(hook).__name__)
 
@@ -149,6 +160,11 @@ def hook_name(hook: Any) -> str:
 def link_path(param_path: str) -> str:
     """Path of the link that a parameter belongs to: ``/conv1`` for ``/conv1/W``."""
     return param_path.rpartition("/")[0] or "/"
+
+
+def joined(prefix: str, path: str) -> str:
+    """Path of a link with something before it: ``/main`` for the network itself."""
+    return prefix + path if path != "/" else prefix or "/"
 
 
 @contextmanager

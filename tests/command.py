@@ -21,7 +21,7 @@ from chainer_profile import cli
 from chainer_profile.renderers import plot
 
 ROOT = Path(__file__).parents[1]
-FILES = ["layers.csv", "layers.png", "layers.svg", "recording.npz", "report.md"]
+FILES = ["layers.csv", "layers.png", "layers.svg", "links.csv", "recording.npz", "report.md"]
 
 # The structure pass calls the network three times; here come one warm-up and the profiled trials.
 FIRST_TRIAL = 5

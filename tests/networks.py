@@ -6,22 +6,28 @@ from typing import Any
 
 import chainer
 import numpy as np
+import pytest
 from chainer import FunctionNode
 
 from tests.conftest import FakeClock
 
 
 class Wait(FunctionNode):
-    """Hands its input on after so many nanoseconds on the clock."""
+    """Hands its input on after so many nanoseconds on the clock; its backward takes time, too."""
 
-    def __init__(self, clock: FakeClock, duration_ns: int) -> None:
+    def __init__(self, clock: FakeClock, duration_ns: int, backward_ns: int = 0) -> None:
         super().__init__()
         self._clock = clock
         self._duration_ns = duration_ns
+        self._backward_ns = backward_ns
 
     def forward(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         self._clock.advance(self._duration_ns)
         return (inputs[0].copy(),)
+
+    def backward(self, indexes: tuple[int, ...], grads: tuple[Any, ...]) -> tuple[Any, ...]:
+        self._clock.advance(self._backward_ns)
+        return grads * len(indexes)
 
 
 class LongWait(Wait):
@@ -36,6 +42,35 @@ class Outer(Wait):
         (inner,) = Wait(self._clock, 30).apply(inputs)
         self._clock.advance(self._duration_ns)
         return (inner.array,)
+
+
+class Sum(Wait):
+    """Adds its inputs up."""
+
+    def forward(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        self._clock.advance(self._duration_ns)
+        return (np.sum(inputs, axis=0),)
+
+
+class Nesting(Sum):
+    """Adds up, and calls a Wait of 3 ns in its backward."""
+
+    def backward(self, indexes: tuple[int, ...], grads: tuple[Any, ...]) -> tuple[Any, ...]:
+        inner = Wait(self._clock, 3, 4).apply(super().backward((0,), grads))
+        return inner * len(indexes)
+
+
+class Total(Wait):
+    """A scalar: the sum of all numbers of its input."""
+
+    def forward(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        self._clock.advance(self._duration_ns)
+        self._shape = inputs[0].shape
+        return (np.array(inputs[0].sum()),)
+
+    def backward(self, indexes: tuple[int, ...], grads: tuple[Any, ...]) -> tuple[Any, ...]:
+        self._clock.advance(self._backward_ns)
+        return (chainer.Variable(np.full(self._shape, grads[0].array)),)
 
 
 class Step(chainer.Link):
@@ -69,6 +104,114 @@ class Chain(chainer.Chain):
         self.calls += 1
         self.clock.advance(7)
         return self.second(self.second(self.first(x)))
+
+
+class Weighted(chainer.Link):
+    """A link with a parameter that it adds, and 7 ns of its own."""
+
+    def __init__(
+        self, clock: FakeClock, forward_ns: int, backward_ns: int, cls: type[Wait] = Sum
+    ) -> None:
+        super().__init__()
+        self._clock = clock
+        self._times = forward_ns, backward_ns
+        self._cls = cls
+        with self.init_scope():
+            self.W = chainer.Parameter(np.zeros((1, 2), np.float32))
+
+    def forward(self, x: Any) -> Any:
+        self._clock.advance(5)
+        (y,) = self._cls(self._clock, *self._times).apply((x, self.W))
+        self._clock.advance(2)
+        return y
+
+
+class Trained(chainer.Chain):
+    """first (100 ns, back 200), twice second (40 ns, back 80 with 3 in it); 10 ns of its own."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__()
+        self.clock = clock
+        self.calls = 0
+        with self.init_scope():
+            self.first = Weighted(clock, 100, 200)
+            self.second = Weighted(clock, 40, 80, Nesting)
+
+    def forward(self, x: Any) -> Any:
+        self.calls += 1
+        self.clock.advance(10)
+        return self.second(self.second(self.first(x)))
+
+    def cleargrads(self) -> None:
+        self.clock.advance(9)
+        super().cleargrads()
+
+
+class SlowRule(chainer.UpdateRule):
+    """Subtracts the gradient, which takes 50 ns."""
+
+    clock: FakeClock
+
+    def update_core(self, param: Any) -> None:
+        self.clock.advance(50)
+        param.array -= param.grad
+
+
+class SlowOptimizer(chainer.GradientMethod):
+    """Updates every parameter in 50 ns, and looks for cleared gradients in 1 ns."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__()
+        self.clock = clock
+
+    def create_update_rule(self) -> SlowRule:
+        rule = SlowRule(self.hyperparam)
+        rule.clock = self.clock
+        return rule
+
+    def reallocate_cleared_grads(self) -> None:
+        self.clock.advance(1)
+        super().reallocate_cleared_grads()
+
+
+class SlowHook:
+    """A hook of an optimizer or of an update rule that does nothing for a while."""
+
+    def __init__(
+        self,
+        clock: FakeClock,
+        duration_ns: int,
+        name: str = "SlowHook",
+        timing: str = "pre",
+        call_for_each_param: bool = False,
+    ) -> None:
+        self._clock = clock
+        self._duration_ns = duration_ns
+        self.name = name
+        self.timing = timing
+        self.call_for_each_param = call_for_each_param
+
+    def __call__(self, *_: object) -> None:
+        self._clock.advance(self._duration_ns)
+
+
+def slow_loss(clock: FakeClock) -> Any:
+    """A loss function: 11 ns of its own, and a Total of 20 ns, back 30."""
+
+    def loss(y: Any) -> Any:
+        clock.advance(11)
+        return Total(clock, 20, 30).apply((y,))[0]
+
+    return loss
+
+
+def slow_sums(monkeypatch: pytest.MonkeyPatch, clock: FakeClock, duration_ns: int = 13) -> None:
+    """Let Chainer add up gradients in so many nanoseconds."""
+
+    def add(*grads: Any) -> Any:
+        return Sum(clock, duration_ns).apply(grads)[0]
+
+    monkeypatch.setattr(chainer.functions, "add", add)
 
 
 def image(*shape: int) -> Any:

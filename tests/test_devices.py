@@ -11,7 +11,8 @@ from typing import Any
 import chainer
 import pytest
 
-from chainer_profile.devices import move_to_gpu
+from chainer_profile.clock import HOST_CLOCK
+from chainer_profile.devices import clock_of, move_to_gpu
 from chainer_profile.errors import ProfileError
 from tests.command import OWN, process
 
@@ -118,7 +119,7 @@ class FakeCuPy(SimpleNamespace):
     """One device, whose stream notes when it is waited for."""
 
     def __init__(self, events: list[str]) -> None:
-        super().__init__(__version__="13.6.0")
+        super().__init__(__version__="13.6.0", __name__="cupy")
         stream = SimpleNamespace(synchronize=lambda: events.append("wait"))
         self.cuda = SimpleNamespace(
             runtime=SimpleNamespace(getDeviceCount=lambda: 1), get_current_stream=lambda: stream
@@ -129,9 +130,12 @@ def test_the_network_moves_and_the_clock_waits_for_the_device(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     events: list[str] = []
-    device = SimpleNamespace(use=lambda: events.append("use"), send=lambda array: [*array, "there"])
+    cupy = FakeCuPy(events)
+    device = SimpleNamespace(
+        use=lambda: events.append("use"), send=lambda array: [*array, "there"], xp=cupy
+    )
     model = SimpleNamespace(to_device=lambda to: events.append("moved" if to is device else "?"))
-    monkeypatch.setitem(sys.modules, "cupy", FakeCuPy(events))
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setattr(chainer, "get_device", {"@cupy:0": device}.__getitem__)
     array, clock = move_to_gpu(model, ["image"], 0)
     assert (array, events) == (["image", "there"], ["use", "moved"])
@@ -139,6 +143,16 @@ def test_the_network_moves_and_the_clock_waits_for_the_device(
     assert events[2:] == ["wait"]
     assert clock.now_ns() >= first
     assert events[2:] == ["wait", "wait"]
+
+
+def test_the_clock_of_a_device() -> None:
+    events: list[str] = []
+    clock = clock_of(SimpleNamespace(xp=FakeCuPy(events)))
+    assert clock is not HOST_CLOCK
+    clock.now_ns()
+    assert events == ["wait"]
+    assert clock_of(chainer.get_device("@numpy")) is HOST_CLOCK
+    assert clock_of(SimpleNamespace(xp=object())) is HOST_CLOCK
 
 
 def test_a_device_that_refuses_the_network(monkeypatch: pytest.MonkeyPatch) -> None:

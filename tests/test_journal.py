@@ -1,10 +1,7 @@
-"""The journal: what was added is what comes back, whatever happens to the file or the disk."""
+"""The journal: what was added is what comes back, whatever happens to the file."""
 
-import errno
 import json
-import mmap
 import os
-import struct
 
 import numpy as np
 import pytest
@@ -13,72 +10,26 @@ from hypothesis import strategies as st
 
 from chainer_profile import journal as journals
 from chainer_profile.errors import ProfileError
-from chainer_profile.journal import Journal, JournalError, Kind, recover
-from chainer_profile.recording import COMPLETE, VERSION, Conditions, Environment, Layer, Settings
+from chainer_profile.journal import Journal, Kind, recover
+from chainer_profile.recording import (
+    COMPLETE,
+    VERSION,
+    Conditions,
+    Layer,
+    LinkCalls,
+    Settings,
+)
 from tests.conftest import make_layers
-
-HALF_SECOND = 500_000_000
-MAGIC = b"chainer-profile journal\n"
-ENVIRONMENT = Environment(processor="A processor", python="CPython 3.11")
-
-
-def words(*values):
-    return struct.pack(f"<{len(values)}q", *values)
-
-
-def record(kind, start, wall, more):
-    """The bytes of one record, by the format's description."""
-    return words(kind, start, wall, *more, kind)
-
-
-def add(journal, trial):
-    kind, start, wall, more = trial
-    journal.add(kind, start, wall, words(*more))
-
-
-def trials_of(recording):
-    """A recording's trials as lists by kind, each trial as it was added."""
-    return {
-        Kind.WARMUP: [(int(wall), ()) for wall in recording.warmup_ns],
-        Kind.CLEAN: [
-            (int(start), int(wall), ())
-            for start, wall in zip(recording.clean_start_ns, recording.clean_ns, strict=True)
-        ],
-        Kind.PROFILED: [
-            (int(start), int(wall), tuple(map(int, row)))
-            for start, wall, row in zip(
-                recording.start_ns, recording.trial_ns, recording.self_ns, strict=True
-            )
-        ],
-        Kind.PROBE: [
-            (int(wall), (int(threads),))
-            for wall, threads in zip(recording.probe_ns, recording.probe_threads, strict=True)
-        ],
-    }
-
-
-def expected(trials):
-    """The same of trials that were added; a recording does not keep every start."""
-    found = {kind: [] for kind in Kind}
-    for kind, start, wall, more in trials:
-        keeps_start = kind in (Kind.CLEAN, Kind.PROFILED)
-        found[kind].append((start, wall, more) if keeps_start else (wall, more))
-    return found
-
-
-def some_trials(count=8, n_layers=3, step_ns=1000):
-    """Trials of all kinds in turn, with times that tell them apart."""
-    kinds = [Kind.WARMUP, Kind.PROFILED, Kind.CLEAN, Kind.PROFILED, Kind.PROBE]
-    lengths = {Kind.PROFILED: n_layers, Kind.PROBE: 1}
-    return [
-        (
-            kinds[i % 5],
-            i * step_ns,
-            step_ns,
-            tuple(i * 100 + j + 1 for j in range(lengths.get(kinds[i % 5], 0))),
-        )
-        for i in range(count)
-    ]
+from tests.journals import (
+    ENVIRONMENT,
+    MAGIC,
+    add,
+    begun,
+    expected,
+    record,
+    some_trials,
+    trials_of,
+)
 
 
 @pytest.fixture
@@ -92,12 +43,6 @@ def file(path):
         yield opened
 
 
-def begun(file, n_layers=3, trials=10, **changes):
-    journal = Journal(file)
-    journal.begin(make_layers(n_layers), Settings(trials=trials, **changes), ENVIRONMENT)
-    return journal
-
-
 @pytest.fixture
 def no_reserve(monkeypatch):
     """Files that hold only what was written, as where the system cannot reserve space."""
@@ -109,14 +54,14 @@ times = st.integers(0, 2**62)
 
 @st.composite
 def any_trials(draw):
-    n_layers = draw(st.integers(0, 3))
-    lengths = {Kind.PROFILED: n_layers, Kind.PROBE: 1}
+    n_layers, n_phases = draw(st.integers(0, 3)), draw(st.integers(0, 3))
+    lengths = {Kind.PROFILED: n_layers + n_phases, Kind.PROBE: 1}
     trials = []
     for kind in draw(st.lists(st.sampled_from(Kind), max_size=12)):
         size = lengths.get(kind, 0)
         more = draw(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=size, max_size=size))
         trials.append((kind, draw(times), draw(st.integers(0, 2**61)), tuple(more)))
-    return n_layers, trials
+    return n_layers, n_phases, trials
 
 
 # --- there and back
@@ -125,13 +70,18 @@ def any_trials(draw):
 @settings(max_examples=60)
 @given(case=any_trials(), in_memory=st.booleans(), paths=st.lists(st.text(), min_size=3))
 def test_what_was_added_comes_back(case, in_memory, paths, tmp_path_factory):
-    n_layers, trials = case
-    layers = tuple(Layer(i, paths[i], "f", input_shapes=((i, 2), ())) for i in range(n_layers))
-    asked = Settings(model=paths[0], trials=3, input_shape=(1, 2))
+    n_layers, n_phases, trials = case
+    layers = tuple(
+        Layer(i, paths[i], "f", phase=paths[-i], input_shapes=((i, 2), ()), forward=i, calls=i + 1)
+        for i in range(n_layers)
+    )
+    phases = tuple(paths[:n_phases])
+    links = tuple(LinkCalls(path, "Link", 2, 3) for path in paths)
+    asked = Settings(model=paths[0], trials=3, input_shape=(1, 2), phase="train", loss=paths[1])
     path = tmp_path_factory.getbasetemp() / "any.journal"
     with open(path, "w+b") as file:
         journal = Journal(None if in_memory else file)
-        journal.begin(layers, asked, ENVIRONMENT)
+        journal.begin(layers, asked, ENVIRONMENT, phases=phases, links=links)
         for trial in trials:
             add(journal, trial)
         now = journal.recording(Conditions(1.0), COMPLETE)
@@ -139,6 +89,9 @@ def test_what_was_added_comes_back(case, in_memory, paths, tmp_path_factory):
     for recording in results:
         assert trials_of(recording) == expected(trials)
         assert (recording.layers, recording.settings) == (layers, asked)
+        assert (recording.phases, recording.links) == (phases, links)
+        assert recording.self_ns.shape[1] == n_layers
+        assert (recording.framework_ns is None) is (not phases)
         assert recording.environment == ENVIRONMENT
     assert now.conditions == Conditions(1.0)
     assert now.ended == COMPLETE
@@ -153,7 +106,14 @@ def test_the_bytes_are_as_described(path, file, no_reserve):
     assert content.startswith(MAGIC)
     length, _, rest = content[len(MAGIC) :].partition(b"\n")
     header = json.loads(rest[: int(length)])
-    assert header.keys() == {"version", "layers", "settings", "environment"}
+    assert header.keys() == {
+        "version",
+        "layers",
+        "phases",
+        "links",
+        "settings",
+        "environment",
+    }
     assert header["version"] == VERSION
     body = b"".join(record(*trial) for trial in trials)
     assert rest[int(length) :].rstrip(b"\0") == body.rstrip(b"\0")
@@ -254,6 +214,65 @@ def test_fields_of_a_later_writer_are_passed_over(path):
     assert recording.self_ns.tolist() == [[3]]
 
 
+def test_a_journal_of_version_1(path):
+    """As the first release wrote it: forward only, no links, no phases."""
+    header = {
+        "version": 1,
+        "layers": [{"index": 0, "path": "/", "function": "f", "input_shapes": [[1, 2]]}],
+        "settings": {"trials": 2, "model": "tiny"},
+        "environment": {"blas": []},
+    }
+    text = json.dumps(header).encode()
+    body = record(Kind.WARMUP, 0, 9, ()) + record(Kind.PROFILED, 10, 5, (4,))
+    path.write_bytes(MAGIC + b"%d\n" % len(text) + text + body + bytes(64))
+    recording = recover(path)
+    assert recording.self_ns.tolist() == [[4]]
+    assert (recording.phases, recording.framework_ns, recording.links) == ((), None, ())
+    assert recording.layers == (Layer(0, "/", "f", input_shapes=((1, 2),)),)
+    assert recording.settings == Settings(trials=2, model="tiny")
+
+
+def test_a_killed_training_keeps_its_phases(path, file, no_reserve):
+    journal = Journal(file)
+    phases = ("update", "forward", "backward")
+    links = (LinkCalls("/", "Net", 1, 2),)
+    asked = Settings(trials=9, phase="train", loss="sum", optimizer="Adam", train_mode=True)
+    journal.begin(make_layers(2), asked, ENVIRONMENT, phases=phases, links=links)
+    trials = [(Kind.PROFILED, at, 100, (at, 2, 3, 4, 5)) for at in range(4)]
+    for trial in trials:
+        add(journal, trial)
+    content = path.read_bytes()[: journal._end]
+    path.write_bytes(content[:-8])  # the last one was not written whole
+    recording = recover(path)
+    assert recording.self_ns.tolist() == [[at, 2] for at in range(3)]
+    assert recording.framework_ns.tolist() == [[3, 4, 5]] * 3
+    assert (recording.phases, recording.links, recording.settings) == (phases, links, asked)
+    assert recording.ended == "killed before its end"
+
+
+def test_the_space_of_phases_is_taken_ahead_too(file, monkeypatch):
+    asked = []
+    monkeypatch.setattr(Journal, "_append", lambda self, record: None)
+    for phases in ((), ("forward", "backward")):
+        journal = Journal(file)
+        journal.begin(make_layers(3), Settings(trials=100), ENVIRONMENT, phases=phases)
+        asked.append(journal._expected - journal._body_start)
+    assert asked[1] - asked[0] == 100 * 2 * 8
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"phases": 3}, {"phases": None}, {"links": [1]}, {"links": None}, {"links": [{"path": "/"}]}],
+)
+def test_a_damaged_header_is_refused_in_one_line(path, change):
+    header = {"version": VERSION, "layers": [], "settings": {}, "environment": {}} | change
+    text = json.dumps(header).encode()
+    path.write_bytes(MAGIC + b"%d\n" % len(text) + text)
+    with pytest.raises(ProfileError) as error:
+        recover(path)
+    assert str(error.value).startswith(f"{path}: damaged")
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -294,150 +313,6 @@ def test_every_trial_is_in_the_file_when_it_was_added(path, file, wall_ns):
     for count in range(1, 4):
         add(journal, (Kind.CLEAN, count * wall_ns, wall_ns, ()))
         assert len(recover(path).clean_ns) == count
-
-
-# --- a disk that fills up
-
-FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-class Disk:
-    """Takes so many bytes, at most so many at a time, and then is full."""
-
-    def __init__(self, space, at_once=1 << 30):
-        self.space = space
-        self.at_once = at_once
-        self.write = os.pwrite
-
-    def pwrite(self, fd, data, at):
-        size = min(len(data), self.space, self.at_once)
-        if not size:
-            raise FULL
-        self.space -= size
-        return self.write(fd, bytes(data[:size]), at)
-
-
-@pytest.mark.parametrize("reserves", [False, True])
-@pytest.mark.parametrize("space", [0, 1, 700, 20_000, 33_000, 50_000])
-def test_a_full_disk_loses_no_record(path, file, monkeypatch, space, reserves):
-    if reserves:
-        reserve = os.posix_fallocate
-
-        def fallocate(fd, at, size):
-            if at + size > space:
-                raise FULL
-            reserve(fd, at, size)
-
-        monkeypatch.setattr(os, "posix_fallocate", fallocate)
-    else:
-        monkeypatch.delattr(os, "posix_fallocate", raising=False)
-        monkeypatch.setattr(os, "pwrite", Disk(space).pwrite)
-    trials = some_trials(2000)
-    journal = Journal(file)
-    failures = 0
-    try:
-        journal.begin(make_layers(3), Settings(trials=10), ENVIRONMENT)
-    except JournalError:
-        failures += 1
-    for trial in trials:
-        try:
-            add(journal, trial)
-        except JournalError as error:
-            assert str(error) == os.strerror(errno.ENOSPC)  # noqa: PT017
-            failures += 1
-    assert failures == 1
-    assert trials_of(journal.recording(Conditions(), "")) == expected(trials)
-    if space >= 20_000:  # the header went through: the file holds the beginning of the trials
-        count = sum(map(len, trials_of(recover(path)).values()))
-        assert 0 < count < len(trials)
-        assert trials_of(recover(path)) == expected(trials[:count])
-
-
-@pytest.mark.parametrize("at_once", [999, 4096])
-def test_space_is_written_where_it_cannot_be_reserved(path, file, no_reserve, monkeypatch, at_once):
-    monkeypatch.setattr(os, "pwrite", Disk(1 << 30, at_once).pwrite)
-    journal = begun(file)
-    trials = some_trials(2000)
-    for trial in trials:
-        add(journal, trial)
-    assert trials_of(recover(path)) == expected(trials)
-
-
-@pytest.mark.parametrize("window", [mmap.ALLOCATIONGRANULARITY, 3 * mmap.ALLOCATIONGRANULARITY])
-def test_the_window_moves_along(path, file, monkeypatch, window):
-    monkeypatch.setattr(journals, "_WINDOW_NBYTES", window)
-    journal = begun(file)
-    trials = some_trials(3000)
-    for trial in trials:
-        add(journal, trial)
-    assert trials_of(recover(path)) == expected(trials)
-    assert trials_of(journal.recording(Conditions(), "")) == expected(trials)
-
-
-@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="the system reserves no space")
-def test_too_little_space_for_the_run_is_told_before_it_starts(path, file, monkeypatch):
-    asked = []
-
-    def fallocate(fd, at, size):
-        asked.append((at, size))
-        raise FULL
-
-    monkeypatch.setattr(os, "posix_fallocate", fallocate)
-    journal = Journal(file)
-    with pytest.raises(JournalError, match=os.strerror(errno.ENOSPC)):
-        journal.begin(make_layers(3), Settings(trials=100), ENVIRONMENT)
-    ((at, size),) = asked
-    assert at == 0
-    assert size >= 100 * 7 * 8
-    assert path.stat().st_size == 0
-    journal.add(Kind.CLEAN, 0, 1)
-    assert trials_of(journal.recording(Conditions(), ""))[Kind.CLEAN] == [(0, 1, ())]
-
-
-@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="the system reserves no space")
-def test_the_space_of_the_whole_run_is_taken_ahead(file, monkeypatch):
-    asked = []
-    reserve = os.posix_fallocate
-    monkeypatch.setattr(
-        os, "posix_fallocate", lambda *args: asked.append(args[2]) or reserve(*args)
-    )
-    journal = begun(file, trials=20, clean_trials=10, warmups=5)
-    for i in range(5):
-        add(journal, (Kind.WARMUP, i, HALF_SECOND, ()))
-    for i in range(10):
-        add(journal, (Kind.CLEAN, i, HALF_SECOND, ()))
-    for i in range(20):
-        add(journal, (Kind.PROFILED, i, HALF_SECOND, (1, 2, 3)))
-    assert len(asked) == 1
-    assert os.fstat(file.fileno()).st_size == asked[0]
-
-
-@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="the system reserves no space")
-def test_a_long_run_takes_space_in_steps(file, monkeypatch):
-    asked = []
-    reserve = os.posix_fallocate
-    monkeypatch.setattr(
-        os, "posix_fallocate", lambda *args: asked.append(args[2]) or reserve(*args)
-    )
-    monkeypatch.setattr(journals, "_RESERVE_NBYTES", 4096)
-    monkeypatch.setattr(journals, "_SLACK_NBYTES", 100)
-    journal = begun(file, trials=300)
-    for i in range(300):
-        add(journal, (Kind.PROFILED, i * HALF_SECOND, HALF_SECOND, (1, 2, 3)))
-    steps = np.diff([0, *asked])
-    assert len(asked) > 2
-    assert (steps > 0).all()
-    assert (steps <= 4096).all()
-    assert asked[-1] == os.fstat(file.fileno()).st_size
-
-
-def test_in_memory_nothing_is_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "pwrite", Disk(0).pwrite)
-    journal = begun(None)
-    trials = some_trials(20, step_ns=HALF_SECOND)
-    for trial in trials:
-        add(journal, trial)
-    assert trials_of(journal.recording(Conditions(), "")) == expected(trials)
 
 
 def test_two_journals_share_nothing():

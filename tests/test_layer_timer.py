@@ -11,7 +11,7 @@ from chainer.function_hooks import TimerHook
 
 from chainer_profile import LayerTimerHook, summarise
 from chainer_profile.errors import ProfileError
-from tests.networks import Chain, Outer, Step, Wait, image
+from tests.networks import Chain, Outer, Step, Trained, Wait, image, slow_loss
 
 
 @pytest.fixture
@@ -101,6 +101,65 @@ class TestRecording:
         assert [layer.function for layer in hook.recording().layers] == ["LinearFunction"]
         assert "Sum" in dict(hook.call_history)
 
+    def test_a_training_shows_its_forward_pass(self, clock, hook):
+        model = Trained(clock)
+        loss = slow_loss(clock)
+        with hook, chainer.using_config("train", True):
+            for _ in range(4):
+                value = loss(model(image()))
+                model.cleargrads()
+                value.backward()
+        recording = hook.recording()
+        assert [(a.path, a.function, a.phase) for a in recording.layers] == [
+            ("/first", "Sum", "forward"),
+            ("/second", "Nesting", "forward"),
+            ("/second", "Nesting", "forward"),
+        ]
+        assert recording.self_ns.tolist() == [[100, 40, 40]] * 3
+        assert recording.trial_ns.tolist() == [100 + 2 * 40 + 10 + 3 * 7] * 3
+        assert (recording.phases, recording.framework_ns) == ((), None)
+        assert recording.settings.train_mode is True
+        assert [(link.path, link.calls, link.parameters) for link in recording.links] == [
+            ("/", 1, 0),
+            ("/first", 1, 2),
+            ("/second", 2, 2),
+        ]
+        # The 3 ns that a backward spends in another function count once in the total.
+        assert hook.total_time() == pytest.approx(4 * (180 + 20 + 30 + 2 * 83 + 200) * 1e-9)
+
+    def test_a_gradient_within_the_network_is_framework_time(self, clock, hook):
+        class Net(Trained):
+            def forward(self, x):
+                y = self.first(x)
+                chainer.grad([y], [self.first.W])
+                return y
+
+        model = Net(clock)
+        with hook:
+            for _ in range(3):
+                model(image())
+        recording = hook.recording()
+        assert [layer.path for layer in recording.layers] == ["/first"]
+        assert recording.self_ns.tolist() == [[100]] * 2
+        assert recording.trial_ns.tolist() == [100 + 7 + 200] * 2
+
+    def test_shared_links_and_loops(self, clock, hook):
+        shared = Step(clock, 4)
+
+        class Net(chainer.ChainList):
+            def forward(self, x):
+                for link in self:
+                    x = link(x)
+                return self[0](x)
+
+        model = Net(shared, Step(clock, 3), shared)
+        with hook:
+            model(image())
+        recording = hook.recording()
+        assert [layer.path for layer in recording.layers] == ["/0", "/1", "/0", "/0"]
+        assert recording.self_ns.tolist() == [[4, 3, 4, 4]]
+        assert {link.path: link.calls for link in recording.links} == {"/": 1, "/0": 3, "/1": 1}
+
     def test_functions_without_a_link_are_folded_by_their_period(self, hook):
         with hook:
             for _ in range(3):
@@ -131,6 +190,28 @@ class TestRecording:
         recording = hook.recording()
         assert recording.self_ns.tolist() == [[100, 40, 40]]
         assert recording.trial_ns.tolist() == [208]
+
+    def test_an_exception_in_the_first_trial_is_not_counted(self, clock, hook):
+        class Fails(Chain):
+            def forward(self, x):
+                if not self.calls:
+                    self.calls += 1
+                    self.second(self.first(x))
+                    raise RuntimeError
+                return super().forward(x)
+
+        model = Fails(clock)
+        with hook:
+            with pytest.raises(RuntimeError):
+                model(image())
+            model(image())
+        recording = hook.recording()
+        assert recording.self_ns.tolist() == [[100, 40, 40]]
+        assert {link.path: link.calls for link in recording.links} == {
+            "/": 1,
+            "/first": 1,
+            "/second": 2,
+        }
 
     def test_changing_calls_are_refused(self, clock, hook):
         model = Chain(clock)

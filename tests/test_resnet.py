@@ -9,7 +9,8 @@ import chainer_profile  # noqa: F401  (lets Chainer import on current NumPy)
 import chainer
 from chainer.initializers import HeNormal
 
-from chainer_profile.recorder import inference, learn_structure
+from chainer_profile.steps import ForwardStep
+from chainer_profile.structure import learn_structure
 from models import REGISTRY
 from models.resnet import BasicBlock, BottleneckBlock, FastHeNormal, ResNet
 from tests.test_models import AR, CB, CBR, TAIL, calls, convolve, draw, images, infer, normalise
@@ -22,11 +23,9 @@ BOTTLENECK_PROJECTING = CBR + CBR + CB + CB + AR
 
 
 def layers(model, x):
-    def step():
-        with inference():
-            model(x)
-
-    return learn_structure(model, step).layers
+    step = ForwardStep(model, (x,))
+    with step.configured():
+        return learn_structure(step).layers
 
 
 def zeros(*shape):

@@ -9,7 +9,8 @@ import chainer_profile  # noqa: F401  (lets Chainer import on current NumPy)
 import chainer
 import chainer.functions as F
 
-from chainer_profile.recorder import StructureError, inference, learn_structure
+from chainer_profile.steps import ForwardStep
+from chainer_profile.structure import StructureError, learn_structure
 from models.resnet34_relu_bn import ReluBNBlock, ResNet34ReluBN
 from tests.test_models import calls, convolve, draw, infer, normalise
 
@@ -104,10 +105,10 @@ def test_another_input_size_is_refused_in_one_line(model, changes, given):
 
 
 def test_the_profiler_passes_that_line_on(model):
-    def step():
-        with inference():
-            model(images(height=64))
-
-    with pytest.raises(StructureError, match=r"224 only, not 3 x 64 x 224$") as error:
-        learn_structure(model, step)
+    step = ForwardStep(model, (images(height=64),))
+    with (
+        step.configured(),
+        pytest.raises(StructureError, match=r"224 only, not 3 x 64 x 224$") as error,
+    ):
+        learn_structure(step)
     assert "\n" not in str(error.value)

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainer_profile import profile, runner
-from chainer_profile.errors import ProfileError
+from chainer_profile.errors import ProfileError, UsageError
 from chainer_profile.journal import Journal, JournalError, recover
 from chainer_profile.recording import BlasLibrary, Environment, Settings
-from chainer_profile.runner import RunError, cycles, default_clean_trials, run
+from chainer_profile.runner import RunError, cycles, default_clean_trials
+from chainer_profile.steps import make_step
 from tests.conftest import FakeClock
 from tests.networks import Chain, Step, Wait, image
 
@@ -31,6 +32,13 @@ def settings(**changes):
     return Settings(**({"trials": 20, "clean_trials": 5, "warmups": 2} | changes))
 
 
+def run(model, x, asked, **kwargs):
+    """A run of a network's forward pass."""
+    inputs = x if isinstance(x, tuple) else (x,)
+    step = make_step("forward", model, inputs, train_mode=asked.train_mode)
+    return runner.run(step, asked, **kwargs)
+
+
 class TestRun:
     def test_times_are_exact_and_add_up(self, clock):
         recording = run(Chain(clock), image(), settings(), clock=clock)
@@ -40,6 +48,13 @@ class TestRun:
         assert set((recording.trial_ns - recording.self_ns.sum(axis=1)).tolist()) == {28}
         assert recording.clean_ns.tolist() == [TRIAL_NS] * 5
         assert recording.warmup_ns.tolist() == [TRIAL_NS] * 2
+        assert recording.phases == ()
+        assert recording.framework_ns is None
+        assert [(link.path, link.calls) for link in recording.links] == [
+            ("/", 1),
+            ("/first", 1),
+            ("/second", 2),
+        ]
 
     def test_every_trial_is_one_call_of_the_network(self, clock):
         model = Chain(clock)
@@ -282,9 +297,62 @@ class TestCycles:
         assert [default_clean_trials(n) for n in (1, 50, 51, 10_000)] == [5, 5, 6, 1000]
 
 
-def test_profile_describes_itself(clock):
-    recording = profile(Chain(clock), image(4, 2), trials=10, warmups=1)
-    made = recording.settings
-    assert (made.model, made.batchsize, made.input_shape) == ("Chain", 4, (4, 2))
-    assert (made.trials, made.clean_trials, made.warmups) == (10, 5, 1)
-    assert recording.self_ns.shape == (10, 3)
+class TestProfile:
+    def test_it_describes_itself(self, clock):
+        recording = profile(Chain(clock), image(4, 2), trials=10, warmups=1)
+        made = recording.settings
+        assert (made.model, made.batchsize, made.input_shape) == ("Chain", 4, (4, 2))
+        assert (made.trials, made.clean_trials, made.warmups) == (10, 5, 1)
+        assert (made.phase, made.loss, made.optimizer, made.train_mode) == (
+            "forward",
+            "",
+            "",
+            False,
+        )
+        assert recording.self_ns.shape == (10, 3)
+
+    @pytest.mark.parametrize(
+        ("phase", "optimizer"), [("forward-backward", ""), ("train", "MomentumSGD")]
+    )
+    def test_training(self, phase, optimizer):
+        model = chainer.Sequential(chainer.links.Linear(3, 4), F.relu)
+        recording = profile(model, image(5, 3), trials=6, warmups=1, phase=phase)
+        made = recording.settings
+        assert (made.phase, made.loss, made.optimizer, made.train_mode) == (
+            phase,
+            "softmax_cross_entropy",
+            optimizer,
+            True,
+        )
+        assert set(recording.phases) == {"forward", "backward"} | (
+            {"update"} if optimizer else set()
+        )
+        assert recording.framework_ns.shape == (6, len(recording.phases))
+        outside = recording.trial_ns - recording.self_ns.sum(axis=1)
+        assert (outside - recording.framework_ns.sum(axis=1) > 0).all()
+        assert (recording.self_ns > 0).all()
+
+    def test_a_loss_and_an_optimizer_of_ones_own(self):
+        def distance(y):
+            return F.mean(y * y)
+
+        model = chainer.links.Linear(3, 4)
+        adam = chainer.optimizers.Adam().setup(model)
+        recording = profile(
+            model, image(5, 3), trials=5, warmups=1, phase="train", loss=distance, optimizer=adam
+        )
+        made = recording.settings
+        assert (made.loss, made.optimizer) == ("distance", "Adam")
+        # Three structure passes, a warm-up, clean and profiled trials, and the last look.
+        assert adam.t == N_STRUCTURE + 1 + 5 + 5 + 1
+        assert "Adam" in {layer.function for layer in recording.layers}
+
+    def test_train_mode_of_a_forward_pass(self, clock):
+        recording = profile(Chain(clock), image(), trials=5, train_mode=True)
+        assert recording.settings.train_mode is True
+
+    def test_what_cannot_be_is_refused(self, clock):
+        with pytest.raises(UsageError, match="unknown phase 'sideways'"):
+            profile(Chain(clock), image(), phase="sideways")
+        with pytest.raises(ProfileError, match="it is no loss, which is one number"):
+            profile(Chain(clock), image(), phase="train", loss="output")

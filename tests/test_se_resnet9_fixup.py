@@ -8,7 +8,8 @@ import chainer_profile  # noqa: F401  (lets Chainer import on current NumPy)
 # isort: split
 import chainer
 
-from chainer_profile.recorder import inference, learn_structure
+from chainer_profile.steps import ForwardStep
+from chainer_profile.structure import learn_structure
 from models.se_resnet9_fixup import SEFixupBlock, SEResNet9Fixup
 from tests.test_models import calls, convolve, infer
 
@@ -49,12 +50,11 @@ def test_there_is_no_bias_in_a_convolution_and_no_normalization(model):
 
 
 def test_sides_and_link_paths(model):
-    def step():
-        with inference():
-            model(images())
-
+    step = ForwardStep(model, (images(),))
+    with step.configured():
+        layers = learn_structure(step).layers
     shape_at = {}
-    for layer in learn_structure(model, step).layers:
+    for layer in layers:
         shape_at.setdefault(layer.path, []).append(layer.output_shapes[0])
     assert shape_at["/"][0] == (2, 48, 16, 16)
     assert shape_at["/conv1"] == [(2, 64, 16, 16)]

@@ -1,0 +1,268 @@
+"""Files that are older, newer, not ours or no longer whole: nothing else is believed."""
+
+import json
+import zipfile
+
+import numpy as np
+import pytest
+
+from chainer_profile.errors import ProfileError
+from chainer_profile.recording import (
+    VERSION,
+    BlasLibrary,
+    Recording,
+)
+from tests.recordings import assert_same, refusal, rewrite, trained
+
+
+@pytest.fixture
+def saved(tmp_path):
+    path = tmp_path / "recording.npz"
+    trained().save(path)
+    return path
+
+
+# --- files that are not ours, or no longer whole
+
+
+def test_a_newer_version_is_refused_with_what_to_do(saved):
+    rewrite(saved, lambda meta: meta.update(version=VERSION + 1))
+    text = refusal(saved)
+    assert f"has format version {VERSION + 1}, this program reads up to {VERSION}" in text
+    assert "update the program" in text
+
+
+@pytest.mark.parametrize("version", ["1", None, 1.5, [1]])
+def test_a_strange_version_is_refused(saved, version):
+    rewrite(saved, lambda meta: meta.update(version=version))
+    assert "version" in refusal(saved)
+
+
+def test_a_file_without_a_version_is_refused(saved):
+    rewrite(saved, lambda meta: meta.pop("version") and None)
+    assert "version" in refusal(saved)
+
+
+def test_fields_of_a_later_writer_are_passed_over(saved):
+    before = Recording.load(saved)
+
+    def later(meta):
+        meta["counters"] = {"cycles": [1, 2]}
+        for part in ("settings", "environment", "conditions"):
+            meta[part]["later"] = {"a": 1}
+        for layer in meta["layers"]:
+            layer["flops"] = 12
+        meta["environment"]["blas"] = []
+
+    rewrite(saved, later, counters=np.arange(3), names=np.array(["a", "b"]))
+    assert_same(before, Recording.load(saved))
+
+
+def test_a_file_of_an_earlier_writer_has_defaults_for_the_rest(saved):
+    def earlier(meta):
+        del meta["settings"]["until_ci"]
+        del meta["environment"]["blas"]
+
+    rewrite(saved, earlier, probe_ns=None, probe_threads=None, warmup_ns=None, trial_ns=None)
+    loaded = Recording.load(saved)
+    assert loaded.settings.until_ci is None
+    assert loaded.trial_ns is None
+    assert len(loaded.probe_ns) == len(loaded.warmup_ns) == 0
+
+
+def test_a_file_of_version_1(tmp_path):
+    """As the first release wrote it: forward only, no links, no phases."""
+    meta = {
+        "format": "chainer-profile recording",
+        "version": 1,
+        "ended": "complete",
+        "settings": {
+            "model": "resnet20",
+            "input": "random image, seed 0",
+            "input_shape": [1, 3, 32, 32],
+            "batchsize": 1,
+            "device": "cpu",
+            "train_mode": False,
+            "trials": 2,
+            "clean_trials": 1,
+            "warmups": 1,
+            "threads": None,
+            "seed": 0,
+            "weights": "",
+            "max_seconds": None,
+            "until_ci": None,
+            "command": "python profile.py",
+        },
+        "environment": {
+            "processor": "A processor",
+            "blas": [{"name": "b", "version": "1", "threads": 2}],
+        },
+        "conditions": {"clock_resolution_ns": 1.0, "window_ns": 100.0, "other_cpu": None},
+        "layers": [
+            {
+                "index": 0,
+                "path": "/conv",
+                "function": "Convolution2DFunction",
+                "input_shapes": [[1, 3, 32, 32], [16, 3, 3, 3]],
+                "output_shapes": [[1, 16, 32, 32]],
+                "dtype": "float32",
+                "parent": None,
+            },
+            {"index": 1, "path": "/", "function": "ReLU"},
+        ],
+    }
+    path = tmp_path / "old.npz"
+    np.savez_compressed(
+        path,
+        meta=np.frombuffer(json.dumps(meta).encode(), np.uint8),
+        self_ns=np.array([[30, 10], [31, 11]], np.uint32),
+        trial_ns=np.array([50, 52], np.uint32),
+        start_ns=np.array([0, 60], np.uint32),
+        clean_ns=np.array([48], np.uint32),
+        clean_start_ns=np.array([120], np.uint32),
+        warmup_ns=np.array([90], np.uint32),
+        probe_ns=np.zeros(0, np.int64),
+        probe_threads=np.zeros(0, np.int64),
+    )
+    recording = Recording.load(path)
+    assert recording.self_ns.tolist() == [[30, 10], [31, 11]]
+    assert recording.trial_ns.tolist() == [50, 52]
+    assert (recording.phases, recording.framework_ns, recording.links) == ((), None, ())
+    assert [(a.phase, a.forward, a.calls) for a in recording.layers] == [("forward", None, 1)] * 2
+    made = recording.settings
+    assert (made.phase, made.loss, made.optimizer, made.model) == ("forward", "", "", "resnet20")
+    assert recording.environment.blas == (BlasLibrary("b", "1", 2),)
+    recording.save(tmp_path / "new.npz")
+    assert_same(recording, Recording.load(tmp_path / "new.npz"))
+
+
+@pytest.mark.parametrize(
+    ("arrays", "names"),
+    [
+        ({"self_ns": None}, "self_ns"),
+        ({"self_ns": np.zeros((4, 2), int)}, "for 3 layers"),
+        ({"self_ns": np.zeros(12, int)}, "for 3 layers"),
+        ({"self_ns": np.int64(3)}, ""),
+        ({"self_ns": np.zeros((4, 3))}, "self_ns holds float64"),
+        ({"trial_ns": np.full(4, np.nan)}, "trial_ns holds float64"),
+        ({"trial_ns": np.array(["1"] * 4)}, "trial_ns holds <U1"),
+        ({"trial_ns": np.zeros(4, complex)}, "trial_ns holds complex128"),
+        ({"trial_ns": np.zeros(5, int)}, "for 4 trials"),
+        ({"start_ns": np.zeros((4, 1), int)}, "start_ns has 2 axes, not one"),
+        ({"framework_ns": None}, "framework_ns is (0, 0), for phases"),
+        ({"framework_ns": np.zeros((4, 2), int)}, "framework_ns is (4, 2), for phases"),
+        ({"framework_ns": np.zeros((5, 3), int)}, "framework_ns is (5, 3), for phases"),
+        ({"framework_ns": np.zeros(12, int)}, "framework_ns is (12,), for phases"),
+        ({"framework_ns": np.zeros((4, 3))}, "framework_ns holds float64"),
+        ({"clean_ns": np.zeros(4, int)}, "clean_ns and clean_start_ns differ"),
+        ({"clean_start_ns": None}, "clean_ns and clean_start_ns differ"),
+        ({"probe_threads": np.zeros(4, int)}, "probe_ns and probe_threads differ"),
+    ],
+)
+def test_wrong_arrays_are_a_damaged_recording(saved, arrays, names):
+    rewrite(saved, **arrays)
+    text = refusal(saved)
+    assert "damaged recording" in text
+    assert names in text
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda meta: meta.pop("layers") and None,
+        lambda meta: meta.pop("settings") and None,
+        lambda meta: meta.pop("ended") and None,
+        lambda meta: meta.update(layers=[1, 2, 3]),
+        lambda meta: meta.update(layers=None),
+        lambda meta: meta.update(layers=meta["layers"][:2]),
+        lambda meta: meta["layers"][0].pop("function") and None,
+        lambda meta: meta.update(phases=["forward"]),
+        lambda meta: meta.update(phases=None),
+        lambda meta: meta.update(phases=3),
+        lambda meta: meta.update(links=None),
+        lambda meta: meta.update(links=[1]),
+        lambda meta: meta["links"][0].pop("calls") and None,
+        lambda meta: meta.update(settings=[]),
+        lambda meta: meta.update(environment="x"),
+    ],
+)
+def test_wrong_meta_is_a_damaged_recording(saved, change):
+    rewrite(saved, change)
+    assert "damaged recording" in refusal(saved)
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b"3",
+        b'"format"',
+        b"\xff\xfe",
+        b"{}",
+        b'{"format": "another"}',
+        b'{"format": null, "version": 1}',
+    ],
+)
+def test_the_meta_of_another_format_is_not_ours(saved, meta):
+    rewrite(saved, meta=np.frombuffer(meta, np.uint8))
+    assert "is no chainer-profile recording" in refusal(saved)
+
+
+def test_other_files_are_not_ours(tmp_path):
+    path = tmp_path / "other"
+    np.savez(tmp_path / "weights.npz", w=np.zeros(3))
+    assert "is no chainer-profile recording (it holds no 'meta')" in refusal(
+        tmp_path / "weights.npz"
+    )
+    for content in (b"", b"\n", b"layer,time\n0,1\n", bytes(range(256)) * 20, b"PK\x03\x04", b"PK"):
+        path.write_bytes(content)
+        assert "not a recording" in refusal(path)
+    np.save(tmp_path / "array.npy", np.zeros(3))
+    assert "not a recording" in refusal(tmp_path / "array.npy")
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("meta", "text")
+    refusal(path)
+    np.savez(tmp_path / "pickled.npz", meta=np.array([{"format": 1}], object))
+    assert "not a recording" in refusal(tmp_path / "pickled.npz")
+
+
+def test_a_folder_and_a_missing_file(tmp_path):
+    assert "is a folder" in refusal(tmp_path)
+    assert "there is no such recording" in refusal(tmp_path / "none.npz")
+    (tmp_path / "file").write_text("x")
+    refusal(tmp_path / "file" / "recording.npz")
+
+
+def test_a_cut_file_is_refused(saved):
+    content = saved.read_bytes()
+    for size in [*range(0, len(content), 7), *range(len(content) - 30, len(content))]:
+        saved.write_bytes(content[:size])
+        refusal(saved)
+
+
+def test_a_flipped_byte_is_noticed_or_does_no_harm(saved):
+    content, before = saved.read_bytes(), Recording.load(saved)
+    harmless = 0
+    places = range(0, len(content), 3)
+    for at in places:
+        flipped = content[at] ^ (1 << at % 8)
+        saved.write_bytes(content[:at] + bytes([flipped]) + content[at + 1 :])
+        try:
+            loaded = Recording.load(saved)
+        except ProfileError as error:
+            assert "\n" not in str(error)  # noqa: PT017
+        else:
+            assert_same(before, loaded)
+            harmless += 1
+    # Dates and attributes in the archive's directory: a fraction of the file.
+    assert 0 < harmless < len(places) / 2
+
+
+def test_files_are_closed_after_a_failure(tmp_path, recwarn):
+    path = tmp_path / "text"
+    path.write_text("not a recording")
+    refusal(path)
+    assert not [w for w in recwarn if w.category is ResourceWarning]
