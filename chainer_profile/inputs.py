@@ -2,42 +2,21 @@
 
 from __future__ import annotations
 
-import pickle
 import re
-import tarfile
 import warnings
-import zipfile
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from chainer_profile.cifar import CIFAR10, CIFAR10_CLASSES, load_cifar
 from chainer_profile.errors import ProfileError, UsageError
-from chainer_profile.plain_pickle import load_plain_pickle
 
 if TYPE_CHECKING:
     import numpy
     import PIL.Image
 
-#: The names of CIFAR-10's labels 0 to 9.
-CIFAR10_CLASSES = (
-    "airplane",
-    "automobile",
-    "bird",
-    "cat",
-    "deer",
-    "dog",
-    "frog",
-    "horse",
-    "ship",
-    "truck",
-)
-
 _TEST_IMAGES = 10_000
-_IMAGE_NBYTES = 3 * 32 * 32
-_MAX_PICKLE_NBYTES = 100_000_000  # the real test_batch has 31,035,704
 
 
 @dataclass(frozen=True)
@@ -144,16 +123,9 @@ def load_cifar10_test(
 ) -> tuple[numpy.ndarray[Any, Any], numpy.ndarray[Any, Any]]:
     """Reads the 10,000 test images of CIFAR-10. Nothing is downloaded.
 
-    ``data_dir`` holds the dataset as its site gives it (www.cs.toronto.edu/~kriz/cifar.html),
-    packed or unpacked, or is the unpacked folder itself: ``cifar-10-python.tar.gz``,
-    ``cifar-10-batches-py``, ``cifar-10-binary.tar.gz`` or ``cifar-10-batches-bin``. The
-    Python version is a pickle, which could run code; it is read by
-    :func:`chainer_profile.plain_pickle.load_plain_pickle`, which refuses that, so no checksum
-    is asked for. Without ``data_dir`` it is the copy that
-    ``chainer.datasets.get_cifar10()`` keeps.
-
     Args:
-        data_dir: The folder, or None.
+        data_dir: The folder of the dataset, or None; see
+            :func:`chainer_profile.cifar.load_cifar`.
 
     Returns:
         The images, uint8 of shape ``(10000, 3, 32, 32)``, and their labels, 0 to 9, uint8 of
@@ -163,36 +135,8 @@ def load_cifar10_test(
         ProfileError: If there is no such file, or it is damaged.
 
     """
-    import numpy
-
-    if data_dir is None:
-        path, images, labels = _read_chainer_cache()
-    else:
-        path, images, labels = _read_data_dir(Path(data_dir))
-    if (
-        not isinstance(images, numpy.ndarray)
-        or images.dtype != numpy.uint8
-        or images.shape != (_TEST_IMAGES, _IMAGE_NBYTES)
-    ):
-        raise ProfileError(
-            f"{path} is not CIFAR-10: the test images must be bytes of shape "
-            f"({_TEST_IMAGES}, {_IMAGE_NBYTES})"
-        )
-    try:
-        numbers = numpy.array(labels)
-    except ValueError:  # lists of uneven lengths
-        numbers = numpy.empty(0)
-    if (
-        numbers.shape != (_TEST_IMAGES,)
-        or numbers.dtype.kind not in "iu"
-        or numbers.min() < 0
-        or numbers.max() > 9
-    ):
-        raise ProfileError(
-            f"{path} is not CIFAR-10: there must be {_TEST_IMAGES} labels from 0 to 9"
-        )
-    # asarray: the pickle gives a subclass of ndarray.
-    return numpy.asarray(images).reshape(_TEST_IMAGES, 3, 32, 32), numbers.astype(numpy.uint8)
+    (test,) = load_cifar(CIFAR10, data_dir, ["test"])
+    return test
 
 
 def _random(
@@ -209,7 +153,7 @@ def _random(
     generator = numpy.random.default_rng(seed)
     size = (batchsize, *shape)
     if len(shape) == 3:
-        array = _normalise(generator.random(size, dtype=numpy.float32), mean, std)
+        array = normalise(generator.random(size, dtype=numpy.float32), mean, std)
         word = "image"
     else:
         array = generator.standard_normal(size, dtype=numpy.float32)
@@ -253,7 +197,7 @@ def _cifar10(
             [_fit(Image.fromarray(image.transpose(1, 2, 0)), shape) for image in images]
         )
     array = images.astype(numpy.float32) / numpy.float32(255)
-    return InputBatch(_normalise(array, mean, std), description, labels)
+    return InputBatch(normalise(array, mean, std), description, labels)
 
 
 def _picture(
@@ -278,7 +222,7 @@ def _picture(
     if batchsize > 1:
         description += f", the same in all {batchsize} places of the batch"
     image = _fit(picture, shape).astype(numpy.float32) / numpy.float32(255)
-    image = _normalise(image[numpy.newaxis], mean, std)
+    image = normalise(image[numpy.newaxis], mean, std)
     return InputBatch(numpy.repeat(image, batchsize, axis=0), description)
 
 
@@ -328,12 +272,22 @@ def _fit(picture: PIL.Image.Image, shape: tuple[int, ...]) -> numpy.ndarray[Any,
     return array.reshape(height, width, channels).transpose(2, 0, 1)
 
 
-def _normalise(
+def normalise(
     array: numpy.ndarray[Any, numpy.dtype[numpy.float32]],
     mean: Sequence[float] | None,
     std: Sequence[float] | None,
 ) -> numpy.ndarray[Any, numpy.dtype[numpy.float32]]:
-    """Subtracts ``mean`` from each channel of (batch, channels, H, W), divides by ``std``."""
+    """Normalises a batch of images channel by channel.
+
+    Args:
+        array: float32, shape ``(batch, channels, height, width)``, 0 to 1.
+        mean: What to subtract from each channel, or None.
+        std: What to divide each channel by after that, or None.
+
+    Returns:
+        float32, of the same shape.
+
+    """
     import numpy
 
     if mean is not None:
@@ -350,96 +304,3 @@ def _by(shape: tuple[int, ...]) -> str:
 def _size(shape: tuple[int, ...]) -> str:
     """Width x height of an image shape, the order in which pictures are described."""
     return f"{shape[2]} x {shape[1]}"
-
-
-def _read_chainer_cache() -> tuple[Path, Any, Any]:
-    """Reads the npz file that ``chainer.datasets.get_cifar10()`` keeps."""
-    import numpy
-    from chainer.dataset import get_dataset_root
-
-    path = Path(get_dataset_root()) / "pfnet" / "chainer" / "cifar" / "cifar-10.npz"
-    try:
-        with numpy.load(path, allow_pickle=False) as arrays:
-            return path, arrays["test_x"], arrays["test_y"]
-    except FileNotFoundError as error:
-        raise ProfileError(
-            f"no CIFAR-10 here: name its folder with --data-dir, or put {path} there, which "
-            "chainer.datasets.get_cifar10() makes on a machine with a network"
-        ) from error
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise ProfileError(
-            f"{path} is damaged: delete it and run chainer.datasets.get_cifar10() again"
-        ) from error
-
-
-def _read_data_dir(folder: Path) -> tuple[Path, Any, Any]:
-    """Reads whichever form of the dataset a folder holds."""
-    if not folder.is_dir():
-        raise ProfileError(f"there is no folder {folder} with CIFAR-10")
-    for path in (folder / "test_batch", folder / "cifar-10-batches-py" / "test_batch"):
-        if path.is_file():
-            return path, *_parse_python(path, _read_file(path))
-    for path in (folder / "test_batch.bin", folder / "cifar-10-batches-bin" / "test_batch.bin"):
-        if path.is_file():
-            return path, *_parse_binary(path, _read_file(path))
-    path = folder / "cifar-10-python.tar.gz"
-    if path.is_file():
-        return path, *_parse_python(path, _read_member(path, "cifar-10-batches-py/test_batch"))
-    path = folder / "cifar-10-binary.tar.gz"
-    if path.is_file():
-        member = "cifar-10-batches-bin/test_batch.bin"
-        return path, *_parse_binary(path, _read_member(path, member))
-    raise ProfileError(
-        f"no CIFAR-10 in {folder}: it must hold cifar-10-python.tar.gz, cifar-10-batches-py, "
-        "cifar-10-binary.tar.gz or cifar-10-batches-bin"
-    )
-
-
-def _read_file(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(_MAX_PICKLE_NBYTES)
-    except OSError as error:
-        raise ProfileError(f"cannot read {path}: {error.strerror or error}") from error
-
-
-def _read_member(path: Path, name: str) -> bytes:
-    """Reads one file out of a tar archive without unpacking it."""
-    try:
-        with tarfile.open(path, "r:gz") as archive:
-            file = archive.extractfile(name)
-            if file is None:
-                raise ProfileError(f"{path} is not CIFAR-10: {name} in it is not a file")
-            return file.read(_MAX_PICKLE_NBYTES)
-    except KeyError as error:
-        raise ProfileError(f"{path} is not CIFAR-10: there is no {name} in it") from error
-    except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
-        raise ProfileError(f"{path} is cut short or damaged: {error}") from error
-
-
-def _parse_python(path: Path, content: bytes) -> tuple[Any, Any]:
-    """Takes images and labels from the pickle of the Python version."""
-    try:
-        batch = load_plain_pickle(BytesIO(content))
-    except pickle.UnpicklingError as error:
-        raise ProfileError(f"{path} is not CIFAR-10's test batch, or damaged: {error}") from error
-    if isinstance(batch, dict):
-        # Written by Python 2, whose strings come as bytes; a rewritten file may have str.
-        for data, labels in ((b"data", b"labels"), ("data", "labels")):
-            if data in batch and labels in batch:
-                return batch[data], batch[labels]
-    raise ProfileError(f"{path} is not CIFAR-10's test batch: it holds no data and labels")
-
-
-def _parse_binary(path: Path, content: bytes) -> tuple[Any, Any]:
-    """Takes images and labels from the binary version: a label byte, then 3,072 of image."""
-    import numpy
-
-    record = 1 + _IMAGE_NBYTES
-    if len(content) != _TEST_IMAGES * record:
-        raise ProfileError(
-            f"{path} is cut short or not CIFAR-10: the test batch must have "
-            f"{_TEST_IMAGES * record} bytes, not {len(content)}"
-        )
-    records = numpy.frombuffer(content, dtype=numpy.uint8).reshape(_TEST_IMAGES, record)
-    return records[:, 1:], records[:, 0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,8 +41,9 @@ def synthetic_set(train_images: int) -> Cifar:
 def write_synthetic(folder: Path, train_images: int, seed: int, replace: bool = False) -> Cifar:
     """Writes a small labelled set in CIFAR-10's binary format, for :func:`load_cifar`.
 
-    The ten classes are five colours of stripes, lying or upright: what cropping and flipping
-    leave as it is. Period, phase, contrast and brightness are random, and there is noise.
+    The ten classes are ten colours of stripes on grey: what cropping and flipping leave as it is.
+    Direction, width and place of the stripes, contrast and brightness are random, and there is
+    noise.
 
     Args:
         folder: Where to; must be absent or empty, or hold the same set, which is left as it is.
@@ -82,41 +82,46 @@ def write_synthetic(folder: Path, train_images: int, seed: int, replace: bool = 
             for name in files:
                 images, labels = _draw(count, generator)
                 (part / f"{name}.bin").write_bytes(binary_records(cifar, images, labels))
-        names = "".join(f"{colour} {stripes}\n" for stripes in _STRIPES for colour in _COLOURS)
+        names = "".join(f"{name}\n" for name, _ in _COLOURS)
         (part / "batches.meta.txt").write_text(names)
         (part / _MARK).write_text(mark)
         if folder.exists():
             shutil.rmtree(folder)
         os.replace(part, folder)
     except OSError as error:
-        raise ProfileError(f"{folder}: cannot be written ({error.strerror})") from error
+        raise ProfileError(f"{folder}: cannot be written ({error.strerror or error})") from error
     return cifar
 
 
-_COLOURS: Mapping[str, tuple[float, float, float]] = {
-    "red": (1, -0.5, -0.5),
-    "green": (-0.5, 1, -0.5),
-    "blue": (-0.5, -0.5, 1),
-    "yellow": (0.7, 0.7, -1),
-    "grey": (0.5, 0.5, 0.5),
-}
-_STRIPES = ("rows", "columns")
+#: The classes: colours towards which the stripes go from grey.
+_COLOURS = (
+    ("red", (1, -1, -1)),
+    ("orange", (1, 0, -1)),
+    ("yellow", (1, 1, -1)),
+    ("green", (-1, 1, -1)),
+    ("cyan", (-1, 1, 1)),
+    ("azure", (-1, 0, 1)),
+    ("blue", (-1, -1, 1)),
+    ("magenta", (1, -1, 1)),
+    ("white", (1, 1, 1)),
+    ("black", (-1, -1, -1)),
+)
 
 
 def _draw(count: int, generator: numpy.random.Generator) -> Images:
     """Images of all classes in turn, shuffled."""
     import numpy
 
-    labels = generator.permutation(numpy.arange(count, dtype=numpy.uint8) % 10)
+    labels = generator.permutation(numpy.arange(count, dtype=numpy.uint8) % len(_COLOURS))
 
     def uniform(low: float, high: float) -> Any:
         return generator.uniform(low, high, (count, 1, 1, 1))
 
-    wave = numpy.sin(2 * numpy.pi * (numpy.arange(32) / uniform(4, 10) + uniform(0, 1)))
-    rows = wave.reshape(count, 1, 32, 1)
-    upright = (labels >= len(_COLOURS)).reshape(-1, 1, 1, 1)
-    stripes = numpy.where(upright, rows.transpose(0, 1, 3, 2), rows)
-    colours = numpy.array(list(_COLOURS.values()))[labels % len(_COLOURS)].reshape(-1, 3, 1, 1)
-    images = 128 + uniform(-30, 30) + uniform(30, 70) * stripes * colours
+    angle = uniform(0, numpy.pi)
+    place = numpy.arange(32)
+    along = numpy.cos(angle) * place + numpy.sin(angle) * place.reshape(-1, 1)
+    stripes = numpy.sin(2 * numpy.pi * (along / uniform(5, 12) + uniform(0, 1)))
+    colours = numpy.array([colour for _, colour in _COLOURS])[labels].reshape(-1, 3, 1, 1)
+    images = 120 + uniform(-10, 10) + uniform(80, 120) * (stripes + 1) / 2 * colours
     images = images + generator.normal(0, 25, (count, 3, 32, 32))
     return Images(images.clip(0, 255).astype(numpy.uint8), labels)

@@ -65,7 +65,7 @@ def load_weights(
     target.save(model)
     expected: dict[str, Any] = target.target
 
-    with _open_npz(path) as archive:
+    with open_npz(path) as archive:
         names = {name[: -len(".npy")] for name in archive.namelist() if name.endswith(".npy")}
         if not names:
             raise ProfileError(f"{path} is a zip file without arrays: {_SAVE}")
@@ -75,7 +75,7 @@ def load_weights(
                 return ""
         prefix = _find_part(names, set(expected), path)
         keys = {key for key in names if key.startswith(prefix)}
-        stored = {key[len(prefix) :]: _read_npy(archive, key, path) for key in sorted(keys)}
+        stored = {key[len(prefix) :]: read_npy(archive, key, path) for key in sorted(keys)}
 
     parameters = {name.lstrip("/") for name, _ in model.namedparams()}
     problems = _misfits(expected, stored, parameters)
@@ -93,7 +93,7 @@ def load_weights(
 
 
 @contextmanager
-def _open_npz(path: Path) -> Iterator[zipfile.ZipFile]:
+def open_npz(path: Path) -> Iterator[zipfile.ZipFile]:
     """Opens an npz file, which is a zip file of npy files."""
     try:
         archive = zipfile.ZipFile(path)
@@ -112,7 +112,7 @@ def _open_npz(path: Path) -> Iterator[zipfile.ZipFile]:
         yield archive
 
 
-def _read_npy(archive: zipfile.ZipFile, key: str, path: Path) -> Any:
+def read_npy(archive: zipfile.ZipFile, key: str, path: Path) -> Any:
     """Reads one array of an npz file; a pickled one only if it holds plain values."""
     import numpy
     from numpy.lib import format as npy

@@ -1,0 +1,338 @@
+"""The command line of ``train.py``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shlex
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from chainer_profile.errors import ProfileError, UsageError
+from chainer_profile.interrupts import Interrupted, Interrupts
+from chainer_profile.train_arguments import DATASETS, NEWEST, PROG, SYNTHETIC_SIZE, parser
+from chainer_profile.units import format_count, plural
+
+if TYPE_CHECKING:
+    from chainer_profile.cifar import Images
+    from chainer_profile.loading import ModelSource, RegisteredModel
+    from chainer_profile.training import Training
+
+_STATE = "training.json"
+
+
+def main(argv: list[str], registry: Mapping[str, RegisteredModel]) -> int:
+    """Run a command; returns the exit code.
+
+    Args:
+        argv: The arguments after the program's name.
+        registry: The networks that ``--model`` knows by name.
+    """
+    interrupts = Interrupts()
+    debug = "--debug" in argv
+    try:
+        return _run(parser().parse_args(argv), argv, registry, interrupts)
+    except ProfileError as error:
+        if debug:
+            traceback.print_exc()
+        print(f"{PROG}: error: {error}", file=sys.stderr)
+        return error.exit_code
+    except Interrupted as interrupt:
+        print(f"{PROG}: interrupted{interrupt.hint}", file=sys.stderr)
+        return 128 + interrupt.signum
+
+
+def _run(
+    args: argparse.Namespace,
+    argv: list[str],
+    registry: Mapping[str, RegisteredModel],
+    interrupts: Interrupts,
+) -> int:
+    if args.resume is not None and args.force:
+        raise UsageError("--resume goes on with a training, --force replaces it: give one of them")
+    if args.synthetic_size is not None and args.dataset != "synthetic":
+        raise UsageError("--synthetic-size is for --dataset synthetic")
+
+    from chainer_profile import loading
+
+    defaults = DATASETS[args.dataset]
+    classes = defaults.classes
+    args.epoch = args.epoch or defaults.epochs
+    args.batchsize = args.batchsize or defaults.batchsize
+    args.learning_rate = args.learning_rate or defaults.learning_rate
+    # A user's own network has its number of classes already: a first batch will tell.
+    own = args.model not in registry
+    source = loading.find_model(args.model, registry, None if own else classes)
+    out = args.out or Path("results") / f"{source.name}-{args.dataset}"
+    if isinstance(args.resume, Path) and args.out is None:
+        out = args.resume.parent
+    with _take_folder(out, args) as state:
+        snapshot = None if args.resume is None else _find_snapshot(args, source, out)
+        train, test = _load_data(args, out)
+        if args.batchsize > len(train.images):
+            raise UsageError(
+                f"--batchsize {args.batchsize}: the training set has only "
+                f"{plural(len(train.images), 'image')}"
+            )
+        return _train(args, argv, source, classes, train, test, out, snapshot, state, interrupts)
+
+
+@contextmanager
+def _take_folder(out: Path, args: argparse.Namespace) -> Iterator[IO[bytes]]:
+    """Takes a folder for this training; gives the file that says which one is in it.
+
+    Raises:
+        UsageError: The folder holds a training that is neither resumed nor replaced.
+        ProfileError: The folder cannot be written, or another process trains into it.
+    """
+    from chainer_profile.output import lock
+
+    made = [place for place in (out, *out.parents) if not place.exists()]
+    try:
+        if args.resume is NEWEST and not out.is_dir():
+            raise UsageError(f"--resume: there is no folder {out}; name it with --out")
+        out.mkdir(parents=True, exist_ok=True)
+        state = open(out / _STATE, "a+b")  # noqa: SIM115  (closed below)
+    except FileExistsError:
+        raise UsageError(f"--out {out}: is a file; name a folder") from None
+    except NotADirectoryError:
+        raise UsageError(f"--out {out}: a part of this path is a file") from None
+    except OSError as error:
+        raise ProfileError(f"{out}: cannot be written ({error.strerror})") from error
+    with state:
+        lock(state, out)
+        try:
+            goes_on = args.resume is NEWEST or (
+                args.resume is not None and args.resume.resolve().parent == out.resolve()
+            )
+            if _holds_training(out) and not goes_on and not args.force:
+                raise UsageError(
+                    f"--out {out}: holds a training already; go on with it with --resume, replace "
+                    "it with --force, or name another folder"
+                )
+            # What a kill in the middle of writing leaves.
+            for part in out.glob(".*.part"):
+                with suppress(OSError):
+                    part.unlink()
+            yield state
+        finally:
+            if not _holds_training(out):
+                (out / _STATE).unlink(missing_ok=True)
+                for place in made:
+                    with suppress(OSError):
+                        place.rmdir()
+
+
+def _training_files(out: Path) -> list[Path]:
+    """What a training leaves in its folder, beside plots."""
+    return [
+        path
+        for path in out.glob("*")
+        if path.name in ("log", "model.npz") or re.fullmatch(r"snapshot_iter_\d+", path.name)
+    ]
+
+
+def _holds_training(out: Path) -> bool:
+    return bool(_training_files(out))
+
+
+def _load_data(args: argparse.Namespace, out: Path) -> list[Images]:
+    from chainer_profile import cifar, synthetic
+
+    if args.dataset == "synthetic":
+        place = args.data_dir or out / "synthetic"
+        size = args.synthetic_size or SYNTHETIC_SIZE
+        made = synthetic.write_synthetic(place, size, args.seed, replace=args.force)
+        return cifar.load_cifar(made, place)
+    wanted = cifar.CIFAR10 if args.dataset == "cifar10" else cifar.CIFAR100
+    if args.data_dir is None:
+        return cifar.load_or_download(wanted)
+    return cifar.load_cifar(wanted, args.data_dir)
+
+
+def _train(
+    args: argparse.Namespace,
+    argv: list[str],
+    source: ModelSource,
+    classes: int,
+    train: Images,
+    test: Images,
+    out: Path,
+    snapshot: Path | None,
+    state: IO[bytes],
+    interrupts: Interrupts,
+) -> int:
+    """Builds the training, runs it, and says what came out."""
+    import chainer
+    import matplotlib
+    from threadpoolctl import threadpool_limits
+
+    from chainer_profile import loading
+    from chainer_profile.devices import move_to_gpu
+    from chainer_profile.exact_resume import Batches
+    from chainer_profile.training import (
+        TrainingSettings,
+        build_training,
+        checksum,
+        try_network,
+    )
+
+    matplotlib.use("Agg")
+    command = shlex.join(["python", PROG, *argv])
+    settings = TrainingSettings(
+        model=source.name,
+        dataset=args.dataset,
+        images=len(train.images),
+        checksum=checksum(train),
+        epochs=args.epoch,
+        **_same_options(args),
+    )
+    model = loading.build_model(source, args.seed)
+    few = list(zip(train.images[:2], train.labels[:2], strict=True))
+    images, _ = Batches(source.mean, source.std)(few, chainer.get_device("@numpy"))
+    if args.gpu >= 0:
+        images, _ = move_to_gpu(model, images, args.gpu)
+    try_network(model, images, classes, train.images.shape[1:], source.name)
+
+    terminal = not args.quiet and sys.stderr.isatty()
+    threads = nullcontext() if args.threads is None else threadpool_limits(args.threads, "blas")
+    # Exact resuming needs sums in a fixed order; on the CPU they are.
+    with threads, chainer.using_config("cudnn_deterministic", True):
+        training = build_training(
+            model,
+            train,
+            test,
+            settings,
+            out,
+            mean=source.mean,
+            std=source.std,
+            device="@numpy" if args.gpu < 0 else f"@cupy:{args.gpu}",
+            stop=interrupts.reason,
+            console=None if args.quiet else Console(sys.stdout),
+            progress=Console(sys.stderr, terminal=True) if terminal else None,
+            snapshot_every=args.snapshot,
+            profile_every=args.profile,
+            command=command,
+        )
+        say = _quiet if args.quiet else _say
+        say(
+            f"{source.name} on {args.dataset}: {format_count(len(train.images))} training and "
+            f"{format_count(len(test.images))} test images, {classes} classes; "
+            f"{plural(settings.epochs, 'epoch')} of {len(train.images) / args.batchsize:.4g} "
+            "iterations"
+        )
+        if snapshot is not None:
+            _resume(training, snapshot, say)
+        elif args.force:
+            for path in _training_files(out):
+                path.unlink()
+        _write_state(state, command, settings)
+        try:
+            with interrupts.measuring():
+                training.run()
+                if training.is_complete():
+                    training.save_model()
+        except Interrupted as interrupt:
+            interrupt.hint = f"; {training.writer.describe_last()}"
+            raise
+    if not training.is_complete():
+        print(
+            f"{PROG}: {interrupts.reason()}: the snapshot is {training.writer.last}; go on with "
+            "--resume",
+            file=sys.stderr,
+        )
+        return 128 + interrupts.signum
+    say(
+        f"Test accuracy {training.test_accuracy():.2%}; written to {out}: model.npz, log, "
+        "loss.png, accuracy.png"
+    )
+    return 0
+
+
+def _find_snapshot(args: argparse.Namespace, source: ModelSource, out: Path) -> Path:
+    """The snapshot to go on from, after a look at its settings: reading the data takes longer."""
+    from chainer_profile.snapshots import snapshots
+    from chainer_profile.training import check_same, snapshot_settings
+
+    path = args.resume
+    if path is NEWEST:
+        found = snapshots(out)
+        if not found:
+            raise ProfileError(
+                f"--resume: there is no snapshot in {out}; name a snapshot, or the folder with "
+                "--out"
+            )
+        path = found[-1]
+    now = {"model": source.name, "dataset": args.dataset, **_same_options(args)}
+    check_same(snapshot_settings(path), now, path)
+    return Path(path)
+
+
+def _same_options(args: argparse.Namespace) -> dict[str, Any]:
+    """Settings that options give as they are."""
+    return {
+        "batchsize": args.batchsize,
+        "learning_rate": args.learning_rate,
+        "augmentation": not args.no_augmentation,
+        "seed": args.seed,
+    }
+
+
+def _resume(training: Training, path: Path, say: Callable[[str], None]) -> None:
+    epochs = training.resume(path)
+    say(f"Going on from {path}")
+    if epochs != training.settings.epochs:
+        say(
+            f"{plural(training.settings.epochs, 'epoch')} in place of {epochs}: the learning rate "
+            "falls where it would have fallen before"
+        )
+
+
+def _write_state(state: IO[bytes], command: str, settings: Any) -> None:
+    """Writes how the folder's training was started."""
+    from dataclasses import asdict
+
+    content = {"command": command, **asdict(settings)}
+    try:
+        state.truncate(0)
+        state.write(json.dumps(content, indent=2).encode() + b"\n")
+        state.flush()
+    except OSError as error:
+        raise ProfileError(f"{_STATE} cannot be written ({error.strerror})") from error
+
+
+def _say(text: str) -> None:
+    Console(sys.stdout).write(text + "\n")
+
+
+def _quiet(text: str) -> None:
+    pass
+
+
+class Console:
+    """A stream whose end does not end training; without the terminal's codes where it is none.
+
+    Args:
+        stream: The stream.
+        terminal: Whether codes are passed on; None for where the stream is a terminal.
+    """
+
+    def __init__(self, stream: Any, terminal: bool | None = None) -> None:
+        self._stream = stream
+        self._codes = stream.isatty() if terminal is None else terminal
+
+    def write(self, text: str) -> None:
+        """Writes a text if that is possible."""
+        if not self._codes:
+            text = text.replace("\033[J", "")
+        with suppress(OSError, ValueError):
+            self._stream.write(text)
+            self._stream.flush()
+
+    def flush(self) -> None:
+        """Does nothing: what is written is flushed already."""
