@@ -13,7 +13,7 @@ import pytest
 from chainer_profile import output
 from chainer_profile.interrupts import Interrupted, Interrupts
 from chainer_profile.renderers import plot
-from tests.command import FIRST_TRIAL, Net, folder, main, one_line, process  # noqa: F401
+from tests.command import FILES, FIRST_TRIAL, Net, folder, main, one_line, process  # noqa: F401
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
 
@@ -87,13 +87,7 @@ def test_the_trials_before_a_signal_are_kept(
     assert recording.ended == f"interrupted by {name}"
     assert one_line(err) == f"profile.py: interrupted by {name}: 7 of 20 trials are in run"
     assert f"after 7 of 20 trials: interrupted by {name}" in " ".join(out.split())
-    assert sorted(os.listdir("run")) == [
-        "layers.csv",
-        "layers.png",
-        "layers.svg",
-        "recording.npz",
-        "report.md",
-    ]
+    assert sorted(os.listdir("run")) == FILES
 
 
 @pytest.mark.parametrize("call", [1, 3, FIRST_TRIAL - 1])
@@ -212,13 +206,7 @@ def test_a_killed_run_is_recovered(capsys: pytest.CaptureFixture[str]) -> None:
     text = " ".join(out.split())
     # All trials but the one in which it was killed.
     assert "The run ended after 7 of 50 trials: killed before its end." in text
-    assert sorted(os.listdir("run")) == [
-        "layers.csv",
-        "layers.png",
-        "layers.svg",
-        "recording.npz",
-        "report.md",
-    ]
+    assert sorted(os.listdir("run")) == FILES
     assert output.load_run(Path("run")).n_trials == 7
 
 
