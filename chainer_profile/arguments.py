@@ -125,7 +125,7 @@ def _add_shown(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=whole(0),
         default=20,
-        help="rows of the layer table on the terminal, 0 for all (default: 20)",
+        help="rows of the layer table and of the groups on the terminal, 0 for all (default: 20)",
     )
     group.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
     group.add_argument("--debug", action="store_true", help="show the traceback of an error")

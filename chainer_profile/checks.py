@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import stdtrit
 
+from chainer_profile.arguments import PROG
+from chainer_profile.grouping import OUTSIDE
 from chainer_profile.recording import COMPLETE, INTERVAL, TIME_LIMIT
 from chainer_profile.statistics import CONFIDENCE, NS, n_batches, standard_error
 from chainer_profile.units import format_count, format_duration, format_percent, plural
 
 if TYPE_CHECKING:
+    from chainer_profile.recording import Settings
     from chainer_profile.summary import Summary
 
 WARNING = "warning"
@@ -31,6 +34,8 @@ SLOW_START = 0.05
 WINDOWS = 20
 HIGH_OVERHEAD = 0.02
 BUSY_CORES = 0.25
+#: Part of a training step outside of its phases worth a word.
+MUCH_OUTSIDE = 0.05
 FASTER_WITH_ONE_THREAD = 0.03
 
 
@@ -55,6 +60,11 @@ def check(summary: Summary) -> tuple[Finding, ...]:
     """All findings of a run, warnings first."""
     findings = [finding for rule in _CHECKS for finding in rule(summary)]
     return tuple(sorted(findings, key=lambda finding: finding.severity != WARNING))
+
+
+def takes_options(settings: Settings) -> bool:
+    """Whether advice may name our options: not in a training that another program makes."""
+    return settings.phase == "forward" or PROG in settings.command.split()[:2]
 
 
 def _ended_early(summary: Summary) -> Iterator[Finding]:
@@ -83,12 +93,14 @@ def _ended_early(summary: Summary) -> Iterator[Finding]:
 
 def _few_trials(summary: Summary) -> Iterator[Finding]:
     trial, count = summary.totals.profiled, summary.recording.n_trials
+    options = takes_options(summary.recording.settings)
     if count < MIN_TRIALS:
         yield Finding(
             "few-trials",
             WARNING,
             f"{plural(count, 'trial')}: too few for means and percentiles that can be relied on.",
-            f"Run at least {MIN_TRIALS} trials, better 1,000 (--trials 1000).",
+            f"Run at least {MIN_TRIALS} trials, better 1,000"
+            f"{' (--trials 1000)' if options else ''}.",
         )
     elif trial is not None and trial.half_width > WIDE_INTERVAL:
         # The width falls with the root of the number of trials.
@@ -99,7 +111,8 @@ def _few_trials(summary: Summary) -> Iterator[Finding]:
             f"The mean trial is known only within {format_percent(trial.half_width)} "
             "(95 % interval).",
             f"About {format_count(needed)} trials would narrow it to "
-            f"{format_percent(WIDE_INTERVAL, 0)}; --until-ci 2 stops at that point.",
+            f"{format_percent(WIDE_INTERVAL, 0)}"
+            f"{'; --until-ci 2 stops at that point' if options else ''}.",
         )
 
 
@@ -163,7 +176,9 @@ def _slow_start(summary: Summary) -> Iterator[Finding]:
             WARNING,
             f"The first {count} trials were {format_percent(excess, 0)} slower than the rest: "
             f"a warm-up of {plural(warmups, 'trial')} was too short.",
-            f"Use more warm-up trials (--warmups {max(2 * warmups, warmups + 2 * count)}).",
+            f"Use more warm-up trials (--warmups {max(2 * warmups, warmups + 2 * count)})."
+            if takes_options(summary.recording.settings)
+            else "Compare the medians, or profile later in the training.",
         )
 
 
@@ -195,7 +210,7 @@ def _overhead(summary: Summary) -> Iterator[Finding]:
             "overhead",
             WARNING,
             f"Profiling made a trial {format_percent(overhead.fraction)} slower.",
-            "Quote the clean latency; the layers' times are too long by up to this part.",
+            "Quote the clean trials; the layers' times are too long by up to this part.",
         )
 
 
@@ -212,7 +227,7 @@ def _threads(summary: Summary) -> Iterator[Finding]:
                 "threads",
                 NOTE,
                 f"BLAS used {threads} threads. Small layers are often faster with one.",
-                "Try --threads 1 and compare.",
+                f"Try {'--threads 1' if takes_options(recording.settings) else 'one'} and compare.",
             )
         return
     gain = float(1 - np.median(one) / np.median(many))
@@ -240,6 +255,21 @@ def _busy(summary: Summary) -> Iterator[Finding]:
         )
 
 
+def _outside_of_phases(summary: Summary) -> Iterator[Finding]:
+    recording = summary.recording
+    if not recording.phases or recording.trial_ns is None:
+        return
+    share = float(summary.phases["share"].get(OUTSIDE, 0.0))
+    if share >= MUCH_OUTSIDE:
+        yield Finding(
+            "outside-of-phases",
+            NOTE,
+            f"{format_percent(share)} of the trial passes outside of its phases "
+            f"({', '.join(phase for phase in summary.phases.index if phase != OUTSIDE)}).",
+            "No layer holds this time: look at what the training loop does around the step.",
+        )
+
+
 _CHECKS = (
     _ended_early,
     _few_trials,
@@ -249,5 +279,6 @@ _CHECKS = (
     _slow_start,
     _overhead,
     _near_resolution,
+    _outside_of_phases,
     _threads,
 )

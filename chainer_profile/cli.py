@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chainer_profile.arguments import PROG, report_parser, run_parser
+from chainer_profile.arguments import DEFAULT_DEPTH, PROG, report_parser, run_parser
 from chainer_profile.errors import ProfileError, UsageError, one_line
 from chainer_profile.hotspots import Rule, parse_rule
 from chainer_profile.interrupts import Interrupted, Interrupts
@@ -268,7 +268,15 @@ def _show(
             files = output.write_reports(folder, summary)
     finally:
         with _printing():
-            table.render(summary, console, sort=args.sort, limit=args.limit or None)
+            table.render(
+                summary,
+                console,
+                sort=args.sort,
+                limit=args.limit or None,
+                group_by=args.group_by,
+                tree=args.tree,
+                depth=DEFAULT_DEPTH if args.depth is None else args.depth,
+            )
     if files:
         names = written + ", ".join(file.name for file in files)
         with _printing():

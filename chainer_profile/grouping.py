@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os.path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
     from chainer_profile.recording import Layer, Recording
 
-#: Name of the framework time that belongs to no phase.
+#: Name of the framework time that belongs to no phase, or of which no phase is known.
 OUTSIDE = "outside"
 
 
@@ -69,10 +68,14 @@ def _names(layers: Sequence[Layer], by: str) -> list[str]:
     if by == "link":
         return [layer.path for layer in layers]
     if by == "block":
-        above = common_link([layer.path for layer in layers])
-        return [block_of(layer.path, above) for layer in layers]
+        paths = [layer.path for layer in layers]
+        above = common_link(paths)
+        holders = {link for path in paths for link in _above(path)[1:]}
+        return [block_of(path, above, holds_links=path in holders) for path in paths]
     sources = [layer if layer.forward is None else layers[layer.forward] for layer in layers]
-    return [f"{source.function} {format_shapes(source.input_shapes)}" for source in sources]
+    return [
+        f"{source.function} {format_shapes(source.input_shapes)}".rstrip() for source in sources
+    ]
 
 
 def common_link(paths: Sequence[str]) -> str:
@@ -80,15 +83,16 @@ def common_link(paths: Sequence[str]) -> str:
 
     The network's own calls, at ``/``, do not count, nor do paths without a slash.
     """
-    inner = [path for path in paths if path.startswith("/") and path != "/"]
+    inner = {path for path in paths if path.startswith("/") and path != "/"}
     if not inner:
         return "/"
-    above = os.path.commonpath(inner).replace(os.sep, "/")
+    chains = [_above(path)[::-1] for path in inner]
+    shared: list[str] = [links[0] for links in zip(*chains, strict=False) if len(set(links)) == 1]
     # A network of one link is not above itself.
-    return os.path.dirname(above) if above in inner else above
+    return shared[-2] if len(inner) == 1 else shared[-1]
 
 
-def block_of(path: str, above: str = "/") -> str:
+def block_of(path: str, above: str = "/", *, holds_links: bool = False) -> str:
     """The block of a network that a link path belongs to.
 
     That is the path up to its first number (``/res2/0`` for ``/res2/0/conv1``), or without any
@@ -97,52 +101,55 @@ def block_of(path: str, above: str = "/") -> str:
     Args:
         path: The path; one without a slash (``loss``) is its own block.
         above: What all paths begin with; it does not count as a name.
+        holds_links: Whether there are links below it. A block's own calls (``/res2/a``) belong
+            to it like those of its links.
     """
     below = above.rstrip("/") + "/"
     if not path.startswith(below) or path == "/":
         return path
     names = path[len(below) :].split("/")
     numbers = [place for place, name in enumerate(names) if name.isdecimal()]
-    count = numbers[0] + 1 if numbers else 2 if len(names) > 2 else 1
+    count = numbers[0] + 1 if numbers else 2 if len(names) + holds_links > 2 else 1
     return below + "/".join(names[:count])
 
 
 def by_phase(layers: pd.DataFrame, recording: Recording) -> pd.DataFrame:
-    """The phases of a trial, in the order in which they begin; they add up to the trial.
+    """The phases of a trial, in the order of their first rows; they add up to the trial.
 
     Returns:
         One row a phase, indexed by its name. Columns: ``layers`` (their number), ``layers_s``,
         ``framework_s`` (time between its rows; NaN where trials were not timed), ``total_s``
         and ``share`` of the profiled trial (of the layers' time where trials were not timed).
-        Framework time outside of all phases has a row ``outside``.
+        Framework time outside of all phases has a row ``outside``; so has that of a trial of
+        several phases where it is not known by phase.
     """
     table = layers.groupby("phase", sort=False).agg(
         layers=("mean_s", "size"), layers_s=("mean_s", "sum")
     )
+    without_rows = [phase for phase in recording.phases if phase not in table.index]
+    table = table.reindex([*table.index, *without_rows], fill_value=0)
     if recording.trial_ns is None:
         table["framework_s"] = np.nan
         table["total_s"] = table["layers_s"]
     else:
-        outside = _mean_s(recording.trial_ns) - float(table["layers_s"].sum())
-        table["framework_s"] = 0.0
-        if recording.framework_ns is None:
-            table.loc[table.index[0], "framework_s"] = outside
+        spent: dict[str, int] = {}
+        if recording.framework_ns is not None:
+            sums = recording.framework_ns.sum(axis=0).tolist()
+            spent = dict(zip(recording.phases, sums, strict=True))
+        # Whole nanoseconds: a difference of means would leave a rest where there is none.
+        between = int(recording.trial_ns.sum()) - int(recording.self_ns.sum())
+        if not spent and len(table) == 1:
+            spent[str(table.index[0])] = between
         else:
-            for column, phase in enumerate(recording.phases):
-                spent = _mean_s(recording.framework_ns[:, column])
-                outside -= spent
-                if phase not in table.index:
-                    table.loc[phase] = {"layers": 0, "layers_s": 0.0, "framework_s": 0.0}
-                table.loc[phase, "framework_s"] = spent
-            table.loc[OUTSIDE] = {"layers": 0, "layers_s": 0.0, "framework_s": outside}
+            spent[OUTSIDE] = between - sum(spent.values())
+            table = table.reindex([*table.index, OUTSIDE], fill_value=0)
+        trials = recording.n_trials
+        table["framework_s"] = [spent.get(phase, 0) / trials * NS for phase in table.index]
         table["total_s"] = table["layers_s"] + table["framework_s"]
+    table.index.name = "phase"
     whole = table["total_s"].sum()
     table["share"] = table["total_s"] / whole if whole else 0.0
-    return table.astype({"layers": int})
-
-
-def _mean_s(samples: Any) -> float:
-    return int(samples.sum()) / len(samples) * NS
+    return table
 
 
 def link_tree(layers: pd.DataFrame, recording: Recording) -> pd.DataFrame:
@@ -178,10 +185,12 @@ def link_tree(layers: pd.DataFrame, recording: Recording) -> pd.DataFrame:
         exclusive[f"{phase}_exclusive_s"] = times.reindex(paths).fillna(0.0)
     exclusive["hot"] = layers.groupby("path")["hot"].sum().reindex(paths).fillna(0).astype(int)
     exclusive["parameters"] = [known[p].parameters if p in known else 0 for p in paths]
-    inclusive = exclusive.copy()
+    sums = exclusive.to_numpy(np.float64, copy=True)
+    row = {path: index for index, path in enumerate(paths)}
     for path in reversed(paths):  # links below come first
         for parent in _above(path)[1:2]:
-            inclusive.loc[parent] += inclusive.loc[path]
+            sums[row[parent]] += sums[row[path]]
+    inclusive = pd.DataFrame(sums, index=exclusive.index, columns=exclusive.columns)
     table = pd.DataFrame(index=exclusive.index)
     table["name"] = [path.rpartition("/")[2] or "/" for path in paths]
     table["kind"] = [known[path].kind if path in known else "" for path in paths]

@@ -97,7 +97,7 @@ def _open_journal(folder: Path, replace: bool) -> BinaryIO:
     # Opening with x fails where another run of this moment was quicker.
     journal = open(path, "r+b" if replace and path.exists() else "x+b")  # noqa: SIM115
     try:
-        _lock(journal, folder)
+        lock(journal, folder)
         if not (folder / RECORDING).exists():
             # What a killed run left stays until the new run is there.
             if _trials_in(path):
@@ -112,7 +112,7 @@ def _open_journal(folder: Path, replace: bool) -> BinaryIO:
     return journal
 
 
-def _lock(journal: BinaryIO, folder: Path) -> None:
+def lock(journal: BinaryIO, folder: Path) -> None:
     """Mark a journal as in use, until it is closed or the process ends.
 
     Raises:
@@ -161,7 +161,7 @@ def save_recording(folder: Path, recording: Recording) -> None:
     Raises:
         ProfileError: It cannot be written.
     """
-    with _replacing(folder / RECORDING) as file:
+    with replacing(folder / RECORDING) as file:
         recording.save(file)
 
 
@@ -181,7 +181,7 @@ def load_run(place: Path) -> Recording:
     if killed:
         recording = recover(journal)
         with open(journal, "rb") as file:
-            _lock(file, place)
+            lock(file, place)
             if recording.n_trials:
                 try:
                     save_recording(place, recording)
@@ -205,22 +205,25 @@ def write_reports(folder: Path, summary: Summary) -> list[Path]:
     Raises:
         ProfileError: A file cannot be written.
     """
-    from chainer_profile.renderers import csv, markdown, plot
+    from chainer_profile.renderers import csv, links_csv, markdown, plot
 
     contents = {
         "layers.csv": csv.render(summary).encode(),
+        "links.csv": links_csv.render(summary).encode(),
         "layers.png": plot.render(summary, "png"),
         "layers.svg": plot.render(summary, "svg"),
-        "report.md": markdown.render(summary, plot="layers.png", table="layers.csv").encode(),
+        "report.md": markdown.render(
+            summary, plot="layers.png", table="layers.csv", links="links.csv"
+        ).encode(),
     }
     for name, content in contents.items():
-        with _replacing(folder / name) as file:
+        with replacing(folder / name) as file:
             file.write(content)
     return [folder / name for name in contents]
 
 
 @contextmanager
-def _replacing(path: Path) -> Iterator[BinaryIO]:
+def replacing(path: Path) -> Iterator[BinaryIO]:
     """A file to write, which takes the name's place when it is complete and on the disk."""
     part = path.with_name(f".{path.name}.part")
     try:

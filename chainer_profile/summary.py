@@ -146,7 +146,6 @@ def _layer_table(recording: Recording) -> pd.DataFrame:
             "output_shapes": layer.output_shapes,
             "dtype": layer.dtype,
             "calls": layer.calls,
-            "forward": layer.forward,
         }
         for layer in recording.layers
     ]
@@ -154,11 +153,10 @@ def _layer_table(recording: Recording) -> pd.DataFrame:
     statistics = [
         describe(np.ascontiguousarray(recording.self_ns[:, index])) for index in range(len(rows))
     ]
-    table = (
-        pd.DataFrame(rows)
-        .astype({"forward": object})
-        .join(pd.DataFrame(statistics).rename(columns={"count": "trials"}))
-    )
+    table = pd.DataFrame(rows).join(pd.DataFrame(statistics).rename(columns={"count": "trials"}))
+    # As objects, so that None does not make the others floats.
+    forward = pd.Series([layer.forward for layer in recording.layers], dtype=object)
+    table.insert(table.columns.get_loc("calls") + 1, "forward", forward)
     table.index.name = "index"
     total = table["mean_s"].sum()
     table["share"] = table["mean_s"] / total if total else 0.0

@@ -89,6 +89,11 @@ def format_factor(factor: float) -> str:
     return f"{factor:.2f}x"
 
 
+def format_ratio(part: float, whole: float) -> str:
+    """One time over another: ``2.21``; empty where there are not both of them."""
+    return f"{part / whole:.2f}" if part > 0 and whole > 0 else ""
+
+
 def format_interval(low: float, high: float, unit: str | None = None) -> str:
     """An interval of times in one unit: ``5.012 to 5.034 ms``."""
     if math.isnan(low) or math.isnan(high):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import chainer_profile  # noqa: F401  (lets Chainer import)
-from chainer_profile.recording import Environment, Layer, Recording, Settings
+from chainer_profile.recording import Environment, Layer, LinkCalls, Recording, Settings
 
 # Examples take as long as they take: a busy machine is no failure.
 hypothesis.settings.register_profile("here", deadline=None)
@@ -108,6 +108,136 @@ def make_recording(
             chainer="7.8.1",
             numpy="2.4.6",
             profiler="0.1.0",
+        ),
+    }
+    return Recording(**(values | changes))  # type: ignore[arg-type]
+
+
+_CONV, _BN, _ACC = "Convolution2DFunction", "BatchNormalization", "gradient_accumulation"
+_X, _W = (4, 8, 6, 6), (8, 8, 3, 3)
+
+#: Path, function, phase, mean self time in us, and the index of the forward call; then more fields.
+#: A training step: 3,000 us in 25 rows.
+_TRAINING: tuple[tuple[str, str, str, int, int | None, dict[str, object]], ...] = (
+    ("/conv", _CONV, "forward", 200, None, {"input_shapes": (_X, _W), "output_shapes": (_X,)}),
+    ("/res/0/conv", _CONV, "forward", 300, None, {"input_shapes": (_X, _W)}),
+    ("/res/0/bn", _BN, "forward", 60, None, {"input_shapes": (_X, (8,), (8,))}),
+    ("/res/0", "Add", "forward", 10, None, {"input_shapes": (_X, _X)}),
+    ("/res/1/conv", _CONV, "forward", 300, None, {"input_shapes": (_X, _W)}),
+    ("/res/1/bn", _BN, "forward", 60, None, {"input_shapes": (_X, (8,), (8,))}),
+    ("/", "ReLU", "forward", 20, None, {"input_shapes": (_X,)}),
+    ("/fc", "LinearFunction", "forward", 30, None, {"input_shapes": ((4, 288), (10, 288), (10,))}),
+    ("loss", "SoftmaxCrossEntropy", "forward", 20, None, {"input_shapes": ((4, 10), (4,))}),
+    ("cleargrads", "cleargrads", "backward", 40, None, {}),
+    ("loss", "SoftmaxCrossEntropy", "backward", 10, 8, {}),
+    ("/fc", "LinearFunction", "backward", 60, 7, {}),
+    ("/", "ReLU", "backward", 30, 6, {}),
+    ("/res/1/bn", _BN, "backward", 70, 5, {}),
+    ("/res/1/conv", _CONV, "backward", 600, 4, {}),
+    ("/res/0", "Add", "backward", 10, 3, {}),
+    ("/res/0/bn", _BN, "backward", 70, 2, {}),
+    ("/res/0/conv", _CONV, "backward", 580, 1, {}),
+    ("/res/0/conv", _ACC, "backward", 30, None, {"input_shapes": (_X, _X)}),
+    ("/conv", _CONV, "backward", 300, 0, {}),
+    ("optimizer", "WeightDecay", "update", 80, None, {}),
+    ("/conv", "MomentumSGD", "update", 20, None, {"input_shapes": (_W,)}),
+    ("/fc", "MomentumSGD", "update", 40, None, {"calls": 2, "input_shapes": ((10, 288), (10,))}),
+    ("/res/0/bn", "MomentumSGD", "update", 30, None, {"calls": 2, "input_shapes": ((8,), (8,))}),
+    ("/res/0/conv", "MomentumSGD", "update", 30, None, {"input_shapes": (_W,)}),
+)
+_DATA: tuple[tuple[str, str, str, int, int | None, dict[str, object]], ...] = (
+    ("data", "SerialIterator", "data", 300, None, {}),
+    ("data", "concat_examples", "data", 100, None, {}),
+)
+TRAINING_LINKS = (
+    LinkCalls("/", "Net", 1, 0),
+    LinkCalls("/conv", "Convolution2D", 1, 576),
+    LinkCalls("/res", "Stage", 1, 0),
+    LinkCalls("/res/0", "Block", 1, 0),
+    LinkCalls("/res/0/conv", "Convolution2D", 1, 576),
+    LinkCalls("/res/0/bn", "BatchNormalization", 1, 16),
+    LinkCalls("/res/1", "Block", 1, 0),
+    LinkCalls("/res/1/conv", "Convolution2D", 1, 576),
+    LinkCalls("/res/1/bn", "BatchNormalization", 1, 16),
+    LinkCalls("/fc", "Linear", 1, 2890),
+    LinkCalls("/unused", "Linear", 0, 100),
+)
+
+
+def make_training(
+    n_trials: int = 40,
+    *,
+    data: bool = False,
+    outside_us: int = 50,
+    scale: float = 1.0,
+    settings: dict[str, object] | None = None,
+    **changes: object,
+) -> Recording:
+    """A training step whose means are known by hand: 3,000 us in 25 rows, 700 us of framework.
+
+    Trials are 2 % above and below the means in turn. Forward has 1,000 us in its rows and 300 us
+    of framework, backward 1,800 and 250, update 200 and 100; what is outside adds to this.
+
+    Args:
+        n_trials: Profiled trials, an even number for exact means.
+        data: Begin with 400 us of loading data.
+        outside_us: Time outside of all phases.
+        scale: Factor of all times.
+        settings: Fields of the settings that differ.
+        **changes: Fields of the recording that differ.
+    """
+    rows = (_DATA if data else ()) + _TRAINING
+    first = len(rows) - len(_TRAINING)
+    layers = tuple(
+        Layer(
+            index,
+            path,
+            function,
+            phase,
+            forward=None if forward is None else forward + first,
+            dtype="float32",
+            **more,  # type: ignore[arg-type]
+        )
+        for index, (path, function, phase, _, forward, more) in enumerate(rows)
+    )
+    factor = np.where(np.arange(n_trials) % 2, 0.98, 1.02) * 1000 * scale
+
+    def samples(means_us: list[int]) -> np.ndarray:
+        return np.rint(np.outer(factor, means_us)).astype(np.int64)
+
+    self_ns = samples([row[3] for row in rows])
+    # The update is entered first: it runs the loss function.
+    phases = ("update", "forward", "backward")
+    framework_ns = samples([100, 300, 250])
+    outside_ns = samples([outside_us])[:, 0]
+    trial_ns = self_ns.sum(axis=1) + framework_ns.sum(axis=1) + outside_ns
+    starts = np.concatenate([[0], np.cumsum(trial_ns)])
+    values: dict[str, object] = {
+        "layers": layers,
+        "self_ns": self_ns,
+        "phases": phases,
+        "framework_ns": framework_ns,
+        "links": TRAINING_LINKS,
+        "trial_ns": trial_ns,
+        "start_ns": starts[:-1],
+        "clean_ns": np.full(4, int(trial_ns.mean() * 0.99), np.int64),
+        "clean_start_ns": starts[-1] + np.arange(4, dtype=np.int64),
+        "settings": Settings(
+            **{  # type: ignore[arg-type]
+                "model": "net",
+                "input": "random images, seed 0",
+                "input_shape": _X,
+                "batchsize": 4,
+                "phase": "train",
+                "loss": "softmax_cross_entropy",
+                "optimizer": "MomentumSGD",
+                "train_mode": True,
+                "trials": n_trials,
+                "clean_trials": 4,
+                "seed": 0,
+                "command": "python profile.py --phase train",
+            }
+            | (settings or {})
         ),
     }
     return Recording(**(values | changes))  # type: ignore[arg-type]

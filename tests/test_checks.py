@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from chainer_profile.recording import (
     Settings,
 )
 from chainer_profile.summary import summarise
-from tests.conftest import make_layers
+from tests.conftest import make_layers, make_training
 
 US = 1000
 NONE = np.zeros(0, np.int64)
@@ -323,6 +324,61 @@ def test_a_cost_that_is_not_sure_is_not_told():
     overhead = summarise(recording).totals.overhead
     assert overhead.low < 0.02 < overhead.high
     assert "overhead" not in findings(recording)
+
+
+# --- phases
+
+
+@pytest.mark.parametrize(("outside_us", "found"), [(180, False), (200, True)])
+def test_time_outside_of_the_phases(outside_us, found):
+    # 3,650 us of phases.
+    recording = make_training(100, outside_us=outside_us)
+    assert ("outside-of-phases" in findings(recording)) == found
+    if found:
+        finding = findings(recording)["outside-of-phases"]
+        assert finding.severity == NOTE
+        assert finding.text == (
+            "5.2 % of the trial passes outside of its phases (forward, backward, update)."
+        )
+
+
+def test_framework_that_is_not_known_by_phase_is_no_finding():
+    recording = make_training(100, outside_us=1000, phases=(), framework_ns=None)
+    assert "outside-of-phases" not in findings(recording)
+    recording = make_training(100, outside_us=1000, trial_ns=None, start_ns=None)
+    assert "outside-of-phases" not in findings(recording)
+    assert findings(run([1000] * 100)) == {}
+
+
+def test_findings_on_a_training_step_do_not_speak_of_inference():
+    recording = make_training(
+        5,
+        outside_us=1000,
+        conditions=Conditions(window_ns=5000, other_cpu=1.0),
+        environment=blas(4),
+        ended="interrupted by the user",
+    )
+    found = findings(recording)
+    assert {"outside-of-phases", "few-trials", "near-resolution"} <= set(found)
+    text = " ".join(f"{finding.text} {finding.advice}" for finding in found.values()).lower()
+    for word in ("inference", "latency", "forward pass"):
+        assert word not in text
+
+
+@pytest.mark.parametrize("command", ["python train.py", "python profile.py --phase train"])
+def test_findings_on_a_training_name_only_options_that_it_takes(command):
+    ours = "profile.py" in command
+    few = make_training(5, environment=blas(4), settings={"command": command})
+    wide = make_training(60, settings={"command": command})
+    wide = replace(wide, trial_ns=wide.trial_ns * np.where(np.arange(60) < 30, 3, 1))
+    for recording, codes in ((few, {"few-trials", "threads"}), (wide, {"few-trials", "drift"})):
+        found = findings(recording)
+        assert codes <= set(found)
+        text = " ".join(f"{finding.text} {finding.advice}" for finding in found.values())
+        assert ("--" in text) == ours
+    slow = make_training(100, settings={"command": command})
+    slow = replace(slow, trial_ns=slow.trial_ns + 10**6 * (np.arange(100) < 5))
+    assert ("--warmups" in findings(slow)["short-warmup"].advice) == ours
 
 
 # --- the machine

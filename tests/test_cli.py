@@ -16,7 +16,6 @@ import pytest
 import chainer_profile
 from chainer_profile import arguments, cli, output
 from chainer_profile.recording import Recording
-from chainer_profile.renderers import table
 from models.registry import REGISTRY
 from tests.command import FILES, OWN, ROOT, Entry, Net, folder, main, one_line, process, signals  # noqa: F401
 
@@ -162,10 +161,6 @@ def test_report_of_a_recording_elsewhere() -> None:
 def test_every_order_of_the_table(key: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main("--sort", key) == 0
     assert "ReLU" in capsys.readouterr().out
-
-
-def test_the_orders_are_those_of_the_table() -> None:
-    assert arguments.SORT_KEYS == table.SORT_KEYS
 
 
 def test_limit_and_hotspots(capsys: pytest.CaptureFixture[str]) -> None:

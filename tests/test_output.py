@@ -286,10 +286,14 @@ def test_places_without_a_run(place: str, message: str) -> None:
 
 def test_reports_are_written_beside_the_recording() -> None:
     Path("run").mkdir()
-    names = ["layers.csv", "layers.png", "layers.svg", "report.md"]
+    names = ["layers.csv", "layers.png", "layers.svg", "links.csv", "report.md"]
     files = output.write_reports(Path("run"), summarise(make_recording(n_layers=2)))
-    assert files == [Path("run", name) for name in names]
+    assert sorted(files) == [Path("run", name) for name in names]
     assert sorted(os.listdir("run")) == names
+    assert Path("run/layers.csv").read_text().startswith("index,label,")
+    assert Path("run/links.csv").read_text().startswith("path,kind,")
+    report = Path("run/report.md").read_text()
+    assert all(f"({name})" in report for name in ("layers.csv", "links.csv", "layers.png"))
     assert Path("run/layers.png").read_bytes().startswith(b"\x89PNG")
     assert b"</svg>" in Path("run/layers.svg").read_bytes()
 

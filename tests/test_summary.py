@@ -14,7 +14,7 @@ from chainer_profile.hotspots import parse_rule
 from chainer_profile.recording import Layer, Recording, Settings
 from chainer_profile.statistics import Statistics, describe
 from chainer_profile.summary import Overhead, summarise
-from tests.conftest import make_layers, make_recording
+from tests.conftest import make_layers, make_recording, make_training
 
 MS = 1_000_000
 
@@ -97,6 +97,24 @@ def test_every_column_of_the_statistics_is_there():
             assert column[index] == getattr(describe(recording.self_ns[:, index]), name)
 
 
+def test_a_training_step_by_hand():
+    summary = summarise(make_training(), "top:3")
+    layers, totals = summary.layers, summary.totals
+    assert layers["phase"].tolist() == ["forward"] * 9 + ["backward"] * 11 + ["update"] * 5
+    assert layers["calls"].tolist() == [1] * 22 + [2, 2, 1]
+    assert layers["forward"].tolist() == [layer.forward for layer in summary.recording.layers]
+    assert layers["hot"][layers["hot"]].index.tolist() == [1, 14, 17]
+    assert totals.layers_s == near(3e-3)
+    assert totals.profiled.mean_s == near(3.7e-3)
+    assert totals.framework.mean_s == near(0.7e-3)
+    assert summary.functions.equals(summary.group("function"))
+    for column in ("forward_s", "backward_s", "update_s"):
+        assert summary.functions[column].sum() == near(summary.phases["layers_s"][column[:-2]])
+    assert summary.phases["total_s"].sum() == near(totals.profiled.mean_s)
+    assert summary.links["exclusive_s"].sum() == near(totals.layers_s)
+    assert summary.group("block").index[0] == "/res/0"
+
+
 # --- sums
 
 
@@ -153,6 +171,8 @@ def test_a_summary_is_a_pure_function():
     first, second = summarise(recording), summarise(recording)
     pd.testing.assert_frame_equal(first.layers, second.layers)
     pd.testing.assert_frame_equal(first.functions, second.functions)
+    pd.testing.assert_frame_equal(first.phases, second.phases)
+    pd.testing.assert_frame_equal(first.links, second.links)
     assert first.totals == second.totals
     assert first.findings == second.findings
     for name, array in before.items():

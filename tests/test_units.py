@@ -246,3 +246,12 @@ def test_shapes():
     assert units.format_shape(()) == "scalar"
     assert units.format_shapes(((1, 3), (), (5,))) == "1x3 scalar 5"
     assert units.format_shapes(()) == ""
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "text"),
+    [(2.0, 1.0, "2.00"), (1e-3, 3e-3, "0.33"), (0.0, 1.0, ""), (1.0, 0.0, ""), (0.0, 0.0, "")],
+)
+def test_a_ratio_needs_both_times(part, whole, text):
+    assert units.format_ratio(part, whole) == text
+    assert units.format_ratio(math.nan, whole) == units.format_ratio(part, math.nan) == ""

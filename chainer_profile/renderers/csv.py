@@ -10,17 +10,24 @@ from chainer_profile.renderers.text import printable
 from chainer_profile.units import format_exact_ms, format_exact_percent, format_shapes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from chainer_profile.summary import Summary
 
 #: The columns and what they mean. Times are self times of one layer in the profiled trials.
 COLUMNS = {
-    "index": "Place of the call in a trial, from 0",
+    "index": "Place of the layer in a trial, from 0",
     "label": "Index and function",
-    "path": "Path of the link that made the call; / is the network itself",
-    "function": "Chainer's name of the function",
-    "phase": "Pass that the call belongs to, such as forward",
-    "input_shapes": "Shapes of the input arrays, parameters included, such as 1x3x32x32 16x3x3x3",
-    "output_shapes": "Shapes of the output arrays",
+    "path": "Path of the link that made the call; / is the network itself, and a path without a "
+    "slash is outside of it: loss, cleargrads, optimizer, data",
+    "function": "Chainer's name of the function, or of the optimizer or its hook",
+    "phase": "Phase of the trial that the layer belongs to: forward, backward, update or data",
+    "calls": "Calls in a trial that count for the layer",
+    "forward_index": "In backward, index of the call that this goes back through; empty where "
+    "there is none",
+    "input_shapes": "Shapes of the input arrays, parameters included, such as 1x3x32x32 16x3x3x3; "
+    "in backward of the gradients that come in, in update of the parameters",
+    "output_shapes": "Shapes of the output arrays; in backward of the gradients that go out",
     "dtype": "Data type of the first output",
     "trials": "Number of profiled trials",
     "mean_ms": "Mean self time",
@@ -53,29 +60,39 @@ def render(summary: Summary) -> str:
     ``+``, ``-`` or ``@``, gets an apostrophe in front; no label and no link path begins so.
     Characters that cannot be printed are written as in Python (``\n``), so a row is one line.
     """
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for row in summary.layers.itertuples():
-        cells = {
+    rows = [
+        {
             "index": str(row.Index),
-            "label": _safe(row.label),
-            "path": _safe(row.path),
-            "function": _safe(row.function),
-            "phase": _safe(row.phase),
+            "label": safe(row.label),
+            "path": safe(row.path),
+            "function": safe(row.function),
+            "phase": safe(row.phase),
+            "calls": str(row.calls),
+            "forward_index": "" if layer.forward is None else str(layer.forward),
             "input_shapes": format_shapes(row.input_shapes),
             "output_shapes": format_shapes(row.output_shapes),
-            "dtype": _safe(row.dtype),
+            "dtype": safe(row.dtype),
             "trials": str(row.trials),
             **{name: format_exact_ms(getattr(row, column)) for name, column in _TIMES.items()},
             "share_percent": format_exact_percent(row.share),
             "cumulative_share_percent": format_exact_percent(row.cumulative_share),
             "hot": "true" if row.hot else "false",
         }
-        writer.writerow(cells[name] for name in COLUMNS)
+        for layer, row in zip(summary.recording.layers, summary.layers.itertuples(), strict=True)
+    ]
+    return table_text(COLUMNS, rows)
+
+
+def table_text(columns: Iterable[str], rows: Iterable[Mapping[str, str]]) -> str:
+    """A head and rows as CSV."""
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(columns), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
     return file.getvalue()
 
 
-def _safe(text: str) -> str:
+def safe(text: str) -> str:
+    """A text on one line that no spreadsheet takes for a formula."""
     text = printable(text)
     return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text

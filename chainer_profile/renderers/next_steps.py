@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chainer_profile.checks import takes_options
+from chainer_profile.grouping import OUTSIDE
 from chainer_profile.hotspots import DEFAULT_RULE, find_hotspots, parse_rule
+from chainer_profile.renderers.rows import phases_of
 from chainer_profile.renderers.text import of_layers, printable
 from chainer_profile.units import (
     format_count,
     format_duration,
     format_factor,
     format_percent,
+    format_ratio,
     plural,
 )
 
@@ -28,6 +32,8 @@ _MUCH_FRAMEWORK = 0.10
 _SMALL_BATCH = 32
 #: Part of the layers' time from which a function is worth a word.
 _MUCH = 0.05
+#: Part of the update's time from which a part of it is worth a word.
+_MUCH_OF_UPDATE = 0.10
 _DENSE_MATHS = ("Convolution", "Deconvolution", "Dilated", "Linear")
 
 
@@ -37,6 +43,10 @@ def next_steps(summary: Summary) -> Iterator[str]:
         yield "All layers took less than the clock can show, so nothing follows from this run."
         return
     yield from _where_to_begin(summary)
+    yield from _backward(summary)
+    yield from _update(summary)
+    yield from _data(summary)
+    yield from _accumulation(summary)
     yield from _fewer_normalisations(summary)
     yield from _less_framework(summary)
     yield from _another_device(summary)
@@ -61,6 +71,11 @@ def _where_to_begin(summary: Summary) -> Iterator[str]:
     else:
         which = f"; {'all' if most == count else format_count(most)} of them are "
         which += printable(str(counts.index[0]))
+    if len(phases_of(summary)) > 1:
+        phase = layers[half].groupby("phase", sort=False)["mean_s"].sum().idxmax()
+        of_phase = int((layers["phase"][half] == phase).sum())
+        belong = "belongs" if of_phase == 1 else "belong"
+        which += f"; {format_count(of_phase)} {belong} to {printable(str(phase))}"
     if count < len(layers):
         yield (
             f"{of_layers(count, len(layers))} {'holds' if count == 1 else 'hold'} half of the "
@@ -72,8 +87,8 @@ def _where_to_begin(summary: Summary) -> Iterator[str]:
     part = first["total_s"] / whole
     sentence = (
         f"{name} takes the most time of all functions: {format_percent(part)} of the {what} in "
-        f"{plural(int(first['calls']), 'call')}. Made 2x as fast, it would shorten the {what} by "
-        f"{format_percent(part / 2)}"
+        f"{plural(int(first['calls']), 'call')}{_by_phase(summary, first)}. Made 2x as "
+        f"fast, it would shorten the {what} by {format_percent(part / 2)}"
     )
     if part < 1:
         sentence += (
@@ -83,7 +98,130 @@ def _where_to_begin(summary: Summary) -> Iterator[str]:
     yield sentence + "."
 
 
+def _by_phase(summary: Summary, function: pd.Series[Any]) -> str:
+    """The times of a function in the phases, where it has several: ``(forward 2 ms, ...)``."""
+    phases = [phase for phase in phases_of(summary) if function.get(f"{phase}_s", 0.0)]
+    if len(phases) < 2:
+        return ""
+    times = (f"{phase} {format_duration(function[f'{phase}_s'])}" for phase in phases)
+    return f" ({', '.join(times)})"
+
+
+def _backward(summary: Summary) -> Iterator[str]:
+    """Backward against forward, and the function that makes most of the difference."""
+    phases = summary.phases
+    if not {"forward", "backward"} <= set(phases.index):
+        return
+    forward_s, backward_s = (float(phases["total_s"][name]) for name in ("forward", "backward"))
+    ratio = format_ratio(backward_s, forward_s)
+    if not ratio:
+        return
+    whole, what = _whole(summary)
+    sentence = (
+        f"Backward takes {format_percent(backward_s / whole)} of the {what}, {ratio} times as long "
+        f"as forward ({format_duration(backward_s)} and {format_duration(forward_s)})"
+    )
+    functions = summary.functions
+    both = functions[(functions["forward_s"] > 0) & (functions["backward_s"] > 0)]
+    more_s = both["backward_s"] - both["forward_s"]
+    if len(more_s) and more_s.max() >= _MUCH * whole:
+        worst = both.loc[more_s.idxmax()]
+        name = printable(str(worst.name))
+        sentence += (
+            f". The largest gap is that of {name}: its backward takes "
+            f"{format_duration(more_s.max())} more than its forward, "
+            f"{format_ratio(worst['backward_s'], worst['forward_s'])} times as long"
+        )
+        if name.startswith(_DENSE_MATHS):
+            sentence += " (2 times is the arithmetic of two gradients, of input and weights)"
+    yield sentence + "."
+
+
+def _update(summary: Summary) -> Iterator[str]:
+    """What the update costs, and what of it its hooks and the number of its calls do."""
+    phases, layers = summary.phases, summary.layers
+    rows = layers[layers["phase"] == "update"]
+    whole, what = _whole(summary)
+    update_s = float(phases["total_s"].get("update", 0.0))
+    if rows.empty or update_s < _MUCH * whole:
+        return
+    sentence = (
+        f"The update takes {format_percent(update_s / whole)} of the {what} "
+        f"({format_duration(update_s)})"
+    )
+    batchsize = summary.recording.settings.batchsize
+    if batchsize < _SMALL_BATCH:
+        sentence += (
+            ", which does not grow with the batch: a larger one, such as "
+            f"{_SMALL_BATCH}, spreads it over more inputs"
+        )
+    yield sentence + "."
+    hooks = rows[rows["path"] == "optimizer"]
+    part = float(hooks["mean_s"].sum()) / update_s
+    if part >= _MUCH_OF_UPDATE:
+        one = len(hooks) == 1
+        sentence = (
+            f"{_listed(hooks['function'])} {'goes' if one else 'go'} over all parameters in "
+            f"{'a pass of its' if one else 'passes of their'} own, which {'is' if one else 'are'} "
+            f"{format_percent(part)} of the update"
+        )
+        if one and "WeightDecay" in set(hooks["function"]):
+            sentence += ": decay inside of the update rule would save it"
+        yield sentence + "."
+    params = rows[rows["path"].str.startswith("/")]
+    if params.empty:
+        return
+    calls, params_s = int(params["calls"].sum()), float(params["mean_s"].sum())
+    # No call is quicker than what any call costs.
+    least_s = float((params["mean_s"] / params["calls"]).min())
+    if calls > 1 and least_s * calls >= 0.5 * params_s >= 0.5 * _MUCH_OF_UPDATE * update_s:
+        yield (
+            f"Updating parameters means {plural(calls, 'call')}, of which even the quickest "
+            f"takes {format_duration(least_s)}; so much for each is "
+            f"{format_percent(least_s * calls / params_s)} of their time. Their number counts more "
+            "than their size here: fewer, larger parameters would make it shorter."
+        )
+
+
+def _data(summary: Summary) -> Iterator[str]:
+    rows = summary.layers[summary.layers["phase"] == "data"]
+    whole, what = _whole(summary)
+    data_s = float(summary.phases["total_s"].get("data", 0.0))
+    if rows.empty or data_s < _MUCH * whole:
+        return
+    name = printable(str(rows["function"][rows["mean_s"].idxmax()]))
+    sentence = (
+        f"Loading of data takes {format_percent(data_s / whole)} of the {what}, the largest part "
+        f"of it in {name}"
+    )
+    if name.startswith("Multi"):
+        sentence += ", which does not keep up: give it more workers and let it prefetch more"
+    elif name.endswith("Iterator"):
+        sentence += (
+            ". MultiprocessIterator or MultithreadIterator would load the next batch while this "
+            "one is computed"
+        )
+    yield sentence + "."
+
+
+def _accumulation(summary: Summary) -> Iterator[str]:
+    if "gradient_accumulation" not in summary.functions.index:
+        return
+    row = summary.functions.loc["gradient_accumulation"]
+    whole, what = _whole(summary)
+    part = float(row["total_s"]) / whole
+    if part >= _MUCH:
+        yield (
+            f"Adding up the gradients of variables that several functions use takes "
+            f"{format_percent(part)} of the {what} in {plural(int(row['calls']), 'call')}: each "
+            "shortcut and each branch costs one."
+        )
+
+
 def _fewer_normalisations(summary: Summary) -> Iterator[str]:
+    # Weights that are trained cannot be folded.
+    if len(phases_of(summary)) > 1:
+        return
     layers = summary.layers
     fixed = layers["function"] == "FixedBatchNormalization"
     foldable = layers[fixed & np.array(_follows_convolution(layers), bool)]
@@ -118,12 +256,16 @@ def _less_framework(summary: Summary) -> Iterator[str]:
         return
     sentence = (
         f"{format_percent(share)} of the trial passes between the functions (framework), "
-        f"{format_duration(totals.framework.mean_s / len(summary.layers))} a call"
+        f"{format_duration(totals.framework.mean_s / int(summary.layers['calls'].sum()))} a call"
     )
+    by_phase = summary.phases["framework_s"]
+    if len(phases_of(summary)) > 1 and OUTSIDE not in by_phase.nlargest(1).index:
+        part = by_phase.max() / totals.framework.mean_s
+        sentence += f"; {format_percent(part)} of it in {by_phase.idxmax()}"
     if settings.batchsize < _SMALL_BATCH:
         sentence += (
             ". A larger batch spreads this over more inputs: try "
-            f"-b {_SMALL_BATCH} and compare the inputs per second."
+            f"{_batch_option(summary)} and compare the inputs per second."
         )
     else:
         sentence += (
@@ -131,6 +273,11 @@ def _less_framework(summary: Summary) -> Iterator[str]:
             "calls, or an engine that runs the network without Python, would cut it."
         )
     yield sentence
+
+
+def _batch_option(summary: Summary) -> str:
+    option = takes_options(summary.recording.settings)
+    return f"-b {_SMALL_BATCH}" if option else format_count(_SMALL_BATCH)
 
 
 def _another_device(summary: Summary) -> Iterator[str]:
@@ -145,13 +292,18 @@ def _another_device(summary: Summary) -> Iterator[str]:
     sentence = (
         f"{_listed(dense.index)} {'takes' if len(dense) == 1 else 'take'} {format_percent(part)} "
         "of the layers' time: dense arithmetic, which a GPU does well. Where there is one, try "
-        "--gpu 0"
     )
+    sentence += "--gpu 0" if takes_options(summary.recording.settings) else "it"
     framework = summary.totals.framework_share
     if framework:
+        loading = summary.layers["phase"] == "data"
+        data = float(summary.layers["mean_s"][loading].sum()) / _whole(summary)[0]
+        stays = f"{format_percent(framework)} between the functions"
+        if data:
+            stays += f" and the {format_percent(data)} of loading data"
         sentence += (
-            f". The {format_percent(framework)} between the functions would stay on the CPU, so "
-            f"expect at most {format_factor(1 / framework)} at this batch"
+            f". The {stays} would stay on the CPU, so expect at most "
+            f"{format_factor(1 / (framework + data))} at this batch"
         )
     yield sentence + "."
 

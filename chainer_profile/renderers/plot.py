@@ -13,7 +13,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from chainer_profile.renderers.text import mean_text, model_name, printable, settings_text
+from chainer_profile.renderers.rows import phases_of
+from chainer_profile.renderers.text import (
+    mean_text,
+    model_name,
+    printable,
+    settings_text,
+    trial_text,
+)
 from chainer_profile.units import (
     duration_unit,
     format_count,
@@ -32,6 +39,7 @@ if TYPE_CHECKING:
 HOT_COLOUR = "#cc3311"
 OTHER_COLOUR = "#a3b1c2"
 _INK = "#222222"
+_BAND_COLOUR = "#f1f1f1"
 _DPI = 150
 _POINTS = 72
 
@@ -44,6 +52,10 @@ _MIN_FONT, _MAX_FONT = 5.0, 8.0
 #: A label's line is so many times as high as its font size.
 _LINE_HEIGHT = 1.25
 _MAX_LABEL = 32
+#: Width of a character as a part of the font size, with some room.
+_CHAR_WIDTH = 0.65
+#: Between the axis and the names of the phases, in points: a triangle of a cut fits.
+_PHASE_GAP = 5.0
 #: Characters of the title to an inch, in the usual size.
 _CHARS = 12.5
 #: Below so many points a layer, bars and whiskers run into one another.
@@ -92,7 +104,8 @@ def figure(summary: Summary) -> Figure:
 
     Whiskers reach from the 5th to the 95th percentile. The axis is made for the bars: a whisker
     that would need more than 1.4 times the highest bar is cut, and a triangle marks the cut.
-    Where labels of all layers would overlap, the slowest layers are labelled first.
+    Where labels of all layers would overlap, the slowest layers are labelled first. Lines and
+    names tell the phases of a trial apart, where it has several.
     """
     with mpl.rc_context(_STYLE):
         layers = summary.layers
@@ -109,6 +122,8 @@ def figure(summary: Summary) -> Figure:
         _label_layers(ax, summary, points)
         # A wide picture is shown smaller, so its words are larger.
         size = _TEXT * max(1.0, width / 12)
+        if len(phases_of(summary)) > 1:
+            _draw_phases(ax, summary, points, size)
         ax.set_ylabel(f"mean self time [{unit}]", fontsize=size)
         ax.set_xlabel("layer, in the order of the calls", fontsize=size)
         ax.tick_params(axis="y", labelsize=size)
@@ -171,6 +186,52 @@ def _draw_line(ax: Axes, summary: Summary, unit: str, limit: float) -> bool:
     return True
 
 
+def _phase_regions(summary: Summary) -> list[tuple[str, int, int]]:
+    """Successive layers of one phase: its name, the first one, and the one behind the last."""
+    phases = summary.layers["phase"].tolist()
+    starts = [at for at, phase in enumerate(phases) if at == 0 or phase != phases[at - 1]]
+    return [
+        (phases[start], start, end)
+        for start, end in zip(starts, [*starts[1:], len(phases)], strict=True)
+    ]
+
+
+def _draw_phases(ax: Axes, summary: Summary, points: float, size: float) -> None:
+    """A line between two phases, every second one on grey, and above each its name and time.
+
+    Where names would overlap, those of phases of more layers are written first.
+    """
+    mean_s = summary.layers["mean_s"]
+    taken: list[tuple[float, float]] = []
+    regions = _phase_regions(summary)
+    for _, start, end in regions[1::2]:
+        ax.axvspan(start - 0.5, end - 0.5, color=_BAND_COLOUR, linewidth=0, zorder=0.5)
+    for phase, start, end in sorted(regions, key=lambda region: region[1] - region[2]):
+        if start:
+            ax.axvline(start - 0.5, color=_INK, linewidth=0.6, zorder=0.6)
+        name = printable(phase)
+        with_sum = f"{name}: {format_duration(float(mean_s.iloc[start:end].sum()))}"
+        centre = (start + end - 1) / 2
+        for text in (with_sum, name):
+            half = len(text) * size * _CHAR_WIDTH / points / 2
+            # At the ends the axis is no place to write beyond.
+            at = float(np.clip(centre, half - 0.7, max(half - 0.7, len(mean_s) - 0.3 - half)))
+            if all(at + half < low or at - half > high for low, high in taken):
+                taken.append((at - half, at + half))
+                ax.annotate(
+                    text,
+                    (at, 1.0),
+                    (0, _PHASE_GAP),
+                    xycoords=("data", "axes fraction"),
+                    textcoords="offset points",
+                    ha="center",
+                    va="bottom",
+                    fontsize=size,
+                    parse_math=False,
+                )
+                break
+
+
 def _label_layers(ax: Axes, summary: Summary, points: float) -> None:
     font = float(np.clip(points / _LINE_HEIGHT, _MIN_FONT, _MAX_FONT))
     apart = int(np.ceil(font * _LINE_HEIGHT / points - 1e-9))
@@ -201,9 +262,16 @@ def _title(summary: Summary, most: int) -> str:
     recording = summary.recording
     settings, trial = recording.settings, summary.totals.trial
     trials = plural(recording.n_trials, "profiled trial")
+    what = "latency" if len(phases_of(summary)) == 1 else "trial"
     if trial is not None:
-        trials += f"; {'clean' if summary.totals.clean else 'profiled'} latency {mean_text(trial)}"
-    lines = (model_name(settings), settings_text(settings), trials)
+        trials += f"; {'clean' if summary.totals.clean else 'profiled'} {what} {mean_text(trial)}"
+    name = model_name(settings)
+    if len(phases_of(summary)) > 1:
+        did = trial_text(recording)
+        # The names of the phases are in the picture; what is in brackets may go.
+        whole = len(name) + 2 + len(did) <= most
+        name += f": {did if whole else did.partition(' (')[0]}"
+    lines = (name, settings_text(settings), trials)
     return "\n".join(_shorten(line, most) for line in lines)
 
 
@@ -236,7 +304,10 @@ def _draw_legend(fig: Figure, summary: Summary, line: bool, size: float) -> None
         ncols=len(handles) if fig.get_figwidth() >= 9.5 else 2,
         frameon=False,
         fontsize=size,
-        borderaxespad=0.2,
+        # In font sizes; names of phases stand between.
+        borderaxespad=0.2
+        if len(phases_of(summary)) == 1
+        else 0.4 + (_PHASE_GAP + 1.3 * size) / size,
         handlelength=1.4,
         columnspacing=1.4,
     )

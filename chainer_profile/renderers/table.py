@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from chainer_profile.arguments import DEFAULT_DEPTH
 from chainer_profile.checks import WARNING
+from chainer_profile.renderers.columns import (
+    MAX_NAME,
+    Column,
+    group_columns,
+    phase_columns,
+    tree_columns,
+)
+from chainer_profile.renderers.rows import group_rows, phase_rows, phases_of, tree_rows
 from chainer_profile.renderers.text import (
     Row,
     environment_lines,
@@ -28,16 +36,12 @@ from chainer_profile.units import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable, Sequence
 
     import pandas as pd
     from rich.console import Console
 
     from chainer_profile.summary import Summary
-
-#: Orders of the layer table: ``time`` is the mean, ``index`` the order of the calls, ``name`` the
-#: function. Times come largest first.
-SORT_KEYS = ("time", "median", "p95", "std", "index", "path", "name")
 
 _SORT_COLUMNS = {
     "time": "mean_s",
@@ -50,52 +54,50 @@ _SORT_COLUMNS = {
 _HOT_MARK = "*"
 _HOT_STYLE = "bold red"
 _MAX_PATH = 30
-_MAX_FUNCTION = 32
-
-
-@dataclass(frozen=True)
-class _Column:
-    """One column of the layer table.
-
-    Attributes:
-        name: Its heading.
-        cell: A layer's row of ``Summary.layers`` -> text.
-        folds: Text that may take several lines (at least this wide); None for numbers.
-        drop: Where the console is too narrow, columns go in this order; 0 stays.
-    """
-
-    name: str
-    cell: Callable[[Any], str]
-    folds: int | None = None
-    drop: int = 0
+_MAX_PHASE = 12
 
 
 _COLUMNS = (
-    _Column("#", lambda row: format_count(row.Index)),
-    _Column("", lambda row: _HOT_MARK if row.hot else ""),
-    _Column("path", lambda row: printable(row.path), folds=_MAX_PATH),
-    _Column("function", lambda row: printable(row.function), folds=_MAX_FUNCTION),
-    _Column("output", lambda row: format_shapes(row.output_shapes), drop=1),
-    _Column("mean ms", lambda row: format_ms(row.mean_s)),
-    _Column("+/- ms", lambda row: format_ms((row.ci_high_s - row.ci_low_s) / 2), drop=4),
-    _Column("median", lambda row: format_ms(row.median_s), drop=2),
-    _Column("p95", lambda row: format_ms(row.p95_s), drop=5),
-    _Column("%", lambda row: format_bare_percent(row.share)),
-    _Column("cum. %", lambda row: format_bare_percent(row.cumulative_share), drop=3),
+    Column("#", lambda row: format_count(row.Index)),
+    Column("", lambda row: _HOT_MARK if row.hot else ""),
+    Column("path", lambda row: printable(row.path), folds=_MAX_PATH),
+    Column("function", lambda row: printable(row.function), folds=MAX_NAME),
+    Column("phase", lambda row: printable(row.phase), folds=_MAX_PHASE, drop=6),
+    Column("output", lambda row: format_shapes(row.output_shapes), drop=1),
+    Column("mean ms", lambda row: format_ms(row.mean_s)),
+    Column("+/- ms", lambda row: format_ms((row.ci_high_s - row.ci_low_s) / 2), drop=4),
+    Column("median", lambda row: format_ms(row.median_s), drop=2),
+    Column("p95", lambda row: format_ms(row.p95_s), drop=5),
+    Column("%", lambda row: format_bare_percent(row.share)),
+    Column("cum. %", lambda row: format_bare_percent(row.cumulative_share), drop=3),
 )
-_STD = _Column("std ms", lambda row: format_ms(row.std_s))
+_STD = Column("std ms", lambda row: format_ms(row.std_s))
 
 
-def render(summary: Summary, console: Console, *, sort: str, limit: int | None) -> None:
-    """Print environment, run, totals, layers, functions and findings.
+def render(
+    summary: Summary,
+    console: Console,
+    *,
+    sort: str = "time",
+    limit: int | None = None,
+    group_by: str = "function",
+    tree: bool = False,
+    depth: int = DEFAULT_DEPTH,
+) -> None:
+    """Print environment, run, totals, phases, layers or tree, groups and findings.
 
-    On a console too narrow for all columns the layer table leaves some out; numbers are never cut.
+    On a console too narrow for all columns the tables leave some out; numbers are never cut.
 
     Args:
         summary: The summary of a run.
         console: Where to print; it decides about colour and width.
-        sort: One of :data:`SORT_KEYS`.
-        limit: Rows of the layer table at most; None for all.
+        sort: One of :data:`~chainer_profile.arguments.SORT_KEYS`, for the layer table: ``time``
+            is the mean, ``index`` the order of the calls, ``name`` the function. Times come
+            largest first.
+        limit: Rows of the layer table and of the groups at most; None for all.
+        group_by: One of :data:`~chainer_profile.phases.GROUPS`, for the table of groups.
+        tree: Print the tree of links in place of the layers.
+        depth: Levels of the tree below the network.
     """
     recording = summary.recording
     for line in environment_lines(recording.environment):
@@ -106,10 +108,17 @@ def render(summary: Summary, console: Console, *, sort: str, limit: int | None) 
         console.print(Text(sentence, style="yellow"))
     console.print()
     console.print(_totals_table(totals_rows(summary.totals)))
+    if len(phases_of(summary)) > 1:
+        console.print()
+        rows = phase_rows(summary)
+        _print_table(console, phase_columns(), rows, bold=[row.whole for row in rows])
     console.print()
-    _print_layers(summary, console, sort, limit)
+    if tree:
+        _print_tree(summary, console, depth)
+    else:
+        _print_layers(summary, console, sort, limit)
     console.print()
-    console.print(_function_table(summary))
+    _print_groups(summary, console, group_by, limit)
     for finding in summary.findings:
         style = "bold yellow" if finding.severity == WARNING else "bold"
         said = f"{printable(finding.text)} {printable(finding.advice)}"
@@ -130,29 +139,84 @@ def _print_layers(summary: Summary, console: Console, sort: str, limit: int | No
     layers = _sorted(summary.layers, sort)
     shown = layers if limit is None else layers.head(max(0, limit))
     columns = [_STD if c.name == "+/- ms" and sort == "std" else c for c in _COLUMNS]
-    rows = list(shown.itertuples())
-    cells = [[column.cell(row) for row in rows] for column in columns]
-    kept, gap = _fitting(columns, cells, console.width)
-    table = _table(gap)
-    for i in kept:
-        _add_column(table, columns[i].name, columns[i].folds)
-    for at, row in enumerate(rows):
-        style = _HOT_STYLE if row.hot else ""
-        table.add_row(*(Text(cells[i][at]) for i in kept), style=style)
-    console.print(table)
+    if len(phases_of(summary)) == 1:
+        columns = [column for column in columns if column.name != "phase"]
+    names = _print_table(console, columns, list(shown.itertuples()), hot=shown["hot"].tolist())
     hidden = layers.iloc[len(shown) :]
-    if len(hidden):
-        console.print(
-            Text(
-                f"{plural(len(hidden), 'layer')} not shown: "
-                f"{format_percent(hidden['share'].sum())} of the layers' time."
-            )
-        )
-    console.print(Text(f"{_HOT_MARK} hot: {summary.hotspots.rule}."))
+    _print_hidden(console, plural(len(hidden), "layer"), hidden["share"].sum())
+    _print_hot(summary, console)
     note = "Times are self times in ms"
-    if any(columns[i].name == "+/- ms" for i in kept):
+    if "+/- ms" in names:
         note += "; +/- is half of the 95 % interval of the mean"
     console.print(Text(f"{note}."))
+
+
+def _print_tree(summary: Summary, console: Console, depth: int) -> None:
+    links, beside = tree_rows(summary, depth)
+    rows = [*links, *beside]
+    columns = [
+        Column("", lambda row: _HOT_MARK if row.marked else ""),
+        *tree_columns(phases_of(summary), rows, indent=True),
+    ]
+    marked = [row.marked for row in rows]
+    names = _print_table(
+        console, columns, rows, hot=marked, bold=[row.share is None for row in rows]
+    )
+    hidden = int((summary.links["depth"] > depth).sum())
+    if hidden:
+        console.print(
+            Text(
+                f"{plural(hidden, 'link')} below {'is' if hidden == 1 else 'are'} not shown "
+                "(--depth 99 shows all); their times are in the rows above them."
+            )
+        )
+    _print_hot(summary, console)
+    note = "Times are in ms; incl. is a link with all links below it"
+    if "excl. ms" in names:
+        note += ", excl. the functions that it calls itself"
+    console.print(Text(f"{note}."))
+
+
+def _print_groups(summary: Summary, console: Console, by: str, limit: int | None) -> None:
+    groups = group_rows(summary, by)
+    shown = groups if limit is None else groups[: max(0, limit)]
+    columns = group_columns(by, phases_of(summary))
+    names = _print_table(console, columns, shown, hot=[row.hot > 0 for row in shown])
+    hidden = groups[len(shown) :]
+    _print_hidden(console, plural(len(hidden), by), sum(row.share for row in hidden))
+    if "bwd/fwd" in names:
+        console.print(Text("Times are in ms; bwd/fwd is backward over forward."))
+
+
+def _print_hidden(console: Console, rows: str, share: float) -> None:
+    if not rows.startswith("0 "):
+        console.print(Text(f"{rows} not shown: {format_percent(share)} of the layers' time."))
+
+
+def _print_hot(summary: Summary, console: Console) -> None:
+    console.print(Text(f"{_HOT_MARK} hot: {summary.hotspots.rule}."))
+
+
+def _print_table(
+    console: Console,
+    columns: Sequence[Column],
+    rows: Sequence[Any],
+    *,
+    hot: Sequence[bool] = (),
+    bold: Sequence[bool] = (),
+) -> list[str]:
+    """Print a table of the columns that fit; returns their names."""
+    cells = [[column.cell(row) for row in rows] for column in columns]
+    kept, gap = _fitting(columns, cells, console.width)
+    # The box puts one space between two columns.
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, gap - 1, 0, 0), pad_edge=False)
+    for i in kept:
+        _add_column(table, columns[i])
+    for at in range(len(rows)):
+        style = _HOT_STYLE if any(hot[at : at + 1]) else "bold" if any(bold[at : at + 1]) else ""
+        table.add_row(*(Text(cells[i][at]) for i in kept), style=style)
+    console.print(table)
+    return [columns[i].name for i in kept]
 
 
 def _sorted(layers: pd.DataFrame, sort: str) -> pd.DataFrame:
@@ -162,7 +226,9 @@ def _sorted(layers: pd.DataFrame, sort: str) -> pd.DataFrame:
     return layers.sort_values(column, ascending=not column.endswith("_s"), kind="stable")
 
 
-def _fitting(columns: list[_Column], cells: list[list[str]], width: int) -> tuple[list[int], int]:
+def _fitting(
+    columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int
+) -> tuple[list[int], int]:
     """The columns that fit the width, and the gap between them: wide if all of them fit."""
     least = []
     for column, texts in zip(columns, cells, strict=True):
@@ -178,33 +244,9 @@ def _fitting(columns: list[_Column], cells: list[list[str]], width: int) -> tupl
     return kept, 1
 
 
-def _function_table(summary: Summary) -> Table:
-    table = _table(2)
-    _add_column(table, "function", _MAX_FUNCTION)
-    for name in ("calls", "total ms", "mean ms", "%", "hot layers"):
-        _add_column(table, name, None)
-    for row in summary.functions.itertuples():
-        cells = (
-            printable(str(row.Index)),
-            format_count(row.calls),
-            format_ms(row.total_s),
-            format_ms(row.mean_s),
-            format_bare_percent(row.share),
-            format_count(row.hot),
-        )
-        table.add_row(*map(Text, cells), style=_HOT_STYLE if row.hot else "")
-    return table
-
-
-def _table(gap: int) -> Table:
-    # The box puts one space between two columns.
-    return Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, gap - 1, 0, 0), pad_edge=False)
-
-
-def _add_column(table: Table, name: str, folds: int | None) -> None:
-    if folds is None:
-        mark = not name
-        justify: Any = "left" if mark else "right"
-        table.add_column(Text(name), justify=justify, no_wrap=True)
+def _add_column(table: Table, column: Column) -> None:
+    if column.folds is None:
+        justify: Any = "right" if column.name else "left"
+        table.add_column(Text(column.name), justify=justify, no_wrap=True)
     else:
-        table.add_column(Text(name), overflow="fold", min_width=4)
+        table.add_column(Text(column.name), overflow="fold", min_width=4)

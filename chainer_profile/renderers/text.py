@@ -59,6 +59,33 @@ def mode_text(settings: Settings) -> str:
     return "train mode" if settings.train_mode else "test mode"
 
 
+def trial_parts(recording: Recording) -> list[str]:
+    """What a trial did, in order: ``forward``, ``softmax_cross_entropy``, ``backward``."""
+    settings = recording.settings
+    phases = {layer.phase for layer in recording.layers} | set(recording.phases)
+    parts = ["loading of data"] if "data" in phases else []
+    parts.append("forward")
+    if settings.loss == "output":
+        parts[-1] += " with the network's own loss"
+    elif settings.loss:
+        parts.append(printable(settings.loss))
+    if "backward" in phases or settings.phase != "forward":
+        parts.append("backward")
+    if "update" in phases or settings.phase == "train":
+        optimizer = printable(settings.optimizer)
+        parts.append(f"update with {optimizer}" if optimizer else "update")
+    return parts
+
+
+def trial_text(recording: Recording) -> str:
+    """What a trial was: ``forward pass``, or ``training step (forward, ..., update with Adam)``."""
+    parts = trial_parts(recording)
+    if parts == ["forward"]:
+        return "forward pass"
+    text = ", ".join(parts)
+    return f"training step ({text})" if parts[-1].startswith("update") else text
+
+
 def settings_text(settings: Settings) -> str:
     """How the network was run: input, batch, device, mode."""
     device = printable(settings.device)
@@ -85,10 +112,11 @@ def trials_text(recording: Recording) -> str:
 
 
 def run_lines(recording: Recording) -> list[str]:
-    """What was run, in two short lines."""
+    """What was run, in three short lines."""
     settings = recording.settings
     return [
         f"{model_name(settings)}, {settings_text(settings)}",
+        f"trial: {trial_text(recording)}",
         f"{trials_text(recording)}; {plural(len(recording.layers), 'layer')}",
     ]
 
@@ -210,7 +238,7 @@ def gaps(recording: Recording) -> list[str]:
     """A sentence for each part of the measurement that is missing."""
     found = []
     if not len(recording.clean_ns):
-        found.append("No clean trials were made, so the latency without the recorder is not known.")
+        found.append("No clean trials were made, so the time without the recorder is not known.")
     if recording.trial_ns is None:
         found.append(
             "Only the functions were timed, not whole trials, so the time between the functions "

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from chainer_profile.recording import Layer, Recording
 from chainer_profile.renderers.csv import COLUMNS, render
 from chainer_profile.summary import summarise
-from tests.conftest import make_recording
+from tests.conftest import make_recording, make_training
 
 
 def read(text: str) -> list[dict[str, str]]:
@@ -30,6 +30,21 @@ def test_one_row_a_layer_in_the_order_of_the_calls() -> None:
     assert rows[0]["input_shapes"] == "1x16x32x32 16x16x3x3"
     assert rows[0]["output_shapes"] == "1x16x32x32"
     assert {row["trials"] for row in rows} == {"100"}
+
+
+def test_a_training_step() -> None:
+    rows = read(render(summarise(make_training())))
+    assert [row["phase"] for row in rows] == ["forward"] * 9 + ["backward"] * 11 + ["update"] * 5
+    assert [row["forward_index"] for row in rows[:9]] == [""] * 9
+    assert [row["forward_index"] for row in rows[9:]] == [
+        *["", "8", "7", "6", "5", "4", "3", "2", "1", "", "0"],
+        *[""] * 5,
+    ]
+    for row in rows:
+        if row["forward_index"]:
+            forward = rows[int(row["forward_index"])]
+            assert (forward["path"], forward["function"]) == (row["path"], row["function"])
+    assert [row["calls"] for row in rows] == ["1"] * 22 + ["2", "2", "1"]
 
 
 def test_shares_add_up_and_means_add_up_to_the_trial() -> None:

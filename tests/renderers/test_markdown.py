@@ -1,77 +1,22 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from html import unescape
 
 import numpy as np
 import pytest
-from markdown_it import MarkdownIt
 
+from chainer_profile.arguments import DEFAULT_DEPTH
 from chainer_profile.checks import Finding
 from chainer_profile.recording import Conditions, Environment, Layer, Recording, Settings
-from chainer_profile.renderers.csv import COLUMNS
-from chainer_profile.renderers.markdown import MAX_ROWS, SLOWEST, render
+from chainer_profile.renderers import csv, links_csv
+from chainer_profile.renderers.markdown import render
+from chainer_profile.renderers.result_section import MAX_ROWS, SLOWEST
 from chainer_profile.summary import summarise
-from tests.conftest import make_recording
-
-
-@dataclass
-class Report:
-    """A report as a reader sees it: headings, paragraphs, list items, tables."""
-
-    headings: list[str] = field(default_factory=list)
-    text: list[str] = field(default_factory=list)
-    tables: list[list[list[str]]] = field(default_factory=list)
-    code: list[str] = field(default_factory=list)
-    images: list[tuple[str, str]] = field(default_factory=list)
-    bold_rows: list[str] = field(default_factory=list)
-    html: list[str] = field(default_factory=list)
-    links: list[str] = field(default_factory=list)
-
-    @property
-    def words(self) -> str:
-        cells = [cell for table in self.tables for row in table for cell in row]
-        return "\n".join([*self.headings, *self.text, *cells])
-
-    def table(self, head: str) -> list[list[str]]:
-        """The rows of the only table whose head begins so, without the head."""
-        (found,) = [table for table in self.tables if table[0][0] == head]
-        return found[1:]
-
-
-def read(markdown: str) -> Report:
-    report = Report()
-    kind = ""
-    for token in MarkdownIt("commonmark", {"html": True}).enable("table").parse(markdown):
-        if token.type in ("heading_open", "paragraph_open", "th_open", "td_open"):
-            kind = token.type
-        elif token.type == "table_open":
-            report.tables.append([])
-        elif token.type == "tr_open":
-            report.tables[-1].append([])
-        elif token.type == "fence":
-            report.code.append(token.content)
-        elif token.type == "html_block":
-            report.html.append(token.content)
-        elif token.type == "inline":
-            children = token.children or []
-            shown = "".join(c.content if c.type != "softbreak" else "\n" for c in children)
-            report.images += [
-                (c.content, str(c.attrs["src"])) for c in children if c.type == "image"
-            ]
-            report.html += [c.content for c in children if c.type == "html_inline"]
-            report.links += [str(c.attrs["href"]) for c in children if c.type == "link_open"]
-            if kind == "heading_open":
-                report.headings.append(shown)
-            elif kind == "paragraph_open":
-                report.text.append(shown)
-            else:
-                report.tables[-1][-1].append(shown)
-                first = len(report.tables[-1][-1]) == 1
-                if first and any(c.type == "strong_open" for c in children):
-                    report.bold_rows.append(shown)
-    return report
+from tests.conftest import make_recording, make_training
+from tests.renderers.reading import read
+from tests.renderers.scaled import scaled
 
 
 def renamed(recording: Recording, name: str) -> Recording:
@@ -79,31 +24,6 @@ def renamed(recording: Recording, name: str) -> Recording:
     settings = replace(recording.settings, model=name, input=name, weights=name, command=name)
     environment = replace(recording.environment, processor=name)
     return replace(recording, layers=layers, settings=settings, environment=environment)
-
-
-def scaled(
-    scale: list[float], names: list[str], framework_ns: int = 0, **settings: object
-) -> Recording:
-    """A recording of constant times in microseconds."""
-    layers = tuple(
-        Layer(i, f"/part{i // 2}/l{i}", name, "forward", ((1, 3),), ((1, 3),), "float32")
-        for i, name in enumerate(names)
-    )
-    self_ns = np.tile((np.array(scale) * 1000).astype(np.int64), (50, 1))
-    return Recording(
-        layers,
-        self_ns,
-        trial_ns=self_ns.sum(axis=1) + framework_ns,
-        clean_ns=np.full(10, self_ns[0].sum() + framework_ns),
-        clean_start_ns=np.arange(10),
-        start_ns=np.arange(50) + 10,
-        settings=Settings(model="net", trials=50, **settings),  # type: ignore[arg-type]
-    )
-
-
-def next_steps(recording: Recording) -> str:
-    text = render(summarise(recording))
-    return text[text.index("## 6") : text.index("## 7")]
 
 
 def test_parts_of_the_report() -> None:
@@ -115,6 +35,8 @@ def test_parts_of_the_report() -> None:
         "3 Method",
         "4 Result",
         "By function",
+        "By block",
+        "By link",
         "By layer",
         "5 Hotspots",
         "6 What to do next",
@@ -122,15 +44,18 @@ def test_parts_of_the_report() -> None:
     ]
     assert report.code == ["python profile.py --model chain\n"] * 2
     assert report.images == [("Bar plot of the mean self time of every layer", "layers.png")]
-    assert [row[0] for row in report.table("column")] == list(COLUMNS)
+    explained = [[row[0] for row in t[1:]] for t in report.tables if t[0] == ["column", "meaning"]]
+    assert explained == [list(csv.COLUMNS), list(links_csv.COLUMNS)]
     assert "Note:" not in report.words
 
 
 def test_addresses_of_plot_and_table() -> None:
     summary = summarise(make_recording(MAX_ROWS + 1))
-    report = read(render(summary, plot="a plot (1).svg", table="x/all layers.csv"))
+    addresses = {"plot": "a plot (1).svg", "table": "x/all layers.csv", "links": "x/all links.csv"}
+    report = read(render(summary, **addresses))
     assert report.images[0][1] == "a%20plot%20%281%29.svg"
-    assert report.links == ["x/all%20layers.csv"] * 2
+    layers, links = "x/all%20layers.csv", "x/all%20links.csv"
+    assert report.links == [links, layers, layers, links]
 
 
 @pytest.mark.parametrize("n_layers", [1, 6, 66, MAX_ROWS])
@@ -147,7 +72,7 @@ def test_layer_table_has_all_layers_in_order(n_layers: int) -> None:
     for row in rows:
         low, high = map(float, row[5].split(" to "))
         assert low <= float(row[4]) <= high
-    assert report.bold_rows == [str(i) for i in summary.hotspots.indices]
+    assert report.bold("#") == [str(i) for i in summary.hotspots.indices]
 
 
 @pytest.mark.parametrize("n_layers", [500, 5000])
@@ -221,71 +146,6 @@ def test_many_parts_are_summed_up() -> None:
     assert sum(int(row[1]) for row in rows) == 60
 
 
-def test_where_to_begin_follows_from_the_numbers() -> None:
-    steps = next_steps(scaled([40, 30, 20, 10], ["A", "B", "A", "C"], framework_ns=100_000))
-    assert "2 of 4 layers hold half of the layers' time: 0_A and 1_B." in steps
-    # A holds 60 of 200 us: Amdahl's limit is 200 / 140.
-    assert "A takes the most time of all functions: 30.0 % of the trial in 2 calls." in steps
-    assert "Made 2x as fast, it would shorten the trial by 15.0 %" in steps
-    assert "1.43x as fast at most" in steps
-    three = next_steps(scaled([40, 30, 40, 10], ["A", "B", "A", "A"]))
-    assert "hold half of the layers' time; all of them are A." in three
-    some = next_steps(scaled([30, 33, 31, 60, 60, 60], list("AAABBC")))
-    assert "3 of 6 layers hold half of the layers' time; 2 of them are B." in some
-    assert "of the layers' time" not in next_steps(scaled([90], ["A"]))
-    one = next_steps(scaled([90, 10], ["A", "B"]))
-    assert "1 of 2 layers holds half of the layers' time: 0_A." in one
-
-
-@pytest.mark.parametrize(
-    ("framework_us", "batchsize", "expected"),
-    [(100, 1, "try -b 32 and"), (100, 32, "Fewer function calls"), (5, 1, None)],
-)
-def test_advice_on_framework_time(framework_us: int, batchsize: int, expected: str | None) -> None:
-    recording = scaled([50, 50], ["A", "B"], framework_ns=framework_us * 1000, batchsize=batchsize)
-    steps = next_steps(recording)
-    assert ("passes between the functions" in steps) == (expected is not None)
-    if expected is not None:
-        assert expected in steps
-        assert "50.0 % of the trial passes" in steps
-        assert "50.00 us a call" in steps
-    assert ("`-b 32`" in steps) == (expected == "`-b 32`")
-
-
-@pytest.mark.parametrize(
-    ("names", "device", "advised"),
-    [
-        (["Convolution2DFunction", "ReLU"], "cpu", True),
-        (["Convolution2DFunction", "ReLU"], "gpu:0", False),
-        (["ReLU", "Convolution2DFunction"], "cpu", False),
-    ],
-)
-def test_advice_on_the_gpu(names: list[str], device: str, advised: bool) -> None:
-    steps = next_steps(scaled([80, 20], names, framework_ns=25_000, device=device))
-    assert ("--gpu 0" in steps) == advised
-    if advised:
-        assert "Convolution2DFunction takes 80.0 % of the layers' time" in steps
-        assert "20.0 % between the functions would stay on the CPU" in steps
-        assert "at most 5.00x" in steps
-
-
-def test_advice_on_the_gpu_names_only_what_counts() -> None:
-    names = ["Convolution2DFunction", "LinearFunction"]
-    assert "Convolution2DFunction takes 97.0 % of" in next_steps(scaled([97, 3], names))
-    both = next_steps(scaled([60, 40], names))
-    assert "Convolution2DFunction and LinearFunction take 100.0 % of" in both
-
-
-def test_advice_on_batch_normalisation() -> None:
-    names = ["Convolution2DFunction", "FixedBatchNormalization", "ReLU", "FixedBatchNormalization"]
-    steps = next_steps(scaled([50, 20, 10, 20], names))
-    assert "1 of 2 calls of FixedBatchNormalization comes right after a convolution" in steps
-    assert "save up to these 20.0 %" in steps
-    assert "right after a convolution" not in next_steps(scaled([98, 2, 1, 2], names))
-    names[1] = "BatchNormalization"
-    assert "right after a convolution" not in next_steps(scaled([50, 20, 10, 20], names))
-
-
 def test_findings_come_with_their_advice() -> None:
     finding = Finding("unstable", "warning", "The trials vary: <b>.", "Close [x](y) programs.")
     report = read(render(replace(summarise(make_recording()), findings=(finding,))))
@@ -353,7 +213,8 @@ def test_recordings_that_lack_parts(recording: Recording, rule: str) -> None:
     report = read(text)
     cells = [cell for table in report.tables for row in table for cell in row[1:]]
     assert "-" not in cells
-    assert "" not in [cell for table in report.tables for row in table[1:] for cell in row[:3]]
+    tables = [table for table in report.tables if table[0][0] != "link"]
+    assert "" not in [cell for table in tables for row in table[1:] for cell in row[:3]]
     assert len(report.table("#")) == len(recording.layers)
 
 
@@ -385,7 +246,10 @@ def test_names_are_shown_as_they_are(name: str) -> None:
         read(render(summarise(renamed(make_recording(4), word)))) for word in ("plain", name)
     )
     assert len(hostile.headings) == len(plain.headings)
-    assert [len(table) for table in hostile.tables] == [len(table) for table in plain.tables]
+    sizes = {table[0][0]: len(table) for table in plain.tables}
+    # A slash in a name makes one more level of links.
+    sizes["link"] += min(1 + name.count("/"), DEFAULT_DEPTH) - 1
+    assert {table[0][0]: len(table) for table in hostile.tables} == sizes
     assert hostile.images == plain.images
     assert hostile.links == plain.links
     assert hostile.html == []
@@ -404,3 +268,57 @@ def test_usual_names_are_not_escaped() -> None:
     text = render(summarise(renamed(make_recording(3), "conv_1/res2 (a)")))
     assert "/conv_1/res2 (a)" in text
     assert unescape(text) == text
+
+
+# --- a training step
+
+
+def test_parts_of_the_report_of_a_training_step() -> None:
+    report = read(render(summarise(make_training())))
+    assert report.headings[4:10] == [
+        "4 Result",
+        "By phase",
+        "By function",
+        "By block",
+        "By link",
+        "By layer",
+    ]
+    assert report.html == []
+    properties = dict(report.tables[0][1:])
+    assert properties["Trial"] == (
+        "training step (forward, softmax_cross_entropy, backward, update with MomentumSGD)"
+    )
+    assert properties["Layers"] == "25: 9 forward, 11 backward, 5 update"
+    assert properties["Mode"] == "train mode"
+    assert "Function calls" not in properties
+    assert "how long each function takes in each phase of a trial" in report.words
+
+
+def test_words_of_inference_stay_out_of_training() -> None:
+    for data in (False, True):
+        text = render(summarise(make_training(data=data)))
+        assert "These are not the times of inference." in text
+        assert text.lower().count("inference") == 1
+        assert "on purpose" not in text
+    plain = make_training(settings={"train_mode": False, "phase": "forward-backward"})
+    text = render(summarise(plain))
+    assert "ran in test mode (`chainer.config.train` was off)." in text
+    assert "inference" not in text
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"trial_ns": None, "start_ns": None},
+        {"phases": (), "framework_ns": None},
+        {"links": ()},
+        {"phases": (), "framework_ns": None, "links": (), "trial_ns": None, "start_ns": None},
+        {"n_trials": 1},
+    ],
+)
+@pytest.mark.parametrize("rule", ["pareto:50%", "1s"])
+def test_training_recordings_that_lack_parts(changes: dict[str, object], rule: str) -> None:
+    text = render(summarise(make_training(**changes), rule))  # type: ignore[arg-type]
+    assert not re.search(r"\bnan\b|\binf\b|<NA>", text, re.IGNORECASE)
+    assert "None" not in text.replace("None of the other", "")
+    assert len(read(text).table("#")) == 25

@@ -11,12 +11,13 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
+from matplotlib.text import Annotation
 from PIL import Image
 
 from chainer_profile.renderers import plot
 from chainer_profile.summary import summarise
 from chainer_profile.units import format_duration
-from tests.conftest import make_recording
+from tests.conftest import make_recording, make_training
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -257,3 +258,120 @@ def test_no_state_of_pyplot_is_made() -> None:
         "assert 'chainer' not in sys.modules; assert 'cupy' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# --- more than one phase
+
+
+def phase_names(figure: Figure) -> dict[str, Annotation]:
+    found = [a for a in figure.axes[0].texts if isinstance(a, Annotation)]
+    return {a.get_text(): a for a in found}
+
+
+def alternating(phases: list[str], n_trials: int = 4) -> Recording:
+    """One layer for each of the phases."""
+    recording = make_recording(len(phases), n_trials=n_trials)
+    layers = tuple(
+        replace(layer, phase=phase) for layer, phase in zip(recording.layers, phases, strict=True)
+    )
+    return replace(recording, layers=layers)
+
+
+def test_phases_are_regions_with_names() -> None:
+    summary = summarise(make_training(), "top:2")
+    figure = plot.figure(summary)
+    axes = figure.axes[0]
+    assert list(phase_names(figure)) == [
+        "backward: 1.800 ms", "forward: 1.000 ms", "update: 200.0 us"
+    ]  # fmt: skip
+    edges = [line.get_xdata()[0] for line in axes.lines if len(set(line.get_xdata())) == 1]
+    assert sorted(edges) == [8.5, 19.5]  # type: ignore[type-var]
+    (bars,) = axes.containers
+    red = [to_hex(bar.get_facecolor()) == plot.HOT_COLOUR for bar in bars]
+    assert red == summary.layers["hot"].tolist()
+    heights = [bar.get_height() for bar in bars]
+    np.testing.assert_allclose(heights, summary.layers["mean_s"] * 1e6)
+    (band,) = [patch for patch in axes.patches if patch not in bars.patches]
+    extents = band.get_extents().transformed(axes.transData.inverted())
+    assert (extents.x0, extents.x1) == pytest.approx((8.5, 19.5))
+
+
+def test_a_title_of_a_training_step() -> None:
+    lines = plot.figure(summarise(make_training())).get_suptitle().split("\n")
+    assert lines[0] == (
+        "net: training step (forward, softmax_cross_entropy, backward, update with MomentumSGD)"
+    )
+    assert "clean trial 3.663 ms" in lines[2]
+    # Where there is no room the phases in the picture must do.
+    narrow = plot.figure(summarise(make_training(data=True))).get_suptitle()
+    assert narrow.startswith("net: training step\n")
+
+
+def test_one_phase_has_no_regions() -> None:
+    figure = plot.figure(summarise(make_recording(12)))
+    assert phase_names(figure) == {}
+    assert len(figure.axes[0].patches) == 12
+
+
+LONG = ["forward"] * 60 + ["backward"] * 60 + ["update"] * 40
+
+
+@pytest.mark.parametrize(
+    "phases",
+    [
+        ["forward", "backward"],
+        LONG,
+        ["data", "data", *LONG],
+        ["forward"] * 3 + ["backward"] + ["update"] * 2,
+        ["forward"] * 200 + ["backward"] * 200 + ["update"],
+        ["forward", "backward", "update"] * 10,
+        ["data"] + ["forward"] * 5 + ["backward"] * 5 + ["update"] * 5 + ["backward"] * 5,
+    ],
+    ids=["two", "long", "data first", "small", "huge", "alternating", "two backwards"],
+)
+def test_names_of_phases_do_not_overlap_and_lie_within(phases: list[str]) -> None:
+    figure = plot.figure(summarise(alternating(phases)))
+    figure.draw_without_rendering()
+    names = sorted(
+        (text.get_window_extent() for text in phase_names(figure).values()), key=lambda box: box.x0
+    )
+    assert names
+    assert all(left.x1 <= right.x0 for left, right in pairwise(names))
+    axes, found = figure.axes[0], figure.axes[0].get_legend()
+    assert found is not None
+    assert min(box.x0 for box in names) >= 0
+    assert max(box.x1 for box in names) <= figure.bbox.x1
+    # Above the bars, below the legend, and that below the title.
+    assert min(box.y0 for box in names) >= axes.get_window_extent().y1
+    assert max(box.y1 for box in names) <= found.get_window_extent().y0
+    title = figure.findobj(
+        lambda artist: getattr(artist, "get_text", str)() == figure.get_suptitle()
+    )
+    assert found.get_window_extent().y1 <= title[0].get_window_extent().y0
+    labels_below = [label.get_window_extent() for label in axes.get_xticklabels()]
+    assert all(left.x1 <= right.x0 for left, right in pairwise(labels_below))
+
+
+def test_of_names_without_room_the_longest_phases_come_first() -> None:
+    shown = phase_names(plot.figure(summarise(alternating(["data", "data", *LONG]))))
+    assert [name.partition(":")[0] for name in shown][:3] == ["forward", "backward", "update"]
+    one = phase_names(plot.figure(summarise(alternating(["forward", "update"] * 30))))
+    assert 1 <= len(one) < 60
+
+
+def test_a_training_step_gives_the_same_bytes() -> None:
+    for kind in ("png", "svg"):
+        first, again = (
+            plot.render(summarise(make_training(data=True)), kind)  # type: ignore[arg-type]
+            for _ in range(2)
+        )
+        assert first == again
+    tree = ElementTree.fromstring(first)
+    texts = {"".join(text.itertext()) for text in tree.iter(f"{SVG}text")}
+    assert {"forward: 1.000 ms", "backward: 1.800 ms"} <= texts
+
+
+def test_hostile_names_of_phases() -> None:
+    for name in ("$x$", "a\nb", "_hidden", ""):
+        recording = alternating(["forward"] * 4 + [name] * 4)
+        assert plot.render(summarise(recording), "svg")

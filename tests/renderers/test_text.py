@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from chainer_profile.recording import BlasLibrary, Environment, Settings
+from chainer_profile.recording import BlasLibrary, Environment, Layer, Recording, Settings
 from chainer_profile.renderers.text import (
     environment_lines,
     environment_rows,
@@ -18,6 +18,7 @@ from chainer_profile.renderers.text import (
     printable,
     run_lines,
     totals_rows,
+    trial_text,
     trials_text,
     versions,
     weights_text,
@@ -95,6 +96,7 @@ def test_environment_passes_over_what_is_not_known() -> None:
 def test_run_lines() -> None:
     assert run_lines(make_recording()) == [
         "chain, random image, seed 0, shape 1x16x32x32, batch 1, cpu, test mode",
+        "trial: forward pass",
         "100 profiled trials, 10 clean trials, 3 warm-ups; 6 layers",
     ]
     assert "train mode" in run_lines(make_recording(settings=Settings(train_mode=True)))[0]
@@ -107,6 +109,53 @@ def test_settings_in_words() -> None:
     assert weights_text(Settings()) == "initial weights"
     assert weights_text(Settings(seed=3)) == "initial weights, seed 3"
     assert weights_text(Settings(weights="a.npz", seed=3)) == "weights from a.npz"
+
+
+FORWARD, BACKWARD, UPDATE, DATA = (
+    Layer(0, "/", "ReLU", phase) for phase in ("forward", "backward", "update", "data")
+)
+
+
+@pytest.mark.parametrize(
+    ("layers", "settings", "text"),
+    [
+        ([FORWARD], {}, "forward pass"),
+        ([FORWARD], {"train_mode": True}, "forward pass"),
+        (
+            [FORWARD, BACKWARD],
+            {"phase": "forward-backward", "loss": "mean_squared_error"},
+            "forward, mean_squared_error, backward",
+        ),
+        (
+            [FORWARD, BACKWARD],
+            {"phase": "forward-backward", "loss": "output"},
+            "forward with the network's own loss, backward",
+        ),
+        (
+            [FORWARD, BACKWARD, UPDATE],
+            {"phase": "train", "loss": "softmax_cross_entropy", "optimizer": "MomentumSGD"},
+            "training step (forward, softmax_cross_entropy, backward, update with MomentumSGD)",
+        ),
+        (
+            [DATA, FORWARD, BACKWARD, UPDATE],
+            {"phase": "train", "optimizer": "Adam"},
+            "training step (loading of data, forward, backward, update with Adam)",
+        ),
+        # What the rows show is said without settings as well.
+        ([FORWARD, BACKWARD, UPDATE], {}, "training step (forward, backward, update)"),
+        ([FORWARD, BACKWARD], {}, "forward, backward"),
+        ([FORWARD, BACKWARD], {"loss": "a\nb"}, "forward, a\\nb, backward"),
+    ],
+)
+def test_what_a_trial_was(layers: list[Layer], settings: dict[str, object], text: str) -> None:
+    rows = tuple(replace(layer, index=at) for at, layer in enumerate(layers))
+    recording = Recording(
+        rows,
+        np.ones((2, len(rows)), np.int64),
+        settings=Settings(**settings),  # type: ignore[arg-type]
+    )
+    assert trial_text(recording) == text
+    assert f"trial: {text}" in run_lines(recording)
 
 
 def test_trials_counts_those_that_were_made() -> None:

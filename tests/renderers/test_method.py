@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import pytest
+
+from chainer_profile.recording import Settings
+from chainer_profile.renderers.method import has_rate_of_zero, method_points
+from chainer_profile.summary import summarise
+from tests.conftest import make_recording, make_training
+
+
+def points(**changes: object) -> str:
+    return "\n".join(method_points(summarise(make_training(**changes))))  # type: ignore[arg-type]
+
+
+def test_a_training_step_explains_its_rows() -> None:
+    text = points()
+    for words in (
+        "have the path `loss`",
+        "`forward_index`",
+        "`gradient_accumulation`, in the link whose backward adds them",
+        "row `cleargrads` of the backward phase",
+        "named after the optimizer",
+        "The optimizer's hooks (WeightDecay)",
+        "It is known for each phase",
+        "learning rate is 0",
+        "the time to quote",
+    ):
+        assert words in text
+    assert "`data`" not in text
+    assert "`data`" in points(data=True)
+
+
+def test_a_forward_pass_explains_nothing_of_training() -> None:
+    text = "\n".join(method_points(summarise(make_recording())))
+    words = ("backward", "gradient", "update", "`loss`", "optimizer", "learning", "phase")
+    for word in words:
+        assert word not in text
+    assert "the latency to quote" in text
+    assert "between the functions, such as type checks and making variables." in text
+
+
+def test_only_rows_that_are_there_are_explained() -> None:
+    recording = make_training()
+    keep = [
+        layer.index
+        for layer in recording.layers
+        if layer.path not in ("loss", "cleargrads", "optimizer")
+        and layer.function != "gradient_accumulation"
+    ]
+    layers = tuple(recording.layers[i] for i in keep)
+    text = points(layers=layers, self_ns=recording.self_ns[:, keep])
+    for word in ("`loss`", "`cleargrads`", "hooks", "`gradient_accumulation`"):
+        assert word not in text
+    assert "named after the optimizer" in text
+    assert "through" in text
+
+
+def test_framework_that_is_not_known_by_phase() -> None:
+    text = points(phases=(), framework_ns=None)
+    assert "Framework time is" in text
+    assert "known for each phase" not in text
+    assert "Framework time" not in points(trial_ns=None, start_ns=None)
+
+
+OURS = "python profile.py --phase train"
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (Settings(phase="train", optimizer="MomentumSGD", command=OURS), True),
+        (Settings(phase="train", optimizer="Adam", command=OURS), False),
+        (Settings(phase="forward-backward", command=OURS), False),
+        (Settings(phase="train", optimizer="MomentumSGD"), False),
+        # A training of one's own, whose extension recorded its command.
+        (Settings(phase="train", optimizer="MomentumSGD", command="python train.py"), False),
+        (
+            Settings(phase="train", optimizer="MomentumSGD", command="python t.py x profile.py"),
+            False,
+        ),
+    ],
+)
+def test_the_rate_of_zero_is_that_of_our_own_optimizer(settings: Settings, expected: bool) -> None:
+    assert has_rate_of_zero(settings) == expected
