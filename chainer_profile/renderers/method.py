@@ -42,7 +42,8 @@ def method_points(summary: Summary) -> Iterator[str]:
         between = (
             "what passes between the rows, such as type checks, making variables, and walking back "
             "through the graph. It is known for each phase, and what passes outside of all phases "
-            "has a row of its own."
+            "has a row of its own. Freeing the graph comes after the backward phase: in a training "
+            "step it is framework time of the update."
             if recording.phases
             else "what passes between the functions, such as type checks and making variables."
         )
