@@ -17,7 +17,8 @@ if __name__ == "profile":
 if __name__ == "__main__":
     try:
         from chainer_profile.cli import main
-        from models.registry import REGISTRY, WEIGHT_FORMATS
+        from models.registry import REGISTRY
+        from models.torchvision_weights import WEIGHT_FORMATS
     except KeyboardInterrupt:  # before main could handle it
         sys.exit(130)
     sys.exit(main(sys.argv[1:], registry=REGISTRY, formats=WEIGHT_FORMATS))

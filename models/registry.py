@@ -11,9 +11,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from chainer_profile.weights import WeightFormat
-from models.torchvision_weights import is_torchvision_npz, load_torchvision_npz
-
 
 @dataclass(frozen=True)
 class ModelEntry:
@@ -194,6 +191,3 @@ _ENTRIES = (
 
 #: Every network by its name, read-only; the first is the default.
 REGISTRY: Mapping[str, ModelEntry] = MappingProxyType({entry.name: entry for entry in _ENTRIES})
-
-#: Forms of weights that fit networks of the registry, beside those of Chainer.
-WEIGHT_FORMATS = (WeightFormat(is_torchvision_npz, load_torchvision_npz),)

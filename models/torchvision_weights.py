@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainer_profile.errors import ProfileError, one_line
+from chainer_profile.weights import WeightFormat
 
 if TYPE_CHECKING:
     import chainer
@@ -146,3 +147,7 @@ def _misfits(expected: Mapping[str, Any], stored: Mapping[str, Any]) -> list[str
         elif not numpy.can_cast(given.dtype, wanted.dtype, casting="same_kind"):
             problems.append(f"{name} is {given.dtype} in the file, {wanted.dtype} in the network")
     return problems
+
+
+#: Forms of weights that fit networks of the registry, beside those of Chainer.
+WEIGHT_FORMATS = (WeightFormat(is_torchvision_npz, load_torchvision_npz),)

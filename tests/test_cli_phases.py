@@ -14,7 +14,8 @@ import pytest
 
 from chainer_profile import cli, output
 from chainer_profile.summary import summarise
-from models.registry import REGISTRY, WEIGHT_FORMATS
+from models.registry import REGISTRY
+from models.torchvision_weights import WEIGHT_FORMATS
 from tests.command import Net, folder, main, one_line, signals  # noqa: F401
 from tests.test_torchvision_weights import make_state
 
