@@ -89,6 +89,30 @@ def folder(text: str) -> Path:
     return Path(text)
 
 
+def add_machine(group: argparse._ArgumentGroup) -> None:
+    """Options of where a network runs."""
+    group.add_argument(
+        "--threads",
+        metavar="N",
+        type=whole(1),
+        help="BLAS threads (default: as many as BLAS chooses)",
+    )
+    group.add_argument(
+        "-g",
+        "--gpu",
+        metavar="ID",
+        type=whole(-1),
+        default=-1,
+        help="GPU to run on (default: -1, the CPU)",
+    )
+
+
+def add_messages(group: argparse._ArgumentGroup) -> None:
+    """Options of what is said."""
+    group.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
+    group.add_argument("--debug", action="store_true", help="show the traceback of an error")
+
+
 def _add_shown(parser: argparse.ArgumentParser) -> None:
     """Options of what is shown, which running and reporting share."""
     group = parser.add_argument_group("what is shown")
@@ -127,8 +151,7 @@ def _add_shown(parser: argparse.ArgumentParser) -> None:
         default=20,
         help="rows of the layer table and of the groups on the terminal, 0 for all (default: 20)",
     )
-    group.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
-    group.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    add_messages(group)
 
 
 def run_parser() -> argparse.ArgumentParser:
@@ -244,20 +267,7 @@ def run_parser() -> argparse.ArgumentParser:
         type=checked(parse_percent),
         help="end the trials when the 95%% interval of the mean trial is within PCT per cent",
     )
-    group.add_argument(
-        "--threads",
-        metavar="N",
-        type=whole(1),
-        help="BLAS threads (default: as many as BLAS chooses)",
-    )
-    group.add_argument(
-        "-g",
-        "--gpu",
-        metavar="ID",
-        type=whole(-1),
-        default=-1,
-        help="GPU to run on (default: -1, the CPU)",
-    )
+    add_machine(group)
     group.add_argument(
         "--seed",
         metavar="N",

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainer_profile.arguments import DEFAULT_DEPTH, PROG, report_parser, run_parser
+from chainer_profile.commands import run_command
 from chainer_profile.errors import ProfileError, UsageError, one_line
 from chainer_profile.hotspots import Rule, parse_rule
 from chainer_profile.interrupts import Interrupted, Interrupts
@@ -38,24 +38,13 @@ def main(
         registry: The networks that ``--model`` knows by name.
         formats: Forms of weights that ``--weights`` reads beside Chainer's own.
     """
-    interrupts = Interrupts()
-    debug = "--debug" in argv
-    try:
+
+    def command(interrupts: Interrupts) -> int:
         if argv[:1] == ["report"]:
             return _report(report_parser().parse_args(argv[1:]))
         return _run(run_parser().parse_args(argv), argv, registry, formats, interrupts)
-    except ProfileError as error:
-        if debug:
-            traceback.print_exc()
-        print(f"{PROG}: error: {error}", file=sys.stderr)
-        return error.exit_code
-    except Interrupted as interrupt:
-        print(f"{PROG}: interrupted{interrupt.hint}", file=sys.stderr)
-        return 128 + interrupt.signum
-    except BrokenPipeError:
-        # The reader of our output went away (`| head`): nothing is left to say to it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+
+    return run_command(PROG, argv, command)
 
 
 def _report(args: argparse.Namespace) -> int:

@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 import chainer_profile
-from chainer_profile.arguments import DEFAULT_MODEL, Parser, checked, folder, whole
+from chainer_profile.arguments import (
+    DEFAULT_MODEL,
+    Parser,
+    add_machine,
+    add_messages,
+    checked,
+    folder,
+    whole,
+)
 from chainer_profile.cifar import CIFAR10, CIFAR100
 from chainer_profile.errors import UsageError
 
@@ -134,20 +142,7 @@ def parser() -> argparse.ArgumentParser:
         help="seed of the weights, the order, the crops and the synthetic set "
         "(default: %(default)s)",
     )
-    group.add_argument(
-        "-g",
-        "--gpu",
-        metavar="ID",
-        type=whole(-1),
-        default=-1,
-        help="GPU to train on (default: -1, the CPU)",
-    )
-    group.add_argument(
-        "--threads",
-        metavar="N",
-        type=whole(1),
-        help="BLAS threads (default: as many as BLAS chooses)",
-    )
+    add_machine(group)
     group.add_argument(
         "--profile",
         metavar="every=N",
@@ -176,6 +171,5 @@ def parser() -> argparse.ArgumentParser:
         type=checked(_every),
         help="write a snapshot every N iterations (default: every epoch); the last 3 are kept",
     )
-    group.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
-    group.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    add_messages(group)
     return parser

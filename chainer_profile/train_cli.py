@@ -7,12 +7,12 @@ import json
 import re
 import shlex
 import sys
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from chainer_profile.commands import run_command
 from chainer_profile.errors import ProfileError, UsageError
 from chainer_profile.interrupts import Interrupted, Interrupts
 from chainer_profile.train_arguments import DATASETS, NEWEST, PROG, SYNTHETIC_SIZE, parser
@@ -33,18 +33,9 @@ def main(argv: list[str], registry: Mapping[str, RegisteredModel]) -> int:
         argv: The arguments after the program's name.
         registry: The networks that ``--model`` knows by name.
     """
-    interrupts = Interrupts()
-    debug = "--debug" in argv
-    try:
-        return _run(parser().parse_args(argv), argv, registry, interrupts)
-    except ProfileError as error:
-        if debug:
-            traceback.print_exc()
-        print(f"{PROG}: error: {error}", file=sys.stderr)
-        return error.exit_code
-    except Interrupted as interrupt:
-        print(f"{PROG}: interrupted{interrupt.hint}", file=sys.stderr)
-        return 128 + interrupt.signum
+    return run_command(
+        PROG, argv, lambda interrupts: _run(parser().parse_args(argv), argv, registry, interrupts)
+    )
 
 
 def _run(

@@ -1,0 +1,36 @@
+"""What every command does with an error, a signal, and a reader that goes away."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+
+from chainer_profile.errors import ProfileError
+from chainer_profile.interrupts import Interrupted, Interrupts
+
+
+def run_command(prog: str, argv: list[str], command: Callable[[Interrupts], int]) -> int:
+    """Run a command; returns the exit code. An error is one line, with --debug a traceback too.
+
+    Args:
+        prog: Name of the program, for messages.
+        argv: Its arguments.
+        command: What to run; it is given what handles signals.
+    """
+    interrupts = Interrupts()
+    try:
+        return command(interrupts)
+    except ProfileError as error:
+        if "--debug" in argv:
+            traceback.print_exc()
+        print(f"{prog}: error: {error}", file=sys.stderr)
+        return error.exit_code
+    except Interrupted as interrupt:
+        print(f"{prog}: interrupted{interrupt.hint}", file=sys.stderr)
+        return 128 + interrupt.signum
+    except BrokenPipeError:
+        # The reader of our output went away (`| head`): nothing is left to say to it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
