@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from chainer_profile.layer_timer import LayerTimerHook
     from chainer_profile.recording import Layer, Recording
     from chainer_profile.runner import profile
-    from chainer_profile.summary import Summary, summarise
+    from chainer_profile.summaries import Summary, summarise
 
 __version__ = "0.1.0"
 
@@ -42,11 +42,11 @@ _HOMES = {
     "LayerTimerHook": "layer_timer",
     "ProfileError": "errors",
     "Recording": "recording",
-    "Summary": "summary",
+    "Summary": "summaries",
     "UsageError": "errors",
     "fold_call_history": "folding",
     "profile": "runner",
-    "summarise": "summary",
+    "summarise": "summaries",
 }
 
 

@@ -17,7 +17,7 @@ from chainer_profile.units import format_count, format_duration, format_percent,
 
 if TYPE_CHECKING:
     from chainer_profile.recording import Settings
-    from chainer_profile.summary import Summary
+    from chainer_profile.summaries import Summary
 
 WARNING = "warning"
 NOTE = "note"

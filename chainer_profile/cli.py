@@ -243,7 +243,7 @@ def _show(
 
     from chainer_profile import output
     from chainer_profile.renderers import table
-    from chainer_profile.summary import summarise
+    from chainer_profile.summaries import summarise
 
     rule = args.hotspots if isinstance(args.hotspots, Rule) else parse_rule(args.hotspots)
     summary = summarise(recording, rule)

@@ -226,7 +226,7 @@ class LayerProfile(Extension):
         )
 
     def _write(self) -> None:
-        from chainer_profile.summary import summarise
+        from chainer_profile.summaries import summarise
 
         recording = self._journal.recording(self._conditions, COMPLETE)
         settings = replace(

@@ -13,7 +13,7 @@ from chainer_profile.errors import ProfileError, UsageError
 
 if TYPE_CHECKING:
     from chainer_profile.recording import Recording
-    from chainer_profile.summary import Summary
+    from chainer_profile.summaries import Summary
 
 RECORDING = "recording.npz"
 JOURNAL = "recording.journal"

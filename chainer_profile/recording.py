@@ -42,6 +42,11 @@ class Layer:
         parent: Index of the call within which this one was made, if any.
         forward: In backward, index of the call that this goes back through, where it is known.
         calls: Number of calls in a trial that count for this row.
+        flops: Floating-point operations of all calls, a multiply-add being two; None without a
+            formula (see :mod:`chainer_profile.cost`, which says what is counted).
+        macs: Multiply-adds of convolutions and matrix products among them; None likewise.
+        nbytes_read: Bytes that the calls must read at least; None likewise.
+        nbytes_written: Bytes that they must write at least; None likewise.
 
     Beside functions there are rows for the other parts of a training step. Their paths have no
     slash: ``loss`` for functions that the loss function calls outside of the network's links,
@@ -60,6 +65,10 @@ class Layer:
     parent: int | None = None
     forward: int | None = None
     calls: int = 1
+    flops: int | None = None
+    macs: int | None = None
+    nbytes_read: int | None = None
+    nbytes_written: int | None = None
 
     @property
     def label(self) -> str:
@@ -174,6 +183,62 @@ class Conditions:
     other_cpu: float | None = None
 
 
+@dataclass(frozen=True)
+class MachineLimits:
+    """What a machine can do at best, as measured; the roofs of the roofline model.
+
+    Attributes:
+        key: What the limits depend on: processor or GPU, libraries, threads.
+        device: ``cpu`` or ``gpu:0``.
+        measured: When they were measured (UTC).
+        threads: BLAS threads in use.
+        flops_per_s: Operations a second of the fastest float32 matrix product; a multiply-add is
+            two.
+        half_flops_per_s: The same in float16; None on a CPU.
+        copy_nbytes_per_s: Bytes a second, read and written, of a copy larger than the caches.
+        fresh_nbytes_per_s: The same of a copy into newly allocated memory, which is what
+            functions do that allocate their output: the system hands such memory out page by page.
+        copied_nbytes: Size of the array that was copied.
+    """
+
+    key: str
+    device: str
+    measured: str
+    threads: int
+    flops_per_s: float
+    half_flops_per_s: float | None
+    copy_nbytes_per_s: float
+    fresh_nbytes_per_s: float
+    copied_nbytes: int
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """What the layers of one trial allocate, from the memory pass. All sizes are bytes.
+
+    Attributes:
+        peak_nbytes: Of each layer, the most that was allocated within it beyond what was there at
+            its begin; over several calls, of the one with the highest peak.
+        retained_nbytes: Of each layer, what it left allocated at its end, summed over its calls;
+            negative where it freed more.
+        parameter_nbytes: All parameters and persistent arrays of the network.
+        input_nbytes: The inputs of the trial.
+        high_water_nbytes: The most that was allocated in the trial beyond what was there at its
+            begin.
+        high_water_layer: Index of the layer where that was; None outside of all layers.
+        kept_for_backward_nbytes: What the forward phase left for the backward phase; None without
+            a backward phase.
+    """
+
+    peak_nbytes: tuple[int, ...]
+    retained_nbytes: tuple[int, ...]
+    parameter_nbytes: int
+    input_nbytes: int
+    high_water_nbytes: int
+    high_water_layer: int | None
+    kept_for_backward_nbytes: int | None = None
+
+
 #: ``Recording.ended`` of a run that made all its trials, or ended before because it was asked to.
 COMPLETE = "complete"
 TIME_LIMIT = "time limit reached"
@@ -210,6 +275,8 @@ class Recording:
         settings: What was asked for.
         environment: Machine and software.
         conditions: What was measured about the measuring.
+        limits: What the machine can do at best; None where it was not measured.
+        memory: What the memory pass found; None without one.
         ended: ``complete``, or why the run ended before.
     """
 
@@ -228,6 +295,8 @@ class Recording:
     settings: Settings = Settings()
     environment: Environment = Environment()
     conditions: Conditions = Conditions()
+    limits: MachineLimits | None = None
+    memory: MemoryUse | None = None
     ended: str = COMPLETE
 
     def __post_init__(self) -> None:
@@ -248,6 +317,10 @@ class Recording:
             samples = getattr(self, name)
             if samples is not None and len(samples) != n_trials:
                 raise ValueError(f"{name} is {samples.shape}, for {n_trials} trials")
+        if self.memory is not None and len(self.memory.peak_nbytes) != len(self.layers):
+            raise ValueError(
+                f"memory is of {len(self.memory.peak_nbytes)} layers, for {len(self.layers)}"
+            )
         for first, second in (("clean_ns", "clean_start_ns"), ("probe_ns", "probe_threads")):
             if len(getattr(self, first)) != len(getattr(self, second)):
                 raise ValueError(f"{first} and {second} differ in length")
@@ -274,6 +347,9 @@ class Recording:
         meta["layers"] = [dataclasses.asdict(layer) for layer in self.layers]
         meta["links"] = [dataclasses.asdict(link) for link in self.links]
         meta["phases"] = self.phases
+        for name in _OPTIONAL_PARTS:
+            part = getattr(self, name)
+            meta[name] = None if part is None else dataclasses.asdict(part)
         arrays["meta"] = np.frombuffer(json.dumps(meta).encode(), np.uint8)
         np.savez_compressed(file, **arrays)
 
@@ -314,6 +390,9 @@ class Recording:
             # Version 1 had no links and no phases.
             parts["links"] = tuple(build(LinkCalls, link) for link in meta.get("links", ()))
             parts["phases"] = tuple(meta.get("phases", ()))
+            for name, kind in _OPTIONAL_PARTS.items():
+                if meta.get(name) is not None:
+                    parts[name] = build(kind, meta[name])
             return cls(ended=meta["ended"], **parts)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ProfileError(f"{path}: damaged recording ({one_line(error)})") from None
@@ -331,6 +410,7 @@ _ARRAYS = (
     "probe_ns",
     "probe_threads",
 )
+_OPTIONAL_PARTS: dict[str, type] = {"limits": MachineLimits, "memory": MemoryUse}
 _PARTS: dict[str, type] = {
     "settings": Settings,
     "environment": Environment,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import FrameType
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from chainer import FunctionHook, LinkHook, _backprop_utils
 
+from chainer_profile.cost import ArraySpec, Work, backward_work, forward_work
 from chainer_profile.errors import ProfileError, one_line
 from chainer_profile.recording import Layer, LinkCalls, Shape
 from chainer_profile.units import format_shape
@@ -25,10 +27,11 @@ if TYPE_CHECKING:
     from chainer_profile.windows import Enter, Leave
 
 ACCUMULATION = "gradient_accumulation"
-#: Where a function keeps its structure pass and the index of its row in it: no reference to the
-#: function is held.
+#: Where a function keeps its structure pass, the index of its row in it and the shapes of its
+#: forward: no reference to the function is held.
 _ROW = "_chainer_profile_row"
 _OUTSIDE = -1
+_WORK = ("flops", "macs", "nbytes_read", "nbytes_written")
 
 #: What a trial may enter: a function's forward (its class), or another window.
 Entry = type | Mark
@@ -207,7 +210,7 @@ class StructureHook(FunctionHook):
             row = self._new_row("backward", path, ACCUMULATION, input_shapes=_shapes(in_data))
             kind = "whole"
         elif kind == "whole":
-            setattr(function, _ROW, (self._pass, number))
+            setattr(function, _ROW, (self._pass, number, None))
             self._begin(kind, number)
             return
         else:
@@ -219,7 +222,7 @@ class StructureHook(FunctionHook):
                 parent=number if kind == "forward" else None,
             )
             kind = "forward"
-        setattr(function, _ROW, (self._pass, row))
+        setattr(function, _ROW, (self._pass, row, None))
         self._begin(kind, row)
 
         # The outputs are not yet on the function when forward_postprocess fires.
@@ -228,9 +231,23 @@ class StructureHook(FunctionHook):
         def noting_forward(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
             outputs: tuple[Any, ...] = forward(inputs)
             self._outputs[row] = _shapes(outputs), _dtype(outputs)
+            specs = _specs(inputs), _specs(outputs)
+            setattr(function, _ROW, (self._pass, row, specs))
+            self._add_work(row, _work_of(function, lambda: forward_work(function, *specs)))
             return outputs
 
         function.forward = noting_forward
+
+    def _add_work(self, row: int, work: Work | None) -> None:
+        """Count the work of one more call of a row; without a formula the row's is not known."""
+        layer = self._layers[row]
+        known = {name: getattr(layer, name) for name in _WORK}
+        for name, value in known.items():
+            if work is None or (layer.calls > 1 and value is None):
+                known[name] = None
+            else:
+                known[name] = getattr(work, name) + (value or 0)
+        self._layers[row] = replace(layer, **known)
 
     def _phase(self, kind: str, number: int) -> str:
         """Phase of a call in this window; outside of all phases it is the forward pass."""
@@ -252,9 +269,9 @@ class StructureHook(FunctionHook):
     ) -> None:
         """Note that the backward of a call begins; it goes to the link of the call."""
         # A function of a graph that was there before has no row.
-        in_pass, forward = getattr(function, _ROW, (None, None))
+        in_pass, forward, specs = getattr(function, _ROW, (None, None, None))
         if in_pass is not self._pass:
-            forward = None
+            forward = specs = None
         row = None if forward is None else self._rows.get(forward)
         if row is not None:
             self._count(row)
@@ -273,6 +290,11 @@ class StructureHook(FunctionHook):
             )
             if forward is not None:
                 self._rows[forward] = row
+        if specs is not None:
+            inputs, outputs = specs
+            asked = tuple(bool(node.requires_grad) for node in function.inputs)
+            work = _work_of(function, lambda: backward_work(function, inputs, outputs, asked))
+            self._add_work(row, work)
         self._backwards.append(type(function))
         self._begin("whole", row)
 
@@ -426,6 +448,25 @@ def _accumulates_gradients() -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def _work_of(function: Any, formula: Callable[[], Work | None]) -> Work | None:
+    """What a formula gives; a user's formula that fails is as good as none."""
+    try:
+        return formula()
+    except Exception as error:
+        warnings.warn(
+            f"the cost formula of {function._impl_name} fails ({one_line(error)}): it is left out",
+            stacklevel=2,
+        )
+        return None
+
+
+def _specs(arrays: tuple[Any, ...]) -> tuple[ArraySpec, ...]:
+    # An output that is not there (None) has no elements.
+    return tuple(
+        ArraySpec((0,), "float32") if array is None else ArraySpec.of(array) for array in arrays
+    )
 
 
 def _shapes(arrays: tuple[Any, ...]) -> tuple[Shape, ...]:

@@ -17,7 +17,7 @@ from chainer_profile.recording import (
     Recording,
     Settings,
 )
-from chainer_profile.summary import summarise
+from chainer_profile.summaries import summarise
 from tests.conftest import make_layers, make_training
 
 US = 1000

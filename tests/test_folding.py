@@ -14,7 +14,7 @@ import chainer.links as L
 
 from chainer_profile.errors import ProfileError
 from chainer_profile.folding import fold_call_history, shortest_period
-from chainer_profile.summary import summarise
+from chainer_profile.summaries import summarise
 
 NAMES = ("LinearFunction", "ReLU", "FixedBatchNormalization")
 

@@ -18,7 +18,7 @@ PURE = [
     "statistics",
     "hotspots",
     "checks",
-    "summary",
+    "summaries",
     "folding",
     "journal",
     "output",

@@ -203,7 +203,7 @@ def test_fields_of_a_later_writer_are_passed_over(path):
     header = {
         "version": VERSION,
         "later": 1,
-        "layers": [{"index": 0, "path": "/", "function": "f", "flops": 7}],
+        "layers": [{"index": 0, "path": "/", "function": "f", "colour": 7}],
         "settings": {"trials": 1, "later": 1},
         "environment": {"later": 1},
     }

@@ -13,7 +13,7 @@ from chainer_profile.errors import ProfileError, UsageError
 from chainer_profile.journal import Journal, Kind
 from chainer_profile.output import JOURNAL, RECORDING, load_run, take_folder
 from chainer_profile.recording import Recording
-from chainer_profile.summary import summarise
+from chainer_profile.summaries import summarise
 from tests.command import file_size_limit
 from tests.conftest import make_recording
 

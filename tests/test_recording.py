@@ -78,7 +78,7 @@ def test_framework_times_of_other_phases_are_no_recording(change, message):
 
 
 def test_build_passes_over_what_it_does_not_know():
-    assert build(Layer, {"index": 1, "path": "/", "function": "f", "flops": 7}) == Layer(
+    assert build(Layer, {"index": 1, "path": "/", "function": "f", "colour": 7}) == Layer(
         1, "/", "f"
     )
 

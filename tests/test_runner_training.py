@@ -14,7 +14,7 @@ from chainer_profile.journal import Journal, recover
 from chainer_profile.recording import Environment, Settings
 from chainer_profile.runner import RunError, run
 from chainer_profile.steps import make_step
-from chainer_profile.summary import summarise
+from chainer_profile.summaries import summarise
 from tests.networks import (
     Nesting,
     SlowHook,

@@ -142,13 +142,18 @@ def inner(function: Any) -> Any:
 
 
 def evaluate(entry: Entry, call: Call) -> Work:
-    """The work of a call by a formula."""
-    result = entry.formula(call)
-    if isinstance(result, Work):
-        return result
-    if isinstance(result, int):
-        return call.plain_work(result)
-    return call.work(result)
+    """The work of a call by a formula; the call is spent afterwards."""
+    try:
+        result = entry.formula(call)
+        if isinstance(result, Work):
+            return result
+        if isinstance(result, int):
+            return call.plain_work(result)
+        return call.work(result)
+    finally:
+        # Its arrays point back at it: without this the function, and with it the graph, would
+        # stay until garbage is collected.
+        call.function = None
 
 
 def table() -> dict[str, tuple[str, str]]:

@@ -12,7 +12,7 @@ from chainer_profile.units import format_exact_ms, format_exact_percent, format_
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from chainer_profile.summary import Summary
+    from chainer_profile.summaries import Summary
 
 #: The columns and what they mean. Times are self times of one layer in the profiled trials.
 COLUMNS = {

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-    from chainer_profile.summary import Summary
+    from chainer_profile.summaries import Summary
 
 # A red and a blue-grey that differ in lightness too: for colour-blind readers and grey print.
 HOT_COLOUR = "#cc3311"

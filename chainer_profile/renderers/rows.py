@@ -14,7 +14,7 @@ from chainer_profile.renderers.text import printable
 from chainer_profile.units import format_count
 
 if TYPE_CHECKING:
-    from chainer_profile.summary import Summary
+    from chainer_profile.summaries import Summary
 
 
 @dataclass(frozen=True)

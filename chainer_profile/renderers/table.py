@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
-    from chainer_profile.summary import Summary
+    from chainer_profile.summaries import Summary
 
 _SORT_COLUMNS = {
     "time": "mean_s",

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 from chainer_profile.recording import Layer, LinkCalls, Recording
 from chainer_profile.renderers.links_csv import COLUMNS, render
-from chainer_profile.summary import summarise
+from chainer_profile.summaries import summarise
 from tests.conftest import make_recording, make_training
 from tests.test_grouping import recordings
 

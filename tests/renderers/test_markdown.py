@@ -13,7 +13,7 @@ from chainer_profile.recording import Conditions, Environment, Layer, Recording,
 from chainer_profile.renderers import csv, links_csv
 from chainer_profile.renderers.markdown import render
 from chainer_profile.renderers.result_section import MAX_ROWS, SLOWEST
-from chainer_profile.summary import summarise
+from chainer_profile.summaries import summarise
 from tests.conftest import make_recording, make_training
 from tests.renderers.reading import read
 from tests.renderers.scaled import scaled

@@ -4,7 +4,7 @@ import pytest
 
 from chainer_profile.recording import Settings
 from chainer_profile.renderers.method import has_rate_of_zero, method_points
-from chainer_profile.summary import summarise
+from chainer_profile.summaries import summarise
 from tests.conftest import make_recording, make_training
 
 

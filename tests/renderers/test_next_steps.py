@@ -7,7 +7,7 @@ import pytest
 
 from chainer_profile.recording import Layer, Recording, Settings
 from chainer_profile.renderers import next_steps as module
-from chainer_profile.summary import summarise
+from chainer_profile.summaries import summarise
 from tests.conftest import make_training
 from tests.renderers.scaled import scaled
 

@@ -15,7 +15,7 @@ from matplotlib.text import Annotation
 from PIL import Image
 
 from chainer_profile.renderers import plot
-from chainer_profile.summary import summarise
+from chainer_profile.summaries import summarise
 from chainer_profile.units import format_duration
 from tests.conftest import make_recording, make_training
 
@@ -252,7 +252,8 @@ def test_recordings_that_lack_parts(recording: Recording) -> None:
 def test_no_state_of_pyplot_is_made() -> None:
     code = (
         "import sys; from tests.conftest import make_recording;"
-        "from chainer_profile.summary import summarise; from chainer_profile.renderers import plot;"
+        "from chainer_profile.summaries import summarise;"
+        "from chainer_profile.renderers import plot;"
         "plot.render(summarise(make_recording()), 'png');"
         "assert 'matplotlib.pyplot' not in sys.modules;"
         "assert 'chainer' not in sys.modules; assert 'cupy' not in sys.modules"

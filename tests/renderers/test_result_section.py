@@ -7,7 +7,7 @@ import pytest
 from chainer_profile.recording import Layer
 from chainer_profile.renderers.markdown import render
 from chainer_profile.renderers.result_section import MAX_GROUPS, MAX_ROWS
-from chainer_profile.summary import summarise
+from chainer_profile.summaries import summarise
 from chainer_profile.units import format_ms
 from tests.conftest import make_recording, make_training
 from tests.renderers.reading import Report, read

@@ -18,7 +18,7 @@ from chainer_profile.renderers.rows import (
     shortened,
     tree_rows,
 )
-from chainer_profile.summary import summarise
+from chainer_profile.summaries import summarise
 from tests.conftest import make_recording, make_training
 from tests.test_grouping import recordings
 

@@ -14,7 +14,7 @@ from chainer_profile.checks import Finding
 from chainer_profile.recording import Recording
 from chainer_profile.renderers.rows import group_rows, tree_rows
 from chainer_profile.renderers.table import render
-from chainer_profile.summary import Summary, summarise
+from chainer_profile.summaries import Summary, summarise
 from chainer_profile.units import format_bare_percent, format_ms
 from tests.conftest import make_recording, make_training
 

@@ -23,7 +23,7 @@ from chainer_profile.renderers.text import (
     versions,
     weights_text,
 )
-from chainer_profile.summary import Overhead, Summary, summarise
+from chainer_profile.summaries import Overhead, Summary, summarise
 from tests.conftest import make_recording
 
 FULL = Environment(
