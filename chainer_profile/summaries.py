@@ -12,6 +12,7 @@ from chainer_profile import checks
 from chainer_profile.errors import ProfileError
 from chainer_profile.grouping import by_phase, group, link_tree
 from chainer_profile.hotspots import DEFAULT_RULE, Hotspots, Rule, find_hotspots, parse_rule
+from chainer_profile.roofline import layer_work
 from chainer_profile.statistics import Statistics, describe, median_interval
 
 if TYPE_CHECKING:
@@ -81,7 +82,8 @@ class Summary:
             ``trials`` and the statistics of the self time in seconds (``mean_s``, ``std_s``,
             ``ci_low_s``, ``ci_high_s``, ``min_s``, ``p5_s``, ``median_s``, ``p95_s``, ``p99_s``,
             ``max_s``); ``share``, the mean's fraction of the sum of all layers' means;
-            ``cumulative_share``, the same for this and all slower layers together; ``hot``.
+            ``cumulative_share``, the same for this and all slower layers together; ``hot``; and
+            the columns of :func:`.roofline.layer_work`.
         functions: One row per function name, slowest first; see :func:`.grouping.group`, which
             groups by link, block and shape as well (:meth:`group`).
         phases: One row per phase; they add up to the trial. See :func:`.grouping.by_phase`.
@@ -162,7 +164,7 @@ def _layer_table(recording: Recording) -> pd.DataFrame:
     table["share"] = table["mean_s"] / total if total else 0.0
     slowest_first = table["share"].sort_values(ascending=False, kind="stable")
     table["cumulative_share"] = slowest_first.cumsum()
-    return table
+    return table.join(layer_work(recording, table["mean_s"]))
 
 
 def _totals(recording: Recording, layers_s: float) -> Totals:

@@ -60,6 +60,26 @@ def format_significant(value: float, digits: int = DIGITS) -> str:
     return f"{value:,.{max(0, digits - before_point)}f}"
 
 
+def format_giga(value: float) -> str:
+    """A number in billions with four significant digits, for a column headed ``GFLOP/s``."""
+    return format_significant(value / 1e9)
+
+
+def format_mega(value: float) -> str:
+    """A number in millions with four significant digits, for a column headed ``MFLOP``."""
+    return format_significant(value / 1e6)
+
+
+def format_exact(value: float) -> str:
+    """A number with all its digits, for a file; empty where it is not known."""
+    return "" if math.isnan(value) else repr(float(value))
+
+
+def format_exact_giga(value: float) -> str:
+    """A number in billions with all its digits, for a file; empty where it is not known."""
+    return format_exact(value / 1e9)
+
+
 def format_percent(fraction: float | None, digits: int = 1) -> str:
     """A fraction as per cent: ``12.3 %``."""
     if fraction is None or math.isnan(fraction):
@@ -119,10 +139,31 @@ def format_nbytes(nbytes: int | None) -> str:
         return NOT_KNOWN
     value = float(nbytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
+        if abs(value) < 1024:
             return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1024
     return f"{value:.1f} TiB"
+
+
+def format_flops_rate(flops_per_s: float | None) -> str:
+    """Operations per second, in billions: ``225.2 GFLOP/s``."""
+    return _with_unit(None if flops_per_s is None else flops_per_s / 1e9, "GFLOP/s")
+
+
+def format_nbytes_rate(nbytes_per_s: float | None) -> str:
+    """Bytes per second, in billions (not in GiB): ``35.90 GB/s``."""
+    return _with_unit(None if nbytes_per_s is None else nbytes_per_s / 1e9, "GB/s")
+
+
+def format_intensity(flops_per_byte: float | None) -> str:
+    """Operations per byte read or written: ``6.273 flop/byte``."""
+    return _with_unit(flops_per_byte, "flop/byte")
+
+
+def _with_unit(value: float | None, unit: str) -> str:
+    if value is None or not math.isfinite(value):
+        return NOT_KNOWN
+    return f"{format_significant(value)} {unit}"
 
 
 def format_shape(shape: tuple[int, ...]) -> str:

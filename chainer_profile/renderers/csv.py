@@ -7,7 +7,14 @@ import io
 from typing import TYPE_CHECKING
 
 from chainer_profile.renderers.text import printable
-from chainer_profile.units import format_exact_ms, format_exact_percent, format_shapes
+from chainer_profile.roofline import WORK
+from chainer_profile.units import (
+    format_exact,
+    format_exact_giga,
+    format_exact_ms,
+    format_exact_percent,
+    format_shapes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -43,6 +50,20 @@ COLUMNS = {
     "share_percent": "Part of the sum of all layers' means",
     "cumulative_share_percent": "Part that this and all slower layers hold together",
     "hot": "Whether the rule for hotspots chose the layer: true or false",
+    "flops": "Floating-point operations in a trial, a multiply-add being two; empty without a "
+    "formula",
+    "macs": "Multiply-adds of convolutions and matrix products in a trial; empty likewise",
+    "nbytes_read": "Bytes that the layer must read at least; empty likewise",
+    "nbytes_written": "Bytes that it must write at least; empty likewise",
+    "gflops_per_s": "Billions of operations a second, from the mean self time",
+    "gbytes_per_s": "Billions of bytes a second, read and written",
+    "intensity": "Operations a byte",
+    "reached_percent": "Least time at this machine's limits over the mean self time; empty where "
+    "the limits are not known",
+    "verdict": "compute bound, memory bound, or overhead bound (less than 25 % is reached)",
+    "peak_nbytes": "Most bytes that were allocated in the layer beyond those at its begin; empty "
+    "without a memory pass",
+    "retained_nbytes": "Bytes that the layer left allocated; negative where it freed more",
 }
 
 _TIMES = {
@@ -60,6 +81,7 @@ def render(summary: Summary) -> str:
     ``+``, ``-`` or ``@``, gets an apostrophe in front; no label and no link path begins so.
     Characters that cannot be printed are written as in Python (``\n``), so a row is one line.
     """
+    memory = summary.recording.memory
     rows = [
         {
             "index": str(row.Index),
@@ -77,6 +99,14 @@ def render(summary: Summary) -> str:
             "share_percent": format_exact_percent(row.share),
             "cumulative_share_percent": format_exact_percent(row.cumulative_share),
             "hot": "true" if row.hot else "false",
+            **{name: _whole(getattr(layer, name)) for name in WORK},
+            "gflops_per_s": format_exact_giga(row.flops_per_s),
+            "gbytes_per_s": format_exact_giga(row.nbytes_per_s),
+            "intensity": format_exact(row.intensity),
+            "reached_percent": format_exact_percent(row.reached),
+            "verdict": row.verdict,
+            "peak_nbytes": _whole(memory.peak_nbytes[layer.index] if memory else None),
+            "retained_nbytes": _whole(memory.retained_nbytes[layer.index] if memory else None),
         }
         for layer, row in zip(summary.recording.layers, summary.layers.itertuples(), strict=True)
     ]
@@ -90,6 +120,10 @@ def table_text(columns: Iterable[str], rows: Iterable[Mapping[str, str]]) -> str
     writer.writeheader()
     writer.writerows(rows)
     return file.getvalue()
+
+
+def _whole(value: int | None) -> str:
+    return "" if value is None else str(value)
 
 
 def safe(text: str) -> str:

@@ -38,6 +38,7 @@ def render(
     plot: str = "layers.png",
     table: str = "layers.csv",
     links: str = "links.csv",
+    roofline: str = "roofline.png",
 ) -> str:
     """The report as Markdown (GitHub's tables).
 
@@ -46,13 +47,14 @@ def render(
         plot: Address of the bar plot, as seen from the report.
         table: Address of the table of all layers, as seen from the report.
         links: Address of the table of all links, as seen from the report.
+        roofline: Address of the roofline plot, as seen from the report.
     """
     parts = (
         _top(summary),
         _experiment(summary),
         _environment(summary),
         _method(summary),
-        result(summary, plot=plot, layers=table, links=links),
+        result(summary, plot=plot, roofline=roofline, layers=table, links=links),
         hotspots(summary),
         _next_steps(summary),
         _appendix(summary, table, links),

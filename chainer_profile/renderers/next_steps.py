@@ -11,10 +11,12 @@ from chainer_profile.grouping import OUTSIDE
 from chainer_profile.hotspots import DEFAULT_RULE, find_hotspots, parse_rule
 from chainer_profile.renderers.rows import phases_of
 from chainer_profile.renderers.text import of_layers, printable
+from chainer_profile.roofline import OVERHEAD, REACHED
 from chainer_profile.units import (
     format_count,
     format_duration,
     format_factor,
+    format_giga,
     format_percent,
     format_ratio,
     plural,
@@ -47,6 +49,7 @@ def next_steps(summary: Summary) -> Iterator[str]:
     yield from _update(summary)
     yield from _data(summary)
     yield from _accumulation(summary)
+    yield from _nearness_to_limits(summary)
     yield from _fewer_normalisations(summary)
     yield from _less_framework(summary)
     yield from _another_device(summary)
@@ -216,6 +219,40 @@ def _accumulation(summary: Summary) -> Iterator[str]:
             f"{format_percent(part)} of the {what} in {plural(int(row['calls']), 'call')}: each "
             "shortcut and each branch costs one."
         )
+
+
+def _nearness_to_limits(summary: Summary) -> Iterator[str]:
+    """What the function of the most arithmetic reaches of the machine's matrix rate, and why."""
+    limits, layers = summary.recording.limits, summary.layers
+    if limits is None or summary.totals.layers_s == 0:
+        return
+    dense = layers[(layers["macs"] > 0) & (layers["phase"] == "forward")]
+    if dense.empty:
+        return
+    function = str(dense.groupby("function")["mean_s"].sum().idxmax())
+    calls = dense[dense["function"] == function]
+    if calls["share"].sum() < _MUCH:
+        return
+    slow = calls[calls["verdict"] == OVERHEAD]
+    rate = float(calls["flops"].sum()) / float(calls["mean_s"].sum()) / limits.flops_per_s
+    name, settings = printable(function), summary.recording.settings
+    sentence = (
+        f"The {plural(len(calls), 'forward call')} of {name} "
+        f"{'runs' if len(calls) == 1 else 'run'} at {format_percent(rate)} of this machine's "
+        f"matrix rate ({format_giga(limits.flops_per_s)} GFLOP/s)"
+    )
+    if len(slow) * 2 < len(calls):
+        yield sentence + ": arithmetic and memory are what bounds most of them."
+        return
+    sentence += (
+        f"; {of_layers(len(slow), len(calls)).replace('layer', 'call')} stay below "
+        f"{format_percent(REACHED, 0)} of what arithmetic and memory allow"
+    )
+    if settings.device.startswith("cpu") and function.startswith("Convolution"):
+        sentence += ": copying windows (im2col), memory traffic and Python take the time"
+    if settings.batchsize < _SMALL_BATCH:
+        sentence += f". A larger batch may come nearer: try -b {_SMALL_BATCH}"
+    yield sentence + "."
 
 
 def _fewer_normalisations(summary: Summary) -> Iterator[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import warnings
 from typing import TYPE_CHECKING, Any, Literal
 
 import matplotlib as mpl
@@ -13,20 +11,24 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from chainer_profile.renderers.rows import phases_of
-from chainer_profile.renderers.text import (
-    mean_text,
-    model_name,
-    printable,
-    settings_text,
-    trial_text,
+from chainer_profile.renderers.figures import (
+    DPI,
+    HOT_COLOUR,
+    INK,
+    OTHER_COLOUR,
+    STYLE,
+    TEXT,
+    save,
+    shorten,
+    title,
 )
+from chainer_profile.renderers.rows import phases_of
+from chainer_profile.renderers.text import printable
 from chainer_profile.units import (
     duration_unit,
     format_count,
     format_duration,
     in_unit,
-    plural,
 )
 
 if TYPE_CHECKING:
@@ -35,19 +37,13 @@ if TYPE_CHECKING:
 
     from chainer_profile.summaries import Summary
 
-# A red and a blue-grey that differ in lightness too: for colour-blind readers and grey print.
-HOT_COLOUR = "#cc3311"
-OTHER_COLOUR = "#a3b1c2"
-_INK = "#222222"
 _BAND_COLOUR = "#f1f1f1"
-_DPI = 150
 _POINTS = 72
 
 _MIN_WIDTH, _MAX_WIDTH = 7.2, 20.0
 _MIN_HEIGHT, _MAX_HEIGHT = 4.8, 6.4
 #: Width of a layer where there is room, and what the axis labels take, in inches.
 _LAYER_WIDTH, _SIDES = 0.15, 1.0
-_TEXT = 9.0
 _MIN_FONT, _MAX_FONT = 5.0, 8.0
 #: A label's line is so many times as high as its font size.
 _LINE_HEIGHT = 1.25
@@ -63,25 +59,6 @@ _DENSE = 1.5
 #: The axis reaches so many times the highest bar at most, whatever the whiskers do.
 _HEADROOM = 1.4
 
-_STYLE: dict[str, Any] = {
-    "axes.edgecolor": _INK,
-    "axes.labelcolor": _INK,
-    "axes.linewidth": 0.6,
-    "font.family": ["sans-serif"],
-    # Matplotlib brings the first one; the others are for browsers that show the SVG.
-    "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial", "Helvetica"],
-    "font.size": _TEXT,
-    "path.simplify": True,
-    "savefig.bbox": None,
-    "savefig.transparent": False,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "chainer-profile",
-    "text.color": _INK,
-    "text.usetex": False,
-    "xtick.color": _INK,
-    "ytick.color": _INK,
-}
-
 
 def render(summary: Summary, format: Literal["png", "svg"]) -> bytes:
     """The figure as a file's bytes; the same summary gives the same bytes.
@@ -90,13 +67,7 @@ def render(summary: Summary, format: Literal["png", "svg"]) -> bytes:
         summary: The summary of a run.
         format: ``png`` (150 dots an inch) or ``svg`` (its text is text, and can be searched).
     """
-    metadata = {"Software": None} if format == "png" else {"Date": None, "Creator": None}
-    file = io.BytesIO()
-    with mpl.rc_context(_STYLE), warnings.catch_warnings():
-        # A name in a script that the font lacks is drawn as boxes.
-        warnings.filterwarnings("ignore", "Glyph .* missing from")
-        figure(summary).savefig(file, format=format, dpi=_DPI, metadata=metadata)
-    return file.getvalue()
+    return save(lambda: figure(summary), format)
 
 
 def figure(summary: Summary) -> Figure:
@@ -107,12 +78,12 @@ def figure(summary: Summary) -> Figure:
     Where labels of all layers would overlap, the slowest layers are labelled first. Lines and
     names tell the phases of a trial apart, where it has several.
     """
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         layers = summary.layers
         count = len(layers)
         width = min(_MAX_WIDTH, max(_MIN_WIDTH, _SIDES + _LAYER_WIDTH * count))
         height = min(_MAX_HEIGHT, max(_MIN_HEIGHT, 0.4 * width))
-        fig = Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
+        fig = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
         FigureCanvasAgg(fig)
         ax = fig.add_subplot()
         unit = duration_unit(float(layers["mean_s"].max()))
@@ -121,7 +92,7 @@ def figure(summary: Summary) -> Figure:
         line = _draw_line(ax, summary, unit, limit)
         _label_layers(ax, summary, points)
         # A wide picture is shown smaller, so its words are larger.
-        size = _TEXT * max(1.0, width / 12)
+        size = TEXT * max(1.0, width / 12)
         if len(phases_of(summary)) > 1:
             _draw_phases(ax, summary, points, size)
         ax.set_ylabel(f"mean self time [{unit}]", fontsize=size)
@@ -132,8 +103,8 @@ def figure(summary: Summary) -> Figure:
         ax.grid(axis="y", color="#dddddd", linewidth=0.6)
         ax.set_axisbelow(True)
         ax.tick_params(axis="x", length=2, pad=1.5)
-        title = _title(summary, int(width * _CHARS * _TEXT / size))
-        fig.suptitle(title, x=0.01, ha="left", fontsize=size, parse_math=False)
+        words = title(summary, int(width * _CHARS * TEXT / size))
+        fig.suptitle(words, x=0.01, ha="left", fontsize=size, parse_math=False)
         _draw_legend(fig, summary, line, size - 1)
     return fig
 
@@ -153,18 +124,18 @@ def _draw_bars(ax: Axes, summary: Summary, unit: str, points: float) -> float:
     top = float(mean.max()) or 1.0
     limit = min(max(top, float(high.max())), _HEADROOM * top) * 1.04
     thin = float(np.clip(points / 10, 0.3, 1.0))
-    ax.vlines(x, low, np.minimum(high, limit), _INK, linewidth=thin, alpha=0.3 if dense else 1)
+    ax.vlines(x, low, np.minimum(high, limit), INK, linewidth=thin, alpha=0.3 if dense else 1)
     cap = min(6.0, points * 0.45)
     if cap >= 1.5:
         for ends in (low, np.where(high <= limit, high, np.nan)):
-            ax.plot(x, ends, "_", color=_INK, markersize=cap, markeredgewidth=thin)
+            ax.plot(x, ends, "_", color=INK, markersize=cap, markeredgewidth=thin)
     cut = high > limit
     if cut.any():
         ax.plot(
             x[cut],
             np.full(int(cut.sum()), limit),
             "^",
-            color=_INK,
+            color=INK,
             markersize=max(3.0, cap),
             clip_on=False,
             label=f"cut (up to {format_duration(high.max() / scale)})",
@@ -208,7 +179,7 @@ def _draw_phases(ax: Axes, summary: Summary, points: float, size: float) -> None
         ax.axvspan(start - 0.5, end - 0.5, color=_BAND_COLOUR, linewidth=0, zorder=0.5)
     for phase, start, end in sorted(regions, key=lambda region: region[1] - region[2]):
         if start:
-            ax.axvline(start - 0.5, color=_INK, linewidth=0.6, zorder=0.6)
+            ax.axvline(start - 0.5, color=INK, linewidth=0.6, zorder=0.6)
         name = printable(phase)
         with_sum = f"{name}: {format_duration(float(mean_s.iloc[start:end].sum()))}"
         centre = (start + end - 1) / 2
@@ -236,7 +207,7 @@ def _label_layers(ax: Axes, summary: Summary, points: float) -> None:
     font = float(np.clip(points / _LINE_HEIGHT, _MIN_FONT, _MAX_FONT))
     apart = int(np.ceil(font * _LINE_HEIGHT / points - 1e-9))
     shown = _labelled(summary, max(1, apart))
-    labels = [_shorten(printable(str(summary.layers["label"].iloc[i])), _MAX_LABEL) for i in shown]
+    labels = [shorten(printable(str(summary.layers["label"].iloc[i])), _MAX_LABEL) for i in shown]
     ax.set_xticks(shown, labels, rotation=90, fontsize=font, parse_math=False)
 
 
@@ -253,28 +224,6 @@ def _labelled(summary: Summary, apart: int) -> list[int]:
     return [int(i) for i in np.flatnonzero(taken)]
 
 
-def _shorten(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
-
-
-def _title(summary: Summary, most: int) -> str:
-    """What was run, in lines of so many characters at most."""
-    recording = summary.recording
-    settings, trial = recording.settings, summary.totals.trial
-    trials = plural(recording.n_trials, "profiled trial")
-    what = "latency" if len(phases_of(summary)) == 1 else "trial"
-    if trial is not None:
-        trials += f"; {'clean' if summary.totals.clean else 'profiled'} {what} {mean_text(trial)}"
-    name = model_name(settings)
-    if len(phases_of(summary)) > 1:
-        did = trial_text(recording)
-        # The names of the phases are in the picture; what is in brackets may go.
-        whole = len(name) + 2 + len(did) <= most
-        name += f": {did if whole else did.partition(' (')[0]}"
-    lines = (name, settings_text(settings), trials)
-    return "\n".join(_shorten(line, most) for line in lines)
-
-
 def _draw_legend(fig: Figure, summary: Summary, line: bool, size: float) -> None:
     hot = int(summary.layers["hot"].sum())
     of = f"{format_count(hot)} of {format_count(len(summary.layers))}"
@@ -284,7 +233,7 @@ def _draw_legend(fig: Figure, summary: Summary, line: bool, size: float) -> None
         Line2D(
             [],
             [],
-            color=_INK,
+            color=INK,
             marker="|",
             markersize=9,
             linestyle="",

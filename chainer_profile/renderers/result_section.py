@@ -24,6 +24,7 @@ from chainer_profile.renderers.rows import (
     tree_rows,
 )
 from chainer_profile.renderers.text import of_layers, totals_rows
+from chainer_profile.renderers.work_section import memory, work
 from chainer_profile.units import (
     NOT_KNOWN,
     format_bare_percent,
@@ -49,12 +50,13 @@ SLOWEST = 50
 MAX_GROUPS = 20
 
 
-def result(summary: Summary, *, plot: str, layers: str, links: str) -> Iterator[str]:
+def result(summary: Summary, *, plot: str, roofline: str, layers: str, links: str) -> Iterator[str]:
     """The section, as blocks of Markdown.
 
     Args:
         summary: The summary of a run.
         plot: Address of the bar plot.
+        roofline: Address of the roofline plot.
         layers: Address of the table of all layers.
         links: Address of the table of all links.
     """
@@ -74,6 +76,8 @@ def result(summary: Summary, *, plot: str, layers: str, links: str) -> Iterator[
         )
         yield _groups(summary, "block", MAX_GROUPS)
     yield from _links(summary, links)
+    yield from work(summary, roofline)
+    yield from memory(summary)
     yield "### By layer"
     yield f"![Bar plot of the mean self time of every layer]({address(plot)})"
     yield (

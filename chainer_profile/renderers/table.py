@@ -26,6 +26,12 @@ from chainer_profile.renderers.text import (
     run_lines,
     totals_rows,
 )
+from chainer_profile.renderers.work_section import (
+    has_work,
+    limits_sentence,
+    work_columns,
+    work_rows,
+)
 from chainer_profile.units import (
     format_bare_percent,
     format_count,
@@ -83,6 +89,7 @@ def render(
     group_by: str = "function",
     tree: bool = False,
     depth: int = DEFAULT_DEPTH,
+    macs: bool = False,
 ) -> None:
     """Print environment, run, totals, phases, layers or tree, groups and findings.
 
@@ -98,6 +105,7 @@ def render(
         group_by: One of :data:`~chainer_profile.phases.GROUPS`, for the table of groups.
         tree: Print the tree of links in place of the layers.
         depth: Levels of the tree below the network.
+        macs: Show multiply-adds in place of operations.
     """
     recording = summary.recording
     for line in environment_lines(recording.environment):
@@ -119,6 +127,11 @@ def render(
         _print_layers(summary, console, sort, limit)
     console.print()
     _print_groups(summary, console, group_by, limit)
+    if has_work(summary):
+        console.print()
+        _print_table(console, work_columns(summary, macs), work_rows(summary))
+        if sentence := limits_sentence(summary):
+            console.print(Text(sentence))
     for finding in summary.findings:
         style = "bold yellow" if finding.severity == WARNING else "bold"
         said = f"{printable(finding.text)} {printable(finding.advice)}"

@@ -1,0 +1,164 @@
+"""Summary -> what work and memory say: for the terminal, and as parts of the report."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from chainer_profile.renderers.columns import MAX_NAME, Column
+from chainer_profile.renderers.markdown_syntax import address, columns_table, text
+from chainer_profile.renderers.rows import phases_of
+from chainer_profile.renderers.text import printable
+from chainer_profile.roofline import REACHED, ridge, without_formula, work_by_function
+from chainer_profile.units import (
+    format_bare_percent,
+    format_count,
+    format_giga,
+    format_mega,
+    format_nbytes,
+    format_percent,
+    format_significant,
+    plural,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from chainer_profile.summaries import Summary
+
+_MAX_LAYERS = 10
+_MAX_PHASE = 12
+
+
+def has_work(summary: Summary) -> bool:
+    """Whether the work of any layer is known."""
+    return bool(summary.layers["flops"].notna().any())
+
+
+def work_rows(summary: Summary) -> list[Any]:
+    """The work by function and phase, most time first; see :func:`.roofline.work_by_function`."""
+    return list(work_by_function(summary.layers).itertuples())
+
+
+def work_columns(summary: Summary, macs: bool = False) -> list[Column]:
+    """Columns of :func:`work_rows`.
+
+    Args:
+        summary: The summary of a run.
+        macs: Show multiply-adds in place of operations.
+    """
+    work = (
+        Column("MMAC", lambda row: format_mega(row.macs), drop=3)
+        if macs
+        else Column("MFLOP", lambda row: format_mega(row.flops), drop=3)
+    )
+    limits = summary.recording.limits is not None
+    return [
+        Column("function", lambda row: printable(row.function), folds=MAX_NAME),
+        *(
+            [Column("phase", lambda row: printable(row.phase), folds=_MAX_PHASE, drop=5)]
+            if len(phases_of(summary)) > 1
+            else []
+        ),
+        *(
+            [Column("mostly", lambda row: row.verdict or "no formula", folds=14, drop=1)]
+            if limits
+            else []
+        ),
+        work,
+        Column("GFLOP/s", lambda row: format_giga(row.flops_per_s)),
+        Column("GB/s", lambda row: format_giga(row.nbytes_per_s), drop=4),
+        *([Column("% of limit", lambda row: format_bare_percent(row.reached))] if limits else []),
+        Column("% of time", lambda row: format_bare_percent(row.share)),
+    ]
+
+
+def limits_sentence(summary: Summary) -> str:
+    """The machine's limits; empty where they were not measured."""
+    limits = summary.recording.limits
+    if limits is None:
+        return ""
+    threads = "" if limits.device != "cpu" else f" with {plural(limits.threads, 'BLAS thread')}"
+    return (
+        f"Limits of this machine{threads}: {format_giga(limits.flops_per_s)} GFLOP/s in a float32 "
+        f"matrix product, {format_giga(limits.copy_nbytes_per_s)} GB/s in a copy "
+        f"({format_giga(limits.fresh_nbytes_per_s)} GB/s into newly allocated memory)."
+    )
+
+
+def work(summary: Summary, plot: str) -> Iterator[str]:
+    """The part of the report on work and limits, as blocks of Markdown.
+
+    Args:
+        summary: The summary of a run.
+        plot: Address of the roofline plot.
+    """
+    if not has_work(summary):
+        return
+    yield "### Work and limits"
+    yield (
+        "Operations (a multiply-add is two) and bytes (each array read or written once) follow "
+        "from the shapes, by formulas; the rates from the mean self times."
+    )
+    limits = summary.recording.limits
+    if limits is not None:
+        yield (
+            f"{limits_sentence(summary)} The least time of a layer is the longer of its "
+            "operations at the first rate and its bytes at the second; the limit reached is that "
+            "over its mean time. Below "
+            f"{format_percent(REACHED, 0)} a layer is called overhead bound: its time goes into "
+            "Python, launching, copying and page faults. Chainer allocates outputs anew, so the "
+            "third rate is what functions that only move data can hope for; arrays that stay in a "
+            "cache can be faster than all of them."
+        )
+    yield columns_table(work_columns(summary), work_rows(summary))
+    unknown = without_formula(summary.layers)
+    if len(unknown):
+        listed = ", ".join(
+            f"{text(str(row.Index))} ({format_percent(row.share)})"
+            for row in unknown.head(_MAX_LAYERS).itertuples()
+        )
+        yield f"Without a formula, with their part of the layers' time: {listed}."
+    if limits is not None and (summary.layers["flops"] > 0).any():
+        yield f"![Roofline plot of the layers]({address(plot)})"
+        yield (
+            "*One dot a layer: operations a byte against operations a second, the area being its "
+            "time; hot layers are red. The line is what the machine can do at best; arithmetic is "
+            f"the bound from {format_significant(ridge(limits))} operations a byte.*"
+        )
+
+
+def memory(summary: Summary) -> Iterator[str]:
+    """The part of the report on memory, as blocks of Markdown."""
+    use = summary.recording.memory
+    if use is None:
+        return
+    layers = summary.layers
+    yield "### Memory"
+    where = "between the layers"
+    if use.high_water_layer is not None:
+        row = layers.loc[use.high_water_layer]
+        where = f"in {text(row['label'])} at {text(row['path'])} ({text(row['phase'])})"
+    yield (
+        f"One trial allocates up to {format_nbytes(use.high_water_nbytes)} beyond what is there at "
+        f"its begin, {where}. Parameters take {format_nbytes(use.parameter_nbytes)}, the input "
+        f"{format_nbytes(use.input_nbytes)}."
+    )
+    if use.kept_for_backward_nbytes is not None:
+        kept = format_nbytes(use.kept_for_backward_nbytes)
+        yield f"The forward phase leaves {kept} of activations for the backward phase."
+    order = sorted(range(len(use.peak_nbytes)), key=lambda index: -use.peak_nbytes[index])
+    rows = [layers.loc[index] for index in order[:_MAX_LAYERS]]
+    columns = [
+        Column("#", lambda row: format_count(int(row.name))),
+        Column("path", lambda row: printable(row["path"]), folds=MAX_NAME),
+        Column("function", lambda row: printable(row["function"]), folds=MAX_NAME),
+        *(
+            [Column("phase", lambda row: printable(row["phase"]), folds=_MAX_PHASE)]
+            if len(phases_of(summary)) > 1
+            else []
+        ),
+        Column("peak", lambda row: format_nbytes(use.peak_nbytes[int(row.name)])),
+        Column("left allocated", lambda row: format_nbytes(use.retained_nbytes[int(row.name)])),
+    ]
+    yield f"The {plural(len(rows), 'layer')} with the highest peaks:"
+    yield columns_table(columns, rows)

@@ -1,0 +1,122 @@
+"""Why a layer takes its time: arithmetic, memory traffic or overhead, by the roofline model.
+
+A function can take no less time than the machine needs for its operations at the rate of a large
+matrix product, and no less than for its bytes at the bandwidth of a large copy (Williams, Waterman
+and Patterson 2009). The longer of the two is the layer's bound; bound over time is what it reaches.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+if TYPE_CHECKING:
+    from chainer_profile.recording import MachineLimits, Recording
+
+COMPUTE, MEMORY, OVERHEAD = "compute bound", "memory bound", "overhead bound"
+#: Below this part of its bound a layer's time goes elsewhere: into launching, copying, Python.
+REACHED = 0.25
+WORK = ("flops", "macs", "nbytes_read", "nbytes_written")
+
+
+def layer_work(recording: Recording, mean_s: pd.Series[float]) -> pd.DataFrame:
+    """The work of every layer, and how near to the machine's limits it is done.
+
+    Args:
+        recording: The recording.
+        mean_s: Mean self time of every layer in seconds.
+
+    Returns:
+        One row a layer. Columns: ``flops``, ``macs``, ``nbytes_read``, ``nbytes_written`` (<NA>
+        without a formula); ``flops_per_s``, ``nbytes_per_s`` (read and written) as achieved, and
+        ``intensity`` in operations a byte (NaN likewise, and where nothing is moved);
+        ``bound_s``, the least time at the machine's limits, ``reached``, that over the mean time
+        (above 1 where arrays stay in a cache), and ``verdict``: :data:`COMPUTE`, :data:`MEMORY`,
+        :data:`OVERHEAD`, or empty without a formula or without limits.
+    """
+    layers = recording.layers
+    table = pd.DataFrame(index=mean_s.index)
+    for name in WORK:
+        table[name] = pd.array([getattr(layer, name) for layer in layers], dtype="Int64")
+    flops = table["flops"].astype("Float64").to_numpy(float, na_value=np.nan)
+    nbytes = (table["nbytes_read"] + table["nbytes_written"]).astype("Float64")
+    moved = nbytes.to_numpy(float, na_value=np.nan)
+    seconds = np.where(mean_s.to_numpy() > 0, mean_s.to_numpy(), np.nan)
+    table["flops_per_s"] = flops / seconds
+    table["nbytes_per_s"] = moved / seconds
+    table["intensity"] = flops / np.where(moved > 0, moved, np.nan)
+    if recording.limits is None:
+        return table.assign(bound_s=np.nan, reached=np.nan, verdict="")
+    rates = np.array([peak_rate(recording.limits, layer.dtype) for layer in layers])
+    compute_s, memory_s = flops / rates, moved / recording.limits.copy_nbytes_per_s
+    table["bound_s"] = np.maximum(compute_s, memory_s)
+    table["reached"] = table["bound_s"] / seconds
+    bound = np.where(compute_s >= memory_s, COMPUTE, MEMORY)
+    verdict = np.where(table["reached"] < REACHED, OVERHEAD, bound)
+    table["verdict"] = np.where(table["reached"].isna(), "", verdict)
+    return table
+
+
+def peak_rate(limits: MachineLimits, dtype: str) -> float:
+    """Operations a second that bound a layer with outputs of this data type."""
+    half = limits.half_flops_per_s
+    return half if half is not None and dtype == "float16" else limits.flops_per_s
+
+
+def ridge(limits: MachineLimits) -> float:
+    """Operations a byte from which arithmetic and no longer memory is the bound, in float32."""
+    return limits.flops_per_s / limits.copy_nbytes_per_s
+
+
+def work_by_function(layers: pd.DataFrame) -> pd.DataFrame:
+    """The work of all calls of a function in a phase, most time first.
+
+    Args:
+        layers: ``Summary.layers``.
+
+    Returns:
+        One row a function and phase. Columns: ``function``, ``phase``, ``layers`` (their number),
+        ``total_s``, ``share`` of the layers' time, ``flops``, ``macs``, ``nbytes`` a trial and
+        ``flops_per_s``, ``nbytes_per_s`` (NaN where a layer has no formula), ``reached`` (bounds
+        over times) and ``verdict``, that of most of the time.
+    """
+    rows = []
+    for (function, phase), part in layers.groupby(["function", "phase"], sort=False):
+        total_s = float(part["mean_s"].sum())
+        sums = {name: _sum(part[name]) for name in ("flops", "macs")}
+        nbytes = _sum(part["nbytes_read"] + part["nbytes_written"])
+        by_verdict = part.groupby("verdict", sort=False)["mean_s"].sum()
+        rows.append(
+            {
+                "function": function,
+                "phase": phase,
+                "layers": len(part),
+                "total_s": total_s,
+                "share": float(part["share"].sum()),
+                **sums,
+                "nbytes": nbytes,
+                "flops_per_s": sums["flops"] / total_s if total_s else np.nan,
+                "nbytes_per_s": nbytes / total_s if total_s else np.nan,
+                "reached": (
+                    float(part["bound_s"].sum(skipna=False)) / total_s if total_s else np.nan
+                ),
+                "verdict": str(by_verdict.idxmax()),
+            }
+        )
+    table = pd.DataFrame(rows)
+    return table.sort_values("total_s", ascending=False, kind="stable", ignore_index=True)
+
+
+def without_formula(layers: pd.DataFrame) -> pd.DataFrame:
+    """Functions whose work is not known: their number of layers and share of the layers' time."""
+    unknown = layers[layers["flops"].isna()]
+    table = unknown.groupby("function", sort=False).agg(
+        layers=("mean_s", "size"), share=("share", "sum")
+    )
+    return table.sort_values("share", ascending=False, kind="stable")
+
+
+def _sum(values: pd.Series[float]) -> float:
+    return float("nan") if values.isna().any() else float(values.sum())
