@@ -1,0 +1,70 @@
+"""Whether the verdicts are right: three functions whose bound is known, on this machine.
+
+    python benchmarks/verdicts.py
+
+A matrix product of 3072 x 3072 must come out compute bound near the machine's limit, an addition of
+two arrays of 256 MiB memory bound, and a ReLU of one element overhead bound. The addition stays
+well below a plain copy's bandwidth: Chainer allocates its output anew for every call, and the
+system hands new memory out page by page; the copy into new memory shows that ceiling.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import chainer_profile
+
+# ruff: isort: split
+import chainer
+import chainer.functions as F
+import numpy as np
+
+from chainer_profile.machine import measure_limits
+from chainer_profile.roofline import COMPUTE, MEMORY, OVERHEAD
+
+
+class Three(chainer.Chain):
+    """The three functions, one after another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        rng = np.random.default_rng(0)
+        self.a = rng.random((3072, 3072), dtype=np.float32)
+        self.b = np.ones(1 << 26, np.float32)
+
+    def forward(self, x: Any) -> Any:
+        F.matmul(self.a, self.a)
+        F.add(self.b, self.b)
+        return F.relu(x)
+
+
+def main() -> None:
+    recording = chainer_profile.profile(
+        Three(), np.ones(1, np.float32), trials=30, warmups=3, memory=False
+    )
+    recording = replace(recording, limits=measure_limits(recording.environment))
+    limits = recording.limits
+    assert limits is not None
+    print(
+        f"limits: {limits.flops_per_s / 1e9:.1f} GFLOP/s, copy "
+        f"{limits.copy_nbytes_per_s / 1e9:.1f} GB/s, copy into new memory {limits.fresh_nbytes_per_s / 1e9:.1f} GB/s, "
+        f"{limits.threads} BLAS threads"
+    )
+    layers = chainer_profile.summarise(recording).layers
+    ceiling = limits.fresh_nbytes_per_s / limits.copy_nbytes_per_s
+    expected = ((COMPUTE, ">= 70 %"), (MEMORY, f"ceiling {ceiling:.0%}"), (OVERHEAD, "< 25 %"))
+    for row, (verdict, target) in zip(layers.itertuples(), expected, strict=True):
+        right = "right" if row.verdict == verdict else f"WRONG, expected {verdict}"
+        print(
+            f"{row.function:8} {row.flops_per_s / 1e9:9.4f} GFLOP/s {row.nbytes_per_s / 1e9:8.4f} "
+            f"GB/s {row.reached:7.2%} of the limit ({target}): {row.verdict}, {right}"
+        )
+
+
+if __name__ == "__main__":
+    main()
