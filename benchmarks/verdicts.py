@@ -50,9 +50,11 @@ def main() -> None:
     recording = replace(recording, limits=measure_limits(recording.environment))
     limits = recording.limits
     assert limits is not None
+    copy, fresh = (
+        f"{rate / 1e9:.1f} GB/s" for rate in (limits.copy_nbytes_per_s, limits.fresh_nbytes_per_s)
+    )
     print(
-        f"limits: {limits.flops_per_s / 1e9:.1f} GFLOP/s, copy "
-        f"{limits.copy_nbytes_per_s / 1e9:.1f} GB/s, copy into new memory {limits.fresh_nbytes_per_s / 1e9:.1f} GB/s, "
+        f"limits: {limits.flops_per_s / 1e9:.1f} GFLOP/s, copy {copy}, into new memory {fresh}, "
         f"{limits.threads} BLAS threads"
     )
     layers = chainer_profile.summarise(recording).layers

@@ -11,8 +11,9 @@ DOCS = Path(__file__).parents[1] / "docs" / "functions.md"
 HEAD = """# Functions with a formula
 
 The operations and bytes of a layer follow from its shapes, by a formula for its function. What
-counts as an operation and as a byte is said at the top of `chainer_profile/cost.py`; in short, every
-element-wise step is one operation, a multiply-add is two, and each array is read or written once.
+counts as an operation and as a byte is said at the top of `chainer_profile/cost.py`; in short,
+every element-wise step is one operation, a multiply-add is two, and each array is read or written
+once.
 `backward` is what follows a semicolon. A function that is not here is listed in reports with its
 share of the time; `chainer_profile.cost.register_cost` adds a formula.
 
