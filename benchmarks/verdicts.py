@@ -24,7 +24,7 @@ import chainer
 import chainer.functions as F
 import numpy as np
 
-from chainer_profile.machine import measure_limits
+from chainer_profile.machine import find_device, measure_limits
 from chainer_profile.roofline import COMPUTE, MEMORY, OVERHEAD
 
 
@@ -47,7 +47,7 @@ def main() -> None:
     recording = chainer_profile.profile(
         Three(), np.ones(1, np.float32), trials=30, warmups=3, memory=False
     )
-    recording = replace(recording, limits=measure_limits(recording.environment))
+    recording = replace(recording, limits=measure_limits(recording.environment, find_device("cpu")))
     limits = recording.limits
     assert limits is not None
     copy, fresh = (

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from chainer_profile.extension import LayerProfile
     from chainer_profile.folding import fold_call_history
     from chainer_profile.layer_timer import LayerTimerHook
+    from chainer_profile.model_summary import ModelSummary, summary
     from chainer_profile.recording import Layer, Recording
     from chainer_profile.runner import profile
     from chainer_profile.summaries import Summary, summarise
@@ -25,6 +26,7 @@ __all__ = [
     "Layer",
     "LayerProfile",
     "LayerTimerHook",
+    "ModelSummary",
     "ProfileError",
     "Recording",
     "Summary",
@@ -33,6 +35,7 @@ __all__ = [
     "fold_call_history",
     "profile",
     "summarise",
+    "summary",
 ]
 
 # Public names are imported when they are used: `--help` must not wait for pandas and Chainer.
@@ -40,6 +43,7 @@ _HOMES = {
     "Layer": "recording",
     "LayerProfile": "extension",
     "LayerTimerHook": "layer_timer",
+    "ModelSummary": "model_summary",
     "ProfileError": "errors",
     "Recording": "recording",
     "Summary": "summaries",
@@ -47,6 +51,7 @@ _HOMES = {
     "fold_call_history": "folding",
     "profile": "runner",
     "summarise": "summaries",
+    "summary": "model_summary",
 }
 
 

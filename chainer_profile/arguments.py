@@ -134,6 +134,11 @@ def _add_shown(parser: argparse.ArgumentParser) -> None:
         help="what the second table adds up by (default: %(default)s)",
     )
     group.add_argument(
+        "--macs",
+        action="store_true",
+        help="show multiply-adds of convolutions and matrix products in place of operations",
+    )
+    group.add_argument(
         "--hotspots",
         metavar="RULE",
         type=checked(parse_rule),
@@ -159,7 +164,9 @@ def run_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog=PROG,
         description="Profiles a Chainer network layer by layer and writes tables, a plot and a "
-        f"report. Another command: {PROG} report DIR makes the reports of a run again.",
+        f"report. Other commands: {PROG} report DIR makes the reports of a run again; "
+        f"{PROG} summary shows a network's layers without timing; {PROG} machine shows what this "
+        "machine can do at best.",
     )
     parser.add_argument("--version", action="version", version=chainer_profile.__version__)
 
@@ -269,6 +276,17 @@ def run_parser() -> argparse.ArgumentParser:
     )
     add_machine(group)
     group.add_argument(
+        "--no-memory",
+        action="store_true",
+        help="leave out the memory pass, two trials more after the timed ones",
+    )
+    group.add_argument(
+        "--no-machine",
+        action="store_true",
+        help="leave out the machine's limits, which are measured after the trials of the first run "
+        "and kept for later ones",
+    )
+    group.add_argument(
         "--seed",
         metavar="N",
         type=whole(0),
@@ -298,4 +316,18 @@ def report_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("run", metavar="DIR", type=Path, help="folder of a run, or a recording")
     _add_shown(parser)
+    return parser
+
+
+def machine_parser() -> argparse.ArgumentParser:
+    """Options of showing the machine's limits."""
+    parser = Parser(
+        prog=f"{PROG} machine",
+        description="Shows what this machine can do at best: the rate of matrix products and of "
+        "copies. They are measured once, which takes some seconds, and kept.",
+    )
+    group = parser.add_argument_group("measuring")
+    add_machine(group)
+    group.add_argument("--refresh", action="store_true", help="measure again, and keep that")
+    group.add_argument("--debug", action="store_true", help="show the traceback of an error")
     return parser

@@ -1,4 +1,7 @@
-"""The command line: ``profile.py [options]`` profiles a network, ``profile.py report`` reports."""
+"""The command line: ``profile.py [options]`` profiles a network, ``profile.py report`` reports.
+
+``profile.py summary`` shows a network without timing, ``profile.py machine`` the machine's limits.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,24 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chainer_profile.arguments import DEFAULT_DEPTH, PROG, report_parser, run_parser
+from chainer_profile.arguments import DEFAULT_DEPTH, PROG, machine_parser, report_parser, run_parser
 from chainer_profile.commands import run_command
 from chainer_profile.errors import ProfileError, UsageError, one_line
 from chainer_profile.hotspots import Rule, parse_rule
 from chainer_profile.interrupts import Interrupted, Interrupts
-from chainer_profile.units import format_count, plural
+from chainer_profile.units import (
+    NOT_KNOWN,
+    format_count,
+    format_flops_rate,
+    format_intensity,
+    format_nbytes,
+    format_nbytes_rate,
+    plural,
+)
 
 if TYPE_CHECKING:
     import argparse
@@ -40,8 +52,14 @@ def main(
     """
 
     def command(interrupts: Interrupts) -> int:
+        if argv[:1] == ["summary"]:
+            from chainer_profile import summary_command
+
+            return summary_command.run(argv[1:], registry)
         if argv[:1] == ["report"]:
             return _report(report_parser().parse_args(argv[1:]))
+        if argv[:1] == ["machine"]:
+            return _machine(machine_parser().parse_args(argv[1:]))
         return _run(run_parser().parse_args(argv), argv, registry, formats, interrupts)
 
     return run_command(PROG, argv, command)
@@ -54,6 +72,49 @@ def _report(args: argparse.Namespace) -> int:
     folder = args.run if args.run.is_dir() else args.run.parent
     _show(recording, folder, args)
     return 0
+
+
+def _machine(args: argparse.Namespace) -> int:
+    from threadpoolctl import threadpool_limits
+
+    from chainer_profile import environment, machine, output
+
+    device = machine.find_device(_device_name(args))
+    threads = nullcontext() if args.threads is None else threadpool_limits(args.threads, "blas")
+    with threads:
+        collected = environment.collect()
+        found = machine.find_limits(collected, device, refresh=args.refresh)
+    limits = found.limits
+    lines = [("machine", limits.key)]
+    if not device.gpu:
+        lines.append(
+            ("BLAS threads", format_count(limits.threads) if limits.threads else NOT_KNOWN)
+        )
+    lines.append(("float32 matrix product", format_flops_rate(limits.flops_per_s)))
+    if limits.half_flops_per_s is not None:
+        lines.append(("float16 matrix product", format_flops_rate(limits.half_flops_per_s)))
+    copied = f"copy of {format_nbytes(limits.copied_nbytes)}"
+    fresh_ridge = limits.flops_per_s / limits.fresh_nbytes_per_s
+    lines += [
+        (copied, f"{format_nbytes_rate(limits.copy_nbytes_per_s)}, read and written"),
+        ("the same into new memory", format_nbytes_rate(limits.fresh_nbytes_per_s)),
+        (
+            "ridge point",
+            f"{format_intensity(limits.ridge)}, into new memory {format_intensity(fresh_ridge)}",
+        ),
+    ]
+    if found.kept:
+        lines.append(("kept in", f"{output.limits_file()} since {limits.measured}"))
+    if found.note:
+        lines.append(("note" if found.kept else "not kept", found.note))
+    with _printing():
+        for name, value in lines:
+            print(f"{name:26}{value}")
+    return 0
+
+
+def _device_name(args: argparse.Namespace) -> str:
+    return "cpu" if args.gpu < 0 else f"gpu:{args.gpu}"
 
 
 def _run(
@@ -90,7 +151,7 @@ def _run(
         mean=source.mean,
         std=source.std,
     )
-    device = "cpu" if args.gpu < 0 else f"gpu:{args.gpu}"
+    device = _device_name(args)
     phase = "" if args.phase == "forward" else f"-{args.phase}"
     default = Path("reports") / f"{source.name}-{device.replace(':', '')}-b{args.batchsize}{phase}"
     with output.take_folder(args.out, default, args.force) as folder:
@@ -181,15 +242,19 @@ def _measure(
     failure: ProfileError | None = None
     threads = nullcontext() if args.threads is None else threadpool_limits(args.threads, "blas")
     try:
-        with threads, ProgressBar(args.quiet) as progress, interrupts.measuring():
-            recording = run(
-                step,
-                settings,
-                journal=journal,
-                clock=clock,
-                progress=progress,
-                stop=interrupts.reason,
-            )
+        with threads, interrupts.measuring():
+            with ProgressBar(args.quiet) as progress:
+                recording = run(
+                    step,
+                    settings,
+                    journal=journal,
+                    clock=clock,
+                    progress=progress,
+                    stop=interrupts.reason,
+                    memory=not args.no_memory,
+                )
+            if not (args.no_machine or interrupts.signum):
+                recording = _with_limits(recording)
     except RunError as error:
         failure, recording = error, error.recording
     except (KeyboardInterrupt, SystemExit) as error:  # raised by the network's own code
@@ -217,6 +282,18 @@ def _measure(
         print(f"{PROG}: {interrupts.reason()}: {done}", file=sys.stderr)
         return 128 + interrupts.signum
     return 0
+
+
+def _with_limits(recording: Recording) -> Recording:
+    """The recording with the machine's limits; without them where they cannot be measured."""
+    from chainer_profile import machine
+
+    try:
+        device = machine.find_device(recording.settings.device)
+        limits = machine.find_limits(recording.environment, device).limits
+    except ProfileError:
+        return recording
+    return replace(recording, limits=limits)
 
 
 def _save(recording: Recording, folder: RunFolder, args: argparse.Namespace) -> None:
@@ -265,11 +342,13 @@ def _show(
                 group_by=args.group_by,
                 tree=args.tree,
                 depth=DEFAULT_DEPTH if args.depth is None else args.depth,
+                macs=args.macs,
             )
     if files:
         names = written + ", ".join(file.name for file in files)
         with _printing():
-            console.print(f"Written to {folder}: {names}", markup=False, highlight=False)
+            said = f"Written to {folder}: {names}"
+            console.print(said, markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager

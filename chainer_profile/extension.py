@@ -258,6 +258,7 @@ class _UpdaterStep:
             (prefix, optimizer.target)
             for prefix, optimizer in zip(prefixes, self.optimizers, strict=True)
         ]
+        self.inputs: tuple[Any, ...] = ()
         self.batchsize = 0
 
     def __call__(self) -> None:

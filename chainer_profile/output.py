@@ -1,22 +1,30 @@
-"""The folder of a run: which one, what is in it, and how files get there. Nothing else writes."""
+"""The folder of a run: which one, what is in it, and how files get there. Nothing else writes.
+
+Outside of it there is one file more: the cache of the machine's limits.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 import os
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from chainer_profile.errors import ProfileError, UsageError
 
 if TYPE_CHECKING:
-    from chainer_profile.recording import Recording
+    from chainer_profile.recording import MachineLimits, Recording
     from chainer_profile.summaries import Summary
 
 RECORDING = "recording.npz"
 JOURNAL = "recording.journal"
+#: Of the cache of limits; to be raised when they are measured in another way.
+_LIMITS_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -205,7 +213,8 @@ def write_reports(folder: Path, summary: Summary) -> list[Path]:
     Raises:
         ProfileError: A file cannot be written.
     """
-    from chainer_profile.renderers import csv, links_csv, markdown, plot
+    from chainer_profile.renderers import csv, links_csv, markdown, plot, roofline
+    from chainer_profile.roofline import has_plot
 
     contents = {
         "layers.csv": csv.render(summary).encode(),
@@ -216,16 +225,93 @@ def write_reports(folder: Path, summary: Summary) -> list[Path]:
             summary, plot="layers.png", table="layers.csv", links="links.csv"
         ).encode(),
     }
+    if has_plot(summary.recording, summary.layers):
+        contents["roofline.png"] = roofline.render(summary, "png")
+        contents["roofline.svg"] = roofline.render(summary, "svg")
     for name, content in contents.items():
         with replacing(folder / name) as file:
             file.write(content)
     return [folder / name for name in contents]
 
 
+def limits_file() -> Path | None:
+    """Where the limits of machines are kept; None where the user has no folder for such files.
+
+    By the XDG Base Directory Specification, which passes over a relative ``XDG_CACHE_HOME``.
+    """
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(cache):
+        cache = os.path.expanduser("~/.cache")
+    return Path(cache, "chainer-profile", "machine.json") if os.path.isabs(cache) else None
+
+
+def load_limits() -> dict[str, MachineLimits]:
+    """The limits that are kept, by their keys; what is damaged or foreign is passed over."""
+    path = limits_file()
+    if path is None:
+        return {}
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    if not isinstance(content, dict) or content.get("version") != _LIMITS_VERSION:
+        return {}
+    entries = content.get("limits")
+    found = [_limits(entry) for entry in entries] if isinstance(entries, list) else []
+    return {limits.key: limits for limits in found if limits is not None}
+
+
+def _limits(entry: Any) -> MachineLimits | None:
+    """Limits from JSON, or None where they cannot be what was written."""
+    from chainer_profile.recording import MachineLimits
+
+    names = {field.name for field in fields(MachineLimits)}
+    if not isinstance(entry, dict) or set(entry) != names:
+        return None
+    values = dict(entry)
+    if not all(isinstance(values.pop(name), str) for name in ("key", "device", "measured")):
+        return None
+    if values["half_flops_per_s"] is None:
+        del values["half_flops_per_s"]
+    if not all(type(values.pop(name)) is int for name in ("threads", "copied_nbytes")):
+        return None
+    rates = values.values()
+    if not all(isinstance(rate, float) and 0 < rate < math.inf for rate in rates):
+        return None
+    return MachineLimits(**entry)
+
+
+def save_limits(limits: MachineLimits) -> None:
+    """Keep the limits of a machine, beside those of others that are kept.
+
+    Of two programs that do so at the same moment one may go unheard, but the file stays whole.
+
+    Raises:
+        ProfileError: They cannot be written.
+    """
+    path = limits_file()
+    if path is None:
+        raise ProfileError("there is no home folder; set XDG_CACHE_HOME to a folder")
+    kept = load_limits() | {limits.key: limits}
+    content = {"version": _LIMITS_VERSION, "limits": [asdict(entry) for entry in kept.values()]}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ProfileError(f"{path}: cannot be written ({error.strerror})") from error
+    # Every writer has a part of its own.
+    with replacing(path, f".{path.name}.{uuid.uuid4().hex}.part") as file:
+        file.write(json.dumps(content, indent=1).encode() + b"\n")
+
+
 @contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file to write, which takes the name's place when it is complete and on the disk."""
-    part = path.with_name(f".{path.name}.part")
+def replacing(path: Path, part_name: str = "") -> Iterator[BinaryIO]:
+    """A file to write, which takes the name's place when it is complete and on the disk.
+
+    Args:
+        path: The file.
+        part_name: What it is called until then, where several programs may write it at a time.
+    """
+    part = path.with_name(part_name or f".{path.name}.part")
     try:
         with open(part, "wb") as file:
             yield file

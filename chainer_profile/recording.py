@@ -191,7 +191,7 @@ class MachineLimits:
         key: What the limits depend on: processor or GPU, libraries, threads.
         device: ``cpu`` or ``gpu:0``.
         measured: When they were measured (UTC).
-        threads: BLAS threads in use.
+        threads: BLAS threads in use; 0 where that is not known.
         flops_per_s: Operations a second of the fastest float32 matrix product; a multiply-add is
             two.
         half_flops_per_s: The same in float16; None on a CPU.
@@ -211,6 +211,11 @@ class MachineLimits:
     fresh_nbytes_per_s: float
     copied_nbytes: int
 
+    @property
+    def ridge(self) -> float:
+        """Operations a byte from which arithmetic and not memory is the bound, in float32."""
+        return self.flops_per_s / self.copy_nbytes_per_s
+
 
 @dataclass(frozen=True)
 class MemoryUse:
@@ -218,9 +223,9 @@ class MemoryUse:
 
     Attributes:
         peak_nbytes: Of each layer, the most that was allocated within it beyond what was there at
-            its begin; over several calls, of the one with the highest peak.
-        retained_nbytes: Of each layer, what it left allocated at its end, summed over its calls;
-            negative where it freed more.
+            its begin, in nested calls too; over several calls, of the one with the highest peak.
+        retained_nbytes: Of each layer, what it left allocated at its end, summed over its calls
+            and without that of nested calls; negative where it freed more.
         parameter_nbytes: All parameters and persistent arrays of the network.
         input_nbytes: The inputs of the trial.
         high_water_nbytes: The most that was allocated in the trial beyond what was there at its

@@ -65,9 +65,14 @@ def peak_rate(limits: MachineLimits, dtype: str) -> float:
     return half if half is not None and dtype == "float16" else limits.flops_per_s
 
 
-def ridge(limits: MachineLimits) -> float:
-    """Operations a byte from which arithmetic and no longer memory is the bound, in float32."""
-    return limits.flops_per_s / limits.copy_nbytes_per_s
+def drawable(layers: pd.DataFrame) -> pd.DataFrame:
+    """The layers that have a place in a roofline plot: with operations, bytes and a time."""
+    return layers[(layers["flops_per_s"] > 0) & (layers["intensity"] > 0)]
+
+
+def has_plot(recording: Recording, layers: pd.DataFrame) -> bool:
+    """Whether there is a roofline plot to draw: limits, and a layer to place under them."""
+    return recording.limits is not None and len(drawable(layers)) > 0
 
 
 def work_by_function(layers: pd.DataFrame) -> pd.DataFrame:

@@ -3,11 +3,12 @@
 The passes do not disturb one another: a structure pass learns the layers, their link paths and
 shapes; warm-up trials; then trials without any hook ("clean") in blocks that alternate with
 "profiled" ones, which take clock reads only; a few trials with one BLAS thread, where the library
-uses more; a last structure pass, to see that the network is still the same.
+uses more; a last structure pass, to see that the network is still the same; and the memory pass.
 """
 
 from __future__ import annotations
 
+import warnings
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -21,6 +22,7 @@ from chainer_profile import environment
 from chainer_profile.clock import HOST_CLOCK, Clock
 from chainer_profile.errors import ProfileError, one_line
 from chainer_profile.journal import Journal, JournalError, Kind
+from chainer_profile.memory import measure_memory
 from chainer_profile.recorder import Recorder
 from chainer_profile.recording import (
     COMPLETE,
@@ -28,6 +30,7 @@ from chainer_profile.recording import (
     TIME_LIMIT,
     Conditions,
     Environment,
+    MemoryUse,
     Recording,
     Settings,
     Shape,
@@ -50,6 +53,8 @@ _PROBE_MIN_ROUNDS = 2
 _PROBE_TRIALS = 3
 _PROBE_SECONDS = 2.0
 _PROBE_MIN_TRIALS = 100
+#: Ends of a run that nobody stopped.
+_IN_ORDER = (COMPLETE, TIME_LIMIT, INTERVAL)
 
 
 # Start and wall time of a trial; the numbers of clock reads, entries and backwards up to its end.
@@ -81,6 +86,7 @@ def profile(
     train_mode: bool = False,
     max_seconds: float | None = None,
     until_ci: float | None = None,
+    memory: bool = True,
     progress: Progress | None = None,
 ) -> Recording:
     """Profile a network layer by layer: its forward pass, backward too, or a training step.
@@ -102,6 +108,8 @@ def profile(
         max_seconds: Stop after so many seconds of trials.
         until_ci: Stop when the half width of the 95 % interval of the mean trial is at most this
             fraction of it.
+        memory: Make the memory pass: two more calls after the trials, which max_seconds does not
+            bound.
         progress: Called now and then, see :data:`Progress`.
 
     Returns:
@@ -132,7 +140,7 @@ def profile(
         loss=loss,
         optimizer=optimizer,
     )
-    return run(step, settings, progress=progress)
+    return run(step, settings, memory=memory, progress=progress)
 
 
 def default_clean_trials(trials: int) -> int:
@@ -146,6 +154,7 @@ def run(
     *,
     journal: Journal | None = None,
     clock: Clock = HOST_CLOCK,
+    memory: bool = True,
     progress: Progress | None = None,
     stop: Stop | None = None,
 ) -> Recording:
@@ -157,6 +166,7 @@ def run(
             names that the step gives.
         journal: Where trials are written as they are made; in memory by default.
         clock: The clock that measures.
+        memory: Make the memory pass, where the run was not stopped. Its failure is a warning.
         progress: Called now and then, see :data:`Progress`.
         stop: Asked after every trial whether to stop.
 
@@ -179,12 +189,25 @@ def run(
         )
         try:
             trials.run()
-            if trials.ended in (COMPLETE, TIME_LIMIT, INTERVAL):
+            if trials.ended in _IN_ORDER:
                 trials.probe_threads()
                 _compare(structure, learn_structure(step))
         except Exception as error:
             raise RunError(*trials.failure(error)) from error
-        return trials.recording()
+        recording = trials.recording()
+        # A signal during the probe ends no run, but it asks for no more trials.
+        if memory and trials.ended in _IN_ORDER and not (stop and stop()):
+            recording = replace(recording, memory=_memory(step, structure))
+        return recording
+
+
+def _memory(step: Step, structure: Structure) -> MemoryUse | None:
+    """What the memory pass finds; None if it fails."""
+    try:
+        return measure_memory(step, structure)
+    except Exception as error:
+        warnings.warn(f"the memory pass fails ({one_line(error)}): left out", stacklevel=2)
+        return None
 
 
 def _named(settings: Settings, step: AnyStep) -> Settings:

@@ -56,12 +56,12 @@ class ForwardStep:
     def __init__(self, model: Any, inputs: tuple[Any, ...], train_mode: bool = False) -> None:
         self.roots: Sequence[tuple[str, Any]] = (("", model),)
         self._model = model
-        self._inputs = inputs
+        self.inputs = inputs
         self._train_mode = train_mode
 
     def __call__(self) -> Any:
         """Run the network; gives its output."""
-        return self._model(*self._inputs)
+        return self._model(*self.inputs)
 
     @contextmanager
     def configured(self) -> Iterator[None]:

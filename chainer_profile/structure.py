@@ -44,6 +44,10 @@ class Step(Protocol):
     def roots(self) -> Sequence[tuple[str, Any]]:
         """The networks whose links give the paths, each with what is put before its paths."""
 
+    @property
+    def inputs(self) -> tuple[Any, ...]:
+        """The arguments of the network."""
+
     def __call__(self) -> None:
         """Run it once."""
 

@@ -17,11 +17,14 @@ import chainer.functions as F
 import chainer.links as L
 import pytest
 
-from chainer_profile import cli
+from chainer_profile import cli, machine
+from chainer_profile.recording import Environment, MachineLimits
 from chainer_profile.renderers import plot
 
 ROOT = Path(__file__).parents[1]
+#: What a run writes that ended before its trials were made, or left the limits out.
 FILES = ["layers.csv", "layers.png", "layers.svg", "links.csv", "recording.npz", "report.md"]
+ALL_FILES = [*FILES, "roofline.png", "roofline.svg"]
 
 # The structure pass calls the network three times; here come one warm-up and the profiled trials.
 FIRST_TRIAL = 5
@@ -75,7 +78,7 @@ class Entry:
 def main(*argv: str, build: Any = Net) -> int:
     """Run a command in this process; unless told, on a tiny network, with few trials."""
     args = list(argv)
-    if args[:1] != ["report"]:
+    if args[:1] not in (["report"], ["machine"]):
         args = ["--model", "tiny", "--trials", "4", "--warmups", "1", *args]
     entry = Entry(build)
     registry: Mapping[str, Any] = {"tiny": entry, "other": Entry(build, "other")}
@@ -83,11 +86,34 @@ def main(*argv: str, build: Any = Net) -> int:
 
 
 def process(*argv: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:
-    """Run a command in a process of its own, in ``cwd``."""
-    words = [sys.executable, str(ROOT / "profile.py"), *argv]
+    """Run a command in a process of its own, in ``cwd``; a run does not measure the machine."""
+    own = argv[:1] in (("report",), ("machine",))
+    words = [sys.executable, str(ROOT / "profile.py"), *argv, *([] if own else ["--no-machine"])]
     if "stdout" not in kwargs:
         kwargs["stdout"] = subprocess.PIPE
     return subprocess.run(words, stderr=subprocess.PIPE, text=True, timeout=60, **kwargs)
+
+
+def stand_in(environment: Environment, device: machine.Device, seconds: float = 0) -> MachineLimits:
+    """Limits that cost no time: 200 GFLOP/s, 40 GB/s, 20 GB/s."""
+    return MachineLimits(
+        key=machine.limits_key(environment, device),
+        device=device.name,
+        measured="2026-01-02T03:04:05Z",
+        threads=max((library.threads for library in environment.blas), default=0),
+        flops_per_s=2e11,
+        half_flops_per_s=None,
+        copy_nbytes_per_s=4e10,
+        fresh_nbytes_per_s=2e10,
+        copied_nbytes=1 << 28,
+    )
+
+
+class QuietMachine:
+    """In place of CpuWatch: no other program is busy."""
+
+    def other_cpu(self) -> float | None:
+        return 0.0
 
 
 def one_line(text: str) -> str:
@@ -107,9 +133,14 @@ def signals() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty current folder without the user's data sets; and plots that cost nothing."""
+def folder(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """An empty current folder without the user's data sets; plots and limits cost nothing."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+    monkeypatch.setattr(machine, "measure_limits", stand_in)
+    monkeypatch.setattr(machine, "CpuWatch", QuietMachine)
     monkeypatch.setattr(chainer.dataset.download, "_dataset_root", str(tmp_path / "datasets"))
     monkeypatch.setattr(plot, "render", lambda summary, form: b"plot")
     return tmp_path

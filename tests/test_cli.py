@@ -17,7 +17,19 @@ import chainer_profile
 from chainer_profile import arguments, cli, output
 from chainer_profile.recording import Recording
 from models.registry import REGISTRY
-from tests.command import FILES, OWN, ROOT, Entry, Net, folder, main, one_line, process, signals  # noqa: F401
+from tests.command import (  # noqa: F401
+    ALL_FILES,
+    FILES,
+    OWN,
+    ROOT,
+    Entry,
+    Net,
+    folder,
+    main,
+    one_line,
+    process,
+    signals,
+)
 
 
 def test_a_run_writes_its_files_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
@@ -25,7 +37,7 @@ def test_a_run_writes_its_files_and_says_so(capsys: pytest.CaptureFixture[str]) 
     out, err = capsys.readouterr()
     assert err == ""
     assert "LinearFunction" in out
-    assert sorted(os.listdir("run")) == FILES
+    assert sorted(os.listdir("run")) == ALL_FILES
     assert out.splitlines()[-1].startswith("Written to run: recording.npz, layers.csv")
 
 
@@ -123,7 +135,7 @@ def test_quiet_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert main("-q", "-o", "run") == 0
     assert main("report", "run", "-q") == 0
     assert capsys.readouterr() == ("", "")
-    assert sorted(os.listdir("run")) == FILES
+    assert sorted(os.listdir("run")) == ALL_FILES
 
 
 def test_the_default_folder_takes_the_next_free_number() -> None:
@@ -137,13 +149,13 @@ def test_the_default_folder_takes_the_next_free_number() -> None:
 def test_report_makes_the_reports_again(capsys: pytest.CaptureFixture[str]) -> None:
     assert main("-o", "run") == 0
     first = capsys.readouterr().out
-    for name in FILES:
+    for name in ALL_FILES:
         if name != "recording.npz":
             Path("run", name).unlink()
     assert main("report", "run") == 0
     second, err = capsys.readouterr()
     assert err == ""
-    assert sorted(os.listdir("run")) == FILES
+    assert sorted(os.listdir("run")) == ALL_FILES
     assert second.splitlines()[:-1] == first.splitlines()[:-1]
     assert second.splitlines()[-1].startswith("Written to run: layers.csv")
 
@@ -153,7 +165,7 @@ def test_report_of_a_recording_elsewhere() -> None:
     Path("elsewhere").mkdir()
     Path("run", "recording.npz").rename("elsewhere/mine.npz")
     assert main("report", "elsewhere/mine.npz", "-q") == 0
-    names = sorted({*FILES, "mine.npz"} - {"recording.npz"})
+    names = sorted({*ALL_FILES, "mine.npz"} - {"recording.npz"})
     assert sorted(os.listdir("elsewhere")) == names
 
 
@@ -185,6 +197,7 @@ def test_list_of_models(capsys: pytest.CaptureFixture[str]) -> None:
         (["--version"], chainer_profile.__version__),
         (["--help"], "usage: profile.py "),
         (["report", "--help"], "usage: profile.py report "),
+        (["machine", "--help"], "usage: profile.py machine "),
     ],
 )
 def test_options_that_print_and_exit(
@@ -212,7 +225,7 @@ def test_help_imports_nothing_heavy() -> None:
 def test_two_runs_at_once_take_different_folders(tmp_path: Path) -> None:
     Path("own.py").write_text(OWN)
     words = [sys.executable, ROOT / "profile.py", "-m", "own.py:Net", "--input-shape", "3"]
-    words += ["-q", "-n", "4"]
+    words += ["-q", "-n", "4", "--no-machine"]
     runs = [subprocess.Popen(words, stderr=subprocess.PIPE) for _ in range(2)]
     assert [run.communicate(timeout=60)[1] for run in runs] == [b"", b""]
     names = sorted(os.listdir("reports"))
@@ -256,7 +269,7 @@ def _on_terminal(*words: str, **environ: str) -> tuple[int, str]:
 
 def test_a_terminal_gets_a_bar_and_colour() -> None:
     Path("own.py").write_text(OWN)
-    words = ["-m", "own.py:Net", "--input-shape", "3", "-n", "40", "-o", "run"]
+    words = ["-m", "own.py:Net", "--input-shape", "3", "-n", "40", "-o", "run", "--no-machine"]
     code, shown = _on_terminal(*words)
     assert code == 0
     assert "profiling" in shown

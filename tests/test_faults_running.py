@@ -16,6 +16,7 @@ from chainer_profile import journal, output
 from chainer_profile.recording import Recording
 from chainer_profile.renderers import csv
 from tests.command import (  # noqa: F401
+    ALL_FILES,
     FILES,
     FIRST_TRIAL,
     Net,
@@ -296,7 +297,7 @@ def test_reports_for_which_there_is_no_space(
     )
     assert os.listdir("run") == ["recording.npz"]
     assert main("report", "run", "-q") == 0
-    assert sorted(os.listdir("run")) == FILES
+    assert sorted(os.listdir("run")) == ALL_FILES
 
 
 def test_tables_that_cannot_be_printed(
@@ -308,7 +309,7 @@ def test_tables_that_cannot_be_printed(
 
     monkeypatch.setattr(sys, "stdout", Full())
     assert main("-o", "run") == 1
-    assert sorted(os.listdir("run")) == FILES
+    assert sorted(os.listdir("run")) == ALL_FILES
     assert one_line(capsys.readouterr().err).startswith(
         "profile.py: error: standard output cannot be written (No space left on device)"
     )
@@ -325,9 +326,9 @@ def test_force_replaces_only_what_is_complete(capsys: pytest.CaptureFixture[str]
         "--out run: holds a run already; name another folder, or replace it with --force"
     )
     assert main("-q", "-o", "run", "--force", "--input-shape", "5") == 1
-    assert sorted(os.listdir("run")) == FILES
+    assert sorted(os.listdir("run")) == ALL_FILES
     assert Path("run/recording.npz").read_bytes() == before
     capsys.readouterr()
     assert main("-q", "-o", "run", "--force", "-n", "9") == 0
-    assert sorted(os.listdir("run")) == FILES
+    assert sorted(os.listdir("run")) == ALL_FILES
     assert output.load_run(Path("run")).n_trials == 9

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +15,7 @@ from chainer_profile import output
 from chainer_profile.errors import ProfileError, UsageError
 from chainer_profile.journal import Journal, Kind
 from chainer_profile.output import JOURNAL, RECORDING, load_run, take_folder
-from chainer_profile.recording import Recording
+from chainer_profile.recording import MachineLimits, Recording
 from chainer_profile.summaries import summarise
 from tests.command import file_size_limit
 from tests.conftest import make_recording
@@ -317,3 +320,145 @@ def test_a_report_that_cannot_be_written_keeps_the_old_one() -> None:
         output.write_reports(Path("run"), summarise(make_recording(n_layers=2)))
     assert os.listdir("run") == ["layers.csv"]
     assert Path("run/layers.csv").read_text() == "old"
+
+
+def make_limits(key: str = "here", flops_per_s: float = 1e11) -> MachineLimits:
+    return MachineLimits(
+        key=key,
+        device="cpu",
+        measured="2026-01-02T03:04:05Z",
+        threads=2,
+        flops_per_s=flops_per_s,
+        half_flops_per_s=None,
+        copy_nbytes_per_s=4e10,
+        fresh_nbytes_per_s=2e10,
+        copied_nbytes=1 << 28,
+    )
+
+
+@pytest.fixture
+def cache(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    return folder / "cache" / "chainer-profile" / "machine.json"
+
+
+def test_limits_are_kept_by_their_keys(cache: Path) -> None:
+    assert output.load_limits() == {}
+    assert not cache.parent.exists()
+    first, second, again = make_limits("a"), make_limits("b"), make_limits("a", 2e11)
+    for limits in (first, second):
+        output.save_limits(limits)
+    assert output.load_limits() == {"a": first, "b": second}
+    output.save_limits(again)
+    assert output.load_limits() == {"a": again, "b": second}
+    assert os.listdir(cache.parent) == ["machine.json"]
+
+
+@pytest.mark.parametrize("value", ["", "relative/folder", None])
+def test_where_limits_are_kept_without_a_folder_of_the_user(
+    value: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if value is None:
+        monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    else:
+        monkeypatch.setenv("XDG_CACHE_HOME", value)
+    monkeypatch.setenv("HOME", "/home/me")
+    assert output.limits_file() == Path("/home/me/.cache/chainer-profile/machine.json")
+
+
+def test_without_a_home_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    assert output.limits_file() is None
+    assert output.load_limits() == {}
+    with pytest.raises(ProfileError, match=r"^there is no home folder; set XDG_CACHE_HOME to a"):
+        output.save_limits(make_limits())
+    assert os.listdir() == []
+
+
+def cached(*entries: object, version: object = 1) -> bytes:
+    return json.dumps({"version": version, "limits": entries}).encode()
+
+
+GOOD = asdict(make_limits())
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b"null",
+        b"[1]",
+        b"{}",
+        b'{"version": 1}',
+        b'{"version": 1, "limits": {"a": 1}}',
+        cached(GOOD)[:-9],
+        cached(GOOD, version=2),
+        cached(None, [], "here", 3),
+        cached(GOOD | {"more": 1}),
+        cached({name: value for name, value in GOOD.items() if name != "threads"}),
+    ],
+)
+def test_a_damaged_or_foreign_cache_is_empty(content: bytes, cache: Path) -> None:
+    cache.parent.mkdir(parents=True)
+    cache.write_bytes(content)
+    assert output.load_limits() == {}
+    output.save_limits(make_limits())
+    assert output.load_limits() == {"here": make_limits()}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("key", 1),
+        ("key", ["a"]),
+        ("device", None),
+        ("measured", 5),
+        ("threads", 2.5),
+        ("threads", True),
+        ("copied_nbytes", "1"),
+        ("flops_per_s", None),
+        ("flops_per_s", 0.0),
+        ("flops_per_s", -1.0),
+        ("flops_per_s", float("nan")),
+        ("flops_per_s", float("inf")),
+        ("copy_nbytes_per_s", "fast"),
+        ("fresh_nbytes_per_s", []),
+        ("half_flops_per_s", 0.0),
+    ],
+)
+def test_an_entry_that_cannot_be_is_passed_over(name: str, value: Any, cache: Path) -> None:
+    cache.parent.mkdir(parents=True)
+    cache.write_bytes(cached(GOOD | {name: value}, GOOD | {"key": "good"}))
+    assert output.load_limits() == {"good": make_limits("good")}
+
+
+def test_a_cache_that_cannot_be_written_keeps_what_it_has(cache: Path) -> None:
+    output.save_limits(make_limits("a"))
+    with file_size_limit(100), pytest.raises(ProfileError, match=r"cannot be written \(File too"):
+        output.save_limits(make_limits("b"))
+    assert output.load_limits() == {"a": make_limits("a")}
+    assert os.listdir(cache.parent) == ["machine.json"]
+
+
+def test_two_writers_at_a_time_leave_a_whole_file(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The second writes all of its own while the first is about to put its file in place.
+    rename = os.replace
+    begun: list[str] = []
+
+    def slow(part: Path, path: Path) -> None:
+        if not begun:
+            begun.append("first")
+            output.save_limits(make_limits("second"))
+            assert output.load_limits() == {"second": make_limits("second")}
+        rename(part, path)
+
+    monkeypatch.setattr(os, "replace", slow)
+    output.save_limits(make_limits("first"))
+    assert output.load_limits() == {"first": make_limits("first")}
+    assert os.listdir(cache.parent) == ["machine.json"]

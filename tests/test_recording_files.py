@@ -51,7 +51,7 @@ def test_fields_of_a_later_writer_are_passed_over(saved):
         for part in ("settings", "environment", "conditions"):
             meta[part]["later"] = {"a": 1}
         for layer in meta["layers"]:
-            layer["flops"] = 12
+            layer["colour"] = 12
         meta["environment"]["blas"] = []
 
     rewrite(saved, later, counters=np.arange(3), names=np.array(["a", "b"]))

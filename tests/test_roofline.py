@@ -88,7 +88,7 @@ def test_half_precision_has_a_limit_of_its_own():
     layers = [replace(layer(flops=10**8, nbytes=3), dtype="float16")]
     assert work(layers, [1000], limits=limits).iloc[0]["reached"] == pytest.approx(0.25)
     assert roofline.peak_rate(LIMITS, "float16") == 1e11
-    assert roofline.ridge(LIMITS) == pytest.approx(10)
+    assert LIMITS.ridge == pytest.approx(10)
 
 
 def test_by_function_and_phase():

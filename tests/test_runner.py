@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import tracemalloc
 
 import chainer
 import chainer.functions as F
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from chainer_profile import profile, runner
 from chainer_profile.errors import ProfileError, UsageError
 from chainer_profile.journal import Journal, JournalError, recover
-from chainer_profile.recording import BlasLibrary, Environment, Settings
+from chainer_profile.recording import BlasLibrary, Environment, Recording, Settings
 from chainer_profile.runner import RunError, cycles, default_clean_trials
 from chainer_profile.steps import make_step
 from tests.conftest import FakeClock
@@ -58,7 +59,7 @@ class TestRun:
 
     def test_every_trial_is_one_call_of_the_network(self, clock):
         model = Chain(clock)
-        run(model, image(), settings(), clock=clock)
+        run(model, image(), settings(), clock=clock, memory=False)
         assert model.calls == N_STRUCTURE + 2 + 20 + 5 + 1
 
     def test_clean_blocks_alternate_with_profiled_ones(self, clock):
@@ -281,6 +282,91 @@ class TestProbe:
         assert not len(recording.probe_ns)
 
 
+class TestMemory:
+    CALLS = N_STRUCTURE + 2 + 20 + 5 + 1  # of a run without the memory pass
+
+    def test_the_pass_comes_after_all_trials(self, clock, tmp_path):
+        traced = []
+
+        class Net(Chain):
+            def forward(self, x):
+                traced.append((tracemalloc.is_tracing(), len(chainer.get_function_hooks())))
+                return super().forward(x)
+
+        path = tmp_path / "journal"
+        with open(path, "w+b") as file:
+            recording = run(Net(clock), image(), settings(), clock=clock, journal=Journal(file))
+        assert [on for on, _ in traced] == [False] * self.CALLS + [True] * 2
+        assert [hooks for _, hooks in traced[-2:]] == [0, 1]
+        assert not tracemalloc.is_tracing()
+        assert len(recording.memory.peak_nbytes) == len(recording.layers) == 3
+        assert recording.memory.input_nbytes == image().nbytes
+        assert recording.memory.high_water_nbytes >= max(recording.memory.peak_nbytes) > 0
+        assert recording.n_trials == 20
+        # It is no part of the journal.
+        assert recover(path).memory is None
+
+    def test_times_are_the_same_without_it(self, clock):
+        with_it, without = (
+            run(Chain(clock), image(), settings(), clock=clock, memory=memory)
+            for memory in (True, False)
+        )
+        assert without.memory is None
+        for name in ("self_ns", "trial_ns", "clean_ns", "warmup_ns"):
+            np.testing.assert_array_equal(getattr(with_it, name), getattr(without, name))
+
+    @pytest.mark.parametrize(
+        ("call", "change", "message"),
+        [
+            (1, lambda model, y: failure(model, y), "ValueError: broken on purpose"),
+            (2, lambda model, y: failure(model, y), "ValueError: broken on purpose"),
+            (2, lambda model, y: another_call(model, y), "made 8 calls and returns, and the"),
+        ],
+    )
+    def test_its_failure_is_a_warning(self, clock, call, change, message):
+        model = Changing(clock, self.CALLS + call, change)
+        with pytest.warns(UserWarning, match=rf"the memory pass fails \(.*{message}") as caught:
+            recording = run(model, image(), settings(), clock=clock)
+        assert len(caught) == 1
+        assert "\n" not in str(caught[0].message)
+        assert (recording.n_trials, recording.ended, recording.memory) == (20, "complete", None)
+        assert not chainer.get_function_hooks()
+        assert not tracemalloc.is_tracing()
+
+    @pytest.mark.parametrize(
+        ("changes", "ended"),
+        [
+            ({"max_seconds": 10 * TRIAL_NS * 1e-9}, "time limit reached"),
+            ({"trials": 4000, "until_ci": 0.01}, "wanted interval reached"),
+        ],
+    )
+    def test_it_is_made_where_a_run_ends_by_itself(self, clock, changes, ended):
+        recording = run(Chain(clock), image(), settings(**changes), clock=clock)
+        assert recording.ended == ended
+        assert recording.memory is not None
+
+    @pytest.mark.parametrize("after", [N_STRUCTURE + 2 + 4, CALLS])
+    def test_it_is_left_out_where_a_run_is_stopped(self, clock, after):
+        model = Chain(clock)
+
+        def stop():
+            return "interrupted by SIGINT" if model.calls >= after else ""
+
+        recording = run(model, image(), settings(), clock=clock, stop=stop)
+        assert recording.memory is None
+        assert model.calls == after
+
+    def test_a_stop_that_is_asked_for_once_is_enough(self, clock):
+        says = iter(["", "", "", "", "", "enough"])
+        recording = run(Chain(clock), image(), settings(), clock=clock, stop=lambda: next(says, ""))
+        assert (recording.n_trials, recording.ended, recording.memory) == (4, "enough", None)
+
+    def test_it_is_saved(self, clock, tmp_path):
+        recording = run(Chain(clock), image(), settings(), clock=clock)
+        recording.save(tmp_path / "recording.npz")
+        assert Recording.load(tmp_path / "recording.npz").memory == recording.memory
+
+
 class TestCycles:
     @given(st.integers(0, 30_000), st.integers(0, 3_000))
     def test_every_trial_is_made_once(self, trials, clean):
@@ -339,12 +425,20 @@ class TestProfile:
         model = chainer.links.Linear(3, 4)
         adam = chainer.optimizers.Adam().setup(model)
         recording = profile(
-            model, image(5, 3), trials=5, warmups=1, phase="train", loss=distance, optimizer=adam
+            model,
+            image(5, 3),
+            trials=5,
+            warmups=1,
+            phase="train",
+            loss=distance,
+            optimizer=adam,
+            memory=False,
         )
         made = recording.settings
         assert (made.loss, made.optimizer) == ("distance", "Adam")
         # Three structure passes, a warm-up, clean and profiled trials, and the last look.
         assert adam.t == N_STRUCTURE + 1 + 5 + 5 + 1
+        assert recording.memory is None
         assert "Adam" in {layer.function for layer in recording.layers}
 
     def test_train_mode_of_a_forward_pass(self, clock):

@@ -255,3 +255,27 @@ def test_shapes():
 def test_a_ratio_needs_both_times(part, whole, text):
     assert units.format_ratio(part, whole) == text
     assert units.format_ratio(math.nan, whole) == units.format_ratio(part, math.nan) == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "rate", "nbytes"),
+    [
+        (225.18e9, "225.2 GFLOP/s", "225.2 GB/s"),
+        (12_345.6e9, "12,346 GFLOP/s", "12,346 GB/s"),
+        (9.9996e9, "10.00 GFLOP/s", "10.00 GB/s"),
+        (1e6, "0.001000 GFLOP/s", "0.001000 GB/s"),
+        (0.0, "0 GFLOP/s", "0 GB/s"),
+        (None, "-", "-"),
+        (math.nan, "-", "-"),
+        (math.inf, "-", "-"),
+    ],
+)
+def test_rates_are_in_billions(value, rate, nbytes):
+    assert units.format_flops_rate(value) == rate
+    assert units.format_nbytes_rate(value) == nbytes
+
+
+def test_intensity():
+    assert units.format_intensity(6.2731) == "6.273 flop/byte"
+    assert units.format_intensity(0.25) == "0.2500 flop/byte"
+    assert units.format_intensity(None) == units.format_intensity(math.nan) == "-"

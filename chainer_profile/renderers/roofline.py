@@ -20,7 +20,7 @@ from chainer_profile.renderers.figures import (
     title,
 )
 from chainer_profile.renderers.text import printable
-from chainer_profile.roofline import ridge
+from chainer_profile.roofline import drawable
 from chainer_profile.units import format_giga, format_significant
 
 if TYPE_CHECKING:
@@ -37,12 +37,6 @@ _MARGIN = 2.5
 _CHARS = 95
 #: Functions whose names are written, so many points below a dot's centre.
 _NAMED, _BELOW = 6, 15.0
-
-
-def drawable(summary: Summary) -> pd.DataFrame:
-    """The layers that have a place in the plot: with operations, bytes and a time."""
-    layers = summary.layers
-    return layers[(layers["flops_per_s"] > 0) & (layers["intensity"] > 0)]
 
 
 def render(summary: Summary, format: Literal["png", "svg"]) -> bytes:
@@ -63,7 +57,7 @@ def figure(summary: Summary) -> Figure:
     limits = summary.recording.limits
     assert limits is not None
     with mpl.rc_context(STYLE):
-        layers = drawable(summary).sort_values(["hot", "mean_s"], ascending=[True, False])
+        layers = drawable(summary.layers).sort_values(["hot", "mean_s"], ascending=[True, False])
         fig = Figure(figsize=(_WIDTH, _HEIGHT), dpi=DPI, layout="constrained")
         FigureCanvasAgg(fig)
         ax = fig.add_subplot()
@@ -79,8 +73,8 @@ def figure(summary: Summary) -> Figure:
             edgecolors="white",
             zorder=3,
         )
-        left = min(x.min(), ridge(limits)) / _MARGIN
-        right = max(x.max(), ridge(limits)) * _MARGIN
+        left = min(x.min(), limits.ridge) / _MARGIN
+        right = max(x.max(), limits.ridge) * _MARGIN
         _draw_roofs(ax, limits, left, right)
         ax.set(xscale="log", yscale="log", xlim=(left, right))
         ax.set_ylim(y.min() / _MARGIN, max(limits.flops_per_s, y.max()) * _MARGIN)
@@ -117,7 +111,7 @@ def _name_functions(ax: Any, layers: pd.DataFrame) -> None:
 
 def _draw_roofs(ax: Any, limits: MachineLimits, left: float, right: float) -> None:
     """The limit of arithmetic, and those of memory: a copy, and one into new memory."""
-    at = np.array([left, ridge(limits), right])
+    at = np.array([left, limits.ridge, right])
     roof = np.minimum(at * limits.copy_nbytes_per_s, limits.flops_per_s)
     label = (
         f"limit: {format_giga(limits.flops_per_s)} GFLOP/s, "

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from chainer_profile.renderers.columns import MAX_NAME, Column
 from chainer_profile.renderers.markdown_syntax import address, columns_table, text
 from chainer_profile.renderers.rows import phases_of
 from chainer_profile.renderers.text import printable
-from chainer_profile.roofline import REACHED, ridge, without_formula, work_by_function
+from chainer_profile.roofline import REACHED, has_plot, without_formula, work_by_function
 from chainer_profile.units import (
     format_bare_percent,
     format_count,
@@ -23,6 +26,9 @@ from chainer_profile.units import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import pandas as pd
+
+    from chainer_profile.recording import MemoryUse
     from chainer_profile.summaries import Summary
 
 _MAX_LAYERS = 10
@@ -77,7 +83,8 @@ def limits_sentence(summary: Summary) -> str:
     limits = summary.recording.limits
     if limits is None:
         return ""
-    threads = "" if limits.device != "cpu" else f" with {plural(limits.threads, 'BLAS thread')}"
+    known = limits.device == "cpu" and limits.threads
+    threads = f" with {plural(limits.threads, 'BLAS thread')}" if known else ""
     return (
         f"Limits of this machine{threads}: {format_giga(limits.flops_per_s)} GFLOP/s in a float32 "
         f"matrix product, {format_giga(limits.copy_nbytes_per_s)} GB/s in a copy "
@@ -118,12 +125,12 @@ def work(summary: Summary, plot: str) -> Iterator[str]:
             for row in unknown.head(_MAX_LAYERS).itertuples()
         )
         yield f"Without a formula, with their part of the layers' time: {listed}."
-    if limits is not None and (summary.layers["flops"] > 0).any():
+    if limits is not None and has_plot(summary.recording, summary.layers):
         yield f"![Roofline plot of the layers]({address(plot)})"
         yield (
             "*One dot a layer: operations a byte against operations a second, the area being its "
             "time; hot layers are red. The line is what the machine can do at best; arithmetic is "
-            f"the bound from {format_significant(ridge(limits))} operations a byte.*"
+            f"the bound from {format_significant(limits.ridge)} operations a byte.*"
         )
 
 
@@ -158,7 +165,20 @@ def memory(summary: Summary) -> Iterator[str]:
             else []
         ),
         Column("peak", lambda row: format_nbytes(use.peak_nbytes[int(row.name)])),
+        Column("workspace", lambda row: _workspace(use, row)),
         Column("left allocated", lambda row: format_nbytes(use.retained_nbytes[int(row.name)])),
     ]
-    yield f"The {plural(len(rows), 'layer')} with the highest peaks:"
+    yield (
+        f"The {plural(len(rows), 'layer')} with the highest peaks; the workspace of a forward call "
+        "is its peak beyond its outputs:"
+    )
     yield columns_table(columns, rows)
+
+
+def _workspace(use: MemoryUse, row: pd.Series[Any]) -> str:
+    """Peak beyond the outputs; empty where the outputs are gradients of others."""
+    if row["phase"] != "forward" or not row["dtype"]:
+        return ""
+    itemsize = np.dtype(row["dtype"]).itemsize
+    outputs = sum(math.prod(shape) * itemsize for shape in row["output_shapes"])
+    return format_nbytes(max(0, use.peak_nbytes[int(row.name)] - outputs))

@@ -6,6 +6,7 @@ from matplotlib.colors import to_hex
 
 from chainer_profile.renderers import roofline
 from chainer_profile.renderers.figures import HOT_COLOUR, OTHER_COLOUR
+from chainer_profile.roofline import drawable
 from tests.renderers.working import LIMITS, training, working
 
 
@@ -15,7 +16,7 @@ def dots(summary):
 
 def test_one_dot_a_layer_with_work():
     summary = working()
-    layers = roofline.drawable(summary)
+    layers = drawable(summary.layers)
     assert len(layers) == len(summary.layers) - 1
     places = sorted(map(tuple, dots(summary).get_offsets().tolist()))
     expected = sorted(zip(layers["intensity"], layers["flops_per_s"], strict=True))
@@ -25,7 +26,7 @@ def test_one_dot_a_layer_with_work():
 def test_hot_layers_are_red_and_drawn_last():
     summary = working()
     colours = [to_hex(colour[:3]) for colour in dots(summary).get_facecolor()]
-    hot = int(roofline.drawable(summary)["hot"].sum())
+    hot = int(drawable(summary.layers)["hot"].sum())
     assert 0 < hot < len(colours)
     assert colours == [OTHER_COLOUR] * (len(colours) - hot) + [HOT_COLOUR] * hot
 
@@ -33,7 +34,7 @@ def test_hot_layers_are_red_and_drawn_last():
 def test_areas_follow_the_time():
     summary = working()
     areas = np.sort(dots(summary).get_sizes())
-    times = np.sort(roofline.drawable(summary)["mean_s"].to_numpy())
+    times = np.sort(drawable(summary.layers)["mean_s"].to_numpy())
     assert areas / areas[-1] == pytest.approx(times / times[-1])
 
 

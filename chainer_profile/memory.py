@@ -1,0 +1,314 @@
+"""The memory pass: what every layer of one trial allocates, keeps and needs at its peak.
+
+The pass is one trial under a counter of allocated bytes, made after the timed trials, since
+counting makes every allocation slower. On the CPU the counter is tracemalloc, which NumPy reports
+its arrays to; on a GPU it is a hook of CuPy's memory pool. At each event the counter's value and
+its peak since the event before are read, so every moment belongs to one row, as it does for time.
+
+On the CPU all that Python allocates is counted: beside arrays also Chainer's own objects, variables
+and nodes of the graph, up to a few kilobytes a call. What a BLAS library allocates for itself is
+not seen. On a GPU only the pool's blocks are counted, which are multiples of 512 bytes. Reads go
+into arrays made before: a function that does nothing shows some 300 bytes, those of its objects.
+
+What the step before left, gradients and an optimizer's state, is there when the trial begins. So
+``cleargrads`` retains a negative number, and the high water is beyond parameters, gradients and
+state.
+"""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from array import array
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+import chainer
+import numpy as np
+from chainer import FunctionHook
+
+from chainer_profile.errors import ProfileError
+from chainer_profile.recording import MemoryUse
+from chainer_profile.windows import FORWARD
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from numpy.typing import NDArray
+
+    from chainer_profile.structure import Step, Structure
+    from chainer_profile.windows import Mark
+
+_OUTSIDE = -1
+
+
+class Counter(Protocol):
+    """Counts allocated bytes within ``counting()``."""
+
+    def counting(self) -> AbstractContextManager[None]:
+        """Within this, allocations are counted."""
+
+    def read(self) -> tuple[int, int]:
+        """Bytes that are allocated now, and the most since the last reset."""
+
+    def reset(self) -> None:
+        """Let the peak be what is allocated now."""
+
+
+class HostCounter:
+    """Counts by tracemalloc; what the user has traced before stays, but for its peak."""
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """Trace, and stop it at the end unless it was on before."""
+        was_on = tracemalloc.is_tracing()
+        if not was_on:
+            tracemalloc.start()
+        try:
+            yield
+        finally:
+            if not was_on:
+                tracemalloc.stop()
+
+    def read(self) -> tuple[int, int]:
+        """Bytes that are allocated now, and the most since the last reset."""
+        return tracemalloc.get_traced_memory()
+
+    def reset(self) -> None:
+        """Let the peak be what is allocated now."""
+        tracemalloc.reset_peak()
+
+
+class PoolCounter:
+    """Counts the blocks that CuPy's memory pool hands out and takes back.
+
+    Bytes are counted from the begin of counting, so they may become negative.
+
+    Args:
+        cupy: The module.
+    """
+
+    def __init__(self, cupy: Any) -> None:
+        self._now = 0
+        self._peak = 0
+        counter = self
+
+        class PoolHook(cupy.cuda.MemoryHook):
+            name = "chainer_profile.Memory"
+
+            def malloc_postprocess(self, **kwargs: Any) -> None:
+                counter._now += int(kwargs["mem_size"])
+                counter._peak = max(counter._peak, counter._now)
+
+            def free_postprocess(self, **kwargs: Any) -> None:
+                counter._now -= int(kwargs["mem_size"])
+
+        self._hook = PoolHook()
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """Within this, the hook is on."""
+        with self._hook:
+            yield
+
+    def read(self) -> tuple[int, int]:
+        """Bytes that are allocated now, and the most since the last reset."""
+        return self._now, self._peak
+
+    def reset(self) -> None:
+        """Let the peak be what is allocated now."""
+        self._peak = self._now
+
+
+class Trace:
+    """Reads of a counter at the begin of a trial, at each of its events, and at its end.
+
+    Args:
+        counter: What is read.
+        n_events: Number of events of a trial; those beyond are counted, and not kept.
+
+    Attributes:
+        values: Bytes allocated at every read, (events + 2,).
+        peaks: The most since the read before, (events + 2,).
+        enters: Whether the event is the begin of a window, (events + 2,).
+        count: Reads so far.
+    """
+
+    def __init__(self, counter: Counter, n_events: int) -> None:
+        self.values = array("q", bytes(8 * (n_events + 2)))
+        self.peaks = array("q", bytes(8 * (n_events + 2)))
+        self.enters = bytearray(n_events + 2)
+        self.count = 0
+        self._read, self._reset = counter.read, counter.reset
+
+    def read(self, enters: bool = False) -> None:
+        """Note an event: what is alive while the peak is reset would count for the next one."""
+        if self.count < len(self.values):
+            self.values[self.count], self.peaks[self.count] = self._read()
+            self.enters[self.count] = enters
+        self.count += 1
+        self._reset()
+
+    def enter(self, mark: Mark) -> None:
+        """Note that a window begins."""
+        self.read(True)
+
+    def leave(self) -> None:
+        """Note that one ends."""
+        self.read()
+
+
+class _MemoryHook(FunctionHook):
+    name = "chainer_profile.Memory"
+
+    def __init__(self, trace: Trace) -> None:
+        self._read = trace.read
+
+    def forward_preprocess(self, function: Any, in_data: Any) -> None:
+        self._read(True)
+
+    def forward_postprocess(self, function: Any, in_data: Any) -> None:
+        self._read()
+
+    def backward_preprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
+        self._read(True)
+
+    def backward_postprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
+        self._read()
+
+
+def measure_memory(step: Step, structure: Structure, counter: Counter | None = None) -> MemoryUse:
+    """Run a step twice, and say what the second one allocates.
+
+    The first makes the gradients and so on that the second one frees. Cyclic garbage is collected
+    between them, and not within the second: memory that only the collector frees counts as kept.
+
+    Args:
+        step: What a trial runs, within its configuration.
+        structure: Its windows.
+        counter: Counts bytes; by default that of the device which the step's arrays are on.
+
+    Raises:
+        ProfileError: The step's calls are others than the structure's.
+        Exception: Whatever the step raises; hooks and tracemalloc are then as they were.
+    """
+    parameters, inputs = _parameters(step), _inputs(step)
+    counter = counter or counter_of([*parameters, *inputs])
+    return memory_use(
+        trace_memory(step, len(structure.owners), counter),
+        structure,
+        parameter_nbytes=_nbytes(parameters),
+        input_nbytes=_nbytes(inputs),
+    )
+
+
+def counter_of(arrays: list[Any]) -> Counter:
+    """The counter of the device which these arrays are on."""
+    xp = chainer.backend.get_array_module(*arrays)
+    return PoolCounter(xp) if xp.__name__.startswith("cupy") else HostCounter()
+
+
+def trace_memory(step: Step, n_events: int, counter: Counter) -> Trace:
+    """Run a step twice, and read the counter at every event of the second."""
+    trace = Trace(counter, n_events)
+    with counter.counting():
+        step()
+        gc.collect()
+        with ExitStack() as stack:
+            if gc.isenabled():
+                gc.disable()
+                stack.callback(gc.enable)
+            stack.enter_context(step.timed(trace.enter, trace.leave))
+            stack.enter_context(_MemoryHook(trace))
+            trace.read()
+            step()
+            trace.read()
+    return trace
+
+
+def memory_use(
+    trace: Trace, structure: Structure, *, parameter_nbytes: int, input_nbytes: int
+) -> MemoryUse:
+    """What the reads of a trial say about its rows.
+
+    Raises:
+        ProfileError: The trial's events are others than the structure's.
+    """
+    n_layers, n_events = len(structure.layers), len(structure.owners)
+    if trace.count != n_events + 2:
+        raise ProfileError(
+            f"the trial of the memory pass made {trace.count - 2} calls and returns, and the "
+            f"first trial {n_events}"
+        )
+    # Whose is what passes between every two reads.
+    owners = np.concatenate([[_OUTSIDE], structure.owners])
+    peak_nbytes = [0] * n_layers
+    kept: int | None = None
+    for owner, begin, high, end in _windows(trace, owners):
+        if 0 <= owner < n_layers:
+            peak_nbytes[owner] = max(peak_nbytes[owner], high - begin)
+        elif owner >= n_layers and structure.phases[owner - n_layers] == FORWARD.phase:
+            kept = max(kept or 0, end - begin)
+    retained = np.zeros(n_layers, np.int64)
+    of_rows = (owners >= 0) & (owners < n_layers)
+    np.add.at(retained, owners[of_rows], np.diff(_int64(trace.values))[of_rows])
+    highest = int(_int64(trace.peaks)[1:].argmax())
+    return MemoryUse(
+        peak_nbytes=tuple(peak_nbytes),
+        retained_nbytes=tuple(retained.tolist()),
+        parameter_nbytes=parameter_nbytes,
+        input_nbytes=input_nbytes,
+        high_water_nbytes=trace.peaks[highest + 1] - trace.values[0],
+        high_water_layer=int(owners[highest]) if of_rows[highest] else None,
+        kept_for_backward_nbytes=kept,
+    )
+
+
+def _windows(trace: Trace, owners: NDArray[np.intp]) -> Iterator[tuple[int, int, int, int]]:
+    """Owner of every window, and bytes: at its begin, the most within it, at its end.
+
+    A window within another of the same owner is a part of that one, and not given.
+    """
+    running: list[tuple[int, int]] = []
+    highs: list[int] = []
+    for event in range(1, len(trace.values) - 1):
+        if highs:
+            highs[-1] = max(highs[-1], trace.peaks[event])
+        if trace.enters[event]:
+            running.append((int(owners[event]), trace.values[event]))
+            highs.append(trace.values[event])
+            continue
+        (owner, begin), high = running.pop(), highs.pop()
+        if highs:
+            highs[-1] = max(highs[-1], high)
+        if all(owner != outer for outer, _ in running):
+            yield owner, begin, high, trace.values[event]
+
+
+def _int64(values: array[int]) -> NDArray[np.int64]:
+    return np.frombuffer(values, np.int64)
+
+
+def _parameters(step: Step) -> list[Any]:
+    """Arrays of the parameters and the persistent values of a step's networks; no gradients."""
+    arrays: list[Any] = []
+    for _, root in step.roots:
+        for link in root.links():
+            arrays += [param.array for param in link.params(include_uninit=False)]
+            arrays += [getattr(link, name) for name in sorted(link._persistent)]
+    return _distinct(arrays)
+
+
+def _inputs(step: Step) -> list[Any]:
+    """Arrays of a step's inputs."""
+    return _distinct(getattr(value, "array", value) for value in step.inputs)
+
+
+def _distinct(values: Iterable[Any]) -> list[Any]:
+    """The arrays among these, each once."""
+    return list({id(value): value for value in values if hasattr(value, "nbytes")}.values())
+
+
+def _nbytes(arrays: list[Any]) -> int:
+    return sum(int(value.nbytes) for value in arrays)

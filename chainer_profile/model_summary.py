@@ -1,0 +1,485 @@
+"""What a network is, without timing: its layers, parameters, work, arrays and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import chainer
+import numpy as np
+import pandas as pd
+
+from chainer_profile.errors import ProfileError, UsageError
+from chainer_profile.recording import Shape
+from chainer_profile.renderers import model_table
+from chainer_profile.steps import ForwardStep
+from chainer_profile.structure import StructureError, learn_structure
+from chainer_profile.units import format_shape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from chainer_profile.recording import Layer, LinkCalls
+
+_WORK = ("macs", "flops", "nbytes_read", "nbytes_written")
+_OWN = ("parameters", "trainable", "persistent")
+_COUNTS = (*_OWN, *_WORK, "nbytes_output")
+_WHOLE = (int, np.integer)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ModelSummary:
+    """A network's layers and arrays, and their totals. ``str()`` gives all of it as a table.
+
+    Sizes are bytes, other numbers are elements or operations of one forward pass in test mode.
+
+    Attributes:
+        name: The network's name.
+        input_shapes: Shapes of its inputs, batch included.
+        input_dtypes: Their data types.
+        table: One row a layer (function call), in order, indexed by it. The columns are
+            explained in :data:`~chainer_profile.renderers.model_table.LAYER_COLUMNS`. The
+            parameters of a link are in the row of its first call; a link with parameters of which
+            no call is known has a row of its own at the end, without a function. Operations and
+            bytes are <NA> where a function has no formula (see :mod:`chainer_profile.cost`).
+        arrays: One row an array: parameters, persistent arrays, inputs, outputs of the layers. The
+            columns are explained in :data:`~chainer_profile.renderers.model_table.ARRAY_COLUMNS`.
+        kinds: Class of every link, by its path.
+    """
+
+    name: str
+    input_shapes: tuple[Shape, ...]
+    input_dtypes: tuple[str, ...]
+    table: pd.DataFrame
+    arrays: pd.DataFrame
+    kinds: dict[str, str]
+
+    def by_link(self, depth: int) -> pd.DataFrame:
+        """The layers added up by link, to so many levels below the network.
+
+        Every layer counts once, for its link or for the one above that at this depth. So a link
+        at this depth holds all below it, and one further up the calls of its own alone. Links
+        without either are left out. The columns add up to those of :attr:`table`.
+
+        Args:
+            depth: Levels below the network; 0 is the network as a whole.
+
+        Returns:
+            One row a link, indexed by its path, every link before those below it; the columns are
+            explained in :data:`~chainer_profile.renderers.model_table.LINK_COLUMNS`.
+        """
+        paths = self.table["path"].map(lambda path: _cut(path, depth))
+        groups = self.table.groupby(paths, sort=False)
+        links = pd.DataFrame(index=pd.Index(_nested(list(paths)), dtype=object, name="path"))
+        links["kind"] = [self.kinds.get(path, "") for path in links.index]
+        called = self.table["function"] != ""
+        links["layers"] = called.groupby(paths, sort=False).sum().astype("int64")
+        last = self.table["output_shapes"][called].groupby(paths[called], sort=False).last()
+        links["output_shapes"] = [last.get(path, ()) for path in links.index]
+        for name in _COUNTS:
+            links[name] = groups[name].sum(min_count=1)
+        lacking = self.table["flops"].isna()
+        links["without_formula"] = lacking.groupby(paths, sort=False).sum().astype("int64")
+        return links
+
+    # -- totals
+
+    @property
+    def parameters(self) -> int:
+        """Elements of all parameters. One that several links share counts once."""
+        return int(self.table["parameters"].sum())
+
+    @property
+    def trainable(self) -> int:
+        """Elements of the parameters that an optimizer may update."""
+        return int(self.table["trainable"].sum())
+
+    @property
+    def persistent(self) -> int:
+        """Elements of the persistent arrays, such as the averages of batch normalisation."""
+        return int(self.table["persistent"].sum())
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of convolutions and matrix products with a formula."""
+        return int(self.table["macs"].sum())
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of the functions with a formula; a multiply-add is two."""
+        return int(self.table["flops"].sum())
+
+    @property
+    def nbytes_read(self) -> int:
+        """Bytes that the functions with a formula must read at least."""
+        return int(self.table["nbytes_read"].sum())
+
+    @property
+    def nbytes_written(self) -> int:
+        """Bytes that they must write at least."""
+        return int(self.table["nbytes_written"].sum())
+
+    @cached_property
+    def without_formula(self) -> dict[str, int]:
+        """Functions whose operations and bytes the totals lack, and their calls."""
+        lacking = self.table[self.table["flops"].isna()]
+        return {str(name): int(n) for name, n in lacking["function"].value_counts().items()}
+
+    # -- estimated memory
+
+    def _nbytes(self, kind: str) -> int:
+        return int(self.arrays.loc[self.arrays["kind"] == kind, "nbytes"].sum())
+
+    @property
+    def input_nbytes(self) -> int:
+        """Bytes of the inputs."""
+        return self._nbytes("input")
+
+    @property
+    def parameter_nbytes(self) -> int:
+        """Bytes of the parameters."""
+        return self._nbytes("parameter")
+
+    @property
+    def persistent_nbytes(self) -> int:
+        """Bytes of the persistent arrays."""
+        return self._nbytes("persistent")
+
+    @property
+    def forward_nbytes(self) -> int:
+        """Bytes of all activations: the outputs of all layers that are no views."""
+        return self._nbytes("output")
+
+    @property
+    def forward_backward_nbytes(self) -> int:
+        """The same with their gradients: twice, as torchinfo estimates. Nothing is measured."""
+        return 2 * self.forward_nbytes
+
+    @property
+    def total_nbytes(self) -> int:
+        """Inputs, parameters, persistent arrays, activations and their gradients."""
+        return (
+            self.input_nbytes
+            + self.parameter_nbytes
+            + self.persistent_nbytes
+            + self.forward_backward_nbytes
+        )
+
+    def __str__(self) -> str:
+        return model_table.render(self)
+
+    # A notebook or a prompt shows the table.
+    __repr__ = __str__
+
+
+def summary(
+    model: Any,
+    shape: Sequence[int] | Sequence[Sequence[int]],
+    dtype: str | Sequence[str] = "float32",
+    *,
+    name: str = "",
+) -> ModelSummary:
+    """Run a network once, in test mode and without timing, and say what it consists of.
+
+    Args:
+        model: The network, a :class:`chainer.Link`. It is run where it is; parameters that
+            get their shape at the first call have it afterwards, and so has the state of a link
+            such as LSTM.
+        shape: Shape of its input, batch included, or of each of several inputs.
+        dtype: Data type of the input, or of each. Floats are random, integers are 0: right for
+            indices, such as of an EmbedID.
+        name: Name of the network; by default that of its class.
+
+    Returns:
+        ModelSummary: Its layers, arrays and totals.
+
+    Raises:
+        ProfileError: The network fails with such an input, or this does not fit into memory.
+        UsageError: This is no shape or data type.
+    """
+    if not isinstance(model, chainer.Link):
+        raise UsageError(f"a summary is of a chainer.Link, not of a {type(model).__name__}")
+    inputs = tuple(model.device.send(array) for array in _inputs(shape, dtype))
+    step = _NotingStep(model, inputs)
+    with chainer.using_device(model.device), step.configured():
+        try:
+            structure = learn_structure(step)
+        except StructureError as error:
+            raise error.with_input(inputs[0].shape) from error
+    links = _own_arrays(model)
+    return ModelSummary(
+        name=name or type(model).__name__,
+        input_shapes=tuple(tuple(map(int, array.shape)) for array in inputs),
+        input_dtypes=tuple(str(array.dtype) for array in inputs),
+        table=_layer_table(structure.layers, step.outputs, links),
+        arrays=_array_table(structure.layers, step.outputs, links, inputs),
+        kinds=_kinds(structure.links),
+    )
+
+
+# -- the pass
+
+
+@dataclass(frozen=True)
+class _Array:
+    """Shape and type of an array, and the memory of its own in bytes: a view has none."""
+
+    shape: Shape
+    dtype: str
+    size: int
+    nbytes: int
+
+    @classmethod
+    def of(cls, array: Any, owns: bool = True) -> _Array:
+        shape, size = tuple(int(n) for n in array.shape), int(array.size)
+        nbytes = size * int(np.dtype(array.dtype).itemsize)
+        return cls(shape, str(array.dtype), size, nbytes if owns else 0)
+
+
+class _Outputs(chainer.FunctionHook):
+    """Notes the outputs of every function; within the structure pass, in the order of its rows."""
+
+    name = "chainer_profile.Outputs"
+
+    def __init__(self) -> None:
+        self.outputs: list[list[_Array]] = []
+        self._running = 0
+
+    def forward_preprocess(self, function: Any, in_data: tuple[Any, ...]) -> None:
+        """Have the outputs noted: when forward_postprocess fires they are not there."""
+        noted: list[_Array] = []
+        self.outputs.append(noted)
+        # What is called within another function is gone, or is that one's output.
+        owns = not self._running
+        self._running += 1
+        forward = function.forward
+
+        def noting_forward(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+            outputs: tuple[Any, ...] = forward(inputs)
+            noted.extend(
+                _Array.of(array, owns and not _is_view(array, inputs))
+                for array in outputs
+                if array is not None
+            )
+            return outputs
+
+        function.forward = noting_forward
+
+    def forward_postprocess(self, function: Any, in_data: tuple[Any, ...]) -> None:
+        """Note the end of a call. The structure pass has put the function's forward back."""
+        self._running -= 1
+
+
+class _NotingStep(ForwardStep):
+    """The forward pass, with all outputs noted."""
+
+    def __init__(self, model: Any, inputs: tuple[Any, ...]) -> None:
+        super().__init__(model, inputs)
+        self.outputs: list[list[_Array]] = []
+
+    def __call__(self) -> Any:
+        # Entered within the structure pass, whose hook therefore comes first.
+        with _Outputs() as hook:
+            self.outputs = hook.outputs
+            return super().__call__()
+
+
+def _is_view(array: Any, inputs: tuple[Any, ...]) -> bool:
+    """Whether an array lies in the memory of one of these."""
+    may_share: Any = getattr(
+        chainer.backend.get_array_module(array), "may_share_memory", np.may_share_memory
+    )
+    return any(given is not None and may_share(array, given) for given in inputs)
+
+
+def _inputs(shape: Any, dtype: str | Sequence[str]) -> list[Any]:
+    """The inputs, on the CPU."""
+    try:
+        parts = [shape] if all(isinstance(n, _WHOLE) for n in shape) else shape
+        shapes = [tuple(part) for part in parts]
+    except TypeError:
+        shapes = [(-1,)]
+    if not all(isinstance(n, _WHOLE) and n >= 0 for part in shapes for n in part):
+        raise UsageError(
+            f"not a shape: {shape!r}; give whole numbers, batch included, such as (1, 3, 32, 32)"
+        )
+    dtypes = list(dtype) if isinstance(dtype, list | tuple) else [dtype] * len(shapes)
+    if len(dtypes) != len(shapes):
+        raise UsageError(f"{len(dtypes)} data types are given, for {len(shapes)} inputs")
+    return [_input(part, kind) for part, kind in zip(shapes, dtypes, strict=True)]
+
+
+def _input(shape: Shape, dtype: Any) -> Any:
+    try:
+        kind = np.dtype(dtype)
+    except TypeError:
+        raise UsageError(f"unknown data type {dtype!r}: float32 or int32, for example") from None
+    if kind.kind not in "biuf":
+        raise UsageError(f"a network takes no {kind}: float32 or int32, for example")
+    try:
+        if kind.kind != "f":
+            return np.zeros(shape, kind)
+        # Not all the same: a network may divide by a deviation.
+        values = np.random.default_rng(0).standard_normal(shape, np.float32)
+        return np.asarray(values, kind)
+    except (MemoryError, ValueError) as error:
+        raise ProfileError(f"an input of {format_shape(shape)} does not fit into memory") from error
+
+
+# -- what came out
+
+
+@dataclass(frozen=True)
+class _Own:
+    """The arrays of one link, without those of links below: (name, array) each."""
+
+    parameters: list[tuple[str, _Array]]
+    persistent: list[tuple[str, _Array]]
+    trainable: int
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {
+            "parameters": sum(array.size for _, array in self.parameters),
+            "trainable": self.trainable,
+            "persistent": sum(array.size for _, array in self.persistent),
+        }
+
+
+def _own_arrays(model: Any) -> dict[str, _Own]:
+    """By the paths of the links; what several paths share is with the first."""
+    found: dict[str, _Own] = {}
+    seen: set[int] = set()
+
+    def first(thing: object) -> bool:
+        is_new = id(thing) not in seen
+        seen.add(id(thing))
+        return is_new
+
+    for path, link in model.namedlinks():
+        prefix = path.rstrip("/")
+        parameters = [
+            (prefix + name, param)
+            for name, param in link.namedparams(include_uninit=False)
+            if name.count("/") == 1 and first(param)  # a child's are named /child/W
+        ]
+        values = ((name, getattr(link, name, None)) for name in sorted(link._persistent))
+        found[path] = _Own(
+            [(name, _Array.of(param.array)) for name, param in parameters],
+            [
+                (f"{prefix}/{name}", _Array.of(value))
+                for name, value in values
+                if isinstance(value, chainer.get_array_types()) and first(value)
+            ],
+            sum(int(param.size) for _, param in parameters if _is_trainable(param)),
+        )
+    return found
+
+
+def _is_trainable(param: Any) -> bool:
+    rule = param.update_rule
+    return bool(param.requires_grad) and (rule is None or bool(rule.enabled))
+
+
+def _layer_table(
+    layers: Sequence[Layer], outputs: Sequence[Sequence[_Array]], links: dict[str, _Own]
+) -> pd.DataFrame:
+    left = {path: own.counts for path, own in links.items()}
+    none = dict.fromkeys(_OWN, 0)
+    rows: list[dict[str, Any]] = [
+        {
+            "path": layer.path,
+            "function": layer.function,
+            "input_shapes": layer.input_shapes,
+            "output_shapes": layer.output_shapes,
+            "dtype": layer.dtype,
+            **left.pop(layer.path, none),
+            **{name: getattr(layer, name) for name in _WORK},
+            "nbytes_output": sum(array.nbytes for array in noted),
+        }
+        for layer, noted in zip(layers, outputs, strict=True)
+    ]
+    rows += [
+        {
+            "path": path,
+            "function": "",
+            "input_shapes": (),
+            "output_shapes": (),
+            "dtype": "",
+            **counts,
+            **dict.fromkeys((*_WORK, "nbytes_output"), 0),
+        }
+        for path, counts in left.items()
+        if any(counts.values())
+    ]
+    return _frame(rows, list(model_table.LAYER_COLUMNS)[1:], "index")
+
+
+def _array_table(
+    layers: Sequence[Layer],
+    outputs: Sequence[Sequence[_Array]],
+    links: dict[str, _Own],
+    inputs: tuple[Any, ...],
+) -> pd.DataFrame:
+    def found() -> Iterator[tuple[str, str, str, _Array]]:
+        for path, own in links.items():
+            yield from (("parameter", name, path, array) for name, array in own.parameters)
+        for path, own in links.items():
+            yield from (("persistent", name, path, array) for name, array in own.persistent)
+        names = ["input"] if len(inputs) == 1 else [f"input[{i}]" for i in range(len(inputs))]
+        for name, given in zip(names, inputs, strict=True):
+            yield "input", name, "", _Array.of(given)
+        for layer, noted in zip(layers, outputs, strict=True):
+            for at, array in enumerate(noted):
+                name = layer.label if len(noted) == 1 else f"{layer.label}[{at}]"
+                yield "output", name, layer.path, array
+
+    rows = [
+        {"kind": kind, "name": name, "path": path, **vars(a)} for kind, name, path, a in found()
+    ]
+    return _frame(rows, list(model_table.ARRAY_COLUMNS), None)
+
+
+def _frame(rows: list[dict[str, Any]], columns: list[str], index: str | None) -> pd.DataFrame:
+    """A table whose columns have the same types with any number of rows."""
+    data = {}
+    for name in columns:
+        values = [row[name] for row in rows]
+        if name in _WORK:
+            data[name] = pd.array(values, dtype="Int64")
+        elif name in model_table.TEXTS:
+            data[name] = pd.Series(values, dtype=object)
+        else:
+            data[name] = pd.Series(values, dtype="int64")
+    table = pd.DataFrame(data, index=pd.RangeIndex(len(rows)), columns=columns)
+    table.index.name = index
+    return table
+
+
+def _kinds(links: Sequence[LinkCalls]) -> dict[str, str]:
+    return {link.path: link.kind for link in links}
+
+
+# -- paths
+
+
+def _cut(path: str, depth: int) -> str:
+    """A path up to so many names: ``/res2/0`` of ``/res2/0/conv1`` for 2."""
+    return "/" + "/".join(path.split("/")[1 : depth + 1])
+
+
+def _nested(paths: list[str]) -> list[str]:
+    """Each path once, before those below it; siblings in the order of their first row."""
+    order: dict[str, int] = {}
+    for path in paths:
+        for above in _above(path):
+            order.setdefault(above, len(order))
+    return sorted(set(paths), key=lambda path: [order[above] for above in _above(path)])
+
+
+def _above(path: str) -> list[str]:
+    """All that a path is in, and itself: ``/``, ``/a``, ``/a/b``."""
+    names = [name for name in path.split("/") if name]
+    return ["/", *("/" + "/".join(names[: n + 1]) for n in range(len(names)))]

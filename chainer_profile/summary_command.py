@@ -1,0 +1,179 @@
+"""``profile.py summary``: what a network consists of, without timing."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from chainer_profile.arguments import DEFAULT_MODEL, PROG, Parser, checked, whole
+from chainer_profile.errors import ProfileError, UsageError
+
+if TYPE_CHECKING:
+    from chainer_profile.loading import RegisteredModel
+
+_FORMATS = ("table", "csv", "markdown")
+_DTYPES = ("float32", "float16", "float64", "int32", "int64")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Options of the command."""
+    parser = Parser(
+        prog=f"{PROG} summary",
+        description="Shows a network's layers with output shapes, parameters, operations and "
+        "bytes, its totals and estimated memory. Nothing is timed.",
+    )
+    group = parser.add_argument_group("network")
+    group.add_argument(
+        "-m",
+        "--model",
+        default=DEFAULT_MODEL,
+        help="a name of --list-models, package.module:Callable or path/to/file.py:Callable "
+        "(default: %(default)s)",
+    )
+    group.add_argument(
+        "--classes", metavar="N", type=whole(1), help="outputs, in place of the network's own"
+    )
+    group.add_argument(
+        "--phase", choices=("forward",), default="forward", help="inference, the only one here"
+    )
+    group = parser.add_argument_group("input")
+    group.add_argument(
+        "--input-shape",
+        metavar="CxHxW",
+        type=checked(_shape),
+        help="shape of one input without the batch; needed for your own network",
+    )
+    group.add_argument(
+        "--input-size",
+        metavar="HxW",
+        type=checked(_size),
+        help="height and width of the images, such as 1024x2048",
+    )
+    group.add_argument(
+        "--input-dtype",
+        choices=_DTYPES,
+        default=_DTYPES[0],
+        help="data type of the input; integers are 0, for a network of indices (default: "
+        "%(default)s)",
+    )
+    group.add_argument(
+        "-b",
+        "--batchsize",
+        metavar="N",
+        type=whole(1),
+        default=1,
+        help="inputs in the batch (default: %(default)s)",
+    )
+    group = parser.add_argument_group("what is shown")
+    group.add_argument(
+        "--depth",
+        metavar="N",
+        type=whole(0),
+        help="one row a link, to so many levels below the network, in place of one a layer",
+    )
+    group.add_argument(
+        "--arrays",
+        action="store_true",
+        help="the memory report: every array with shape, data type and bytes",
+    )
+    group.add_argument(
+        "--columns",
+        metavar="A,B,C",
+        help="columns of the table, such as path,output_shapes,macs (an unknown one lists all)",
+    )
+    group.add_argument(
+        "--format",
+        choices=_FORMATS,
+        default=_FORMATS[0],
+        help="form of the output (default: %(default)s)",
+    )
+    group.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    return parser
+
+
+def run(argv: list[str], registry: Mapping[str, RegisteredModel]) -> int:
+    """Run the command; returns the exit code.
+
+    Args:
+        argv: The arguments after ``summary``.
+        registry: The networks that ``--model`` knows by name.
+
+    Raises:
+        ProfileError: The network cannot be built or run, or the output not be written.
+        UsageError: The arguments say nothing that can be done.
+    """
+    args = parser().parse_args(argv)
+    if args.arrays and args.depth is not None:
+        raise UsageError("give --arrays or --depth, not both: arrays are not added up by link")
+
+    from chainer_profile.renderers import model_table
+
+    view = model_table.LAYERS if args.depth is None else model_table.LINKS
+    view = model_table.ARRAYS if args.arrays else view
+    columns = None
+    if args.columns is not None:
+        # Before the network is built: a name is soon mistyped.
+        names = [name.strip() for name in args.columns.split(",")]
+        columns = model_table.choose_columns(view, names)
+
+    from chainer_profile import loading
+
+    source = loading.find_model(args.model, registry, args.classes)
+    shape = _input_shape(args, source.input_shape)
+
+    from chainer_profile.model_summary import summary
+
+    model = loading.build_model(source, 0)
+    try:
+        found = summary(model, (args.batchsize, *shape), args.input_dtype, name=source.name)
+    except ProfileError as error:
+        if "dtype.kind == i" in str(error):  # Chainer's words for a function that takes indices
+            raise ProfileError(f"{error}; for whole numbers give --input-dtype int32") from error
+        raise
+    text = model_table.render(
+        found,
+        args.format,
+        view=view,
+        depth=args.depth or 0,
+        columns=columns,
+        width=shutil.get_terminal_size().columns if sys.stdout.isatty() else None,
+    )
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise ProfileError(f"standard output cannot be written ({error.strerror})") from error
+    return 0
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    from chainer_profile.inputs import parse_shape
+
+    return parse_shape(text)
+
+
+def _size(text: str) -> tuple[int, ...]:
+    shape = _shape(text)
+    if len(shape) != 2:
+        raise UsageError(f"not a height and a width: {text!r}; write them as 1024x2048")
+    return shape
+
+
+def _input_shape(args: argparse.Namespace, known: tuple[int, ...] | None) -> tuple[int, ...]:
+    """Shape of one input without the batch."""
+    if args.input_shape is not None and args.input_size is not None:
+        raise UsageError("give --input-shape or --input-size, not both")
+    shape: tuple[int, ...] | None = args.input_shape or known
+    if shape is None:
+        raise UsageError(
+            f"--model {args.model}: give the shape of its input, such as --input-shape 3x32x32"
+        )
+    if args.input_size is None:
+        return shape
+    if len(shape) != 3:
+        raise UsageError(f"--input-size: {args.model} takes no images")
+    return shape[0], *args.input_size

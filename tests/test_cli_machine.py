@@ -1,0 +1,266 @@
+"""The command line: the machine's limits, by themselves and as a part of a run."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from threadpoolctl import threadpool_info
+
+from chainer_profile import machine, output
+from chainer_profile.errors import ProfileError
+from chainer_profile.machine import Device
+from chainer_profile.recording import Environment, MachineLimits
+from tests.command import (  # noqa: F401
+    FIRST_TRIAL,
+    Net,
+    QuietMachine,
+    folder,
+    main,
+    one_line,
+    signals,
+    stand_in,
+)
+
+
+class Measured:
+    """Stands in for measuring, and knows how often, and with how many BLAS threads it was."""
+
+    def __init__(self) -> None:
+        self.threads: list[set[int]] = []
+
+    def __call__(self, environment: Environment, device: Device) -> MachineLimits:
+        blas = [library for library in threadpool_info() if library["user_api"] == "blas"]
+        self.threads.append({library["num_threads"] for library in blas})
+        return replace(stand_in(environment, device), copy_nbytes_per_s=4e10 / len(self.threads))
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> Measured:
+    measured = Measured()
+    monkeypatch.setattr(machine, "measure_limits", measured)
+    return measured
+
+
+def other_threads() -> int:
+    """A number of BLAS threads that is not the one in use."""
+    blas = [library for library in threadpool_info() if library["user_api"] == "blas"]
+    return 2 if {library["num_threads"] for library in blas} == {1} else 1
+
+
+def limits_of(name: str) -> MachineLimits | None:
+    return output.load_run(Path(name)).limits
+
+
+def test_the_limits_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("machine", "--threads", "1") == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    shown = {line[:26].strip(): line[26:] for line in out.splitlines()}
+    assert shown.pop("machine").startswith("cpu, ")
+    assert shown == {
+        "BLAS threads": "1",
+        "float32 matrix product": "200.0 GFLOP/s",
+        "copy of 256.0 MiB": "40.00 GB/s, read and written",
+        "the same into new memory": "20.00 GB/s",
+        "ridge point": "5.000 flop/byte, into new memory 10.00 flop/byte",
+        "kept in": f"{output.limits_file()} since 2026-01-02T03:04:05Z",
+    }
+    assert os.listdir() == []
+
+
+def test_a_gpu_has_its_own_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def measure(environment: Environment, device: Device) -> MachineLimits:
+        return replace(stand_in(environment, device), half_flops_per_s=8e11)
+
+    cpu = machine.find_device("cpu")
+    found = {"gpu:3": replace(cpu, name="gpu:3", gpu="A GPU")}
+    monkeypatch.setattr(machine, "find_device", found.__getitem__)
+    monkeypatch.setattr(machine, "measure_limits", measure)
+    assert main("machine", "-g", "3") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("machine                   gpu:3, A GPU, CuPy")
+    assert "float16 matrix product    800.0 GFLOP/s" in lines
+    assert not any(line.startswith("BLAS") for line in lines)
+
+
+def test_they_are_measured_once_and_again_with_refresh(
+    measured: Measured, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main("machine") == main("machine") == 0
+    assert len(measured.threads) == 1
+    assert "20.00 GB/s, read" not in capsys.readouterr().out
+    assert main("machine", "--refresh") == 0
+    assert "20.00 GB/s, read" in capsys.readouterr().out
+    assert main("machine") == 0
+    assert "20.00 GB/s, read" in capsys.readouterr().out
+    assert len(measured.threads) == 2
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("file").write_text("mine")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert main("machine") == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert out.splitlines()[-1] == (
+        f"{'not kept':26}{output.limits_file()}: cannot be written (Not a directory)"
+    )
+    assert main("-q", "-o", "run") == 0
+    assert limits_of("run") is not None
+    assert Path("file").read_text() == "mine"
+
+
+def test_a_busy_machine_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(QuietMachine, "other_cpu", lambda self: 1.5)
+    says = "other programs kept 1.5 cores busy: the limits may be higher"
+    assert main("machine") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == f"{'not kept':26}{says}"
+    assert not any(line.startswith("kept in") for line in lines)
+    assert main("machine", "--refresh") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2].startswith("kept in")
+    assert lines[-1] == f"{'note':26}{says}"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--threads", "0"], "argument --threads: must be a whole number, 1 or more, not '0'"),
+        (["--gpu", "x"], "argument -g/--gpu: must be a whole number, -1 or more, not 'x'"),
+        (["more"], "unrecognized arguments: more (see profile.py machine --help)"),
+        (["--quiet"], "unrecognized arguments: --quiet (see profile.py machine --help)"),
+    ],
+)
+def test_usage(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("machine", *words) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert one_line(err).startswith(f"profile.py: error: {message}")
+
+
+def test_a_machine_that_cannot_be_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(environment: Environment, device: Device) -> MachineLimits:
+        raise ProfileError("there is too little memory")
+
+    monkeypatch.setattr(machine, "measure_limits", fail)
+    assert main("machine") == 1
+    assert one_line(capsys.readouterr().err) == "profile.py: error: there is too little memory"
+    assert main("-o", "run") == 0
+    assert capsys.readouterr().err == ""
+    assert limits_of("run") is None
+
+
+def test_a_run_holds_the_limits_of_its_threads(measured: Measured) -> None:
+    threads = other_threads()
+    assert main("-q", "--threads", str(threads), "-o", "one") == 0
+    assert main("-q", "--threads", str(threads), "-o", "two") == 0
+    assert measured.threads == [{threads}]
+    limits = limits_of("one")
+    assert limits is not None
+    assert limits.threads == threads
+    assert limits_of("two") == limits
+    assert output.load_limits() == {limits.key: limits}
+
+
+def test_the_command_measures_with_its_threads(
+    measured: Measured, capsys: pytest.CaptureFixture[str]
+) -> None:
+    threads = other_threads()
+    assert main("machine", "--threads", str(threads)) == 0
+    assert measured.threads == [{threads}]
+    assert f"{'BLAS threads':26}{threads}" in capsys.readouterr().out.splitlines()
+    assert other_threads() == threads
+
+
+def test_a_run_and_the_command_know_the_same_limits(measured: Measured) -> None:
+    assert main("machine", "--threads", "1") == 0
+    assert main("-q", "--threads", "1", "-o", "run") == 0
+    assert len(measured.threads) == 1
+    assert limits_of("run") is not None
+
+
+def test_limits_are_measured_after_the_last_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
+
+    class Seen(Net):
+        def at_call(self, number: int) -> None:
+            events.append("call")
+
+    def measure(environment: Environment, device: Device) -> MachineLimits:
+        events.append("measure")
+        return stand_in(environment, device)
+
+    monkeypatch.setattr(machine, "measure_limits", measure)
+    assert main("-q", build=Seen) == 0
+    assert events.count("measure") == 1
+    assert events[-1] == "measure"
+
+
+def test_no_machine_leaves_them_out(measured: Measured) -> None:
+    assert main("-q", "--no-machine", "-o", "run") == 0
+    assert limits_of("run") is None
+    assert measured.threads == []
+
+
+@pytest.mark.parametrize("how", ["fails", "ends", "signal"])
+def test_a_run_that_ends_early_measures_nothing(how: str, measured: Measured) -> None:
+    class Ending(Net):
+        def at_call(self, number: int) -> None:
+            if number == FIRST_TRIAL + 1:
+                if how == "signal":
+                    os.kill(os.getpid(), signal.SIGTERM)
+                else:
+                    raise RuntimeError if how == "fails" else SystemExit
+
+    words = ["-q", "-n", "20", "--clean-trials", "0", "-o", "run"]
+    assert main(*words, build=Ending) == (143 if how == "signal" else 1)
+    assert output.load_run(Path("run")).n_trials > 0
+    assert limits_of("run") is None
+    assert measured.threads == []
+
+
+def test_a_signal_while_limits_are_measured_loses_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def measure(environment: Environment, device: Device) -> MachineLimits:
+        os.kill(os.getpid(), signal.SIGINT)
+        return stand_in(environment, device)
+
+    monkeypatch.setattr(machine, "measure_limits", measure)
+    assert main("-q", "-o", "run") == 130
+    assert one_line(capsys.readouterr().err) == (
+        "profile.py: interrupted by SIGINT: 4 of 4 trials are in run"
+    )
+    recording = output.load_run(Path("run"))
+    assert (recording.n_trials, recording.ended) == (4, "complete")
+
+
+def test_a_second_signal_keeps_the_trials(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def measure(environment: Environment, device: Device) -> Any:
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+        raise AssertionError("measuring went on")
+
+    monkeypatch.setattr(machine, "measure_limits", measure)
+    assert main("-q", "-o", "run") == 130
+    assert one_line(capsys.readouterr().err) == (
+        "profile.py: interrupted; profile.py report run shows the trials so far"
+    )
+    assert main("report", "run", "-q") == 0
+    assert output.load_run(Path("run")).n_trials == 4

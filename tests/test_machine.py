@@ -1,0 +1,366 @@
+"""The machine's limits: measured with a clock and arrays that are told their rates."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import chainer
+import numpy as np
+import pytest
+
+from chainer_profile import machine, output
+from chainer_profile.clock import HOST_CLOCK, Clock
+from chainer_profile.errors import ProfileError
+from chainer_profile.machine import Device, Found, find_limits, limits_key, measure_limits
+from chainer_profile.recording import BlasLibrary, Environment, MachineLimits
+from tests.command import QuietMachine, stand_in
+from tests.conftest import FakeClock
+
+ENVIRONMENT = Environment(
+    processor="A processor",
+    usable_cores=2,
+    numpy="2.4.6",
+    cupy="13.6.0",
+    blas=(BlasLibrary("openblas", "0.3.31", 2),),
+)
+
+
+class Array:
+    """As much of an array as measuring takes."""
+
+    def __init__(self, xp: Arrays, shape: Any, dtype: Any) -> None:
+        self.xp, self.shape, self.dtype = xp, shape, np.dtype(dtype)
+
+    def copy(self) -> Array:
+        self.xp.pass_time("fresh", 2 * self.shape * self.dtype.itemsize, self.xp.fresh_rate)
+        return self
+
+
+class Arrays:
+    """In place of NumPy: what it does takes exactly as long as its rates (per second) say.
+
+    First runs take ten times as long, and every third run twice as long.
+    """
+
+    def __init__(self, clock: FakeClock, **rates: float) -> None:
+        self.clock = clock
+        self.rate = rates.get("rate", 1e11)
+        self.half_rate = rates.get("half_rate", 4e11)
+        self.copy_rate = rates.get("copy_rate", 4e10)
+        self.fresh_rate = rates.get("fresh_rate", 1e10)
+        self.runs: list[str] = []
+
+    def pass_time(self, name: str, work: float, rate: float) -> None:
+        runs = self.runs.count(name)
+        factor = 10 if not runs else 2 if runs % 3 == 0 else 1
+        self.runs.append(name)
+        self.clock.advance(round(work / rate * 1e9) * factor)
+
+    def ones(self, shape: Any, dtype: Any) -> Array:
+        return Array(self, shape, dtype)
+
+    def ones_like(self, array: Array) -> Array:
+        return Array(self, array.shape, array.dtype)
+
+    def full(self, shape: Any, value: float, dtype: Any) -> Array:
+        return Array(self, shape, dtype)
+
+    def empty(self, shape: Any, dtype: Any) -> Array:
+        return Array(self, shape, dtype)
+
+    def copyto(self, target: Array, source: Array) -> None:
+        assert target is not source
+        self.pass_time("copy", 2 * source.shape * source.dtype.itemsize, self.copy_rate)
+
+    def matmul(self, a: Array, b: Array, out: Array) -> None:
+        assert a.shape == b.shape == out.shape
+        assert a.dtype == b.dtype == out.dtype
+        rate = self.rate if a.dtype == np.float32 else self.half_rate
+        # Small matrices do not reach the full rate.
+        side = a.shape[0]
+        self.pass_time(f"{a.dtype} {side}", 2 * side**3, rate * min(1, side / 1000))
+
+
+def make_device(clock: FakeClock, name: str = "cpu", **rates: float) -> Device:
+    gpu = "" if name == "cpu" else "A GPU"
+    xp = Arrays(clock, **rates)
+    return Device(name, xp, Clock(clock.now_ns), 1 << 28, (500, 1000, 2000), gpu)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "chainer-profile" / "machine.json"
+
+
+def test_the_rates_of_the_fastest_runs(clock: FakeClock) -> None:
+    device = make_device(clock)
+    limits = measure_limits(ENVIRONMENT, device)
+    assert limits.flops_per_s == pytest.approx(1e11, rel=1e-6)
+    assert limits.copy_nbytes_per_s == pytest.approx(4e10, rel=1e-6)
+    assert limits.fresh_nbytes_per_s == pytest.approx(1e10, rel=1e-6)
+    assert limits.half_flops_per_s is None
+    assert (limits.device, limits.threads, limits.copied_nbytes) == ("cpu", 2, 1 << 28)
+    assert limits.key == limits_key(ENVIRONMENT, device)
+    assert {"float32 500", "float32 1000", "float32 2000"} <= set(device.xp.runs)
+
+
+def test_a_gpu_has_a_rate_in_float16_as_well(clock: FakeClock) -> None:
+    limits = measure_limits(ENVIRONMENT, make_device(clock, "gpu:1"))
+    assert limits.flops_per_s == pytest.approx(1e11, rel=1e-6)
+    assert limits.half_flops_per_s == pytest.approx(4e11, rel=1e-6)
+    assert limits.device == "gpu:1"
+
+
+@pytest.mark.parametrize("slower", [1, 10, 30])
+def test_measuring_takes_less_than_ten_seconds_on_a_slow_machine_too(
+    clock: FakeClock, slower: int
+) -> None:
+    rates = {"rate": 1e11 / slower, "copy_rate": 4e10 / slower, "fresh_rate": 1e10 / slower}
+    begin_ns = clock.now_ns()
+    device = make_device(clock, **rates)
+    # First runs take ten times as long here; they do not for a copy as slow as this one.
+    device.xp.runs += ["copy", "fresh"]
+    limits = measure_limits(ENVIRONMENT, device)
+    seconds = (clock.now_ns() - begin_ns) / 1e9
+    assert 2.5 < seconds < 10
+    assert limits.flops_per_s == pytest.approx(1e11 / slower, rel=0.51)
+    assert ("float32 2000" in device.xp.runs) is (slower == 1)
+
+
+def test_a_clock_that_stood_still_gives_no_division_by_zero(clock: FakeClock) -> None:
+    ticks = iter([0, 5, 5, 5, 10_000_000_000, 10_000_000_000])
+    shortest = machine._shortest(lambda: None, Clock(lambda: next(ticks)), 1)
+    assert shortest == pytest.approx(1e-9)
+
+
+def test_too_little_memory_is_said(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_memory(*args: Any) -> Any:
+        raise MemoryError("Unable to allocate")
+
+    device = make_device(clock)
+    monkeypatch.setattr(device.xp, "ones", no_memory)
+    message = "^there is too little memory to measure the machine's limits$"
+    with pytest.raises(ProfileError, match=message):
+        measure_limits(ENVIRONMENT, device)
+
+
+def test_a_gpu_that_fails_is_said(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: Any, **kwargs: Any) -> None:
+        raise RuntimeError("no\nkernel")
+
+    device = make_device(clock, "gpu:0")
+    monkeypatch.setattr(device.xp, "matmul", fail)
+    with pytest.raises(ProfileError) as caught:
+        measure_limits(ENVIRONMENT, device)
+    assert str(caught.value) == "gpu:0: cannot be measured: RuntimeError: no kernel"
+
+
+def test_numpy_does_what_measuring_asks_for() -> None:
+    device = Device("cpu", np, HOST_CLOCK, 4096, (4, 8))
+    limits = measure_limits(ENVIRONMENT, device, seconds=1e-9)
+    assert limits.flops_per_s > 0
+    assert limits.copy_nbytes_per_s > 0
+    assert limits.fresh_nbytes_per_s > 0
+
+
+def test_the_key_names_what_limits_depend_on(clock: FakeClock) -> None:
+    device = make_device(clock)
+    assert limits_key(ENVIRONMENT, device) == (
+        "cpu, A processor, 2 cores, NumPy 2.4.6, openblas 0.3.31 x2"
+    )
+    changes: list[dict[str, Any]] = [
+        {"processor": "Another"},
+        {"usable_cores": 1},
+        {"numpy": "2.4.7"},
+        {"blas": (BlasLibrary("openblas", "0.3.31", 1),)},
+        {"blas": (BlasLibrary("openblas", "0.3.32", 2),)},
+        {"blas": (BlasLibrary("mkl", "0.3.31", 2),)},
+    ]
+    keys = {limits_key(replace(ENVIRONMENT, **change), device) for change in changes}
+    assert len(keys | {limits_key(ENVIRONMENT, device)}) == 7
+    # When the run was, and in which folder, is nothing to them.
+    same = replace(ENVIRONMENT, started="2026-01-02T03:04:05Z", commit="abc", chainer="7.8.1")
+    assert limits_key(same, device) == limits_key(ENVIRONMENT, device)
+
+
+def test_the_key_of_a_gpu_names_the_gpu(clock: FakeClock) -> None:
+    device = make_device(clock, "gpu:0")
+    key = limits_key(ENVIRONMENT, device)
+    assert key == "gpu:0, A GPU, CuPy 13.6.0"
+    assert limits_key(replace(ENVIRONMENT, blas=()), device) == key
+    assert limits_key(ENVIRONMENT, replace(device, gpu="Another")) != key
+
+
+class Counted:
+    """Counts how often limits are measured; each time they are higher by 1 GFLOP/s."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def __call__(self, environment: Environment, device: Device) -> MachineLimits:
+        self.times += 1
+        return replace(stand_in(environment, device), flops_per_s=1e11 + self.times * 1e9)
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
+    counted = Counted()
+    monkeypatch.setattr(machine, "CpuWatch", QuietMachine)
+    monkeypatch.setattr(machine, "measure_limits", counted)
+    return counted
+
+
+def test_limits_are_measured_once(clock: FakeClock, counted: Counted) -> None:
+    device = make_device(clock)
+    first = find_limits(ENVIRONMENT, device)
+    assert first == find_limits(ENVIRONMENT, device)
+    assert first == Found(replace(stand_in(ENVIRONMENT, device), flops_per_s=1.01e11))
+    assert counted.times == 1
+    other = replace(ENVIRONMENT, blas=(BlasLibrary("openblas", "0.3.31", 1),))
+    assert find_limits(other, device).limits.threads == 1
+    assert find_limits(ENVIRONMENT, device) == first
+    assert counted.times == 2
+
+
+def test_refresh_measures_again_and_keeps_that(clock: FakeClock, counted: Counted) -> None:
+    device = make_device(clock)
+    find_limits(ENVIRONMENT, device)
+    again = find_limits(ENVIRONMENT, device, refresh=True)
+    assert again.limits.flops_per_s == 1.02e11
+    assert find_limits(ENVIRONMENT, device) == again
+
+
+def test_without_a_folder_there_are_limits_too(
+    clock: FakeClock, counted: Counted, cache: Path
+) -> None:
+    cache.parent.parent.write_text("a file")
+    found = find_limits(ENVIRONMENT, make_device(clock))
+    assert found.limits.flops_per_s == 1.01e11
+    assert (found.kept, found.note) == (False, f"{cache}: cannot be written (Not a directory)")
+
+
+@pytest.mark.parametrize(
+    ("other", "cores", "busy"),
+    [
+        (None, 2, False),
+        (0.2, 2, False),
+        (0.25, 2, True),
+        (0.25, None, True),
+        (3.1, 64, False),
+        (3.3, 64, True),
+    ],
+)
+@pytest.mark.parametrize("refresh", [False, True])
+def test_what_a_busy_machine_did_is_kept_only_if_wanted(
+    other: float | None,
+    cores: int | None,
+    busy: bool,
+    refresh: bool,
+    clock: FakeClock,
+    counted: Counted,
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(QuietMachine, "other_cpu", lambda self: other)
+    environment = replace(ENVIRONMENT, usable_cores=cores)
+    found = find_limits(environment, make_device(clock), refresh=refresh)
+    assert found.limits.flops_per_s == 1.01e11
+    assert cache.exists() is found.kept is (refresh or not busy)
+    says = f"other programs kept {other:.1f} cores busy: the limits may be higher" if busy else ""
+    assert found.note == says
+
+
+def test_the_last_level_cache(tmp_path: Path) -> None:
+    sizes = {
+        "index0": "48K",
+        "index2": "1024K\n",
+        "index3": "32M\n",
+        "index4": "soon",
+        "index5": "",
+    }
+    for name, size in sizes.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "size").write_text(size)
+    assert machine.last_level_cache_nbytes(tmp_path) == 32 << 20
+    assert machine.last_level_cache_nbytes(tmp_path / "nowhere") == 0
+
+
+@pytest.mark.parametrize(
+    ("cache_nbytes", "free_nbytes", "nbytes"),
+    [
+        (32 << 20, 64 << 30, 256 << 20),
+        (256 << 20, 64 << 30, 1 << 30),
+        (1 << 30, 64 << 30, 2 << 30),
+        (32 << 20, 1 << 30, 128 << 20),
+        (0, 80_001, 8192),
+        (0, 100, 4096),
+    ],
+)
+def test_the_size_of_a_copy(
+    cache_nbytes: int, free_nbytes: int, nbytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = SimpleNamespace(available=free_nbytes)
+    monkeypatch.setattr(machine, "last_level_cache_nbytes", lambda: cache_nbytes)
+    monkeypatch.setattr(machine.psutil, "virtual_memory", lambda: memory)
+    assert machine.copy_nbytes() == nbytes
+
+
+def test_the_device_of_a_cpu() -> None:
+    device = machine.find_device("cpu")
+    assert (device.name, device.xp, device.clock, device.gpu) == ("cpu", np, HOST_CLOCK, "")
+    assert device.copy_nbytes > 2 * machine.last_level_cache_nbytes()
+
+
+def put_gpu(monkeypatch: pytest.MonkeyPatch, properties: Any) -> list[str]:
+    """A CuPy with two devices, the second of 16 GiB; gives what waits for it."""
+    waits: list[str] = []
+    runtime = SimpleNamespace(
+        getDeviceCount=lambda: 2,
+        getDeviceProperties=properties,
+        memGetInfo=lambda: (4 << 30, 16 << 30),
+    )
+    stream = SimpleNamespace(synchronize=lambda: waits.append("wait"))
+    cuda = SimpleNamespace(runtime=runtime, get_current_stream=lambda: stream)
+    cupy = SimpleNamespace(__version__="13.6.0", __name__="cupy", cuda=cuda)
+    device = SimpleNamespace(use=lambda: None, send=lambda array: array, xp=cupy)
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setattr(chainer, "get_device", {"@cupy:1": device}.__getitem__)
+    monkeypatch.setattr(chainer.Link, "to_device", lambda self, to: self)
+    monkeypatch.setattr(chainer.backend, "get_array_module", lambda array: cupy)
+    return waits
+
+
+def test_the_device_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = put_gpu(monkeypatch, lambda number: {"name": b"A GPU", "other": number})
+    device = machine.find_device("gpu:1")
+    assert (device.name, device.gpu, device.copy_nbytes) == ("gpu:1", "A GPU", 512 << 20)
+    assert device.xp.__name__ == "cupy"
+    device.clock.now_ns()
+    assert waits == ["wait"]
+
+
+def test_a_gpu_that_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(number: int) -> Any:
+        raise RuntimeError("lost\nit")
+
+    put_gpu(monkeypatch, fail)
+    with pytest.raises(ProfileError) as caught:
+        machine.find_device("gpu:1")
+    assert str(caught.value) == "--gpu 1: cannot be asked: RuntimeError: lost it"
+
+
+def test_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    put_gpu(monkeypatch, None)
+    with pytest.raises(ProfileError, match=r"^--gpu 7: there is no such device; this machine has"):
+        machine.find_device("gpu:7")
+
+
+def test_what_is_kept_is_read_by_another_run(clock: FakeClock, cache: Path) -> None:
+    measured = measure_limits(ENVIRONMENT, make_device(clock, "gpu:0"))
+    output.save_limits(measured)
+    assert output.load_limits() == {measured.key: measured}

@@ -1,0 +1,190 @@
+"""profile.py summary."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import io
+import re
+import subprocess
+import sys
+from typing import Any
+
+import chainer.links as L
+import pytest
+
+from chainer_profile import summary_command
+from chainer_profile.errors import ProfileError, UsageError
+from chainer_profile.renderers import model_table
+from models.registry import REGISTRY
+from tests.command import OWN, ROOT, Entry, Net, folder  # noqa: F401
+
+
+def run(*argv: str, build: Any = Net, **entry: Any) -> int:
+    """Run the command on a tiny network."""
+    args = list(argv)
+    if "--model" not in args:
+        args += ["--model", "tiny"]
+    return summary_command.run(args, {"tiny": Entry(build, **entry), **REGISTRY})
+
+
+def rows(capsys: pytest.CaptureFixture[str], *argv: str, **more: Any) -> list[dict[str, str]]:
+    assert run("--format", "csv", *argv, **more) == 0
+    return list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+
+
+def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("-b", "4") == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert out.splitlines()[0] == "tiny: input 4x3 float32; one forward pass in test mode"
+    assert re.search(r"0 +/fc +LinearFunction +4x2 +8 +0 +24 ", out)
+    assert re.search(r"1 +/ +ReLU +4x2 +0 +0 +0 ", out)
+    assert re.search(r"^multiply-accumulates +24$", out, re.MULTILINE)
+
+
+def test_a_registered_network_by_default(capsys: pytest.CaptureFixture[str]) -> None:
+    assert summary_command.run(["--columns", "path"], REGISTRY) == 0
+    assert capsys.readouterr().out.startswith("resnet20: input 1x3x32x32 float32")
+
+
+def test_depth_is_by_link(capsys: pytest.CaptureFixture[str]) -> None:
+    assert [row["path"] for row in rows(capsys, "--depth", "0")] == ["/"]
+    assert [row["path"] for row in rows(capsys, "--depth", "1")] == ["/", "/fc"]
+
+
+def test_arrays_are_the_memory_report(capsys: pytest.CaptureFixture[str]) -> None:
+    found = rows(capsys, "--arrays", "-b", "2")
+    assert [tuple(row.values()) for row in found] == [
+        ("parameter", "/fc/W", "2x3", "float32", "24"),
+        ("parameter", "/fc/b", "2", "float32", "8"),
+        ("input", "input", "2x3", "float32", "24"),
+        ("output", "0_LinearFunction", "2x2", "float32", "16"),
+        ("output", "1_ReLU", "2x2", "float32", "16"),
+    ]
+
+
+def test_columns_in_the_order_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    found = rows(capsys, "--columns", "macs, path")
+    assert [list(row.items()) for row in found] == [
+        [("macs", "6"), ("path", "/fc")],
+        [("macs", "0"), ("path", "/")],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "view"), [([], "layers"), (["--depth", "1"], "links"), (["--arrays"], "arrays")]
+)
+def test_an_unknown_column_lists_the_known_ones(words: list[str], view: str) -> None:
+    def build() -> Any:
+        raise AssertionError("built")
+
+    with pytest.raises(UsageError) as error:
+        run("--columns", "path,times", *words, build=build)
+    known = ", ".join(model_table.COLUMNS[view])
+    assert str(error.value) == f"unknown column of the table of {view}: 'times'; known are {known}"
+
+
+def test_markdown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--format", "markdown") == 0
+    assert capsys.readouterr().out.startswith("# tiny\n\n")
+
+
+def test_classes_and_input_size(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--model", "resnet20", "--classes", "7", "--input-size", "40x48"]
+    found = rows(capsys, *words, "--columns", "output_shapes")
+    assert found[0]["output_shapes"] == "1x16x40x48"
+    assert found[-1]["output_shapes"] == "1x7"
+
+
+def test_an_own_network(capsys: pytest.CaptureFixture[str], folder: Any) -> None:  # noqa: F811
+    (folder / "own.py").write_text(OWN)
+    found = rows(capsys, "--model", "own.py:Net", "--input-shape", "3", "--columns", "function")
+    assert [row["function"] for row in found] == ["LinearFunction", "ReLU"]
+    with pytest.raises(UsageError, match="give the shape of its input"):
+        run("--model", "own.py:Net")
+
+
+def test_indices(capsys: pytest.CaptureFixture[str]) -> None:
+    def build() -> Any:
+        return L.EmbedID(9, 4)
+
+    found = rows(capsys, "--input-dtype", "int32", "--columns", "parameters,macs", build=build)
+    assert [tuple(row.values()) for row in found] == [("36", "0")]
+    with pytest.raises(ProfileError, match=r"give --input-dtype int32$") as error:
+        run(build=build)
+    assert "\n" not in str(error.value)
+
+
+def test_a_network_that_fails_is_one_line() -> None:
+    with pytest.raises(ProfileError, match="fails with an input of 1x4, in Linear at /fc") as error:
+        run("--input-shape", "4")
+    assert "\n" not in str(error.value)
+    assert "--input-dtype" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--arrays", "--depth", "1"], "--arrays or --depth, not both"),
+        (["--phase", "train"], "invalid choice: 'train'"),
+        (["--input-dtype", "complex64"], "invalid choice"),
+        (["--depth", "-1"], "0 or more"),
+        (["--input-shape", "3", "--input-size", "3x3"], "not both"),
+        (["--input-size", "3x3"], "tiny takes no images"),
+        (["--input-size", "3"], "write them as 1024x2048"),
+        (["--input-shape", "0x3"], "at least 1"),
+        (["--trials", "3"], "unrecognized arguments"),
+        (["--columns", ""], "unknown column"),
+    ],
+)
+def test_what_the_command_does_not_take(words: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)) as error:
+        run(*words)
+    assert "\n" not in str(error.value)
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys\n"
+        "from chainer_profile import summary_command\n"
+        "try:\n    summary_command.run(['--help'], {})\n"
+        "except SystemExit as end:\n    assert end.code == 0\n"
+        "print('heavy:', {'numpy', 'pandas', 'rich', 'chainer', 'models'} & sys.modules.keys())\n"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    assert "--columns" in out
+    assert out.splitlines()[-1] == "heavy: set()"
+
+
+def test_the_formats_are_those_of_the_renderer() -> None:
+    assert summary_command._FORMATS == model_table.FORMATS
+
+
+def test_a_terminal_is_as_wide_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    heads = []
+    for width in ("60", "500"):
+        terminal = Terminal()
+        monkeypatch.setenv("COLUMNS", width)
+        monkeypatch.setattr(sys, "stdout", terminal)
+        assert run() == 0
+        heads.append(terminal.getvalue().splitlines()[2])
+    assert len(heads[0]) <= 60 < len(heads[1])
+    assert heads[1].split() == list(model_table.DEFAULTS["layers"])
+
+
+def test_a_full_disk_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(sys, "stdout", Full())
+    message = r"^standard output cannot be written \(No space left on device\)$"
+    with pytest.raises(ProfileError, match=message):
+        run()
