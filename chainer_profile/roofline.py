@@ -21,29 +21,32 @@ REACHED = 0.25
 WORK = ("flops", "macs", "nbytes_read", "nbytes_written")
 
 
-def layer_work(recording: Recording, mean_s: pd.Series[float]) -> pd.DataFrame:
+def layer_work(recording: Recording, median_s: pd.Series[float]) -> pd.DataFrame:
     """The work of every layer, and how near to the machine's limits it is done.
+
+    Rates are those of the median call: a few calls that wait for the system to hand out memory can
+    take ten times as long, and say nothing about the function.
 
     Args:
         recording: The recording.
-        mean_s: Mean self time of every layer in seconds.
+        median_s: Median self time of every layer in seconds.
 
     Returns:
         One row a layer. Columns: ``flops``, ``macs``, ``nbytes_read``, ``nbytes_written`` (<NA>
         without a formula); ``flops_per_s``, ``nbytes_per_s`` (read and written) as achieved, and
         ``intensity`` in operations a byte (NaN likewise, and where nothing is moved);
-        ``bound_s``, the least time at the machine's limits, ``reached``, that over the mean time
+        ``bound_s``, the least time at the machine's limits, ``reached``, that over the median time
         (above 1 where arrays stay in a cache), and ``verdict``: :data:`COMPUTE`, :data:`MEMORY`,
         :data:`OVERHEAD`, or empty without a formula or without limits.
     """
     layers = recording.layers
-    table = pd.DataFrame(index=mean_s.index)
+    table = pd.DataFrame(index=median_s.index)
     for name in WORK:
         table[name] = pd.array([getattr(layer, name) for layer in layers], dtype="Int64")
     flops = table["flops"].astype("Float64").to_numpy(float, na_value=np.nan)
     nbytes = (table["nbytes_read"] + table["nbytes_written"]).astype("Float64")
     moved = nbytes.to_numpy(float, na_value=np.nan)
-    seconds = np.where(mean_s.to_numpy() > 0, mean_s.to_numpy(), np.nan)
+    seconds = np.where(median_s.to_numpy() > 0, median_s.to_numpy(), np.nan)
     table["flops_per_s"] = flops / seconds
     table["nbytes_per_s"] = moved / seconds
     table["intensity"] = flops / np.where(moved > 0, moved, np.nan)
@@ -85,11 +88,11 @@ def work_by_function(layers: pd.DataFrame) -> pd.DataFrame:
         One row a function and phase. Columns: ``function``, ``phase``, ``layers`` (their number),
         ``total_s``, ``share`` of the layers' time, ``flops``, ``macs``, ``nbytes`` a trial and
         ``flops_per_s``, ``nbytes_per_s`` (NaN where a layer has no formula), ``reached`` (bounds
-        over times) and ``verdict``, that of most of the time.
+        over median times) and ``verdict``, that of most of the time.
     """
     rows = []
     for (function, phase), part in layers.groupby(["function", "phase"], sort=False):
-        total_s = float(part["mean_s"].sum())
+        median_s = float(part["median_s"].sum())
         sums = {name: _sum(part[name]) for name in ("flops", "macs")}
         nbytes = _sum(part["nbytes_read"] + part["nbytes_written"])
         by_verdict = part.groupby("verdict", sort=False)["mean_s"].sum()
@@ -98,14 +101,14 @@ def work_by_function(layers: pd.DataFrame) -> pd.DataFrame:
                 "function": function,
                 "phase": phase,
                 "layers": len(part),
-                "total_s": total_s,
+                "total_s": float(part["mean_s"].sum()),
                 "share": float(part["share"].sum()),
                 **sums,
                 "nbytes": nbytes,
-                "flops_per_s": sums["flops"] / total_s if total_s else np.nan,
-                "nbytes_per_s": nbytes / total_s if total_s else np.nan,
+                "flops_per_s": sums["flops"] / median_s if median_s else np.nan,
+                "nbytes_per_s": nbytes / median_s if median_s else np.nan,
                 "reached": (
-                    float(part["bound_s"].sum(skipna=False)) / total_s if total_s else np.nan
+                    float(part["bound_s"].sum(skipna=False)) / median_s if median_s else np.nan
                 ),
                 "verdict": str(by_verdict.idxmax()),
             }

@@ -164,7 +164,7 @@ def _layer_table(recording: Recording) -> pd.DataFrame:
     table["share"] = table["mean_s"] / total if total else 0.0
     slowest_first = table["share"].sort_values(ascending=False, kind="stable")
     table["cumulative_share"] = slowest_first.cumsum()
-    return table.join(layer_work(recording, table["mean_s"]))
+    return table.join(layer_work(recording, table["median_s"]))
 
 
 def _totals(recording: Recording, layers_s: float) -> Totals:

@@ -83,6 +83,14 @@ def test_a_layer_that_took_no_time_has_no_rate():
     assert row["verdict"] == ""
 
 
+def test_rates_are_those_of_the_median_call():
+    self_ns = np.array([[1_000_000]] * 4 + [[50_000_000]])
+    known = Recording(layers=(layer(flops=10**8, nbytes=3),), self_ns=self_ns, limits=LIMITS)
+    row = summarise(known).layers.iloc[0]
+    assert row["reached"] == pytest.approx(1)
+    assert row["verdict"] == COMPUTE
+
+
 def test_half_precision_has_a_limit_of_its_own():
     limits = replace(LIMITS, half_flops_per_s=4e11)
     layers = [replace(layer(flops=10**8, nbytes=3), dtype="float16")]

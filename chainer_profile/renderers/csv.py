@@ -55,10 +55,10 @@ COLUMNS = {
     "macs": "Multiply-adds of convolutions and matrix products in a trial; empty likewise",
     "nbytes_read": "Bytes that the layer must read at least; empty likewise",
     "nbytes_written": "Bytes that it must write at least; empty likewise",
-    "gflops_per_s": "Billions of operations a second, from the mean self time",
+    "gflops_per_s": "Billions of operations a second, from the median self time",
     "gbytes_per_s": "Billions of bytes a second, read and written",
     "intensity": "Operations a byte",
-    "reached_percent": "Least time at this machine's limits over the mean self time; empty where "
+    "reached_percent": "Least time at this machine's limits over the median self time; empty where "
     "the limits are not known",
     "verdict": "compute bound, memory bound, or overhead bound (less than 25 % is reached)",
     "peak_nbytes": "Most bytes that were allocated in the layer beyond those at its begin; empty "

@@ -234,7 +234,7 @@ def _nearness_to_limits(summary: Summary) -> Iterator[str]:
     if calls["share"].sum() < _MUCH:
         return
     slow = calls[calls["verdict"] == OVERHEAD]
-    rate = float(calls["flops"].sum()) / float(calls["mean_s"].sum()) / limits.flops_per_s
+    rate = float(calls["flops"].sum()) / float(calls["median_s"].sum()) / limits.flops_per_s
     name, settings = printable(function), summary.recording.settings
     sentence = (
         f"The {plural(len(calls), 'forward call')} of {name} "

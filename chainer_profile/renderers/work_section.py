@@ -104,14 +104,14 @@ def work(summary: Summary, plot: str) -> Iterator[str]:
     yield "### Work and limits"
     yield (
         "Operations (a multiply-add is two) and bytes (each array read or written once) follow "
-        "from the shapes, by formulas; the rates from the mean self times."
+        "from the shapes, by formulas; the rates from the median self times."
     )
     limits = summary.recording.limits
     if limits is not None:
         yield (
             f"{limits_sentence(summary)} The least time of a layer is the longer of its "
             "operations at the first rate and its bytes at the second; the limit reached is that "
-            "over its mean time. Below "
+            "over its median time. Below "
             f"{format_percent(REACHED, 0)} a layer is called overhead bound: its time goes into "
             "Python, launching, copying and page faults. Chainer allocates outputs anew, so the "
             "third rate is what functions that only move data can hope for; arrays that stay in a "

@@ -68,7 +68,7 @@ def test_memory_names_the_high_water_and_the_highest_peaks():
     assert "for the backward phase" not in text
     rows = [line for line in text.splitlines() if line.startswith("| ") and "KiB" in line]
     assert [line.split(" | ")[0] for line in rows] == ["| 5", "| 4", "| 3", "| 2", "| 1", "| 0"]
-    assert rows[0].endswith("| 6.0 KiB | -512 B |")
+    assert rows[0].endswith("| 6.0 KiB | 0 B | -512 B |")
 
 
 def test_memory_of_a_training_step_says_what_is_kept():
@@ -93,7 +93,7 @@ def test_the_csv_holds_work_and_memory():
     first = dict(zip(head, lines[1].split(","), strict=True))
     assert (first["flops"], first["macs"]) == ("10000000", "5000000")
     assert (first["nbytes_read"], first["nbytes_written"]) == ("400000", "200000")
-    seconds = float(first["mean_ms"]) / 1e3
+    seconds = float(first["median_ms"]) / 1e3
     assert float(first["gflops_per_s"]) == pytest.approx(0.01 / seconds)
     assert float(first["gbytes_per_s"]) == pytest.approx(0.0006 / seconds)
     assert float(first["intensity"]) == pytest.approx(10 / 0.6)
