@@ -251,7 +251,7 @@ def _nearness_to_limits(summary: Summary) -> Iterator[str]:
     if settings.device.startswith("cpu") and function.startswith("Convolution"):
         sentence += ": copying windows (im2col), memory traffic and Python take the time"
     if settings.batchsize < _SMALL_BATCH:
-        sentence += f". A larger batch may come nearer: try -b {_SMALL_BATCH}"
+        sentence += f". Whether a larger batch comes nearer, a run with -b {_SMALL_BATCH} shows"
     yield sentence + "."
 
 
