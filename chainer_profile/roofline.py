@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 COMPUTE, MEMORY, OVERHEAD = "compute bound", "memory bound", "overhead bound"
 #: Below this part of its bound a layer's time goes elsewhere: into launching, copying, Python.
-REACHED = 0.4
+REACHED = 1 / 3
 WORK = ("flops", "macs", "nbytes_read", "nbytes_written")
 
 

@@ -42,8 +42,8 @@ def work(*args, **kwargs):
         (10**8, 10**6, 1400, 1 / 1.4, COMPUTE),
         (10**6, 10**7, 2000, 0.5, MEMORY),  # 1 ms at 10 GB/s
         (10**6, 10**7, 2325, 0.43, MEMORY),
-        (10**6, 10**7, 2500, 0.4, MEMORY),  # just reached
-        (10**6, 10**7, 2501, 0.3998, OVERHEAD),
+        (10**6, 10**7, 2900, 1 / 2.9, MEMORY),  # just reached
+        (10**6, 10**7, 3100, 1 / 3.1, OVERHEAD),
         (1, 8, 5, 8e-10 / 5e-6, OVERHEAD),
         (0, 0, 5, 0.0, OVERHEAD),  # a view
         (10**6, 10**7, 500, 2.0, MEMORY),  # out of a cache
