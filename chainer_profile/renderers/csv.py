@@ -60,7 +60,8 @@ COLUMNS = {
     "intensity": "Operations a byte",
     "reached_percent": "Least time at this machine's limits over the median self time; empty where "
     "the limits are not known",
-    "verdict": "compute bound, memory bound, or overhead bound (less than a third of the limit is reached)",
+    "verdict": "compute bound, memory bound, or overhead bound (less than a third of the limit is "
+    "reached)",
     "peak_nbytes": "Most bytes that were allocated in the layer beyond those at its begin; empty "
     "without a memory pass",
     "retained_nbytes": "Bytes that the layer left allocated; negative where it freed more",
