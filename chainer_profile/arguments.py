@@ -89,6 +89,56 @@ def folder(text: str) -> Path:
     return Path(text)
 
 
+def add_model(group: argparse._ArgumentGroup) -> None:
+    """The option of which network."""
+    group.add_argument(
+        "-m",
+        "--model",
+        default=DEFAULT_MODEL,
+        help="a name of --list-models, package.module:Callable or path/to/file.py:Callable "
+        "(default: %(default)s)",
+    )
+
+
+def add_classes(group: argparse._ArgumentGroup) -> None:
+    """The option of how many outputs."""
+    group.add_argument(
+        "--classes", metavar="N", type=whole(1), help="outputs, in place of the network's own"
+    )
+
+
+def add_input_shape(group: argparse._ArgumentGroup) -> None:
+    """Options of the shape of one input; :func:`input_shape` reads them."""
+    group.add_argument(
+        "--input-shape",
+        metavar="CxHxW",
+        type=checked(_shape),
+        help="shape of one input without the batch; needed for your own network",
+    )
+    group.add_argument(
+        "--input-size",
+        metavar="HxW",
+        type=checked(_size),
+        help="height and width of the images, such as 1024x2048",
+    )
+
+
+def input_shape(args: argparse.Namespace, known: tuple[int, ...] | None) -> tuple[int, ...]:
+    """Shape of one input without the batch, by the options or as the network has it."""
+    if args.input_shape is not None and args.input_size is not None:
+        raise UsageError("give --input-shape or --input-size, not both")
+    shape: tuple[int, ...] | None = args.input_shape or known
+    if shape is None:
+        raise UsageError(
+            f"--model {args.model}: give the shape of its input, such as --input-shape 3x32x32"
+        )
+    if args.input_size is None:
+        return shape
+    if len(shape) != 3:
+        raise UsageError(f"--input-size: {args.model} takes no images")
+    return shape[0], *args.input_size
+
+
 def add_machine(group: argparse._ArgumentGroup) -> None:
     """Options of where a network runs."""
     group.add_argument(
@@ -171,17 +221,9 @@ def run_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=chainer_profile.__version__)
 
     group = parser.add_argument_group("network")
-    group.add_argument(
-        "-m",
-        "--model",
-        default=DEFAULT_MODEL,
-        help="a name of --list-models, package.module:Callable or path/to/file.py:Callable "
-        "(default: %(default)s)",
-    )
+    add_model(group)
     group.add_argument("--list-models", action="store_true", help="list the networks and exit")
-    group.add_argument(
-        "--classes", metavar="N", type=whole(1), help="outputs, in place of the network's own"
-    )
+    add_classes(group)
     group.add_argument(
         "--weights",
         metavar="FILE.npz",
@@ -221,18 +263,7 @@ def run_parser() -> argparse.ArgumentParser:
         "--index", metavar="I", type=whole(0), default=0, help="first test image (default: 0)"
     )
     group.add_argument("--data-dir", metavar="DIR", help="folder of CIFAR-10's files")
-    group.add_argument(
-        "--input-shape",
-        metavar="CxHxW",
-        type=checked(_shape),
-        help="shape of one input without the batch; needed for your own network",
-    )
-    group.add_argument(
-        "--input-size",
-        metavar="HxW",
-        type=checked(_size),
-        help="height and width of the images, such as 1024x2048",
-    )
+    add_input_shape(group)
     group.add_argument(
         "-b",
         "--batchsize",

@@ -8,14 +8,21 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chainer_profile.arguments import DEFAULT_DEPTH, PROG, machine_parser, report_parser, run_parser
-from chainer_profile.commands import run_command
+from chainer_profile.arguments import (
+    DEFAULT_DEPTH,
+    PROG,
+    input_shape,
+    machine_parser,
+    report_parser,
+    run_parser,
+)
+from chainer_profile.commands import printing, run_command
 from chainer_profile.errors import ProfileError, UsageError, one_line
 from chainer_profile.hotspots import Rule, parse_rule
 from chainer_profile.interrupts import Interrupted, Interrupts
@@ -107,7 +114,7 @@ def _machine(args: argparse.Namespace) -> int:
         lines.append(("kept in", f"{output.limits_file()} since {limits.measured}"))
     if found.note:
         lines.append(("note" if found.kept else "not kept", found.note))
-    with _printing():
+    with printing():
         for name, value in lines:
             print(f"{name:26}{value}")
     return 0
@@ -125,7 +132,7 @@ def _run(
     interrupts: Interrupts,
 ) -> int:
     if args.list_models:
-        with _printing():
+        with printing():
             for name, entry in registry.items():
                 print(f"{name:23} {'x'.join(map(str, entry.input_shape)):10} {entry.description}")
         return 0
@@ -140,7 +147,7 @@ def _run(
     from chainer_profile.recording import Settings
 
     source = loading.find_model(args.model, registry, args.classes)
-    shape = _input_shape(args, source.input_shape)
+    shape = input_shape(args, source.input_shape)
     batch = inputs.make_input(
         args.input,
         shape,
@@ -182,22 +189,6 @@ def _run(
             if folder.holds_trials():
                 interrupt.hint = f"; {PROG} report {folder.path} shows the trials so far"
             raise
-
-
-def _input_shape(args: argparse.Namespace, known: tuple[int, ...] | None) -> tuple[int, ...]:
-    """Shape of one input without the batch."""
-    if args.input_shape is not None and args.input_size is not None:
-        raise UsageError("give --input-shape or --input-size, not both")
-    shape: tuple[int, ...] | None = args.input_shape or known
-    if shape is None:
-        raise UsageError(
-            f"--model {args.model}: give the shape of its input, such as --input-shape 3x32x32"
-        )
-    if args.input_size is None:
-        return shape
-    if len(shape) != 3:
-        raise UsageError(f"--input-size: {args.model} takes no images")
-    return shape[0], *args.input_size
 
 
 def _clean_trials(args: argparse.Namespace) -> int:
@@ -333,7 +324,7 @@ def _show(
         if folder is not None:
             files = output.write_reports(folder, summary)
     finally:
-        with _printing():
+        with printing():
             table.render(
                 summary,
                 console,
@@ -346,16 +337,6 @@ def _show(
             )
     if files:
         names = written + ", ".join(file.name for file in files)
-        with _printing():
+        with printing():
             said = f"Written to {folder}: {names}"
             console.print(said, markup=False, highlight=False, soft_wrap=True)
-
-
-@contextmanager
-def _printing() -> Iterator[None]:
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise ProfileError(f"standard output cannot be written ({error.strerror})") from error

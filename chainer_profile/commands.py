@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from chainer_profile.errors import ProfileError
 from chainer_profile.interrupts import Interrupted, Interrupts
@@ -34,3 +35,14 @@ def run_command(prog: str, argv: list[str], command: Callable[[Interrupts], int]
         # The reader of our output went away (`| head`): nothing is left to say to it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+
+
+@contextmanager
+def printing() -> Iterator[None]:
+    """Within this, a standard output that cannot be written is one clear line."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise ProfileError(f"standard output cannot be written ({error.strerror})") from error

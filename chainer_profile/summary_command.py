@@ -8,7 +8,16 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from chainer_profile.arguments import DEFAULT_MODEL, PROG, Parser, checked, whole
+from chainer_profile.arguments import (
+    PROG,
+    Parser,
+    add_classes,
+    add_input_shape,
+    add_model,
+    input_shape,
+    whole,
+)
+from chainer_profile.commands import printing
 from chainer_profile.errors import ProfileError, UsageError
 
 if TYPE_CHECKING:
@@ -26,32 +35,13 @@ def parser() -> argparse.ArgumentParser:
         "bytes, its totals and estimated memory. Nothing is timed.",
     )
     group = parser.add_argument_group("network")
-    group.add_argument(
-        "-m",
-        "--model",
-        default=DEFAULT_MODEL,
-        help="a name of --list-models, package.module:Callable or path/to/file.py:Callable "
-        "(default: %(default)s)",
-    )
-    group.add_argument(
-        "--classes", metavar="N", type=whole(1), help="outputs, in place of the network's own"
-    )
+    add_model(group)
+    add_classes(group)
     group.add_argument(
         "--phase", choices=("forward",), default="forward", help="inference, the only one here"
     )
     group = parser.add_argument_group("input")
-    group.add_argument(
-        "--input-shape",
-        metavar="CxHxW",
-        type=checked(_shape),
-        help="shape of one input without the batch; needed for your own network",
-    )
-    group.add_argument(
-        "--input-size",
-        metavar="HxW",
-        type=checked(_size),
-        help="height and width of the images, such as 1024x2048",
-    )
+    add_input_shape(group)
     group.add_argument(
         "--input-dtype",
         choices=_DTYPES,
@@ -122,7 +112,7 @@ def run(argv: list[str], registry: Mapping[str, RegisteredModel]) -> int:
     from chainer_profile import loading
 
     source = loading.find_model(args.model, registry, args.classes)
-    shape = _input_shape(args, source.input_shape)
+    shape = input_shape(args, source.input_shape)
 
     from chainer_profile.model_summary import summary
 
@@ -141,39 +131,6 @@ def run(argv: list[str], registry: Mapping[str, RegisteredModel]) -> int:
         columns=columns,
         width=shutil.get_terminal_size().columns if sys.stdout.isatty() else None,
     )
-    try:
+    with printing():
         print(text, flush=True)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise ProfileError(f"standard output cannot be written ({error.strerror})") from error
     return 0
-
-
-def _shape(text: str) -> tuple[int, ...]:
-    from chainer_profile.inputs import parse_shape
-
-    return parse_shape(text)
-
-
-def _size(text: str) -> tuple[int, ...]:
-    shape = _shape(text)
-    if len(shape) != 2:
-        raise UsageError(f"not a height and a width: {text!r}; write them as 1024x2048")
-    return shape
-
-
-def _input_shape(args: argparse.Namespace, known: tuple[int, ...] | None) -> tuple[int, ...]:
-    """Shape of one input without the batch."""
-    if args.input_shape is not None and args.input_size is not None:
-        raise UsageError("give --input-shape or --input-size, not both")
-    shape: tuple[int, ...] | None = args.input_shape or known
-    if shape is None:
-        raise UsageError(
-            f"--model {args.model}: give the shape of its input, such as --input-shape 3x32x32"
-        )
-    if args.input_size is None:
-        return shape
-    if len(shape) != 3:
-        raise UsageError(f"--input-size: {args.model} takes no images")
-    return shape[0], *args.input_size
