@@ -1,6 +1,6 @@
 """What profiling costs: the figures of the README, as ratios within one run.
 
-    python benchmarks/overhead.py [--rounds 300] [--trials 10000]
+    python benchmarks/overhead.py [--rounds 300] [--trials 10000] [--gpu 0]
 
 ResNet20 at batch 1 with one BLAS thread. Times are compared in short blocks that take turns in one
 process, and the median of the paired ratios is shown with its 95 % interval. Memory is measured in
@@ -37,10 +37,10 @@ from chainer_profile.clock import HOST_CLOCK  # noqa: E402
 from chainer_profile.inputs import make_input  # noqa: E402
 from chainer_profile.journal import Journal, Kind  # noqa: E402
 from chainer_profile.recording import Settings  # noqa: E402
-from chainer_profile.runner import Trials  # noqa: E402
 from chainer_profile.statistics import median_interval  # noqa: E402
 from chainer_profile.steps import ForwardStep  # noqa: E402
 from chainer_profile.structure import Structure, learn_structure  # noqa: E402
+from chainer_profile.trials import Trials  # noqa: E402
 from models import REGISTRY  # noqa: E402
 
 BLOCK = 10
@@ -235,6 +235,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--trials", type=int, default=10_000)
+    parser.add_argument("--gpu", type=int, help="measure on this GPU, see overhead_gpu.py")
     parser.add_argument("--memory", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.memory:
@@ -243,6 +244,11 @@ def main() -> None:
 
     row("figure", "measured", "target")
     row("-" * 58, "-" * 32, "-" * 18)
+    if args.gpu is not None:
+        from benchmarks import overhead_gpu
+
+        overhead_gpu.run(args.gpu, args.rounds, row)
+        return
     step = resnet20()
     with threadpool_limits(1, "blas"), step.configured():
         for _ in range(100):

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import argparse
-import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
 import chainer_profile
+from chainer_profile.argument_values import (
+    checked,
+    folder,
+    layer_columns,
+    parse_device,
+    positive_seconds,
+    shape,
+    size,
+    whole,
+)
 from chainer_profile.errors import UsageError
 from chainer_profile.hotspots import DEFAULT_RULE, parse_rule
-from chainer_profile.phases import GROUPS, LOSSES, PHASES
-from chainer_profile.units import parse_percent
+from chainer_profile.phases import DTYPES, GROUPS, LOSSES, PHASES
+from chainer_profile.units import parse_nbytes, parse_percent
 
 PROG = "profile.py"
 DEFAULT_MODEL = "resnet20"
 #: Levels of the link tree that are shown: of ResNets the stages and their blocks.
 DEFAULT_DEPTH = 2
-SORT_KEYS = ("time", "median", "p95", "std", "index", "path", "name")
+SORT_KEYS = (
+    *("time", "median", "p95", "std", "index", "path", "name"),
+    *("flops", "memory", "reached"),
+)
 
 
 class Parser(argparse.ArgumentParser):
@@ -31,62 +42,6 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise a UsageError in place of printing the usage."""
         raise UsageError(f"{message} (see {self.prog} --help)")
-
-
-def whole(minimum: int) -> Callable[[str], int]:
-    """A parser of whole numbers from this one on."""
-
-    def parse(text: str) -> int:
-        # 18 digits are more than anything needs, and keep int() away from endless ones.
-        if not re.fullmatch("-?[0-9]{1,18}", text) or int(text) < minimum:
-            raise argparse.ArgumentTypeError(
-                f"must be a whole number, {minimum} or more, not {text[:40]!r}"
-            )
-        return int(text)
-
-    return parse
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, not {text[:40]!r}")
-    return seconds
-
-
-def checked(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """One of our parsers as argparse wants it."""
-
-    def checked(text: str) -> Any:
-        try:
-            return parse(text)
-        except UsageError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return checked
-
-
-def _size(text: str) -> tuple[int, ...]:
-    shape = _shape(text)
-    if len(shape) != 2:
-        raise UsageError(f"not a height and a width: {text!r}; write them as 1024x2048")
-    return shape
-
-
-def _shape(text: str) -> tuple[int, ...]:
-    from chainer_profile.inputs import parse_shape
-
-    return parse_shape(text)
-
-
-def folder(text: str) -> Path:
-    """A folder's name."""
-    if not text:
-        raise argparse.ArgumentTypeError("must be the name of a folder, not ''")
-    return Path(text)
 
 
 def add_model(group: argparse._ArgumentGroup) -> None:
@@ -112,13 +67,13 @@ def add_input_shape(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--input-shape",
         metavar="CxHxW",
-        type=checked(_shape),
+        type=checked(shape),
         help="shape of one input without the batch; needed for your own network",
     )
     group.add_argument(
         "--input-size",
         metavar="HxW",
-        type=checked(_size),
+        type=checked(size),
         help="height and width of the images, such as 1024x2048",
     )
 
@@ -127,20 +82,25 @@ def input_shape(args: argparse.Namespace, known: tuple[int, ...] | None) -> tupl
     """Shape of one input without the batch, by the options or as the network has it."""
     if args.input_shape is not None and args.input_size is not None:
         raise UsageError("give --input-shape or --input-size, not both")
-    shape: tuple[int, ...] | None = args.input_shape or known
-    if shape is None:
+    found: tuple[int, ...] | None = args.input_shape or known
+    if found is None:
         raise UsageError(
             f"--model {args.model}: give the shape of its input, such as --input-shape 3x32x32"
         )
     if args.input_size is None:
-        return shape
-    if len(shape) != 3:
+        return found
+    if len(found) != 3:
         raise UsageError(f"--input-size: {args.model} takes no images")
-    return shape[0], *args.input_size
+    return found[0], *args.input_size
 
 
-def add_machine(group: argparse._ArgumentGroup) -> None:
-    """Options of where a network runs."""
+def add_machine(group: argparse._ArgumentGroup, *device: str) -> None:
+    """Options of where a network runs.
+
+    Args:
+        group: Where they are added.
+        device: Short names of ``--device``.
+    """
     group.add_argument(
         "--threads",
         metavar="N",
@@ -155,6 +115,57 @@ def add_machine(group: argparse._ArgumentGroup) -> None:
         default=-1,
         help="GPU to run on (default: -1, the CPU)",
     )
+    group.add_argument(
+        *device,
+        "--device",
+        metavar="DEVICE",
+        dest="gpu",
+        type=checked(parse_device),
+        default=argparse.SUPPRESS,
+        help="the same in Chainer's words: @numpy or @cupy:0",
+    )
+
+
+def _add_gpu(parser: argparse.ArgumentParser) -> None:
+    """Options that only a GPU has; :func:`gpu_options` says which were given."""
+    group = parser.add_argument_group("on a GPU")
+    cudnn = group.add_mutually_exclusive_group()
+    cudnn.add_argument("--no-cudnn", action="store_true", help="do not use cuDNN")
+    cudnn.add_argument(
+        "--cudnn-autotune",
+        action="store_true",
+        help="let cuDNN try its convolution algorithms, and take the fastest",
+    )
+    group.add_argument(
+        "--workspace",
+        metavar="SIZE",
+        type=checked(parse_nbytes),
+        help="memory that a convolution of cuDNN may work in, such as 64MiB (default: Chainer's, "
+        "8 MiB)",
+    )
+    group.add_argument(
+        "--tf32",
+        action="store_true",
+        help="let float32 matrix products round their inputs to TF32 (CUPY_TF32=1)",
+    )
+    group.add_argument(
+        "--nvtx",
+        action="store_true",
+        help="make ten more trials with the layers as NVTX ranges, for nsys profile "
+        "--capture-range=cudaProfilerApi",
+    )
+
+
+def gpu_options(args: argparse.Namespace) -> list[str]:
+    """Those of the options that only a GPU has which were given."""
+    given = {
+        "--no-cudnn": args.no_cudnn,
+        "--cudnn-autotune": args.cudnn_autotune,
+        "--workspace": args.workspace is not None,
+        "--tf32": args.tf32,
+        "--nvtx": args.nvtx,
+    }
+    return [option for option, is_given in given.items() if is_given]
 
 
 def add_messages(group: argparse._ArgumentGroup) -> None:
@@ -166,10 +177,18 @@ def add_messages(group: argparse._ArgumentGroup) -> None:
 def _add_shown(parser: argparse.ArgumentParser) -> None:
     """Options of what is shown, which running and reporting share."""
     group = parser.add_argument_group("what is shown")
-    group.add_argument(
+    layers_or_tree = group.add_mutually_exclusive_group()
+    layers_or_tree.add_argument(
         "--tree",
         action="store_true",
         help="show the tree of links, with inclusive and exclusive times, in place of the layers",
+    )
+    layers_or_tree.add_argument(
+        "--columns",
+        metavar="A,B,C",
+        type=checked(layer_columns),
+        help="columns of the layer table, such as path,mean,verdict,peak (an unknown one lists "
+        "all)",
     )
     group.add_argument(
         "--depth",
@@ -197,7 +216,10 @@ def _add_shown(parser: argparse.ArgumentParser) -> None:
         "fewest layers that hold half of the layers' time)",
     )
     group.add_argument(
-        "--sort", choices=SORT_KEYS, default="time", help="order of the layer table (default: time)"
+        "--sort",
+        choices=SORT_KEYS,
+        default="time",
+        help="order of the layer table; memory is the peak (default: time)",
     )
     group.add_argument(
         "--limit",
@@ -216,7 +238,8 @@ def run_parser() -> argparse.ArgumentParser:
         description="Profiles a Chainer network layer by layer and writes tables, a plot and a "
         f"report. Other commands: {PROG} report DIR makes the reports of a run again; "
         f"{PROG} summary shows a network's layers without timing; {PROG} machine shows what this "
-        "machine can do at best.",
+        f"machine can do at best; {PROG} compare compares runs; {PROG} sweep runs many cases; "
+        f"{PROG} history lists the runs.",
     )
     parser.add_argument("--version", action="version", version=chainer_profile.__version__)
 
@@ -228,6 +251,14 @@ def run_parser() -> argparse.ArgumentParser:
         "--weights",
         metavar="FILE.npz",
         help="weights saved with save_npz, or a torchvision ResNet's state dict saved as .npz",
+    )
+
+    group.add_argument(
+        "--dtype",
+        choices=DTYPES,
+        default=DTYPES[0],
+        help="data type of parameters and input (Chainer's config.dtype; mixed16 is float16 with "
+        "float32 where precision needs it; default: %(default)s)",
     )
 
     group = parser.add_argument_group("what a trial is")
@@ -297,7 +328,10 @@ def run_parser() -> argparse.ArgumentParser:
         help="warm-up trials (default: %(default)s)",
     )
     group.add_argument(
-        "--max-seconds", metavar="S", type=_seconds, help="end the trials after so many seconds"
+        "--max-seconds",
+        metavar="S",
+        type=positive_seconds,
+        help="end the trials after so many seconds",
     )
     group.add_argument(
         "--until-ci",
@@ -305,7 +339,7 @@ def run_parser() -> argparse.ArgumentParser:
         type=checked(parse_percent),
         help="end the trials when the 95%% interval of the mean trial is within PCT per cent",
     )
-    add_machine(group)
+    add_machine(group, "-d")
     group.add_argument(
         "--no-memory",
         action="store_true",
@@ -324,6 +358,8 @@ def run_parser() -> argparse.ArgumentParser:
         default=0,
         help="seed of the weights and of the random input (default: %(default)s)",
     )
+
+    _add_gpu(parser)
 
     group = parser.add_argument_group("output")
     group.add_argument(
@@ -358,7 +394,7 @@ def machine_parser() -> argparse.ArgumentParser:
         "copies. They are measured once, which takes some seconds, and kept.",
     )
     group = parser.add_argument_group("measuring")
-    add_machine(group)
+    add_machine(group, "-d")
     group.add_argument("--refresh", action="store_true", help="measure again, and keep that")
     group.add_argument("--debug", action="store_true", help="show the traceback of an error")
     return parser

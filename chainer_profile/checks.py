@@ -13,7 +13,13 @@ from chainer_profile.arguments import PROG
 from chainer_profile.grouping import OUTSIDE
 from chainer_profile.recording import COMPLETE, INTERVAL, TIME_LIMIT
 from chainer_profile.statistics import CONFIDENCE, NS, n_batches, standard_error
-from chainer_profile.units import format_count, format_duration, format_percent, plural
+from chainer_profile.units import (
+    format_count,
+    format_duration,
+    format_factor,
+    format_percent,
+    plural,
+)
 
 if TYPE_CHECKING:
     from chainer_profile.recording import Settings
@@ -37,6 +43,12 @@ BUSY_CORES = 0.25
 #: Part of a training step outside of its phases worth a word.
 MUCH_OUTSIDE = 0.05
 FASTER_WITH_ONE_THREAD = 0.03
+#: Resolution of the times of CUDA's events.
+EVENT_S = 0.5e-6
+#: Change of a GPU's clock worth a word.
+CLOCK_CHANGE = 0.05
+#: Lower clocks that somebody has chosen are no fault; they make runs comparable.
+_CHOSEN = "clocks set by an application"
 
 
 @dataclass(frozen=True)
@@ -184,9 +196,13 @@ def _slow_start(summary: Summary) -> Iterator[Finding]:
 
 def _near_resolution(summary: Summary) -> Iterator[Finding]:
     conditions = summary.recording.conditions
-    if conditions.window_ns is None:
+    if summary.recording.on_device:
+        window_s, shown_by = EVENT_S, "that events on the GPU can tell"
+    elif conditions.window_ns is not None:
+        window_s = max(conditions.window_ns, conditions.clock_resolution_ns or 0) * NS
+        shown_by = "that the clock can tell or an empty function shows"
+    else:
         return
-    window_s = max(conditions.window_ns, conditions.clock_resolution_ns or 0) * NS
     near = summary.layers[summary.layers["median_s"] < WINDOWS * window_s]
     if len(near):
         smallest = near["median_s"].idxmin()
@@ -195,8 +211,8 @@ def _near_resolution(summary: Summary) -> Iterator[Finding]:
             "near-resolution",
             NOTE,
             f"{plural(len(near), 'layer')} took less than {WINDOWS} times the "
-            f"{format_duration(window_s)} that the clock can tell or an empty function shows: up "
-            f"to {format_percent(min(share, 1.0), 0)} of {summary.layers['label'][smallest]}.",
+            f"{format_duration(window_s)} {shown_by}: up to "
+            f"{format_percent(min(share, 1.0), 0)} of {summary.layers['label'][smallest]}.",
             "Do not compare these layers with one another; together they hold "
             f"{format_percent(near['share'].sum())} of the layers' time.",
         )
@@ -257,7 +273,8 @@ def _busy(summary: Summary) -> Iterator[Finding]:
 
 def _outside_of_phases(summary: Summary) -> Iterator[Finding]:
     recording = summary.recording
-    if not recording.phases or recording.trial_ns is None:
+    # On a GPU this is the rest of the wall clock beside the device's times: no loop's doing.
+    if not recording.phases or recording.trial_ns is None or recording.on_device:
         return
     share = float(summary.phases["share"].get(OUTSIDE, 0.0))
     if share >= MUCH_OUTSIDE:
@@ -270,15 +287,123 @@ def _outside_of_phases(summary: Summary) -> Iterator[Finding]:
         )
 
 
+def _launch_bound(summary: Summary) -> Iterator[Finding]:
+    use, settings = summary.device, summary.recording.settings
+    if use is None or not use.launch_bound:
+        return
+    launch = f"{format_duration(use.launch_s)} of a trial's {format_duration(use.trial_s)}"
+    text = f"The GPU waits for the host: launching takes {launch}"
+    if use.busy_s is None:
+        text += (
+            f", and the host then waits for {format_duration(use.wait_s)} only. That is so as well "
+            "where the network waits for the GPU in its middle."
+        )
+    else:
+        text += (
+            f", and the GPU works for {format_duration(use.busy_s)} of it "
+            f"({format_percent(use.busy_share)})."
+        )
+    option = " (-b)" if takes_options(settings) else ""
+    more = ""
+    if use.busy_share:
+        more = (
+            f", with which the inputs per second grow until the GPU is busy, about "
+            f"{format_factor(1 / use.busy_share)}"
+        )
+    yield Finding(
+        "launch-bound",
+        NOTE,
+        text,
+        f"Try a larger batch{option}{more}; fewer and larger functions; or an engine that launches "
+        "without Python, such as CUDA graphs.",
+    )
+
+
+def _throttled(summary: Summary) -> Iterator[Finding]:
+    conditions = summary.recording.conditions
+    states = [s for s in (conditions.gpu_before, conditions.gpu_after) if s is not None]
+    reasons = dict.fromkeys(reason for state in states for reason in state.throttle)
+    reasons.pop(_CHOSEN, None)
+    if not reasons:
+        return
+    clocks = _clocks(summary)
+    shown = "" if clocks is None else f"; its clock was {_before_and_after(*clocks)}"
+    yield Finding(
+        "throttled",
+        WARNING,
+        f"The GPU had lowered its clocks ({', '.join(reasons)}){shown}.",
+        "Its layers can be faster than this: cool it, or give it the power it asks for; to compare "
+        "runs, fix a clock that it can hold (nvidia-smi --lock-gpu-clocks).",
+    )
+
+
+def _clock_changed(summary: Summary) -> Iterator[Finding]:
+    clocks = _clocks(summary)
+    if clocks is None or not all(clocks):
+        return
+    before, after = clocks
+    change = after / before - 1
+    if abs(after - before) <= CLOCK_CHANGE * before:
+        return
+    fell = change < 0
+    if fell and any(_throttled(summary)):  # which says so
+        return
+    yield Finding(
+        "gpu-clock",
+        WARNING if fell else NOTE,
+        f"The GPU's clock {'fell' if fell else 'rose'} by {format_percent(abs(change))}: "
+        f"{_before_and_after(before, after)}.",
+        "Times from before and after the change differ: fix the clock "
+        "(nvidia-smi --lock-gpu-clocks), or let the GPU warm up for longer."
+        if fell
+        else "A GPU at rest has a low clock, and raises it in the warm-up; if first trials are "
+        "slower than later ones, use more warm-up trials.",
+    )
+
+
+def _clocks(summary: Summary) -> tuple[int, int] | None:
+    """The GPU's clock before and after the trials, in MHz."""
+    conditions = summary.recording.conditions
+    if conditions.gpu_before is None or conditions.gpu_after is None:
+        return None
+    before, after = conditions.gpu_before.sm_mhz, conditions.gpu_after.sm_mhz
+    return None if before is None or after is None else (before, after)
+
+
+def _before_and_after(before: int, after: int) -> str:
+    return f"{format_count(before)} MHz before the warm-up, {format_count(after)} MHz at the end"
+
+
+def _no_held_trials(summary: Summary) -> Iterator[Finding]:
+    use = summary.device
+    # A run that was cut short has not come to them.
+    if use is None or use.busy_s is not None or summary.recording.ended != COMPLETE:
+        return
+    yield Finding(
+        "no-held-trials",
+        NOTE,
+        "No trial could be held back until all of it was launched, so it is not known for how long "
+        "the GPU works and for how long it waits.",
+        "The network waits for the GPU in its middle, or launches more than the GPU's queue takes: "
+        "read layers' times as work and waiting together, or look at a trace (--nvtx, Nsight)."
+        if takes_options(summary.recording.settings)
+        else "Read layers' times as work and waiting together.",
+    )
+
+
 _CHECKS = (
     _ended_early,
     _few_trials,
     _busy,
     _unstable,
     _drift,
+    _throttled,
+    _clock_changed,
     _slow_start,
     _overhead,
     _near_resolution,
     _outside_of_phases,
+    _launch_bound,
+    _no_held_trials,
     _threads,
 )

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from chainer_profile.arguments import (
     DEFAULT_DEPTH,
     PROG,
+    gpu_options,
     input_shape,
     machine_parser,
     report_parser,
@@ -44,6 +45,9 @@ if TYPE_CHECKING:
     from chainer_profile.recording import Recording
     from chainer_profile.weights import WeightFormat
 
+#: Columns of text where the output is no terminal.
+_WIDE = 160
+
 
 def main(
     argv: list[str],
@@ -63,6 +67,18 @@ def main(
             from chainer_profile import summary_command
 
             return summary_command.run(argv[1:], registry)
+        if argv[:1] == ["compare"]:
+            from chainer_profile import compare_command
+
+            return compare_command.run(argv[1:])
+        if argv[:1] == ["sweep"]:
+            from chainer_profile import sweep_command
+
+            return sweep_command.run(argv[1:], registry)
+        if argv[:1] == ["history"]:
+            from chainer_profile import history_command
+
+            return history_command.run(argv[1:])
         if argv[:1] == ["report"]:
             return _report(report_parser().parse_args(argv[1:]))
         if argv[:1] == ["machine"]:
@@ -143,7 +159,10 @@ def _run(
         option = "--index" if args.index else "--data-dir"
         raise UsageError(f"{option} is for CIFAR-10: give --input cifar10 as well")
 
-    from chainer_profile import inputs, loading, output, weights
+    asked = gpu_options(args)
+    if asked and args.gpu < 0:
+        raise UsageError(f"{asked[0]} is for a GPU: give --gpu 0 as well")
+    from chainer_profile import configuration, inputs, loading, output, weights
     from chainer_profile.recording import Settings
 
     source = loading.find_model(args.model, registry, args.classes)
@@ -162,9 +181,6 @@ def _run(
     phase = "" if args.phase == "forward" else f"-{args.phase}"
     default = Path("reports") / f"{source.name}-{device.replace(':', '')}-b{args.batchsize}{phase}"
     with output.take_folder(args.out, default, args.force) as folder:
-        model = loading.build_model(source, args.seed)
-        if args.weights:
-            weights.load_weights(model, args.weights, formats)
         settings = Settings(
             model=source.name,
             input=batch.description,
@@ -182,13 +198,27 @@ def _run(
             max_seconds=args.max_seconds,
             until_ci=args.until_ci,
             command=shlex.join(["python", PROG, *argv]),
+            dtype=args.dtype,
+            cudnn=_cudnn(args),
+            workspace_nbytes=args.workspace,
         )
         try:
-            return _measure(model, batch.array, settings, folder, args, interrupts)
+            with configuration.configured(settings):
+                model = loading.build_model(source, args.seed)
+                if args.weights:
+                    weights.load_weights(model, args.weights, formats)
+                array = batch.array.astype(configuration.input_dtype(), copy=False)
+                return _measure(model, array, settings, folder, args, interrupts)
         except Interrupted as interrupt:
             if folder.holds_trials():
                 interrupt.hint = f"; {PROG} report {folder.path} shows the trials so far"
             raise
+
+
+def _cudnn(args: argparse.Namespace) -> str:
+    from chainer_profile.configuration import AUTOTUNE, NEVER
+
+    return NEVER if args.no_cudnn else AUTOTUNE if args.cudnn_autotune else ""
 
 
 def _clean_trials(args: argparse.Namespace) -> int:
@@ -210,17 +240,22 @@ def _measure(
     """Make the trials, and write what came out, also when they failed or were interrupted."""
     from threadpoolctl import threadpool_limits
 
+    from chainer_profile import configuration
     from chainer_profile.clock import HOST_CLOCK
     from chainer_profile.devices import move_to_gpu
     from chainer_profile.journal import Journal, JournalError
     from chainer_profile.progress import ProgressBar
     from chainer_profile.recording import Conditions
-    from chainer_profile.runner import RunError, run
+    from chainer_profile.runner import RunError, calibration_of, run
     from chainer_profile.steps import make_step
 
     clock = HOST_CLOCK
     if args.gpu >= 0:
+        if args.tf32:
+            configuration.allow_tf32()
         array, clock = move_to_gpu(model, array, args.gpu)
+        for_cudnn = ("--cudnn-autotune", "--workspace")
+        configuration.require_cudnn([name for name in gpu_options(args) if name in for_cudnn])
     step = make_step(
         settings.phase,
         model,
@@ -243,6 +278,8 @@ def _measure(
                     progress=progress,
                     stop=interrupts.reason,
                     memory=not args.no_memory,
+                    ranges=args.nvtx,
+                    calibration=calibration_of(step, clock),
                 )
             if not (args.no_machine or interrupts.signum):
                 recording = _with_limits(recording)
@@ -316,7 +353,7 @@ def _show(
     rule = args.hotspots if isinstance(args.hotspots, Rule) else parse_rule(args.hotspots)
     summary = summarise(recording, rule)
     # Into a file or a pipe, all columns fit; rich would take 80 there.
-    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 100
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDE
     console = Console(quiet=args.quiet, width=width)
     files = []
     # Files come first: a reader of our output that goes away (`| head`) does not prevent them.
@@ -334,6 +371,7 @@ def _show(
                 tree=args.tree,
                 depth=DEFAULT_DEPTH if args.depth is None else args.depth,
                 macs=args.macs,
+                columns=args.columns,
             )
     if files:
         names = written + ", ".join(file.name for file in files)

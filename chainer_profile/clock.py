@@ -1,4 +1,4 @@
-"""The clock that measures. It is injected everywhere, so that tests can use one of their own."""
+"""The clocks that measure: the host's, and a device's queue. Tests inject their own."""
 
 from __future__ import annotations
 
@@ -6,26 +6,80 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
 
 #: Reads a clock in integer nanoseconds.
 NowNs = Callable[[], int]
 
 
+class Event(Protocol):
+    """A place in a device's queue, whose time is known once the device has passed it."""
+
+    def record(self) -> None:
+        """Put it behind all work that was launched so far; may be done again and again."""
+
+    @property
+    def done(self) -> bool:
+        """Whether the device has passed it."""
+
+
+class DeviceQueue(Protocol):
+    """The work that a device has still to do, in order: CUDA's current stream."""
+
+    def new_event(self) -> Event:
+        """An event that can be recorded."""
+
+    def elapsed_ms(self, start: Event, end: Event) -> float:
+        """Milliseconds between two events that the device has passed."""
+
+    def synchronize(self) -> None:
+        """Wait until the device has done all of its work."""
+
+    def hold(self, nanoseconds: int) -> None:
+        """Keep the device from what is launched from now on, for so long at least."""
+
+    def memory_nbytes(self) -> tuple[int, int]:
+        """Free and total bytes of the device's memory."""
+
+    def range(self, name: str) -> AbstractContextManager[None]:
+        """A range of that name in the traces of the device's own tools."""
+
+    def traced(self) -> AbstractContextManager[None]:
+        """The part of the program that these tools are to look at."""
+
+
 @dataclass(frozen=True)
 class Clock:
-    """A host clock.
+    """A host clock, and the queue of the device that works for the host, if any.
 
     Attributes:
         now_ns: Reads the clock: integer nanoseconds from an arbitrary start, never backwards.
+        device: The queue of a device that works beside the host; None where the host does all.
     """
 
     now_ns: NowNs
+    device: DeviceQueue | None = None
 
     def resolution_ns(self, reads: int = 1000) -> int:
         """The smallest step that was seen between successive, differing reads (0: none seen)."""
         stamps = [self.now_ns() for _ in range(reads)]
         steps = [b - a for a, b in pairwise(stamps) if b > a]
         return min(steps, default=0)
+
+    def waiting(self) -> Clock:
+        """A clock that waits for the device before each reading."""
+        if self.device is None:
+            return self
+        synchronize, now_ns = self.device.synchronize, self.now_ns
+
+        def read() -> int:
+            synchronize()
+            return now_ns()
+
+        return Clock(read)
 
 
 HOST_CLOCK = Clock(time.perf_counter_ns)

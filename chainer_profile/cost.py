@@ -1,4 +1,4 @@
-"""The work of a function's call: floating-point operations and bytes, from shapes alone.
+"""The work of a function's call or of an update: operations and bytes, from shapes alone.
 
 What is counted, in all formulas alike:
 
@@ -25,7 +25,10 @@ What is counted, in all formulas alike:
   of maxima) those take. Forward does not count these other arrays as written. Adding up gradients
   of a variable that several functions use is a call of its own.
 - What depends on values and not on shapes is counted at its most: no label is ignored, a region of
-  interest is as large as the map, sequences of a CTC loss are as long as the longest.
+  interest is as large as the map, sequences of a CTC loss are as long as the longest, gradients
+  are above the threshold that they are clipped to.
+- An update rule reads the parameter, its gradient and the rule's state, and writes what it changes
+  of them. Making the state, which is done once, does not count.
 
 torchinfo, fvcore and DeepSpeed count otherwise (fvcore: a multiply-add is one; torchinfo: products
 and parameters alone). :func:`known_functions` lists the functions with a formula.
@@ -33,7 +36,7 @@ and parameters alone). :func:`known_functions` lists the functions with a formul
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from chainer_profile.costs import (  # noqa: F401  (each registers its formulas)
@@ -48,19 +51,24 @@ from chainer_profile.costs import (  # noqa: F401  (each registers its formulas)
     recurrent,
     reduction,
     registry,
+    update,
 )
 from chainer_profile.costs.counting import ArraySpec, Call, Work
 from chainer_profile.costs.registry import Formula, FormulaT
+from chainer_profile.costs.update import UpdateCall
 
 __all__ = [
     "ArraySpec",
     "Call",
     "Formula",
+    "UpdateCall",
     "Work",
     "backward_work",
     "forward_work",
+    "hook_work",
     "known_functions",
     "register_cost",
+    "update_work",
 ]
 
 
@@ -120,13 +128,56 @@ def _work(
     return registry.evaluate(entry, Call(function, inputs, outputs, needed))
 
 
-def register_cost(
-    function_class: type, *, backward: bool = False
-) -> Callable[[FormulaT], FormulaT]:
-    """Make a formula count the calls of a function class, and of classes derived from it.
+def update_work(rule: Any, params: tuple[ArraySpec, ...], *, scaled: bool = False) -> Work | None:
+    """Work of an update rule's ``update``, with the hooks that were added to the rule itself.
 
-    The formula is called with a :class:`Call`: ``call.function``, ``call.inputs``,
-    ``call.outputs`` (shapes and types) and, in backward, ``call.needed``. It returns one of:
+    With ``use_fp32_update`` a parameter in float16 is updated by its copy in float32: that is read
+    and written, and the parameter written.
+
+    Args:
+        rule: The :class:`chainer.UpdateRule`, at any time. Its hyperparameters are read, and no
+            array of it is kept.
+        params: The parameters that it updates, each by an update of its own. Leave out those
+            that have no gradient: the rule does nothing to them.
+        scaled: Whether the loss was scaled, and gradients are divided by that scale first.
+
+    Returns:
+        Work | None: None for a rule that has no formula, or a hook that has none.
+    """
+    return _total(update.rule_work(rule, spec, scaled) for spec in params)
+
+
+def hook_work(hook: Any, params: tuple[ArraySpec, ...]) -> Work | None:
+    """Work of a hook of an optimizer, in one update.
+
+    Args:
+        hook: The hook, such as :class:`chainer.optimizer_hooks.WeightDecay`.
+        params: The parameters of the optimizer's target that have a gradient.
+
+    Returns:
+        Work | None: None for a hook that has no formula.
+    """
+    if getattr(hook, "call_for_each_param", False):
+        return _total(update.work((hook,), (spec,)) for spec in params)
+    return update.work((hook,), params) if params else Work(0, 0, 0)
+
+
+def _total(works: Iterable[Work | None]) -> Work | None:
+    """The sum; None if one of them is not known."""
+    total = Work(0, 0, 0)
+    for work in works:
+        if work is None:
+            return None
+        total += work
+    return total
+
+
+def register_cost(cls: type, *, backward: bool = False) -> Callable[[FormulaT], FormulaT]:
+    """Make a formula count the calls of a class, and of classes derived from it.
+
+    The class is one of functions, of update rules or of optimizer hooks. For a function the formula
+    is called with a :class:`Call`: ``call.function``, ``call.inputs``, ``call.outputs`` (shapes and
+    types) and, in backward, ``call.needed``. It returns one of:
 
     - a number of operations: each array is read or written once;
     - a :class:`Work`;
@@ -143,20 +194,45 @@ def register_cost(
         @register_cost(Gelu, backward=True)
         def gelu_backward(call): ...
 
+    For an update rule or a hook it is called with an :class:`UpdateCall`. A number then means that
+    the parameter and its gradient are read, and that a rule writes the parameter, a hook the
+    gradient. In place of results it returns the arrays that change, by name (see
+    :mod:`chainer_profile.costs.update`)::
+
+        @register_cost(SignSGDRule)
+        def sign_sgd(call):
+            '''m = beta m + (1 - beta) g; p - lr sign(m): 6 operations an element.'''
+            m = call.state("m") * 0.9 + call.g * 0.1
+            return {"param": call.p - call.sign(m) * 0.01, "m": m}
+
+    A hook that is not called for each parameter has all of them in one call: ``call.params`` and
+    ``call.grads``.
+
     Args:
-        function_class: A FunctionNode or an old-style Function. The formula takes the place of
-            the one that the class has already.
-        backward: Whether the formula is for its backward.
+        cls: A FunctionNode, an old-style Function, an UpdateRule, or a hook. The formula takes the
+            place of the one that the class has already.
+        backward: Whether the formula is for a function's backward.
+
+    Raises:
+        ValueError: The formula is for a backward that the class does not have.
     """
+    if not registry.is_function(cls):
+        if backward:
+            raise ValueError(f"{cls.__name__} is no function: it has no backward")
+        phase = registry.UPDATE
+    else:
+        phase = registry.BACKWARD if backward else registry.FORWARD
 
     def register(formula: FormulaT) -> FormulaT:
-        phase = registry.BACKWARD if backward else registry.FORWARD
-        registry.register_user(function_class, phase, formula)
+        registry.register_user(cls, phase, formula)
         return formula
 
     return register
 
 
 def known_functions() -> dict[str, tuple[str, str]]:
-    """Every function with a formula: by its name, the family and what is counted, in a line."""
+    """What has a formula, by name: the family and what is counted, in a line.
+
+    These are functions, and of the family ``update`` rules and hooks of optimizers, by their class.
+    """
     return registry.table()

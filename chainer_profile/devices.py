@@ -3,25 +3,90 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from chainer_profile.clock import HOST_CLOCK, Clock
+from chainer_profile.clock import HOST_CLOCK, Clock, Event
 from chainer_profile.errors import ProfileError, one_line
 
 _INSTALL = "python -m pip install -r requirements-gpu.txt"
+#: One thread that looks at the device's clock, in nanoseconds, until the time is over.
+_HOLD = """
+extern "C" __global__ void hold(long long nanoseconds) {
+    unsigned long long start, now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
+    do {
+        asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+    } while (now - start < (unsigned long long)nanoseconds);
+}
+"""
 
 
-def move_to_gpu(model: Any, array: Any, gpu: int) -> tuple[Any, Clock]:
-    """Move a network and its input to a GPU.
+class CudaQueue:
+    """CUDA's current stream on CuPy's current device; a :class:`.clock.DeviceQueue`.
 
     Args:
-        model: The network, a :class:`chainer.Link`; moved in place.
-        array: Its input array on the host.
-        gpu: The device's number.
+        cupy: The module.
+    """
+
+    def __init__(self, cupy: Any) -> None:
+        self._cupy = cupy
+        self._kernel: Any = None
+
+    def new_event(self) -> Event:
+        """An event that can be recorded, in the stream that is current then."""
+        event: Event = self._cupy.cuda.Event()
+        return event
+
+    def elapsed_ms(self, start: Event, end: Event) -> float:
+        """Milliseconds between two events that the device has passed."""
+        return float(self._cupy.cuda.get_elapsed_time(start, end))
+
+    def synchronize(self) -> None:
+        """Wait until the device has done all of its work, in all streams."""
+        self._cupy.cuda.runtime.deviceSynchronize()
+
+    def hold(self, nanoseconds: int) -> None:
+        """Launch a kernel that takes so long."""
+        if self._kernel is None:
+            self._kernel = self._cupy.RawKernel(_HOLD, "hold")
+        self._kernel((1,), (1,), (self._cupy.int64(nanoseconds),))
+
+    def memory_nbytes(self) -> tuple[int, int]:
+        """Free and total bytes of the device's memory; what CuPy's pool holds unused is free."""
+        free, total = self._cupy.cuda.runtime.memGetInfo()
+        pool = self._cupy.get_default_memory_pool()
+        return int(free) + int(pool.free_bytes()), int(total)
+
+    @contextmanager
+    def range(self, name: str) -> Iterator[None]:
+        """An NVTX range, which Nsight shows."""
+        self._cupy.cuda.nvtx.RangePush(name)
+        try:
+            yield
+        finally:
+            self._cupy.cuda.nvtx.RangePop()
+
+    @contextmanager
+    def traced(self) -> Iterator[None]:
+        """The part that ``nsys profile --capture-range=cudaProfilerApi`` looks at."""
+        self._cupy.cuda.runtime.profilerStart()
+        try:
+            yield
+        finally:
+            self.synchronize()
+            self._cupy.cuda.runtime.profilerStop()
+
+
+def use_gpu(gpu: int) -> Any:
+    """Make a GPU the current device.
+
+    Args:
+        gpu: Its number.
 
     Returns:
-        The array on the device, and a clock that waits for the device before each reading. So
-        each layer's time is that of its kernels, at the price that launches no longer overlap.
+        Chainer's device.
 
     Raises:
         ProfileError: CuPy, the driver or the device is missing.
@@ -49,26 +114,71 @@ def move_to_gpu(model: Any, array: Any, gpu: int) -> tuple[Any, Clock]:
     try:
         device = chainer.get_device(f"@cupy:{gpu}")
         device.use()
+    except Exception as error:
+        raise ProfileError(f"--gpu {gpu}: cannot be used: {one_line(error)}") from error
+    return device
+
+
+def move_to_gpu(model: Any, array: Any, gpu: int) -> tuple[Any, Clock]:
+    """Move a network and its input to a GPU.
+
+    Args:
+        model: The network, a :class:`chainer.Link`; moved in place.
+        array: Its input array on the host.
+        gpu: The device's number.
+
+    Returns:
+        The array on the device, and the clock of the host with the device's queue.
+
+    Raises:
+        ProfileError: CuPy, the driver or the device is missing, or a parameter stays on the host.
+    """
+    device = use_gpu(gpu)
+    try:
         model.to_device(device)
         array = device.send(array)
     except Exception as error:
         raise ProfileError(
             f"--gpu {gpu}: the network cannot be moved there: {one_line(error)}"
         ) from error
+    left = _left_on_host(model, device.xp)
+    if left:
+        raise ProfileError(
+            f"--gpu {gpu}: {left} of the network stays on the host: do not keep the network from "
+            "moving it (its to_device, or device_resident_accept), and make no copies of arrays"
+        )
     return array, clock_of(device)
 
 
+def _left_on_host(model: Any, xp: Any) -> str:
+    """Path of a parameter or persistent array that is not on the device, if any."""
+    for path, link in model.namedlinks():
+        arrays = {name: getattr(link, name) for name in sorted(link._params | link._persistent)}
+        for name, value in arrays.items():
+            array = getattr(value, "array", value)
+            # A number that is kept as an array of no axes stays where it is.
+            if getattr(array, "shape", ()) and not isinstance(array, xp.ndarray):
+                return f"{path.rstrip('/')}/{name}"
+    return ""
+
+
 def clock_of(device: Any) -> Clock:
-    """The clock for work on one of Chainer's devices; on a GPU it waits before each reading."""
+    """The clock for work on one of Chainer's devices: on a GPU with its queue."""
     if not getattr(device.xp, "__name__", "").startswith("cupy"):
         return HOST_CLOCK
-    stream = device.xp.cuda.get_current_stream()
+    return Clock(time.perf_counter_ns, CudaQueue(device.xp))
 
-    def now_ns() -> int:
-        stream.synchronize()
-        return time.perf_counter_ns()
 
-    return Clock(now_ns)
+def device_of(model: Any) -> Any:
+    """Chainer's device that a network's parameters are on: a link around it may know nothing."""
+    params = model.params(include_uninit=False)
+    return next((param.device for param in params if param.array is not None), model.device)
+
+
+def device_name(device: Any) -> str:
+    """``cpu``, or ``gpu:0`` and so on, of one of Chainer's devices."""
+    number = getattr(getattr(device, "device", None), "id", None)
+    return "cpu" if number is None else f"gpu:{number}"
 
 
 def _last_line(error: BaseException) -> str:

@@ -15,11 +15,17 @@ import psutil
 from threadpoolctl import threadpool_info
 
 import chainer_profile
+from chainer_profile.gpu_environment import collect_gpu, gpu_number
 from chainer_profile.recording import BlasLibrary, Environment
 
 
-def collect() -> Environment:
-    """The environment as it is now. NumPy must have been imported, so that its BLAS is seen."""
+def collect(device: str = "cpu") -> Environment:
+    """The environment as it is now. NumPy must have been imported, so that its BLAS is seen.
+
+    Args:
+        device: ``cpu``, or ``gpu:0`` and so on, which is described as well.
+    """
+    gpu = gpu_number(device)
     numpy, cupy = sys.modules.get("numpy"), sys.modules.get("cupy")
     return Environment(
         started=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -35,6 +41,7 @@ def collect() -> Environment:
         profiler=chainer_profile.__version__,
         commit=_commit(),
         blas=blas_libraries(),
+        gpu=None if gpu is None else collect_gpu(gpu),
     )
 
 

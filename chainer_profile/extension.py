@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 from chainer.dataset.convert import Converter
 from chainer.training import Extension
 
-from chainer_profile import environment, output
+from chainer_profile import environment, machine, output
 from chainer_profile.clock import Clock
-from chainer_profile.devices import clock_of
-from chainer_profile.errors import ProfileError
+from chainer_profile.devices import clock_of, device_name, device_of
+from chainer_profile.errors import ProfileError, one_line
+from chainer_profile.events import EventPool, Timeline
+from chainer_profile.iteration_memory import IterationMemory
 from chainer_profile.journal import Journal, JournalError, Kind
 from chainer_profile.recorder import Recorder
 from chainer_profile.recording import COMPLETE, Conditions, Settings
@@ -25,6 +28,7 @@ from chainer_profile.windows import Mark, Replacements, replacing, time_optimize
 
 if TYPE_CHECKING:
     from chainer_profile.output import RunFolder
+    from chainer_profile.recording import MachineLimits, MemoryUse, Recording
     from chainer_profile.windows import Enter, Leave
 
 
@@ -36,13 +40,18 @@ class LayerProfile(Extension):
         trainer.extend(LayerProfile(trigger=(100, "iteration")))
 
     When the trigger fires after an iteration, the next one is profiled. The first time, one more
-    iteration teaches the layers, link paths and shapes. The iterations before and behind a
-    profiled one are timed as a whole, which shows the profiler's own cost. All other iterations
-    run as they are. At the end of the training the recording and its reports are written, as
-    ``profile.py`` writes them; ``profile.py report`` recovers them after a kill.
+    iteration teaches the layers, link paths and shapes, and another one shows what each layer
+    allocates: that one is the memory pass, and allocations are counted from the iteration before
+    it on. The iterations before and behind a profiled one are timed as a whole, which shows the
+    profiler's own cost. All other iterations run as they are. At the end of the training the
+    machine's limits are looked up, or measured, which takes 4 s on a machine for the first time.
+    Then the recording and its reports are written, as ``profile.py`` writes them;
+    ``profile.py report`` recovers them after a kill, without memory and limits.
 
     A training is never stopped by this: iterations that differ from the first one (in their calls
-    or in the size of the batch) are left out with a warning, and so is a disk that is full.
+    or in the size of the batch) are left out with a warning, and so is a disk that is full. After
+    three such iterations in place of the memory pass there is none; and there are no limits where
+    they cannot be measured, or where an exception ended the training and none are kept yet.
 
     Args:
         trigger: When to profile; the iteration after each firing.
@@ -51,6 +60,9 @@ class LayerProfile(Extension):
         title: Name of the network for the reports; by default the name of its class.
         command: The command line that started the training, for the reports.
         clock: The clock that measures; by default one that fits the device.
+        memory: Make the memory pass, in one iteration of the training.
+        machine: Give the recording the limits of this machine; see
+            :func:`chainer_profile.machine.find_limits`.
     """
 
     def __init__(
@@ -60,12 +72,16 @@ class LayerProfile(Extension):
         title: str = "",
         command: str = "",
         clock: Clock | None = None,
+        memory: bool = True,
+        machine: bool = True,
     ) -> None:
         self.trigger = trigger
         self._out = Path(out or "profile")
         self._title = title
         self._command = command
         self._clock = clock
+        self._with_memory = memory
+        self._with_limits = machine
         self._replacements = Replacements()
         self._files = ExitStack()
         self._folder: RunFolder | None = None
@@ -73,6 +89,7 @@ class LayerProfile(Extension):
         self._step: _UpdaterStep | None = None
         self._structure: Structure | None = None
         self._recorder: Recorder | None = None
+        self._memory: IterationMemory | None = None
         self._settings = Settings()
         self._conditions = Conditions()
         self._wanted = False
@@ -89,8 +106,11 @@ class LayerProfile(Extension):
         """Take the place of the updater's ``update``."""
         updater = trainer.updater
         self._step = _UpdaterStep(updater, updater.update)
-        self._clock = self._clock or clock_of(self._step.roots[0][1].device)
-        self._recorder = Recorder(self._clock.now_ns, self._step)
+        self._clock = self._clock or clock_of(device_of(self._step.roots[0][1]))
+        device = self._clock.device
+        events = None if device is None else EventPool(device)
+        self._recorder = Recorder(self._clock.now_ns, self._step, events)
+        self._memory = IterationMemory(self._step) if self._with_memory else None
         self._out = Path(trainer.out) / self._out
         self._replacements.put(updater, "update", self._update)
 
@@ -101,6 +121,8 @@ class LayerProfile(Extension):
     def finalize(self) -> None:
         """Bring the updater's ``update`` back, and write what was measured."""
         self._replacements.undo()
+        if self._memory is not None:
+            self._memory.end()
         with self._files:
             if self._profiled:
                 self._write()
@@ -118,27 +140,66 @@ class LayerProfile(Extension):
         assert self._step is not None
         assert self._clock is not None
         if not self._wanted:
-            start_ns = self._clock.now_ns()
-            self._step()
-            self._plain = start_ns, self._clock.now_ns() - start_ns
-            if self._behind:
-                self._behind = False
-                self._add_plain()
+            self._run_plain(self._clock)
         elif self._structure is None:
             self._learn()
+        elif self._memory is not None and self._memory.is_on:
+            self._trace(self._memory, self._structure)
         else:
             self._wanted = False
             self._profile(self._structure)
 
-    def _learn(self) -> None:
-        """Learn the structure from an iteration; the next one is profiled."""
+    def _run_plain(self, clock: Clock) -> None:
+        """Run an iteration as it is, and time it as a whole.
+
+        On a GPU only those behind a profiled one are timed: waiting for the device in all of them
+        would slow the training down.
+        """
         assert self._step is not None
+        if clock.device is not None and not self._behind:
+            self._step()
+            return
+        now_ns = clock.waiting().now_ns
+        start_ns = now_ns()
+        self._step()
+        self._plain = start_ns, now_ns() - start_ns
+        if self._behind:
+            self._behind = False
+            self._add_plain()
+
+    def _learn(self) -> None:
+        """Learn the structure from an iteration; the next one is traced or profiled."""
+        assert self._step is not None
+        assert self._recorder is not None
+        assert self._clock is not None
+        # Counting of memory would make the windows longer.
+        self._conditions = Conditions(
+            clock_resolution_ns=self._clock.resolution_ns(), window_ns=self._recorder.window_ns()
+        )
+        if self._memory is not None:
+            self._memory.begin()
         try:
             structure = learn_structure(self._step)
-        except StructureError as error:
-            raise error.cause from None
+        except BaseException as error:
+            if self._memory is not None:
+                self._memory.end()
+            if isinstance(error, StructureError):
+                raise error.cause from None
+            raise
+        if self._memory is not None:
+            self._warn(self._memory.problem)
         self._begin(structure)
         self._structure = structure
+
+    def _trace(self, memory: IterationMemory, structure: Structure) -> None:
+        """Count what an iteration allocates; the next one is profiled, or else traced again."""
+        assert self._step is not None
+        self._step.begin_sizes()
+        try:
+            memory.trace(structure, self._other_batch)
+        finally:
+            self._step.end_sizes()
+        self._warn(memory.problem)
 
     def _profile(self, structure: Structure) -> None:
         assert self._step is not None
@@ -146,26 +207,37 @@ class LayerProfile(Extension):
         assert self._clock is not None
         recorder = self._recorder
         recorder.clear()
+        if self._clock.device is not None:
+            self._clock.device.synchronize()
         with recorder:
-            start_ns = self._clock.now_ns()
-            self._step()
-            wall_ns = self._clock.now_ns() - start_ns
+            trial = recorder.trial()
         stamps = recorder.stamps
         difference = structure.difference(recorder.entries, recorder.backwards, len(stamps))
-        if not difference and self._step.batchsize != self._settings.batchsize:
-            difference = (
-                f"its batch has {format_count(self._step.batchsize)} examples, and "
-                f"{format_count(self._settings.batchsize)} in the first one"
-            )
+        difference = difference or self._other_batch()
         if difference:
             self._left_out.append(difference)
             return
         self._add_plain()
-        times = structure.times_ns(stamps)
+        times = Timeline(structure).times(stamps, trial)
         recorder.clear()
-        self._add(Kind.PROFILED, start_ns, wall_ns, times.tobytes())
+        self._add(Kind.PROFILED, trial.start_ns, trial.wall_ns, times.tobytes())
         self._profiled += 1
         self._behind = True
+
+    def _other_batch(self) -> str:
+        """How the last iteration's batch differs in size, in words; empty if it does not."""
+        assert self._step is not None
+        seen, first = self._step.batchsize, self._settings.batchsize
+        if seen == first:
+            return ""
+        return (
+            f"its batch has {format_count(seen)} examples, and {format_count(first)} in the first "
+            "one"
+        )
+
+    def _warn(self, problem: str) -> None:
+        if problem:
+            warnings.warn(f"LayerProfile: {problem}", stacklevel=2)
 
     def _add_plain(self) -> None:
         """Keep the last iteration that ran as it is."""
@@ -178,15 +250,13 @@ class LayerProfile(Extension):
             self._journal.add(kind, start_ns, wall_ns, more)
         except JournalError as error:
             # What could not be written is kept in memory, and written at the end if it can be.
-            warnings.warn(f"LayerProfile: {self._out} cannot be written: {error}", stacklevel=2)
+            self._warn(f"{self._out} cannot be written: {error}")
 
     # -- what came out
 
     def _begin(self, structure: Structure) -> None:
         """Take a folder and open the journal."""
         assert self._step is not None
-        assert self._recorder is not None
-        assert self._clock is not None
         step, first = self._step, structure.layers[0] if structure.layers else None
         target = step.roots[0][1]
         inputs = [layer for layer in structure.layers if layer.phase == "forward"]
@@ -196,23 +266,20 @@ class LayerProfile(Extension):
             input="training batches" if first else "",
             input_shape=shape,
             batchsize=step.batchsize or (shape[0] if shape else 1),
-            device=_device_name(target.device),
+            device=device_name(device_of(target)),
             phase="train",
             optimizer=" and ".join(type(optimizer).__name__ for optimizer in step.optimizers),
             train_mode=True,
             command=self._command,
         )
         step.batchsize = self._settings.batchsize
-        self._conditions = Conditions(
-            clock_resolution_ns=self._clock.resolution_ns(), window_ns=self._recorder.window_ns()
-        )
         try:
             take = output.take_folder(None, self._out, force=False)
             self._folder = self._files.enter_context(take)
             self._journal = Journal(self._folder.journal)
             self._begin_journal(structure)
         except (ProfileError, JournalError) as error:
-            warnings.warn(f"LayerProfile: {error}", stacklevel=2)
+            self._warn(str(error))
             self._journal = Journal()
             self._begin_journal(structure)
 
@@ -220,9 +287,10 @@ class LayerProfile(Extension):
         self._journal.begin(
             structure.layers,
             self._settings,
-            environment.collect(),
+            environment.collect(self._settings.device),
             phases=structure.phases,
             links=structure.links,
+            on_device=self._clock is not None and self._clock.device is not None,
         )
 
     def _write(self) -> None:
@@ -232,15 +300,37 @@ class LayerProfile(Extension):
         settings = replace(
             self._settings, trials=recording.n_trials, clean_trials=len(recording.clean_ns)
         )
-        recording = replace(recording, settings=settings)
+        recording = replace(recording, settings=settings, memory=self._memory_use())
         self._journal.close()
         if self._folder is None:
             return
+        recording = replace(recording, limits=self._limits(recording))
         try:
             self._folder.save(recording)
             output.write_reports(self._folder.path, summarise(recording))
         except ProfileError as error:
-            warnings.warn(f"LayerProfile: {error}", stacklevel=2)
+            self._warn(str(error))
+
+    def _memory_use(self) -> MemoryUse | None:
+        """What the memory pass found, if there was one."""
+        if self._memory is None or self._memory.use is None:
+            return None
+        assert self._step is not None
+        return replace(self._memory.use, input_nbytes=self._step.input_nbytes)
+
+    def _limits(self, recording: Recording) -> MachineLimits | None:
+        """The machine's limits; None where they are not wanted, or cannot be measured."""
+        if not self._with_limits:
+            return None
+        try:
+            device = machine.find_device(recording.settings.device)
+            if sys.exc_info()[1] is not None:
+                # An exception or Ctrl-C ended the training: nobody waits for the measuring.
+                return machine.kept_limits(recording.environment, device)
+            return machine.find_limits(recording.environment, device).limits
+        except Exception as error:
+            self._warn(f"the machine's limits are left out: {one_line(error)}")
+            return None
 
 
 class _UpdaterStep:
@@ -260,6 +350,35 @@ class _UpdaterStep:
         ]
         self.inputs: tuple[Any, ...] = ()
         self.batchsize = 0
+        # Bytes of the batches of one iteration, as they were loaded and as they were converted.
+        self._sizes: dict[str, int] = {}
+        self._sizing = False
+
+    @property
+    def input_nbytes(self) -> int:
+        """Bytes of the inputs of the iteration whose sizes were noted: of the converted arrays.
+
+        Of the examples as they were loaded where the updater's converter is not used.
+        """
+        return self._sizes.get("converted") or self._sizes.get("loaded", 0)
+
+    def begin_sizes(self) -> None:
+        """Note how large the inputs are; those of an earlier iteration are forgotten."""
+        self._sizes.clear()
+        self._sizing = True
+
+    def end_sizes(self) -> None:
+        """Note it no more."""
+        self._sizing = False
+
+    def _note_size(self, kind: str, batch: Any) -> None:
+        if not self._sizing:
+            return
+        with suppress(Exception):  # of a batch of a kind of its own
+            self._sizes[kind] = self._sizes.get(kind, 0) + _nbytes(batch)
+
+    def _note_converted(self, arrays: Any) -> None:
+        self._note_size("converted", arrays)
 
     def __call__(self) -> None:
         self._call()
@@ -274,9 +393,8 @@ class _UpdaterStep:
                 replacements.put(iterator, "next", self._counted(load))
             converter = getattr(self._updater, "converter", None)
             if converter is not None:
-                replacements.put(
-                    self._updater, "converter", _timed_converter(converter, enter, leave)
-                )
+                convert = _timed_converter(converter, enter, leave, self._note_converted)
+                replacements.put(self._updater, "converter", convert)
             for prefix, optimizer in zip(self._prefixes, self.optimizers, strict=True):
                 time_optimizer(replacements, optimizer, enter, leave, prefix)
             yield
@@ -285,17 +403,29 @@ class _UpdaterStep:
         def next_batch() -> Any:
             batch = load()
             self.batchsize = len(batch)
+            self._note_size("loaded", batch)
             return batch
 
         return next_batch
 
 
-def _timed_converter(converter: Any, enter: Enter, leave: Leave) -> Any:
-    """A converter with a window around it, old or new in style as the one it stands for."""
+def _timed_converter(
+    converter: Any, enter: Enter, leave: Leave, note: Callable[[Any], None]
+) -> Any:
+    """A converter with a window around it, old or new in style as the one it stands for.
+
+    What it gives is noted as well, after its window.
+    """
     # Chainer's concat_examples is an object around a function concat_examples_func.
     inner = getattr(converter, "base_callable", converter)
     name = str(getattr(inner, "__name__", type(inner).__name__)).removesuffix("_func")
-    convert = timed(converter, Mark("data", "data", name), enter, leave)
+    in_window = timed(converter, Mark("data", "data", name), enter, leave)
+
+    def convert(*args: Any, **kwargs: Any) -> Any:
+        arrays = in_window(*args, **kwargs)
+        note(arrays)
+        return arrays
+
     if not isinstance(converter, Converter):
         return convert
 
@@ -306,7 +436,10 @@ def _timed_converter(converter: Any, enter: Enter, leave: Leave) -> Any:
     return TimedConverter()
 
 
-def _device_name(device: Any) -> str:
-    """``cpu``, or ``gpu:0`` and so on."""
-    number = getattr(getattr(device, "device", None), "id", None)
-    return "cpu" if number is None else f"gpu:{number}"
+def _nbytes(batch: Any) -> int:
+    """Bytes of the arrays in a batch: in tuples, lists and dictionaries of them."""
+    if isinstance(batch, dict):
+        batch = list(batch.values())
+    if isinstance(batch, tuple | list):
+        return sum(map(_nbytes, batch))
+    return int(getattr(batch, "nbytes", 0))

@@ -3,9 +3,12 @@
 Layout: one line of text that names the format, the length of a JSON header as a decimal line, the
 header (layers, settings, environment), then records of little-endian 64-bit integers:
 
-    kind, start_ns, wall_ns [, times of a profiled trial | number of BLAS threads], kind
+    kind, start_ns, wall_ns [, times of the trial | number of BLAS threads], kind
 
-The times are the self time of every layer, then the framework time of every phase.
+The times of a profiled trial are the self time of every layer, then the framework time of every
+phase. On a GPU there follow the host's time in every layer, the gap before every layer, the time
+until all was launched, and the time on the device. A held trial has the self time of every layer,
+and the time on the device in place of its wall time.
 
 A zero where a kind should stand is reserved space, and ends the file; so does anything else that
 is no kind, and a record that was not written whole, which does not end with its kind.
@@ -23,7 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from struct import Struct
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -45,6 +48,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+#: Held trials of a run on a device.
+HELD_TRIALS = 20
+
 _MAGIC = b"chainer-profile journal\n"
 _RESERVE_NBYTES = 1 << 24
 _SLACK_NBYTES = 1 << 14
@@ -63,6 +69,7 @@ class Kind(IntEnum):
     CLEAN = 2
     PROFILED = 3
     PROBE = 4
+    HELD = 5
 
 
 class JournalError(Exception):
@@ -76,6 +83,13 @@ class _Header:
     links: tuple[LinkCalls, ...] = ()
     settings: Settings = field(default_factory=Settings)
     environment: Environment = field(default_factory=Environment)
+    on_device: bool = False
+
+    @property
+    def n_times(self) -> int:
+        """Number of times of a profiled trial."""
+        n_layers, n_phases = len(self.layers), len(self.phases)
+        return n_layers + n_phases + (2 * n_layers + 2 if self.on_device else 0)
 
 
 @dataclass
@@ -111,20 +125,24 @@ class Journal:
         *,
         phases: tuple[str, ...] = (),
         links: tuple[LinkCalls, ...] = (),
+        on_device: bool = False,
     ) -> None:
         """Write the header, and take the space that the settings' trials will need.
 
-        The arguments are those of a :class:`~chainer_profile.recording.Recording`.
+        The arguments are those of a :class:`~chainer_profile.recording.Recording`, and whether its
+        times are a device's.
 
         Raises:
             JournalError: The file cannot be written, or the disk has too little space.
         """
-        self._header = _Header(layers, phases, links, settings, environment)
+        self._header = _Header(layers, phases, links, settings, environment, on_device)
         text = json.dumps({"version": VERSION} | dataclasses.asdict(self._header)).encode()
         head = _MAGIC + b"%d\n" % len(text) + text
         self._body_start = len(head)
         plain = settings.clean_trials + settings.warmups
-        words = settings.trials * (4 + len(layers) + len(phases)) + 4 * plain
+        words = settings.trials * (4 + self._header.n_times) + 4 * plain
+        if on_device:
+            words += HELD_TRIALS * (4 + len(layers))
         self._expected = self._body_start + 8 * words + _SLACK_NBYTES
         self._append(head)
 
@@ -230,6 +248,7 @@ def recover(path: Path) -> Recording:
             tuple(build(LinkCalls, link) for link in text.get("links", ())),
             build(Settings, text["settings"]),
             build(Environment, text["environment"]),
+            bool(text.get("on_device", False)),
         )
         return _assemble(
             lambda at, size: content[at : at + size],
@@ -246,8 +265,8 @@ def _assemble(
     read: _Read, body_start: int, header: _Header, conditions: Conditions, ended: str
 ) -> Recording:
     """Sort a journal's records by kind. One copy of the samples is held, no more."""
-    n_layers, n_times = len(header.layers), len(header.layers) + len(header.phases)
-    n_words = {Kind.WARMUP: 0, Kind.CLEAN: 0, Kind.PROFILED: n_times, Kind.PROBE: 1}
+    n_layers, n_phases, n_times = len(header.layers), len(header.phases), header.n_times
+    n_words = {Kind.PROFILED: n_times, Kind.PROBE: 1, Kind.HELD: n_layers}
     starts = {kind: array("q") for kind in Kind}
     walls = {kind: array("q") for kind in Kind}
     more = {kind: array("q") for kind in Kind}
@@ -257,8 +276,8 @@ def _assemble(
         if word not in list(Kind):
             break
         kind = Kind(word)
-        rest = read(at + _HEAD.size, 8 * n_words[kind] + 8)
-        if len(rest) != 8 * n_words[kind] + 8 or _WORD.unpack(rest[-8:])[0] != kind:
+        rest = read(at + _HEAD.size, 8 * n_words.get(kind, 0) + 8)
+        if len(rest) != 8 * n_words.get(kind, 0) + 8 or _WORD.unpack(rest[-8:])[0] != kind:
             break
         starts[kind].append(start_ns)
         walls[kind].append(wall_ns)
@@ -269,11 +288,24 @@ def _assemble(
         return np.frombuffer(values, np.int64) if values else np.zeros(0, np.int64)
 
     times = samples(more[Kind.PROFILED]).reshape(len(walls[Kind.PROFILED]), n_times)
+    own, framework, host, gaps, whole = np.split(
+        times,
+        np.cumsum([n_layers, n_phases, *((n_layers, n_layers) if header.on_device else (0, 0))]),
+        axis=1,
+    )
+    on_device: dict[str, Any] = {}
+    if header.on_device:
+        on_device = {"host_ns": host, "gap_ns": gaps}
+        on_device |= {"launch_ns": whole[:, 0].copy(), "span_ns": whole[:, 1].copy()}
+    if walls[Kind.HELD]:
+        held = samples(more[Kind.HELD]).reshape(len(walls[Kind.HELD]), n_layers)
+        on_device |= {"held_ns": held, "held_span_ns": samples(walls[Kind.HELD])}
     return Recording(
         layers=header.layers,
-        self_ns=times[:, :n_layers],
+        self_ns=own,
         phases=header.phases,
-        framework_ns=times[:, n_layers:] if header.phases else None,
+        framework_ns=framework if header.phases else None,
+        **on_device,
         links=header.links,
         trial_ns=samples(walls[Kind.PROFILED]),
         start_ns=samples(starts[Kind.PROFILED]),

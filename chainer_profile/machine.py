@@ -87,7 +87,7 @@ def find_device(name: str) -> Device:
     return Device(
         name,
         xp,
-        clock,
+        clock.waiting(),
         _whole_pages(min(_GPU_COPY_NBYTES, free_nbytes // _MEMORY_PARTS)),
         _GPU_SIDES,
         bytes(properties["name"]).decode(errors="replace"),
@@ -109,6 +109,16 @@ class Found:
     note: str = ""
 
 
+def kept_limits(environment: Environment, device: Device) -> MachineLimits | None:
+    """The limits of this machine if an earlier run has kept them; nothing is measured.
+
+    Args:
+        environment: The environment in which the limits are to hold, BLAS threads included.
+        device: The device; see :func:`find_device`.
+    """
+    return output.load_limits().get(limits_key(environment, device))
+
+
 def find_limits(environment: Environment, device: Device, *, refresh: bool = False) -> Found:
     """The limits of this machine as they are kept, or else measured and kept from then on.
 
@@ -123,7 +133,7 @@ def find_limits(environment: Environment, device: Device, *, refresh: bool = Fal
     Raises:
         ProfileError: They cannot be measured.
     """
-    known = None if refresh else output.load_limits().get(limits_key(environment, device))
+    known = None if refresh else kept_limits(environment, device)
     if known is not None:
         return Found(known)
     watch = CpuWatch()

@@ -13,6 +13,10 @@ into arrays made before: a function that does nothing shows some 300 bytes, thos
 What the step before left, gradients and an optimizer's state, is there when the trial begins. So
 ``cleargrads`` retains a negative number, and the high water is beyond parameters, gradients and
 state.
+
+A training repeats no iteration for this: see :mod:`chainer_profile.iteration_memory`. What other
+threads allocate, such as those of an iterator that loads ahead, counts for the row that runs
+meanwhile.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ import tracemalloc
 from array import array
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import chainer
@@ -29,7 +34,7 @@ import numpy as np
 from chainer import FunctionHook
 
 from chainer_profile.errors import ProfileError
-from chainer_profile.recording import MemoryUse
+from chainer_profile.recording import MemoryUse, PhaseMemory
 from chainer_profile.windows import FORWARD
 
 if TYPE_CHECKING:
@@ -37,8 +42,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from chainer_profile.structure import Step, Structure
-    from chainer_profile.windows import Mark
+    from chainer_profile.structure import Entry, Step, Structure
 
 _OUTSIDE = -1
 
@@ -73,6 +77,8 @@ class HostCounter:
 
     def read(self) -> tuple[int, int]:
         """Bytes that are allocated now, and the most since the last reset."""
+        if not tracemalloc.is_tracing():
+            raise ProfileError("tracemalloc was stopped meanwhile")
         return tracemalloc.get_traced_memory()
 
     def reset(self) -> None:
@@ -98,6 +104,8 @@ class PoolCounter:
             name = "chainer_profile.Memory"
 
             def malloc_postprocess(self, **kwargs: Any) -> None:
+                if not kwargs["mem_ptr"]:
+                    return  # it failed: nobody will free it
                 counter._now += int(kwargs["mem_size"])
                 counter._peak = max(counter._peak, counter._now)
 
@@ -140,6 +148,9 @@ class Trace:
         self.peaks = array("q", bytes(8 * (n_events + 2)))
         self.enters = bytearray(n_events + 2)
         self.count = 0
+        # What each event entered. Lists do not grow: that would count as a row's memory.
+        self._entries: list[Entry | None] = [None] * (n_events + 2)
+        self._backwards: list[type | None] = [None] * (n_events + 2)
         self._read, self._reset = counter.read, counter.reset
 
     def read(self, enters: bool = False) -> None:
@@ -150,32 +161,49 @@ class Trace:
         self.count += 1
         self._reset()
 
-    def enter(self, mark: Mark) -> None:
-        """Note that a window begins."""
+    def enter(self, entry: Entry) -> None:
+        """Note that a window begins: of a function's forward, or another one."""
+        if self.count < len(self.values):
+            self._entries[self.count] = entry
+        self.read(True)
+
+    def enter_backward(self, function: type) -> None:
+        """Note that the window of a function's backward begins."""
+        if self.count < len(self.values):
+            self._backwards[self.count] = function
         self.read(True)
 
     def leave(self) -> None:
         """Note that one ends."""
         self.read()
 
+    def difference(self, structure: Structure) -> str:
+        """How the trial's windows differ from a structure's, in words; empty if they do not."""
+        n_events = len(structure.owners)
+        if self.count != n_events + 2:
+            return f"it made {self.count - 2} calls and returns, and the first trial {n_events}"
+        entries = [entry for entry in self._entries if entry is not None]
+        backwards = [function for function in self._backwards if function is not None]
+        return structure.difference(entries, backwards, n_events)
+
 
 class _MemoryHook(FunctionHook):
     name = "chainer_profile.Memory"
 
     def __init__(self, trace: Trace) -> None:
-        self._read = trace.read
+        self._trace = trace
 
     def forward_preprocess(self, function: Any, in_data: Any) -> None:
-        self._read(True)
+        self._trace.enter(type(function))
 
     def forward_postprocess(self, function: Any, in_data: Any) -> None:
-        self._read()
+        self._trace.leave()
 
     def backward_preprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
-        self._read(True)
+        self._trace.enter_backward(type(function))
 
     def backward_postprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
-        self._read()
+        self._trace.leave()
 
 
 def measure_memory(step: Step, structure: Structure, counter: Counter | None = None) -> MemoryUse:
@@ -193,14 +221,13 @@ def measure_memory(step: Step, structure: Structure, counter: Counter | None = N
         ProfileError: The step's calls are others than the structure's.
         Exception: Whatever the step raises; hooks and tracemalloc are then as they were.
     """
-    parameters, inputs = _parameters(step), _inputs(step)
-    counter = counter or counter_of([*parameters, *inputs])
-    return memory_use(
-        trace_memory(step, len(structure.owners), counter),
-        structure,
-        parameter_nbytes=_nbytes(parameters),
-        input_nbytes=_nbytes(inputs),
-    )
+    counter = counter or counter_for(step)
+    return use_of(trace_memory(step, len(structure.owners), counter), structure, step)
+
+
+def counter_for(step: Step) -> Counter:
+    """The counter of the device which a step's arrays are on."""
+    return counter_of([*_parameters(step), *_inputs(step)])
 
 
 def counter_of(arrays: list[Any]) -> Counter:
@@ -211,20 +238,47 @@ def counter_of(arrays: list[Any]) -> Counter:
 
 def trace_memory(step: Step, n_events: int, counter: Counter) -> Trace:
     """Run a step twice, and read the counter at every event of the second."""
-    trace = Trace(counter, n_events)
     with counter.counting():
         step()
-        gc.collect()
-        with ExitStack() as stack:
-            if gc.isenabled():
-                gc.disable()
-                stack.callback(gc.enable)
-            stack.enter_context(step.timed(trace.enter, trace.leave))
-            stack.enter_context(_MemoryHook(trace))
-            trace.read()
-            step()
-            trace.read()
+        return trace_call(step, n_events, counter)
+
+
+def trace_call(step: Step, n_events: int, counter: Counter) -> Trace:
+    """Run a step once, and read the counter at every event.
+
+    What the step frees is only known if it was counted when it was allocated: counting has to
+    begin before the step that comes before this one.
+
+    Args:
+        step: What a trial runs, within its configuration.
+        n_events: Number of its events.
+        counter: Counts bytes, and is on.
+
+    Raises:
+        Exception: Whatever the step raises; hooks and the collector are then as they were.
+    """
+    trace = Trace(counter, n_events)
+    gc.collect()
+    with ExitStack() as stack:
+        if gc.isenabled():
+            gc.disable()
+            stack.callback(gc.enable)
+        stack.enter_context(step.timed(trace.enter, trace.leave))
+        stack.enter_context(_MemoryHook(trace))
+        trace.read()
+        step()
+        trace.read()
     return trace
+
+
+def use_of(trace: Trace, structure: Structure, step: Step) -> MemoryUse:
+    """What the reads of a step's trial say about its rows; see :func:`memory_use`."""
+    return memory_use(
+        trace,
+        structure,
+        parameter_nbytes=_nbytes(_parameters(step)),
+        input_nbytes=_nbytes(_inputs(step)),
+    )
 
 
 def memory_use(
@@ -235,21 +289,21 @@ def memory_use(
     Raises:
         ProfileError: The trial's events are others than the structure's.
     """
-    n_layers, n_events = len(structure.layers), len(structure.owners)
-    if trace.count != n_events + 2:
-        raise ProfileError(
-            f"the trial of the memory pass made {trace.count - 2} calls and returns, and the "
-            f"first trial {n_events}"
-        )
+    n_layers = len(structure.layers)
+    difference = trace.difference(structure)
+    if difference:
+        raise ProfileError(f"the trial of the memory pass differs: {difference}")
     # Whose is what passes between every two reads.
     owners = np.concatenate([[_OUTSIDE], structure.owners])
     peak_nbytes = [0] * n_layers
     kept: int | None = None
-    for owner, begin, high, end in _windows(trace, owners):
+    for window in _windows(trace, owners):
+        owner = window.owner
         if 0 <= owner < n_layers:
-            peak_nbytes[owner] = max(peak_nbytes[owner], high - begin)
+            peak_nbytes[owner] = max(peak_nbytes[owner], window.high - window.begin)
         elif owner >= n_layers and structure.phases[owner - n_layers] == FORWARD.phase:
-            kept = max(kept or 0, end - begin)
+            # The graph of the iteration before may be freed within it, and is no part of this.
+            kept = max(kept or 0, window.end - window.low)
     retained = np.zeros(n_layers, np.int64)
     of_rows = (owners >= 0) & (owners < n_layers)
     np.add.at(retained, owners[of_rows], np.diff(_int64(trace.values))[of_rows])
@@ -262,28 +316,56 @@ def memory_use(
         high_water_nbytes=trace.peaks[highest + 1] - trace.values[0],
         high_water_layer=int(owners[highest]) if of_rows[highest] else None,
         kept_for_backward_nbytes=kept,
+        phases=tuple(_phases(trace, owners, structure)),
     )
 
 
-def _windows(trace: Trace, owners: NDArray[np.intp]) -> Iterator[tuple[int, int, int, int]]:
-    """Owner of every window, and bytes: at its begin, the most within it, at its end.
+def _phases(trace: Trace, owners: NDArray[np.intp], structure: Structure) -> Iterator[PhaseMemory]:
+    """What every phase allocates, in the order of their first rows."""
+    columns = [*(layer.phase for layer in structure.layers), *structure.phases]
+    names = list(dict.fromkeys(columns))
+    # The last one is of moments outside of all phases, whose owner is -1.
+    outside = 0 if len(names) == 1 and not structure.phases else _OUTSIDE
+    moments = np.array([*map(names.index, columns), outside])[owners]
+    highs = _int64(trace.peaks)[1:] - trace.values[0]
+    grown = np.diff(_int64(trace.values))
+    for number, name in enumerate(names):
+        of_phase = moments == number
+        yield PhaseMemory(name, int(highs[of_phase].max()), int(grown[of_phase].sum()))
 
-    A window within another of the same owner is a part of that one, and not given.
+
+@dataclass
+class _Window:
+    """A window, and bytes that are allocated: at its begin and end, the most and the least.
+
+    The least is that of the events, not of what is between them.
     """
-    running: list[tuple[int, int]] = []
-    highs: list[int] = []
+
+    owner: int
+    begin: int
+    high: int
+    low: int
+    end: int = 0
+
+
+def _windows(trace: Trace, owners: NDArray[np.intp]) -> Iterator[_Window]:
+    """All windows; one within another of the same owner is a part of that one, and not given."""
+    running: list[_Window] = []
     for event in range(1, len(trace.values) - 1):
-        if highs:
-            highs[-1] = max(highs[-1], trace.peaks[event])
+        now = trace.values[event]
+        if running:
+            running[-1].high = max(running[-1].high, trace.peaks[event])
+            running[-1].low = min(running[-1].low, now)
         if trace.enters[event]:
-            running.append((int(owners[event]), trace.values[event]))
-            highs.append(trace.values[event])
+            running.append(_Window(int(owners[event]), now, now, now))
             continue
-        (owner, begin), high = running.pop(), highs.pop()
-        if highs:
-            highs[-1] = max(highs[-1], high)
-        if all(owner != outer for outer, _ in running):
-            yield owner, begin, high, trace.values[event]
+        window = running.pop()
+        window.end = now
+        if running:
+            running[-1].high = max(running[-1].high, window.high)
+            running[-1].low = min(running[-1].low, window.low)
+        if all(window.owner != outer.owner for outer in running):
+            yield window
 
 
 def _int64(values: array[int]) -> NDArray[np.int64]:

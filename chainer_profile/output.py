@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -232,6 +233,67 @@ def write_reports(folder: Path, summary: Summary) -> list[Path]:
         with replacing(folder / name) as file:
             file.write(content)
     return [folder / name for name in contents]
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file of a sweep, and make the folders that it needs.
+
+    Raises:
+        ProfileError: It cannot be written.
+    """
+    make_folder(path.parent)
+    with replacing(path) as file:
+        file.write(content)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, unless it is there.
+
+    Raises:
+        ProfileError: It cannot be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ProfileError(f"{path}: cannot be written ({error.strerror})") from error
+
+
+def remove_file(path: Path) -> None:
+    """Remove a file of ours, if it is there and can be removed."""
+    with suppress(OSError):
+        path.unlink()
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder of ours with all that is in it, if it is there and can be removed."""
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@contextmanager
+def taken(folder: Path) -> Iterator[None]:
+    """Within this, the folder is a sweep's of this process alone.
+
+    Raises:
+        ProfileError: It cannot be made, or another process has taken it.
+    """
+    make_folder(folder)
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(opened)
+        raise ProfileError(f"{folder}: another sweep is writing there; wait for its end") from error
+    except OSError:  # a file system without locks
+        pass
+    try:
+        yield
+    finally:
+        os.close(opened)
 
 
 def limits_file() -> Path | None:

@@ -1,4 +1,4 @@
-"""The names of what a trial can run, of its losses, and of what rows are grouped by."""
+"""The names of what a trial can run, its losses and data types, and what rows are grouped by."""
 
 #: What ``--phase`` takes.
 PHASES = ("forward", "forward-backward", "train")
@@ -6,3 +6,5 @@ PHASES = ("forward", "forward-backward", "train")
 LOSSES = ("auto", "softmax_cross_entropy", "mean_squared_error", "output")
 #: What ``--group-by`` takes.
 GROUPS = ("function", "link", "block", "shape")
+#: What ``--dtype`` takes.
+DTYPES = ("float32", "float16", "mixed16")

@@ -14,6 +14,21 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 import numpy as np
 
 from chainer_profile.errors import ProfileError, one_line
+from chainer_profile.recording_parts import (
+    BlasLibrary,
+    Calibration,
+    Conditions,
+    Environment,
+    Gpu,
+    GpuState,
+    Layer,
+    LinkCalls,
+    MachineLimits,
+    MemoryUse,
+    PhaseMemory,
+    Settings,
+    Shape,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,227 +36,31 @@ if TYPE_CHECKING:
 FORMAT = "chainer-profile recording"
 VERSION = 2
 
-Shape = tuple[int, ...]
 T = TypeVar("T")
 
-
-@dataclass(frozen=True)
-class Layer:
-    """One function call of a trial: one row of the profile.
-
-    Attributes:
-        index: Place in the order of the calls of one trial, from 0.
-        path: Path of the link that made the call, as ``namedlinks()`` gives it
-            (``/res4/0/conv1``); ``/`` for the network itself.
-        function: Chainer's name of the function (``Convolution2DFunction``).
-        phase: ``forward``, ``backward``, ``update``, or ``data`` (loading it).
-        input_shapes: Shapes of the input arrays, parameters included; in backward of the
-            gradients that come in, in update of the parameters.
-        output_shapes: Shapes of the output arrays; in backward of the gradients that go out.
-        dtype: Data type of the first output.
-        parent: Index of the call within which this one was made, if any.
-        forward: In backward, index of the call that this goes back through, where it is known.
-        calls: Number of calls in a trial that count for this row.
-        flops: Floating-point operations of all calls, a multiply-add being two; None without a
-            formula (see :mod:`chainer_profile.cost`, which says what is counted).
-        macs: Multiply-adds of convolutions and matrix products among them; None likewise.
-        nbytes_read: Bytes that the calls must read at least; None likewise.
-        nbytes_written: Bytes that they must write at least; None likewise.
-
-    Beside functions there are rows for the other parts of a training step. Their paths have no
-    slash: ``loss`` for functions that the loss function calls outside of the network's links,
-    ``cleargrads``, ``optimizer`` for its hooks, ``data`` for the loading of data. A row named
-    ``gradient_accumulation`` adds up gradients of a variable that several functions use. In update
-    a row is named after the optimizer, and holds the parameters of one link.
-    """
-
-    index: int
-    path: str
-    function: str
-    phase: str = "forward"
-    input_shapes: tuple[Shape, ...] = ()
-    output_shapes: tuple[Shape, ...] = ()
-    dtype: str = ""
-    parent: int | None = None
-    forward: int | None = None
-    calls: int = 1
-    flops: int | None = None
-    macs: int | None = None
-    nbytes_read: int | None = None
-    nbytes_written: int | None = None
-
-    @property
-    def label(self) -> str:
-        """Index and function name: ``21_Convolution2DFunction``."""
-        return f"{self.index}_{self.function}"
-
-
-@dataclass(frozen=True)
-class LinkCalls:
-    """One link of the network.
-
-    Attributes:
-        path: Its path, as ``namedlinks()`` gives it; ``/`` for the network itself. A link that is
-            shared by several goes by its first path.
-        kind: Name of its class.
-        calls: How often a trial calls it; 0 for a link whose ``forward`` or parameters are used
-            without calling it.
-        parameters: Number of its own parameters, without those of links below.
-    """
-
-    path: str
-    kind: str
-    calls: int
-    parameters: int
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What was asked for: the network, its input and the number of trials.
-
-    Attributes:
-        model: Name of the network.
-        input: What the input was, in words.
-        input_shape: Shape of the input array, batch included.
-        batchsize: Images per trial.
-        device: ``cpu`` or ``gpu:0``.
-        phase: What a trial was: ``forward``, ``forward-backward`` or ``train``.
-        loss: Name of the loss, where there is one.
-        optimizer: Name of the optimizer, where there is one.
-        train_mode: Whether ``chainer.config.train`` was on.
-        trials: Profiled trials asked for (an upper bound with max_seconds or until_ci).
-        clean_trials: Trials without any hook asked for.
-        warmups: Warm-up trials.
-        threads: BLAS threads asked for; None leaves the library's own choice.
-        seed: Seed of the initial weights and of a random input.
-        weights: File the weights were loaded from; empty for initial weights.
-        max_seconds: Time limit of the trials in seconds, if any.
-        until_ci: Wanted half width of the 95 % interval of the mean trial, as a fraction, if any.
-        command: The command line that started the run, if it was one.
-    """
-
-    model: str = ""
-    input: str = ""
-    input_shape: Shape = ()
-    batchsize: int = 1
-    device: str = "cpu"
-    phase: str = "forward"
-    loss: str = ""
-    optimizer: str = ""
-    train_mode: bool = False
-    trials: int = 0
-    clean_trials: int = 0
-    warmups: int = 0
-    threads: int | None = None
-    seed: int | None = None
-    weights: str = ""
-    max_seconds: float | None = None
-    until_ci: float | None = None
-    command: str = ""
-
-
-@dataclass(frozen=True)
-class BlasLibrary:
-    """A BLAS library in the process: its name, version and number of threads."""
-
-    name: str
-    version: str
-    threads: int
-
-
-@dataclass(frozen=True)
-class Environment:
-    """The machine and the software of a run."""
-
-    started: str = ""
-    system: str = ""
-    processor: str = ""
-    physical_cores: int | None = None
-    usable_cores: int | None = None
-    memory_nbytes: int | None = None
-    python: str = ""
-    chainer: str = ""
-    numpy: str = ""
-    cupy: str = ""
-    profiler: str = ""
-    commit: str = ""
-    blas: tuple[BlasLibrary, ...] = ()
-
-
-@dataclass(frozen=True)
-class Conditions:
-    """What was measured about the measuring itself.
-
-    Attributes:
-        clock_resolution_ns: Smallest step of the clock that was seen.
-        window_ns: Time that the recorder shows for a function that does nothing.
-        other_cpu: Processor cores that other programs kept busy on average during the trials.
-    """
-
-    clock_resolution_ns: float | None = None
-    window_ns: float | None = None
-    other_cpu: float | None = None
-
-
-@dataclass(frozen=True)
-class MachineLimits:
-    """What a machine can do at best, as measured; the roofs of the roofline model.
-
-    Attributes:
-        key: What the limits depend on: processor or GPU, libraries, threads.
-        device: ``cpu`` or ``gpu:0``.
-        measured: When they were measured (UTC).
-        threads: BLAS threads in use; 0 where that is not known.
-        flops_per_s: Operations a second of the fastest float32 matrix product; a multiply-add is
-            two.
-        half_flops_per_s: The same in float16; None on a CPU.
-        copy_nbytes_per_s: Bytes a second, read and written, of a copy larger than the caches.
-        fresh_nbytes_per_s: The same of a copy into newly allocated memory, which is what
-            functions do that allocate their output: the system hands such memory out page by page.
-        copied_nbytes: Size of the array that was copied.
-    """
-
-    key: str
-    device: str
-    measured: str
-    threads: int
-    flops_per_s: float
-    half_flops_per_s: float | None
-    copy_nbytes_per_s: float
-    fresh_nbytes_per_s: float
-    copied_nbytes: int
-
-    @property
-    def ridge(self) -> float:
-        """Operations a byte from which arithmetic and not memory is the bound, in float32."""
-        return self.flops_per_s / self.copy_nbytes_per_s
-
-
-@dataclass(frozen=True)
-class MemoryUse:
-    """What the layers of one trial allocate, from the memory pass. All sizes are bytes.
-
-    Attributes:
-        peak_nbytes: Of each layer, the most that was allocated within it beyond what was there at
-            its begin, in nested calls too; over several calls, of the one with the highest peak.
-        retained_nbytes: Of each layer, what it left allocated at its end, summed over its calls
-            and without that of nested calls; negative where it freed more.
-        parameter_nbytes: All parameters and persistent arrays of the network.
-        input_nbytes: The inputs of the trial.
-        high_water_nbytes: The most that was allocated in the trial beyond what was there at its
-            begin.
-        high_water_layer: Index of the layer where that was; None outside of all layers.
-        kept_for_backward_nbytes: What the forward phase left for the backward phase; None without
-            a backward phase.
-    """
-
-    peak_nbytes: tuple[int, ...]
-    retained_nbytes: tuple[int, ...]
-    parameter_nbytes: int
-    input_nbytes: int
-    high_water_nbytes: int
-    high_water_layer: int | None
-    kept_for_backward_nbytes: int | None = None
+__all__ = [
+    "COMPLETE",
+    "FORMAT",
+    "INTERVAL",
+    "TIME_LIMIT",
+    "VERSION",
+    "BlasLibrary",
+    "Calibration",
+    "Conditions",
+    "Environment",
+    "Gpu",
+    "GpuState",
+    "Layer",
+    "LinkCalls",
+    "MachineLimits",
+    "MemoryUse",
+    "PhaseMemory",
+    "Recording",
+    "Settings",
+    "Shape",
+    "build",
+    "check_version",
+]
 
 
 #: ``Recording.ended`` of a run that made all its trials, or ended before because it was asked to.
@@ -262,6 +81,13 @@ class Recording:
     what passed between the rows. Of a training step it is known by phase as well:
     ``framework = framework_ns.sum(axis=1) + what passed outside of all phases``.
 
+    On a GPU the times of layers and phases are the device's, from event to event, and those of
+    trials the host's, from the first call to the moment when the device is done. A layer's time on
+    the device holds what the device waited within the layer for the host to launch the next
+    kernel; ``held_ns`` does not. There
+    ``span_ns = self_ns.sum(axis=1) + gap_ns.sum(axis=1) + what follows the last layer``, and
+    ``trial_ns = launch_ns + what the host waited for the device at the end``.
+
     Attributes:
         layers: The rows of one trial, in the order in which they were first entered.
         self_ns: Self time of every layer in every profiled trial, (trials, layers). The time of a
@@ -272,6 +98,15 @@ class Recording:
         trial_ns: Wall time of every profiled trial, (trials,); None where only the functions'
             times are known.
         start_ns: Start of every profiled trial on the run's clock, (trials,).
+        host_ns: On a GPU, time that the host spent in every layer's call, mostly launching,
+            (trials, layers); nested calls are counted as in self_ns.
+        gap_ns: On a GPU, time on the device between the layer before and this one, (trials,
+            layers).
+        launch_ns: On a GPU, time until the host had launched all of the trial, (trials,).
+        span_ns: On a GPU, time on the device from the trial's first event to its last, (trials,).
+        held_ns: Times of layers on the device in trials that it began when the host had launched
+            all of them, so that it never waited, (held trials, layers); None where there were none.
+        held_span_ns: Time on the device of these trials, (held trials,).
         clean_ns: Wall time of every trial without hooks, (clean trials,).
         clean_start_ns: Their starts, on the same clock.
         warmup_ns: Wall time of every warm-up trial.
@@ -292,14 +127,20 @@ class Recording:
     links: tuple[LinkCalls, ...] = ()
     trial_ns: NDArray[np.int64] | None = None
     start_ns: NDArray[np.int64] | None = None
+    host_ns: NDArray[np.int64] | None = None
+    gap_ns: NDArray[np.int64] | None = None
+    launch_ns: NDArray[np.int64] | None = None
+    span_ns: NDArray[np.int64] | None = None
+    held_ns: NDArray[np.int64] | None = None
+    held_span_ns: NDArray[np.int64] | None = None
     clean_ns: NDArray[np.int64] = field(default_factory=_no_samples)
     clean_start_ns: NDArray[np.int64] = field(default_factory=_no_samples)
     warmup_ns: NDArray[np.int64] = field(default_factory=_no_samples)
     probe_ns: NDArray[np.int64] = field(default_factory=_no_samples)
     probe_threads: NDArray[np.int64] = field(default_factory=_no_samples)
-    settings: Settings = Settings()
-    environment: Environment = Environment()
-    conditions: Conditions = Conditions()
+    settings: Settings = field(default_factory=Settings)
+    environment: Environment = field(default_factory=Environment)
+    conditions: Conditions = field(default_factory=Conditions)
     limits: MachineLimits | None = None
     memory: MemoryUse | None = None
     ended: str = COMPLETE
@@ -312,16 +153,27 @@ class Recording:
             samples = getattr(self, name)
             if samples is not None and samples.dtype != np.int64:
                 raise ValueError(f"{name} is {samples.dtype}, not int64 nanoseconds")
-            if samples is not None and name not in _BY_COLUMN and samples.ndim != 1:
-                raise ValueError(f"{name} has {samples.ndim} axes, not one")
+            axes, written = (2, "two") if name in _BY_LAYER else (1, "one")
+            if samples is not None and name not in _CHECKED and samples.ndim != axes:
+                raise ValueError(f"{name} has {samples.ndim} axes, not {written}")
         framework = (0, 0) if self.framework_ns is None else self.framework_ns.shape
         known = bool(self.phases) or self.framework_ns is not None
         if known and framework != (n_trials, len(self.phases)):
             raise ValueError(f"framework_ns is {framework}, for phases {self.phases}")
-        for name in ("trial_ns", "start_ns"):
+        for name in _BY_TRIAL:
             samples = getattr(self, name)
             if samples is not None and len(samples) != n_trials:
                 raise ValueError(f"{name} is {samples.shape}, for {n_trials} trials")
+        for name in _BY_LAYER:
+            samples = getattr(self, name)
+            if samples is not None and samples.shape[1:] != (len(self.layers),):
+                raise ValueError(f"{name} is {samples.shape}, for {len(self.layers)} layers")
+        known_here = [getattr(self, name) is not None for name in _ON_DEVICE]
+        if any(known_here) and not all(known_here):
+            raise ValueError(f"of {', '.join(_ON_DEVICE)} there are all or none")
+        held = 0 if self.held_ns is None else len(self.held_ns)
+        if held != (0 if self.held_span_ns is None else len(self.held_span_ns)):
+            raise ValueError("held_ns and held_span_ns differ in length")
         if self.memory is not None and len(self.memory.peak_nbytes) != len(self.layers):
             raise ValueError(
                 f"memory is of {len(self.memory.peak_nbytes)} layers, for {len(self.layers)}"
@@ -334,6 +186,11 @@ class Recording:
     def n_trials(self) -> int:
         """Number of profiled trials."""
         return len(self.self_ns)
+
+    @property
+    def on_device(self) -> bool:
+        """Whether the layers' times are those of a device that works beside the host."""
+        return self.host_ns is not None
 
     def save(self, file: BinaryIO | Path) -> None:
         """Write the recording as a compressed .npz file that holds no pickled objects."""
@@ -404,11 +261,18 @@ class Recording:
 
 
 #: The arrays of a recording, by the names they have in its file.
-_BY_COLUMN = ("self_ns", "framework_ns")
+_ON_DEVICE = ("host_ns", "gap_ns", "launch_ns", "span_ns")
+_BY_LAYER = ("host_ns", "gap_ns", "held_ns")
+_BY_TRIAL = ("trial_ns", "start_ns", *_ON_DEVICE)
+_CHECKED = ("self_ns", "framework_ns")
 _ARRAYS = (
-    *_BY_COLUMN,
+    *_CHECKED,
+    *_BY_LAYER,
     "trial_ns",
     "start_ns",
+    "launch_ns",
+    "span_ns",
+    "held_span_ns",
     "clean_ns",
     "clean_start_ns",
     "warmup_ns",
@@ -439,12 +303,27 @@ def _smallest(samples: NDArray[np.int64]) -> NDArray[Any]:
     return samples
 
 
+_NESTED: dict[type, dict[str, type]] = {
+    Environment: {"blas": BlasLibrary, "gpu": Gpu},
+    Conditions: {"gpu_before": GpuState, "gpu_after": GpuState, "calibrations": Calibration},
+    MemoryUse: {"phases": PhaseMemory},
+}
+
+
+#: Those of them that are tuples of such parts.
+_SEVERAL = ("blas", "calibrations", "phases")
+
+
 def build(kind: type[T], values: dict[str, Any]) -> T:
     """A dataclass from JSON values: lists become tuples, unknown fields are passed over."""
     known = {f.name for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
     kwargs = {name: _tuples(value) for name, value in values.items() if name in known}
-    if kind is Environment:
-        kwargs["blas"] = tuple(build(BlasLibrary, library) for library in kwargs.get("blas", ()))
+    for name, part in _NESTED.get(kind, {}).items():
+        value = kwargs.get(name)
+        if name in _SEVERAL:
+            kwargs[name] = tuple(build(part, item) for item in value or ())
+        elif value is not None:
+            kwargs[name] = build(part, value)
     return kind(**kwargs)
 
 

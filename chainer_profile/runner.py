@@ -3,62 +3,43 @@
 The passes do not disturb one another: a structure pass learns the layers, their link paths and
 shapes; warm-up trials; then trials without any hook ("clean") in blocks that alternate with
 "profiled" ones, which take clock reads only; a few trials with one BLAS thread, where the library
-uses more; a last structure pass, to see that the network is still the same; and the memory pass.
+uses more; on a GPU a few that it begins when all of them is launched, for its own times without
+waiting; a last structure pass, to see that the network is still the same; and the memory pass.
 """
 
 from __future__ import annotations
 
 import warnings
-from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from struct import pack
 from typing import Any
 
-import numpy as np
-from threadpoolctl import threadpool_limits
+import chainer
 
 from chainer_profile import environment
+from chainer_profile.calibration import calibrate
 from chainer_profile.clock import HOST_CLOCK, Clock
+from chainer_profile.configuration import dtype_name
+from chainer_profile.devices import clock_of, device_name, device_of
 from chainer_profile.errors import ProfileError, one_line
-from chainer_profile.journal import Journal, JournalError, Kind
+from chainer_profile.journal import Journal
 from chainer_profile.memory import measure_memory
-from chainer_profile.recorder import Recorder
+from chainer_profile.ranges import mark_ranges
 from chainer_profile.recording import (
     COMPLETE,
     INTERVAL,
     TIME_LIMIT,
-    Conditions,
-    Environment,
+    Calibration,
     MemoryUse,
     Recording,
     Settings,
-    Shape,
 )
-from chainer_profile.statistics import NS, half_width
 from chainer_profile.steps import AnyStep, make_step
 from chainer_profile.structure import Step, Structure, StructureError, learn_structure
-from chainer_profile.units import format_shape, plural
+from chainer_profile.trials import CallsDifferError, Progress, Stop, Trials, compare, memory_full
 
-#: Called ten times a second, or after every trial that takes longer, with the trials done, those
-#: wanted, and the mean trial in seconds.
-Progress = Callable[[int, int, float], None]
-#: Asked after every trial: why to stop now, or an empty text.
-Stop = Callable[[], str]
-
-_MIN_TRIALS_FOR_CI = 30
-_GROUP_NS = 100_000_000
-_PROBE_ROUNDS = 10
-_PROBE_MIN_ROUNDS = 2
-_PROBE_TRIALS = 3
-_PROBE_SECONDS = 2.0
-_PROBE_MIN_TRIALS = 100
 #: Ends of a run that nobody stopped.
 _IN_ORDER = (COMPLETE, TIME_LIMIT, INTERVAL)
-
-
-# Start and wall time of a trial; the numbers of clock reads, entries and backwards up to its end.
-_Timed = tuple[int, int, int, int, int]
 
 
 class RunError(ProfileError):
@@ -91,9 +72,11 @@ def profile(
 ) -> Recording:
     """Profile a network layer by layer: its forward pass, backward too, or a training step.
 
+    On a GPU, after ``model.to_device("@cupy:0")``, the layers' times are the device's.
+
     Args:
         model: The network, a :class:`chainer.Link`.
-        x: Its input array, or a tuple of its inputs.
+        x: Its input array, or a tuple of its inputs, on the network's device.
         trials: Number of profiled trials; an upper bound with max_seconds or until_ci.
         warmups: Trials before those, kept apart.
         clean_trials: Trials without hooks on top; a tenth of trials by default.
@@ -131,6 +114,8 @@ def profile(
         warmups=warmups,
         max_seconds=max_seconds,
         until_ci=until_ci,
+        device=device_name(device_of(model)),
+        dtype=dtype_name(),
     )
     step = make_step(
         phase,
@@ -140,7 +125,15 @@ def profile(
         loss=loss,
         optimizer=optimizer,
     )
-    return run(step, settings, memory=memory, progress=progress)
+    clock = clock_of(device_of(model))
+    return run(
+        step,
+        settings,
+        clock=clock,
+        memory=memory,
+        calibration=calibration_of(step, clock),
+        progress=progress,
+    )
 
 
 def default_clean_trials(trials: int) -> int:
@@ -155,6 +148,8 @@ def run(
     journal: Journal | None = None,
     clock: Clock = HOST_CLOCK,
     memory: bool = True,
+    ranges: bool = False,
+    calibration: Callable[[], Calibration | None] | None = None,
     progress: Progress | None = None,
     stop: Stop | None = None,
 ) -> Recording:
@@ -167,6 +162,9 @@ def run(
         journal: Where trials are written as they are made; in memory by default.
         clock: The clock that measures.
         memory: Make the memory pass, where the run was not stopped. Its failure is a warning.
+        ranges: On a GPU, make a few trials with the layers as ranges for the device's own tools.
+        calibration: Times fixed work, before the warm-up and after the trials: how fast the machine
+            was; see :func:`calibration_of`.
         progress: Called now and then, see :data:`Progress`.
         stop: Asked after every trial whether to stop.
 
@@ -176,29 +174,51 @@ def run(
     """
     settings = _named(settings, step)
     with step.configured():
-        structure = _learn(step, settings)
+        structure = _learn(step, settings, clock)
         trials = Trials(
             step,
             structure,
             settings,
-            environment.collect(),
+            environment.collect(settings.device),
             journal or Journal(),
             clock,
             progress or (lambda done, total, mean_s: None),
             stop or (lambda: ""),
         )
+        calibrations = [calibration()] if calibration else []
         try:
             trials.run()
+            if calibration:
+                calibrations.append(calibration())
             if trials.ended in _IN_ORDER:
                 trials.probe_threads()
-                _compare(structure, learn_structure(step))
+                trials.hold()
+                if ranges:
+                    mark_ranges(step, structure, clock.device)
+                compare(structure, learn_structure(step))
         except Exception as error:
             raise RunError(*trials.failure(error)) from error
         recording = trials.recording()
+        known = tuple(one for one in calibrations if one is not None)
+        conditions = replace(recording.conditions, calibrations=known)
+        recording = replace(recording, conditions=conditions)
         # A signal during the probe ends no run, but it asks for no more trials.
         if memory and trials.ended in _IN_ORDER and not (stop and stop()):
             recording = replace(recording, memory=_memory(step, structure))
         return recording
+
+
+def calibration_of(step: Step, clock: Clock) -> Callable[[], Calibration | None]:
+    """The calibration of the device that a step runs on; see :mod:`.calibration`."""
+    xp = chainer.backend.get_array_module(*step.inputs)
+
+    def calibration() -> Calibration | None:
+        try:
+            return calibrate(clock.waiting().now_ns, xp)
+        except Exception:  # such as a full GPU: nothing of the run depends on it
+            return None
+
+    return calibration
 
 
 def _memory(step: Step, structure: Structure) -> MemoryUse | None:
@@ -221,242 +241,30 @@ def _named(settings: Settings, step: AnyStep) -> Settings:
     )
 
 
-def _learn(step: Step, settings: Settings) -> Structure:
+def _learn(step: Step, settings: Settings, clock: Clock) -> Structure:
     """The structure pass, made twice: the first call may initialise parameters."""
     try:
         learn_structure(step)
         structure = learn_structure(step)
-        _compare(structure, learn_structure(step))
+        compare(structure, learn_structure(step))
     except StructureError as error:
-        raise error.with_input(settings.input_shape) from error
-    except _CallsDifferError as error:
+        full = memory_full(error.cause, clock, settings)
+        if full:
+            raise ProfileError(f"the network fails {error.where}: {full}") from error
+        said = error.with_input(settings.input_shape)
+        if clock.device is not None and _mixes_arrays(error.cause):
+            said = ProfileError(
+                f"{said}; an array of the network was left on the host: make it a parameter, or "
+                "register it with add_persistent"
+            )
+        raise said from error
+    except CallsDifferError as error:
         raise ProfileError(str(error)) from None
     if not structure.layers:
         raise ProfileError("the network calls no Chainer function, so there is nothing to time")
     return structure
 
 
-class _CallsDifferError(Exception):
-    def __init__(self, difference: str) -> None:
-        super().__init__(
-            f"the network's calls differ from trial to trial: {difference}; such a network has no "
-            "fixed layers to take means of"
-        )
-
-
-def _compare(known: Structure, seen: Structure) -> None:
-    """Raise unless two structure passes saw the same calls with the same shapes."""
-    difference = known.difference(seen.entries, seen.backwards, len(seen.owners))
-    for a, b in zip(known.layers, seen.layers, strict=False):
-        if not difference and a != b:
-            difference = (
-                f"layer {a.label} at {a.path} took {_listed(a.input_shapes)}, and then "
-                f"{_listed(b.input_shapes)}"
-                if a.input_shapes != b.input_shapes
-                else f"layer {a.label} was called at {a.path} and then at {b.path}"
-            )
-    if difference:
-        raise _CallsDifferError(difference)
-
-
-def _listed(shapes: tuple[Shape, ...]) -> str:
-    return ", ".join(map(format_shape, shapes))
-
-
-def cycles(trials: int, clean_trials: int) -> Iterator[tuple[int, int, int]]:
-    """How many profiled, clean and again profiled trials each cycle of a run makes.
-
-    Clean blocks stand in the middle of their cycle, so that a slow drift hits both kinds alike.
-    """
-    count = max(1, min(50, clean_trials // 5), trials // 200)
-    for cycle in range(count):
-        profiled = trials * (cycle + 1) // count - trials * cycle // count
-        clean = clean_trials * (cycle + 1) // count - clean_trials * cycle // count
-        yield (profiled + 1) // 2, clean, profiled // 2
-
-
-class Trials:
-    """The timed part of a run: blocks of trials of either kind."""
-
-    def __init__(
-        self,
-        step: Step,
-        structure: Structure,
-        settings: Settings,
-        where: Environment,
-        journal: Journal,
-        clock: Clock,
-        progress: Progress,
-        stop: Stop,
-    ) -> None:
-        self.step = step
-        self.structure = structure
-        self.settings = settings
-        self.journal = journal
-        self.ended = COMPLETE
-        self._where = where
-        self._clock = clock
-        self._now_ns = clock.now_ns
-        self._progress = progress
-        self._stop = stop
-        self._recorder = Recorder(clock.now_ns, step)
-        self._conditions = Conditions()
-        self._watch = environment.CpuWatch()
-        self._walls = array("q")
-        self._total_ns = 0
-        self._begin_ns = 0
-
-    def begin(self) -> None:
-        """Look at the clock and open the journal."""
-        self._conditions = Conditions(
-            clock_resolution_ns=self._clock.resolution_ns(), window_ns=self._recorder.window_ns()
-        )
-        self.journal.begin(
-            self.structure.layers,
-            self.settings,
-            self._where,
-            phases=self.structure.phases,
-            links=self.structure.links,
-        )
-
-    def run(self) -> None:
-        """Warm-up, then the cycles of profiled and clean trials."""
-        self.begin()
-        self._watch = environment.CpuWatch()
-        if not self.plain(Kind.WARMUP, self.settings.warmups):
-            return
-        self._begin_ns = self._now_ns()
-        for before, clean, behind in cycles(self.settings.trials, self.settings.clean_trials):
-            if not (
-                self.profiled(before) and self.plain(Kind.CLEAN, clean) and self.profiled(behind)
-            ):
-                return
-            if self._precise_enough():
-                self.ended = INTERVAL
-                return
-
-    def plain(self, kind: Kind, count: int) -> bool:
-        """Trials without hooks. False: stop."""
-        for _ in range(count):
-            start_ns = self._now_ns()
-            self.step()
-            self.journal.add(kind, start_ns, self._now_ns() - start_ns)
-            if self._ends():
-                return False
-        return True
-
-    def profiled(self, count: int) -> bool:
-        """Trials under the recorder. False: stop."""
-        recorder, step, now_ns = self._recorder, self.step, self._now_ns
-        stamps, entries, backwards = recorder.stamps, recorder.entries, recorder.backwards
-        n_stamps = len(self.structure.owners)
-        # Work between two trials makes the second one slower, so it is done for a group at once.
-        group: list[_Timed] = []
-        recorder.clear()
-        try:
-            with recorder:
-                for _ in range(count):
-                    start_ns = now_ns()
-                    step()
-                    end_ns = now_ns()
-                    wall_ns = end_ns - start_ns
-                    group.append((start_ns, wall_ns, len(stamps), len(entries), len(backwards)))
-                    regular = len(stamps) == n_stamps * len(group)
-                    if not regular or end_ns - group[0][0] >= _GROUP_NS:
-                        self._fold(group)
-                    if self._ends():
-                        return False
-        finally:
-            self._fold(group)
-        return True
-
-    def _fold(self, group: list[_Timed]) -> None:
-        """Write the trials of a group and forget them; the calls of an unfinished one stay."""
-        recorder, structure = self._recorder, self.structure
-        stamps, entries, backwards = recorder.stamps, recorder.entries, recorder.backwards
-        trials, group[:] = group[:], []
-        full: JournalError | None = None
-        at = (0, 0, 0)
-        for start_ns, wall_ns, *end in trials:
-            seen = (stamps[at[0] : end[0]], entries[at[1] : end[1]], backwards[at[2] : end[2]])
-            difference = structure.difference(seen[1], seen[2], len(seen[0]))
-            if difference:
-                raise _CallsDifferError(difference)
-            at = (end[0], end[1], end[2])
-            try:
-                times = structure.times_ns(seen[0])
-                self.journal.add(Kind.PROFILED, start_ns, wall_ns, times.tobytes())
-            except JournalError as error:
-                full = error
-            if full is None:
-                self._walls.append(wall_ns)
-                self._total_ns += wall_ns
-        del stamps[: at[0]], entries[: at[1]], backwards[: at[2]]
-        if full is not None:
-            raise full
-        if trials:
-            done = len(self._walls)
-            self._progress(done, self.settings.trials, self._total_ns / done * NS)
-
-    def _ends(self) -> bool:
-        reason = self._stop()
-        limit = self.settings.max_seconds
-        if reason:
-            self.ended = reason
-        elif (
-            limit is not None and self._begin_ns and (self._now_ns() - self._begin_ns) * NS >= limit
-        ):
-            self.ended = TIME_LIMIT
-        return self.ended != COMPLETE
-
-    def _precise_enough(self) -> bool:
-        wanted = self.settings.until_ci
-        if wanted is None or len(self._walls) < _MIN_TRIALS_FOR_CI:
-            return False
-        walls = np.frombuffer(self._walls, np.int64)
-        reached = half_width(walls) <= wanted * walls.mean()
-        del walls  # an array cannot grow while it is looked into
-        return bool(reached)
-
-    def probe_threads(self) -> None:
-        """A few trials with one BLAS thread, where more are in use by nobody's choice."""
-        threads = max((library.threads for library in self._where.blas), default=1)
-        few = len(self._walls) < _PROBE_MIN_TRIALS
-        if few or threads < 2 or self.settings.threads is not None:
-            return
-        round_s = 2 * (_PROBE_TRIALS + 1) * self._total_ns * NS / len(self._walls)
-        rounds = int(min(_PROBE_ROUNDS, _PROBE_SECONDS / max(round_s, NS)))
-        if rounds < _PROBE_MIN_ROUNDS:
-            return
-        for _ in range(rounds):
-            for count in (threads, 1):
-                with threadpool_limits(count, user_api="blas"):
-                    self.step()
-                    for _ in range(_PROBE_TRIALS):
-                        start_ns = self._now_ns()
-                        self.step()
-                        wall_ns = self._now_ns() - start_ns
-                        self.journal.add(Kind.PROBE, start_ns, wall_ns, pack("<q", count))
-                        if self._stop():
-                            return
-
-    def recording(self) -> Recording:
-        """What was measured so far."""
-        conditions = replace(self._conditions, other_cpu=self._watch.other_cpu())
-        return self.journal.recording(conditions, self.ended)
-
-    def failure(self, error: Exception) -> tuple[str, Recording]:
-        """The message of a failure during the trials, and what had been measured."""
-        done = plural(len(self._walls), "trial")
-        if isinstance(error, _CallsDifferError):
-            message = str(error)
-        elif isinstance(error, StructureError):
-            message = f"the network fails after {done}, {error.where}: {one_line(error.cause)}"
-        elif isinstance(error, JournalError):
-            message = f"the samples cannot be written after {done}: {error}"
-        else:
-            at = self.structure.place(len(self._recorder.stamps))
-            at = f", in or after layer {at}" if at else ""
-            message = f"the network fails after {done}{at}: {one_line(error)}"
-        self.ended = f"failed: {message}"
-        return message, self.recording()
+def _mixes_arrays(error: Exception) -> bool:
+    """Whether an exception is that of CuPy, or of Chainer, about an array of NumPy."""
+    return isinstance(error, TypeError) and "numpy" in str(error)

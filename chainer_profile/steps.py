@@ -124,7 +124,8 @@ class TrainStep(BackwardStep):
         inputs: Its arguments.
         loss: The loss of its output.
         optimizer: An optimizer that is set up for the network; by default momentum SGD with
-            weight decay and a learning rate of 0, so that all trials have the same weights.
+            weight decay and a learning rate of 0, so that all trials have the same weights; in
+            mixed16 with float32 updates.
 
     Raises:
         UsageError: The optimizer is not set up for the network.
@@ -138,6 +139,8 @@ class TrainStep(BackwardStep):
             optimizer = chainer.optimizers.MomentumSGD(lr=0.0, momentum=MOMENTUM)
             optimizer.setup(model)
             optimizer.add_hook(chainer.optimizer_hooks.WeightDecay(WEIGHT_DECAY))
+            if chainer.config.dtype is chainer.mixed16:
+                optimizer.use_fp32_update()
         if optimizer.target is not model:
             raise UsageError(
                 "the optimizer is not set up for this network: call optimizer.setup(model) first"

@@ -15,9 +15,10 @@ from chainer import FunctionHook, LinkHook, _backprop_utils
 
 from chainer_profile.cost import ArraySpec, Work, backward_work, forward_work
 from chainer_profile.errors import ProfileError, one_line
+from chainer_profile.owners import Owners
 from chainer_profile.recording import Layer, LinkCalls, Shape
 from chainer_profile.units import format_shape
-from chainer_profile.windows import FORWARD, Mark, joined, link_path
+from chainer_profile.windows import FORWARD, Mark
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -162,46 +163,24 @@ class StructureHook(FunctionHook):
         self._running: list[tuple[str, int]] = [("phase", _OUTSIDE)]
         # Rows of several windows: of backwards by the call's row, and of marks.
         self._rows: dict[int | Mark, int] = {}
-        self._outputs: dict[int, tuple[tuple[Shape, ...], str]] = {}
+        self._outputs: dict[int, dict[str, Any]] = {}
         # Functions of an earlier pass may live on, with rows that are none of this one.
         self._pass = object()
         self._links = links
-        self._paths: dict[int, tuple[str, Any]] = {}
-        self._params: list[tuple[str, Any]] = []
-        for prefix, root in roots:
-            for path, link in root.namedlinks():
-                # A shared link goes by its first path.
-                self._paths.setdefault(id(link), (joined(prefix, path), link))
-            params = root.namedparams(include_uninit=False)
-            self._params += [(joined(prefix, link_path(path)), param) for path, param in params]
+        self._known = Owners(roots)
 
     # -- where a call belongs
 
     def path(self) -> str:
         """Path of the innermost running link that belongs to the network; or ``loss``."""
-        for link in reversed(self._links.links):
-            found = self._paths.get(id(link))
-            if found is not None:
-                return found[0]
+        found = self._known.innermost(self._links.links)
+        if found is not None:
+            return found
         in_lossfun = any(
             kind == "phase" and number != _OUTSIDE and self._phases[number] == FORWARD.phase
             for kind, number in self._running
         )
         return "loss" if in_lossfun else "/"
-
-    def _owner(self, in_data: tuple[Any, ...]) -> str:
-        """Path of the link that a call belongs to.
-
-        That is the innermost running link, or one below it whose parameters the call takes: link
-        hooks do not fire for ``link.forward(x)`` or for functions that are given ``link.W``.
-        """
-        running = self.path()
-        below = running.rstrip("/") + "/"
-        arrays = {id(array) for array in in_data}
-        for path, param in self._params:
-            if path.startswith(below) and id(param.array) in arrays:
-                return path
-        return running
 
     # -- windows
 
@@ -220,11 +199,14 @@ class StructureHook(FunctionHook):
         else:
             row = self._new_row(
                 self._phase(kind, number),
-                self._owner(in_data),
+                self._known.of_call(self.path(), in_data),
                 str(function._impl_name),
                 input_shapes=_shapes(in_data),
                 parent=number if kind == "forward" else None,
             )
+            if self._layers[row].phase == FORWARD.phase:
+                others, parameters = self._known.split(in_data)
+                self._note(row, input_nbytes=_nbytes(others), parameter_nbytes=_nbytes(parameters))
             kind = "forward"
         setattr(function, _ROW, (self._pass, row, None))
         self._begin(kind, row)
@@ -234,10 +216,13 @@ class StructureHook(FunctionHook):
 
         def noting_forward(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
             outputs: tuple[Any, ...] = forward(inputs)
-            self._outputs[row] = _shapes(outputs), _dtype(outputs)
+            self._outputs[row] = {"output_shapes": _shapes(outputs), "dtype": _dtype(outputs)}
+            if self._layers[row].phase == FORWARD.phase:
+                self._outputs[row]["output_nbytes"] = _nbytes(outputs)
             specs = _specs(inputs), _specs(outputs)
             setattr(function, _ROW, (self._pass, row, specs))
-            self._add_work(row, _work_of(function, lambda: forward_work(function, *specs)))
+            name = str(function._impl_name)
+            self._add_work(row, _work_of(name, lambda: forward_work(function, *specs)))
             return outputs
 
         function.forward = noting_forward
@@ -251,7 +236,7 @@ class StructureHook(FunctionHook):
                 known[name] = None
             else:
                 known[name] = getattr(work, name) + (value or 0)
-        self._layers[row] = replace(layer, **known)
+        self._note(row, **known)
 
     def _phase(self, kind: str, number: int) -> str:
         """Phase of a call in this window; outside of all phases it is the forward pass."""
@@ -264,8 +249,7 @@ class StructureHook(FunctionHook):
         _, row = self._running[-1]
         if row in self._outputs:
             del function.forward
-            shapes, dtype = self._outputs.pop(row)
-            self._layers[row] = replace(self._layers[row], output_shapes=shapes, dtype=dtype)
+            self._note(row, **self._outputs.pop(row))
         self._end()
 
     def backward_preprocess(
@@ -297,7 +281,8 @@ class StructureHook(FunctionHook):
         if specs is not None:
             inputs, outputs = specs
             asked = tuple(bool(node.requires_grad) for node in function.inputs)
-            work = _work_of(function, lambda: backward_work(function, inputs, outputs, asked))
+            name = str(function._impl_name)
+            work = _work_of(name, lambda: backward_work(function, inputs, outputs, asked))
             self._add_work(row, work)
         self._backwards.append(type(function))
         self._begin("whole", row)
@@ -310,7 +295,7 @@ class StructureHook(FunctionHook):
 
     def enter(self, mark: Mark) -> None:
         """Note that a window of another kind begins."""
-        self._entries.append(mark)
+        self._entries.append(replace(mark, work=None))
         if not mark.function:
             if mark.phase not in self._phases:
                 self._phases.append(mark.phase)
@@ -320,10 +305,7 @@ class StructureHook(FunctionHook):
         if row is not None:
             self._count(row)
         else:
-            updated = mark.phase == "update"
-            params = tuple(
-                param.array for path, param in self._params if updated and path == mark.path
-            )
+            params = self._known.parameters(mark.path) if mark.phase == "update" else ()
             row = self._rows[mark] = self._new_row(
                 mark.phase,
                 mark.path,
@@ -332,6 +314,8 @@ class StructureHook(FunctionHook):
                 output_shapes=_shapes(params),
                 dtype=_dtype(params),
             )
+        if mark.work is not None:
+            self._add_work(row, _work_of(mark.function, mark.work))
         self._begin("whole", row)
 
     def leave(self) -> None:
@@ -343,8 +327,11 @@ class StructureHook(FunctionHook):
         self._layers.append(Layer(index=index, path=path, function=function, phase=phase, **more))
         return index
 
+    def _note(self, row: int, **fields: Any) -> None:
+        self._layers[row] = replace(self._layers[row], **fields)
+
     def _count(self, row: int) -> None:
-        self._layers[row] = replace(self._layers[row], calls=self._layers[row].calls + 1)
+        self._note(row, calls=self._layers[row].calls + 1)
 
     def _begin(self, kind: str, number: int) -> None:
         self._running.append((kind, number))
@@ -366,27 +353,11 @@ class StructureHook(FunctionHook):
         return Structure(
             layers=tuple(self._layers),
             phases=tuple(self._phases),
-            links=tuple(self._link_calls()),
+            links=tuple(self._known.link_calls(self._links.calls)),
             entries=self._entries,
             backwards=self._backwards,
             owners=np.array(owners, np.intp),
         )
-
-    def _link_calls(self) -> list[LinkCalls]:
-        return [
-            LinkCalls(
-                path=path,
-                kind=type(link).__name__,
-                calls=self._links.calls.get(identity, 0),
-                # Those of its own: a child's are named /child/W.
-                parameters=sum(
-                    int(param.size)
-                    for name, param in link.namedparams(include_uninit=False)
-                    if name.count("/") == 1
-                ),
-            )
-            for identity, (path, link) in self._paths.items()
-        ]
 
     def where(self) -> str:
         """Where the pass stands now, in words: for the message of an exception."""
@@ -454,13 +425,13 @@ def _accumulates_gradients() -> bool:
     return False
 
 
-def _work_of(function: Any, formula: Callable[[], Work | None]) -> Work | None:
+def _work_of(name: str, formula: Callable[[], Work | None]) -> Work | None:
     """What a formula gives; a user's formula that fails is as good as none."""
     try:
         return formula()
     except Exception as error:
         warnings.warn(
-            f"the cost formula of {function._impl_name} fails ({one_line(error)}): it is left out",
+            f"the cost formula of {name} fails ({one_line(error)}): it is left out",
             stacklevel=2,
         )
         return None
@@ -479,3 +450,9 @@ def _shapes(arrays: tuple[Any, ...]) -> tuple[Shape, ...]:
 
 def _dtype(arrays: tuple[Any, ...]) -> str:
     return next((str(array.dtype) for array in arrays if array is not None), "")
+
+
+def _nbytes(arrays: Sequence[Any]) -> int:
+    """Bytes of arrays, of each once."""
+    once = {id(array): array for array in arrays if array is not None}
+    return sum(int(array.nbytes) for array in once.values())

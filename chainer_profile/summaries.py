@@ -9,7 +9,9 @@ import numpy as np
 import pandas as pd
 
 from chainer_profile import checks
+from chainer_profile.device_use import DeviceUse, device_use, layer_device
 from chainer_profile.errors import ProfileError
+from chainer_profile.footprint import layer_memory
 from chainer_profile.grouping import by_phase, group, link_tree
 from chainer_profile.hotspots import DEFAULT_RULE, Hotspots, Rule, find_hotspots, parse_rule
 from chainer_profile.roofline import layer_work
@@ -83,7 +85,9 @@ class Summary:
             ``ci_low_s``, ``ci_high_s``, ``min_s``, ``p5_s``, ``median_s``, ``p95_s``, ``p99_s``,
             ``max_s``); ``share``, the mean's fraction of the sum of all layers' means;
             ``cumulative_share``, the same for this and all slower layers together; ``hot``; and
-            the columns of :func:`.roofline.layer_work`.
+            the columns of :func:`.roofline.layer_work` (operations, bytes, limits), of
+            :func:`.footprint.layer_memory` (allocated bytes, sizes of arrays) and of
+            :func:`.device_use.layer_device` (host and device of a GPU).
         functions: One row per function name, slowest first; see :func:`.grouping.group`, which
             groups by link, block and shape as well (:meth:`group`).
         phases: One row per phase; they add up to the trial. See :func:`.grouping.by_phase`.
@@ -92,6 +96,7 @@ class Summary:
         totals: A trial as a whole.
         hotspots: The rule, and what it chose.
         findings: What the reader should know or do.
+        device: How a trial uses the GPU; None for a run on the host.
     """
 
     recording: Recording
@@ -102,6 +107,7 @@ class Summary:
     totals: Totals
     hotspots: Hotspots
     findings: tuple[Finding, ...] = ()
+    device: DeviceUse | None = None
 
     def group(self, by: str) -> pd.DataFrame:
         """The layers added up by ``function``, ``link``, ``block`` or ``shape``."""
@@ -133,6 +139,7 @@ def summarise(recording: Recording, hotspots: Rule | str = DEFAULT_RULE) -> Summ
         links=link_tree(layers, recording),
         totals=_totals(recording, float(layers["mean_s"].sum())),
         hotspots=found,
+        device=device_use(recording),
     )
     return replace(summary, findings=checks.check(summary))
 
@@ -164,7 +171,8 @@ def _layer_table(recording: Recording) -> pd.DataFrame:
     table["share"] = table["mean_s"] / total if total else 0.0
     slowest_first = table["share"].sort_values(ascending=False, kind="stable")
     table["cumulative_share"] = slowest_first.cumsum()
-    return table.join(layer_work(recording, table["median_s"]))
+    work = layer_work(recording, table["median_s"])
+    return table.join(work).join(layer_memory(recording)).join(layer_device(recording))
 
 
 def _totals(recording: Recording, layers_s: float) -> Totals:

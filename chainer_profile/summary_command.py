@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from chainer_profile.argument_values import whole
 from chainer_profile.arguments import (
     PROG,
     Parser,
@@ -15,8 +16,8 @@ from chainer_profile.arguments import (
     add_input_shape,
     add_model,
     input_shape,
-    whole,
 )
+from chainer_profile.choosing import split_names
 from chainer_profile.commands import printing
 from chainer_profile.errors import ProfileError, UsageError
 
@@ -106,8 +107,7 @@ def run(argv: list[str], registry: Mapping[str, RegisteredModel]) -> int:
     columns = None
     if args.columns is not None:
         # Before the network is built: a name is soon mistyped.
-        names = [name.strip() for name in args.columns.split(",")]
-        columns = model_table.choose_columns(view, names)
+        columns = model_table.choose_columns(view, split_names(args.columns))
 
     from chainer_profile import loading
 

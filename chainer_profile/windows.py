@@ -6,12 +6,15 @@ A window is the time between :data:`Enter` and :data:`Leave`. Its mark says what
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import chainer
+
+from chainer_profile.cost import ArraySpec, Work, hook_work, update_work
 
 
 @dataclass(frozen=True)
@@ -22,11 +25,14 @@ class Mark:
         phase: The phase that its time belongs to.
         path: Path of the row: of a link, or ``loss``, ``cleargrads``, ``optimizer``, ``data``.
         function: Name of the row; empty for a phase, whose own time is framework time.
+        work: Gives the work of the window when it is entered, where formulas may know it: None
+            for one that has none. Marks that differ in this alone are equal.
     """
 
     phase: str
     path: str = ""
     function: str = ""
+    work: Callable[[], Work | None] | None = field(default=None, compare=False, repr=False)
 
 
 Enter = Callable[[Mark], None]
@@ -35,7 +41,7 @@ Leave = Callable[[], None]
 FORWARD = Mark("forward")
 BACKWARD = Mark("backward")
 UPDATE = Mark("update")
-CLEARGRADS = Mark("backward", "cleargrads", "cleargrads")
+CLEARGRADS = Mark("backward", "cleargrads", "cleargrads", partial(Work, 0, 0, 0))
 
 
 def timed(call: Callable[..., Any], mark: Mark, enter: Enter, leave: Leave) -> Callable[..., Any]:
@@ -113,7 +119,7 @@ def time_optimizer(
     """
     target, name = optimizer.target, type(optimizer).__name__
     update, call_hook = optimizer.update, optimizer.call_hook
-    names = _hook_names(optimizer)
+    hooks = _hook_marks(optimizer)
 
     def timed_update(lossfun: Any = None, *args: Any, **kwargs: Any) -> Any:
         enter(UPDATE)
@@ -124,31 +130,65 @@ def time_optimizer(
         return result
 
     def timed_hook(hook: Any) -> None:
-        enter(Mark("update", "optimizer", names.get(id(hook)) or hook_name(hook)))
+        enter(hooks.get(id(hook)) or _hook_mark(hook, hook_name(hook), target))
         call_hook(hook)
         leave()
 
     replacements.put(optimizer, "update", timed_update)
     replacements.put(optimizer, "call_hook", timed_hook)
     replacements.put(target, "cleargrads", timed(target.cleargrads, CLEARGRADS, enter, leave))
-    seen: set[int] = set()
+    updated: dict[int, list[tuple[str, Any]]] = {}
     for path, param in target.namedparams():
+        if param.update_rule is not None:
+            updated.setdefault(id(param.update_rule), []).append((path, param))
+    for (path, param), *more in updated.values():
         rule = param.update_rule
-        if rule is None or id(rule) in seen:
-            continue
-        seen.add(id(rule))
-        mark = Mark("update", joined(prefix, link_path(path)), name)
+        # A mark has the work of one parameter; that of a rule of several is not known by it.
+        several = any(other is not param for _, other in more)
+        work = partial(_work_of_update, param, several)
+        mark = Mark("update", joined(prefix, link_path(path)), name, work)
         replacements.put(rule, "update", timed(rule.update, mark, enter, leave))
 
 
-def _hook_names(optimizer: Any) -> dict[int, str]:
-    """The names that an optimizer's hooks were added by: several may be of one class."""
+def _work_of_update(param: Any, several: bool) -> Work | None:
+    """Work of the next update of a parameter by its rule."""
+    rule = param.update_rule
+    if several:
+        return None
+    if not rule.enabled:
+        return Work(0, 0, 0)
+    return update_work(rule, _with_gradients([param]), scaled=param._loss_scale is not None)
+
+
+def _work_of_hook(hook: Any, target: Any) -> Work | None:
+    """Work of the next call of an optimizer's hook."""
+    return hook_work(hook, _with_gradients(target.params()))
+
+
+def _with_gradients(params: Iterable[Any]) -> tuple[ArraySpec, ...]:
+    """Shapes and types of those of the parameters that have a gradient."""
+    return tuple(
+        ArraySpec.of(param.array)
+        for param in params
+        if param.array is not None and param.grad is not None
+    )
+
+
+def _hook_marks(optimizer: Any) -> dict[int, Mark]:
+    """Marks of an optimizer's hooks, by the names they were added by: several may be of one class.
+
+    A mark holds its hook, so that no other one gets its identity.
+    """
     hooks = optimizer._hookable
     return {
-        id(hook): str(name)
+        id(hook): _hook_mark(hook, str(name) or hook_name(hook), optimizer.target)
         for timing in (hooks._pre_update_hooks, hooks._post_update_hooks)
         for name, hook in timing.items()
     }
+
+
+def _hook_mark(hook: Any, name: str, target: Any) -> Mark:
+    return Mark("update", "optimizer", name, partial(_work_of_hook, hook, target))
 
 
 def hook_name(hook: Any) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import hypothesis
 import numpy as np
 import pytest
 
 import chainer_profile  # noqa: F401  (lets Chainer import)
+from chainer_profile.clock import Clock
 from chainer_profile.recording import Environment, Layer, LinkCalls, Recording, Settings
 
 # Examples take as long as they take: a busy machine is no failure.
@@ -22,6 +24,7 @@ class FakeClock:
 
     time_ns: int = 1_000_000
     read_ns: int = 0
+    device: Any = None
 
     def now_ns(self) -> int:
         self.time_ns += self.read_ns
@@ -32,6 +35,9 @@ class FakeClock:
 
     def resolution_ns(self, reads: int = 1000) -> int:
         return 1
+
+    def waiting(self) -> FakeClock | Clock:
+        return self if self.device is None else Clock(self.now_ns, self.device).waiting()
 
 
 @pytest.fixture

@@ -32,6 +32,11 @@ def trials_of(recording):
     times = recording.self_ns
     if recording.framework_ns is not None:
         times = np.hstack([times, recording.framework_ns])
+    if recording.on_device:
+        whole = np.stack([recording.launch_ns, recording.span_ns], axis=1)
+        times = np.hstack([times, recording.host_ns, recording.gap_ns, whole])
+    held = [] if recording.held_ns is None else list(recording.held_ns)
+    held_walls = [] if recording.held_span_ns is None else recording.held_span_ns
     return {
         Kind.WARMUP: [(int(wall), ()) for wall in recording.warmup_ns],
         Kind.CLEAN: [
@@ -46,6 +51,9 @@ def trials_of(recording):
             (int(wall), (int(threads),))
             for wall, threads in zip(recording.probe_ns, recording.probe_threads, strict=True)
         ],
+        Kind.HELD: [
+            (int(wall), tuple(map(int, row))) for wall, row in zip(held_walls, held, strict=True)
+        ],
     }
 
 
@@ -58,22 +66,29 @@ def expected(trials):
     return found
 
 
-def some_trials(count=8, n_layers=3, step_ns=1000):
+def lengths(n_layers, n_phases=0, on_device=False):
+    """Number of integers in the middle of a record, by its kind."""
+    more = 2 * n_layers + 2 if on_device else 0
+    return {Kind.PROFILED: n_layers + n_phases + more, Kind.PROBE: 1, Kind.HELD: n_layers}
+
+
+def some_trials(count=8, n_layers=3, step_ns=1000, on_device=False):
     """Trials of all kinds in turn, with times that tell them apart."""
-    kinds = [Kind.WARMUP, Kind.PROFILED, Kind.CLEAN, Kind.PROFILED, Kind.PROBE]
-    lengths = {Kind.PROFILED: n_layers, Kind.PROBE: 1}
+    kinds = [Kind.WARMUP, Kind.PROFILED, Kind.CLEAN, Kind.PROFILED, Kind.PROBE, Kind.HELD]
+    sizes = lengths(n_layers, 0, on_device)
     return [
         (
-            kinds[i % 5],
+            kinds[i % 6],
             i * step_ns,
             step_ns,
-            tuple(i * 100 + j + 1 for j in range(lengths.get(kinds[i % 5], 0))),
+            tuple(i * 100 + j + 1 for j in range(sizes.get(kinds[i % 6], 0))),
         )
         for i in range(count)
     ]
 
 
-def begun(file, n_layers=3, trials=10, **changes):
+def begun(file, n_layers=3, trials=10, on_device=False, **changes):
     journal = Journal(file)
-    journal.begin(make_layers(n_layers), Settings(trials=trials, **changes), ENVIRONMENT)
+    asked = Settings(trials=trials, **changes)
+    journal.begin(make_layers(n_layers), asked, ENVIRONMENT, on_device=on_device)
     return journal

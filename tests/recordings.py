@@ -8,12 +8,19 @@ import pytest
 
 from chainer_profile.errors import ProfileError
 from chainer_profile.recording import (
+    Conditions,
+    Environment,
+    Gpu,
+    GpuState,
     LinkCalls,
     Recording,
+    Settings,
 )
 from tests.conftest import make_recording
 
+DEVICE_ARRAYS = ("host_ns", "gap_ns", "launch_ns", "span_ns", "held_ns", "held_span_ns")
 ARRAYS = (
+    *DEVICE_ARRAYS,
     "self_ns",
     "framework_ns",
     "trial_ns",
@@ -27,7 +34,7 @@ ARRAYS = (
 
 
 def assert_same(a, b):
-    for name in ("layers", "phases", "links", "settings", "environment", "conditions", "ended"):
+    for name in {field.name for field in dataclasses.fields(Recording)} - set(ARRAYS):
         assert getattr(a, name) == getattr(b, name)
     for name in ARRAYS:
         first, second = getattr(a, name), getattr(b, name)
@@ -61,6 +68,31 @@ def trained(**changes):
     recording = make_recording(n_layers=3, n_trials=4, n_clean=5)
     framework_ns = np.arange(12, dtype=np.int64).reshape(4, 3) * 1000
     return dataclasses.replace(recording, **TRAINING | {"framework_ns": framework_ns} | changes)
+
+
+def on_gpu(**changes):
+    """The same on a GPU: 4 trials of 3 rows, and 2 held trials."""
+    size = 4 * 3
+    device = {
+        "host_ns": np.arange(size).reshape(4, 3) + 100,
+        "gap_ns": np.arange(size).reshape(4, 3) + 200,
+        "launch_ns": np.arange(4) + 300,
+        "span_ns": np.arange(4) + 400,
+        "held_ns": np.arange(6).reshape(2, 3) + 500,
+        "held_span_ns": np.arange(2) + 2**33,  # more than 32 bits
+        "settings": Settings(
+            device="gpu:1", dtype="mixed16", cudnn="autotune", workspace_nbytes=1 << 28
+        ),
+        "environment": Environment(
+            cupy="13.6.0",
+            gpu=Gpu(1, "A GPU", "9.0", 80 << 30, "575.1", "12.9", "12.8", "8.9.7", tf32=True),
+        ),
+        "conditions": Conditions(
+            gpu_before=GpuState(1980, 1980, 2619, 31, 118.5, ()),
+            gpu_after=GpuState(1200, 1980, None, 83, 690.25, ("power cap", "sync boost")),
+        ),
+    }
+    return trained(**device | changes)
 
 
 def rewrite(path, change_meta=None, **arrays):

@@ -175,6 +175,20 @@ def test_every_order_of_the_table(key: str, capsys: pytest.CaptureFixture[str]) 
     assert "ReLU" in capsys.readouterr().out
 
 
+def test_columns_of_the_layer_table(capsys: pytest.CaptureFixture[str]) -> None:
+    def heads(*words: str) -> list[list[str]]:
+        assert main(*words) == 0
+        return [line.split() for line in capsys.readouterr().out.splitlines()]
+
+    chosen = "peak_nbytes, function,mean"
+    assert ["peak", "function", "mean", "ms"] in heads("--columns", chosen, "-o", "run")
+    assert ["workspace", "path"] in heads("report", "run", "--columns", "workspace,path")
+    (usual,) = [words for words in heads("report", "run") if "mean" in words and "#" in words]
+    assert usual[-2:] == ["verdict", "peak"]
+    assert main("report", "nowhere", "--columns", "meen") == 2
+    assert "'meen' (did you mean mean?)" in capsys.readouterr().err
+
+
 def test_limit_and_hotspots(capsys: pytest.CaptureFixture[str]) -> None:
     assert main("--limit", "1", "--hotspots", "top:1", "-o", "run") == 0
     assert "1 layer not shown" in capsys.readouterr().out

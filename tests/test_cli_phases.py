@@ -91,6 +91,13 @@ def test_a_network_that_gives_its_loss() -> None:
         (["--phase", "backward"], "argument --phase: invalid choice"),
         (["--loss", "hinge"], "argument --loss: invalid choice"),
         (["--group-by", "colour"], "argument --group-by: invalid choice"),
+        (
+            ["--columns", "path,pick"],
+            "argument --columns: unknown column of the layer table: 'pick'",
+        ),
+        (["--columns", "peek"], "'peek' (did you mean peak?); known are index, hot, label, path"),
+        (["--columns", ""], "argument --columns: unknown column of the layer table: ''; known are"),
+        (["--columns", "path", "--tree"], "--tree: not allowed with argument --columns"),
         (["--depth", "-1"], "argument --depth: must be a whole number, 0 or more"),
         (["--input-size", "32"], "not a height and a width: '32'; write them as 1024x2048"),
         (["--input-size", "3x32x32"], "not a height and a width"),

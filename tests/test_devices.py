@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import chainer
+import chainer.links as L
+import numpy as np
 import pytest
 
 from chainer_profile.clock import HOST_CLOCK
-from chainer_profile.devices import clock_of, move_to_gpu
+from chainer_profile.devices import CudaQueue, _left_on_host, clock_of, move_to_gpu, use_gpu
 from chainer_profile.errors import ProfileError
 from tests.command import OWN, process
 
@@ -115,57 +119,242 @@ def test_no_cupy_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(caught.value) == f"--gpu 0: CuPy is not installed; install it with: {INSTALL}"
 
 
-class FakeCuPy(SimpleNamespace):
-    """One device, whose stream notes when it is waited for."""
+class There(np.ndarray):
+    """An array on the device."""
 
-    def __init__(self, events: list[str]) -> None:
-        super().__init__(__version__="13.6.0", __name__="cupy")
-        stream = SimpleNamespace(synchronize=lambda: events.append("wait"))
+
+class FakeCuPy(SimpleNamespace):
+    """One device, which notes what it is asked for."""
+
+    def __init__(self, log: list[Any], count: int = 1) -> None:
+        super().__init__(__version__="13.6.0", __name__="cupy", ndarray=There)
+        self.int64 = np.int64
+
+        def note(name: str, *, gives: Any = None) -> Callable[..., Any]:
+            def noted(*words: Any) -> Any:
+                log.append((name, *words) if words else name)
+                return gives
+
+            return noted
+
+        self.RawKernel = lambda source, name: note("compile", gives=note(name))(source, name)
+        self.get_default_memory_pool = lambda: SimpleNamespace(free_bytes=lambda: np.int64(30))
         self.cuda = SimpleNamespace(
-            runtime=SimpleNamespace(getDeviceCount=lambda: 1), get_current_stream=lambda: stream
+            runtime=SimpleNamespace(
+                getDeviceCount=lambda: count,
+                deviceSynchronize=note("wait"),
+                memGetInfo=lambda: (100, 1000),
+                profilerStart=note("profile"),
+                profilerStop=note("profiled"),
+            ),
+            nvtx=SimpleNamespace(RangePush=note("push"), RangePop=note("pop")),
+            Event=lambda: SimpleNamespace(record=note("record"), done=True),
+            get_elapsed_time=lambda start, end: np.float32(end - start),
         )
 
 
-def test_the_network_moves_and_the_clock_waits_for_the_device(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    events: list[str] = []
-    cupy = FakeCuPy(events)
-    device = SimpleNamespace(
-        use=lambda: events.append("use"), send=lambda array: [*array, "there"], xp=cupy
+@pytest.fixture
+def log() -> list[Any]:
+    return []
+
+
+@pytest.fixture
+def cupy(log: list[Any], monkeypatch: pytest.MonkeyPatch) -> FakeCuPy:
+    fake = FakeCuPy(log)
+    monkeypatch.setitem(sys.modules, "cupy", fake)
+    return fake
+
+
+@pytest.fixture
+def device(cupy: FakeCuPy, log: list[Any], monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Chainer's device for it."""
+    made = SimpleNamespace(
+        use=lambda: log.append("use"), send=lambda array: [*array, "there"], xp=cupy
     )
-    model = SimpleNamespace(to_device=lambda to: events.append("moved" if to is device else "?"))
-    monkeypatch.setitem(sys.modules, "cupy", cupy)
-    monkeypatch.setattr(chainer, "get_device", {"@cupy:0": device}.__getitem__)
-    array, clock = move_to_gpu(model, ["image"], 0)
-    assert (array, events) == (["image", "there"], ["use", "moved"])
-    first = clock.now_ns()
-    assert events[2:] == ["wait"]
-    assert clock.now_ns() >= first
-    assert events[2:] == ["wait", "wait"]
-
-
-def test_the_clock_of_a_device() -> None:
-    events: list[str] = []
-    clock = clock_of(SimpleNamespace(xp=FakeCuPy(events)))
-    assert clock is not HOST_CLOCK
-    clock.now_ns()
-    assert events == ["wait"]
-    assert clock_of(chainer.get_device("@numpy")) is HOST_CLOCK
-    assert clock_of(SimpleNamespace(xp=object())) is HOST_CLOCK
-
-
-def test_a_device_that_refuses_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(name: str) -> Any:
-        raise RuntimeError("out of\nmemory")
-
-    monkeypatch.setitem(sys.modules, "cupy", FakeCuPy([]))
-    monkeypatch.setattr(chainer, "get_device", refuse)
-    with pytest.raises(ProfileError) as caught:
-        move_to_gpu(None, None, 0)
-    assert str(caught.value) == (
-        "--gpu 0: the network cannot be moved there: RuntimeError: out of memory"
+    real = chainer.get_device
+    monkeypatch.setattr(
+        chainer, "get_device", lambda name: made if name == "@cupy:0" else real(name)
     )
+    return made
+
+
+def network(to_device: Callable[[Any], Any], *links: tuple[str, Any]) -> Any:
+    return SimpleNamespace(to_device=to_device, namedlinks=lambda: links)
+
+
+class TestUseGpu:
+    def test_it_becomes_the_current_device(self, device: SimpleNamespace, log: list[Any]) -> None:
+        assert use_gpu(0) is device
+        assert log == ["use"]
+
+    @pytest.mark.parametrize("where", ["found", "used"])
+    def test_a_device_that_cannot_be_used(
+        self, where: str, device: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(*_: Any) -> Any:
+            raise RuntimeError("all devices\nare busy")
+
+        if where == "found":
+            monkeypatch.setattr(chainer, "get_device", refuse)
+        else:
+            device.use = refuse
+        with pytest.raises(ProfileError) as caught:
+            use_gpu(0)
+        assert str(caught.value) == ("--gpu 0: cannot be used: RuntimeError: all devices are busy")
+
+
+class TestMoveToGpu:
+    def test_the_network_moves_and_reading_the_clock_does_not_wait(
+        self, device: SimpleNamespace, log: list[Any]
+    ) -> None:
+        model = network(lambda to: log.append("moved" if to is device else "?"))
+        array, clock = move_to_gpu(model, ["image"], 0)
+        assert (array, log) == (["image", "there"], ["use", "moved"])
+        assert isinstance(clock.device, CudaQueue)
+        first = clock.now_ns()
+        assert clock.now_ns() >= first
+        assert log[2:] == []
+        waiting = clock.waiting()
+        assert log[2:] == []
+        assert waiting.now_ns() >= first
+        assert log[2:] == ["wait"]
+        assert waiting.now_ns() >= first
+        assert log[2:] == ["wait", "wait"]
+        # It waits by itself: nobody else need look at the queue.
+        assert waiting.device is None
+
+    @pytest.mark.parametrize("where", ["network", "array"])
+    def test_a_device_that_refuses_what_is_moved(self, where: str, device: SimpleNamespace) -> None:
+        def refuse(*_: Any) -> Any:
+            raise RuntimeError("out of\nmemory")
+
+        if where == "array":
+            device.send = refuse
+        model = network(refuse if where == "network" else lambda _: None)
+        with pytest.raises(ProfileError) as caught:
+            move_to_gpu(model, ["image"], 0)
+        assert str(caught.value) == (
+            "--gpu 0: the network cannot be moved there: RuntimeError: out of memory"
+        )
+
+    def test_arrays_that_stay_behind(self, device: SimpleNamespace) -> None:
+        model = network(lambda _: None, *chainer.Sequential(L.Linear(2, 1)).namedlinks())
+        with pytest.raises(ProfileError) as caught:
+            move_to_gpu(model, ["image"], 0)
+        assert str(caught.value) == (
+            "--gpu 0: /0/W of the network stays on the host: do not keep the network from moving "
+            "it (its to_device, or device_resident_accept), and make no copies of arrays"
+        )
+
+
+class TestLeftOnHost:
+    @staticmethod
+    def network() -> Any:
+        """A network that is on the device as a whole."""
+
+        class Net(chainer.Chain):
+            def __init__(self) -> None:
+                super().__init__()
+                self.add_persistent("step", 3)
+                self.add_persistent("rate", np.float32(0.1))
+                self.add_persistent("none", np.zeros(2, np.float32).view(There))
+                self.add_persistent("scalar", np.array(1.5))  # an array of no axes
+                with self.init_scope():
+                    self.bn = L.BatchNormalization(3)
+                    self.later = L.Linear(None, 2)  # its W has no array yet
+
+        model = Net()
+        for param in model.params():
+            if param.array is not None:
+                param.array = param.array.view(There)
+        model.bn.avg_mean = model.bn.avg_mean.view(There)
+        model.bn.avg_var = model.bn.avg_var.view(There)
+        return model
+
+    def test_nothing(self, cupy: FakeCuPy) -> None:
+        assert _left_on_host(self.network(), cupy) == ""
+
+    @pytest.mark.parametrize("name", ["gamma", "beta"])
+    def test_a_parameter(self, cupy: FakeCuPy, name: str) -> None:
+        model = self.network()
+        getattr(model.bn, name).array = np.zeros(3, np.float32)
+        assert _left_on_host(model, cupy) == f"/bn/{name}"
+
+    @pytest.mark.parametrize("name", ["avg_mean", "avg_var"])
+    def test_a_persistent_array(self, cupy: FakeCuPy, name: str) -> None:
+        model = self.network()
+        setattr(model.bn, name, np.zeros(3, np.float32))
+        assert _left_on_host(model, cupy) == f"/bn/{name}"
+
+    def test_one_of_the_network_itself(self, cupy: FakeCuPy) -> None:
+        model = self.network()
+        model.none = np.zeros(2, np.float32)
+        assert _left_on_host(model, cupy) == "/none"
+
+
+class TestClockOf:
+    def test_a_gpu(self, cupy: FakeCuPy, log: list[Any]) -> None:
+        clock = clock_of(SimpleNamespace(xp=cupy))
+        assert isinstance(clock.device, CudaQueue)
+        clock.now_ns()
+        assert log == []
+        clock.device.synchronize()
+        assert log == ["wait"]
+
+    def test_the_host(self) -> None:
+        assert clock_of(chainer.get_device("@numpy")) is HOST_CLOCK
+        assert clock_of(SimpleNamespace(xp=object())) is HOST_CLOCK
+
+
+class TestCudaQueue:
+    def test_events_and_their_times(self, cupy: FakeCuPy, log: list[Any]) -> None:
+        queue = CudaQueue(cupy)
+        first, second = queue.new_event(), queue.new_event()
+        assert first is not second
+        first.record()
+        assert (log, first.done) == (["record"], True)
+        elapsed: Any = queue.elapsed_ms
+        assert elapsed(1.0, 3.5) == 2.5
+        assert type(elapsed(1.0, 3.5)) is float
+
+    def test_the_kernel_that_holds_is_compiled_once(self, cupy: FakeCuPy, log: list[Any]) -> None:
+        queue = CudaQueue(cupy)
+        assert log == []
+        queue.hold(1_500_000)
+        queue.hold(2**33)
+        (compiled, source, name), *launched = log
+        assert (compiled, name) == ("compile", "hold")
+        assert 'extern "C" __global__ void hold(long long nanoseconds)' in source
+        assert launched == [
+            ("hold", (1,), (1,), (1_500_000,)),
+            ("hold", (1,), (1,), (2**33,)),
+        ]
+        # Eight bytes, as the kernel has it.
+        assert [type(words[3][0]) for words in launched] == [np.int64] * 2
+
+    def test_what_the_pool_holds_unused_is_free(self, cupy: FakeCuPy) -> None:
+        free, total = CudaQueue(cupy).memory_nbytes()
+        assert (free, total) == (130, 1000)
+        assert type(free) is type(total) is int
+
+    def test_a_range_ends_with_an_exception_too(self, cupy: FakeCuPy, log: list[Any]) -> None:
+        queue = CudaQueue(cupy)
+        with queue.range("outer"):
+            with pytest.raises(ValueError, match="broken"), queue.range("inner"):
+                raise ValueError("broken")
+            assert log == [("push", "outer"), ("push", "inner"), "pop"]
+        assert log[3:] == ["pop"]
+
+    @pytest.mark.parametrize("fails", [False, True])
+    def test_the_traced_part_ends_when_the_device_is_done(
+        self, cupy: FakeCuPy, log: list[Any], fails: bool
+    ) -> None:
+        with nullcontext() if not fails else pytest.raises(ValueError, match="broken"):  # noqa: SIM117
+            with CudaQueue(cupy).traced():
+                assert log == ["profile"]
+                if fails:
+                    raise ValueError("broken")
+        assert log == ["profile", "wait", "profiled"]
 
 
 @pytest.mark.parametrize("source", [NOT_IMPORTED, BROKEN, NO_DRIVER], ids=["lib", "os", "driver"])

@@ -1,6 +1,9 @@
+"""LayerProfile: what it profiles of a training, and that the training does not notice."""
+
 from __future__ import annotations
 
 import gc
+import tracemalloc
 import warnings
 import weakref
 
@@ -14,18 +17,10 @@ from chainer import training
 import chainer_profile
 from chainer_profile import LayerProfile, output, summarise
 from chainer_profile.journal import recover
+from tests.command import ALL_FILES, folder  # noqa: F401  (plots and limits cost nothing)
 from tests.conftest import FakeClock
 
-FILES = {"layers.csv", "links.csv", "layers.png", "layers.svg", "report.md", "recording.npz"}
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch, tmp_path):
-    """Plots that cost nothing, in an empty folder."""
-    from chainer_profile.renderers import plot
-
-    monkeypatch.setattr(plot, "render", lambda summary, form: b"plot")
-    monkeypatch.chdir(tmp_path)
+FILES = set(ALL_FILES)
 
 
 class Net(chainer.Chain):
@@ -83,10 +78,10 @@ def losses_of(trainer):
 
 
 def test_the_iteration_after_each_firing_is_profiled():
-    # Fires after 5, 10, 15, 20: 6 teaches, 7, 11, 16 are profiled; 21 never comes.
+    # Fires after 5, 10, 15, 20: 6 teaches, 7 is traced, 8, 11, 16 are profiled; 21 never comes.
     recording = run_profiled(trainer_of(20))
     assert recording.n_trials == 3
-    # The iterations before 11 and 16 and behind 7, 11 and 16; the one before 7 taught.
+    # The iterations before 6, 11 and 16 and behind 8, 11 and 16.
     assert len(recording.clean_ns) == 6
     assert {path.name for path in output.Path("result/profile").iterdir()} == FILES
 
@@ -122,13 +117,38 @@ def test_everything_adds_up_to_the_iteration():
     assert summary.phases["total_s"].sum() == pytest.approx(summary.totals.profiled.mean_s)
 
 
-def test_a_training_comes_out_the_same_with_and_without():
-    plain, profiled = trainer_of(), trainer_of()
-    expected, losses = losses_of(plain), losses_of(profiled)
+class Dropping(Net):
+    """Draws from NumPy's generator in each call."""
+
+    def forward(self, x):
+        return F.dropout(super().forward(x))
+
+
+def weights_of(trainer):
+    optimizer = trainer.updater.get_optimizer("main")
+    state = [rule.state["v"].tobytes() for rule in rules_of(optimizer)]
+    return state + [param.array.tobytes() for _, param in sorted(optimizer.target.namedparams())]
+
+
+def rules_of(optimizer):
+    return [param.update_rule for _, param in sorted(optimizer.target.namedparams())]
+
+
+@pytest.mark.parametrize("memory", [False, True])
+@pytest.mark.parametrize("trigger", [5, 1])
+def test_a_training_comes_out_the_same_with_and_without(trigger, memory):
+    np.random.seed(0)  # noqa: NPY002  (of the weights; dropout's is that of trainer_of)
+    plain = trainer_of(model=Dropping())
+    expected = losses_of(plain)
     plain.run()
-    run_profiled(profiled)
+    np.random.seed(0)  # noqa: NPY002
+    profiled = trainer_of(model=Dropping())
+    losses = losses_of(profiled)
+    recording = run_profiled(profiled, trigger=(trigger, "iteration"), memory=memory)
     assert losses == expected
     assert len(losses) == 20
+    assert weights_of(profiled) == weights_of(plain)
+    assert (recording.memory is not None) is memory
 
 
 def test_nothing_of_it_is_left_behind():
@@ -143,6 +163,8 @@ def test_nothing_of_it_is_left_behind():
     before = methods()
     run_profiled(trainer)
     assert methods() == before
+    assert not tracemalloc.is_tracing()
+    assert gc.isenabled()
     assert not chainer.get_function_hooks()
     assert not chainer._get_link_hooks()
 
@@ -198,9 +220,10 @@ def test_batches_of_another_size_are_left_out():
     trainer = trainer_of(30, batchsize=5)
     trainer.updater._iterators["main"] = Uneven(dataset(), 5, shuffle=False)
     with pytest.warns(UserWarning, match=r"left \d+ iterations? out: its batch has 2 examples"):
-        # 5 teaches, of 6, 9, 13, 17, 21, 25, 29 every third one is short.
+        # 5 teaches, 6 is short and 7 is traced; of 8, 9, 13, 17, 21, 25, 29, 9 and 21 are short.
         recording = run_profiled(trainer, trigger=(4, "iteration"))
-    assert recording.n_trials == 4
+    assert recording.n_trials == 5
+    assert recording.memory is not None
     assert recording.settings.batchsize == 5
 
 
@@ -239,7 +262,8 @@ def test_an_exception_of_the_training_is_its_own_and_what_was_measured_is_kept()
     assert not chainer.get_function_hooks()
 
 
-@pytest.mark.parametrize("call", [6, 7])  # the one that teaches, and the first profiled one
+# The iteration that teaches, the one whose memory is traced, and the first profiled one.
+@pytest.mark.parametrize("call", [6, 7, 8])
 def test_an_exception_in_an_iteration_under_hooks(call):
     class Failing(Net):
         calls = 0
@@ -257,6 +281,8 @@ def test_an_exception_in_an_iteration_under_hooks(call):
         trainer.run(show_loop_exception_msg=False)
     assert not chainer.get_function_hooks()
     assert not chainer._get_link_hooks()
+    assert not tracemalloc.is_tracing()
+    assert gc.isenabled()
     assert "update" not in vars(optimizer)
     assert not output.Path("result/profile").exists()
 

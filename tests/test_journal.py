@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from chainer_profile.recording import (
     COMPLETE,
     VERSION,
     Conditions,
+    Gpu,
     Layer,
     LinkCalls,
     Settings,
@@ -26,6 +28,7 @@ from tests.journals import (
     add,
     begun,
     expected,
+    lengths,
     record,
     some_trials,
     trials_of,
@@ -55,13 +58,14 @@ times = st.integers(0, 2**62)
 @st.composite
 def any_trials(draw):
     n_layers, n_phases = draw(st.integers(0, 3)), draw(st.integers(0, 3))
-    lengths = {Kind.PROFILED: n_layers + n_phases, Kind.PROBE: 1}
+    on_device = draw(st.booleans())
+    sizes = lengths(n_layers, n_phases, on_device)
     trials = []
     for kind in draw(st.lists(st.sampled_from(Kind), max_size=12)):
-        size = lengths.get(kind, 0)
+        size = sizes.get(kind, 0)
         more = draw(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=size, max_size=size))
         trials.append((kind, draw(times), draw(st.integers(0, 2**61)), tuple(more)))
-    return n_layers, n_phases, trials
+    return n_layers, n_phases, on_device, trials
 
 
 # --- there and back
@@ -70,7 +74,7 @@ def any_trials(draw):
 @settings(max_examples=60)
 @given(case=any_trials(), in_memory=st.booleans(), paths=st.lists(st.text(), min_size=3))
 def test_what_was_added_comes_back(case, in_memory, paths, tmp_path_factory):
-    n_layers, n_phases, trials = case
+    n_layers, n_phases, on_device, trials = case
     layers = tuple(
         Layer(i, paths[i], "f", phase=paths[-i], input_shapes=((i, 2), ()), forward=i, calls=i + 1)
         for i in range(n_layers)
@@ -81,7 +85,7 @@ def test_what_was_added_comes_back(case, in_memory, paths, tmp_path_factory):
     path = tmp_path_factory.getbasetemp() / "any.journal"
     with open(path, "w+b") as file:
         journal = Journal(None if in_memory else file)
-        journal.begin(layers, asked, ENVIRONMENT, phases=phases, links=links)
+        journal.begin(layers, asked, ENVIRONMENT, phases=phases, links=links, on_device=on_device)
         for trial in trials:
             add(journal, trial)
         now = journal.recording(Conditions(1.0), COMPLETE)
@@ -92,6 +96,8 @@ def test_what_was_added_comes_back(case, in_memory, paths, tmp_path_factory):
         assert (recording.phases, recording.links) == (phases, links)
         assert recording.self_ns.shape[1] == n_layers
         assert (recording.framework_ns is None) is (not phases)
+        assert recording.on_device is on_device
+        assert (recording.held_ns is None) is (Kind.HELD not in {trial[0] for trial in trials})
         assert recording.environment == ENVIRONMENT
     assert now.conditions == Conditions(1.0)
     assert now.ended == COMPLETE
@@ -99,7 +105,7 @@ def test_what_was_added_comes_back(case, in_memory, paths, tmp_path_factory):
 
 def test_the_bytes_are_as_described(path, file, no_reserve):
     journal = begun(file)
-    trials = some_trials(5)
+    trials = some_trials(6)
     for trial in trials:
         add(journal, trial)
     content = path.read_bytes()
@@ -113,8 +119,10 @@ def test_the_bytes_are_as_described(path, file, no_reserve):
         "links",
         "settings",
         "environment",
+        "on_device",
     }
     assert header["version"] == VERSION
+    assert header["on_device"] is False
     body = b"".join(record(*trial) for trial in trials)
     assert rest[int(length) :].rstrip(b"\0") == body.rstrip(b"\0")
 
@@ -139,9 +147,10 @@ def test_a_recording_does_not_end_the_journal(path, file):
 # --- a file that was cut, or is not ours
 
 
-def test_a_cut_file_keeps_the_records_that_were_whole(path, file, no_reserve):
-    journal = begun(file, n_layers=2)
-    trials = some_trials(7, n_layers=2)
+@pytest.mark.parametrize("on_device", [False, True])
+def test_a_cut_file_keeps_the_records_that_were_whole(path, file, no_reserve, on_device):
+    journal = begun(file, n_layers=2, on_device=on_device)
+    trials = some_trials(7, n_layers=2, on_device=on_device)
     for trial in trials:
         add(journal, trial)
     content = path.read_bytes()[: journal._end]
@@ -260,9 +269,66 @@ def test_the_space_of_phases_is_taken_ahead_too(file, monkeypatch):
     assert asked[1] - asked[0] == 100 * 2 * 8
 
 
+def test_a_journal_without_a_word_on_devices_is_of_the_host(path):
+    header = {
+        "version": VERSION,
+        "layers": [{"index": 0, "path": "/", "function": "f"}],
+        "settings": {},
+        "environment": {},
+    }
+    text = json.dumps(header).encode()
+    path.write_bytes(MAGIC + b"%d\n" % len(text) + text + record(Kind.PROFILED, 1, 2, (3,)))
+    recording = recover(path)
+    assert (recording.on_device, recording.self_ns.tolist()) == (False, [[3]])
+    assert recording.host_ns is recording.held_ns is recording.span_ns is None
+
+
+@pytest.mark.parametrize("lost", [1, 8, 9, 40])
+def test_a_run_on_a_device_that_is_killed_in_a_record(path, file, no_reserve, lost):
+    journal = Journal(file)
+    gpu = Gpu(1, "A GPU", "9.0", 1 << 30, cudnn="8.9.7", tf32=False)
+    where = replace(ENVIRONMENT, gpu=gpu)
+    asked = Settings(trials=9, dtype="mixed16", cudnn="never", workspace_nbytes=1 << 20)
+    journal.begin(make_layers(2), asked, where, phases=("forward",), on_device=True)
+    # Two layers and a phase on the device, the host's times, the gaps, the launching, the span.
+    add(journal, (Kind.PROFILED, 0, 100, (1, 2, 3, 4, 5, 6, 7, 8, 9)))
+    for at in range(3):
+        add(journal, (Kind.HELD, at, 50 + at, (at, 20)))
+    path.write_bytes(path.read_bytes()[: journal._end - lost])
+    recording = recover(path)
+    assert recording.on_device
+    assert (recording.environment, recording.settings) == (where, asked)
+    assert recording.self_ns.tolist() == [[1, 2]]
+    assert recording.framework_ns.tolist() == [[3]]
+    assert recording.host_ns.tolist() == [[4, 5]]
+    assert recording.gap_ns.tolist() == [[6, 7]]
+    assert (recording.launch_ns.tolist(), recording.span_ns.tolist()) == ([8], [9])
+    assert recording.trial_ns.tolist() == [100]
+    assert recording.held_ns.tolist() == [[0, 20], [1, 20]]
+    assert recording.held_span_ns.tolist() == [50, 51]
+
+
+def test_the_space_of_a_device_is_taken_ahead_too(file, monkeypatch):
+    asked = []
+    monkeypatch.setattr(Journal, "_append", lambda self, record: None)
+    for on_device in (False, True):
+        journal = begun(file, n_layers=5, trials=100, on_device=on_device)
+        asked.append(journal._expected - journal._body_start)
+    # Twice the layers and two more in every trial; 20 held trials of 5 layers.
+    assert asked[1] - asked[0] == 100 * (2 * 5 + 2) * 8 + 20 * (4 + 5) * 8
+
+
 @pytest.mark.parametrize(
     "change",
-    [{"phases": 3}, {"phases": None}, {"links": [1]}, {"links": None}, {"links": [{"path": "/"}]}],
+    [
+        {"phases": 3},
+        {"phases": None},
+        {"links": [1]},
+        {"links": None},
+        {"links": [{"path": "/"}]},
+        {"environment": {"gpu": 3}},
+        {"environment": {"gpu": "gpu:0"}},
+    ],
 )
 def test_a_damaged_header_is_refused_in_one_line(path, change):
     header = {"version": VERSION, "layers": [], "settings": {}, "environment": {}} | change

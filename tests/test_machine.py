@@ -235,6 +235,15 @@ def test_refresh_measures_again_and_keeps_that(clock: FakeClock, counted: Counte
     assert find_limits(ENVIRONMENT, device) == again
 
 
+def test_kept_limits_are_found_and_none_are_measured(clock: FakeClock, counted: Counted) -> None:
+    device = make_device(clock)
+    assert machine.kept_limits(ENVIRONMENT, device) is None
+    found = find_limits(ENVIRONMENT, device)
+    assert machine.kept_limits(ENVIRONMENT, device) == found.limits
+    assert machine.kept_limits(replace(ENVIRONMENT, usable_cores=1), device) is None
+    assert counted.times == 1
+
+
 def test_without_a_folder_there_are_limits_too(
     clock: FakeClock, counted: Counted, cache: Path
 ) -> None:
@@ -323,9 +332,9 @@ def put_gpu(monkeypatch: pytest.MonkeyPatch, properties: Any) -> list[str]:
         getDeviceCount=lambda: 2,
         getDeviceProperties=properties,
         memGetInfo=lambda: (4 << 30, 16 << 30),
+        deviceSynchronize=lambda: waits.append("wait"),
     )
-    stream = SimpleNamespace(synchronize=lambda: waits.append("wait"))
-    cuda = SimpleNamespace(runtime=runtime, get_current_stream=lambda: stream)
+    cuda = SimpleNamespace(runtime=runtime)
     cupy = SimpleNamespace(__version__="13.6.0", __name__="cupy", cuda=cuda)
     device = SimpleNamespace(use=lambda: None, send=lambda array: array, xp=cupy)
     monkeypatch.setitem(sys.modules, "cupy", cupy)

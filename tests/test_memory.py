@@ -12,29 +12,24 @@ import chainer.functions as F
 import chainer.links as L
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from chainer_profile.errors import ProfileError
 from chainer_profile.memory import (
     HostCounter,
     PoolCounter,
+    Trace,
     counter_of,
     measure_memory,
-    memory_use,
     trace_memory,
 )
 from chainer_profile.steps import make_step
 from chainer_profile.structure import learn_structure
-from tests import test_adding_up as drawn
 from tests.networks import Chain, Nesting, Outer, Trained, Wait, image, slow_loss
 from tests.test_structure_training import net
 
 # What Python objects of a call may take: variables, nodes of the graph, tuples.
 OBJECTS = 8_000
 MB = 1_000_000
-
-ledger = drawn.ledger
 
 
 def measure(model, *inputs, phase="forward", loss="auto", optimizer=None):
@@ -43,6 +38,10 @@ def measure(model, *inputs, phase="forward", loss="auto", optimizer=None):
         learn_structure(step)
         structure = learn_structure(step)
         return structure, measure_memory(step, structure)
+
+
+def by_phase(use):
+    return {part.phase: part for part in use.phases}
 
 
 def ones(*shape):
@@ -193,6 +192,18 @@ class TestTraining:
         assert trace.values[-1] == about(trace.values[0])
 
 
+class Failing(Chain):
+    """Raises in a call, counted from 1."""
+
+    fails_at = 0
+
+    def forward(self, x):
+        y = super().forward(x)
+        if self.calls == self.fails_at:
+            raise ValueError("broken")
+        return Wait(self.clock, 1).apply((y,))[0] if self.fails_at < 0 else y
+
+
 class Script:
     """A counter whose reads are drawn beforehand."""
 
@@ -210,146 +221,6 @@ class Script:
 
     def reset(self):
         self.resets += 1
-
-
-class OfLedger:
-    """Counts a ledger's nanoseconds as if they were bytes."""
-
-    def __init__(self, clock):
-        self.clock = clock
-
-    def counting(self):
-        return chainer.using_config("debug", False)
-
-    def read(self):
-        return self.clock.time_ns, self.clock.time_ns
-
-    def reset(self):
-        pass
-
-
-programs = {
-    "program": st.lists(drawn.calls, min_size=1, max_size=4),
-    "aliases": st.lists(st.integers(0, 3), min_size=1, max_size=4),
-}
-
-
-def framework(trace, structure):
-    """Bytes that were retained outside of all rows, one interval at a time."""
-    total, owner = 0, -1
-    for index in range(len(trace.values) - 1):
-        if not 0 <= owner < len(structure.layers):
-            total += trace.values[index + 1] - trace.values[index]
-        if index < len(structure.owners):
-            owner = structure.owners[index]
-    return total
-
-
-def peaks(trace, structure):
-    """Peak of every row, by looking at each of its windows from its begin to its end."""
-    found = [0] * len(structure.layers)
-    owners = [-1, *structure.owners.tolist()]
-    for begin in range(1, len(trace.values) - 1):
-        depth, end = 1, begin
-        while trace.enters[begin] and depth:
-            end += 1
-            depth += 1 if trace.enters[end] else -1
-        row = owners[begin]
-        # Within a window of its own a row has no other.
-        if end > begin and row < len(found) and owners[begin - 1] != row:
-            high = max(trace.peaks[begin + 1 : end + 1]) - trace.values[begin]
-            found[row] = max(found[row], high)
-    return tuple(found)
-
-
-@pytest.fixture(scope="class")
-def no_collection():
-    """Collecting garbage takes longest in a process of many tests, and changes no sum."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gc, "collect", lambda: 0)
-        yield
-
-
-@pytest.mark.usefixtures("no_collection")
-class TestAddingUp:
-    @pytest.mark.parametrize("phase", ["forward", "forward-backward", "train"])
-    @settings(max_examples=25)
-    @given(**programs, data=st.data())
-    def test_all_that_is_retained_is_what_the_trial_grew_by(
-        self,
-        phase,
-        ledger,
-        program,
-        aliases,
-        data,
-    ):
-        step = drawn.make_step(phase, ledger, drawn.Drawn(ledger, program, aliases), (1, 1))
-        with step.configured():
-            structure = learn_structure(step)
-            n = len(structure.owners)
-            seed = data.draw(st.integers(0, 2**32 - 1))
-            rng = np.random.default_rng(seed)
-            values = rng.integers(-(2**40), 2**40, n + 2).tolist()
-            script = Script(values, rng.integers(0, 2**42, n + 2).tolist())
-            for counter in (script, HostCounter()):
-                trace = trace_memory(step, n, counter)
-                use = memory_use(trace, structure, parameter_nbytes=0, input_nbytes=0)
-                grown = trace.values[-1] - trace.values[0]
-                assert sum(use.retained_nbytes) + framework(trace, structure) == grown
-                assert use.high_water_nbytes == max(trace.peaks[1:]) - trace.values[0]
-                assert use.peak_nbytes == peaks(trace, structure)
-            assert script.resets == n + 2
-            assert not tracemalloc.is_tracing()
-
-    @pytest.mark.parametrize("phase", ["forward", "forward-backward", "train"])
-    @settings(max_examples=25)
-    @given(**programs)
-    def test_every_byte_is_found_where_it_was_allocated(
-        self,
-        phase,
-        ledger,
-        program,
-        aliases,
-    ):
-        step = drawn.make_step(phase, ledger, drawn.Drawn(ledger, program, aliases), (3, 4))
-        with step.configured():
-            structure = learn_structure(step)
-            use = measure_memory(step, structure, OfLedger(ledger))
-        spent = ledger.spent
-        total = sum(spent.values())
-        rows = {key: n for key, n in spent.items() if n and key[0] not in ("framework", "outside")}
-        none = [0] * len(structure.phases)
-        assert +drawn.found(structure, np.array([*use.retained_nbytes, *none])) == rows
-        # Nothing is ever freed on a ledger.
-        assert use.high_water_nbytes == total
-        nested = [0] * len(structure.layers)
-        for layer in structure.layers:
-            if layer.parent is not None:
-                nested[layer.parent] += use.retained_nbytes[layer.index]
-        for layer, peak, retained in zip(
-            structure.layers, use.peak_nbytes, use.retained_nbytes, strict=True
-        ):
-            inclusive = retained + nested[layer.index]
-            if layer.phase == "forward":
-                assert peak == inclusive
-            # Gradients may be added up within a backward, in a row of their own.
-            assert inclusive <= peak * layer.calls
-            assert peak <= inclusive + spent["accumulation",]
-        if phase != "forward":
-            forward = sum(n for key, n in spent.items() if "forward" in key)
-            assert use.kept_for_backward_nbytes == forward
-
-
-class Failing(Chain):
-    """Raises in a call, counted from 1."""
-
-    fails_at = 0
-
-    def forward(self, x):
-        y = super().forward(x)
-        if self.calls == self.fails_at:
-            raise ValueError("broken")
-        return Wait(self.clock, 1).apply((y,))[0] if self.fails_at < 0 else y
 
 
 class TestAfterwards:
@@ -440,6 +311,35 @@ class TestAfterwards:
             ):
                 measure_memory(step, structure)
         assert not tracemalloc.is_tracing()
+
+    def test_other_functions_than_the_structures(self, clock):
+        function = [F.relu]
+        step = make_step("forward", net(lambda self, x: function[0](x)), (image(),))
+        with step.configured():
+            structure = learn_structure(step)
+            function[0] = F.tanh
+            with pytest.raises(ProfileError, match="differs: call 0 was Tanh, and ReLU in the"):
+                measure_memory(step, structure)
+
+    def test_a_trace_keeps_no_more_than_it_has_room_for(self):
+        trace = Trace(Script(range(9), [0] * 9), 2)
+        trace.read()
+        for _ in range(2):
+            trace.enter(Wait)
+            trace.enter_backward(Wait)
+            trace.leave()
+        trace.read()
+        assert trace.values.tolist() == [0, 1, 2, 3]
+        assert trace.count == 8
+
+    def test_a_counter_that_the_network_stops(self):
+        step = make_step(
+            "forward", net(lambda self, x: (tracemalloc.stop(), F.relu(x))[1]), (image(),)
+        )
+        with step.configured():
+            structure = learn_structure(step)
+            with pytest.raises(ProfileError, match="tracemalloc was stopped meanwhile"):
+                measure_memory(step, structure)
 
 
 class FakeMemoryHook:

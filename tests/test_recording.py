@@ -14,6 +14,8 @@ from chainer_profile.recording import (
     BlasLibrary,
     Conditions,
     Environment,
+    Gpu,
+    GpuState,
     Layer,
     LinkCalls,
     Recording,
@@ -21,7 +23,7 @@ from chainer_profile.recording import (
     build,
 )
 from tests.conftest import make_recording
-from tests.recordings import ARRAYS, assert_same, trained
+from tests.recordings import ARRAYS, assert_same, on_gpu, trained
 
 
 @pytest.fixture
@@ -77,6 +79,41 @@ def test_framework_times_of_other_phases_are_no_recording(change, message):
         trained(**change)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"host_ns": np.zeros((3, 3), np.int64)}, "host_ns is .*for 4 trials"),
+        ({"gap_ns": np.zeros((5, 3), np.int64)}, "gap_ns is .*for 4 trials"),
+        ({"launch_ns": np.zeros(3, np.int64)}, "launch_ns is .*for 4 trials"),
+        ({"span_ns": np.zeros(5, np.int64)}, "span_ns is .*for 4 trials"),
+        ({"host_ns": np.zeros((4, 2), np.int64)}, "host_ns is .*for 3 layers"),
+        ({"gap_ns": np.zeros((4, 4), np.int64)}, "gap_ns is .*for 3 layers"),
+        ({"held_ns": np.zeros((2, 4), np.int64)}, "held_ns is .*for 3 layers"),
+        ({"gap_ns": np.zeros(4, np.int64)}, "gap_ns has 1 axes, not two"),
+        ({"held_ns": np.zeros((2, 3, 1), np.int64)}, "held_ns has 3 axes, not two"),
+        ({"span_ns": np.zeros((4, 3), np.int64)}, "span_ns has 2 axes, not one"),
+        ({"launch_ns": np.zeros(4)}, "launch_ns is float64, not int64"),
+        ({"held_span_ns": np.zeros(2, np.uint32)}, "held_span_ns is uint32, not int64"),
+        ({"held_ns": None}, "held_ns and held_span_ns differ"),
+        ({"held_span_ns": None}, "held_ns and held_span_ns differ"),
+        ({"held_span_ns": np.zeros(3, np.int64)}, "held_ns and held_span_ns differ"),
+        *(
+            ({name: None}, "of host_ns, gap_ns, launch_ns, span_ns there are all or none")
+            for name in ("host_ns", "gap_ns", "launch_ns", "span_ns")
+        ),
+    ],
+)
+def test_times_of_a_device_that_do_not_fit_are_no_recording(change, message):
+    with pytest.raises(ValueError, match=message):
+        on_gpu(**change)
+
+
+def test_a_recording_knows_whether_it_is_of_a_device():
+    assert on_gpu().on_device
+    assert on_gpu(held_ns=None, held_span_ns=None).on_device
+    assert not trained().on_device
+
+
 def test_build_passes_over_what_it_does_not_know():
     assert build(Layer, {"index": 1, "path": "/", "function": "f", "colour": 7}) == Layer(
         1, "/", "f"
@@ -98,6 +135,21 @@ nanoseconds = st.integers(0, 2**31) | st.integers(0, 2**62) | st.integers(-5, 5)
 
 
 links = st.builds(LinkCalls, texts, texts, st.integers(0, 9), st.integers(0, 2**40))
+numbers = st.none() | st.integers(0, 2**40)
+gpus = st.none() | st.builds(
+    Gpu,
+    st.integers(0, 15),
+    *[texts] * 2,
+    numbers,
+    *[texts] * 4,
+    st.none() | st.booleans(),
+)
+gpu_states = st.none() | st.builds(
+    GpuState,
+    *[numbers] * 4,
+    st.none() | st.floats(0, 1e4),
+    st.lists(texts, max_size=3).map(tuple),
+)
 
 
 @st.composite
@@ -125,6 +177,13 @@ def recordings(draw):
         values = draw(st.lists(nanoseconds, min_size=size, max_size=size))
         return np.array(values, np.int64).reshape(shape)
 
+    device = {}
+    if draw(st.booleans()):
+        device |= {name: times(n_trials, len(layers)) for name in ("host_ns", "gap_ns")}
+        device |= {name: times(n_trials) for name in ("launch_ns", "span_ns")}
+    if draw(st.booleans()):
+        n_held = draw(st.integers(0, 4))
+        device |= {"held_ns": times(n_held, len(layers)), "held_span_ns": times(n_held)}
     return Recording(
         layers=layers,
         self_ns=times(n_trials, len(layers)),
@@ -133,6 +192,7 @@ def recordings(draw):
         links=tuple(draw(st.lists(links, max_size=3))),
         trial_ns=draw(st.just(None)) if draw(st.booleans()) else times(n_trials),
         start_ns=draw(st.just(None)) if draw(st.booleans()) else times(n_trials),
+        **device,
         clean_ns=times(n_clean),
         clean_start_ns=times(n_clean),
         warmup_ns=times(n_warmups),
@@ -147,12 +207,20 @@ def recordings(draw):
             threads=draw(st.none() | st.integers(1, 64)),
             max_seconds=draw(st.none() | st.floats(0, 1e9)),
             command=draw(texts),
+            dtype=draw(texts),
+            cudnn=draw(texts),
+            workspace_nbytes=draw(st.none() | st.integers(0, 2**40)),
         ),
         environment=Environment(
             processor=draw(texts),
             blas=tuple(BlasLibrary(draw(texts), "1", n) for n in range(draw(st.integers(0, 2)))),
+            gpu=draw(gpus),
         ),
-        conditions=Conditions(window_ns=draw(st.none() | st.floats(0, 1e6))),
+        conditions=Conditions(
+            window_ns=draw(st.none() | st.floats(0, 1e6)),
+            gpu_before=draw(gpu_states),
+            gpu_after=draw(gpu_states),
+        ),
         ended=draw(texts),
     )
 
@@ -178,8 +246,16 @@ def test_all_fields_of_a_run_are_kept(tmp_path):
     assert_same(recording, Recording.load(path))
 
 
+def test_all_fields_of_a_run_on_a_gpu_are_kept(tmp_path):
+    path = tmp_path / "recording.npz"
+    for recording in (on_gpu(), on_gpu(held_ns=None, held_span_ns=None)):
+        recording.save(path)
+        assert_same(recording, Recording.load(path))
+
+
 def test_every_array_field_is_in_the_file(saved):
     # A new field of the recording must not be forgotten in its file.
+    on_gpu().save(saved)
     fields = {field.name for field in dataclasses.fields(Recording)}
     with np.load(saved) as archive:
         names = set(archive.files)

@@ -2,6 +2,7 @@
 
 import json
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,13 +13,20 @@ from chainer_profile.recording import (
     BlasLibrary,
     Recording,
 )
-from tests.recordings import assert_same, refusal, rewrite, trained
+from tests.recordings import DEVICE_ARRAYS, assert_same, on_gpu, refusal, rewrite, trained
 
 
 @pytest.fixture
 def saved(tmp_path):
     path = tmp_path / "recording.npz"
     trained().save(path)
+    return path
+
+
+@pytest.fixture
+def saved_on_gpu(tmp_path):
+    path = tmp_path / "gpu.npz"
+    on_gpu().save(path)
     return path
 
 
@@ -134,6 +142,98 @@ def test_a_file_of_version_1(tmp_path):
     assert recording.environment.blas == (BlasLibrary("b", "1", 2),)
     recording.save(tmp_path / "new.npz")
     assert_same(recording, Recording.load(tmp_path / "new.npz"))
+
+
+SAMPLES = sorted((Path(__file__).parents[1] / "reports" / "samples").glob("*/recording.npz"))
+
+
+def test_there_are_samples():
+    assert len(SAMPLES) >= 5
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=[path.parent.name for path in SAMPLES])
+def test_the_samples_of_earlier_versions(path, tmp_path):
+    recording = Recording.load(path)
+    assert recording.n_trials >= 100
+    assert recording.on_device is (recording.settings.device != "cpu")
+    assert (recording.environment.gpu is None) is (recording.settings.device == "cpu")
+    recording.save(tmp_path / "again.npz")
+    assert_same(recording, Recording.load(tmp_path / "again.npz"))
+
+
+def test_a_file_from_before_devices_had_a_queue(saved_on_gpu):
+    """No arrays of a device, nothing on a GPU, and none of the later settings."""
+
+    def earlier(meta):
+        del meta["environment"]["gpu"]
+        for name in ("gpu_before", "gpu_after"):
+            del meta["conditions"][name]
+        for name in ("dtype", "cudnn", "workspace_nbytes"):
+            del meta["settings"][name]
+
+    rewrite(saved_on_gpu, earlier, **dict.fromkeys(DEVICE_ARRAYS))
+    loaded = Recording.load(saved_on_gpu)
+    assert not loaded.on_device
+    assert [getattr(loaded, name) for name in DEVICE_ARRAYS] == [None] * 6
+    made = loaded.settings
+    assert (made.dtype, made.cudnn, made.workspace_nbytes) == ("float32", "", None)
+    assert loaded.environment.gpu is None
+    assert (loaded.conditions.gpu_before, loaded.conditions.gpu_after) == (None, None)
+    before = on_gpu()
+    np.testing.assert_array_equal(loaded.self_ns, before.self_ns)
+
+
+def test_gpus_of_a_later_writer(saved_on_gpu):
+    before = Recording.load(saved_on_gpu)
+
+    def later(meta):
+        meta["environment"]["gpu"]["mig"] = True
+        meta["conditions"]["gpu_after"]["fans"] = [1, 2]
+
+    rewrite(saved_on_gpu, later)
+    assert_same(before, Recording.load(saved_on_gpu))
+
+
+@pytest.mark.parametrize(
+    ("arrays", "names"),
+    [
+        ({"host_ns": None}, "there are all or none"),
+        ({"gap_ns": None}, "there are all or none"),
+        ({"launch_ns": None, "span_ns": None}, "there are all or none"),
+        ({"held_ns": None}, "held_ns and held_span_ns differ"),
+        ({"held_span_ns": np.zeros(3, int)}, "held_ns and held_span_ns differ"),
+        ({"held_ns": np.zeros((2, 2), int)}, "held_ns is (2, 2), for 3 layers"),
+        ({"held_ns": np.zeros(6, int)}, "held_ns has 1 axes, not two"),
+        ({"held_ns": np.zeros((2, 3))}, "held_ns holds float64"),
+        ({"gap_ns": np.zeros((4, 2), int)}, "gap_ns is (4, 2), for 3 layers"),
+        ({"host_ns": np.zeros((3, 3), int)}, "host_ns is (3, 3), for 4 trials"),
+        ({"launch_ns": np.zeros(5, int)}, "launch_ns is (5,), for 4 trials"),
+        ({"span_ns": np.zeros((4, 3), int)}, "span_ns has 2 axes, not one"),
+        ({"span_ns": np.int64(3)}, "span_ns has 0 axes, not one"),
+        ({"span_ns": np.array(["1"] * 4)}, "span_ns holds <U1"),
+    ],
+)
+def test_wrong_arrays_of_a_device_are_a_damaged_recording(saved_on_gpu, arrays, names):
+    rewrite(saved_on_gpu, **arrays)
+    text = refusal(saved_on_gpu)
+    assert "damaged recording" in text
+    assert names in text
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda meta: meta["environment"].update(gpu=3),
+        lambda meta: meta["environment"].update(gpu="A GPU"),
+        lambda meta: meta["environment"].update(gpu=[1]),
+        lambda meta: meta["conditions"].update(gpu_before=1.5),
+        lambda meta: meta["conditions"].update(gpu_after="hot"),
+        lambda meta: meta["conditions"].update(gpu_after=[None]),
+    ],
+)
+def test_wrong_meta_of_a_gpu_is_a_damaged_recording(saved_on_gpu, change):
+    rewrite(saved_on_gpu, change)
+    assert "damaged recording" in refusal(saved_on_gpu)
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainer_profile import profile, runner
+from chainer_profile import profile, runner, trials
 from chainer_profile.errors import ProfileError, UsageError
 from chainer_profile.journal import Journal, JournalError, recover
 from chainer_profile.recording import BlasLibrary, Environment, Recording, Settings
-from chainer_profile.runner import RunError, cycles, default_clean_trials
+from chainer_profile.runner import RunError, default_clean_trials
 from chainer_profile.steps import make_step
+from chainer_profile.trials import cycles
 from tests.conftest import FakeClock
 from tests.networks import Chain, Step, Wait, image
 
@@ -26,7 +27,7 @@ N_STRUCTURE = 3  # structure passes before the first trial
 @pytest.fixture(autouse=True)
 def one_thread(monkeypatch):
     """The environment of a machine with one BLAS thread: no probe, no git."""
-    monkeypatch.setattr(runner.environment, "collect", lambda: Environment(numpy="1"))
+    monkeypatch.setattr(runner.environment, "collect", lambda *_: Environment(numpy="1"))
 
 
 def settings(**changes):
@@ -116,7 +117,7 @@ class TestRun:
 
     @pytest.mark.parametrize("group_ns", [1, 3 * TRIAL_NS, 10**9])
     def test_trials_are_the_same_in_groups_of_any_size(self, clock, monkeypatch, group_ns):
-        monkeypatch.setattr(runner, "_GROUP_NS", group_ns)
+        monkeypatch.setattr(trials, "_GROUP_NS", group_ns)
         recording = run(Chain(clock), image(), settings(), clock=clock)
         assert recording.self_ns.tolist() == [[100, 40, 40]] * 20
         assert recording.trial_ns.tolist() == [TRIAL_NS] * 20
@@ -260,15 +261,15 @@ class TestFailures:
 class TestProbe:
     def test_one_thread_is_tried_where_more_are_used(self, clock, monkeypatch):
         blas = (BlasLibrary("openblas", "1", 4),)
-        monkeypatch.setattr(runner.environment, "collect", lambda: Environment(blas=blas))
+        monkeypatch.setattr(runner.environment, "collect", lambda *_: Environment(blas=blas))
         limits = []
-        real = runner.threadpool_limits
+        real = trials.threadpool_limits
 
         def limit(count, user_api):
             limits.append(count)
             return real(1, user_api)
 
-        monkeypatch.setattr(runner, "threadpool_limits", limit)
+        monkeypatch.setattr(trials, "threadpool_limits", limit)
         recording = run(Chain(clock), image(), settings(trials=100), clock=clock)
         assert limits == [4, 1] * 10
         assert recording.probe_threads.tolist() == [4, 4, 4, 1, 1, 1] * 10
@@ -277,7 +278,7 @@ class TestProbe:
     @pytest.mark.parametrize("changes", [{"threads": 4}, {"trials": 99}])
     def test_not_where_the_user_chose_or_trials_are_few(self, clock, monkeypatch, changes):
         blas = (BlasLibrary("openblas", "1", 4),)
-        monkeypatch.setattr(runner.environment, "collect", lambda: Environment(blas=blas))
+        monkeypatch.setattr(runner.environment, "collect", lambda *_: Environment(blas=blas))
         recording = run(Chain(clock), image(), settings(**({"trials": 100} | changes)), clock=clock)
         assert not len(recording.probe_ns)
 

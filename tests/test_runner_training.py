@@ -8,7 +8,7 @@ import chainer.links as L
 import numpy as np
 import pytest
 
-from chainer_profile import runner
+from chainer_profile import runner, trials
 from chainer_profile.errors import ProfileError
 from chainer_profile.journal import Journal, recover
 from chainer_profile.recording import Environment, Settings
@@ -35,7 +35,7 @@ TRIAL_NS = sum(ROWS) + sum(FRAMEWORK.values())
 
 @pytest.fixture(autouse=True)
 def one_thread(monkeypatch):
-    monkeypatch.setattr(runner.environment, "collect", lambda: Environment(numpy="1"))
+    monkeypatch.setattr(runner.environment, "collect", lambda *_: Environment(numpy="1"))
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ class TestTimes:
 
     @pytest.mark.parametrize("group_ns", [1, 3 * TRIAL_NS, 10**9])
     def test_trials_are_the_same_in_groups_of_any_size(self, clock, model, monkeypatch, group_ns):
-        monkeypatch.setattr(runner, "_GROUP_NS", group_ns)
+        monkeypatch.setattr(trials, "_GROUP_NS", group_ns)
         recording = run(train(model, clock), settings(), clock=clock)
         assert recording.self_ns.tolist() == [ROWS] * 20
         assert recording.framework_ns.tolist() == [list(FRAMEWORK.values())] * 20
@@ -110,7 +110,7 @@ class TestTimes:
             np.testing.assert_array_equal(getattr(recovered, name), getattr(recording, name))
 
     def test_a_run_that_is_killed_is_recovered(self, clock, model, monkeypatch, tmp_path):
-        monkeypatch.setattr(runner, "_GROUP_NS", 1)
+        monkeypatch.setattr(trials, "_GROUP_NS", 1)
         path, copy = tmp_path / "journal", tmp_path / "copy"
         with open(path, "w+b") as file:
 

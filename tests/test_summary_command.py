@@ -72,6 +72,11 @@ def test_columns_in_the_order_asked_for(capsys: pytest.CaptureFixture[str]) -> N
     ]
 
 
+def test_the_nearest_column() -> None:
+    with pytest.raises(UsageError, match=r"'mac' \(did you mean macs\?\); known are index, path"):
+        run("--columns", "mac")
+
+
 @pytest.mark.parametrize(
     ("words", "view"), [([], "layers"), (["--depth", "1"], "links"), (["--arrays"], "arrays")]
 )

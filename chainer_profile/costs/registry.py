@@ -12,12 +12,15 @@ from typing import Any, TypeVar
 from chainer_profile.costs.counting import Call, Work
 
 #: Counts on a call's arrays and returns the results (see :meth:`Call.work`), or returns the
-#: number of operations (see :meth:`Call.plain_work`), or the work itself.
-Formula = Callable[[Call], Any]
+#: number of operations (see :meth:`Call.plain_work`), or the work itself. It takes a
+#: :class:`~chainer_profile.costs.counting.Call`, that of an update rule or hook an
+#: :class:`~chainer_profile.costs.update.UpdateCall`.
+Formula = Callable[[Any], Any]
 FormulaT = TypeVar("FormulaT", bound=Formula)
 
 FORWARD = "forward"
 BACKWARD = "backward"
+UPDATE = "update"
 USER = "user"
 
 _CHAINER = "chainer.functions."
@@ -39,24 +42,31 @@ class Entry:
 
 
 # By phase; then by class, or by its dotted name for those that may not have been imported.
-_TABLE: dict[str, dict[type | str, Entry]] = {FORWARD: {}, BACKWARD: {}}
+_TABLE: dict[str, dict[type | str, Entry]] = {FORWARD: {}, BACKWARD: {}, UPDATE: {}}
 
 
 def forward(*names: str) -> Callable[[FormulaT], FormulaT]:
     """Use a formula for the forward of classes of chainer.functions, by name in that package."""
-    return _registering(FORWARD, names)
+    return _registering(FORWARD, _CHAINER, names)
 
 
 def backward(*names: str) -> Callable[[FormulaT], FormulaT]:
     """Use a formula for their backward."""
-    return _registering(BACKWARD, names)
+    return _registering(BACKWARD, _CHAINER, names)
 
 
-def _registering(phase: str, names: tuple[str, ...]) -> Callable[[FormulaT], FormulaT]:
+def update(*names: str) -> Callable[[FormulaT], FormulaT]:
+    """Use a formula for update rules or optimizer hooks, by their names in the chainer package."""
+    return _registering(UPDATE, "chainer.", names)
+
+
+def _registering(
+    phase: str, package: str, names: tuple[str, ...]
+) -> Callable[[FormulaT], FormulaT]:
     def register(formula: FormulaT) -> FormulaT:
         entry = Entry(_family(formula), _first_line(formula), formula)
         for name in names:
-            if _TABLE[phase].setdefault(_CHAINER + name, entry) is not entry:
+            if _TABLE[phase].setdefault(package + name, entry) is not entry:
                 raise ValueError(f"{name} has two formulas for {phase}")
         return formula
 
@@ -131,14 +141,25 @@ def find(function: Any, phase: str) -> Entry | None:
 
 
 def inner(function: Any) -> Any:
-    """The function itself: an old-style one is wrapped in an adapter.
-
-    Of a class, ``FunctionAdapter`` is known by name: this module does not import Chainer.
-    """
-    for cls in type(function).__mro__:
-        if cls.__name__ == "FunctionAdapter" and cls.__module__ == "chainer.function":
-            return function.function
+    """The function itself: an old-style one is wrapped in an adapter."""
+    if _is_a(type(function), "chainer.function.FunctionAdapter"):
+        return function.function
     return function
+
+
+def is_function(cls: type) -> bool:
+    """Whether a class is one of functions, and not of update rules or hooks."""
+    return _is_a(cls, "chainer.function_node.FunctionNode", "chainer.function.Function")
+
+
+def is_rule(cls: type) -> bool:
+    """Whether a class is one of update rules."""
+    return _is_a(cls, "chainer.optimizer.UpdateRule")
+
+
+def _is_a(cls: type, *names: str) -> bool:
+    """Whether a class is one of these, known by name: this module does not import Chainer."""
+    return any(f"{base.__module__}.{base.__qualname__}" in names for base in cls.__mro__)
 
 
 def evaluate(entry: Entry, call: Call) -> Work:
@@ -159,7 +180,7 @@ def evaluate(entry: Entry, call: Call) -> Work:
 def table() -> dict[str, tuple[str, str]]:
     """Name of every function with a formula: its family, and what is counted, in a line."""
     rows: dict[str, tuple[str, str]] = {}
-    for key, entry in _TABLE[FORWARD].items():
+    for key, entry in (_TABLE[FORWARD] | _TABLE[UPDATE]).items():
         name = (key if isinstance(key, str) else key.__qualname__).rpartition(".")[2]
         meaning = entry.meaning
         gradient = _TABLE[BACKWARD].get(key)
@@ -169,9 +190,9 @@ def table() -> dict[str, tuple[str, str]]:
     return dict(sorted(rows.items(), key=lambda row: (row[1][0], row[0].lower())))
 
 
-def chainer_names() -> set[str]:
-    """Dotted names of the Chainer classes whose forward has a formula."""
-    return {key for key in _TABLE[FORWARD] if isinstance(key, str)}
+def chainer_names(phase: str = FORWARD) -> set[str]:
+    """Dotted names of the Chainer classes that have a formula for a phase, by default forward."""
+    return {key for key in _TABLE[phase] if isinstance(key, str)}
 
 
 def _family(formula: Formula) -> str:

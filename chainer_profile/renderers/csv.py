@@ -6,6 +6,9 @@ import csv
 import io
 from typing import TYPE_CHECKING
 
+import pandas as pd
+
+from chainer_profile.footprint import MEMORY
 from chainer_profile.renderers.text import printable
 from chainer_profile.roofline import WORK
 from chainer_profile.units import (
@@ -47,6 +50,12 @@ COLUMNS = {
     "p95_ms": "95th percentile",
     "p99_ms": "99th percentile",
     "max_ms": "Longest self time",
+    "host_ms": "On a GPU, mean time of the host in the layer's call, mostly launching; empty on a "
+    "CPU, where the times above are the host's",
+    "gap_ms": "On a GPU, mean time on the device between the layer before and this one; empty "
+    "likewise",
+    "busy_ms": "On a GPU, median time on the device when it never waits for the host; empty "
+    "without held trials",
     "share_percent": "Part of the sum of all layers' means",
     "cumulative_share_percent": "Part that this and all slower layers hold together",
     "hot": "Whether the rule for hotspots chose the layer: true or false",
@@ -65,6 +74,11 @@ COLUMNS = {
     "peak_nbytes": "Most bytes that were allocated in the layer beyond those at its begin; empty "
     "without a memory pass",
     "retained_nbytes": "Bytes that the layer left allocated; negative where it freed more",
+    "input_nbytes": "Bytes of the input arrays that are no parameters, of a forward call; empty "
+    "where they are not known",
+    "parameter_nbytes": "Bytes of the parameters among its inputs; empty likewise",
+    "output_nbytes": "Bytes of its outputs; empty likewise",
+    "workspace_nbytes": "The peak of a forward call beyond its outputs, at least 0; empty likewise",
 }
 
 _TIMES = {
@@ -82,7 +96,6 @@ def render(summary: Summary) -> str:
     ``+``, ``-`` or ``@``, gets an apostrophe in front; no label and no link path begins so.
     Characters that cannot be printed are written as in Python (``\n``), so a row is one line.
     """
-    memory = summary.recording.memory
     rows = [
         {
             "index": str(row.Index),
@@ -91,7 +104,7 @@ def render(summary: Summary) -> str:
             "function": safe(row.function),
             "phase": safe(row.phase),
             "calls": str(row.calls),
-            "forward_index": "" if layer.forward is None else str(layer.forward),
+            "forward_index": "" if row.forward is None else str(row.forward),
             "input_shapes": format_shapes(row.input_shapes),
             "output_shapes": format_shapes(row.output_shapes),
             "dtype": safe(row.dtype),
@@ -100,16 +113,15 @@ def render(summary: Summary) -> str:
             "share_percent": format_exact_percent(row.share),
             "cumulative_share_percent": format_exact_percent(row.cumulative_share),
             "hot": "true" if row.hot else "false",
-            **{name: _whole(getattr(layer, name)) for name in WORK},
+            **{name: _whole(getattr(row, name)) for name in WORK},
             "gflops_per_s": format_exact_giga(row.flops_per_s),
             "gbytes_per_s": format_exact_giga(row.nbytes_per_s),
             "intensity": format_exact(row.intensity),
             "reached_percent": format_exact_percent(row.reached),
             "verdict": row.verdict,
-            "peak_nbytes": _whole(memory.peak_nbytes[layer.index] if memory else None),
-            "retained_nbytes": _whole(memory.retained_nbytes[layer.index] if memory else None),
+            **{name: _whole(getattr(row, name)) for name in MEMORY},
         }
-        for layer, row in zip(summary.recording.layers, summary.layers.itertuples(), strict=True)
+        for row in summary.layers.itertuples()
     ]
     return table_text(COLUMNS, rows)
 
@@ -123,8 +135,9 @@ def table_text(columns: Iterable[str], rows: Iterable[Mapping[str, str]]) -> str
     return file.getvalue()
 
 
-def _whole(value: int | None) -> str:
-    return "" if value is None else str(value)
+def _whole(value: int) -> str:
+    """A whole number that may be <NA>."""
+    return "" if pd.isna(value) else str(value)
 
 
 def safe(text: str) -> str:

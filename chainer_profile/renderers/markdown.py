@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chainer_profile.renderers import csv, links_csv
+from chainer_profile.renderers.gpu_text import gpu_rows, option_rows
 from chainer_profile.renderers.markdown_syntax import bullets, code, link, properties, table, text
 from chainer_profile.renderers.method import method_points
 from chainer_profile.renderers.next_steps import next_steps
@@ -82,6 +83,7 @@ def _experiment(summary: Summary) -> Iterator[str]:
             ("Batch", plural(settings.batchsize, "image")),
             ("Device", settings.device),
             ("Mode", mode_text(settings)),
+            *option_rows(settings),
             ("Trials", trials_text(recording)),
         ),
     )
@@ -134,7 +136,7 @@ def _mode_sentence(summary: Summary) -> str:
 
 def _environment(summary: Summary) -> Iterator[str]:
     yield "## 2 Environment"
-    rows = environment_rows(summary.recording.environment)
+    rows = environment_rows(summary.recording.environment) + gpu_rows(summary.recording)
     yield properties(rows) if rows else "Nothing was recorded about the machine."
 
 

@@ -18,12 +18,20 @@ def table(
     head: Sequence[str],
     rows: Iterable[Sequence[str]],
     *,
-    numbers: int = 0,
+    numbers: int | Sequence[bool] = 0,
     bold: Sequence[bool] = (),
 ) -> str:
-    """A table whose last columns are numbers, with some rows in bold. Cells are Markdown."""
-    texts = len(head) - numbers
-    lines = [tuple(head), ("---",) * texts + ("---:",) * numbers]
+    """A table with some rows in bold. Cells are Markdown.
+
+    Args:
+        head: The headings.
+        rows: The cells of every row.
+        numbers: How many of the last columns are numbers, or of every column whether it is one.
+        bold: For each row whether it is bold; those behind the last one are not.
+    """
+    if isinstance(numbers, int):
+        numbers = [False] * (len(head) - numbers) + [True] * numbers
+    lines = [tuple(head), tuple("---:" if number else "---" for number in numbers)]
     for at, row in enumerate(rows):
         cells = tuple(row)
         if at < len(bold) and bold[at]:
@@ -35,8 +43,8 @@ def table(
 def columns_table(
     columns: Sequence[Column], rows: Sequence[object], *, bold: Sequence[bool] = ()
 ) -> str:
-    """A table of columns of which those of texts come first."""
-    numbers = sum(column.folds is None for column in columns)
+    """A table of columns; those that do not fold are numbers."""
+    numbers = [column.folds is None for column in columns]
     cells = [
         [column.cell(row) if column.folds is None else text(column.cell(row)) for column in columns]
         for row in rows

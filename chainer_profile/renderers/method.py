@@ -33,6 +33,8 @@ def method_points(summary: Summary) -> Iterator[str]:
         )
     else:
         yield f"The layers' times come from {plural(recording.n_trials, 'profiled trial')}."
+    if recording.on_device:
+        yield from _on_device(summary)
     yield (
         "The time of a layer is its self time: a call made within another one counts for the "
         "inner one only."
@@ -47,6 +49,17 @@ def method_points(summary: Summary) -> Iterator[str]:
             if recording.phases
             else "what passes between the functions, such as type checks and making variables."
         )
+        if recording.on_device:
+            between = (
+                "what passes on the trial's wall clock beside the layers' time on the GPU. It is "
+                "the time between the layers and behind the last, in which the GPU mostly waits "
+                "for the host."
+            )
+            if recording.phases:
+                between += (
+                    " That of a phase is the time on the GPU between its layers; what is outside "
+                    "of all phases has a row of its own."
+                )
         yield f"Framework time is the profiled trial less the sum of its layers: {between}"
     if recording.n_trials > 1:
         yield (
@@ -63,12 +76,38 @@ def method_points(summary: Summary) -> Iterator[str]:
     conditions = recording.conditions
     if conditions.clock_resolution_ns is not None:
         step = format_duration(conditions.clock_resolution_ns * NS)
-        yield f"The smallest step of the clock that was seen is {step}."
+        which = "host's clock" if recording.on_device else "clock"
+        yield f"The smallest step of the {which} that was seen is {step}."
     if conditions.window_ns is not None:
         window = format_duration(conditions.window_ns * NS)
+        whose = "the host's time in every layer" if recording.on_device else "every layer's time"
         yield (
-            f"A function that does nothing shows {window}: every layer's time holds so much of "
+            f"A function that does nothing shows {window}: {whose} holds so much of "
             "the recorder itself."
+        )
+
+
+def _on_device(summary: Summary) -> Iterator[str]:
+    """How times are taken on a GPU."""
+    yield (
+        "The times of layers are the GPU's: on entering and on leaving every layer an event is put "
+        "into its queue. Nothing waits for them in between; they are read after one "
+        "synchronisation at the end of each trial."
+    )
+    yield (
+        "Such a time runs from event to event. It holds the layer's own work, and what the GPU "
+        "waited within the layer for the host to launch the next kernel."
+    )
+    yield (
+        "The times of trials are the host's: from the first call to the moment when the GPU is "
+        "done. Launching is the part until all was launched, waiting the rest."
+    )
+    use = summary.device
+    if use is not None and use.held_trials:
+        yield (
+            f"{plural(use.held_trials, 'held trial')} came last: the GPU began with each of them "
+            "only when the host had launched all of it, so that it never waited. The medians of "
+            "these times are how long the GPU is busy in every layer; they count nowhere else."
         )
 
 

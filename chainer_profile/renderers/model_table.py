@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from chainer_profile.errors import UsageError
+from chainer_profile.choosing import choose_names
 from chainer_profile.renderers import csv, markdown_syntax
 from chainer_profile.renderers.text import Row, printable
 from chainer_profile.units import (
@@ -91,17 +91,11 @@ def choose_columns(view: str, names: Sequence[str] | None) -> tuple[str, ...]:
         names: Names of columns; None for the usual ones.
 
     Raises:
-        UsageError: There is no such column; says which there are.
+        UsageError: There is no such column; says the nearest one, and which there are.
     """
     if names is None:
         return DEFAULTS[view]
-    unknown = [name for name in names if name not in COLUMNS[view]]
-    if unknown or not names:
-        wrong = ", ".join(repr(printable(name)) for name in unknown[:3]) or "none given"
-        raise UsageError(
-            f"unknown column of the table of {view}: {wrong}; known are {', '.join(COLUMNS[view])}"
-        )
-    return tuple(dict.fromkeys(names))
+    return choose_names(names, COLUMNS[view], f"the table of {view}")
 
 
 def render(

@@ -11,7 +11,7 @@ from chainer_profile.grouping import OUTSIDE
 from chainer_profile.hotspots import DEFAULT_RULE, find_hotspots, parse_rule
 from chainer_profile.renderers.rows import phases_of
 from chainer_profile.renderers.text import of_layers, printable
-from chainer_profile.roofline import OVERHEAD, REACHED
+from chainer_profile.roofline import COMPUTE, MEMORY, OVERHEAD, REACHED
 from chainer_profile.units import (
     format_count,
     format_duration,
@@ -36,6 +36,8 @@ _SMALL_BATCH = 32
 _MUCH = 0.05
 #: Part of the update's time from which a part of it is worth a word.
 _MUCH_OF_UPDATE = 0.10
+#: Part of the layers' time on a GPU from which what bounds them is worth a word.
+_MUCH_BOUND = 0.2
 _DENSE_MATHS = ("Convolution", "Deconvolution", "Dilated", "Linear")
 
 
@@ -44,12 +46,14 @@ def next_steps(summary: Summary) -> Iterator[str]:
     if not summary.totals.layers_s:
         yield "All layers took less than the clock can show, so nothing follows from this run."
         return
+    yield from _launching(summary)
     yield from _where_to_begin(summary)
     yield from _backward(summary)
     yield from _update(summary)
     yield from _data(summary)
     yield from _accumulation(summary)
     yield from _nearness_to_limits(summary)
+    yield from _bounds_on_gpu(summary)
     yield from _fewer_normalisations(summary)
     yield from _less_framework(summary)
     yield from _another_device(summary)
@@ -61,6 +65,66 @@ def _whole(summary: Summary) -> tuple[float, str]:
     if profiled is not None and profiled.mean_s:
         return profiled.mean_s, "trial"
     return summary.totals.layers_s, "layers' time"
+
+
+def _launch_bound(summary: Summary) -> bool:
+    return summary.device is not None and summary.device.launch_bound
+
+
+def _launching(summary: Summary) -> Iterator[str]:
+    """Where the host's time goes, in a run in which it sets the GPU's pace."""
+    use = summary.device
+    if use is None or not use.launch_bound:
+        return
+    seems = "is " if use.busy_s is not None else "seems to be "
+    sentence = (
+        f"The run {seems}launch bound: faster layers on the GPU would not shorten the "
+        f"trial, only less launching would. Of {format_duration(use.launch_s)} of launching "
+        f"{format_percent(use.calls_s / use.launch_s)} pass in the layers' calls"
+    )
+    by_function = summary.layers.groupby("function", sort=False)[["host_s", "calls"]].sum()
+    most = by_function.loc[by_function["host_s"].idxmax()]
+    calls = int(most["calls"])
+    sentence += (
+        f", most of it in {plural(calls, 'call')} of {printable(str(most.name))} "
+        f"({format_duration(most['host_s'])}, {format_duration(most['host_s'] / calls)} each)"
+    )
+    yield sentence + "."
+    batchsize = summary.recording.settings.batchsize
+    if use.busy_share and batchsize < _SMALL_BATCH:
+        yield (
+            f"A larger batch needs no more launches: try {_batch_option(summary)} and compare the "
+            "inputs per second. Until the GPU is busy they can grow to about "
+            f"{format_factor(1 / use.busy_share)}."
+        )
+
+
+def _bounds_on_gpu(summary: Summary) -> Iterator[str]:
+    """What memory-bound and compute-bound layers on a GPU would gain from."""
+    layers, settings = summary.layers, summary.recording.settings
+    if not summary.recording.on_device or _launch_bound(summary):
+        return
+    options = takes_options(settings)
+    gpu = summary.recording.environment.gpu
+    shares = layers.groupby("verdict")["share"].sum()
+    memory, compute = (float(shares.get(bound, 0.0)) for bound in (MEMORY, COMPUTE))
+    if memory >= _MUCH_BOUND:
+        sentence = (
+            f"Memory-bound layers take {format_percent(memory)} of the layers' time: fusing "
+            "functions that follow one another saves reading and writing"
+        )
+        if settings.dtype == "float32":
+            sentence += f", and float16{' (--dtype mixed16)' if options else ''} halves the bytes"
+        yield sentence + "."
+    if compute >= _MUCH_BOUND:
+        sentence = f"Compute-bound layers take {format_percent(compute)} of the layers' time"
+        ways = []
+        if settings.dtype == "float32":
+            if gpu is not None and gpu.tf32 is False:
+                ways.append(f"TF32{' (--tf32)' if options else ''}")
+            ways.append(f"float16{' (--dtype mixed16)' if options else ''}")
+            sentence += f": with fewer digits, by {' or '.join(ways)}, the GPU computes faster"
+        yield sentence + "."
 
 
 def _where_to_begin(summary: Summary) -> Iterator[str]:
@@ -90,14 +154,16 @@ def _where_to_begin(summary: Summary) -> Iterator[str]:
     part = first["total_s"] / whole
     sentence = (
         f"{name} takes the most time of all functions: {format_percent(part)} of the {what} in "
-        f"{plural(int(first['calls']), 'call')}{_by_phase(summary, first)}. Made 2x as "
-        f"fast, it would shorten the {what} by {format_percent(part / 2)}"
+        f"{plural(int(first['calls']), 'call')}{_by_phase(summary, first)}"
     )
-    if part < 1:
-        sentence += (
-            f"; work on it alone can make the {what} {format_factor(1 / (1 - part))} as fast at "
-            "most (Amdahl's law)"
-        )
+    # Where the host sets the pace, a faster function on the GPU would not shorten the trial.
+    if not _launch_bound(summary):
+        sentence += f". Made 2x as fast, it would shorten the {what} by {format_percent(part / 2)}"
+        if part < 1:
+            sentence += (
+                f"; work on it alone can make the {what} {format_factor(1 / (1 - part))} as fast "
+                "at most (Amdahl's law)"
+            )
     yield sentence + "."
 
 
@@ -250,9 +316,17 @@ def _nearness_to_limits(summary: Summary) -> Iterator[str]:
     )
     if settings.device.startswith("cpu") and function.startswith("Convolution"):
         sentence += ": copying windows (im2col), memory traffic and Python take the time"
+    elif _no_cudnn(summary) and function.startswith("Convolution"):
+        sentence += ": without cuDNN Chainer copies windows (im2col) and multiplies matrices"
     if settings.batchsize < _SMALL_BATCH:
         sentence += f". Whether a larger batch comes nearer, a run with -b {_SMALL_BATCH} shows"
     yield sentence + "."
+
+
+def _no_cudnn(summary: Summary) -> bool:
+    gpu = summary.recording.environment.gpu
+    without = summary.recording.settings.cudnn == "never"
+    return gpu is not None and (without or not gpu.cudnn)
 
 
 def _fewer_normalisations(summary: Summary) -> Iterator[str]:
@@ -263,7 +337,9 @@ def _fewer_normalisations(summary: Summary) -> Iterator[str]:
     fixed = layers["function"] == "FixedBatchNormalization"
     foldable = layers[fixed & np.array(_follows_convolution(layers), bool)]
     whole, what = _whole(summary)
-    part = float(foldable["mean_s"].sum()) / whole
+    # Where the host sets the pace of a GPU, what is saved is the host's time.
+    times = foldable["host_s" if _launch_bound(summary) else "mean_s"]
+    part = float(times.sum()) / whole
     if part >= _MUCH:
         one = len(foldable) == 1
         yield (
@@ -289,6 +365,9 @@ def _follows_convolution(layers: pd.DataFrame) -> list[bool]:
 def _less_framework(summary: Summary) -> Iterator[str]:
     totals, settings = summary.totals, summary.recording.settings
     share = totals.framework_share
+    if summary.recording.on_device:
+        # That is no time between functions, and what it tells is said of launching.
+        return
     if share is None or totals.framework is None or share < _MUCH_FRAMEWORK:
         return
     sentence = (

@@ -22,6 +22,7 @@ from chainer_profile.renderers.figures import (
     shorten,
     title,
 )
+from chainer_profile.renderers.gpu_text import on_gpu
 from chainer_profile.renderers.rows import phases_of
 from chainer_profile.renderers.text import printable
 from chainer_profile.units import (
@@ -95,7 +96,7 @@ def figure(summary: Summary) -> Figure:
         size = TEXT * max(1.0, width / 12)
         if len(phases_of(summary)) > 1:
             _draw_phases(ax, summary, points, size)
-        ax.set_ylabel(f"mean self time [{unit}]", fontsize=size)
+        ax.set_ylabel(f"mean self time{on_gpu(summary)} [{unit}]", fontsize=size)
         ax.set_xlabel("layer, in the order of the calls", fontsize=size)
         ax.tick_params(axis="y", labelsize=size)
         ax.set_xlim(-0.7, count - 0.3)

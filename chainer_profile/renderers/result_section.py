@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Any
 from chainer_profile.arguments import DEFAULT_DEPTH
 from chainer_profile.grouping import common_link
 from chainer_profile.renderers.columns import group_columns, phase_columns, tree_columns
+from chainer_profile.renderers.device_section import device
+from chainer_profile.renderers.gpu_text import on_gpu
+from chainer_profile.renderers.layer_section import MAX_ROWS, by_layer
 from chainer_profile.renderers.markdown_syntax import (
-    address,
     columns_table,
     link,
     properties,
     table,
     text,
 )
+from chainer_profile.renderers.memory_section import memory
 from chainer_profile.renderers.rows import (
     group_rows,
     has_blocks,
@@ -24,7 +27,7 @@ from chainer_profile.renderers.rows import (
     tree_rows,
 )
 from chainer_profile.renderers.text import of_layers, totals_rows
-from chainer_profile.renderers.work_section import memory, work
+from chainer_profile.renderers.work_section import work
 from chainer_profile.units import (
     NOT_KNOWN,
     format_bare_percent,
@@ -32,7 +35,6 @@ from chainer_profile.units import (
     format_duration,
     format_ms,
     format_percent,
-    format_shapes,
     plural,
 )
 
@@ -43,10 +45,6 @@ if TYPE_CHECKING:
 
     from chainer_profile.summaries import Summary
 
-#: With more layers than this the report shows the hot and the slowest ones only; and of more links
-#: those of the longest times.
-MAX_ROWS = 200
-SLOWEST = 50
 MAX_GROUPS = 20
 
 
@@ -62,8 +60,10 @@ def result(summary: Summary, *, plot: str, roofline: str, layers: str, links: st
     """
     several = len(phases_of(summary)) > 1
     yield "## 4 Result"
-    yield properties(row for row in totals_rows(summary.totals) if row[1] != NOT_KNOWN)
+    totals = totals_rows(summary.totals, on_device=summary.recording.on_device)
+    yield properties(row for row in totals if row[1] != NOT_KNOWN)
     yield from _adds_up(summary)
+    yield from device(summary)
     if several:
         yield from _phases(summary)
     yield "### By function"
@@ -78,15 +78,7 @@ def result(summary: Summary, *, plot: str, roofline: str, layers: str, links: st
     yield from _links(summary, links)
     yield from work(summary, roofline)
     yield from memory(summary)
-    yield "### By layer"
-    yield f"![Bar plot of the mean self time of every layer]({address(plot)})"
-    yield (
-        "*One bar for each layer in the order of the calls"
-        + (", phase after phase" if several else "")
-        + ": mean self time, with whiskers from the 5th to the 95th percentile. Hot layers are red "
-        "here, and bold in the table.*"
-    )
-    yield from _layers(summary, layers)
+    yield from by_layer(summary, plot, layers)
 
 
 def _adds_up(summary: Summary) -> Iterator[str]:
@@ -97,7 +89,10 @@ def _adds_up(summary: Summary) -> Iterator[str]:
         f"{format_ms(seconds)} ms"
         for seconds in (totals.layers_s, totals.framework.mean_s, totals.profiled.mean_s)
     )
-    yield f"It adds up: layers {layers} + framework {framework} = profiled trial {trial}."
+    yield (
+        f"It adds up: layers{on_gpu(summary)} {layers} + framework {framework} = profiled trial "
+        f"{trial}."
+    )
 
 
 def _phases(summary: Summary) -> Iterator[str]:
@@ -107,6 +102,12 @@ def _phases(summary: Summary) -> Iterator[str]:
     *parts, whole = rows
     terms = " + ".join(f"{text(row.name)} {format_ms(row.total_s)} ms" for row in parts)
     yield f"It adds up: {terms} = {text(whole.name)} {format_ms(whole.total_s)} ms."
+    if summary.recording.on_device:
+        yield (
+            "The times of a phase are the device's, its framework being what passes on the device "
+            "between the phase's layers; what is outside of the phases is the rest of the trial on "
+            "the host's clock."
+        )
 
 
 def _groups(summary: Summary, by: str, most: int) -> str:
@@ -145,62 +146,6 @@ def _links(summary: Summary, address_of_all: str) -> Iterator[str]:
             f"The inclusive times of the network (/) and of {' + '.join(map(text, outside))} add "
             "up to the profiled trial."
         )
-
-
-def _layers(summary: Summary, address_of_all: str) -> Iterator[str]:
-    layers = summary.layers
-    shown = layers
-    if len(layers) > MAX_ROWS:
-        # Whatever the rule, the hot layers are the slowest ones.
-        count = min(MAX_ROWS, max(SLOWEST, int(layers["hot"].sum())))
-        slowest = layers.sort_values("mean_s", ascending=False, kind="stable")
-        chosen = slowest.head(count).index.sort_values()
-        shown = layers.loc[chosen]
-        rest = layers.drop(chosen)
-        yield (
-            f"{format_count(len(shown))} of {plural(len(layers), 'layer')} are shown, the slowest "
-            f"ones; the others hold {format_percent(rest['share'].sum())} of the "
-            f"layers' time. All are in {link(address_of_all)}."
-        )
-    with_interval = summary.recording.n_trials > 1
-    with_phase = len(phases_of(summary)) > 1
-    if not with_interval:
-        yield "One trial gives no interval of the mean."
-    yield table(
-        (
-            "#",
-            "path",
-            "function",
-            *(("phase",) if with_phase else ()),
-            "output",
-            "mean [ms]",
-            *(("95 % interval [ms]",) if with_interval else ()),
-            "median [ms]",
-            "95th percentile [ms]",
-            "share [%]",
-        ),
-        [
-            (
-                str(row.Index),
-                text(row.path),
-                text(row.function),
-                *((text(row.phase),) if with_phase else ()),
-                format_shapes(row.output_shapes),
-                format_ms(row.mean_s),
-                *((_interval(row.ci_low_s, row.ci_high_s),) if with_interval else ()),
-                format_ms(row.median_s),
-                format_ms(row.p95_s),
-                format_bare_percent(row.share),
-            )
-            for row in shown.itertuples()
-        ],
-        numbers=4 + with_interval,
-        bold=shown["hot"].tolist(),
-    )
-
-
-def _interval(low: float, high: float) -> str:
-    return f"{format_ms(low)} to {format_ms(high)}"
 
 
 def hotspots(summary: Summary) -> Iterator[str]:

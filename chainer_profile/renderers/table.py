@@ -10,12 +10,22 @@ from rich.text import Text
 
 from chainer_profile.arguments import DEFAULT_DEPTH
 from chainer_profile.checks import WARNING
+from chainer_profile.renderers import layer_columns
 from chainer_profile.renderers.columns import (
-    MAX_NAME,
     Column,
     group_columns,
     phase_columns,
     tree_columns,
+)
+from chainer_profile.renderers.device_section import device_rows, explained, pace
+from chainer_profile.renderers.gpu_text import gpu_lines, on_gpu
+from chainer_profile.renderers.memory_section import (
+    memory_sentences,
+    peak_columns,
+    peak_rows,
+    peaks_sentence,
+    phase_memory,
+    phase_memory_columns,
 )
 from chainer_profile.renderers.rows import group_rows, phase_rows, phases_of, tree_rows
 from chainer_profile.renderers.text import (
@@ -32,14 +42,7 @@ from chainer_profile.renderers.work_section import (
     work_columns,
     work_rows,
 )
-from chainer_profile.units import (
-    format_bare_percent,
-    format_count,
-    format_ms,
-    format_percent,
-    format_shapes,
-    plural,
-)
+from chainer_profile.units import format_percent, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -56,28 +59,18 @@ _SORT_COLUMNS = {
     "std": "std_s",
     "path": "path",
     "name": "function",
+    "flops": "flops",
+    "memory": "peak_nbytes",
+    "reached": "reached",
 }
-_HOT_MARK = "*"
+_ASCENDING = ("path", "function")
 _HOT_STYLE = "bold red"
-_MAX_PATH = 30
-_MAX_PHASE = 12
-
-
-_COLUMNS = (
-    Column("#", lambda row: format_count(row.Index)),
-    Column("", lambda row: _HOT_MARK if row.hot else ""),
-    Column("path", lambda row: printable(row.path), folds=_MAX_PATH),
-    Column("function", lambda row: printable(row.function), folds=MAX_NAME),
-    Column("phase", lambda row: printable(row.phase), folds=_MAX_PHASE, drop=6),
-    Column("output", lambda row: format_shapes(row.output_shapes), drop=1),
-    Column("mean ms", lambda row: format_ms(row.mean_s)),
-    Column("+/- ms", lambda row: format_ms((row.ci_high_s - row.ci_low_s) / 2), drop=4),
-    Column("median", lambda row: format_ms(row.median_s), drop=2),
-    Column("p95", lambda row: format_ms(row.p95_s), drop=5),
-    Column("%", lambda row: format_bare_percent(row.share)),
-    Column("cum. %", lambda row: format_bare_percent(row.cumulative_share), drop=3),
-)
-_STD = Column("std ms", lambda row: format_ms(row.std_s))
+_MAX_PEAKS = 5
+#: Columns that an order needs to be seen, beside the usual ones or in place of one of them.
+_SHOWN_FOR = {"flops": "flops", "memory": "peak", "reached": "reached"}
+_IN_PLACE_FOR = {"std": ("ci", "std")}
+#: Columns that there are only where there is something in them.
+_WHERE_KNOWN = frozenset({"gflops", "reached", "verdict", "peak", *layer_columns.DEVICE})
 
 
 def render(
@@ -90,8 +83,9 @@ def render(
     tree: bool = False,
     depth: int = DEFAULT_DEPTH,
     macs: bool = False,
+    columns: Sequence[str] | None = None,
 ) -> None:
-    """Print environment, run, totals, phases, layers or tree, groups and findings.
+    """Print environment, run, totals, phases, layers or tree, groups, work, memory and findings.
 
     On a console too narrow for all columns the tables leave some out; numbers are never cut.
 
@@ -99,23 +93,29 @@ def render(
         summary: The summary of a run.
         console: Where to print; it decides about colour and width.
         sort: One of :data:`~chainer_profile.arguments.SORT_KEYS`, for the layer table: ``time``
-            is the mean, ``index`` the order of the calls, ``name`` the function. Times come
-            largest first.
+            is the mean, ``index`` the order of the calls, ``name`` the function, ``memory`` the
+            peak. Numbers come largest first, and what is not known last.
         limit: Rows of the layer table and of the groups at most; None for all.
         group_by: One of :data:`~chainer_profile.phases.GROUPS`, for the table of groups.
         tree: Print the tree of links in place of the layers.
         depth: Levels of the tree below the network.
         macs: Show multiply-adds in place of operations.
+        columns: Names of the columns of the layer table (see :mod:`.layer_columns`), which are
+            all shown, on a narrow console too; None for the usual ones.
     """
     recording = summary.recording
-    for line in environment_lines(recording.environment):
+    for line in (*environment_lines(recording.environment), *gpu_lines(recording)):
         console.print(Text(line, style="dim"))
     for line in run_lines(recording):
         console.print(Text(line))
     for sentence in gaps(recording):
         console.print(Text(sentence, style="yellow"))
     console.print()
-    console.print(_totals_table(totals_rows(summary.totals)))
+    totals = totals_rows(summary.totals, on_device=recording.on_device)
+    console.print(_totals_table([*totals, *device_rows(summary)]))
+    if summary.device is not None and summary.device.launch_bound:
+        console.print()
+        console.print(Text.assemble(("launch bound: ", "bold yellow"), pace(summary.device)))
     if len(phases_of(summary)) > 1:
         console.print()
         rows = phase_rows(summary)
@@ -124,7 +124,7 @@ def render(
     if tree:
         _print_tree(summary, console, depth)
     else:
-        _print_layers(summary, console, sort, limit)
+        _print_layers(summary, console, sort, limit, columns)
     console.print()
     _print_groups(summary, console, group_by, limit)
     if has_work(summary):
@@ -132,6 +132,7 @@ def render(
         _print_table(console, work_columns(summary, macs), work_rows(summary))
         if sentence := limits_sentence(summary):
             console.print(Text(sentence))
+    _print_memory(summary, console, limit)
     for finding in summary.findings:
         style = "bold yellow" if finding.severity == WARNING else "bold"
         said = f"{printable(finding.text)} {printable(finding.advice)}"
@@ -148,27 +149,79 @@ def _totals_table(rows: Iterable[Row]) -> Table:
     return table
 
 
-def _print_layers(summary: Summary, console: Console, sort: str, limit: int | None) -> None:
+def _print_layers(
+    summary: Summary,
+    console: Console,
+    sort: str,
+    limit: int | None,
+    chosen: Sequence[str] | None,
+) -> None:
     layers = _sorted(summary.layers, sort)
     shown = layers if limit is None else layers.head(max(0, limit))
-    columns = [_STD if c.name == "+/- ms" and sort == "std" else c for c in _COLUMNS]
-    if len(phases_of(summary)) == 1:
-        columns = [column for column in columns if column.name != "phase"]
-    names = _print_table(console, columns, list(shown.itertuples()), hot=shown["hot"].tolist())
+    if chosen is None:
+        columns = _usual_columns(summary, sort)
+    else:
+        columns = list(map(layer_columns.kept, layer_columns.columns(chosen)))
+    names = _print_table(
+        console,
+        columns,
+        list(shown.itertuples()),
+        hot=shown["hot"].tolist(),
+        wide=chosen is not None,
+    )
     hidden = layers.iloc[len(shown) :]
     _print_hidden(console, plural(len(hidden), "layer"), hidden["share"].sum())
     _print_hot(summary, console)
-    note = "Times are self times in ms"
+    note = f"Times are self times{on_gpu(summary)} in ms"
     if "+/- ms" in names:
         note += "; +/- is half of the 95 % interval of the mean"
+    if "% of limit" in names:
+        note += "; % of limit is the least time at this machine's limits over the median"
+    if said := explained(names):
+        note += f". {said}".removesuffix(".")
     console.print(Text(f"{note}."))
+
+
+def _usual_columns(summary: Summary, sort: str) -> list[Column]:
+    """The columns where none were chosen: with that of the order, without what is not known."""
+    instead, other = _IN_PLACE_FOR.get(sort, ("", ""))
+    keys = [other if key == instead else key for key in layer_columns.USUAL]
+    wanted = _SHOWN_FOR.get(sort)
+    if wanted is not None and wanted not in keys:
+        keys.append(wanted)
+    columns = layer_columns.columns(keys, several_phases=len(phases_of(summary)) > 1)
+    unsure = [layer_columns.LAYER_COLUMNS[key].column for key in keys if key in _WHERE_KNOWN]
+    known = layer_columns.with_content(unsure, list(summary.layers.itertuples()))
+    always = layer_columns.LAYER_COLUMNS[wanted].column if wanted is not None else None
+    return [
+        layer_columns.kept(column) if column is always else column
+        for column in columns
+        if column not in unsure or column in known or column is always
+    ]
+
+
+def _print_memory(summary: Summary, console: Console, limit: int | None) -> None:
+    sentences = memory_sentences(summary)
+    if not sentences:
+        return
+    console.print()
+    for sentence in sentences:
+        console.print(Text(sentence))
+    if phases := phase_memory(summary):
+        console.print()
+        _print_table(console, phase_memory_columns(), phases)
+    peaks = peak_rows(summary, _MAX_PEAKS if limit is None else min(limit, _MAX_PEAKS))
+    if peaks:
+        console.print()
+        console.print(Text(peaks_sentence(peaks)))
+        _print_table(console, peak_columns(summary), peaks)
 
 
 def _print_tree(summary: Summary, console: Console, depth: int) -> None:
     links, beside = tree_rows(summary, depth)
     rows = [*links, *beside]
     columns = [
-        Column("", lambda row: _HOT_MARK if row.marked else ""),
+        Column("", lambda row: layer_columns.HOT_MARK if row.marked else ""),
         *tree_columns(phases_of(summary), rows, indent=True),
     ]
     marked = [row.marked for row in rows]
@@ -207,7 +260,7 @@ def _print_hidden(console: Console, rows: str, share: float) -> None:
 
 
 def _print_hot(summary: Summary, console: Console) -> None:
-    console.print(Text(f"{_HOT_MARK} hot: {summary.hotspots.rule}."))
+    console.print(Text(f"{layer_columns.HOT_MARK} hot: {summary.hotspots.rule}."))
 
 
 def _print_table(
@@ -217,18 +270,22 @@ def _print_table(
     *,
     hot: Sequence[bool] = (),
     bold: Sequence[bool] = (),
+    wide: bool = False,
 ) -> list[str]:
-    """Print a table of the columns that fit; returns their names."""
+    """Print a table of the columns that fit, or wider than the console; returns their names."""
     cells = [[column.cell(row) for row in rows] for column in columns]
-    kept, gap = _fitting(columns, cells, console.width)
+    kept, gap, width = _fitting(columns, cells, console.width)
+    wide = wide and width > console.width
     # The box puts one space between two columns.
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, gap - 1, 0, 0), pad_edge=False)
+    if wide:
+        table.width = width
     for i in kept:
         _add_column(table, columns[i])
     for at in range(len(rows)):
         style = _HOT_STYLE if any(hot[at : at + 1]) else "bold" if any(bold[at : at + 1]) else ""
         table.add_row(*(Text(cells[i][at]) for i in kept), style=style)
-    console.print(table)
+    console.print(table, crop=not wide)
     return [columns[i].name for i in kept]
 
 
@@ -236,25 +293,30 @@ def _sorted(layers: pd.DataFrame, sort: str) -> pd.DataFrame:
     if sort == "index":
         return layers
     column = _SORT_COLUMNS[sort]
-    return layers.sort_values(column, ascending=not column.endswith("_s"), kind="stable")
+    return layers.sort_values(column, ascending=column in _ASCENDING, kind="stable")
 
 
 def _fitting(
     columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int
-) -> tuple[list[int], int]:
-    """The columns that fit the width, and the gap between them: wide if all of them fit."""
+) -> tuple[list[int], int, int]:
+    """The columns that fit the width, the gap between them, and the width that they need.
+
+    The gap is wide if there is a place for it.
+    """
     least = []
     for column, texts in zip(columns, cells, strict=True):
         natural = max(map(len, [column.name, *texts]))
         least.append(natural if column.folds is None else min(natural, column.folds))
     kept = list(range(len(columns)))
-    for gap in (2, 1):
-        if sum(least) + gap * (len(kept) - 1) <= width:
-            return kept, gap
+
+    def needed(gap: int) -> int:
+        return sum(least[i] for i in kept) + gap * (len(kept) - 1)
+
     for i in sorted(kept, key=lambda i: columns[i].drop):
-        if columns[i].drop and sum(least[k] + 1 for k in kept) - 1 > width:
+        if columns[i].drop and needed(1) > width:
             kept.remove(i)
-    return kept, 1
+    gap = 2 if needed(2) <= width else 1
+    return kept, gap, needed(gap)
 
 
 def _add_column(table: Table, column: Column) -> None:

@@ -88,8 +88,19 @@ def trial_text(recording: Recording) -> str:
 
 def settings_text(settings: Settings) -> str:
     """How the network was run: input, batch, device, mode."""
-    device = printable(settings.device)
-    return ", ".join((input_text(settings), batch_text(settings), device, mode_text(settings)))
+    parts = (input_text(settings), batch_text(settings), printable(settings.device))
+    return ", ".join((*parts, mode_text(settings), *options(settings)))
+
+
+def options(settings: Settings) -> list[str]:
+    """What is not as usual: the data type, the use of cuDNN and its workspace."""
+    cudnn = {"never": "without cuDNN", "autotune": "cuDNN autotuned"}
+    found = [] if settings.dtype == "float32" else [printable(settings.dtype)]
+    if settings.cudnn:
+        found.append(cudnn.get(settings.cudnn, f"cuDNN {printable(settings.cudnn)}"))
+    if settings.workspace_nbytes is not None:
+        found.append(f"cuDNN workspace up to {format_nbytes(settings.workspace_nbytes)}")
+    return found
 
 
 def weights_text(settings: Settings) -> str:
@@ -178,8 +189,14 @@ def _joined(parts: list[str]) -> str:
     return ", ".join(printable(part) for part in parts if part)
 
 
-def totals_rows(totals: Totals) -> list[Row]:
-    """The times of a whole trial, one row each; ``-`` where one is not known."""
+def totals_rows(totals: Totals, *, on_device: bool = False) -> list[Row]:
+    """The times of a whole trial, one row each; ``-`` where one is not known.
+
+    Args:
+        totals: The times.
+        on_device: Whether the layers' times are those of a device: then framework time is what
+            passes on the trial's wall clock beside them.
+    """
     clean, profiled = totals.clean, totals.profiled
     framework, overhead = totals.framework, totals.overhead
     which, trial = "Clean" if clean else "Profiled", totals.trial
@@ -200,8 +217,8 @@ def totals_rows(totals: Totals) -> list[Row]:
         (f"{which} trial, 95th percentile", format_duration(trial.p95_s if trial else None)),
         ("Inputs per second (FPS)", rate_text(totals)),
         ("Profiled trial, mean", mean_text(profiled)),
-        ("Sum of the layers", layers),
-        ("Framework (between the functions)", between),
+        ("Sum of the layers" + (", on the GPU" if on_device else ""), layers),
+        (f"Framework ({'beside the layers' if on_device else 'between the functions'})", between),
         ("Added by the recorder", added),
     ]
 

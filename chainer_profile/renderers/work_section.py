@@ -1,11 +1,8 @@
-"""Summary -> what work and memory say: for the terminal, and as parts of the report."""
+"""Summary -> what work and limits say: for the terminal, and as a part of the report."""
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from chainer_profile.renderers.columns import MAX_NAME, Column
 from chainer_profile.renderers.markdown_syntax import address, columns_table, text
@@ -14,10 +11,8 @@ from chainer_profile.renderers.text import printable
 from chainer_profile.roofline import REACHED, has_plot, without_formula, work_by_function
 from chainer_profile.units import (
     format_bare_percent,
-    format_count,
     format_giga,
     format_mega,
-    format_nbytes,
     format_percent,
     format_significant,
     plural,
@@ -26,9 +21,6 @@ from chainer_profile.units import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import pandas as pd
-
-    from chainer_profile.recording import MemoryUse
     from chainer_profile.summaries import Summary
 
 _MAX_LAYERS = 10
@@ -85,10 +77,26 @@ def limits_sentence(summary: Summary) -> str:
         return ""
     known = limits.device == "cpu" and limits.threads
     threads = f" with {plural(limits.threads, 'BLAS thread')}" if known else ""
+    rate = limits.half_flops_per_s
+    half = "" if rate is None else f" ({format_giga(rate)} GFLOP/s in float16)"
     return (
         f"Limits of this machine{threads}: {format_giga(limits.flops_per_s)} GFLOP/s in a float32 "
-        f"matrix product, {format_giga(limits.copy_nbytes_per_s)} GB/s in a copy "
+        f"matrix product{half}, {format_giga(limits.copy_nbytes_per_s)} GB/s in a copy "
         f"({format_giga(limits.fresh_nbytes_per_s)} GB/s into newly allocated memory)."
+    )
+
+
+def _overhead(summary: Summary) -> str:
+    """Where the time of an overhead-bound layer goes, and what else bounds the others."""
+    if summary.recording.on_device:
+        return (
+            "the GPU waits for the host to launch, or has too little to do at once to be filled. "
+            "Arrays that stay in a cache can be faster than the limit of memory."
+        )
+    return (
+        "its time goes into Python, launching, copying and page faults. Chainer allocates outputs "
+        "anew, so the third rate is what functions that only move data can hope for; arrays that "
+        "stay in a cache can be faster than all of them."
     )
 
 
@@ -112,10 +120,7 @@ def work(summary: Summary, plot: str) -> Iterator[str]:
             f"{limits_sentence(summary)} The least time of a layer is the longer of its "
             "operations at the first rate and its bytes at the second; the limit reached is that "
             "over its median time. Below "
-            f"{format_percent(REACHED, 0)} a layer is called overhead bound: its time goes into "
-            "Python, launching, copying and page faults. Chainer allocates outputs anew, so the "
-            "third rate is what functions that only move data can hope for; arrays that stay in a "
-            "cache can be faster than all of them."
+            f"{format_percent(REACHED, 0)} a layer is called overhead bound: {_overhead(summary)}"
         )
     yield columns_table(work_columns(summary), work_rows(summary))
     unknown = without_formula(summary.layers)
@@ -132,53 +137,3 @@ def work(summary: Summary, plot: str) -> Iterator[str]:
             "time; hot layers are red. The line is what the machine can do at best; arithmetic is "
             f"the bound from {format_significant(limits.ridge)} operations a byte.*"
         )
-
-
-def memory(summary: Summary) -> Iterator[str]:
-    """The part of the report on memory, as blocks of Markdown."""
-    use = summary.recording.memory
-    if use is None:
-        return
-    layers = summary.layers
-    yield "### Memory"
-    where = "between the layers"
-    if use.high_water_layer is not None:
-        row = layers.loc[use.high_water_layer]
-        where = f"in {text(row['label'])} at {text(row['path'])} ({text(row['phase'])})"
-    yield (
-        f"One trial allocates up to {format_nbytes(use.high_water_nbytes)} beyond what is there at "
-        f"its begin, {where}. Parameters take {format_nbytes(use.parameter_nbytes)}, the input "
-        f"{format_nbytes(use.input_nbytes)}."
-    )
-    if use.kept_for_backward_nbytes is not None:
-        kept = format_nbytes(use.kept_for_backward_nbytes)
-        yield f"The forward phase leaves {kept} of activations for the backward phase."
-    order = sorted(range(len(use.peak_nbytes)), key=lambda index: -use.peak_nbytes[index])
-    rows = [layers.loc[index] for index in order[:_MAX_LAYERS]]
-    columns = [
-        Column("#", lambda row: format_count(int(row.name))),
-        Column("path", lambda row: printable(row["path"]), folds=MAX_NAME),
-        Column("function", lambda row: printable(row["function"]), folds=MAX_NAME),
-        *(
-            [Column("phase", lambda row: printable(row["phase"]), folds=_MAX_PHASE)]
-            if len(phases_of(summary)) > 1
-            else []
-        ),
-        Column("peak", lambda row: format_nbytes(use.peak_nbytes[int(row.name)])),
-        Column("workspace", lambda row: _workspace(use, row)),
-        Column("left allocated", lambda row: format_nbytes(use.retained_nbytes[int(row.name)])),
-    ]
-    yield (
-        f"The {plural(len(rows), 'layer')} with the highest peaks; the workspace of a forward call "
-        "is its peak beyond its outputs:"
-    )
-    yield columns_table(columns, rows)
-
-
-def _workspace(use: MemoryUse, row: pd.Series[Any]) -> str:
-    """Peak beyond the outputs; empty where the outputs are gradients of others."""
-    if row["phase"] != "forward" or not row["dtype"]:
-        return ""
-    itemsize = np.dtype(row["dtype"]).itemsize
-    outputs = sum(math.prod(shape) * itemsize for shape in row["output_shapes"])
-    return format_nbytes(max(0, use.peak_nbytes[int(row.name)] - outputs))

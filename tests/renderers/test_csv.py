@@ -15,6 +15,7 @@ from chainer_profile.recording import Layer, Recording
 from chainer_profile.renderers.csv import COLUMNS, render
 from chainer_profile.summaries import summarise
 from tests.conftest import make_recording, make_training
+from tests.renderers.devicing import launching
 
 
 def read(text: str) -> list[dict[str, str]]:
@@ -125,3 +126,13 @@ def test_any_number_of_layers(n_layers: int) -> None:
 def test_every_column_has_a_meaning() -> None:
     assert all(COLUMNS.values())
     assert len(set(COLUMNS.values())) == len(COLUMNS)
+
+
+def test_times_of_a_gpu() -> None:
+    rows = read(render(launching()))
+    assert [float(row["host_ms"]) for row in rows] == pytest.approx([0.9, 0.2, 0.3, 0.4, 0.2, 1])
+    assert [float(row["gap_ms"]) for row in rows] == pytest.approx([0.4, *[0.1] * 5])
+    assert [float(row["busy_ms"]) for row in rows] == pytest.approx([0.2, *[0.05] * 4, 0.2])
+    assert {row["busy_ms"] for row in read(render(launching(n_held=0)))} == {""}
+    for row in read(render(summarise(make_recording()))):
+        assert row["host_ms"] == row["gap_ms"] == row["busy_ms"] == ""

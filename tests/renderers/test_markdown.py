@@ -11,8 +11,8 @@ from chainer_profile.arguments import DEFAULT_DEPTH
 from chainer_profile.checks import Finding
 from chainer_profile.recording import Conditions, Environment, Layer, Recording, Settings
 from chainer_profile.renderers import csv, links_csv
+from chainer_profile.renderers.layer_section import MAX_ROWS, SLOWEST
 from chainer_profile.renderers.markdown import render
-from chainer_profile.renderers.result_section import MAX_ROWS, SLOWEST
 from chainer_profile.summaries import summarise
 from tests.conftest import make_recording, make_training
 from tests.renderers.reading import read

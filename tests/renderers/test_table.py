@@ -17,6 +17,7 @@ from chainer_profile.renderers.table import render
 from chainer_profile.summaries import Summary, summarise
 from chainer_profile.units import format_bare_percent, format_ms
 from tests.conftest import make_recording, make_training
+from tests.renderers.working import with_work
 
 
 def shown(
@@ -81,7 +82,7 @@ def test_every_layer_with_its_numbers() -> None:
 
 @pytest.mark.parametrize("sort", SORT_KEYS)
 def test_order_of_the_layers(sort: str) -> None:
-    summary = summarise(make_recording(12))
+    summary = summarise(with_work(make_recording(12)))
     layers = summary.layers
     expected = {
         "time": layers["mean_s"].sort_values(ascending=False),
@@ -91,9 +92,14 @@ def test_order_of_the_layers(sort: str) -> None:
         "index": layers["mean_s"],
         "path": layers["path"].sort_values(kind="stable"),
         "name": layers["function"].sort_values(kind="stable"),
+        "flops": layers["flops"].sort_values(ascending=False),
+        "memory": layers["peak_nbytes"].sort_values(ascending=False),
+        "reached": layers["reached"].sort_values(ascending=False),
     }[sort]
     text = shown(summary, sort=sort)
     assert order(text) == list(expected.index)
+    if sort in ("flops", "reached"):
+        assert order(text)[-1] == 11  # has no formula
     assert ("std ms" in text) == (sort == "std")
 
 

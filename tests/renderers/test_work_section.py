@@ -9,7 +9,6 @@ from chainer_profile.renderers import csv, markdown
 from chainer_profile.renderers.work_section import (
     has_work,
     limits_sentence,
-    memory,
     work,
     work_columns,
     work_rows,
@@ -26,7 +25,6 @@ def test_a_run_without_formulas_says_nothing():
     summary = summarise(make_recording())
     assert not has_work(summary)
     assert joined(work(summary, "r.png")) == ""
-    assert joined(memory(summary)) == ""
     assert "Work and limits" not in markdown.render(summary)
 
 
@@ -61,27 +59,10 @@ def test_the_columns_add_up(macs):
     assert {columns["phase"].cell(row) for row in rows} == {"forward", "backward", "update"}
 
 
-def test_memory_names_the_high_water_and_the_highest_peaks():
-    text = joined(memory(working()))
-    assert "One trial allocates up to 1.0 MiB beyond what is there at its begin, in 1_" in text
-    assert "Parameters take 4.0 KiB, the input 2.0 KiB." in text
-    assert "for the backward phase" not in text
-    rows = [line for line in text.splitlines() if line.startswith("| ") and "KiB" in line]
-    assert [line.split(" | ")[0] for line in rows] == ["| 5", "| 4", "| 3", "| 2", "| 1", "| 0"]
-    assert rows[0].endswith("| 6.0 KiB | 0 B | -512 B |")
-
-
-def test_memory_of_a_training_step_says_what_is_kept():
-    summary = training()
-    use = replace(summary.recording.memory, kept_for_backward_nbytes=3 << 20, high_water_layer=None)
-    text = joined(memory(training(memory=use)))
-    assert "The forward phase leaves 3.0 MiB of activations for the backward phase." in text
-    assert "between the layers" in text
-
-
 def test_the_report_holds_both_sections():
     text = markdown.render(working(), roofline="pictures/r.png")
-    assert text.index("### Work and limits") < text.index("### Memory") < text.index("### By layer")
+    order = ["### Work and limits", "### Memory", "### By layer", "### Work and memory by layer"]
+    assert sorted(order, key=text.index) == order
     assert "pictures/r.png" in text
     assert "of this machine's matrix rate (100.0 GFLOP/s)" in text
 
@@ -99,6 +80,9 @@ def test_the_csv_holds_work_and_memory():
     assert float(first["intensity"]) == pytest.approx(10 / 0.6)
     assert float(first["reached_percent"]) == pytest.approx(100 * 1e-4 / seconds)
     assert (first["peak_nbytes"], first["retained_nbytes"]) == ("1024", "512")
+    # By the shapes: 16x32x32 numbers of 4 bytes.
+    assert (first["output_nbytes"], first["workspace_nbytes"]) == ("65536", "0")
+    assert first["input_nbytes"] == first["parameter_nbytes"] == ""
     last = dict(zip(head, lines[-1].split(","), strict=True))
     for name in ("flops", "macs", "gflops_per_s", "intensity", "reached_percent", "verdict"):
         assert last[name] == ""

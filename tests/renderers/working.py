@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from chainer_profile import summarise
-from chainer_profile.recording import MachineLimits, MemoryUse, Recording
+from chainer_profile.recording import MachineLimits, MemoryUse, PhaseMemory, Recording
 from chainer_profile.summaries import Summary
 from tests.conftest import make_recording, make_training
 
@@ -34,6 +34,10 @@ def with_work(recording: Recording, **changes: Any) -> Recording:
         input_nbytes=2048,
         high_water_nbytes=1 << 20,
         high_water_layer=1,
+        phases=tuple(
+            PhaseMemory(phase, (1 << 20) >> place, 1024 - 2048 * place)
+            for place, phase in enumerate(dict.fromkeys(layer.phase for layer in layers))
+        ),
     )
     known = {"layers": layers, "limits": LIMITS, "memory": memory}
     return replace(recording, **(known | changes))

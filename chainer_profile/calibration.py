@@ -1,0 +1,60 @@
+"""How fast the machine itself is at one moment: fixed work, timed before a run and after it.
+
+Two runs can differ because the network does, or because the machine does: another clock frequency,
+another program on the next core, another machine. The same matrix product and the same copy in each
+recording tell which.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chainer_profile.recording import Calibration
+from chainer_profile.statistics import NS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from chainer_profile.clock import NowNs
+
+#: Sides of the float32 matrices, and bytes of the array that is copied: on a CPU, and on a GPU,
+#: where launching would hide smaller work.
+SIDE, GPU_SIDE = 384, 4096
+COPY_NBYTES, GPU_COPY_NBYTES = 1 << 24, 1 << 28
+_ROUNDS = 15
+
+
+def calibrate(now_ns: NowNs = time.perf_counter_ns, xp: Any = np) -> Calibration:
+    """Time the fixed work, which takes some 50 ms on a CPU.
+
+    Args:
+        now_ns: A clock; on a GPU one that waits for the device.
+        xp: NumPy, or CuPy.
+    """
+    side, nbytes = (SIDE, COPY_NBYTES) if xp is np else (GPU_SIDE, GPU_COPY_NBYTES)
+    a, b = (xp.full((side, side), 1 / side, np.float32) for _ in range(2))
+    product = xp.empty_like(a)
+    source = xp.ones(nbytes // 4, np.float32)
+    target = xp.empty_like(source)
+
+    def multiply() -> None:
+        xp.matmul(a, b, out=product)
+
+    def copy() -> None:
+        xp.copyto(target, source)
+
+    return Calibration(_median_s(multiply, now_ns), _median_s(copy, now_ns))
+
+
+def _median_s(work: Callable[[], None], now_ns: NowNs) -> float:
+    """Median time of repeated work, in seconds; the first run warms up and does not count."""
+    work()
+    times = []
+    for _ in range(_ROUNDS):
+        start_ns = now_ns()
+        work()
+        times.append(now_ns() - start_ns)
+    return float(np.median(times)) * NS

@@ -1,0 +1,167 @@
+"""How a trial uses a GPU: what the device does, what it waits for, and what launching costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from chainer_profile.statistics import NS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from chainer_profile.recording import Recording
+
+#: A run is launch bound where the host, when it has launched the last kernel, waits for the device
+#: for less than this part of the trial: the device keeps up with whatever it is given. Where it is
+#: known to be busy for nearly all of the trial, it sets the pace none the less.
+LAUNCH_BOUND = 0.1
+DEVICE = ("host_s", "gap_s", "busy_s")
+
+
+@dataclass(frozen=True)
+class DeviceUse:
+    """A profiled trial on a GPU, in seconds; means, but for the time that the device is busy.
+
+    ``trial_s = launch_s + wait_s``, on the host's clock.
+    ``span_s = layers_s + gaps_s + rest_s``, on the device's.
+
+    Attributes:
+        trial_s: From the first call to the moment when the device is done.
+        launch_s: Until the host has launched everything.
+        calls_s: Of that, within the layers' calls.
+        wait_s: What the host then waits for the device.
+        span_s: From the first to the last thing on the device.
+        layers_s: Of that, within the layers: working, or waiting for the host to launch more.
+        gaps_s: Of that, between the layers.
+        rest_s: Of that, behind the last layer.
+        busy_s: What the device takes for the layers when it never waits for the host: the sum of
+            their medians over the held trials. None without such trials.
+        held_span_s: Median time on the device of these trials as a whole; None likewise.
+        held_trials: Number of those.
+    """
+
+    trial_s: float
+    launch_s: float
+    calls_s: float
+    wait_s: float
+    span_s: float
+    layers_s: float
+    gaps_s: float
+    rest_s: float
+    busy_s: float | None
+    held_span_s: float | None
+    held_trials: int
+
+    @property
+    def launch_bound(self) -> bool:
+        """Whether the host's launching sets the pace, and not the device.
+
+        Without held trials this is likely, not certain: a network that waits for the device in its
+        middle leaves nothing to wait for at the end either.
+        """
+        waits = self.wait_s < LAUNCH_BOUND * self.trial_s
+        share = self.busy_share
+        return waits and (share is None or share < 1 - LAUNCH_BOUND)
+
+    @property
+    def between_s(self) -> float:
+        """Time of the host between the layers' calls, until it has launched everything."""
+        return self.launch_s - self.calls_s
+
+    @property
+    def busy_share(self) -> float | None:
+        """Part of the trial in which the device works; at most 1."""
+        if self.busy_s is None or not self.trial_s:
+            return None
+        return min(1.0, self.busy_s / self.trial_s)
+
+    @property
+    def idle_s(self) -> float | None:
+        """Time of a trial in which the device has nothing to do."""
+        return None if self.busy_s is None else max(0.0, self.trial_s - self.busy_s)
+
+
+def layer_device(recording: Recording) -> pd.DataFrame:
+    """What the host and the device do for every layer.
+
+    Args:
+        recording: The recording.
+
+    Returns:
+        One row a layer, in their order. Columns, in seconds, NaN where not known: ``host_s``, mean
+        time of the host in the layer's call, mostly launching; ``gap_s``, mean time on the device
+        between the layer before and this one; ``busy_s``, median time on the device when it never
+        waits for the host.
+    """
+    nothing = np.full(len(recording.layers), np.nan)
+    held = _held(recording.held_ns)
+    columns = {
+        "host_s": nothing if recording.host_ns is None else recording.host_ns.mean(axis=0) * NS,
+        "gap_s": nothing if recording.gap_ns is None else recording.gap_ns.mean(axis=0) * NS,
+        "busy_s": nothing if held is None else np.median(held, axis=0) * NS,
+    }
+    return pd.DataFrame(columns)
+
+
+def phase_device(layers: pd.DataFrame) -> pd.DataFrame:
+    """What the host and the device do for the layers of every phase.
+
+    Args:
+        layers: ``Summary.layers`` of a run on a GPU.
+
+    Returns:
+        One row a phase, indexed by its name, in the order of their first layers. Columns, in
+        seconds: ``layers_s``, and the sums of those of :func:`layer_device`.
+    """
+    columns = layers[["phase", "mean_s", *DEVICE]].rename(columns={"mean_s": "layers_s"})
+    # Unknown times stay unknown; a sum would make them 0.
+    return columns.groupby("phase", sort=False).sum(min_count=1)
+
+
+def device_use(recording: Recording) -> DeviceUse | None:
+    """How a trial uses the GPU; None for a run on the host."""
+    if (
+        recording.trial_ns is None
+        or recording.host_ns is None
+        or recording.gap_ns is None
+        or recording.launch_ns is None
+        or recording.span_ns is None
+        or not recording.n_trials
+    ):
+        return None
+    trials = recording.n_trials
+    # Sums of whole nanoseconds, so that the parts add up.
+    trial, launch, calls, span, layers, gaps = (
+        int(samples.sum())
+        for samples in (
+            recording.trial_ns,
+            recording.launch_ns,
+            recording.host_ns,
+            recording.span_ns,
+            recording.self_ns,
+            recording.gap_ns,
+        )
+    )
+    held, held_spans = _held(recording.held_ns), _held(recording.held_span_ns)
+    return DeviceUse(
+        trial_s=trial / trials * NS,
+        launch_s=launch / trials * NS,
+        calls_s=calls / trials * NS,
+        wait_s=(trial - launch) / trials * NS,
+        span_s=span / trials * NS,
+        layers_s=layers / trials * NS,
+        gaps_s=gaps / trials * NS,
+        rest_s=(span - layers - gaps) / trials * NS,
+        busy_s=None if held is None else float(np.median(held, axis=0).sum()) * NS,
+        held_span_s=None if held_spans is None else float(np.median(held_spans)) * NS,
+        held_trials=0 if held is None else len(held),
+    )
+
+
+def _held(samples: NDArray[np.int64] | None) -> NDArray[np.int64] | None:
+    """Samples of held trials; None where there are none."""
+    return None if samples is None or not len(samples) else samples

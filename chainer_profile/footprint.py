@@ -1,0 +1,57 @@
+"""What memory every layer takes: measured by the memory pass, and by the sizes of its arrays."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+if TYPE_CHECKING:
+    from chainer_profile.recording import Layer, Recording
+
+#: Columns of :func:`layer_memory`: measured, by the sizes of arrays, and of both.
+MEASURED = ("peak_nbytes", "retained_nbytes")
+SIZES = ("input_nbytes", "parameter_nbytes", "output_nbytes")
+MEMORY = (*MEASURED, *SIZES, "workspace_nbytes")
+
+_FORWARD = "forward"
+
+
+def layer_memory(recording: Recording) -> pd.DataFrame:
+    """The memory of every layer.
+
+    Args:
+        recording: The recording.
+
+    Returns:
+        One row a layer, in their order. Columns, in bytes, all of them <NA> where not known:
+        ``peak_nbytes`` and ``retained_nbytes``, what the layer allocates at most and leaves
+        allocated (see :class:`.MemoryUse`); ``input_nbytes``, ``parameter_nbytes`` and
+        ``output_nbytes``, the sizes of the arrays of a forward call; ``workspace_nbytes``, the peak
+        of a forward call beyond its outputs, at least 0.
+    """
+    layers, use = recording.layers, recording.memory
+    data: dict[str, list[int | None]] = {
+        name: [None] * len(layers) if use is None else list(getattr(use, name)) for name in MEASURED
+    }
+    data["input_nbytes"] = [layer.input_nbytes for layer in layers]
+    data["parameter_nbytes"] = [layer.parameter_nbytes for layer in layers]
+    data["output_nbytes"] = [_output_nbytes(layer) for layer in layers]
+    table = pd.DataFrame({name: pd.array(values, dtype="Int64") for name, values in data.items()})
+    beyond = (table["peak_nbytes"] - table["output_nbytes"]).clip(lower=0)
+    forward = np.array([layer.phase == _FORWARD for layer in layers], bool)
+    table["workspace_nbytes"] = beyond.mask(~forward)
+    return table
+
+
+def _output_nbytes(layer: Layer) -> int | None:
+    """Bytes of the outputs; by shapes and data type where an older recording has no size."""
+    if layer.output_nbytes is not None or layer.phase != _FORWARD or not layer.dtype:
+        return layer.output_nbytes
+    try:
+        itemsize = np.dtype(layer.dtype).itemsize
+    except TypeError:  # one that NumPy does not know
+        return None
+    return sum(math.prod(shape) * itemsize for shape in layer.output_shapes)

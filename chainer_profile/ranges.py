@@ -1,0 +1,118 @@
+"""A few trials with the layers as named ranges, for a device's own tools: NVTX and Nsight."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from chainer import FunctionHook
+
+from chainer_profile.windows import FORWARD
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from chainer_profile.clock import DeviceQueue
+    from chainer_profile.structure import Step, Structure
+    from chainer_profile.windows import Mark
+
+TRIALS = 10
+
+
+class _RangeHook(FunctionHook):
+    """Opens a range on entering a window and closes it on leaving.
+
+    Args:
+        device: Where ranges are opened.
+        names: For every event of a trial, the name of what the time after it belongs to.
+    """
+
+    name = "chainer_profile.Ranges"
+
+    def __init__(self, device: DeviceQueue, names: list[str]) -> None:
+        self._device = device
+        self._names = names
+        self._events = 0
+        self._running: list[AbstractContextManager[None]] = []
+
+    def enter(self, mark: Mark | None = None) -> None:
+        """Open the range of the window that is entered."""
+        name = self._names[self._events] if self._events < len(self._names) else "?"
+        self._events += 1
+        opened = self._device.range(name)
+        opened.__enter__()
+        self._running.append(opened)
+
+    def leave(self) -> None:
+        """Close the range of the window that was entered last."""
+        self._events += 1
+        self._close_one()
+
+    def close(self) -> None:
+        """Close what an exception left open."""
+        while self._running:
+            self._close_one()
+
+    def _close_one(self) -> None:
+        self._running.pop().__exit__(None, None, None)
+
+    def forward_preprocess(self, function: Any, in_data: Any) -> None:
+        self.enter()
+
+    def forward_postprocess(self, function: Any, in_data: Any) -> None:
+        self.leave()
+
+    def backward_preprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
+        self.enter()
+
+    def backward_postprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
+        self.leave()
+
+
+def range_names(structure: Structure) -> list[str]:
+    """For every event of a trial, the name of what the time after it belongs to.
+
+    Layers are named by their link path and function, backward and update with their phase in
+    front: ``/res2/0/conv1 Convolution2DFunction``. Phases have their own name.
+    """
+    return [_name(structure, owner) for owner in structure.owners.tolist()]
+
+
+def _name(structure: Structure, owner: int) -> str:
+    n_layers = len(structure.layers)
+    if owner < 0:
+        return "outside"
+    if owner >= n_layers:
+        return structure.phases[owner - n_layers]
+    layer = structure.layers[owner]
+    phase = "" if layer.phase == FORWARD.phase else f"{layer.phase} "
+    return f"{phase}{layer.path} {layer.function}"
+
+
+def mark_ranges(
+    step: Step, structure: Structure, device: DeviceQueue | None, trials: int = TRIALS
+) -> None:
+    """Run trials with a range for each window, and one for each trial.
+
+    They are made apart from the timed trials, since ranges take time. The device's tools are told
+    to look at these trials only.
+
+    Args:
+        step: What a trial runs, within its configuration.
+        structure: Its windows.
+        device: The device's queue; with None nothing is done.
+        trials: Number of trials.
+    """
+    if device is None:
+        return
+    names = range_names(structure)
+    with device.traced():
+        for number in range(trials):
+            hook = _RangeHook(device, names)
+            with ExitStack() as stack:
+                stack.enter_context(device.range(f"trial {number}"))
+                stack.callback(hook.close)
+                stack.enter_context(step.timed(hook.enter, hook.leave))
+                stack.enter_context(hook)
+                step()
+            device.synchronize()

@@ -1,0 +1,339 @@
+"""The parts of a recording: its layers and links, what was asked for, and where it ran.
+
+:mod:`chainer_profile.recording` gives them all, and is the module to import them from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One function call of a trial: one row of the profile.
+
+    Attributes:
+        index: Place in the order of the calls of one trial, from 0.
+        path: Path of the link that made the call, as ``namedlinks()`` gives it
+            (``/res4/0/conv1``); ``/`` for the network itself.
+        function: Chainer's name of the function (``Convolution2DFunction``).
+        phase: ``forward``, ``backward``, ``update``, or ``data`` (loading it).
+        input_shapes: Shapes of the input arrays, parameters included; in backward of the
+            gradients that come in, in update of the parameters.
+        output_shapes: Shapes of the output arrays; in backward of the gradients that go out.
+        dtype: Data type of the first output.
+        parent: Index of the call within which this one was made, if any.
+        forward: In backward, index of the call that this goes back through, where it is known.
+        calls: Number of calls in a trial that count for this row.
+        flops: Floating-point operations of all calls, a multiply-add being two; None without a
+            formula (see :mod:`chainer_profile.cost`, which says what is counted).
+        macs: Multiply-adds of convolutions and matrix products among them; None likewise.
+        nbytes_read: Bytes that the calls must read at least; None likewise.
+        nbytes_written: Bytes that they must write at least; None likewise.
+        input_nbytes: In forward, bytes of the input arrays that are no parameters of the network,
+            an array that is passed twice counting once; None in other phases.
+        parameter_nbytes: In forward, bytes of those that are; None in other phases.
+        output_nbytes: In forward, bytes of the output arrays; None in other phases.
+
+    Beside functions there are rows for the other parts of a training step. Their paths have no
+    slash: ``loss`` for functions that the loss function calls outside of the network's links,
+    ``cleargrads``, ``optimizer`` for its hooks, ``data`` for the loading of data. A row named
+    ``gradient_accumulation`` adds up gradients of a variable that several functions use. In update
+    a row is named after the optimizer, and holds the parameters of one link.
+    """
+
+    index: int
+    path: str
+    function: str
+    phase: str = "forward"
+    input_shapes: tuple[Shape, ...] = ()
+    output_shapes: tuple[Shape, ...] = ()
+    dtype: str = ""
+    parent: int | None = None
+    forward: int | None = None
+    calls: int = 1
+    flops: int | None = None
+    macs: int | None = None
+    nbytes_read: int | None = None
+    nbytes_written: int | None = None
+    input_nbytes: int | None = None
+    parameter_nbytes: int | None = None
+    output_nbytes: int | None = None
+
+    @property
+    def label(self) -> str:
+        """Index and function name: ``21_Convolution2DFunction``."""
+        return f"{self.index}_{self.function}"
+
+
+@dataclass(frozen=True)
+class LinkCalls:
+    """One link of the network.
+
+    Attributes:
+        path: Its path, as ``namedlinks()`` gives it; ``/`` for the network itself. A link that is
+            shared by several goes by its first path.
+        kind: Name of its class.
+        calls: How often a trial calls it; 0 for a link whose ``forward`` or parameters are used
+            without calling it.
+        parameters: Number of its own parameters, without those of links below.
+    """
+
+    path: str
+    kind: str
+    calls: int
+    parameters: int
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What was asked for: the network, its input and the number of trials.
+
+    Attributes:
+        model: Name of the network.
+        input: What the input was, in words.
+        input_shape: Shape of the input array, batch included.
+        batchsize: Images per trial.
+        device: ``cpu`` or ``gpu:0``.
+        phase: What a trial was: ``forward``, ``forward-backward`` or ``train``.
+        loss: Name of the loss, where there is one.
+        optimizer: Name of the optimizer, where there is one.
+        train_mode: Whether ``chainer.config.train`` was on.
+        trials: Profiled trials asked for (an upper bound with max_seconds or until_ci).
+        clean_trials: Trials without any hook asked for.
+        warmups: Warm-up trials.
+        threads: BLAS threads asked for; None leaves the library's own choice.
+        seed: Seed of the initial weights and of a random input.
+        weights: File the weights were loaded from; empty for initial weights.
+        max_seconds: Time limit of the trials in seconds, if any.
+        until_ci: Wanted half width of the 95 % interval of the mean trial, as a fraction, if any.
+        command: The command line that started the run, if it was one.
+        dtype: Chainer's ``config.dtype``: ``float32``, ``float16`` or ``mixed16``.
+        cudnn: ``never`` where cuDNN was not to be used, ``autotune`` where it was to try its
+            algorithms; empty for Chainer's own choice.
+        workspace_nbytes: Most bytes that cuDNN's convolutions may take to work in, if that was set.
+    """
+
+    model: str = ""
+    input: str = ""
+    input_shape: Shape = ()
+    batchsize: int = 1
+    device: str = "cpu"
+    phase: str = "forward"
+    loss: str = ""
+    optimizer: str = ""
+    train_mode: bool = False
+    trials: int = 0
+    clean_trials: int = 0
+    warmups: int = 0
+    threads: int | None = None
+    seed: int | None = None
+    weights: str = ""
+    max_seconds: float | None = None
+    until_ci: float | None = None
+    command: str = ""
+    dtype: str = "float32"
+    cudnn: str = ""
+    workspace_nbytes: int | None = None
+
+
+@dataclass(frozen=True)
+class BlasLibrary:
+    """A BLAS library in the process: its name, version and number of threads."""
+
+    name: str
+    version: str
+    threads: int
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU, and the libraries for it.
+
+    Attributes:
+        number: Its number among CUDA's devices.
+        name: Its name.
+        compute_capability: Such as ``9.0``.
+        memory_nbytes: Its memory.
+        driver: Version of the driver, where NVML is installed.
+        driver_cuda: CUDA version that the driver knows.
+        cuda: Version of the CUDA runtime.
+        cudnn: Version of cuDNN; empty where Chainer has none, as with CuPy 14.
+        tf32: Whether CuPy's float32 matrix products may round their inputs to TF32; None where
+            that is not known.
+    """
+
+    number: int = 0
+    name: str = ""
+    compute_capability: str = ""
+    memory_nbytes: int | None = None
+    driver: str = ""
+    driver_cuda: str = ""
+    cuda: str = ""
+    cudnn: str = ""
+    tf32: bool | None = None
+
+
+@dataclass(frozen=True)
+class GpuState:
+    """How a GPU fared at one moment, by NVML; None for what it does not tell.
+
+    Attributes:
+        sm_mhz: Clock of its processors, in MHz.
+        most_sm_mhz: The highest that this may be.
+        memory_mhz: Clock of its memory, in MHz.
+        temperature_c: Its temperature in degrees Celsius.
+        power_w: What it draws, in watts.
+        throttle: Why its clocks are lower than they could be, in words.
+    """
+
+    sm_mhz: int | None = None
+    most_sm_mhz: int | None = None
+    memory_mhz: int | None = None
+    temperature_c: int | None = None
+    power_w: float | None = None
+    throttle: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Environment:
+    """The machine and the software of a run."""
+
+    started: str = ""
+    system: str = ""
+    processor: str = ""
+    physical_cores: int | None = None
+    usable_cores: int | None = None
+    memory_nbytes: int | None = None
+    python: str = ""
+    chainer: str = ""
+    numpy: str = ""
+    cupy: str = ""
+    profiler: str = ""
+    commit: str = ""
+    blas: tuple[BlasLibrary, ...] = ()
+    gpu: Gpu | None = None
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Times of fixed work: how fast the machine itself was at one moment; see :mod:`.calibration`.
+
+    Attributes:
+        product_s: Median time of a matrix product of a fixed size, in seconds.
+        copy_s: Median time of a copy of a fixed size, in seconds.
+    """
+
+    product_s: float
+    copy_s: float
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What was measured about the measuring itself.
+
+    Attributes:
+        clock_resolution_ns: Smallest step of the clock that was seen.
+        window_ns: Time that the recorder shows for a function that does nothing.
+        other_cpu: Processor cores that other programs kept busy on average during the trials.
+        gpu_before: How the GPU fared before the trials; None without NVML.
+        gpu_after: The same after them.
+        calibrations: How fast the machine was before the trials, and after them; empty where that
+            was not measured.
+    """
+
+    clock_resolution_ns: float | None = None
+    window_ns: float | None = None
+    other_cpu: float | None = None
+    gpu_before: GpuState | None = None
+    gpu_after: GpuState | None = None
+    calibrations: tuple[Calibration, ...] = ()
+
+
+@dataclass(frozen=True)
+class MachineLimits:
+    """What a machine can do at best, as measured; the roofs of the roofline model.
+
+    Attributes:
+        key: What the limits depend on: processor or GPU, libraries, threads.
+        device: ``cpu`` or ``gpu:0``.
+        measured: When they were measured (UTC).
+        threads: BLAS threads in use; 0 where that is not known.
+        flops_per_s: Operations a second of the fastest float32 matrix product; a multiply-add is
+            two.
+        half_flops_per_s: The same in float16; None on a CPU.
+        copy_nbytes_per_s: Bytes a second, read and written, of a copy larger than the caches.
+        fresh_nbytes_per_s: The same of a copy into newly allocated memory, which is what
+            functions do that allocate their output: the system hands such memory out page by page.
+        copied_nbytes: Size of the array that was copied.
+    """
+
+    key: str
+    device: str
+    measured: str
+    threads: int
+    flops_per_s: float
+    half_flops_per_s: float | None
+    copy_nbytes_per_s: float
+    fresh_nbytes_per_s: float
+    copied_nbytes: int
+
+    @property
+    def ridge(self) -> float:
+        """Operations a byte from which arithmetic and not memory is the bound, in float32."""
+        return self.flops_per_s / self.copy_nbytes_per_s
+
+
+@dataclass(frozen=True)
+class PhaseMemory:
+    """What one phase of a trial allocates: its rows, and its framework between them.
+
+    Attributes:
+        phase: Its name, as the layers have it.
+        high_nbytes: The most bytes that were allocated while it ran, beyond what was there when
+            the trial began; negative where it ran with less than that.
+        retained_nbytes: Bytes that were allocated in it and not freed in it; negative where it
+            freed more.
+    """
+
+    phase: str
+    high_nbytes: int
+    retained_nbytes: int
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """What the layers of one trial allocate, from the memory pass. All sizes are bytes.
+
+    When a trial begins, gradients and what else the step before left are there, and are freed in
+    it. In a training that may be the whole graph of the iteration before: where the network keeps
+    its loss, as Chainer's Classifier does, the forward phase frees it.
+
+    Attributes:
+        peak_nbytes: Of each layer, the most that was allocated within it beyond what was there at
+            its begin, in nested calls too; over several calls, of the one with the highest peak.
+        retained_nbytes: Of each layer, what it left allocated at its end, summed over its calls
+            and without that of nested calls; negative where it freed more.
+        parameter_nbytes: All parameters and persistent arrays of the network.
+        input_nbytes: The inputs of the trial.
+        high_water_nbytes: The most that was allocated in the trial beyond what was there at its
+            begin.
+        high_water_layer: Index of the layer where that was; None outside of all layers.
+        kept_for_backward_nbytes: What the forward phase left for the backward phase, beyond the
+            least that was allocated within it; None where it is not known which part of the trial
+            the forward phase is, and without a backward phase.
+        phases: The same by phase, in the order of the phases' first rows. What passed outside of
+            all phases belongs to none of them, but in a trial of a single phase, which has no
+            known framework, to that one. Empty in recordings of older versions.
+    """
+
+    peak_nbytes: tuple[int, ...]
+    retained_nbytes: tuple[int, ...]
+    parameter_nbytes: int
+    input_nbytes: int
+    high_water_nbytes: int
+    high_water_layer: int | None
+    kept_for_backward_nbytes: int | None = None
+    phases: tuple[PhaseMemory, ...] = ()

@@ -1,0 +1,5 @@
+"""Chainer wants to import it."""
+
+
+class PerformanceWarning(RuntimeWarning):
+    """Something is slow."""

@@ -1,0 +1,1 @@
+"""Chainer wants to import it."""

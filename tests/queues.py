@@ -1,0 +1,312 @@
+"""A device's queue on a fake clock, and networks that launch kernels of an exact length in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import chainer
+import numpy as np
+from chainer import FunctionNode
+
+from chainer_profile import runner
+from chainer_profile.recording import Recording, Settings
+from chainer_profile.steps import make_step
+from tests.conftest import FakeClock
+from tests.networks import image
+
+
+class OutOfMemoryError(Exception):
+    """Named as CuPy's own."""
+
+
+@dataclass
+class FakeEvent:
+    """A place in a FakeQueue; ``time_ns`` is when the device gets there."""
+
+    queue: FakeQueue
+    time_ns: int = -1
+
+    def record(self) -> None:
+        self.queue.log.append("record")
+        self.time_ns = self.queue.reached_ns
+        self.queue.clock.advance(self.queue.record_ns)
+
+    @property
+    def done(self) -> bool:
+        return self.time_ns <= self.queue.clock.time_ns
+
+
+class FakeQueue:
+    """A device that works through its kernels one after the other, beside the host.
+
+    Attributes:
+        clock: The host's clock.
+        end_ns: When the device is done with all that was launched.
+        events: All events that were made.
+        log: ``record``, ``synchronize``, and what ranges and traces began and ended, in order.
+        holds: What was asked of hold, in order.
+        memory: Free and total bytes.
+        record_ns: What the host needs to record an event.
+    """
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock = clock
+        self.end_ns = clock.time_ns
+        self.events: list[FakeEvent] = []
+        self.log: list[str] = []
+        self.holds: list[int] = []
+        self.memory = (3 << 30, 8 << 30)
+        self.record_ns = 0
+
+    @property
+    def reached_ns(self) -> int:
+        """When the device gets to what is launched now."""
+        return max(self.clock.time_ns, self.end_ns)
+
+    def launch(self, duration_ns: int) -> None:
+        """Put a kernel of that length behind all others."""
+        self.end_ns = self.reached_ns + duration_ns
+
+    def new_event(self) -> FakeEvent:
+        self.events.append(FakeEvent(self))
+        return self.events[-1]
+
+    def elapsed_ms(self, start: FakeEvent, end: FakeEvent) -> float:
+        # CUDA refuses events that the device has not passed, and counts in single precision.
+        assert start.done
+        assert end.done
+        assert min(start.time_ns, end.time_ns) >= 0, "an event that was never recorded"
+        return float(np.float32((end.time_ns - start.time_ns) / 1e6))
+
+    def synchronize(self) -> None:
+        self.log.append("synchronize")
+        self.clock.time_ns = self.reached_ns
+
+    def hold(self, nanoseconds: int) -> None:
+        self.holds.append(nanoseconds)
+        self.launch(nanoseconds)
+
+    def memory_nbytes(self) -> tuple[int, int]:
+        return self.memory
+
+    @contextmanager
+    def range(self, name: str) -> Iterator[None]:
+        self.log.append(f"push {name}")
+        try:
+            yield
+        finally:
+            self.log.append("pop")
+
+    @contextmanager
+    def traced(self) -> Iterator[None]:
+        self.log.append("start")
+        try:
+            yield
+        finally:
+            self.log.append("stop")
+
+
+def device_clock(read_ns: int = 0) -> FakeClock:
+    """A clock with a queue."""
+    clock = FakeClock(read_ns=read_ns)
+    clock.device = FakeQueue(clock)
+    return clock
+
+
+class Launcher:
+    """In the place of a clock of the networks in :mod:`tests.networks`: their time is kernels'.
+
+    Args:
+        clock: The host's clock, with a queue.
+        launch_ns: What the host needs to launch one of them.
+    """
+
+    def __init__(self, clock: FakeClock, launch_ns: int) -> None:
+        self._clock = clock
+        self._launch_ns = launch_ns
+
+    def advance(self, duration_ns: int) -> None:
+        """Launch a kernel of that length."""
+        self._clock.advance(self._launch_ns)
+        self._clock.device.launch(duration_ns)
+
+
+#: What a function does, in order: ("host", ns) keeps the host busy, ("kernel", ns) launches one,
+#: ("wait", 0) waits for the device, and ("call", plan) calls a function of that plan.
+Plan = tuple[tuple[str, Any], ...]
+
+
+def follow(clock: FakeClock, plan: Plan, x: Any) -> Any:
+    """Do what a plan says."""
+    for kind, value in plan:
+        if kind == "host":
+            clock.advance(value)
+        elif kind == "kernel":
+            clock.device.launch(value)
+        elif kind == "wait":
+            clock.device.synchronize()
+        else:
+            x = Planned(clock, value).apply((x,))[0]
+    return x
+
+
+class Planned(FunctionNode):
+    """A function that does what a plan says, and the same in its backward."""
+
+    def __init__(self, clock: FakeClock, plan: Plan) -> None:
+        super().__init__()
+        self._clock = clock
+        self._plan = plan
+
+    def forward(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        follow(self._clock, self._plan, inputs[0])
+        return (inputs[0].copy(),)
+
+    def backward(self, indexes: tuple[int, ...], grads: tuple[Any, ...]) -> tuple[Any, ...]:
+        follow(self._clock, self._plan, grads[0])
+        return grads
+
+
+class PlannedNet(chainer.Chain):
+    """A network that does what a plan says.
+
+    Attributes:
+        calls: How often it was called.
+    """
+
+    def __init__(self, clock: FakeClock, plan: Plan) -> None:
+        super().__init__()
+        self.clock = clock
+        self.plan = plan
+        self.calls = 0
+
+    def forward(self, x: Any) -> Any:
+        self.calls += 1
+        return follow(self.clock, self.plan, x)
+
+
+def kernel(launch_ns: int, duration_ns: int) -> Plan:
+    """A function of one kernel, which the host needs so long to launch."""
+    return (("host", launch_ns), ("kernel", duration_ns))
+
+
+def calls(*plans: Plan, between_ns: int = 0) -> Plan:
+    """A network that calls functions of these plans, with the host busy before each of them."""
+    plan: Plan = ()
+    for inner in plans:
+        plan += (("host", between_ns), ("call", inner))
+    return plan
+
+
+# --- runs of such networks
+
+#: What a network does in place of its plan.
+Change = Callable[[PlannedNet, Any], Any]
+
+MS = 1_000_000
+N_STRUCTURE = 3  # structure passes before the first trial
+N_HELD = 20
+BEFORE = N_STRUCTURE + 2  # calls before the first profiled trial
+
+# Launching takes 100, the kernels less, and the host is busy for 50 between the functions and for
+# 80 behind the last one. On the device's clock, from the trial's first event on:
+#   0    first event
+#   50   enter 0, and launched at 150: kernel until 180, leave 0
+#   200  enter 1, and launched at 300: kernel until 320, leave 1
+#   350  enter 2, and launched at 450: kernel until 500, leave 2
+#   530  last event, and all is done
+LAUNCH_BOUND = (
+    *calls(kernel(100, 30), kernel(100, 20), kernel(100, 50), between_ns=50),
+    ("host", 80),
+)
+# Launching takes 10, the kernels more:
+#   0    first event
+#   5    enter 0, and launched at 15: kernel until 315, leave 0; the host is at 15 by then
+#   315  enter 1 (the host at 20), and launched at 30: kernel until 515, leave 1
+#   515  enter 2 (the host at 35), and launched at 45: kernel until 1015, leave 2
+#   1015 last event (the host at 50)
+DEVICE_BOUND = (
+    *calls(kernel(10, 300), kernel(10, 200), kernel(10, 500), between_ns=5),
+    ("host", 5),
+)
+
+
+def asked(**changes: Any) -> Settings:
+    return Settings(**({"trials": 20, "clean_trials": 5, "warmups": 2} | changes))
+
+
+def run(
+    model: Any,
+    made: Settings | None = None,
+    phase: str = "forward",
+    loss: Any = "auto",
+    optimizer: Any = None,
+    **kwargs: Any,
+) -> Recording:
+    """A run without the memory pass."""
+    step = make_step(phase, model, (image(),), loss=loss, optimizer=optimizer)
+    return runner.run(step, made or asked(), **({"memory": False} | kwargs))
+
+
+def check(recording: Recording) -> None:
+    """What holds for every trial on a device."""
+    n_trials, n_layers = recording.n_trials, len(recording.layers)
+    assert recording.on_device
+    assert recording.trial_ns is not None
+    assert recording.launch_ns is not None
+    assert recording.span_ns is not None
+    assert recording.gap_ns is not None
+    assert recording.host_ns is not None
+    assert recording.host_ns.shape == recording.gap_ns.shape == (n_trials, n_layers)
+    tail = recording.span_ns - recording.self_ns.sum(axis=1) - recording.gap_ns.sum(axis=1)
+    for times in (recording.self_ns, recording.gap_ns, recording.host_ns, tail):
+        assert (times >= 0).all()
+    if recording.framework_ns is not None:
+        inside = recording.framework_ns.sum(axis=1)
+        assert (inside >= 0).all()
+        assert (inside <= recording.gap_ns.sum(axis=1) + tail).all()
+    # What the host waited for the device at the end, and what it launched before.
+    assert (recording.trial_ns >= recording.launch_ns).all()
+    assert (recording.host_ns.sum(axis=1) <= recording.launch_ns).all()
+    # The device starts with the trial's first event, and all trials start with an idle device.
+    assert (recording.trial_ns >= recording.span_ns).all()
+    if recording.held_ns is not None:
+        assert recording.held_span_ns is not None
+        assert (recording.held_ns >= 0).all()
+        assert (recording.held_ns.sum(axis=1) <= recording.held_span_ns).all()
+
+
+class Changing(PlannedNet):
+    """Does something else in the calls from one on; these count from 1."""
+
+    def __init__(self, clock: FakeClock, plan: Plan, call: int, change: Change) -> None:
+        super().__init__(clock, plan)
+        self.first_change = call
+        self._change = change
+
+    def forward(self, x: Any) -> Any:
+        y = self._change if self.calls + 1 >= self.first_change else follow_plan
+        self.calls += 1
+        return y(self, x)
+
+
+def follow_plan(model: PlannedNet, x: Any) -> Any:
+    return follow(model.clock, model.plan, x)
+
+
+def fails(error: Exception) -> Change:
+    """After its first function and the launch of a long kernel the network fails."""
+
+    def change(model: PlannedNet, x: Any) -> Any:
+        follow(model.clock, (*model.plan[:2], ("kernel", 12345)), x)
+        raise error
+
+    return change
+
+
+def other_calls(*plans: Plan) -> Change:
+    """The network calls functions of other plans."""
+    return lambda model, x: follow(model.clock, calls(*plans), x)

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chainer_profile import summarise
+from chainer_profile.footprint import MEMORY, layer_memory
+from chainer_profile.recording import Layer, MemoryUse, Recording
+from tests.conftest import make_recording, make_training
+
+OUTPUT = 16 * 32 * 32 * 4  # bytes of every output of make_recording
+
+
+def use(peaks: list[int], retained: list[int] | None = None) -> MemoryUse:
+    return MemoryUse(tuple(peaks), tuple(retained or [0] * len(peaks)), 1, 2, 3, None)
+
+
+def recording(layers: list[Layer], peaks: list[int] | None = None) -> Recording:
+    memory = None if peaks is None else use(peaks)
+    return make_recording(len(layers), layers=tuple(layers), memory=memory)
+
+
+def cells(table: pd.DataFrame, name: str) -> list[int | None]:
+    return [None if pd.isna(value) else int(value) for value in table[name]]
+
+
+def test_what_is_measured_and_what_is_known_of_the_arrays() -> None:
+    layer = Layer(
+        0, "/", "A", input_nbytes=300, parameter_nbytes=20, output_nbytes=64, dtype="float32"
+    )
+    (row,) = layer_memory(recording([layer], [100])).itertuples(index=False)
+    assert list(row) == [100, 0, 300, 20, 64, 36]
+
+
+def test_without_a_memory_pass_sizes_stay() -> None:
+    table = layer_memory(make_recording(3))
+    assert list(table) == list(MEMORY)
+    for name in MEMORY:
+        expected = OUTPUT if name == "output_nbytes" else None
+        assert cells(table, name) == [expected] * 3
+
+
+def test_older_recordings_have_outputs_by_their_shapes() -> None:
+    table = layer_memory(make_recording(2, memory=use([OUTPUT + 7, 5])))
+    assert cells(table, "output_nbytes") == [OUTPUT, OUTPUT]
+    assert cells(table, "workspace_nbytes") == [7, 0]
+    half = Layer(0, "/", "A", output_shapes=((2, 3), (4,)), dtype="float16")
+    assert cells(layer_memory(recording([half])), "output_nbytes") == [20]
+
+
+@pytest.mark.parametrize("dtype", ["", "bfloat16", "no type"])
+def test_an_unknown_data_type_gives_no_size(dtype: str) -> None:
+    table = layer_memory(recording([Layer(0, "/", "A", output_shapes=((2,),), dtype=dtype)], [9]))
+    assert cells(table, "output_nbytes") == cells(table, "workspace_nbytes") == [None]
+    assert cells(table, "peak_nbytes") == [9]
+
+
+def test_only_forward_calls_have_a_workspace() -> None:
+    made = make_training()
+    table = layer_memory(replace(made, memory=use([1 << 20] * len(made.layers))))
+    forward = [layer.phase == "forward" for layer in made.layers]
+    known = [value is not None for value in cells(table, "workspace_nbytes")]
+    assert known == forward
+    assert cells(table, "output_nbytes")[9:] == [None] * 16
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 1 << 50),
+            st.integers(-(1 << 50), 1 << 50),
+            st.none() | st.integers(0, 1 << 50),
+            st.sampled_from(["forward", "backward", "update", "data"]),
+        ),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_the_workspace_is_the_peak_beyond_the_outputs(
+    rows: list[tuple[int, int, int | None, str]],
+) -> None:
+    layers = [
+        Layer(i, "/", "A", phase, output_nbytes=output)
+        for i, (_, _, output, phase) in enumerate(rows)
+    ]
+    made = recording(layers, [row[0] for row in rows])
+    made = replace(made, memory=use([row[0] for row in rows], [row[1] for row in rows]))
+    table = summarise(made).layers
+    assert cells(table, "retained_nbytes") == [row[1] for row in rows]
+    for (peak, _, output, phase), found, workspace in zip(
+        rows, cells(table, "output_nbytes"), cells(table, "workspace_nbytes"), strict=True
+    ):
+        assert found == output
+        if phase != "forward" or output is None:
+            assert workspace is None
+        else:
+            assert workspace is not None
+            assert workspace >= 0
+            assert workspace + min(output, peak) == peak

@@ -1,0 +1,250 @@
+"""``--gpu 0`` from end to end, on a stand-in for CuPy: no GPU is needed, and no time is true."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from chainer_profile.recording import Recording
+from tests.fakes import ROOT, process, profile
+
+NETS = """
+import chainer
+import chainer.functions as F
+import chainer.links as L
+import numpy as np
+
+
+class Small(chainer.Chain):
+    def __init__(self):
+        super().__init__()
+        with self.init_scope():
+            self.one = L.Linear(8, 16)
+            self.two = L.Linear(16, 4)
+
+    def forward(self, x):
+        return self.two(F.relu(self.one(x)))
+
+
+class Stays(Small):
+    def device_resident_accept(self, visitor):
+        pass
+
+
+class Constant(Small):
+    def __init__(self):
+        super().__init__()
+        self.scale = np.ones(8, np.float32)
+
+    def forward(self, x):
+        return super().forward(x * self.scale)
+"""
+SMALL = ["--model", "nets.py:Small", "--input-shape", "8", "-b", "3"]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "nets.py").write_text(NETS)
+    return tmp_path
+
+
+def done(result):
+    assert (result.returncode, result.stderr) == (0, "")
+    return result.stdout
+
+
+def recorded(folder):
+    return Recording.load(folder / "run" / "recording.npz")
+
+
+def check(recording):
+    tail = recording.span_ns - recording.self_ns.sum(axis=1) - recording.gap_ns.sum(axis=1)
+    assert recording.on_device
+    assert (tail >= 0).all()
+    assert (recording.launch_ns <= recording.trial_ns).all()
+    assert (recording.span_ns <= recording.trial_ns).all()
+    assert len(recording.clean_ns) == 5
+
+
+def test_forward(folder):
+    out = done(profile(*SMALL, cwd=folder))
+    recording = recorded(folder)
+    check(recording)
+    assert [layer.function for layer in recording.layers] == [
+        "LinearFunction",
+        "ReLU",
+        "LinearFunction",
+    ]
+    assert recording.settings.device == "gpu:0"
+    assert recording.environment.gpu.number == 0
+    assert recording.environment.gpu.cudnn == ""
+    assert recording.environment.cupy == "14.2.0"
+    assert recording.held_ns.shape[1] == 3
+    assert recording.memory.high_water_nbytes > 0
+    # A block of the pool is a multiple of 512 bytes.
+    assert not any(peak % 512 for peak in recording.memory.peak_nbytes)
+    assert "launch" in out
+    report = (folder / "run" / "report.md").read_text()
+    assert "### On the GPU" in report
+    rows = list(csv.DictReader((folder / "run" / "layers.csv").open()))
+    assert all(float(row["host_ms"]) > 0 and float(row["busy_ms"]) > 0 for row in rows)
+
+
+def test_a_training_step_and_the_report_again(folder):
+    done(profile(*SMALL, "--phase", "train", "--dtype", "mixed16", "-q", cwd=folder))
+    recording = recorded(folder)
+    check(recording)
+    assert recording.settings.dtype == "mixed16"
+    assert recording.phases == ("update", "forward", "backward")
+    assert {layer.phase for layer in recording.layers} == {"forward", "backward", "update"}
+    # The framework's time on the device is known by phase, and lies between the layers.
+    assert (recording.framework_ns >= 0).all()
+    before = (folder / "run" / "report.md").read_text()
+    done(process([str(ROOT / "profile.py"), "report", "run"], folder))
+    assert (folder / "run" / "report.md").read_text() == before
+
+
+def test_resnet20_is_the_same_network_as_on_the_cpu(folder):
+    done(profile("-q", cwd=folder))
+    on_gpu = recorded(folder)
+    check(on_gpu)
+    assert len(on_gpu.layers) == 66
+    path = ROOT / "reports" / "samples" / "resnet20-cpu-b1" / "recording.npz"
+    on_cpu = Recording.load(path)
+    assert [(a.path, a.function, a.output_shapes, a.macs) for a in on_gpu.layers] == [
+        (a.path, a.function, a.output_shapes, a.macs) for a in on_cpu.layers
+    ]
+
+
+def test_chainers_name_of_the_device(folder):
+    done(profile(*SMALL, "--device", "@cupy:1", "-q", cwd=folder, FAKE_CUPY_DEVICES=2))
+    assert recorded(folder).settings.device == "gpu:1"
+
+
+def test_ranges(folder):
+    # The stand-in notes what Nsight would see; it is asked at the end of the process.
+    script = (
+        "import atexit, json, runpy, sys\n"
+        "import cupy\n"
+        "atexit.register(lambda: print(json.dumps(cupy.fake.log), file=open('log', 'w')))\n"
+        f"sys.argv = ['profile.py', *{[*SMALL, '--gpu', '0', '--trials', '2', '--nvtx', '-q']!r},"
+        " '--no-machine', '--warmups', '0', '--out', 'run']\n"
+        f"runpy.run_path({str(ROOT / 'profile.py')!r}, run_name='__main__')\n"
+    )
+    done(process(["-c", script], folder))
+    log = json.loads((folder / "log").read_text())
+    pushed = [entry for entry in log if "/one LinearFunction" in str(entry)]
+    assert len(pushed) == 10
+
+
+@pytest.mark.parametrize(
+    ("words", "env", "message"),
+    [
+        (
+            [],
+            {"FAKE_CUPY_DEVICES": -1},
+            "--gpu 0: CuPy 14.2.0 finds no usable CUDA driver or device "
+            "(cudaErrorInsufficientDriver",
+        ),
+        (["--gpu", "3"], {}, "--gpu 3: there is no such device; this machine has only --gpu 0"),
+        (
+            ["--cudnn-autotune"],
+            {},
+            "--cudnn-autotune: CuPy 14.2.0 has no cuDNN here, so there is nothing to set",
+        ),
+        (
+            ["--model", "nets.py:Stays"],
+            {},
+            "--gpu 0: /one/W of the network stays on the host",
+        ),
+        (
+            ["--model", "nets.py:Constant"],
+            {},
+            "; an array of the network was left on the host: make it a parameter, or register it",
+        ),
+        (
+            ["-b", "100000"],
+            {"FAKE_CUPY_MEMORY": 5_000_000},
+            "the GPU's memory is full with a batch of 100,000 (",
+        ),
+    ],
+    ids=["driver", "device", "cudnn", "stays", "constant", "memory"],
+)
+def test_bad_input_is_one_line(folder, words, env, message):
+    result = profile(*SMALL, *words, cwd=folder, **env)
+    assert result.returncode == 1
+    assert result.stderr.startswith("profile.py: error: ")
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert "Traceback" not in result.stderr
+
+
+def test_a_memory_that_fills_up_keeps_the_trials(folder):
+    (folder / "grows.py").write_text(
+        NETS
+        + """
+import cupy
+class Grows(Small):
+    kept = []
+    def forward(self, x):
+        self.kept.append(cupy.zeros(250_000, np.float32))
+        return super().forward(x)
+"""
+    )
+    words = ["--model", "grows.py:Grows", "--trials", "500"]
+    result = profile(*SMALL, *words, cwd=folder, FAKE_CUPY_MEMORY=60_000_000)
+    assert result.returncode == 1
+    assert "the GPU's memory is full with a batch of 3" in result.stderr
+    kept = recorded(folder)
+    assert 0 < kept.n_trials < 60
+    check_trials = kept.span_ns <= kept.trial_ns
+    assert check_trials.all()
+    assert f"{kept.n_trials} of 500 trials are in run" in result.stderr
+
+
+def test_the_machines_limits(folder):
+    command = [str(ROOT / "profile.py"), "machine", "--gpu", "0"]
+    env = {"XDG_CACHE_HOME": folder / "cache", "FAKE_CUPY_MEMORY": 4 << 30}
+    out = done(process(command, folder, **env))
+    assert "float16 matrix product" in out
+    assert "gpu:0" in out
+
+
+def test_the_api_takes_a_network_on_a_gpu(folder):
+    script = """
+import json, chainer_profile, numpy as np, cupy
+from nets import Small
+model = Small()
+model.to_device("@cupy:0")
+recording = chainer_profile.profile(model, cupy.zeros((2, 8), np.float32), trials=3, warmups=0)
+print(json.dumps([recording.settings.device, recording.on_device, len(recording.layers)]))
+"""
+    assert json.loads(done(process(["-c", script], folder))) == ["gpu:0", True, 3]
+
+
+def test_training_and_its_profile(folder):
+    words = ["--gpu", "0", "--dataset", "synthetic", "--epoch", "1", "-b", "64"]
+    words += ["--model", "nets.py:Images", "--profile", "every=2", "--out", "trained", "-q"]
+    (folder / "nets.py").write_text(
+        NETS
+        + """
+class Images(chainer.Chain):
+    def __init__(self):
+        super().__init__()
+        with self.init_scope():
+            self.fc = L.Linear(3 * 32 * 32, 10)
+    def forward(self, x):
+        return self.fc(x)
+"""
+    )
+    env = {"XDG_CACHE_HOME": folder / "cache", "FAKE_CUPY_MEMORY": 4 << 30}
+    result = process([str(ROOT / "train.py"), *words], folder, **env)
+    assert result.returncode == 0, result.stderr
+    recording = Recording.load(folder / "trained" / "profile" / "recording.npz")
+    assert recording.settings.device == "gpu:0"
+    assert recording.on_device
+    assert {layer.phase for layer in recording.layers} >= {"data", "forward", "backward", "update"}
+    assert np.isfinite(recording.trial_ns).all()
