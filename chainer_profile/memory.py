@@ -26,7 +26,7 @@ import tracemalloc
 from array import array
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import chainer
@@ -233,7 +233,7 @@ def counter_for(step: Step) -> Counter:
 def counter_of(arrays: list[Any]) -> Counter:
     """The counter of the device which these arrays are on."""
     xp = chainer.backend.get_array_module(*arrays)
-    return PoolCounter(xp) if xp.__name__.startswith("cupy") else HostCounter()
+    return PoolCounter(xp) if _is_cupy(xp) else HostCounter()
 
 
 def trace_memory(step: Step, n_events: int, counter: Counter) -> Trace:
@@ -273,12 +273,24 @@ def trace_call(step: Step, n_events: int, counter: Counter) -> Trace:
 
 def use_of(trace: Trace, structure: Structure, step: Step) -> MemoryUse:
     """What the reads of a step's trial say about its rows; see :func:`memory_use`."""
-    return memory_use(
+    parameters, inputs = _parameters(step), _inputs(step)
+    use = memory_use(
         trace,
         structure,
-        parameter_nbytes=_nbytes(_parameters(step)),
-        input_nbytes=_nbytes(_inputs(step)),
+        parameter_nbytes=_nbytes(parameters),
+        input_nbytes=_nbytes(inputs),
     )
+    xp = chainer.backend.get_array_module(*parameters, *inputs)
+    if not _is_cupy(xp):
+        return use
+    pool = xp.get_default_memory_pool()
+    return replace(
+        use, pool_used_nbytes=int(pool.used_bytes()), pool_total_nbytes=int(pool.total_bytes())
+    )
+
+
+def _is_cupy(module: Any) -> bool:
+    return str(module.__name__).startswith("cupy")
 
 
 def memory_use(

@@ -327,6 +327,9 @@ class MemoryUse:
         phases: The same by phase, in the order of the phases' first rows. What passed outside of
             all phases belongs to none of them, but in a trial of a single phase, which has no
             known framework, to that one. Empty in recordings of older versions.
+        pool_used_nbytes: On a GPU, what CuPy's memory pool had handed out after the trial; None on
+            a CPU.
+        pool_total_nbytes: What the pool had taken from the GPU by then, used and free.
     """
 
     peak_nbytes: tuple[int, ...]
@@ -337,3 +340,5 @@ class MemoryUse:
     high_water_layer: int | None
     kept_for_backward_nbytes: int | None = None
     phases: tuple[PhaseMemory, ...] = ()
+    pool_used_nbytes: int | None = None
+    pool_total_nbytes: int | None = None

@@ -105,8 +105,8 @@ def format_change(fraction: float | None) -> str:
 
 
 def format_factor(factor: float) -> str:
-    """How many times as fast something gets: ``1.29x``."""
-    return f"{factor:.2f}x"
+    """How many times as fast something gets: ``1.29x``, ``107x``."""
+    return f"{factor:.2f}x" if factor < 100 else f"{factor:,.0f}x"
 
 
 def format_ratio(part: float, whole: float) -> str:

@@ -83,12 +83,15 @@ def test_forward(folder):
     assert recording.environment.gpu.cudnn == ""
     assert recording.environment.cupy == "14.2.0"
     assert recording.held_ns.shape[1] == 3
-    assert recording.memory.high_water_nbytes > 0
+    memory = recording.memory
+    assert memory.high_water_nbytes > 0
+    assert memory.pool_total_nbytes >= memory.pool_used_nbytes >= memory.parameter_nbytes
     # A block of the pool is a multiple of 512 bytes.
     assert not any(peak % 512 for peak in recording.memory.peak_nbytes)
     assert "launch" in out
     report = (folder / "run" / "report.md").read_text()
     assert "### On the GPU" in report
+    assert "After it CuPy's memory pool held" in report
     rows = list(csv.DictReader((folder / "run" / "layers.csv").open()))
     assert all(float(row["host_ms"]) > 0 and float(row["busy_ms"]) > 0 for row in rows)
 

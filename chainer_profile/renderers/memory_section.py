@@ -39,6 +39,11 @@ def memory_sentences(summary: Summary) -> list[str]:
         f"its begin, {where}. Parameters take {format_nbytes(use.parameter_nbytes)}, the input "
         f"{format_nbytes(use.input_nbytes)}."
     ]
+    if use.pool_total_nbytes is not None:
+        sentences.append(
+            f"After it CuPy's memory pool held {format_nbytes(use.pool_total_nbytes)} of the GPU's "
+            f"memory, of which {format_nbytes(use.pool_used_nbytes)} were in use."
+        )
     if use.kept_for_backward_nbytes is not None:
         kept = format_nbytes(use.kept_for_backward_nbytes)
         sentences.append(f"The forward phase leaves {kept} of activations for the backward phase.")
