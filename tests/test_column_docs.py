@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from chainer_profile.renderers import csv, links_csv, model_table
+from chainer_profile.renderers import comparison_csv, csv, links_csv, model_table
 from chainer_profile.renderers.layer_columns import LAYER_COLUMNS, USUAL
 
 DOCS = Path(__file__).parents[1] / "docs" / "columns.md"
@@ -17,6 +17,7 @@ This file is made from the code (`python -m tests.test_column_docs`), and a test
 - [layers.csv](#layerscsv)
 - [links.csv](#linkscsv)
 - [profile.py summary](#profilepy-summary)
+- [comparison.csv](#comparisoncsv)
 """
 
 TERMINAL = """## The layer table on the terminal
@@ -43,6 +44,12 @@ SUMMARY = """## profile.py summary
 
 `profile.py summary --columns path,output_shapes,macs` chooses its columns. The usual ones are
 marked; a narrow terminal leaves some out.
+"""
+
+COMPARISON = """## comparison.csv
+
+`profile.py compare A B --out DIR` writes it: a row for each total, each layer that both runs have,
+and each layer that only one of them has, with all digits. [compare.md](compare.md) explains them.
 """
 
 _VIEWS = {
@@ -92,6 +99,7 @@ def documentation() -> str:
     ]
     for view, heading in _VIEWS.items():
         parts += [heading, summary_table(view)]
+    parts += [COMPARISON, meanings(comparison_csv.COLUMNS)]
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 

@@ -25,6 +25,10 @@ PURE = [
     "folding",
     "journal",
     "output",
+    "comparison",
+    "judging",
+    "run_differences",
+    "significance",
     *(f"renderers.{path.stem}" for path in sorted((PACKAGE / "renderers").glob("[!_]*.py"))),
 ]
 

@@ -1,0 +1,198 @@
+"""``profile.py compare``: what became faster or slower between runs, and whether it is noise."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chainer_profile.argument_values import checked, folder, whole
+from chainer_profile.arguments import PROG, Parser, add_messages
+from chainer_profile.commands import printing
+from chainer_profile.errors import ProfileError, UsageError
+from chainer_profile.units import parse_percent
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chainer_profile.comparison import Comparison, Side
+
+#: Exit code of a gate that fails.
+FAILED = 3
+_SORTS = ("change", "time", "index", "path")
+#: Columns of text where the output is no terminal.
+_WIDE = 160
+
+
+def parser() -> argparse.ArgumentParser:
+    """Options of the command."""
+    parser = Parser(
+        prog=f"{PROG} compare",
+        description="Compares runs layer by layer, and says what is noise. The first run is the "
+        "one that each of the others is compared with. Several runs of the same thing, separated "
+        "by commas (A1,A2,A3 B1,B2,B3), are taken together, which measures how runs differ.",
+    )
+    parser.add_argument(
+        "runs", metavar="DIR", nargs="+", help="folders of runs, or recordings, two at least"
+    )
+    group = parser.add_argument_group("judging")
+    group.add_argument(
+        "--min-effect",
+        metavar="PCT",
+        type=checked(parse_percent),
+        default="2%",
+        help="smaller changes are no changes (default: %(default)s)",
+    )
+    group.add_argument(
+        "--fail-above",
+        metavar="PCT",
+        type=checked(parse_percent),
+        help=f"exit with {FAILED} where the trial, or a layer with more than 1%% of the time, is "
+        "significantly slower by more than this: a gate for CI",
+    )
+    group = parser.add_argument_group("what is shown")
+    group.add_argument(
+        "--sort",
+        choices=_SORTS,
+        default=_SORTS[0],
+        help="order of the layers; change is by the time that a trial gains or loses (default: "
+        "%(default)s)",
+    )
+    group.add_argument(
+        "--limit",
+        metavar="N",
+        type=whole(0),
+        default=20,
+        help="rows of the layer table, 0 for all (default: %(default)s)",
+    )
+    group.add_argument("--all", action="store_true", help="show unchanged layers too")
+    group.add_argument(
+        "-o",
+        "--out",
+        metavar="DIR",
+        type=folder,
+        help="write comparison.csv, comparison.md and comparison.png into this folder",
+    )
+    add_messages(group)
+    return parser
+
+
+def run(argv: list[str]) -> int:
+    """Run the command; returns the exit code.
+
+    Args:
+        argv: The arguments after ``compare``.
+
+    Raises:
+        ProfileError: A run cannot be read or compared, or the output not be written.
+        UsageError: The arguments say nothing that can be done.
+    """
+    args = parser().parse_args(argv)
+    if len(args.runs) < 2:
+        raise UsageError(f"give two runs at least: {PROG} compare BEFORE AFTER")
+    if args.fail_above is not None and args.fail_above < args.min_effect:
+        raise UsageError("--fail-above is less than --min-effect, below which nothing is a change")
+
+    from chainer_profile.comparison import compare
+    from chainer_profile.renderers.text import printable
+
+    before, *others = [_side(text) for text in args.runs]
+    comparisons = []
+    for other in others:
+        try:
+            comparisons.append(compare(before, other, args.min_effect))
+        except ProfileError as error:
+            where = f"{other.name}: " if len(others) > 1 else ""
+            raise ProfileError(printable(f"{where}{error}")) from error
+    written = _write(comparisons, args) if args.out is not None else []
+    if not args.quiet:
+        _print(comparisons, args, written)
+    return _gate(comparisons, args) if args.fail_above is not None else 0
+
+
+def _side(text: str) -> Side:
+    """The runs of one side; a folder whose name has a comma is taken as it is."""
+    from chainer_profile import output
+    from chainer_profile.comparison import Side
+
+    names = [text] if "," not in text or Path(text).exists() else text.split(",")
+    if not all(names):
+        raise UsageError(f"{text!r}: name a folder before and after each comma")
+    return Side(text, tuple(output.load_run(Path(name)) for name in names))
+
+
+def _write(comparisons: Sequence[Comparison], args: argparse.Namespace) -> list[Path]:
+    """Write everything into a folder; returns the files."""
+    from chainer_profile import output
+    from chainer_profile.renderers import comparison_csv, comparison_markdown, comparison_plot
+
+    several = len(comparisons) > 1
+    plots = [
+        f"comparison{f'-{at}' if several else ''}.png" for at in range(1, 1 + len(comparisons))
+    ]
+    contents = {"comparison.csv": comparison_csv.render(comparisons).encode()}
+    for name, comparison in zip(plots, comparisons, strict=True):
+        contents[name] = comparison_plot.render(comparison, "png")
+    contents["comparison.md"] = comparison_markdown.render(
+        comparisons,
+        plots=plots,
+        sort=args.sort,
+        everything=args.all,
+        limit=args.limit or None,
+        fail_above=args.fail_above,
+    ).encode()
+    for name, content in contents.items():
+        output.write_file(args.out / name, content)
+    return [args.out / name for name in contents]
+
+
+def _print(
+    comparisons: Sequence[Comparison], args: argparse.Namespace, written: Sequence[Path]
+) -> None:
+    from rich.console import Console
+
+    from chainer_profile.renderers import comparison_table
+    from chainer_profile.renderers.text import printable
+
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDE
+    console = Console(width=width)
+    with printing():
+        for at, comparison in enumerate(comparisons):
+            if at:
+                console.print()
+                console.rule(style="dim")
+            comparison_table.render(
+                comparison,
+                console,
+                sort=args.sort,
+                limit=args.limit or None,
+                everything=args.all,
+                fail_above=args.fail_above,
+            )
+        if written:
+            names = ", ".join(path.name for path in written)
+            said = f"Written to {printable(str(args.out))}: {names}"
+            console.print(said, markup=False, highlight=False, soft_wrap=True)
+
+
+def _gate(comparisons: Sequence[Comparison], args: argparse.Namespace) -> int:
+    """Say on the standard error what the gate fails for, a line each; returns the exit code."""
+    from chainer_profile.renderers.comparison_text import failures
+    from chainer_profile.renderers.text import printable
+
+    failed = False
+    for comparison in comparisons:
+        for line in failures(comparison, args.fail_above):
+            failed = True
+            where = f"{printable(comparison.after.name)}: " if len(comparisons) > 1 else ""
+            print(f"{PROG}: slower: {where}{line}", file=sys.stderr)
+    if failed:
+        return FAILED
+    unknown = [comparison.after.name for comparison in comparisons if not comparison.judged]
+    if unknown:
+        raise ProfileError(
+            f"--fail-above cannot be judged: {unknown[0]} has too few trials for a verdict"
+        )
+    return 0

@@ -1,0 +1,382 @@
+"""Runs -> what became faster or slower, where, and whether it is noise.
+
+Layers are matched by link path, function and phase; of several such calls the first with the first,
+and so on. Times are medians, since a few trials that the system disturbs say nothing about a layer.
+A layer is called faster or slower where all of this holds: a test says so, corrected for the number
+of layers (see :mod:`.significance`); the change is beyond the least effect that matters, with and
+without the part that the machine's own change of speed accounts for; the 95 % interval of its ratio
+does not hold 1; and the clock can tell the times apart.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from chainer_profile.errors import ProfileError
+from chainer_profile.judging import (
+    FASTER,
+    MIN_TRIALS,
+    SAME,
+    SLOWER,
+    UNKNOWN,
+    VALUES,
+    Judge,
+    medians_ns,
+)
+from chainer_profile.run_differences import (
+    Difference,
+    Movement,
+    allowance,
+    differences,
+    movements,
+    other_machine,
+    same_place,
+)
+from chainer_profile.significance import Groups
+from chainer_profile.statistics import NS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from chainer_profile.recording import Layer, Recording
+
+#: Names of the totals.
+CLEAN, PROFILED, LAYERS, FRAMEWORK = "clean trial", "profiled trial", "layers", "framework"
+MIN_EFFECT = 0.02
+#: Differences of less than so many empty windows of the recorder are none.
+_WINDOWS = 2
+#: Share of the layers' time from which a layer that is slower fails a gate.
+GATE_SHARE = 0.01
+
+__all__ = [
+    "CLEAN",
+    "FASTER",
+    "FRAMEWORK",
+    "LAYERS",
+    "MIN_EFFECT",
+    "MIN_TRIALS",
+    "PROFILED",
+    "SAME",
+    "SLOWER",
+    "UNKNOWN",
+    "Comparison",
+    "Side",
+    "Slower",
+    "compare",
+    "compare_all",
+]
+
+Key = tuple[str, str, str, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """One side of a comparison: a run, or several of the same thing.
+
+    Attributes:
+        name: What the user calls it.
+        runs: Its runs; at least one.
+    """
+
+    name: str
+    runs: tuple[Recording, ...]
+
+    def time_s(self, index: int) -> float:
+        """Median time of a layer; of several runs the geometric mean of theirs."""
+        return float(self._times_ns[index]) * NS
+
+    def share(self, index: int) -> float:
+        """A layer's part of the sum of all layers' such times."""
+        whole = float(self._times_ns.sum())
+        return float(self._times_ns[index]) / whole if whole else 0.0
+
+    @cached_property
+    def _times_ns(self) -> NDArray[np.float64]:
+        return medians_ns([run.self_ns for run in self.runs])
+
+
+@dataclass(frozen=True)
+class Slower:
+    """Something that a gate fails for.
+
+    Attributes:
+        name: ``clean trial``, or a layer: ``27_ReLU at /res3``.
+        ratio: Time after over time before.
+        low: Lower end of its 95 % interval.
+        high: Upper end.
+    """
+
+    name: str
+    ratio: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """A run compared with another, or several with several. Ratios are time after over before.
+
+    Attributes:
+        before: The runs to compare with.
+        after: The runs to judge.
+        min_effect: Changes of less than this fraction are called noise.
+        totals: What a trial takes as a whole, indexed by name (``clean trial``, ``profiled trial``,
+            ``layers``, ``framework``), with the columns ``before_s``, ``after_s``, ``ratio``,
+            ``low``, ``high``, ``p_value`` and ``verdict`` of :attr:`layers`. Empty where the trials
+            are not of the same kind.
+        layers: The matched layers in the order of the first run. Columns: ``path``, ``function``,
+            ``phase``, ``before_index``, ``after_index``, ``before_s`` and ``after_s`` (medians; of
+            several runs their geometric mean), ``before_share`` and ``after_share`` of all layers'
+            such times, ``ratio`` with the ends ``low`` and ``high`` of its 95 % interval,
+            ``p_value`` (corrected), and ``verdict``: :data:`FASTER`, :data:`SLOWER`, :data:`SAME`,
+            or :data:`UNKNOWN` for too few trials.
+        only_before: Layers of the first run that the second has none for.
+        only_after: Layers of the second that the first has none for.
+        differences: What else differs: network, input, machine, versions.
+        movements: How the machine changed; what is not known is not there.
+        run_spread: Standard deviation of a layer's ratio from run to run that verdicts rest on:
+            with several runs measured, otherwise how the layers scatter.
+    """
+
+    before: Side
+    after: Side
+    min_effect: float
+    totals: pd.DataFrame
+    layers: pd.DataFrame
+    only_before: tuple[Layer, ...]
+    only_after: tuple[Layer, ...]
+    differences: tuple[Difference, ...]
+    movements: tuple[Movement, ...]
+    run_spread: float
+
+    @property
+    def several(self) -> bool:
+        """Whether there are several runs of a side, so that their variance is measured."""
+        return len(self.before.runs) + len(self.after.runs) > 2
+
+    @property
+    def moved(self) -> bool:
+        """Whether the machine itself was not as fast in both runs."""
+        return self.same_place and any(movement.moved for movement in self.movements)
+
+    @property
+    def other_machine(self) -> bool:
+        """Whether the runs are of different machines."""
+        return other_machine(self.differences)
+
+    @property
+    def same_place(self) -> bool:
+        """Whether the runs are of the same device, machine and BLAS, with as many threads."""
+        return same_place(self.differences)
+
+    @property
+    def same_run(self) -> bool:
+        """Whether a run stands on both sides."""
+        return any(_is_same(a, b) for a in self.before.runs for b in self.after.runs)
+
+    @property
+    def judged(self) -> bool:
+        """Whether there are verdicts: not with too few trials."""
+        return not (self.layers["verdict"] == UNKNOWN).any()
+
+    @property
+    def changed(self) -> pd.DataFrame:
+        """The layers that became faster or slower."""
+        return self.layers[self.layers["verdict"].isin((FASTER, SLOWER))]
+
+    @property
+    def headline(self) -> str:
+        """Name of the total to quote: of the clean trial where both runs have it."""
+        return str(self.totals.index[0]) if len(self.totals) else ""
+
+    def slower_than(self, fraction: float) -> list[Slower]:
+        """What a gate fails for: whatever is significantly slower by more than this fraction.
+
+        That is the trial, and every layer that holds more than 1 % of the time in either run.
+        """
+        totals = self.totals[self.totals.index == self.headline]
+        layers = self.layers
+        large = layers[["before_share", "after_share"]].max(axis=1) > GATE_SHARE
+        failed = []
+        for table in (totals, layers[large]):
+            slower = (table["verdict"] == SLOWER) & (table["ratio"] > 1 + fraction)
+            for row in table[slower].itertuples():
+                layer = (
+                    "" if table is totals else f"{row.before_index}_{row.function} at {row.path}"
+                )
+                failed.append(Slower(layer or str(row.Index), row.ratio, row.low, row.high))
+        return failed
+
+
+def compare(
+    before: Recording | Side, after: Recording | Side, min_effect: float = MIN_EFFECT
+) -> Comparison:
+    """Compare two runs layer by layer, or several runs of one thing with several of another.
+
+    Args:
+        before: The run to compare with, or several.
+        after: The run to judge, or several.
+        min_effect: Changes of less than this fraction are called noise.
+
+    Raises:
+        ProfileError: A run holds no trial, runs of one side are not of the same thing, or the sides
+            have no layer in common.
+    """
+    sides = [
+        side if isinstance(side, Side) else Side(name, (side,))
+        for side, name in ((before, "before"), (after, "after"))
+    ]
+    keys = [_side_keys(side) for side in sides]
+    common = [key for key in keys[0] if key in keys[1]]
+    first, second = (side.runs[0] for side in sides)
+    if not common:
+        raise ProfileError(_nothing_common(first, second))
+    at = [[known[key] for key in common] for known in keys]
+    layers = pd.DataFrame(
+        {
+            "path": [key[0] for key in common],
+            "function": [key[1] for key in common],
+            "phase": [key[2] for key in common],
+            "before_index": at[0],
+            "after_index": at[1],
+        }
+    )
+    found = tuple(differences(first, second))
+    moved = tuple(movements(sides[0].runs, sides[1].runs)) if _same_work(found) else ()
+    several = sum(len(side.runs) for side in sides) > 2
+    judge = Judge(
+        min_effect=min_effect,
+        ends=allowance(moved if same_place(found) else (), several),
+        several=several,
+        window_s=_WINDOWS
+        * NS
+        * max(run.conditions.window_ns or 0.0 for side in sides for run in side.runs),
+    )
+    samples = [
+        [run.self_ns[:, indices] for run in side.runs]
+        for side, indices in zip(sides, at, strict=True)
+    ]
+    table, run_spread = judge.layers(
+        samples[0], samples[1], _groups([first.layers[i] for i in at[0]])
+    )
+    layers = layers.join(table)
+    for name, side in zip(("before", "after"), sides, strict=True):
+        layers[f"{name}_share"] = [side.share(index) for index in layers[f"{name}_index"]]
+    return Comparison(
+        before=sides[0],
+        after=sides[1],
+        min_effect=min_effect,
+        totals=_totals(sides, judge),
+        layers=layers,
+        only_before=tuple(first.layers[i] for key, i in keys[0].items() if key not in keys[1]),
+        only_after=tuple(second.layers[i] for key, i in keys[1].items() if key not in keys[0]),
+        differences=found,
+        movements=moved,
+        run_spread=run_spread,
+    )
+
+
+def compare_all(
+    sides: Sequence[Recording | Side], min_effect: float = MIN_EFFECT
+) -> list[Comparison]:
+    """The first of the runs compared with each of the others."""
+    first, *others = sides
+    return [compare(first, other, min_effect) for other in others]
+
+
+def _same_work(found: Sequence[Difference]) -> bool:
+    """Whether the runs' fixed work can be compared: a GPU has other work than a CPU."""
+    devices = [d for d in found if d.name == "device"]
+    return all((d.before == "cpu") == (d.after == "cpu") for d in devices)
+
+
+def _side_keys(side: Side) -> dict[Key, int]:
+    """The layers of a side, which all of its runs must have."""
+    first, *others = side.runs
+    for run in side.runs:
+        if not run.self_ns.size:
+            raise ProfileError(f"{side.name}: holds no complete profiled trial to compare")
+    for other in others:
+        for difference in differences(first, other):
+            raise ProfileError(
+                f"{side.name}: its runs are not of the same thing ({difference.name}: "
+                f"{difference.before or 'none'}, and {difference.after or 'none'})"
+            )
+        if _keys(other) != _keys(first):
+            raise ProfileError(f"{side.name}: its runs do not have the same layers")
+    for run, other in combinations(side.runs, 2):
+        if _is_same(run, other):
+            raise ProfileError(f"{side.name}: a run is given twice; repeat the run instead")
+    return _keys(first)
+
+
+def _is_same(a: Recording, b: Recording) -> bool:
+    """Whether two recordings are of one run."""
+    return a.environment.started == b.environment.started and np.array_equal(a.self_ns, b.self_ns)
+
+
+def _keys(recording: Recording) -> dict[Key, int]:
+    """Index of every layer by path, function, phase and the number of such calls before it."""
+    seen: Counter[tuple[str, str, str]] = Counter()
+    keys = {}
+    for layer in recording.layers:
+        name = (layer.path, layer.function, layer.phase)
+        keys[(*name, seen[name])] = layer.index
+        seen[name] += 1
+    return keys
+
+
+def _groups(layers: Sequence[Layer]) -> Groups:
+    def numbers(names: Sequence[tuple[object, ...]]) -> NDArray[np.int64]:
+        known = {name: number for number, name in enumerate(dict.fromkeys(names))}
+        return np.array([known[name] for name in names], np.int64)
+
+    kinds = [(layer.function, layer.phase) for layer in layers]
+    shapes = [(*kind, x.input_shapes) for kind, x in zip(kinds, layers, strict=True)]
+    return Groups(shape=numbers(shapes), function=numbers(kinds))
+
+
+def _nothing_common(before: Recording, after: Recording) -> str:
+    phases = [sorted({layer.phase for layer in run.layers}) for run in (before, after)]
+    if not set(phases[0]) & set(phases[1]):
+        return (
+            f"the runs have no phase in common: {', '.join(phases[0])}, and {', '.join(phases[1])}"
+        )
+    first, second = before.layers[0], after.layers[0]
+    return (
+        "the runs have no layer in common, by path and function: the first layer is "
+        f"{first.function} at {first.path}, and {second.function} at {second.path}"
+    )
+
+
+def _totals(sides: Sequence[Side], judge: Judge) -> pd.DataFrame:
+    """The trial and its parts; nothing where the trials are of different kinds."""
+    runs = [run for side in sides for run in side.runs]
+    parts: dict[str, list[list[NDArray[np.int64]]]] = {}
+    if len({run.settings.phase for run in runs}) == 1:
+        if all(len(run.clean_ns) for run in runs):
+            parts[CLEAN] = [[run.clean_ns for run in side.runs] for side in sides]
+        whole = [[run.trial_ns for run in side.runs if run.trial_ns is not None] for side in sides]
+        layers = [[run.self_ns.sum(axis=1) for run in side.runs] for side in sides]
+        timed = sum(map(len, whole)) == len(runs)
+        if timed:
+            parts[PROFILED] = whole
+        parts[LAYERS] = layers
+        if timed:
+            parts[FRAMEWORK] = [
+                [a - b for a, b in zip(*pair, strict=True)]
+                for pair in zip(whole, layers, strict=True)
+            ]
+    tables = [judge.totals(before, after) for before, after in parts.values()]
+    table = pd.concat(tables) if tables else pd.DataFrame(columns=list(VALUES))
+    table.index = pd.Index(list(parts), name="total")
+    return table

@@ -1,0 +1,205 @@
+"""What else differs between runs that are compared: settings, software, machine, and its speed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chainer_profile.units import format_nbytes, format_shape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from chainer_profile.recording import Recording
+
+#: The machine has changed its speed when its own work takes so much longer or less on average, or
+#: from one moment to another.
+MOVED, MOVED_MOMENT = 0.03, 0.10
+#: Runs of the same code on a quiet machine differ by so much in what all layers have in common.
+USUAL_SHIFT = 0.02
+PRODUCT, COPY, OTHERS = "matrix product", "copy", "other programs"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Something that is not the same in both runs.
+
+    Attributes:
+        name: What it is: ``NumPy``.
+        before: Its value in the first run; empty where it has none.
+        after: Its value in the second.
+    """
+
+    name: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Movement:
+    """How the machine itself changed between two runs. Ratios are time after over time before.
+
+    Attributes:
+        name: What tells it: the time of the machine's own ``matrix product`` or ``copy`` (see
+            :mod:`.calibration`), or ``other programs``: how much longer a run takes that shares the
+            cores with them.
+        ratio: The second run over the first, each on average.
+        low: The least ratio of a moment of the second over one of the first; with several runs of
+            each the lesser of the ratio and 1.
+        high: The largest; likewise.
+    """
+
+    name: str
+    ratio: float
+    low: float
+    high: float
+
+    @property
+    def moved(self) -> bool:
+        """Whether the machine was not equally fast throughout."""
+        average = max(self.ratio, 1 / self.ratio)
+        return average > 1 + MOVED or max(self.high, 1 / self.low) > 1 + MOVED_MOMENT
+
+
+def _blas(recording: Recording) -> str:
+    return ", ".join(
+        f"{lib.name} {lib.version} x{lib.threads}" for lib in recording.environment.blas
+    )
+
+
+def _gpu(recording: Recording) -> str:
+    return recording.environment.gpu.name if recording.environment.gpu else ""
+
+
+def _text(part: str, field: str) -> Callable[[Recording], str]:
+    def text(recording: Recording) -> str:
+        value = getattr(getattr(recording, part), field)
+        return "" if value is None else str(value)
+
+    return text
+
+
+def _tf32(recording: Recording) -> str:
+    gpu = recording.environment.gpu
+    return "" if gpu is None or gpu.tf32 is None else "on" if gpu.tf32 else "off"
+
+
+#: What may differ, by the words that name it.
+_SETTINGS: dict[str, Callable[[Recording], str]] = {
+    "network": _text("settings", "model"),
+    "phase": _text("settings", "phase"),
+    "input": lambda run: format_shape(run.settings.input_shape) if run.settings.input_shape else "",
+    "batch": _text("settings", "batchsize"),
+    "data type": _text("settings", "dtype"),
+    "train mode": lambda run: "on" if run.settings.train_mode else "off",
+    "loss": _text("settings", "loss"),
+    "optimizer": _text("settings", "optimizer"),
+    "cuDNN": _text("settings", "cudnn"),
+    "workspace": _text("settings", "workspace_nbytes"),
+    "TF32": _tf32,
+    "system": _text("environment", "system"),
+    "Python": _text("environment", "python"),
+    "Chainer": _text("environment", "chainer"),
+    "NumPy": _text("environment", "numpy"),
+    "CuPy": _text("environment", "cupy"),
+    "profiler": _text("environment", "profiler"),
+    "memory": lambda run: (
+        format_nbytes(run.environment.memory_nbytes) if run.environment.memory_nbytes else ""
+    ),
+}
+_MACHINE: dict[str, Callable[[Recording], str]] = {
+    "processor": _text("environment", "processor"),
+    "cores": _text("environment", "usable_cores"),
+    "GPU": _gpu,
+}
+#: With these the machine's fixed work is other work.
+_PLACE: dict[str, Callable[[Recording], str]] = {
+    "device": _text("settings", "device"),
+    "BLAS": _blas,
+}
+
+
+def differences(before: Recording, after: Recording) -> Iterator[Difference]:
+    """What differs, in the order to tell it. Commits, dates and numbers of trials always may."""
+    on_gpu = [bool(_gpu(run)) for run in (before, after)]
+    for name, text in (_SETTINGS | _PLACE | _MACHINE).items():
+        values = text(before), text(after)
+        # Runs on a CPU and a GPU differ in the device.
+        if values[0] != values[1] and (name != "GPU" or all(on_gpu)):
+            yield Difference(name, *values)
+
+
+def other_machine(found: Sequence[Difference]) -> bool:
+    """Whether the runs are of different machines."""
+    return any(difference.name in _MACHINE for difference in found)
+
+
+def same_place(found: Sequence[Difference]) -> bool:
+    """Whether the machine's fixed work is the same in both runs, and on the same machine."""
+    return not any(difference.name in (*_MACHINE, *_PLACE) for difference in found)
+
+
+def movements(before: Sequence[Recording], after: Sequence[Recording]) -> Iterator[Movement]:
+    """How the machine changed between the runs of one side and of another."""
+    sides = before, after
+    several = len(before) + len(after) > 2
+    if all(run.conditions.calibrations for side in sides for run in side):
+        for name, field in ((PRODUCT, "product_s"), (COPY, "copy_s")):
+            first, second = (
+                [float(getattr(one, field)) for run in side for one in run.conditions.calibrations]
+                for side in sides
+            )
+            if min(first + second) > 0:
+                low, high = min(second) / max(first), max(second) / min(first)
+                yield _movement(name, first, second, None if several else (low, high))
+    stretched = [[_stretch(run) for run in side] for side in sides]
+    if not any(math.isnan(value) for side in stretched for value in side):
+        first, second = stretched
+        yield _movement(OTHERS, first, second, None if several else (1 / first[0], second[0]))
+
+
+def _movement(
+    name: str, before: Sequence[float], after: Sequence[float], ends: tuple[float, float] | None
+) -> Movement:
+    ratio = float(np.mean(after) / np.mean(before))
+    low, high = ends or (min(1.0, ratio), max(1.0, ratio))
+    return Movement(name, ratio, low, high)
+
+
+def _stretch(recording: Recording) -> float:
+    """How many times as long a run takes that shares the cores with other programs.
+
+    What they leave of the cores, where that is less than the run could use; NaN where it is not
+    known.
+    """
+    other, cores = recording.conditions.other_cpu, recording.environment.usable_cores
+    if other is None or not cores:
+        return float("nan")
+    threads = [recording.settings.threads or 1, *(x.threads for x in recording.environment.blas)]
+    wanted = min(cores, recording.settings.threads or max(threads))
+    return max(1.0, wanted / max(cores - other, 0.25))
+
+
+def allowance(found: Sequence[Movement], several: bool) -> tuple[float, float]:
+    """Between which ratios, 1 among them, runs of the same code may differ in common.
+
+    Where a run shares the cores with other programs, it is slowed by what they do to the machine's
+    own work and has fewer cores as well: both factors together.
+
+    Args:
+        found: How the machine changed.
+        several: Whether there are several runs of a side: how these differ is measured. Single runs
+            differ by :data:`USUAL_SHIFT` on a quiet machine.
+    """
+    usual = 1.0 if several else 1 + USUAL_SHIFT
+    low, high = 1 / usual, usual
+    shared = (1.0, 1.0)
+    for movement in found:
+        if movement.name == OTHERS:
+            shared = movement.low, movement.high
+        else:
+            low, high = min(low, movement.low), max(high, movement.high)
+    return low * shared[0], high * shared[1]

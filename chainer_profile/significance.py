@@ -1,0 +1,371 @@
+"""Are two runs' times different, or is it noise? Statistics of samples of timings.
+
+There is noise at two levels. Within a run successive trials are not independent, so no test is made
+on single trials: a run is cut into blocks of successive trials, and a block's median stands for it.
+From run to run a layer's time differs as well, for as long as the process lives: where its arrays
+lie in memory, what else the machine does. No number of trials averages that away, so a test within
+one run of each calls everything different. It needs an error term of its own: the variance of
+several runs of each, or, with one run of each, how the layers scatter about what they have in
+common.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.special import ndtr, ndtri, polygamma, psi, stdtr, stdtrit
+
+from chainer_profile.statistics import CONFIDENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+MAX_BLOCKS = 50
+_HALF_RESAMPLES = 1000
+_SEEDS = (0, 1)
+#: The standard deviation of a log ratio from run to run is taken to be between these.
+LEAST_SPREAD, MOST_SPREAD = 0.0075, 0.03
+#: Layers of a group that tell it, and layers in all that have something in common.
+_MIN_GROUP, _FEW = 5, 3
+#: Degrees of freedom of the scatter: its tails are heavier than the normal distribution's.
+_DEGREES = 10.0
+#: The normal distribution's median absolute deviation is its standard deviation over this.
+_MAD = 1.4826
+
+
+def n_blocks(count: int) -> int:
+    """Blocks that so many trials are cut into: as many as trials up to 30, at most 50."""
+    if count <= 30:
+        return count
+    return min(MAX_BLOCKS, max(30, count // 20))
+
+
+def block_medians(samples_ns: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Medians of successive blocks of equal length; trials left over are those of the begin.
+
+    Args:
+        samples_ns: Times in the order of the trials, (trials, columns).
+
+    Returns:
+        The medians in the samples' unit, (blocks, columns).
+    """
+    count, columns = samples_ns.shape
+    blocks = n_blocks(count)
+    if not blocks:
+        return np.zeros((0, columns))
+    length = count // blocks
+    kept = samples_ns[count - blocks * length :]
+    medians: NDArray[np.float64] = np.median(kept.reshape(blocks, length, columns), axis=1)
+    return medians
+
+
+def log_intervals(
+    before: NDArray[np.float64], after: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """95 % interval of the log ratio of the medians of two runs' blocks, after over before.
+
+    It is the bootstrap's: blocks are drawn with replacement from each run, and the ratio of their
+    medians is taken, 2,000 times; its ends are percentiles of these ratios (Efron and Tibshirani,
+    An Introduction to the Bootstrap, chapter 13). Blocks are drawn as a whole, the same for all
+    columns. Each draw is used for either run in turn, so that exchanging the runs turns the
+    interval round exactly.
+
+    Args:
+        before: Medians of the blocks of one run, (blocks, columns).
+        after: The same of the other, (blocks, columns).
+
+    Returns:
+        Lower and upper ends, (columns,) each; NaN where a time is 0, and for fewer than 2 blocks.
+    """
+    if min(len(before), len(after)) < 2:
+        nothing = np.full(before.shape[1], np.nan)
+        return nothing, nothing
+    first = [_resampled(blocks, _SEEDS[0]) for blocks in (before, after)]
+    second = [_resampled(blocks, _SEEDS[1]) for blocks in (before, after)]
+    drawn = np.concatenate(
+        [log_ratio(first[0], second[1]), log_ratio(second[0], first[1])], dtype=np.float64
+    )
+    tail = (1 - CONFIDENCE) / 2 * 100
+    unknown = np.isnan(drawn).any(axis=0)
+    low, high = np.percentile(np.where(unknown, 0.0, drawn), [tail, 100 - tail], axis=0)
+    return np.where(unknown, np.nan, low), np.where(unknown, np.nan, high)
+
+
+def _resampled(blocks: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
+    """Medians of blocks that are drawn with replacement, (resamples, columns).
+
+    A median of drawn values follows from how often each is drawn: the values are sorted once, and
+    the median stands where the running count passes the half.
+    """
+    count = len(blocks)
+    rng = np.random.default_rng(seed)
+    weights = rng.multinomial(count, np.full(count, 1 / count), size=_HALF_RESAMPLES)
+    out = np.empty((_HALF_RESAMPLES, blocks.shape[1]))
+    for column in range(blocks.shape[1]):
+        order = np.argsort(blocks[:, column], kind="stable")
+        values = blocks[order, column]
+        running = weights[:, order].cumsum(axis=1)
+        upper = (running > count // 2).argmax(axis=1)
+        lower = upper if count % 2 else (running >= count // 2).argmax(axis=1)
+        out[:, column] = (values[lower] + values[upper]) / 2
+    return out
+
+
+def log_ratio(before: NDArray[np.float64], after: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Logarithm of after over before; NaN unless both are above 0."""
+    known = (before > 0) & (after > 0)
+    logs = [np.log(np.where(known, times, 1.0)) for times in (before, after)]
+    return np.where(known, logs[1] - logs[0], np.nan)
+
+
+def rank_test(before: NDArray[np.float64], after: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Two-sided p-values of the Mann-Whitney test on two runs' blocks, (columns,); 1 for too few.
+
+    By the normal distribution that the statistic comes near to, with corrections for ties and for
+    continuity (Conover, Practical Nonparametric Statistics, section 5.1). SciPy's function does the
+    same, but importing it takes as long as a whole comparison.
+
+    Args:
+        before: Medians of the blocks of one run, (blocks, columns).
+        after: The same of the other, (blocks, columns).
+    """
+    counts = len(before), len(after)
+    if min(counts) < 2:
+        return np.ones(before.shape[1])
+    above = (after[:, None] > before).sum(axis=(0, 1)) + 0.5 * (after[:, None] == before).sum(
+        axis=(0, 1)
+    )
+    pooled = np.concatenate([before, after])
+    total = len(pooled)
+    equals = (pooled[:, None] == pooled).sum(axis=1)
+    ties = (equals.astype(np.float64) ** 2 - 1).sum(axis=0) / (total * (total - 1))
+    deviation = np.sqrt(counts[0] * counts[1] / 12 * (total + 1 - ties))
+    distance = np.maximum(np.abs(above - counts[0] * counts[1] / 2) - 0.5, 0)
+    p_values = np.ones(before.shape[1])
+    known = deviation > 0
+    p_values[known] = 2 * ndtr(-distance[known] / deviation[known])
+    return p_values
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Layers that fare alike, as a number for each layer, (columns,) each.
+
+    Attributes:
+        shape: Those with the same function, phase and shapes.
+        function: Those with the same function and phase.
+    """
+
+    shape: NDArray[np.int64]
+    function: NDArray[np.int64]
+
+
+def common_part(logs: NDArray[np.float64], groups: Groups) -> NDArray[np.float64]:
+    """What the columns of one row of logarithms have in common, by group, (columns,).
+
+    The median of the columns with the same shapes, of those with the same function where that are
+    few, and of all where those are few as well; of few columns in all the column itself.
+    """
+    known = np.isfinite(logs)
+    if known.sum() < _FEW:
+        return np.where(known, logs, 0.0)
+    common = np.full(len(logs), np.median(logs[known]))
+    for numbers in (groups.function, groups.shape):
+        for inside in _large_groups(numbers, known):
+            common[inside] = np.median(logs[inside & known])
+    return common
+
+
+def spread(log_ratios: NDArray[np.float64], groups: Groups) -> NDArray[np.float64]:
+    """Standard deviation of a layer's log ratio from run to run, as the layers themselves tell.
+
+    Most layers of two runs are not changed, and layers with the same function and shapes fare
+    alike: how they scatter about what they have in common is what a layer differs by without a
+    cause of its own (an empirical null; Efron, Large-scale simultaneous hypothesis testing, JASA
+    99, 2004). The median absolute deviation stands for the standard deviation, as a few layers that
+    are changed do not move it. It is kept between :data:`LEAST_SPREAD` and :data:`MOST_SPREAD`:
+    runs may be alike by chance, and a network whose layers are all changed by different factors
+    must not hide them. Of functions with few layers nothing is known, and it is the larger one.
+
+    Args:
+        log_ratios: Logarithms of ratios, (columns,).
+        groups: The groups of the columns.
+    """
+    found = np.full(len(log_ratios), MOST_SPREAD)
+    known = np.isfinite(log_ratios)
+    distances = np.abs(log_ratios - common_part(log_ratios, groups))
+    for inside in _large_groups(groups.function, known):
+        found[inside] = _MAD * np.median(distances[inside & known])
+    kept: NDArray[np.float64] = np.clip(found, LEAST_SPREAD, MOST_SPREAD)
+    return kept
+
+
+def _large_groups(
+    numbers: NDArray[np.int64], known: NDArray[np.bool_]
+) -> Iterator[NDArray[np.bool_]]:
+    """Where each group is that has enough known columns to tell something."""
+    for number in np.unique(numbers):
+        inside = numbers == number
+        if (inside & known).sum() >= _MIN_GROUP:
+            yield inside
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a test says, (columns,) each.
+
+    Attributes:
+        log_ratio: Logarithm of after over before.
+        low: Lower end of its 95 % interval; NaN where it is not known.
+        high: Upper end.
+        p_value: Two-sided, not corrected; 1 where nothing is known.
+        shift: What of the log ratio the machine accounts for.
+    """
+
+    log_ratio: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    p_value: NDArray[np.float64]
+    shift: NDArray[np.float64]
+
+
+def judge_runs(
+    before_ns: NDArray[np.int64],
+    after_ns: NDArray[np.int64],
+    run_spread: NDArray[np.float64],
+    shift: NDArray[np.float64],
+) -> Judged:
+    """Compare one run with one other.
+
+    Two tests must both find a difference, so the larger p-value counts: Mann and Whitney's on the
+    blocks, for noise within the runs, and Student's on the log ratio without the machine's part,
+    whose variance is that of the bootstrap and that from run to run together.
+
+    Args:
+        before_ns: Times of one run, (trials, columns).
+        after_ns: The same of the other.
+        run_spread: Standard deviation of a log ratio from run to run, (columns,), by
+            :func:`spread`.
+        shift: What of the log ratios the machine accounts for, (columns,).
+    """
+    blocks = block_medians(before_ns), block_medians(after_ns)
+    ratios = log_ratio(np.median(before_ns, axis=0), np.median(after_ns, axis=0))
+    low, high = log_intervals(*blocks)
+    z = float(ndtri((1 + CONFIDENCE) / 2))
+    error = np.hypot((high - low) / (2 * z), run_spread)
+    p_values = np.fmax(rank_test(*blocks), _two_sided((ratios - shift) / error, _DEGREES))
+    # The bootstrap's interval need not be symmetric: each side is widened by itself.
+    beyond = t_quantile(_DEGREES) * run_spread
+    return Judged(
+        ratios,
+        ratios - np.hypot(np.maximum(ratios - low, 0), beyond),
+        ratios + np.hypot(np.maximum(high - ratios, 0), beyond),
+        np.where(np.isnan(ratios), 1.0, p_values),
+        shift,
+    )
+
+
+def judge_repeated(
+    before: NDArray[np.float64],
+    after: NDArray[np.float64],
+    shift: NDArray[np.float64],
+) -> Judged:
+    """Compare several runs with several: the variance from run to run is measured.
+
+    A test of Student's on the logarithms of the runs' medians. Of few runs a layer's variance is
+    poorly known, so it is moderated by that of all layers (see :func:`variance_prior`).
+
+    Args:
+        before: Logarithms of the medians of the runs of one side, (runs, columns).
+        after: The same of the other; 3 runs in all at least.
+        shift: What of the log ratios the machine accounts for, (columns,).
+    """
+    degrees = len(before) + len(after) - 2
+    variance = repeated_variance(before, after)
+    variance_0, degrees_0 = variance_prior(variance, degrees)
+    ratios = after.mean(axis=0) - before.mean(axis=0)
+    if np.isinf(degrees_0):
+        moderated, total = np.full_like(variance, variance_0), np.inf
+    else:
+        total = degrees_0 + degrees
+        moderated = (degrees_0 * variance_0 + degrees * variance) / total
+    error = np.sqrt(moderated * (1 / len(before) + 1 / len(after)))
+    total = min(total, 1e6)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        statistic = np.where(ratios == shift, 0.0, (ratios - shift) / error)
+    half = t_quantile(total) * error
+    p_values = np.where(np.isnan(ratios), 1.0, _two_sided(statistic, total))
+    return Judged(ratios, ratios - half, ratios + half, p_values, shift)
+
+
+def repeated_variance(
+    before: NDArray[np.float64], after: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Variance from run to run, pooled over both sides, (columns,)."""
+    squares = sum(((side - side.mean(axis=0)) ** 2).sum(axis=0) for side in (before, after))
+    pooled: NDArray[np.float64] = squares / (len(before) + len(after) - 2)
+    return pooled
+
+
+def variance_prior(variance: NDArray[np.float64], degrees: int) -> tuple[float, float]:
+    """The variance that columns have in common, and how many degrees of freedom it is worth.
+
+    By the moments of the logarithms of the columns' variances (Smyth, Linear models and empirical
+    Bayes methods for assessing differential expression in microarray experiments, Statistical
+    Applications in Genetics and Molecular Biology 3, 2004, section 6.2).
+
+    Returns:
+        The variance, and its degrees of freedom: 0 where there are too few columns to tell, and
+        infinite where the columns' variances differ no more than by chance.
+    """
+    logs = np.log(variance[np.isfinite(variance) & (variance > 0)])
+    if len(logs) < 3:
+        return 0.0, 0.0
+    half = degrees / 2
+    centred = logs - psi(half) + np.log(half)
+    excess = float(centred.var(ddof=1)) - float(polygamma(1, half))
+    if excess <= 0:
+        return float(np.exp(centred.mean())), float("inf")
+    half_0 = _trigamma_inverse(excess)
+    return float(np.exp(centred.mean() + psi(half_0) - np.log(half_0))), 2 * half_0
+
+
+def _trigamma_inverse(value: float) -> float:
+    """Where the trigamma function has a value above 0, by Newton's method (Smyth, appendix)."""
+    if value > 1e7:
+        return 1 / float(np.sqrt(value))
+    if value < 1e-6:
+        return 1 / value
+    at = 0.5 + 1 / value
+    for _ in range(50):
+        here = float(polygamma(1, at))
+        step = here * (1 - here / value) / float(polygamma(2, at))
+        at += step
+        if -step / at < 1e-10:
+            break
+    return at
+
+
+def t_quantile(degrees: float) -> float:
+    """Half width of a 95 % interval of Student's t, in standard errors."""
+    return float(stdtrit(min(degrees, 1e6), (1 + CONFIDENCE) / 2))
+
+
+def _two_sided(statistic: NDArray[np.float64], degrees: float) -> NDArray[np.float64]:
+    """Two-sided p-values of Student's t."""
+    p_values: NDArray[np.float64] = 2 * stdtr(degrees, -np.abs(statistic))
+    return p_values
+
+
+def discovery_corrected(p_values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """p-values corrected for testing many: Benjamini and Hochberg's false discovery rate (1995)."""
+    count = len(p_values)
+    order = np.argsort(p_values, kind="stable")
+    scaled = p_values[order] * count / np.arange(1, count + 1)
+    corrected = np.empty_like(p_values)
+    corrected[order] = np.minimum(np.minimum.accumulate(scaled[::-1])[::-1], 1.0)
+    return corrected

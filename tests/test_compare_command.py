@@ -1,0 +1,225 @@
+"""profile.py compare: its options, its files, its exit codes."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from chainer_profile import cli, compare_command, output
+from tests.command import ROOT, folder, one_line  # noqa: F401
+from tests.comparing import run, scaled
+from tests.conftest import make_training
+
+
+def command(*argv: str) -> int:
+    return cli.main(["compare", *argv], {})
+
+
+@pytest.fixture(autouse=True)
+def runs(folder: Path) -> None:  # noqa: F811
+    """Runs A, A2, A3 of one code; B, B2, B3 of another, with one layer slower by 30 %."""
+    for at, end in enumerate(("", "2", "3")):
+        for name, factors in (("A", {}), ("B", {3: 1.3})):
+            Path(name + end).mkdir()
+            recording = scaled(run(10 * at + len(factors)), factors)
+            output.save_recording(Path(name + end), recording)
+
+
+def test_two_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("A", "B") == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert "before  A: chain" in out
+    assert "1 of 24 matched layers changed: 1 slower" in out
+    assert "1.3" in out
+    assert sorted(path.name for path in Path().iterdir()) == ["A", "A2", "A3", "B", "B2", "B3"]
+
+
+def test_recording_files_and_folders(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("A/recording.npz", "B") == 0
+    assert "before  A/recording.npz: chain" in capsys.readouterr().out
+
+
+def test_each_run_is_compared_with_the_first(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("A", "B", "A2") == 0
+    out = capsys.readouterr().out
+    assert out.count("before  A: ") == 2
+    assert out.index("after   B: ") < out.index("after   A2: ")
+
+
+def test_several_runs_a_side(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("A,A2,A3", "B,B2,B3") == 0
+    out = capsys.readouterr().out
+    assert "3 runs of 200 profiled trials" in out
+    assert "Noise from run to run is measured" in out
+    assert "1 of 24 matched layers changed: 1 slower" in out
+
+
+def test_a_folder_with_a_comma_is_one_run(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("A").rename("A,B")
+    assert command("A,B", "B") == 0
+    assert "before  A,B: chain" in capsys.readouterr().out
+
+
+def test_the_same_run_twice_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("A", "A") == 0
+    assert "it is compared with itself" in capsys.readouterr().out
+
+
+def test_options_of_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("A", "B", "--all", "--limit", "3", "--sort", "index") == 0
+    out = capsys.readouterr().out
+    assert "21 rows not shown" in out
+    lines = out.splitlines()
+    at = next(i for i, line in enumerate(lines) if line.lstrip().startswith("#"))
+    assert [line.split()[0] for line in lines[at + 2 : at + 5]] == ["0", "1", "2"]
+    assert command("A", "B", "--all", "--limit", "0") == 0
+    assert "not shown" not in capsys.readouterr().out
+    assert command("A", "B", "--min-effect", "50%") == 0
+    assert "0 of 24 matched layers changed significantly." in capsys.readouterr().out
+
+
+def test_files(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("A", "B", "--out", "x/y") == 0
+    assert (
+        "Written to x/y: comparison.csv, comparison.png, comparison.md" in capsys.readouterr().out
+    )
+    names = ["comparison.csv", "comparison.md", "comparison.png"]
+    assert sorted(path.name for path in Path("x/y").iterdir()) == names
+    assert "(comparison.png)" in Path("x/y/comparison.md").read_text()
+    assert command("A", "B", "A2", "-q", "-o", "z") == 0
+    assert capsys.readouterr() == ("", "")
+    assert sorted(path.name for path in Path("z").glob("*.png")) == [
+        "comparison-1.png",
+        "comparison-2.png",
+    ]
+
+
+def test_an_out_that_is_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("file").write_text("")
+    assert command("A", "B", "-q", "-o", "file") == 1
+    assert "file" in one_line(capsys.readouterr().err)
+
+
+def test_the_gate_passes_and_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("A", "A2", "--fail-above", "5%") == 0
+    out, err = capsys.readouterr()
+    assert "Gate: passed" in out
+    assert err == ""
+    assert command("A", "B", "--fail-above", "5%") == 3
+    out, err = capsys.readouterr()
+    assert "Gate: FAILED, 1 slower by more than 5.0 %" in out
+    line = one_line(err)
+    assert line.startswith("profile.py: slower: 3_Convolution2DFunction at /res2/1/conv1: 1.3")
+    assert command("A", "B", "--fail-above", "40%") == 0
+
+
+def test_a_quiet_gate_says_what_is_slower(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("A", "B", "A2", "--fail-above", "5%", "-q") == 3
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert one_line(err).startswith("profile.py: slower: B: 3_Convolution2DFunction at ")
+
+
+def test_the_gate_fails_for_the_trial(capsys: pytest.CaptureFixture[str]) -> None:
+    output.save_recording(Path("B"), scaled(run(7), {}, whole=1.2))
+    assert command("A", "B", "--fail-above", "5%", "-q") == 3
+    assert one_line(capsys.readouterr().err).startswith("profile.py: slower: clean trial: 1.")
+
+
+def test_a_gate_that_cannot_judge_does_not_pass(capsys: pytest.CaptureFixture[str]) -> None:
+    output.save_recording(Path("B"), run(7, n_trials=1))
+    assert command("A", "B") == 0
+    assert "no verdicts" in capsys.readouterr().out
+    assert command("A", "B", "--fail-above", "5%") == 1
+    assert "--fail-above cannot be judged: B has" in one_line(capsys.readouterr().err)
+
+
+def in_a_shell(words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["sh", "-c", f'"{sys.executable}" "{ROOT}/profile.py" compare {words}; echo "exit $?"'],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_exit_codes_in_a_shell() -> None:
+    found = in_a_shell("A B --fail-above 5% -q")
+    assert found.stdout == "exit 3\n"
+    assert found.stderr.startswith("profile.py: slower: 3_Convolution2DFunction")
+    assert in_a_shell("A A2 --fail-above 5% -q").stdout == "exit 0\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["A"], 2, "give two runs at least"),
+        ([], 2, "the following arguments are required: DIR"),
+        (["A", "none"], 1, "none: there is no such recording"),
+        (["A", "B,"], 2, "'B,': name a folder before and after each comma"),
+        (["A,A", "B"], 1, "A,A: a run is given twice"),
+        (["A", "B", "--fail-above", "1%"], 2, "--fail-above is less than --min-effect"),
+        (["A", "B", "--fail-above", "x"], 2, "'x' is no percentage"),
+        (["A", "B", "--sort", "name"], 2, "invalid choice: 'name'"),
+        (["A", "B", "--limit", "-1"], 2, "must be a whole number"),
+        (["A", "damaged"], 1, "damaged, or not a recording"),
+        (["A", "other"], 1, "no layer in common"),
+        (["A", "B", "phase"], 1, "phase: the runs have no phase in common"),
+        (["A,train", "B"], 1, "A,train: its runs are not of the same thing (network: chain"),
+        (["A", "empty"], 1, "empty: holds no run"),
+    ],
+)
+def test_bad_input_is_one_line(
+    words: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("damaged").write_bytes(b"PK\x03\x04 no archive")
+    Path("empty").mkdir()
+    others = {
+        "other": {"path": "/else\n"},
+        "phase": {"phase": "data"},
+    }
+    for name, change in others.items():
+        Path(name).mkdir()
+        recording = run(1)
+        layers = tuple(replace(layer, **change) for layer in recording.layers)  # type: ignore[arg-type]
+        output.save_recording(Path(name), replace(recording, layers=layers))
+    Path("train").mkdir()
+    output.save_recording(Path("train"), make_training())
+    assert command(*words) == code
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert message in one_line(err)
+
+
+def test_a_full_standard_output_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    from chainer_profile.renderers import comparison_table
+
+    monkeypatch.setattr(comparison_table, "render", full)
+    assert command("A", "B") == 1
+    assert "standard output cannot be written" in one_line(capsys.readouterr().err)
+
+
+def test_the_choices_of_sort_are_the_renderers() -> None:
+    from chainer_profile.renderers.comparison_text import SORTS
+
+    assert compare_command._SORTS == SORTS
+
+
+def test_help_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit:
+        compare_command.run(["--help"])
+    assert exit.value.code == 0
+    text = " ".join(capsys.readouterr().out.split())
+    for part in ("--min-effect PCT", "(default: 2%)", "--fail-above PCT", "more than 1% of"):
+        assert part in text

@@ -1,0 +1,362 @@
+"""Comparisons of hand-made recordings, whose differences are known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chainer_profile.comparison import (
+    FASTER,
+    SAME,
+    SLOWER,
+    UNKNOWN,
+    Side,
+    compare,
+    compare_all,
+)
+from chainer_profile.errors import ProfileError
+from chainer_profile.recording import Calibration, Conditions, Layer
+from tests.comparing import CALM, alike, run, scaled
+from tests.conftest import make_training
+
+
+def test_a_slower_and_a_faster_layer_are_found_and_no_other():
+    before = run(1)
+    after = scaled(run(2), {3: 1.10, 7: 0.80})
+    comparison = compare(before, after)
+    verdicts = comparison.layers["verdict"].tolist()
+    assert verdicts == [{3: SLOWER, 7: FASTER}.get(i, SAME) for i in range(24)]
+    row = comparison.layers.loc[3]
+    expected = np.median(after.self_ns[:, 3]) / np.median(before.self_ns[:, 3])
+    assert row["ratio"] == expected
+    assert row["before_s"] == pytest.approx(np.median(before.self_ns[:, 3]) * 1e-9, rel=1e-15)
+    assert row["low"] < expected < row["high"]
+    assert comparison.changed.index.tolist() == [3, 7]
+    assert comparison.judged
+    assert not comparison.several
+
+
+def test_shares_are_of_all_layers():
+    comparison = compare(run(1), run(2))
+    for name in ("before_share", "after_share"):
+        assert comparison.layers[name].sum() == pytest.approx(1)
+
+
+def test_totals_are_the_trial_and_its_parts():
+    before, after = run(1), scaled(run(1), dict.fromkeys(range(24), 1.2), whole=1.2)
+    totals = compare(before, after).totals
+    assert totals.index.tolist() == ["clean trial", "profiled trial", "layers", "framework"]
+    assert totals["verdict"].tolist() == [SLOWER, SLOWER, SLOWER, SAME]
+    assert totals.loc["layers", "ratio"] == pytest.approx(1.2, rel=1e-4)
+    assert totals.loc["framework", "ratio"] == 1
+    assert compare(before, after).headline == "clean trial"
+
+
+def test_totals_without_clean_trials_and_without_trials():
+    before, after = run(1, n_clean=0), run(2)
+    assert compare(before, after).headline == "profiled trial"
+    functions = replace(before, trial_ns=None, start_ns=None)
+    assert compare(functions, after).totals.index.tolist() == ["layers"]
+
+
+def test_the_same_run_is_the_same():
+    recording = run(1)
+    comparison = compare(recording, recording)
+    assert comparison.same_run
+    assert set(comparison.layers["verdict"]) == set(comparison.totals["verdict"]) == {SAME}
+    assert set(comparison.layers["ratio"]) == {1.0}
+    assert not compare(recording, run(2)).same_run
+
+
+def test_layers_are_matched_by_path_function_phase_and_number():
+    layers = [
+        Layer(0, "/a", "ReLU"),
+        Layer(1, "/b", "ReLU"),
+        Layer(2, "/a", "ReLU"),
+        Layer(3, "/a", "ReLU", "backward"),
+        Layer(4, "/c", "Add"),
+    ]
+    before = replace(run(1, 5), layers=tuple(layers))
+    moved = [layers[i] for i in (4, 0, 3, 2)] + [Layer(4, "/a", "ReLU"), Layer(5, "/d", "Add")]
+    after = replace(
+        run(2, 6), layers=tuple(replace(layer, index=i) for i, layer in enumerate(moved))
+    )
+    comparison = compare(before, after)
+    pairs = comparison.layers[["before_index", "after_index"]].to_numpy().tolist()
+    assert pairs == [[0, 1], [2, 3], [3, 2], [4, 0]]
+    assert [layer.index for layer in comparison.only_before] == [1]
+    assert [layer.index for layer in comparison.only_after] == [4, 5]
+    row = comparison.layers.iloc[1]
+    assert row["after_s"] == np.median(after.self_ns[:, 3]) * 1e-9
+
+
+def test_of_other_phases_the_common_layers_are_compared_and_no_totals():
+    training = make_training(n_trials=200)
+    kept = [layer.index for layer in training.layers if layer.phase == "forward"]
+    forward = replace(
+        training,
+        layers=tuple(training.layers[i] for i in kept),
+        self_ns=training.self_ns[:, kept],
+        phases=(),
+        framework_ns=None,
+        settings=replace(training.settings, phase="forward"),
+    )
+    comparison = compare(training, forward)
+    assert len(comparison.layers) == 9
+    assert len(comparison.only_before) == 16
+    assert not len(comparison.totals)
+    assert comparison.headline == ""
+    assert comparison.slower_than(0.01) == []
+
+
+def test_no_common_phase_and_no_common_layer_say_so():
+    before = run(1, 3)
+    other = replace(before, layers=tuple(replace(x, phase="update") for x in before.layers))
+    with pytest.raises(ProfileError, match="no phase in common: forward, and update"):
+        compare(before, other)
+    other = replace(before, layers=tuple(replace(x, path="/else") for x in before.layers))
+    with pytest.raises(ProfileError, match=r"first layer is Convolution2DFunction at /res2/0/con"):
+        compare(before, other)
+
+
+def test_a_run_without_trials_says_so():
+    empty = run(1, 3, n_trials=0, n_clean=0)
+    with pytest.raises(ProfileError, match="no complete profiled trial"):
+        compare(run(1, 3), Side("B", (empty,)))
+
+
+@pytest.mark.parametrize("n_trials", [1, 3])
+def test_few_trials_have_times_and_no_verdicts(n_trials):
+    few = scaled(run(2, n_trials=n_trials, n_clean=2), {0: 2.0})
+    comparison = compare(run(1), few)
+    assert set(comparison.layers["verdict"]) == {UNKNOWN}
+    assert not comparison.judged
+    assert comparison.layers.loc[0, "ratio"] == pytest.approx(2, rel=0.2)
+    assert comparison.slower_than(0.05) == []
+
+
+def test_small_and_short_changes_are_none():
+    before = run(1)
+    after = scaled(run(1), {0: 1.015})
+    assert compare(before, after).layers.loc[0, "verdict"] == SAME
+    # 20 % of 300 ns is less than what two empty windows take.
+    short = replace(before, self_ns=before.self_ns // 1000)
+    longer = scaled(short, {0: 1.2})
+    assert compare(short, longer).layers.loc[0, "verdict"] == SAME
+    assert compare(before, scaled(before, {0: 1.2})).layers.loc[0, "verdict"] == SLOWER
+
+
+def test_the_least_effect_is_the_users():
+    before, after = run(1), scaled(run(1), {0: 1.08})
+    assert compare(before, after, 0.02).layers.loc[0, "verdict"] == SLOWER
+    assert compare(before, after, 0.10).layers.loc[0, "verdict"] == SAME
+
+
+def conditions(factor=1.0, other_cpu=0.0):
+    one = Calibration(1e-3 * factor, 7e-4 * factor)
+    return replace(CALM, calibrations=(one, one), other_cpu=other_cpu)
+
+
+def test_what_the_machine_accounts_for_is_no_change():
+    before = run(1, 24)
+    slow = dict.fromkeys(range(24), 1.10)
+    code = compare(before, scaled(run(2, 24), slow, 1.10))
+    assert set(code.layers["verdict"]) == {SLOWER}
+    assert code.totals.loc["clean trial", "verdict"] == SLOWER
+    assert not code.moved
+
+    machine = scaled(run(2, 24, conditions=conditions(1.10)), slow, 1.10)
+    comparison = compare(before, machine)
+    assert set(comparison.layers["verdict"]) == {SAME}
+    assert comparison.totals.loc["clean trial", "verdict"] == SAME
+    assert comparison.moved
+
+    both = compare(before, scaled(machine, {4: 1.2}))
+    assert both.changed.index.tolist() == [4]
+
+
+def test_busy_cores_account_for_totals():
+    before = run(1)
+    busy = scaled(run(2, conditions=conditions(other_cpu=1.5)), {}, whole=1.8)
+    comparison = compare(before, busy)
+    assert comparison.totals.loc["clean trial", "verdict"] == SAME
+    assert comparison.moved
+    calm = scaled(run(2, conditions=conditions(other_cpu=0.5)), {}, whole=1.8)
+    assert compare(before, calm).totals.loc["clean trial", "verdict"] == SLOWER
+
+
+def test_another_machine_accounts_for_nothing():
+    before = run(1)
+    after = scaled(run(2, conditions=conditions(1.5)), dict.fromkeys(range(24), 1.5), 1.5)
+    after = replace(after, environment=replace(after.environment, processor="Another"))
+    comparison = compare(before, after)
+    assert comparison.other_machine
+    assert not comparison.moved
+    assert len(comparison.movements) == 3
+    assert comparison.totals.loc["clean trial", "verdict"] == SLOWER
+
+
+def test_without_calibration_nothing_is_known_of_the_machine():
+    comparison = compare(run(1), run(2, conditions=Conditions()))
+    assert comparison.movements == ()
+    assert not comparison.moved
+
+
+def test_times_of_nothing():
+    zero = replace(run(1, 3), self_ns=np.zeros((200, 3), np.int64))
+    comparison = compare(zero, zero)
+    assert set(comparison.layers["verdict"]) == {SAME}
+    assert comparison.layers["ratio"].isna().all()
+    assert compare(zero, run(1, 3)).layers["verdict"].tolist() == [SAME] * 3
+
+
+def test_a_gate_looks_at_the_trial_and_at_layers_that_matter():
+    before = run(1)
+    after = scaled(run(2), {0: 1.2, 1: 1.045}, whole=1.1)
+    failed = compare(before, after).slower_than(0.06)
+    assert [slower.name for slower in failed] == [
+        "clean trial",
+        "0_Convolution2DFunction at /res2/0/conv1",
+    ]
+    assert failed[1].ratio == pytest.approx(1.2, rel=0.02)
+    assert failed[1].low < failed[1].ratio < failed[1].high
+    tiny = np.ones(24)
+    tiny[2] = 1e-2
+    small = [replace(r, self_ns=(r.self_ns * tiny).astype(np.int64)) for r in (before, after)]
+    slow = scaled(small[1], {2: 5.0})
+    comparison = compare(scaled(small[0], {0: 1.2}), slow)
+    assert comparison.layers.loc[2, "verdict"] == SLOWER
+    assert not [x for x in comparison.slower_than(0.05) if x.name.startswith("2_")]
+
+
+def test_several_runs_measure_their_variance():
+    before = [alike(i) for i in range(3)]
+    after = [scaled(alike(i), {5: 1.08}) for i in range(3, 6)]
+    comparison = compare(Side("A", tuple(before)), Side("B", tuple(after)))
+    assert comparison.several
+    assert comparison.changed.index.tolist() == [5]
+    row = comparison.layers.loc[5]
+    medians = [np.median(r.self_ns[:, 5]) for r in before]
+    assert row["before_s"] == pytest.approx(np.exp(np.log(medians).mean()) * 1e-9)
+    assert row["ratio"] == pytest.approx(row["after_s"] / row["before_s"])
+    assert comparison.before.share(5) == pytest.approx(row["before_share"])
+
+
+def test_several_runs_of_few_layers_and_few_trials():
+    sides = [
+        Side(name, tuple(run(i + at, 2, n_trials=2, n_clean=0) for i in range(3)))
+        for at, name in ((0, "A"), (9, "B"))
+    ]
+    comparison = compare(*sides)
+    assert comparison.judged
+    assert set(comparison.layers["verdict"]) == {SAME}
+
+
+def test_several_runs_without_time_and_of_one_layer():
+    started = replace(run(1).environment, started="later")
+    zeros = [replace(run(i, 3), self_ns=np.zeros((200, 3), np.int64)) for i in (1, 2)]
+    zeros[1] = replace(zeros[1], environment=started)
+    comparison = compare(Side("A", tuple(zeros)), run(3, 3))
+    assert set(comparison.layers["verdict"]) == {SAME}
+    assert comparison.run_spread == 0
+    single = [alike(i, 1, 0.02) for i in range(6)]
+    comparison = compare(Side("A", tuple(single[:3])), Side("B", tuple(single[3:])))
+    assert comparison.layers["verdict"].tolist() == [SAME]
+    assert comparison.layers["low"][0] < 0.99 < 1.01 < comparison.layers["high"][0]
+
+
+def test_runs_of_one_side_must_be_of_one_thing():
+    a, b = run(1), run(2)
+    other = replace(b, settings=replace(b.settings, batchsize=4))
+    with pytest.raises(ProfileError, match=r"A: its runs are not of the same thing \(batch: 1"):
+        compare(Side("A", (a, other)), b)
+    with pytest.raises(ProfileError, match="A: its runs do not have the same layers"):
+        compare(Side("A", (a, run(2, 9))), b)
+    with pytest.raises(ProfileError, match="A: a run is given twice"):
+        compare(Side("A", (a, b, a)), b)
+
+
+def test_the_first_is_compared_with_each_other():
+    found = compare_all([run(1), run(2), run(3)])
+    assert [c.after.runs[0].self_ns[0, 0] for c in found] == [
+        run(seed).self_ns[0, 0] for seed in (2, 3)
+    ]
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 10**6), st.integers(1, 20), st.integers(4, 60))
+def test_a_run_compared_with_itself(seed, n_layers, n_trials):
+    recording = run(seed, n_layers, n_trials, n_clean=4)
+    comparison = compare(recording, recording)
+    for table in (comparison.layers, comparison.totals):
+        assert set(table["ratio"]) == {1.0}
+        assert set(table["verdict"]) == {SAME}
+        assert ((table["low"] <= 1) & (table["high"] >= 1)).all()
+
+
+_OPPOSITE = {SLOWER: FASTER, FASTER: SLOWER, SAME: SAME}
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 10**6), st.integers(1, 20), st.floats(0.5, 2), st.integers(1, 3))
+def test_exchanged_sides_turn_everything_round(seed, n_layers, factor, runs):
+    first = Side("A", tuple(run(seed + i, n_layers, 40, n_clean=8) for i in range(runs)))
+    second = Side(
+        "B",
+        tuple(scaled(run(seed + 9 + i, n_layers, 40, n_clean=8), {0: factor}) for i in range(runs)),
+    )
+    one, other = compare(first, second), compare(second, first)
+    for a, b in ((one.layers, other.layers), (one.totals, other.totals)):
+        np.testing.assert_allclose(a["ratio"], 1 / b["ratio"], rtol=1e-12)
+        np.testing.assert_allclose(a["low"], 1 / b["high"], rtol=1e-9)
+        np.testing.assert_allclose(a["high"], 1 / b["low"], rtol=1e-9)
+        np.testing.assert_allclose(a["p_value"], b["p_value"], rtol=1e-6, atol=1e-12)
+        assert a["verdict"].tolist() == [_OPPOSITE[verdict] for verdict in b["verdict"]]
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 10**6), st.permutations(range(24)), st.booleans())
+def test_the_order_of_the_layers_does_not_matter(seed, order, several):
+    def shuffled(recording):
+        layers = tuple(replace(recording.layers[i], index=at) for at, i in enumerate(order))
+        return replace(recording, layers=layers, self_ns=recording.self_ns[:, order])
+
+    runs = [run(seed + i, n_trials=40) for i in range(3 if several else 2)]
+    runs[-1] = scaled(runs[-1], {3: 1.3})
+    sides = [Side("A", tuple(runs[:-1])), Side("B", tuple(runs[-1:]))]
+    plain = compare(*sides)
+    mixed = compare(*(Side(side.name, tuple(map(shuffled, side.runs))) for side in sides))
+    for name in ("ratio", "low", "high", "p_value"):
+        expected = plain.layers[name].to_numpy()[order]
+        np.testing.assert_allclose(mixed.layers[name], expected, rtol=1e-9)
+    assert mixed.layers["verdict"].tolist() == plain.layers["verdict"].to_numpy()[order].tolist()
+
+
+@pytest.mark.parametrize("runs", [1, 2, 3])
+def test_few_layers_of_the_same_code_are_called_different(runs):
+    """Runs of one network, whose layers differ from process to process by 1 %, twelve times."""
+    called = []
+    for at in range(12):
+        seeds = range(20 * at, 20 * at + 2 * runs)
+        sides = [alike(seed) for seed in seeds]
+        comparison = compare(Side("A", tuple(sides[:runs])), Side("B", tuple(sides[runs:])))
+        called.append(len(comparison.changed))
+    assert sum(called) / (12 * 66) <= 0.01
+
+
+@pytest.mark.parametrize(("runs", "factor"), [(1, 1.12), (3, 1.05)])
+def test_a_slower_layer_among_such_runs_is_found_and_only_that(runs, factor):
+    others, found = 0, 0
+    for at in range(10):
+        sides = [alike(400 + 20 * at + i) for i in range(2 * runs)]
+        sides[runs:] = [scaled(side, {33: factor}) for side in sides[runs:]]
+        comparison = compare(Side("A", tuple(sides[:runs])), Side("B", tuple(sides[runs:])))
+        hits = comparison.changed.index.tolist()
+        found += 33 in hits
+        others += len(hits) - (33 in hits)
+    assert found >= 8
+    assert others <= 2

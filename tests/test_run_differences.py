@@ -1,0 +1,127 @@
+"""What else differs between runs, and how the machine changed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from chainer_profile.recording import BlasLibrary, Calibration, Conditions, Gpu
+from chainer_profile.run_differences import (
+    USUAL_SHIFT,
+    Difference,
+    Movement,
+    allowance,
+    differences,
+    movements,
+    other_machine,
+    same_place,
+)
+from tests.comparing import run
+
+
+def changed(part, **values):
+    recording = run(1, 3, 8)
+    return replace(recording, **{part: replace(getattr(recording, part), **values)})
+
+
+@pytest.mark.parametrize(
+    ("part", "values", "expected"),
+    [
+        ("settings", {"model": "other"}, Difference("network", "chain", "other")),
+        ("settings", {"batchsize": 8}, Difference("batch", "1", "8")),
+        ("settings", {"input_shape": (1, 3)}, Difference("input", "1x16x32x32", "1x3")),
+        ("settings", {"train_mode": True}, Difference("train mode", "off", "on")),
+        ("settings", {"dtype": "float16"}, Difference("data type", "float32", "float16")),
+        ("settings", {"device": "gpu:0"}, Difference("device", "cpu", "gpu:0")),
+        ("environment", {"numpy": "2.5"}, Difference("NumPy", "2.4.6", "2.5")),
+        ("environment", {"usable_cores": 4}, Difference("cores", "2", "4")),
+        ("environment", {"cupy": "13"}, Difference("CuPy", "", "13")),
+        (
+            "environment",
+            {"blas": (BlasLibrary("openblas", "0.3", 2),)},
+            Difference("BLAS", "", "openblas 0.3 x2"),
+        ),
+        ("environment", {"memory_nbytes": 1 << 30}, Difference("memory", "8.0 GiB", "1.0 GiB")),
+    ],
+)
+def test_what_differs(part, values, expected):
+    found = list(differences(run(1, 3, 8), changed(part, **values)))
+    assert found == [expected]
+    assert other_machine(found) == (expected.name == "cores")
+    assert same_place(found) == (expected.name not in ("cores", "device", "BLAS"))
+
+
+def test_dates_commits_and_numbers_of_trials_may_differ():
+    assert list(differences(run(1, 3, 8), run(2, 3, 9))) == []
+    assert list(differences(run(1, 3, 8), changed("environment", commit="a", started="b"))) == []
+
+
+def test_gpus_differ_where_both_have_one():
+    one, other = (changed("environment", gpu=Gpu(name=name)) for name in ("A", "B"))
+    assert [d.name for d in differences(one, other)] == ["GPU"]
+    assert other_machine(list(differences(one, other)))
+    assert list(differences(run(1, 3, 8), one)) == []
+
+
+def conditioned(*times, other_cpu=None, **environment):
+    recording = changed("environment", **environment)
+    calibrations = tuple(Calibration(product, copy) for product, copy in times)
+    return replace(recording, conditions=Conditions(calibrations=calibrations, other_cpu=other_cpu))
+
+
+def test_movements_of_single_runs_have_their_moments():
+    before, after = conditioned((1.0, 2.0), (1.1, 2.0)), conditioned((1.2, 2.0), (1.3, 2.0))
+    product, copy = movements([before], [after])
+    assert product.name == "matrix product"
+    assert product.ratio == pytest.approx(2.5 / 2.1)
+    assert product.low == pytest.approx(1.2 / 1.1)
+    assert product.high == pytest.approx(1.3)
+    assert product.moved
+    assert copy == Movement("copy", 1.0, 1.0, 1.0)
+    assert not copy.moved
+
+
+def test_movements_of_several_runs_are_averages():
+    before = [conditioned((1.0, 1.0)), conditioned((2.0, 1.0))]
+    product, copy = movements(before, [conditioned((3.0, 0.5))])
+    assert (product.ratio, product.low, product.high) == (2.0, 1.0, 2.0)
+    assert (copy.ratio, copy.low, copy.high) == (0.5, 0.5, 1.0)
+
+
+def test_other_programs_stretch_a_run_where_the_cores_do_not_suffice():
+    calm, busy = conditioned(other_cpu=0.9), conditioned(other_cpu=1.5)
+    (movement,) = movements([calm], [busy])
+    assert movement == Movement("other programs", 2.0, 1.0, 2.0)
+    (movement,) = movements([busy], [calm])
+    assert movement == Movement("other programs", 0.5, 0.5, 1.0)
+    (movement,) = movements([conditioned(other_cpu=2.0)], [calm])
+    assert movement.ratio == 0.25
+    threads = (BlasLibrary("openblas", "", 2),)
+    (movement,) = movements(
+        [conditioned(other_cpu=0.0)], [conditioned(other_cpu=0.4, blas=threads)]
+    )
+    assert movement.ratio == 1.25
+
+
+def test_what_is_not_known_is_not_there():
+    assert list(movements([conditioned()], [conditioned((1, 1), other_cpu=0.0)])) == []
+    assert list(movements([conditioned((1, 1))], [conditioned((0.0, 1))])) == [
+        Movement("copy", 1.0, 1.0, 1.0)
+    ]
+
+
+def test_a_machine_moves_on_average_or_within_a_run():
+    assert not Movement("copy", 1.02, 0.95, 1.09).moved
+    assert Movement("copy", 1.04, 1.0, 1.04).moved
+    assert Movement("copy", 0.96, 1.0, 1.0).moved
+    assert Movement("copy", 1.0, 0.9, 1.0).moved
+
+
+def test_the_allowance_holds_one_and_what_single_runs_differ_by():
+    found = [Movement("copy", 1.2, 1.1, 1.3), Movement("matrix product", 0.9, 0.8, 1.0)]
+    assert allowance(found, True) == (0.8, 1.3)
+    shared = [*found, Movement("other programs", 1.0, 0.5, 2.0)]
+    assert allowance(shared, True) == (0.4, 2.6)
+    assert allowance([], True) == (1.0, 1.0)
+    assert allowance([], False) == (1 / (1 + USUAL_SHIFT), 1 + USUAL_SHIFT)

@@ -1,0 +1,204 @@
+"""Statistics of two samples of timings, against others' and against what they promise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import polygamma
+from scipy.stats import false_discovery_control, mannwhitneyu, ttest_ind
+
+from chainer_profile import significance
+from chainer_profile.significance import (
+    LEAST_SPREAD,
+    MOST_SPREAD,
+    Groups,
+    block_medians,
+    common_part,
+    discovery_corrected,
+    judge_repeated,
+    judge_runs,
+    log_intervals,
+    log_ratio,
+    n_blocks,
+    rank_test,
+    spread,
+    variance_prior,
+)
+
+
+@pytest.mark.parametrize(
+    ("count", "blocks"), [(0, 0), (1, 1), (30, 30), (31, 30), (800, 40), (10_000, 50)]
+)
+def test_number_of_blocks(count, blocks):
+    assert n_blocks(count) == blocks
+
+
+def test_blocks_are_the_last_trials():
+    samples = np.arange(62)[:, None] * 10
+    samples[:2] = 10**9
+    medians = block_medians(samples)
+    assert medians.shape == (30, 1)
+    assert medians[0, 0] == 25
+    assert block_medians(np.zeros((0, 3), np.int64)).shape == (0, 3)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(2, 40), st.integers(2, 40), st.booleans())
+def test_the_rank_test_is_that_of_scipy(seed, n, m, tied):
+    rng = np.random.default_rng(seed)
+    before, after = rng.random((n, 3)), rng.random((m, 3)) + 0.1
+    if tied:
+        before, after = np.round(before, 1), np.round(after, 1)
+    expected = mannwhitneyu(before, after, axis=0, method="asymptotic").pvalue
+    np.testing.assert_allclose(rank_test(before, after), expected, rtol=1e-9)
+    np.testing.assert_array_equal(rank_test(before, after), rank_test(after, before))
+
+
+def test_the_rank_test_knows_nothing_of_equal_or_single_values():
+    assert rank_test(np.ones((5, 2)), np.ones((6, 2))).tolist() == [1, 1]
+    assert rank_test(np.ones((1, 2)), np.zeros((9, 2))).tolist() == [1, 1]
+
+
+@given(st.lists(st.floats(0, 1), max_size=30))
+def test_the_correction_is_that_of_scipy(values):
+    p_values = np.array(values)
+    expected = false_discovery_control(p_values) if values else p_values
+    np.testing.assert_allclose(discovery_corrected(p_values), expected)
+
+
+def test_intervals_cover_the_true_ratio():
+    rng = np.random.default_rng(3)
+    before, after = (rng.gamma(400, scale, (50, 400)) for scale in (1.0, 1.1))
+    low, high = log_intervals(before, after)
+    covered = (low <= np.log(1.1)) & (np.log(1.1) <= high)
+    assert 0.90 <= covered.mean() <= 0.99
+
+
+def test_intervals_turn_round_exactly():
+    rng = np.random.default_rng(4)
+    before, after = rng.random((20, 6)) + 1, rng.random((33, 6)) + 1
+    low, high = log_intervals(before, after)
+    other_low, other_high = log_intervals(after, before)
+    np.testing.assert_allclose(-low, other_high, rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(-high, other_low, rtol=1e-12, atol=1e-15)
+    assert (low < high).all()
+
+
+def test_an_interval_is_not_known_of_one_block_or_of_no_time():
+    assert np.isnan(log_intervals(np.ones((1, 2)), np.ones((5, 2)))).all()
+    before = np.array([[0.0, 1], [0, 2]])
+    low, high = log_intervals(before, np.add(before, [[0, 1]]))
+    assert np.isnan([low[0], high[0]]).all()
+    assert np.isfinite([low[1], high[1]]).all()
+
+
+def test_resampled_medians_are_those_of_drawn_blocks():
+    for count in (5, 6):
+        blocks = np.random.default_rng(count).random((count, 3))
+        found = significance._resampled(blocks, 7)
+        rng = np.random.default_rng(7)
+        weights = rng.multinomial(count, np.full(count, 1 / count), size=len(found))
+        for weight, medians in zip(weights[:50], found[:50], strict=True):
+            drawn = np.repeat(blocks, weight, axis=0)
+            np.testing.assert_allclose(medians, np.median(drawn, axis=0))
+
+
+def test_log_ratio_of_what_is_not_above_zero():
+    found = log_ratio(np.array([1.0, 0, 1, -1]), np.array([2.0, 1, 0, -2]))
+    assert found[0] == pytest.approx(np.log(2))
+    assert np.isnan(found[1:]).all()
+
+
+def groups(function, shape=None):
+    numbers = np.array(function)
+    return Groups(shape=numbers if shape is None else np.array(shape), function=numbers)
+
+
+def test_what_is_in_common_is_by_shape_then_by_function_then_of_all():
+    function = groups([0] * 12 + [1] * 9 + [2] * 2, [0] * 5 + [1] * 5 + [2] * 2 + [3] * 9 + [4] * 2)
+    logs = np.array([0.1] * 4 + [5.0] + [0.2] * 5 + [7.0, 0.0] + [0.3] * 9 + [9.0, np.nan])
+    common = common_part(logs, function)
+    assert common[:5].tolist() == [0.1] * 5
+    assert common[5:10].tolist() == [0.2] * 5
+    assert set(common[10:12]) == {0.2}
+    assert common[12:21].tolist() == [0.3] * 9
+    assert set(common[21:]) == {np.median(logs[:22])}
+    few = np.array([0.5, np.nan, 0.2])
+    assert common_part(few, groups([0, 0, 0])).tolist() == [0.5, 0, 0.2]
+
+
+def test_spread_is_robust_by_function_and_bounded():
+    rng = np.random.default_rng(5)
+    logs = np.concatenate([rng.normal(0.2, 0.01, 200), rng.normal(0, 0.02, 200), [0.0, 0.0]])
+    logs[:20] += 0.5
+    found = spread(logs, groups([0] * 200 + [1] * 200 + [2, 3]))
+    assert found[0] == pytest.approx(0.01, rel=0.25)
+    assert found[399] == pytest.approx(0.02, rel=0.25)
+    assert found[400:].tolist() == [MOST_SPREAD] * 2
+    assert set(spread(np.zeros(20), groups([0] * 20))) == {LEAST_SPREAD}
+    assert set(spread(rng.normal(0, 1, 50), groups([0] * 50))) == {MOST_SPREAD}
+
+
+def test_trigamma_is_inverted():
+    for at in (1e-4, 0.3, 1.0, 7.5, 1e4):
+        assert significance._trigamma_inverse(float(polygamma(1, at))) == pytest.approx(at)
+    assert significance._trigamma_inverse(1e9) == pytest.approx(1e9**-0.5)
+    assert significance._trigamma_inverse(1e-8) == pytest.approx(1e8)
+
+
+def test_the_variance_in_common_is_found():
+    """Variances drawn as the model has them: chi-squares of scaled inverse chi-squares."""
+    rng = np.random.default_rng(6)
+    degrees, degrees_0, variance_0 = 4, 10.0, 0.02**2
+    true = variance_0 * degrees_0 / rng.chisquare(degrees_0, 20_000)
+    seen = true * rng.chisquare(degrees, 20_000) / degrees
+    found_variance, found_degrees = variance_prior(seen, degrees)
+    assert found_degrees == pytest.approx(degrees_0, rel=0.1)
+    assert found_variance == pytest.approx(variance_0, rel=0.05)
+
+
+def test_equal_variances_are_one_and_few_tell_nothing():
+    rng = np.random.default_rng(7)
+    variance, degrees = variance_prior(rng.chisquare(4, 100) * 0 + 3.0, 4)
+    assert degrees == float("inf")
+    assert variance > 0
+    assert variance_prior(np.array([1.0, 2.0]), 4) == (0.0, 0.0)
+
+
+def test_repeated_runs_of_one_layer_are_students_test():
+    rng = np.random.default_rng(8)
+    before, after = rng.normal(0, 1, (4, 1)), rng.normal(0.5, 1, (3, 1))
+    judged = judge_repeated(before, after, np.zeros(1))
+    expected = ttest_ind(after, before, axis=0)
+    np.testing.assert_allclose(judged.p_value, expected.pvalue)
+    interval = expected.confidence_interval()
+    np.testing.assert_allclose([judged.low, judged.high], [interval.low, interval.high])
+
+
+def test_moderated_p_values_of_no_difference_are_even():
+    rng = np.random.default_rng(9)
+    sigma = 0.01 * np.sqrt(8 / rng.chisquare(8, 4000))
+    before, after = rng.normal(0, sigma, (2, 4000)), rng.normal(0, sigma, (2, 4000))
+    p_values = judge_repeated(before, after, np.zeros(4000)).p_value
+    for level in (0.01, 0.05, 0.5):
+        assert (p_values < level).mean() == pytest.approx(level, rel=0.35)
+
+
+def test_equal_repeated_runs_differ_by_nothing():
+    same = np.ones((2, 5))
+    assert judge_repeated(same, same, np.zeros(5)).p_value.tolist() == [1.0] * 5
+
+
+def test_one_run_of_each_needs_more_than_the_runs_differ_by():
+    rng = np.random.default_rng(10)
+    before, after = (
+        (rng.gamma(1e4, 10, (400, 2)) * [1, factor]).astype(np.int64) for factor in (1, 1.02)
+    )
+    sure = judge_runs(before, after, np.full(2, 1e-6), np.zeros(2))
+    unsure = judge_runs(before, after, np.full(2, 0.02), np.zeros(2))
+    assert sure.p_value[1] < 1e-6
+    assert unsure.p_value[1] > 0.1
+    assert unsure.low[1] < 0 < unsure.high[1]
+    explained = judge_runs(before, after, np.full(2, 1e-6), np.array([0, 0.02]))
+    assert explained.p_value[1] > 0.001
