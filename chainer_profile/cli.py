@@ -90,9 +90,11 @@ def main(
 
 def _report(args: argparse.Namespace) -> int:
     from chainer_profile import output
+    from chainer_profile.history import resolve_run
 
-    recording = output.load_run(args.run)
-    folder = args.run if args.run.is_dir() else args.run.parent
+    run = resolve_run(args.run)
+    recording = output.load_run(run)
+    folder = run if run.is_dir() else run.parent
     _show(recording, folder, args)
     return 0
 

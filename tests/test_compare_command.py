@@ -223,3 +223,11 @@ def test_help_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
     text = " ".join(capsys.readouterr().out.split())
     for part in ("--min-effect PCT", "(default: 2%)", "--fail-above PCT", "more than 1% of"):
         assert part in text
+
+
+def test_runs_go_by_their_names_under_reports(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("reports").mkdir()
+    for name in ("A", "B"):
+        Path(name).rename(Path("reports", f"run{name}"))
+    assert command("runA", "runB") == 0
+    assert "1 of 24 matched layers changed" in capsys.readouterr().out

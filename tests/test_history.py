@@ -1,0 +1,396 @@
+"""profile.py history, and its store."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from chainer_profile import history_command, output
+from chainer_profile.errors import ProfileError, UsageError
+from chainer_profile.history import SORTS, STORE, History, Query, history, parse_since, resolve_run
+from chainer_profile.recording import Environment, Gpu, Recording, Settings
+from chainer_profile.renderers import history_table
+from tests.command import ROOT
+from tests.conftest import make_recording
+
+REPORTS = Path("reports")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def put(
+    name: str,
+    *,
+    model: str = "resnet20",
+    device: str = "cpu",
+    batchsize: int = 1,
+    day: int = 1,
+    commit: str = "abc123456789",
+    **changes: Any,
+) -> Recording:
+    """A run in the reports."""
+    place = REPORTS / name
+    place.mkdir(parents=True, exist_ok=True)
+    values: dict[str, Any] = {
+        "settings": Settings(model, "random", (batchsize, 3, 8, 8), batchsize, device),
+        "environment": Environment(
+            started=f"2026-11-{day:02}T10:00:00Z", processor="A processor", commit=commit
+        ),
+    }
+    recording = make_recording(2, 8, 4, seed=day, **(values | changes))
+    output.save_recording(place, recording)
+    return recording
+
+
+def put_several() -> None:
+    put("a", day=3)
+    put("b", model="resnet18", day=2, batchsize=4)
+    put("sweep-x/c", model="resnet34", device="gpu:0", day=1, commit="def000-dirty")
+
+
+def names(**query: Any) -> list[str]:
+    return [run.name for run in history(REPORTS, Query(**query)).runs]
+
+
+def test_a_run() -> None:
+    recording = put("a", batchsize=4)
+    (run,) = history(REPORTS, Query()).runs
+    assert (run.name, run.model, run.device, run.batchsize) == ("a", "resnet20", "cpu", 4)
+    assert run.latency_s == pytest.approx(float(np.median(recording.clean_ns)) * 1e-9)
+    assert run.fps == pytest.approx(4e9 / recording.clean_ns.mean())
+    assert run.clean is True
+    assert run.hot_layer == "0_Convolution2DFunction"
+    assert 0.5 < run.hot_share < 1
+    assert run.input_shape == "4x3x8x8"
+
+
+def test_newest_first_and_those_of_sweeps_too() -> None:
+    put_several()
+    assert names() == ["a", "b", "sweep-x/c"]
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ({"model": "resnet18"}, ["b"]),
+        ({"model": "ResNet*"}, ["a", "b", "sweep-x/c"]),
+        ({"model": "resnet"}, []),
+        ({"model": "resnet[13]?"}, []),
+        ({"device": "gpu*"}, ["sweep-x/c"]),
+        ({"device": "cpu", "model": "resnet20"}, ["a"]),
+        ({"commit": "def"}, ["sweep-x/c"]),
+        ({"commit": "ef"}, []),
+        ({"since": "2026-11-02T10:00:00Z"}, ["a", "b"]),
+        ({"since": "2026-11-02T10:00:01Z"}, ["a"]),
+        ({"words": ("RESNET", "sweep")}, ["sweep-x/c"]),
+        ({"words": ("4x3x8x8",)}, ["b"]),
+        ({"words": ("%",)}, []),
+        ({"words": ("'; DROP TABLE runs",)}, []),
+        ({"sort": "batch"}, ["a", "sweep-x/c", "b"]),
+        ({"sort": "name"}, ["a", "b", "sweep-x/c"]),
+        ({"sort": "model"}, ["b", "a", "sweep-x/c"]),
+    ],
+)
+def test_searching(query: dict[str, Any], found: list[str]) -> None:
+    put_several()
+    assert names(**query) == found
+
+
+@pytest.mark.parametrize("sort", SORTS)
+def test_every_order(sort: str) -> None:
+    put_several()
+    none = np.zeros(0, np.int64)
+    put("unknown", trial_ns=None, start_ns=None, clean_ns=none, clean_start_ns=none)
+    found = names(sort=sort)
+    assert sorted(found) == ["a", "b", "sweep-x/c", "unknown"]
+    if sort in ("latency", "fps"):
+        assert found[-1] == "unknown"
+        values = [
+            getattr(run, {"latency": "latency_s", "fps": "fps"}[sort])
+            for run in history(REPORTS, Query(sort=sort)).runs[:-1]
+        ]
+        assert values == sorted(values, reverse=sort == "fps")
+
+
+def test_the_store_follows_the_recordings(monkeypatch: pytest.MonkeyPatch) -> None:
+    put_several()
+    assert len(names()) == 3
+    loaded: list[str] = []
+    load = Recording.load
+
+    def counting(path: Path) -> Recording:
+        loaded.append(path.parent.name)
+        return load(path)
+
+    monkeypatch.setattr(Recording, "load", counting)
+    assert len(names()) == 3
+    assert loaded == []
+    put("a", model="other")
+    put("d")
+    (REPORTS / "b/recording.npz").unlink()
+    assert sorted(names()) == ["a", "d", "sweep-x/c"]
+    assert loaded == ["a", "d"]
+    assert names(model="other") == ["a"]
+    assert len(history(REPORTS, Query(), rebuild=True).runs) == 3
+    assert sorted(loaded[2:]) == ["a", "c", "d"]
+    assert sorted(os.listdir()) == ["reports"]
+    assert sorted(name for name in os.listdir(REPORTS) if "sqlite" in name) == [STORE]
+
+
+def test_a_store_of_another_version_is_made_anew() -> None:
+    put("a")
+    names()
+    with sqlite3.connect(REPORTS / STORE) as store:
+        store.execute("PRAGMA user_version = 99")
+        store.execute("ALTER TABLE runs RENAME COLUMN model TO network")
+    assert names(model="resnet20") == ["a"]
+
+
+@pytest.mark.parametrize("how", ["text", "empty", "half", "page", "foreign"])
+def test_a_damaged_store_is_made_again(how: str) -> None:
+    for number in range(60):
+        put(f"run{number}")
+    before = names()
+    path = REPORTS / STORE
+    content = path.read_bytes()
+    assert len(content) > 3 * 4096
+    if how == "text":
+        path.write_text("no store at all " * 1000)
+    elif how == "empty":
+        path.write_bytes(b"")
+    elif how == "half":
+        path.write_bytes(content[: len(content) // 2])
+    elif how == "page":
+        path.write_bytes(content[:4096] + b"\xff" * 4096 + content[8192:])
+    else:
+        path.unlink()
+        with sqlite3.connect(path) as store:
+            store.execute("CREATE TABLE runs (a)")
+            store.execute("PRAGMA user_version = 1")
+    found = history(REPORTS, Query())
+    assert [run.name for run in found.runs] == before
+    said = () if how == "empty" else (f"{path} was damaged; it was made again from the recordings",)
+    assert found.notes == said
+    assert history(REPORTS, Query()).notes == ()
+
+
+def test_recordings_that_cannot_be_read_are_counted() -> None:
+    put_several()
+    (REPORTS / "b/recording.npz").write_bytes(b"nothing")
+    for _ in range(2):
+        found = history(REPORTS, Query())
+        assert len(found.runs) == 2
+        assert found.unread[0].startswith("reports/b/recording.npz: damaged, or not a recording")
+    put("b")
+    assert history(REPORTS, Query()).unread == ()
+
+
+@pytest.mark.parametrize("rebuild", [False, True])
+def test_where_the_store_cannot_be_written(rebuild: bool) -> None:
+    put_several()
+    (REPORTS / STORE).mkdir()
+    found = history(REPORTS, Query(), rebuild=rebuild)
+    assert len(found.runs) == 3
+    said = "reports/history.sqlite: cannot be written (unable to open database file); working "
+    assert len(found.notes) == rebuild
+    assert all(note.startswith(said) for note in found.notes)
+
+
+def test_a_read_only_store_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    put_several()
+    names()
+    connect = sqlite3.connect
+    loaded: list[Path] = []
+    load = Recording.load
+
+    def read_only(place: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(place, Path):
+            return connect(f"{place.absolute().as_uri()}?mode=ro", uri=True)
+        return connect(place, *args, **kwargs)
+
+    def counting(path: Path) -> Recording:
+        loaded.append(path)
+        return load(path)
+
+    monkeypatch.setattr(sqlite3, "connect", read_only)
+    monkeypatch.setattr(Recording, "load", counting)
+    put("d")
+    found = history(REPORTS, Query())
+    assert len(found.runs) == 4
+    assert found.notes == ()
+    assert {path.parent.name for path in loaded} == {"d"}
+
+
+def test_many_processes_at_once() -> None:
+    for number in range(12):
+        put(f"run{number}")
+    (REPORTS / STORE).write_text("damaged " * 1000)
+    code = (
+        "from pathlib import Path; from chainer_profile.history import Query, history\n"
+        "for _ in range(10): print(len(history(Path('reports'), Query()).runs))"
+    )
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", code],
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for _ in range(4)
+    ]
+    assert [process.communicate()[0].split() for process in started] == [["12"] * 10] * 4
+
+
+def test_no_reports_at_all() -> None:
+    assert history(REPORTS, Query()) == History((), 0)
+    assert os.listdir() == []
+    REPORTS.mkdir()
+    assert history(REPORTS, Query()).total == 0
+
+
+def test_a_gpu_is_named() -> None:
+    put("a", environment=Environment(processor="A processor", gpu=Gpu(name="A GPU")))
+    assert history(REPORTS, Query(words=("a gpu",))).runs[0].processor == "A GPU"
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("2026-11-21", "2026-11-21T00:00:00Z"),
+        ("2026-11-21 09:30", "2026-11-21T09:30:00Z"),
+        ("2026-11-21T09:30:05Z", "2026-11-21T09:30:05Z"),
+        ("2026-11-21T09:30+02:00", "2026-11-21T07:30:00Z"),
+    ],
+)
+def test_dates(text: str, moment: str) -> None:
+    assert parse_since(text) == moment
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01", "21.11.2026"])
+def test_no_dates(text: str) -> None:
+    with pytest.raises(UsageError, match="is no date: write it as 2026-11-21"):
+        parse_since(text)
+
+
+def test_runs_by_name() -> None:
+    put_several()
+    put("sweep-y/c")
+    put("sweep-y/only")
+    Path("b").mkdir()
+    assert resolve_run("a") == REPORTS / "a"
+    assert resolve_run("b") == Path("b")  # a path goes first
+    assert resolve_run("sweep-x/c") == REPORTS / "sweep-x/c"
+    assert resolve_run("only") == REPORTS / "sweep-y/only"
+    assert resolve_run("missing") == Path("missing")
+    assert resolve_run("../b") == Path("../b")
+    assert resolve_run("/missing") == Path("/missing")
+    with pytest.raises(UsageError, match=r"several runs have this name \(sweep-x/c, sweep-y/c\)"):
+        resolve_run("c")
+
+
+def command(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[str, str]:
+    assert history_command.run(list(argv)) == 0
+    found = capsys.readouterr()
+    return found.out, found.err
+
+
+def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    put_several()
+    out, err = command(capsys)
+    assert err == ""
+    head, _, first, *_ = out.splitlines()
+    assert " ".join(head.split()) == (
+        "when model device batch phase commit latency ms FPS hot layer folder"
+    )
+    assert first.startswith("2026-11-03 10:00  resnet20  cpu")
+    assert first.endswith("0_Convolution2DFunction  a")
+    assert "def000+" in out
+
+
+def test_csv_and_markdown(capsys: pytest.CaptureFixture[str]) -> None:
+    put_several()
+    none = np.zeros(0, np.int64)
+    put("p", clean_ns=none, clean_start_ns=none)
+    rows = list(csv.DictReader(io.StringIO(command(capsys, "--format", "csv")[0])))
+    assert [row["folder"] for row in rows] == ["a", "b", "p", "sweep-x/c"]
+    assert rows[2]["trials_kind"] == "profiled"
+    assert float(rows[0]["latency_ms"]) == history(REPORTS, Query()).runs[0].latency_s * 1e3
+    markdown, _ = command(capsys, "--format", "markdown")
+    assert markdown.startswith("| when | model |")
+    assert "\\* of profiled trials: there were no clean ones." in markdown
+
+
+def test_limit_and_names(capsys: pytest.CaptureFixture[str]) -> None:
+    put_several()
+    assert "2 more not shown (--limit 0 shows all)." in command(capsys, "--limit", "1")[0]
+    assert command(capsys, "--names", "--sort", "name")[0] == "a\nb\nsweep-x/c\n"
+    assert command(capsys, "--names", "--limit", "1")[0] == "a\n"
+    assert command(capsys, "--names", "nothing")[0] == ""
+    assert command(capsys, "--device", "@cupy:0", "--names")[0] == "sweep-x/c\n"
+    assert command(capsys, "--device", "gpu", "--names")[0] == "sweep-x/c\n"
+    assert command(capsys, "--since", "2026-11-03", "resnet", "--names")[0] == "a\n"
+
+
+def test_nothing_to_show(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(capsys)[0] == "no runs under reports/\n"
+    put("a")
+    assert command(capsys, "nothing")[0] == "none of 1 runs under reports/ is such a run\n"
+
+
+def test_notes_are_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    put("a")
+    (REPORTS / "a/recording.npz").write_bytes(b"x")
+    (REPORTS / STORE).write_text("damaged " * 1000)
+    _, err = command(capsys)
+    assert len(err.splitlines()) == 2
+    assert "made again from the recordings" in err
+    assert "1 recording cannot be read: reports/a/recording.npz" in err
+    put("b")
+    (REPORTS / "b/recording.npz").write_bytes(b"x")
+    assert "2 recordings cannot be read, such as" in command(capsys)[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--reports", "missing"], "there is no such folder"),
+        (["--reports", "file"], "is a file"),
+        (["--since", "now"], "is no date"),
+        (["--device", "tpu"], "is no device"),
+        (["--sort", "size"], "invalid choice"),
+        (["--limit", "-1"], "0 or more"),
+    ],
+)
+def test_what_the_command_does_not_take(words: list[str], message: str) -> None:
+    Path("file").touch()
+    with pytest.raises(ProfileError, match=message) as error:
+        history_command.run(words)
+    assert "\n" not in str(error.value)
+
+
+def test_the_formats_are_those_of_the_renderer() -> None:
+    assert history_command._FORMATS == history_table.FORMATS
+
+
+def test_numbers_that_are_not_known() -> None:
+    none = np.zeros(0, np.int64)
+    put("a", trial_ns=None, start_ns=None, clean_ns=none, clean_start_ns=none)
+    (run,) = history(REPORTS, Query()).runs
+    assert math.isnan(run.latency_s)
+    assert history_table.render([run], "table").splitlines()[2].split()[7:9] == ["-*", "-"]

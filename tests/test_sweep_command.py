@@ -1,0 +1,300 @@
+"""profile.py sweep."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chainer_profile import executors, sweep_command
+from chainer_profile.errors import ProfileError, UsageError
+from chainer_profile.interrupts import Interrupted
+from chainer_profile.output import load_run
+from chainer_profile.renderers import sweep_plot
+from models.registry import REGISTRY
+from tests import sweeping
+from tests.command import OWN, ROOT, process
+from tests.sweeping import PROGRAM
+
+CASES = ("--input-shapes", "3x8x8", "--trials", "4", "--warmups", "1")
+TWO = ("--models", "resnet18,resnet34", *CASES)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current folder; cases are run by the stand-in, plots cost nothing."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SWEEP", raising=False)
+    monkeypatch.setattr(executors, "PROGRAM", PROGRAM)
+    monkeypatch.setattr(sweep_plot, "render_all", lambda results, form: {"plot": b"plot"})
+    return tmp_path
+
+
+def run(*argv: str) -> int:
+    return sweep_command.run(list(argv), REGISTRY)
+
+
+def ran() -> list[str]:
+    """The networks that were run, in this order."""
+    return Path("ran.log").read_text().split() if os.path.exists("ran.log") else []
+
+
+def table(out: str = "reports/sweep-resnet18-resnet34") -> list[dict[str, str]]:
+    return list(csv.DictReader(Path(out, "sweep.csv").read_text().splitlines()))
+
+
+def test_a_sweep_writes_a_table_and_plots(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*TWO) == 0
+    out, err = capsys.readouterr()
+    folder = Path("reports/sweep-resnet18-resnet34")
+    assert [row["network"] for row in table()] == ["resnet18", "resnet34"]
+    assert [row["mean_ms"] for row in table()] == ["2.0", "2.0"]
+    assert sorted(os.listdir(folder)) == [
+        *("plot.png", "plot.svg", "resnet18-8x8-cpu-b1", "resnet34-8x8-cpu-b1"),
+        *("sweep.csv", "sweep.json", "sweep.md"),
+    ]
+    assert re.search(r"^resnet18 +8x8 +1 +cpu +basic +2\.0000 +1\.0000 +500\.0 +300 ", out, re.M)
+    assert f"Written to {folder}: sweep.csv, sweep.md, plot.png, plot.svg" in out
+    assert err.splitlines()[0].startswith(
+        "profile.py: [1/2] resnet18-8x8-cpu-b1: 2.000 ms, std 1.000 ms, 500.0 FPS (about "
+    )
+    assert err.splitlines()[1].endswith("FPS")
+    command = f"python profile.py sweep {' '.join(TWO)}"
+    assert command in (folder / "sweep.md").read_text()
+
+
+def test_what_is_done_is_not_done_again(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*TWO, "-q") == 0
+    assert capsys.readouterr() == ("", "")
+    assert run(*TWO) == 0
+    assert ran() == ["resnet18", "resnet34"]
+    assert run(*TWO, "-q", "--force") == 0
+    assert ran() == ["resnet18", "resnet34"] * 2
+
+
+def test_a_failing_case(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    monkeypatch.setenv("SWEEP", json.dumps({"resnet18": "fail"}))
+    message = r"^1 of 2 cases failed, such as resnet18-8x8-cpu-b1: there is no luck; the same"
+    with pytest.raises(ProfileError, match=message) as error:
+        run(*TWO)
+    assert error.value.exit_code == 1
+    out, err = capsys.readouterr()
+    assert "[1/2] resnet18-8x8-cpu-b1: failed: there is no luck" in err
+    assert "Failed: resnet18-8x8-cpu-b1: there is no luck" in out
+    assert [row["error"] for row in table()] == ["there is no luck", ""]
+    monkeypatch.delenv("SWEEP")
+    assert run(*TWO) == 0
+    assert ran() == ["resnet18", "resnet34", "resnet18"]
+    assert [row["error"] for row in table()] == ["", ""]
+
+
+@pytest.mark.parametrize("how", ["die once", "die"])
+def test_a_case_that_dies(capsys: pytest.CaptureFixture[str], monkeypatch: Any, how: str) -> None:
+    monkeypatch.setenv("SWEEP", json.dumps({"resnet18": how}))
+    if how == "die":
+        with pytest.raises(ProfileError, match="its process was killed by SIGKILL, twice"):
+            run(*TWO)
+    else:
+        assert run(*TWO) == 0
+    assert "killed by SIGKILL; it is tried once more" in capsys.readouterr().err
+    assert ran() == ["resnet18", "resnet18", "resnet34"]
+
+
+def test_a_recording_of_another_case_is_not_taken_for_done(monkeypatch: Any) -> None:
+    monkeypatch.setenv("SWEEP", json.dumps({"resnet18": "longer"}))
+    run(*TWO, "-q")
+    monkeypatch.delenv("SWEEP")
+    run(*TWO, "-q")
+    assert ran() == ["resnet18", "resnet34", "resnet18"]
+
+
+def test_a_dry_run_lists_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    words = (*TWO, "--batchsizes", "1,2", "--devices", "gpu:0")
+    assert run(*words, "--dry-run") == 0
+    out = capsys.readouterr().out.splitlines()
+    assert len(out) == 8
+    assert out[2] == "resnet18-8x8-gpu0-b2"
+    assert out[3].startswith(
+        "  python profile.py --model resnet18 --input-shape 3x8x8 --batchsize 2 --device gpu:0"
+    )
+    assert out[3].endswith("--out reports/sweep-resnet18-resnet34/resnet18-8x8-gpu0-b2")
+    assert os.listdir() == []
+    run(*TWO, "-q")
+    run(*TWO, "--dry-run")
+    assert capsys.readouterr().out.count(" (done)") == 2
+
+
+def test_duplicates_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--models", "resnet18,resnet34,resnet18", *CASES, "--dry-run") == 0
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == 4
+    assert err == (
+        "profile.py: 1 case is given more than once and run once, such as resnet18 8x8 batch 1 "
+        "cpu\n"
+    )
+
+
+def test_a_toml_file(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("few.toml").write_text(
+        '[common]\ninput-shapes = "3x8x8"\ntrials = 9\nwarmups = 1\n'
+        '[[cases]]\nmodel = "resnet18"\n[[cases]]\nmodels = ["resnet34"]\nbatchsizes = [1, 2]\n'
+    )
+    assert run("few.toml", "--trials", "4", "-q") == 0
+    assert ran() == ["resnet18", "resnet34", "resnet34"]
+    assert [row["batch"] for row in table("reports/sweep-few")] == ["1", "1", "2"]
+    assert run("few.toml", "--dry-run") == 0
+    assert "--trials 9" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "give --models, or a TOML file with the cases"),
+        (["--models", ""], "--models: the list is empty"),
+        (["--models", "resnet18,resnet19"], "unknown model 'resnet19': did you mean"),
+        (["--models", "resnet18", "--devices", "tpu"], "--devices: 'tpu' is no device"),
+        (["--models", "resnet18", "--input-sizes", "12"], "write them as 1024x2048"),
+        (["--models", "resnet18", "--executor", "slurm"], "'slurm' is no executor"),
+        (["--models", "resnet18", "--executor", "mpi"], "mpi"),
+        (["missing.toml"], "missing.toml: cannot be read"),
+        (["missing.toml", "--models", "resnet18"], "give the cases in one place"),
+        (["--models", "resnet18", "--out", "."], "holds another sweep (with other)"),
+        (["--modles", "resnet18"], "unrecognized arguments"),
+    ],
+)
+def test_bad_input_is_one_line_before_anything_runs(words: list[str], message: str) -> None:
+    key = {"name": "other", "model": "other"}
+    plan = {"format": "chainer-profile sweep", "version": 1, "cases": [key]}
+    Path("sweep.json").write_text(json.dumps(plan))
+    with pytest.raises(ProfileError) as error:
+        run(*words, "--trials", "4")
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+    assert ran() == []
+
+
+def test_replacing_waits_until_there_are_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    run(*TWO, "-q")
+    with pytest.raises((UsageError, ProfileError)):
+        run(*TWO, "-q", "--force", "--executor", "mpi")
+    assert len(table()) == 2
+    assert run(*TWO, "-q") == 0
+    assert ran() == ["resnet18", "resnet34"]
+
+
+def test_an_interrupted_sweep_has_its_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    from chainer_profile import sweep_progress
+
+    def interrupt(self: Any, name: str) -> None:
+        if name.startswith("resnet34"):
+            raise Interrupted(signal.SIGINT)
+
+    monkeypatch.setattr(sweep_progress.SweepProgress, "begun", interrupt)
+    with pytest.raises(Interrupted) as interrupted:
+        run(*TWO)
+    assert interrupted.value.hint == "; 1 of 2 cases are done: the same command goes on"
+    assert [row["network"] for row in table()] == ["resnet18"]
+    assert "1 of 2 cases." in Path("reports/sweep-resnet18-resnet34/sweep.md").read_text()
+
+
+# In processes of their own.
+
+
+def driver(*argv: str, **behaviour: str) -> subprocess.Popen[str]:
+    """A sweep by the stand-in."""
+    code = (
+        "import sys; from pathlib import Path; from chainer_profile import cli, executors\n"
+        "from models.registry import REGISTRY\n"
+        f"executors.PROGRAM = Path({str(PROGRAM)!r})\n"
+        f"sys.exit(cli.main(['sweep', *{argv!r}], REGISTRY))"
+    )
+    env = os.environ | {"PYTHONPATH": str(ROOT), "SWEEP": json.dumps(behaviour)}
+    return subprocess.Popen(
+        [sys.executable, "-c", code], env=env, stderr=subprocess.PIPE, text=True
+    )
+
+
+THREE = ("--models", "resnet18,resnet34,resnet50", *CASES, "-q", "--out", "s")
+
+
+def stop_in_second_case(signum: signal.Signals) -> tuple[int, str]:
+    """Send a signal to a sweep while its second case runs; its exit code and what it said."""
+    os.mkfifo("gate")
+    sweep = driver(*THREE, resnet34="gate")
+    with open("gate") as gate:  # until the case is there
+        sweep.send_signal(signum)
+        assert gate.read() == ""  # the case ends with the sweep
+    _, err = sweep.communicate()
+    assert [row["network"] for row in table("s")] == ["resnet18"]
+    assert ran() == ["resnet18", "resnet34"]
+    return sweep.returncode, err
+
+
+def test_an_interrupted_sweep_ends_its_case() -> None:
+    code, err = stop_in_second_case(signal.SIGINT)
+    assert code == 130
+    assert err == ("profile.py: interrupted; 1 of 3 cases are done: the same command goes on\n")
+    assert not Path("s/.running").exists()
+
+
+def test_a_killed_sweep_goes_on_where_it_was() -> None:
+    code, _ = stop_in_second_case(signal.SIGKILL)
+    assert code == -signal.SIGKILL
+    assert run(*THREE) == 0
+    assert ran() == ["resnet18", "resnet34", "resnet34", "resnet50"]
+    assert run(*THREE[:-1], "whole") == 0
+    assert table("s") == table("whole")
+    names = sorted(os.listdir("s"))
+    assert names == sorted(os.listdir("whole"))  # and nothing is left over
+    for name in (name for name in names if name.startswith("resnet")):
+        settings = [load_run(Path(out, name)).settings for out in ("s", "whole")]
+        assert settings[0].command == settings[1].command.replace("--out whole/", "--out s/")
+        assert replace(settings[0], command="") == replace(settings[1], command="")
+
+
+def test_a_real_sweep(folder: Path) -> None:
+    (folder / "own.py").write_text(OWN)
+    words = ("--models", "own.py:Net", "--input-shapes", "3", "--batchsizes", "1,4")
+    result = process("sweep", *words, "--trials", "4", "--warmups", "1", "--out", "s")
+    assert result.returncode == 0, result.stderr
+    rows = table("s")
+    assert [row["batch"] for row in rows] == ["1", "4"]
+    assert all(float(row["mean_ms"]) > 0 and row["parameters"] == "8" for row in rows)
+    assert {row["machine"] for row in rows} == {os.uname().nodename}
+    pictures = [name for name in os.listdir("s") if name.endswith(".png")]
+    assert sorted(pictures) == ["by-batch-size.png", "latency-by-network.png"]
+    # The command of a case repeats it.
+    command = load_run(Path("s/own-Net-3-cpu-b4")).settings.command
+    assert command.startswith("python profile.py --model own.py:Net --input-shape 3 --batchsize 4")
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys\n"
+        "from chainer_profile import history_command, sweep_command\n"
+        "sweep = lambda: sweep_command.run(['--help'], {})\n"
+        "for run in (sweep, lambda: history_command.run(['--help'])):\n"
+        "    try:\n        run()\n"
+        "    except SystemExit as end:\n        assert end.code == 0\n"
+        "heavy = {'numpy', 'pandas', 'rich', 'chainer', 'models', 'distributed', 'mpi4py'}\n"
+        "print('heavy:', heavy & sys.modules.keys())\n"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    assert "--executor" in out
+    assert "--rebuild" in out
+    assert out.splitlines()[-1] == "heavy: set()"
+
+
+def test_the_stand_in_is_the_right_one() -> None:
+    assert Path(sweeping.__file__) == PROGRAM
