@@ -91,6 +91,17 @@ def _others(results: Sequence[Result]) -> tuple[_Part, ...]:
     return (*_OTHERS, _MACHINE) if several_machines(results) else _OTHERS
 
 
+def _differing(panels: Sequence[tuple[str, list[Result]]], parts: Sequence[_Part]) -> list[_Part]:
+    """The parts in which results of one panel differ: what differs between panels has no colour."""
+    return [
+        part for part in parts if any(len({part.of(r) for r in group}) > 1 for _, group in panels)
+    ]
+
+
+def _networks(results: Sequence[Result]) -> list[str]:
+    return list(dict.fromkeys(result.case.network for result in results))
+
+
 def latency_figure(results: Sequence[Result]) -> Figure:
     """Grouped bars: mean latency by network, with whiskers of one standard deviation.
 
@@ -99,8 +110,8 @@ def latency_figure(results: Sequence[Result]) -> Figure:
     with mpl.rc_context(STYLE):
         panels = _named(results, (_INPUT, _PHASE))
         shown = panels[:_MAX_PANELS]
-        series = _named(results, (_BATCH, *_others(results)))[:_MAX_SERIES]
-        networks = list(dict.fromkeys(result.case.network for result in results))
+        series = _named(results, _differing(panels, (_BATCH, *_others(results))))[:_MAX_SERIES]
+        networks = max((_networks(group) for _, group in shown), key=len)
         width = min(_MAX_WIDTH, max(_MIN_WIDTH, 1.2 + 0.3 * len(networks) * (len(series) + 1)))
         fig = Figure(
             figsize=(width, 1.1 + _PANEL_HEIGHT * len(shown)), dpi=DPI, layout="constrained"
@@ -108,7 +119,7 @@ def latency_figure(results: Sequence[Result]) -> Figure:
         FigureCanvasAgg(fig)
         axes = fig.subplots(len(shown), squeeze=False)[:, 0]
         for ax, (name, group) in zip(axes, shown, strict=True):
-            _draw_panel(ax, name or f"input {group[0].case.input_text}", group, networks, series)
+            _draw_panel(ax, name or f"input {group[0].case.input_text}", group, series)
         left_out = len(panels) - len(shown)
         _title(fig, "Latency by network, mean and standard deviation", results, left_out)
         if len(series) > 1:
@@ -124,9 +135,9 @@ def _draw_panel(
     ax: Axes,
     name: str,
     group: list[Result],
-    networks: list[str],
     series: list[tuple[str, list[Result]]],
 ) -> None:
+    networks = _networks(group)
     unit = duration_unit(max(result.mean_s for result in group))
     wide = 0.8 / len(series)
     top = 0.0

@@ -67,6 +67,18 @@ def test_a_deviation_that_is_not_known_or_larger_than_the_mean() -> None:
     assert len(ax.collections[0].get_segments()) == 1
 
 
+def test_what_differs_between_panels_alone_has_no_colour() -> None:
+    few = {"input_shape": (3, 1024, 2048), "trials": 2}
+    small = [make_result(network) for network in NETWORKS]
+    large = [make_result(network, **few) for network in NETWORKS[:2]]
+    figure = latency_figure([*small, *large])
+    assert not figure.legends
+    for ax, networks in zip(figure.axes, (NETWORKS, NETWORKS[:2]), strict=True):
+        assert [label.get_text() for label in ax.get_xticklabels()] == list(networks)
+        middles = [bar.get_x() + bar.get_width() / 2 for bar in ax.patches]
+        assert middles == pytest.approx(range(len(networks)))
+
+
 def test_many_panels_are_cut_and_said() -> None:
     results = [make_result(input_shape=(3, 8, width)) for width in range(1, 14)]
     figure = latency_figure(results)
