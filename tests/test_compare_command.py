@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from chainer_profile import cli, compare_command, output
-from tests.command import ROOT, folder, one_line  # noqa: F401
+from tests.command import ROOT, folder, one_line, signals  # noqa: F401
 from tests.comparing import run, scaled
 from tests.conftest import make_training
 
