@@ -62,6 +62,18 @@ def add_classes(group: argparse._ArgumentGroup) -> None:
     )
 
 
+def add_batchsize(group: argparse._ArgumentGroup, what: str) -> None:
+    """The option of how many inputs at once; what they are is for the help."""
+    group.add_argument(
+        "-b",
+        "--batchsize",
+        metavar="N",
+        type=whole(1),
+        default=1,
+        help=f"{what} (default: %(default)s)",
+    )
+
+
 def add_input_shape(group: argparse._ArgumentGroup) -> None:
     """Options of the shape of one input; :func:`input_shape` reads them."""
     group.add_argument(
@@ -295,14 +307,7 @@ def run_parser() -> argparse.ArgumentParser:
     )
     group.add_argument("--data-dir", metavar="DIR", help="folder of CIFAR-10's files")
     add_input_shape(group)
-    group.add_argument(
-        "-b",
-        "--batchsize",
-        metavar="N",
-        type=whole(1),
-        default=1,
-        help="inputs per trial (default: %(default)s)",
-    )
+    add_batchsize(group, "inputs per trial")
 
     group = parser.add_argument_group("measuring")
     group.add_argument(

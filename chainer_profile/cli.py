@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,7 @@ from chainer_profile.arguments import (
     report_parser,
     run_parser,
 )
-from chainer_profile.commands import printing, run_command
+from chainer_profile.commands import console_width, printing, run_command
 from chainer_profile.errors import ProfileError, UsageError, one_line
 from chainer_profile.hotspots import Rule, parse_rule
 from chainer_profile.interrupts import Interrupted, Interrupts
@@ -44,9 +43,6 @@ if TYPE_CHECKING:
     from chainer_profile.output import RunFolder
     from chainer_profile.recording import Recording
     from chainer_profile.weights import WeightFormat
-
-#: Columns of text where the output is no terminal.
-_WIDE = 160
 
 
 def main(
@@ -354,9 +350,7 @@ def _show(
 
     rule = args.hotspots if isinstance(args.hotspots, Rule) else parse_rule(args.hotspots)
     summary = summarise(recording, rule)
-    # Into a file or a pipe, all columns fit; rich would take 80 there.
-    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDE
-    console = Console(quiet=args.quiet, width=width)
+    console = Console(quiet=args.quiet, width=console_width())
     files = []
     # Files come first: a reader of our output that goes away (`| head`) does not prevent them.
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -10,6 +11,9 @@ from contextlib import contextmanager
 
 from chainer_profile.errors import ProfileError
 from chainer_profile.interrupts import Interrupted, Interrupts
+
+#: Columns of what goes into a file or a pipe: all columns of tables fit; rich would take 80.
+_WIDE = 160
 
 
 def run_command(prog: str, argv: list[str], command: Callable[[Interrupts], int]) -> int:
@@ -46,3 +50,13 @@ def printing() -> Iterator[None]:
         raise
     except OSError as error:
         raise ProfileError(f"standard output cannot be written ({error.strerror})") from error
+
+
+def terminal_width() -> int | None:
+    """Columns of the terminal; None where the output goes into a file or a pipe."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def console_width() -> int | None:
+    """The same for a console of rich: None where it is to find out by itself."""
+    return None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDE

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chainer_profile.argument_values import checked, folder, whole
 from chainer_profile.arguments import PROG, Parser, add_messages
-from chainer_profile.commands import printing
+from chainer_profile.commands import console_width, printing
 from chainer_profile.errors import ProfileError, UsageError
 from chainer_profile.units import parse_percent
 
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 #: Exit code of a gate that fails.
 FAILED = 3
 _SORTS = ("change", "time", "index", "path")
-#: Columns of text where the output is no terminal.
-_WIDE = 160
 
 
 def parser() -> argparse.ArgumentParser:
@@ -157,8 +154,7 @@ def _print(
     from chainer_profile.renderers import comparison_table
     from chainer_profile.renderers.text import printable
 
-    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDE
-    console = Console(width=width)
+    console = Console(width=console_width())
     with printing():
         for at, comparison in enumerate(comparisons):
             if at:

@@ -87,7 +87,7 @@ class LayerProfile(Extension):
         self._folder: RunFolder | None = None
         self._journal = Journal()
         self._step: _UpdaterStep | None = None
-        self._structure: Structure | None = None
+        self._timeline: Timeline | None = None
         self._recorder: Recorder | None = None
         self._memory: IterationMemory | None = None
         self._settings = Settings()
@@ -141,13 +141,13 @@ class LayerProfile(Extension):
         assert self._clock is not None
         if not self._wanted:
             self._run_plain(self._clock)
-        elif self._structure is None:
+        elif self._timeline is None:
             self._learn()
         elif self._memory is not None and self._memory.is_on:
-            self._trace(self._memory, self._structure)
+            self._trace(self._memory, self._timeline.structure)
         else:
             self._wanted = False
-            self._profile(self._structure)
+            self._profile(self._timeline)
 
     def _run_plain(self, clock: Clock) -> None:
         """Run an iteration as it is, and time it as a whole.
@@ -189,7 +189,7 @@ class LayerProfile(Extension):
         if self._memory is not None:
             self._warn(self._memory.problem)
         self._begin(structure)
-        self._structure = structure
+        self._timeline = Timeline(structure)
 
     def _trace(self, memory: IterationMemory, structure: Structure) -> None:
         """Count what an iteration allocates; the next one is profiled, or else traced again."""
@@ -201,7 +201,7 @@ class LayerProfile(Extension):
             self._step.end_sizes()
         self._warn(memory.problem)
 
-    def _profile(self, structure: Structure) -> None:
+    def _profile(self, timeline: Timeline) -> None:
         assert self._step is not None
         assert self._recorder is not None
         assert self._clock is not None
@@ -212,13 +212,14 @@ class LayerProfile(Extension):
         with recorder:
             trial = recorder.trial()
         stamps = recorder.stamps
-        difference = structure.difference(recorder.entries, recorder.backwards, len(stamps))
+        seen = recorder.entries, recorder.backwards, len(stamps)
+        difference = timeline.structure.difference(*seen)
         difference = difference or self._other_batch()
         if difference:
             self._left_out.append(difference)
             return
         self._add_plain()
-        times = Timeline(structure).times(stamps, trial)
+        times = timeline.times(stamps, trial)
         recorder.clear()
         self._add(Kind.PROFILED, trial.start_ns, trial.wall_ns, times.tobytes())
         self._profiled += 1

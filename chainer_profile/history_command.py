@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 from pathlib import Path
 
 from chainer_profile.argument_values import checked, folder, parse_device, whole
 from chainer_profile.arguments import PROG, Parser
-from chainer_profile.commands import printing
+from chainer_profile.commands import printing, terminal_width
 from chainer_profile.errors import UsageError
 from chainer_profile.history import REPORTS, SORTS, STORE, Query, history, parse_since
 
@@ -121,7 +120,7 @@ def run(argv: list[str]) -> int:
             shown,
             args.format,
             hidden=len(found.runs) - len(shown),
-            width=shutil.get_terminal_size().columns if sys.stdout.isatty() else None,
+            width=terminal_width(),
         )
     if text:
         with printing():

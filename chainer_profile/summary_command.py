@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shutil
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -12,13 +10,14 @@ from chainer_profile.argument_values import whole
 from chainer_profile.arguments import (
     PROG,
     Parser,
+    add_batchsize,
     add_classes,
     add_input_shape,
     add_model,
     input_shape,
 )
 from chainer_profile.choosing import split_names
-from chainer_profile.commands import printing
+from chainer_profile.commands import printing, terminal_width
 from chainer_profile.errors import ProfileError, UsageError
 
 if TYPE_CHECKING:
@@ -50,14 +49,7 @@ def parser() -> argparse.ArgumentParser:
         help="data type of the input; integers are 0, for a network of indices (default: "
         "%(default)s)",
     )
-    group.add_argument(
-        "-b",
-        "--batchsize",
-        metavar="N",
-        type=whole(1),
-        default=1,
-        help="inputs in the batch (default: %(default)s)",
-    )
+    add_batchsize(group, "inputs in the batch")
     group = parser.add_argument_group("what is shown")
     group.add_argument(
         "--depth",
@@ -129,7 +121,7 @@ def run(argv: list[str], registry: Mapping[str, RegisteredModel]) -> int:
         view=view,
         depth=args.depth or 0,
         columns=columns,
-        width=shutil.get_terminal_size().columns if sys.stdout.isatty() else None,
+        width=terminal_width(),
     )
     with printing():
         print(text, flush=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from chainer_profile.argument_values import checked, folder
 from chainer_profile.arguments import PROG, Parser, add_messages
-from chainer_profile.commands import printing
+from chainer_profile.commands import printing, terminal_width
 from chainer_profile.errors import ProfileError, UsageError
 from chainer_profile.executors import open_workers, parse_executor
 from chainer_profile.interrupts import Interrupted
@@ -241,7 +240,7 @@ class _Sweep:
 
         results = self.results
         if not self._args.quiet:
-            width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+            width = terminal_width()
             with printing():
                 print(sweep_table.render_text(results, width))
                 print(f"\nWritten to {self._folder.path}: {', '.join(self._files)}", flush=True)

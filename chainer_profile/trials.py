@@ -281,9 +281,7 @@ class Trials:
                 with threadpool_limits(count, user_api="blas"):
                     self.step()
                     for _ in range(_PROBE_TRIALS):
-                        start_ns = self._now_ns()
-                        self.step()
-                        wall_ns = self._now_ns() - start_ns
+                        start_ns, wall_ns = self._time_step()
                         self.journal.add(Kind.PROBE, start_ns, wall_ns, pack("<q", count))
                         if self._stop():
                             return

@@ -45,6 +45,14 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
+@pytest.fixture
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment of a machine with one BLAS thread: no probe, no git."""
+    from chainer_profile import environment
+
+    monkeypatch.setattr(environment, "collect", lambda *_: Environment(numpy="1"))
+
+
 FUNCTIONS = ("Convolution2DFunction", "FixedBatchNormalization", "ReLU")
 
 

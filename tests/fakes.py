@@ -20,11 +20,11 @@ def process(
     """A Python process; Chainer looks for CuPy only when it is imported."""
     path = os.pathsep.join([str(FAKE), str(ROOT)])
     given = {name: str(value) for name, value in env.items()}
-    fixed = {"PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1", "FAKE_CUPY_MEMORY": LITTLE_MEMORY}
+    fixed = {"PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}
     return subprocess.run(
         [sys.executable, "-W", "error::UserWarning", *words],
         cwd=cwd,
-        env=os.environ | {name: str(value) for name, value in fixed.items()} | given,
+        env=os.environ | fixed | given,
         capture_output=True,
         text=True,
         timeout=120,
@@ -35,4 +35,4 @@ def profile(*words: str, cwd: Path, **env: Any) -> subprocess.CompletedProcess[s
     """``profile.py --gpu 0``, with few trials."""
     few = ["--gpu", "0", "--trials", "4", "--warmups", "1", "--clean-trials", "5"]
     command = [str(ROOT / "profile.py"), *few, "--no-machine", "--out", "run", *words]
-    return process(command, cwd, **env)
+    return process(command, cwd, **({"FAKE_CUPY_MEMORY": LITTLE_MEMORY} | env))

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +10,12 @@ import numpy as np
 import pytest
 
 from chainer_profile.recording import Recording
-
-ROOT = Path(__file__).parents[1]
-FAKE = ROOT / "tests" / "fake_cupy"
+from tests.fakes import ROOT, process
 
 
 def python(*words: str, cwd: Path | None = None, **env: Any) -> str:
     """What a process prints that finds the stand-in; Chainer looks for CuPy only at its import."""
-    path = os.pathsep.join([str(FAKE), str(ROOT)])
-    given = {name: str(value) for name, value in env.items()}
-    result = subprocess.run(
-        [sys.executable, "-W", "error::UserWarning", *words],
-        cwd=cwd,
-        env=os.environ | {"PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"} | given,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    result = process(list(words), cwd, **env)
     assert (result.returncode, result.stderr) == (0, "")
     return result.stdout
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from chainer_profile.recording import Recording
-from tests.fakes import ROOT, process, profile
+from tests.fakes import LITTLE_MEMORY, ROOT, process, profile
 
 NETS = """
 import chainer
@@ -137,7 +137,7 @@ def test_ranges(folder):
         " '--no-machine', '--warmups', '0', '--out', 'run']\n"
         f"runpy.run_path({str(ROOT / 'profile.py')!r}, run_name='__main__')\n"
     )
-    done(process(["-c", script], folder))
+    done(process(["-c", script], folder, FAKE_CUPY_MEMORY=LITTLE_MEMORY))
     log = json.loads((folder / "log").read_text())
     pushed = [entry for entry in log if "/one LinearFunction" in str(entry)]
     assert len(pushed) == 10
@@ -225,7 +225,8 @@ model.to_device("@cupy:0")
 recording = chainer_profile.profile(model, cupy.zeros((2, 8), np.float32), trials=3, warmups=0)
 print(json.dumps([recording.settings.device, recording.on_device, len(recording.layers)]))
 """
-    assert json.loads(done(process(["-c", script], folder))) == ["gpu:0", True, 3]
+    out = done(process(["-c", script], folder, FAKE_CUPY_MEMORY=LITTLE_MEMORY))
+    assert json.loads(out) == ["gpu:0", True, 3]
 
 
 def test_training_and_its_profile(folder):

@@ -6,9 +6,7 @@ import chainer
 import chainer.links as L
 import pytest
 
-from chainer_profile import runner
 from chainer_profile.ranges import mark_ranges, range_names
-from chainer_profile.recording import Environment
 from chainer_profile.runner import RunError
 from chainer_profile.steps import make_step
 from chainer_profile.structure import learn_structure
@@ -25,10 +23,7 @@ from tests.queues import (
     run,
 )
 
-
-@pytest.fixture(autouse=True)
-def one_thread(monkeypatch):
-    monkeypatch.setattr(runner.environment, "collect", lambda *_: Environment(numpy="1"))
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture

@@ -24,10 +24,7 @@ TRIAL_NS = 208  # of a Chain: 180 in its functions, 7 of its own and 7 in each o
 N_STRUCTURE = 3  # structure passes before the first trial
 
 
-@pytest.fixture(autouse=True)
-def one_thread(monkeypatch):
-    """The environment of a machine with one BLAS thread: no probe, no git."""
-    monkeypatch.setattr(runner.environment, "collect", lambda *_: Environment(numpy="1"))
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def settings(**changes):

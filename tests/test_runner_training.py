@@ -8,10 +8,10 @@ import chainer.links as L
 import numpy as np
 import pytest
 
-from chainer_profile import runner, trials
+from chainer_profile import trials
 from chainer_profile.errors import ProfileError
 from chainer_profile.journal import Journal, recover
-from chainer_profile.recording import Environment, Settings
+from chainer_profile.recording import Settings
 from chainer_profile.runner import RunError, run
 from chainer_profile.steps import make_step
 from chainer_profile.summaries import summarise
@@ -33,9 +33,7 @@ FRAMEWORK = {"update": 2, "forward": 42, "backward": 0}
 TRIAL_NS = sum(ROWS) + sum(FRAMEWORK.values())
 
 
-@pytest.fixture(autouse=True)
-def one_thread(monkeypatch):
-    monkeypatch.setattr(runner.environment, "collect", lambda *_: Environment(numpy="1"))
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture

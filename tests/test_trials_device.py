@@ -30,11 +30,7 @@ from tests.queues import (
     run,
 )
 
-
-@pytest.fixture(autouse=True)
-def one_thread(monkeypatch):
-    """The environment of a machine with one BLAS thread: no probe, no git."""
-    monkeypatch.setattr(runner.environment, "collect", lambda *_: Environment(numpy="1"))
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from chainer_profile import runner
-from chainer_profile.recording import Environment
 from tests.queues import (
     BEFORE,
     LAUNCH_BOUND,
@@ -22,11 +20,7 @@ from tests.queues import (
     run,
 )
 
-
-@pytest.fixture(autouse=True)
-def one_thread(monkeypatch):
-    """The environment of a machine with one BLAS thread: no probe, no git."""
-    monkeypatch.setattr(runner.environment, "collect", lambda *_: Environment(numpy="1"))
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture
