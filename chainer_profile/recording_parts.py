@@ -36,6 +36,10 @@ class Layer:
             an array that is passed twice counting once; None in other phases.
         parameter_nbytes: In forward, bytes of those that are; None in other phases.
         output_nbytes: In forward, bytes of the output arrays; None in other phases.
+        covers: In the recording of another engine than Chainer, indices of Chainer's layers that
+            this node of the engine does, ascending; the row's function names all of them. Empty for
+            a node of the engine's own, and in recordings of Chainer itself.
+        node: In such a recording, the engine's own words for the node: its kind, and its name.
 
     Beside functions there are rows for the other parts of a training step. Their paths have no
     slash: ``loss`` for functions that the loss function calls outside of the network's links,
@@ -61,6 +65,8 @@ class Layer:
     input_nbytes: int | None = None
     parameter_nbytes: int | None = None
     output_nbytes: int | None = None
+    covers: tuple[int, ...] = ()
+    node: str = ""
 
     @property
     def label(self) -> str:
@@ -114,6 +120,9 @@ class Settings:
         cudnn: ``never`` where cuDNN was not to be used, ``autotune`` where it was to try its
             algorithms; empty for Chainer's own choice.
         workspace_nbytes: Most bytes that cuDNN's convolutions may take to work in, if that was set.
+        engine: The engine that ran the network, with its version (``onnxruntime 1.20.1``); empty
+            for Chainer itself.
+        precision: What that engine computed in: ``fp32``, ``bf16`` or ``fp16``; empty for Chainer.
     """
 
     model: str = ""
@@ -137,6 +146,8 @@ class Settings:
     dtype: str = "float32"
     cudnn: str = ""
     workspace_nbytes: int | None = None
+    engine: str = ""
+    precision: str = ""
 
 
 @dataclass(frozen=True)

@@ -174,7 +174,7 @@ def run(
     """
     settings = _named(settings, step)
     with step.configured():
-        structure = _learn(step, settings, clock)
+        structure = learn(step, settings, clock)
         trials = Trials(
             step,
             structure,
@@ -241,8 +241,17 @@ def _named(settings: Settings, step: AnyStep) -> Settings:
     )
 
 
-def _learn(step: Step, settings: Settings, clock: Clock) -> Structure:
-    """The structure pass, made twice: the first call may initialise parameters."""
+def learn(step: Step, settings: Settings, clock: Clock) -> Structure:
+    """The structure pass, made twice: the first call may initialise parameters.
+
+    Args:
+        step: What a trial runs; within its configuration.
+        settings: For the message of a GPU whose memory is full.
+        clock: The run's clock.
+
+    Raises:
+        ProfileError: The network fails, calls no function, or others from pass to pass.
+    """
     try:
         learn_structure(step)
         structure = learn_structure(step)

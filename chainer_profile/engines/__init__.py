@@ -1,0 +1,4 @@
+"""The same network under other engines: :mod:`.protocol` says what an engine is.
+
+``profile.py engines`` measures them; :mod:`.catalogue` knows those that come with the profiler.
+"""

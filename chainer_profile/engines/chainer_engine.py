@@ -1,0 +1,73 @@
+"""The engine ``chainer``: the network as it is, which all others are compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import chainer
+
+from chainer_profile.devices import clock_of, device_of
+from chainer_profile.engines.protocol import EngineNode, EngineProfile, Network, flat_arrays
+from chainer_profile.recording import Recording, Settings
+from chainer_profile.runner import run
+from chainer_profile.steps import make_step
+
+
+@contextmanager
+def in_test_mode() -> Iterator[None]:
+    """Within this, networks run for inference: in test mode, without a graph."""
+    with chainer.using_config("train", False), chainer.no_backprop_mode():
+        yield
+
+
+def synchronize(arrays: Sequence[Any]) -> None:
+    """Wait until a GPU has computed arrays; nothing to wait for on a CPU."""
+    for array in arrays:
+        device = chainer.backend.get_device_from_array(array)
+        if device.xp is not chainer.backend.numpy:
+            device.device.synchronize()
+            return
+
+
+class ChainerEngine:
+    """Chainer's own forward pass. It stays in the network's data type, whatever the precision."""
+
+    name = "chainer"
+
+    def __init__(self) -> None:
+        self._model: Any = None
+        #: All that the recorder found in the last call of layers.
+        self.recording: Recording | None = None
+
+    @property
+    def version(self) -> str:
+        """Chainer's version."""
+        return str(chainer.__version__)
+
+    def prepare(self, network: Network) -> None:
+        """Nothing has to be made ready."""
+        self._model = network.model
+
+    def run(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """One forward pass."""
+        with in_test_mode():
+            outputs = flat_arrays(self._model(*inputs))
+        synchronize(outputs)
+        return outputs
+
+    def layers(self, inputs: tuple[Any, ...], trials: int) -> EngineProfile | None:
+        """Times of Chainer's layers under the recorder."""
+        recording = run(
+            make_step("forward", self._model, inputs),
+            Settings(trials=trials, clean_trials=0, warmups=1),
+            clock=clock_of(device_of(self._model)),
+            memory=False,
+        )
+        self.recording = recording
+        assert recording.trial_ns is not None
+        nodes = tuple(
+            EngineNode(layer.label, layer.function, (layer.index,)) for layer in recording.layers
+        )
+        return EngineProfile(nodes, recording.self_ns, recording.trial_ns)

@@ -1,0 +1,173 @@
+"""What an engine is: something that runs a Chainer network's forward pass in another way.
+
+An engine of one's own is a class with :class:`Engine`'s three methods, which is made without
+arguments; ``--engines my_module:MyEngine`` measures it beside the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from chainer_profile.errors import ProfileError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from chainer_profile.recording import Layer
+
+#: What engines may compute in; Chainer itself, the baseline, stays in float32.
+PRECISIONS = ("fp32", "bf16", "fp16")
+
+
+class EngineError(ProfileError):
+    """An engine cannot run the network; the message says why in one line, without its name."""
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """What engines are given; they leave it as it is.
+
+    Attributes:
+        name: Name of the network.
+        model: The network, a :class:`chainer.Link`, on its device.
+        inputs: Its arguments: arrays on the same device.
+        layers: Chainer's layers of one forward pass in test mode, in the order of their calls.
+        device: ``cpu`` or ``gpu:0``.
+        precision: One of :data:`PRECISIONS`. An engine that cannot compute in it raises
+            :class:`EngineError`.
+        threads: Threads that the engine may use; None leaves its own choice.
+    """
+
+    name: str
+    model: Any
+    inputs: tuple[Any, ...]
+    layers: tuple[Layer, ...]
+    device: str = "cpu"
+    precision: str = "fp32"
+    threads: int | None = None
+
+    @property
+    def gpu(self) -> bool:
+        """Whether it is on a GPU."""
+        return self.device != "cpu"
+
+
+@dataclass(frozen=True)
+class EngineNode:
+    """One step of an engine.
+
+    Attributes:
+        name: Its name in the engine.
+        kind: What it is, in the engine's words (``FusedConv``).
+        layers: Indices of Chainer's layers that it does, ascending: several where they were fused.
+            Empty for a step of the engine's own, such as a change of the arrays' layout. A layer
+            may be done by several nodes.
+    """
+
+    name: str
+    kind: str
+    layers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class EngineProfile:
+    """An engine's own times, node by node.
+
+    Attributes:
+        nodes: Its nodes, in the order in which they run.
+        node_ns: Time of every node in every trial, int64 nanoseconds, (trials, nodes).
+        run_ns: Time of every trial as a whole, (trials,); what no node took of it is the
+            runtime's overhead.
+        gone: Indices of Chainer's layers that no node does any more: views that became nothing,
+            and layers that were folded into constants.
+    """
+
+    nodes: tuple[EngineNode, ...]
+    node_ns: NDArray[np.int64]
+    run_ns: NDArray[np.int64]
+    gone: tuple[int, ...] = ()
+
+
+class Engine(Protocol):
+    """The three things that an engine can do.
+
+    Attributes:
+        name: What tables call it.
+    """
+
+    name: str
+
+    def prepare(self, network: Network) -> None:
+        """Make the network ready to run: convert, compile, take memory.
+
+        Raises:
+            EngineError: The engine cannot run this network; says why.
+        """
+
+    def run(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """One forward pass; done when it returns.
+
+        Args:
+            inputs: Arrays of the shapes and types of the network's inputs.
+
+        Returns:
+            The outputs, arrays in the order in which the network gives them.
+        """
+
+    def layers(self, inputs: tuple[Any, ...], trials: int) -> EngineProfile | None:
+        """Times of the engine's nodes over so many trials; None where it cannot tell them."""
+
+
+@runtime_checkable
+class Versioned(Protocol):
+    """An engine that says which version it is of."""
+
+    @property
+    def version(self) -> str:
+        """Such as ``1.20.1``."""
+
+
+@runtime_checkable
+class Saving(Protocol):
+    """An engine that can be saved after prepare, and made from such a file in place of it."""
+
+    #: What its files end with, such as ``.onnx``.
+    suffix: str
+
+    def save(self, path: Path) -> None:
+        """Write the prepared engine into a file, with what :meth:`load` checks."""
+
+    def load(self, network: Network, path: Path) -> None:
+        """Make the engine ready from a file; weights and all are the file's.
+
+        Raises:
+            EngineError: The file is missing, damaged, or of another network or input shape.
+        """
+
+
+@runtime_checkable
+class Inspecting(Protocol):
+    """An engine that can show what comes out of the layers within it."""
+
+    def intermediates(self, inputs: tuple[Any, ...]) -> dict[int, Any]:
+        """Output arrays by index of Chainer's layer, as far as the engine can tell them."""
+
+
+def flat_arrays(value: Any) -> tuple[Any, ...]:
+    """The arrays in what a network gives: a variable, or tuples, lists and dicts of them.
+
+    Raises:
+        EngineError: There is something else in it.
+    """
+    if isinstance(value, (tuple, list)):
+        return tuple(array for part in value for array in flat_arrays(part))
+    if isinstance(value, dict):
+        return tuple(array for part in value.values() for array in flat_arrays(part))
+    array = getattr(value, "array", value)
+    if not hasattr(array, "shape") or not hasattr(array, "dtype"):
+        raise EngineError(f"the network gives a {type(value).__name__}, not arrays")
+    return (array,)

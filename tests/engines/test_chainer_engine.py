@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+import numpy as np
+
+from chainer_profile.engines.chainer_engine import ChainerEngine
+from chainer_profile.engines.protocol import Versioned
+from tests.engines.varied import Residual, images, network, output, vary
+
+
+def test_it_is_chainer_itself() -> None:
+    model, x = vary(Residual()), images(2, 3, 6, 6)
+    net = network(model, x)
+    engine = ChainerEngine()
+    assert isinstance(engine, Versioned)
+    engine.prepare(net)
+    (got,) = engine.run((x,))
+    np.testing.assert_array_equal(got, output(model, x).array)
+
+
+def test_its_nodes_are_the_layers() -> None:
+    net = network(vary(Residual()), images(2, 3, 6, 6))
+    engine = ChainerEngine()
+    engine.prepare(net)
+    profile = engine.layers(net.inputs, 2)
+    assert profile is not None
+    assert [node.layers for node in profile.nodes] == [(i,) for i in range(len(net.layers))]
+    assert [node.kind for node in profile.nodes] == [layer.function for layer in net.layers]
+    assert (profile.node_ns.sum(axis=1) < profile.run_ns).all()
+    assert profile.gone == ()
