@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from chainer_profile import compat
 
 if TYPE_CHECKING:
+    from chainer_profile.comparison import Comparison, compare
+    from chainer_profile.engines.folded import optimize
     from chainer_profile.errors import ProfileError, UsageError
     from chainer_profile.extension import LayerProfile
     from chainer_profile.folding import fold_call_history
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Comparison",
     "Layer",
     "LayerProfile",
     "LayerTimerHook",
@@ -32,7 +35,9 @@ __all__ = [
     "Summary",
     "UsageError",
     "__version__",
+    "compare",
     "fold_call_history",
+    "optimize",
     "profile",
     "summarise",
     "summary",
@@ -40,6 +45,7 @@ __all__ = [
 
 # Public names are imported when they are used: `--help` must not wait for pandas and Chainer.
 _HOMES = {
+    "Comparison": "comparison",
     "Layer": "recording",
     "LayerProfile": "extension",
     "LayerTimerHook": "layer_timer",
@@ -48,7 +54,12 @@ _HOMES = {
     "Recording": "recording",
     "Summary": "summaries",
     "UsageError": "errors",
+    "compare": "comparison",
     "fold_call_history": "folding",
+    # IPython looks for these two, for %load_ext chainer_profile.
+    "load_ipython_extension": "notebook",
+    "unload_ipython_extension": "notebook",
+    "optimize": "engines.folded",
     "profile": "runner",
     "summarise": "summaries",
     "summary": "model_summary",

@@ -18,6 +18,7 @@ from chainer_profile.argument_values import (
     whole,
 )
 from chainer_profile.errors import UsageError
+from chainer_profile.formats import ALL, FILES, Wanted, parse_formats
 from chainer_profile.hotspots import DEFAULT_RULE, parse_rule
 from chainer_profile.phases import DTYPES, GROUPS, LOSSES, PHASES
 from chainer_profile.units import parse_nbytes, parse_percent
@@ -241,6 +242,35 @@ def _add_shown(parser: argparse.ArgumentParser) -> None:
         help="rows of the layer table and of the groups on the terminal, 0 for all (default: 20)",
     )
     add_messages(group)
+    group = parser.add_argument_group("reports")
+    group.add_argument(
+        "--format",
+        metavar="A,B",
+        dest="formats",
+        type=checked(parse_formats),
+        default=(),
+        help=f"files beside CSV, plots, report.md and report.html: {', '.join(FILES)} or {ALL}; "
+        "with json, JSON is printed in place of the tables",
+    )
+    group.add_argument("--title", default="", help="title of the report")
+    group.add_argument("--author", default="", help="who wrote it")
+    group.add_argument("--course", default="", help="what it was written for")
+    group.add_argument(
+        "--trace-trial",
+        metavar="N",
+        type=whole(0),
+        help="a trial that the trace shows beside the median one, counted from 0",
+    )
+
+
+def wanted(args: argparse.Namespace) -> Wanted:
+    """What the options ask for beside the usual reports."""
+    from chainer_profile.renderers.coursework import ReportTitle
+
+    if args.trace_trial is not None and "trace" not in args.formats:
+        raise UsageError("--trace-trial is for a trace: give --format trace as well")
+    title = ReportTitle(title=args.title, author=args.author, course=args.course)
+    return Wanted(args.formats, title, args.trace_trial)
 
 
 def run_parser() -> argparse.ArgumentParser:
@@ -251,7 +281,8 @@ def run_parser() -> argparse.ArgumentParser:
         f"report. Other commands: {PROG} report DIR makes the reports of a run again; "
         f"{PROG} summary shows a network's layers without timing; {PROG} machine shows what this "
         f"machine can do at best; {PROG} compare compares runs; {PROG} sweep runs many cases; "
-        f"{PROG} history lists the runs.",
+        f"{PROG} history lists the runs; {PROG} engines runs the network under faster engines; "
+        f"{PROG} export writes it for them.",
     )
     parser.add_argument("--version", action="version", version=chainer_profile.__version__)
 

@@ -75,7 +75,11 @@ def check(summary: Summary) -> tuple[Finding, ...]:
 
 
 def takes_options(settings: Settings) -> bool:
-    """Whether advice may name our options: not in a training that another program makes."""
+    """Whether advice may name our options: not under an engine, which takes others, nor in a
+    training that another program makes.
+    """
+    if settings.engine:
+        return False
     return settings.phase == "forward" or PROG in settings.command.split()[:2]
 
 
@@ -190,6 +194,8 @@ def _slow_start(summary: Summary) -> Iterator[Finding]:
             f"a warm-up of {plural(warmups, 'trial')} was too short.",
             f"Use more warm-up trials (--warmups {max(2 * warmups, warmups + 2 * count)})."
             if takes_options(summary.recording.settings)
+            else "Compare the medians."
+            if summary.recording.settings.engine
             else "Compare the medians, or profile later in the training.",
         )
 
@@ -233,7 +239,8 @@ def _overhead(summary: Summary) -> Iterator[Finding]:
 def _threads(summary: Summary) -> Iterator[Finding]:
     recording = summary.recording
     threads = max((library.threads for library in recording.environment.blas), default=1)
-    if threads < 2 or not recording.settings.device.startswith("cpu"):
+    # Another engine than Chainer has threads of its own.
+    if threads < 2 or not recording.settings.device.startswith("cpu") or recording.settings.engine:
         return
     one = recording.probe_ns[recording.probe_threads == 1]
     many = recording.probe_ns[recording.probe_threads == threads]

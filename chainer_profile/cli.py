@@ -21,8 +21,9 @@ from chainer_profile.arguments import (
     machine_parser,
     report_parser,
     run_parser,
+    wanted,
 )
-from chainer_profile.commands import console_width, printing, run_command
+from chainer_profile.commands import console_width, printing, run_command, terminal_width
 from chainer_profile.errors import ProfileError, UsageError, one_line
 from chainer_profile.hotspots import Rule, parse_rule
 from chainer_profile.interrupts import Interrupted, Interrupts
@@ -75,8 +76,20 @@ def main(
             from chainer_profile import history_command
 
             return history_command.run(argv[1:])
+        if argv[:1] == ["engines"]:
+            from chainer_profile import engines_command
+
+            return engines_command.run(argv[1:], registry, formats, interrupts)
+        if argv[:1] == ["export"]:
+            from chainer_profile import export_command
+
+            return export_command.run(argv[1:], registry, formats)
+        if argv[:1] == ["completion"]:
+            from chainer_profile import completion
+
+            return completion.run(argv[1:], registry)
         if argv[:1] == ["report"]:
-            return _report(report_parser().parse_args(argv[1:]))
+            return _report(report_parser().parse_args(argv[1:]), interrupts)
         if argv[:1] == ["machine"]:
             return _machine(machine_parser().parse_args(argv[1:]))
         return _run(run_parser().parse_args(argv), argv, registry, formats, interrupts)
@@ -84,11 +97,17 @@ def main(
     return run_command(PROG, argv, command)
 
 
-def _report(args: argparse.Namespace) -> int:
+def _report(args: argparse.Namespace, interrupts: Interrupts) -> int:
     from chainer_profile import output
+    from chainer_profile.engines.results import RESULTS
     from chainer_profile.history import resolve_run
 
     run = resolve_run(args.run)
+    if (run / RESULTS).exists():
+        from chainer_profile import engines_command
+
+        quiet = ["--quiet"] if args.quiet else []
+        return engines_command.run(["--report", str(run), *quiet], {}, (), interrupts)
     recording = output.load_run(run)
     folder = run if run.is_dir() else run.parent
     _show(recording, folder, args)
@@ -99,6 +118,7 @@ def _machine(args: argparse.Namespace) -> int:
     from threadpoolctl import threadpool_limits
 
     from chainer_profile import environment, machine, output
+    from chainer_profile.renderers.aligned import pairs
 
     device = machine.find_device(_device_name(args))
     threads = nullcontext() if args.threads is None else threadpool_limits(args.threads, "blas")
@@ -129,8 +149,8 @@ def _machine(args: argparse.Namespace) -> int:
     if found.note:
         lines.append(("note" if found.kept else "not kept", found.note))
     with printing():
-        for name, value in lines:
-            print(f"{name:26}{value}")
+        for line in pairs(lines, terminal_width()):
+            print(line)
     return 0
 
 
@@ -146,9 +166,13 @@ def _run(
     interrupts: Interrupts,
 ) -> int:
     if args.list_models:
+        from chainer_profile.renderers.aligned import wrapped
+
+        width = terminal_width()
         with printing():
             for name, entry in registry.items():
-                print(f"{name:23} {'x'.join(map(str, entry.input_shape)):10} {entry.description}")
+                line = f"{name:23} {'x'.join(map(str, entry.input_shape)):10} {entry.description}"
+                print(wrapped(line, width, 24))
         return 0
 
     if args.force and args.out is None:
@@ -345,19 +369,24 @@ def _show(
     from rich.console import Console
 
     from chainer_profile import output
-    from chainer_profile.renderers import table
+    from chainer_profile.formats import needs_no_tables
+    from chainer_profile.renderers import json_report, table
     from chainer_profile.summaries import summarise
 
     rule = args.hotspots if isinstance(args.hotspots, Rule) else parse_rule(args.hotspots)
     summary = summarise(recording, rule)
-    console = Console(quiet=args.quiet, width=console_width())
+    asked = wanted(args)
+    as_json = needs_no_tables(asked.formats)
+    console = Console(quiet=args.quiet or as_json, width=console_width())
     files = []
     # Files come first: a reader of our output that goes away (`| head`) does not prevent them.
     try:
         if folder is not None:
-            files = output.write_reports(folder, summary)
+            files = output.write_reports(folder, summary, asked)
     finally:
         with printing():
+            if as_json and not args.quiet:
+                sys.stdout.write(json_report.render(summary))
             table.render(
                 summary,
                 console,

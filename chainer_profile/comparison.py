@@ -1,7 +1,9 @@
 """Runs -> what became faster or slower, where, and whether it is noise.
 
 Layers are matched by link path, function and phase; of several such calls the first with the first,
-and so on. Times are medians, since a few trials that the system disturbs say nothing about a layer.
+and so on. Where a side was run by another engine than Chainer, layers that it does together are put
+together on both sides first (see :mod:`.fused`). Times are medians, since a few trials that the
+system disturbs say nothing about a layer.
 A layer is called faster or slower where all of this holds: a test says so, corrected for the number
 of layers (see :mod:`.significance`); the change is beyond the least effect that matters, with and
 without the part that the machine's own change of speed accounts for; the 95 % interval of its ratio
@@ -11,7 +13,7 @@ does not hold 1; and the clock can tell the times apart.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING
@@ -20,6 +22,7 @@ import numpy as np
 import pandas as pd
 
 from chainer_profile.errors import ProfileError
+from chainer_profile.fused import Fusion, engine_name, merged, place, short_name
 from chainer_profile.judging import (
     FASTER,
     MIN_TRIALS,
@@ -75,7 +78,7 @@ __all__ = [
     "compare_all",
 ]
 
-Key = tuple[str, str, str, int]
+Key = tuple[str, str, str, tuple[int, ...], int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,9 +137,10 @@ class Comparison:
             ``low``, ``high``, ``p_value`` and ``verdict`` of :attr:`layers`. Empty where the trials
             are not of the same kind.
         layers: The matched layers in the order of the first run. Columns: ``path``, ``function``,
-            ``phase``, ``before_index``, ``after_index``, ``before_s`` and ``after_s`` (medians; of
-            several runs their geometric mean), ``before_share`` and ``after_share`` of all layers'
-            such times, ``ratio`` with the ends ``low`` and ``high`` of its 95 % interval,
+            ``phase``, ``covers`` (Chainer's layers that the row puts together; empty between runs
+            of Chainer), ``before_index``, ``after_index``, ``before_s`` and ``after_s`` (medians;
+            of several runs their geometric mean), ``before_share`` and ``after_share`` of all
+            layers' such times, ``ratio`` with the ends ``low`` and ``high`` of its 95 % interval,
             ``p_value`` (corrected), and ``verdict``: :data:`FASTER`, :data:`SLOWER`, :data:`SAME`,
             or :data:`UNKNOWN` for too few trials.
         only_before: Layers of the first run that the second has none for.
@@ -145,6 +149,8 @@ class Comparison:
         movements: How the machine changed; what is not known is not there.
         run_spread: Standard deviation of a layer's ratio from run to run that verdicts rest on:
             with several runs measured, otherwise how the layers scatter.
+        fusion: What was put together since an engine does it together; None between runs of
+            Chainer. The runs of both sides are then those with the rows put together.
     """
 
     before: Side
@@ -157,6 +163,7 @@ class Comparison:
     differences: tuple[Difference, ...]
     movements: tuple[Movement, ...]
     run_spread: float
+    fusion: Fusion | None = None
 
     @property
     def several(self) -> bool:
@@ -210,11 +217,27 @@ class Comparison:
         for table in (totals, layers[large]):
             slower = (table["verdict"] == SLOWER) & (table["ratio"] > 1 + fraction)
             for row in table[slower].itertuples():
-                layer = (
-                    "" if table is totals else f"{row.before_index}_{row.function} at {row.path}"
-                )
-                failed.append(Slower(layer or str(row.Index), row.ratio, row.low, row.high))
+                name = str(row.Index)
+                if table is not totals:
+                    at = place(row.before_index, row.covers)
+                    name = f"{at}_{short_name(row.function)} at {row.path}"
+                failed.append(Slower(name, row.ratio, row.low, row.high))
         return failed
+
+    def __str__(self) -> str:
+        from chainer_profile.renderers.notebook_text import comparison_text
+
+        return comparison_text(self)
+
+    def __repr__(self) -> str:
+        from chainer_profile.renderers.notebook_text import comparison_line
+
+        return comparison_line(self)
+
+    def _repr_html_(self) -> str:
+        from chainer_profile.renderers.notebook_html import comparison_html
+
+        return comparison_html(self)
 
 
 def compare(
@@ -228,14 +251,18 @@ def compare(
         min_effect: Changes of less than this fraction are called noise.
 
     Raises:
-        ProfileError: A run holds no trial, runs of one side are not of the same thing, or the sides
-            have no layer in common.
+        ProfileError: A run holds no trial, runs of one side are not of the same thing, the sides
+            have no layer in common, or one is of an engine and the other of another network.
     """
     sides = [
         side if isinstance(side, Side) else Side(name, (side,))
         for side, name in ((before, "before"), (after, "after"))
     ]
     keys = [_side_keys(side) for side in sides]
+    recorded = sides
+    if any(run.settings.engine for side in sides for run in side.runs):
+        sides = _put_together(sides)
+        keys = [_keys(side.runs[0]) for side in sides]
     common = [key for key in keys[0] if key in keys[1]]
     first, second = (side.runs[0] for side in sides)
     if not common:
@@ -246,6 +273,7 @@ def compare(
             "path": [key[0] for key in common],
             "function": [key[1] for key in common],
             "phase": [key[2] for key in common],
+            "covers": [key[3] for key in common],
             "before_index": at[0],
             "after_index": at[1],
         }
@@ -282,6 +310,24 @@ def compare(
         differences=found,
         movements=moved,
         run_spread=run_spread,
+        fusion=None if sides is recorded else _fusion(recorded, len(common)),
+    )
+
+
+def _put_together(sides: Sequence[Side]) -> list[Side]:
+    """The sides with rows that both can have."""
+    runs = iter(merged([run for side in sides for run in side.runs]))
+    return [replace(side, runs=tuple(next(runs) for _ in side.runs)) for side in sides]
+
+
+def _fusion(sides: Sequence[Side], groups: int) -> Fusion:
+    before, after = (side.runs[0] for side in sides)
+    return Fusion(
+        before=engine_name(before),
+        after=engine_name(after),
+        before_rows=len(before.layers),
+        after_rows=len(after.layers),
+        groups=groups,
     )
 
 
@@ -325,11 +371,15 @@ def _is_same(a: Recording, b: Recording) -> bool:
 
 
 def _keys(recording: Recording) -> dict[Key, int]:
-    """Index of every layer by path, function, phase and the number of such calls before it."""
-    seen: Counter[tuple[str, str, str]] = Counter()
+    """Index of every layer by path, function, phase and the number of such calls before it.
+
+    What an engine put together has Chainer's indices too: there may be other such calls that the
+    engine does not make.
+    """
+    seen: Counter[tuple[str, str, str, tuple[int, ...]]] = Counter()
     keys = {}
     for layer in recording.layers:
-        name = (layer.path, layer.function, layer.phase)
+        name = (layer.path, layer.function, layer.phase, layer.covers)
         keys[(*name, seen[name])] = layer.index
         seen[name] += 1
     return keys

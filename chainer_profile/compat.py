@@ -1,8 +1,9 @@
 """Lets Chainer 7.8.1 import and run on current Python, NumPy and CuPy.
 
 Chainer is no longer developed, and things that it calls have been removed or have changed their
-meaning. :func:`install` puts a finder before the import system's own; when a Chainer module named
-in :data:`PATCHES` is imported, its source is compiled with the replacements listed there.
+meaning; the same holds for ``onnx_chainer``, its ONNX exporter, which is installed with it.
+:func:`install` puts a finder before the import system's own; when a module named in
+:data:`PATCHES` is imported, its source is compiled with the replacements listed there.
 That keeps each change as small as a word, costs no time when Chainer runs, and touches nothing
 else: no installed file, no name in NumPy, no stand-in module left behind.
 """
@@ -285,6 +286,40 @@ PATCHES = [
             ("npz", "value = value_type(dataset_arr"),
             ("hdf5", "value = type(value)(numpy.asarray(dataset)"),
         )
+    ),
+    # The ONNX exporter.
+    *(
+        Patch(
+            "onnx.mapping",
+            f"onnx_chainer.{module}",
+            "onnx.mapping is gone",
+            "onnx 1.19 (deprecated in 1.13)",
+            {
+                "from onnx.mapping import NP_TYPE_TO_TENSOR_TYPE\n": (
+                    "from onnx.helper import np_dtype_to_tensor_dtype\n"
+                ),
+                **{
+                    f"NP_TYPE_TO_TENSOR_TYPE[{dtype}]": f"np_dtype_to_tensor_dtype({dtype})"
+                    for dtype in dtypes
+                },
+            },
+        )
+        for module, dtypes in {
+            "export": ("var.dtype",),
+            "functions.array": ("typ", "np.dtype('int64')"),
+            "functions.math": ("np.dtype('int32')",),
+        }.items()
+    ),
+    Patch(
+        "onnx.mapping",
+        "onnx_chainer.context",
+        "onnx.mapping is gone; it served to write constants in a form that is easier to read",
+        "onnx 1.19 (deprecated in 1.13)",
+        {
+            "onnx.mapping.STORAGE_TENSOR_TYPE_TO_FIELD.get(\n        tensor.data_type, None)": (
+                "(\n        None)"
+            )
+        },
     ),
     # CuPy.
     Patch(

@@ -52,6 +52,6 @@ def _output_nbytes(layer: Layer) -> int | None:
         return layer.output_nbytes
     try:
         itemsize = np.dtype(layer.dtype).itemsize
-    except TypeError:  # one that NumPy does not know
+    except (TypeError, ValueError, SyntaxError):  # one that NumPy does not know
         return None
     return sum(math.prod(shape) * itemsize for shape in layer.output_shapes)

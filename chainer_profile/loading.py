@@ -174,8 +174,8 @@ def _find_own_model(place: str, attribute: str) -> ModelSource:
         if not all(part.isidentifier() for part in place.split(".")):
             raise UsageError(f"model {place}:{attribute}: your own network is {_OWN_MODEL}")
         folder = Path.cwd()
-    with _importable(folder):
-        module = _import_file(path) if is_file else _import_module(place)
+    with importable(folder):
+        module = import_file(path) if is_file else import_module(place)
         if not hasattr(module, attribute):
             raise UsageError(_missing_attribute(module, place, attribute))
         target = getattr(module, attribute)
@@ -186,7 +186,7 @@ def _find_own_model(place: str, attribute: str) -> ModelSource:
     def build() -> chainer.Link:
         if isinstance(target, chainer.Link):
             return target
-        with _importable(folder):
+        with importable(folder):
             try:
                 link = target()
             except (Exception, SystemExit) as error:
@@ -211,7 +211,7 @@ def _find_own_model(place: str, attribute: str) -> ModelSource:
     )
 
 
-def _import_module(name: str) -> ModuleType:
+def import_module(name: str) -> ModuleType:
     """Imports a module by its dotted name."""
     try:
         return importlib.import_module(name)
@@ -226,7 +226,7 @@ def _import_module(name: str) -> ModuleType:
         raise ProfileError(_failed_import(name, error, Path.cwd())) from error
 
 
-def _import_file(path: Path) -> ModuleType:
+def import_file(path: Path) -> ModuleType:
     """Runs a Python file as a module."""
     # A name of its own, so that a file called numpy.py takes nobody's place.
     name = f"_profiled_{re.sub(r'[^A-Za-z0-9_]', '_', path.stem)}"
@@ -248,7 +248,7 @@ _KEPT = frozenset({"chainer", "chainer_profile", "chainerx", "cupy", "numpy"})
 
 
 @contextmanager
-def _importable(folder: Path) -> Iterator[None]:
+def importable(folder: Path) -> Iterator[None]:
     """Puts ``folder`` first on the import path for a while.
 
     Inside, the folder's own modules are found before installed ones of the same name,

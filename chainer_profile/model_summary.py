@@ -170,8 +170,13 @@ class ModelSummary:
     def __str__(self) -> str:
         return model_table.render(self)
 
-    # A notebook or a prompt shows the table.
+    # A prompt shows the table.
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        from chainer_profile.renderers.notebook_html import model_html
+
+        return model_html(self)
 
 
 def summary(

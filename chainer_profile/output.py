@@ -16,7 +16,9 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from chainer_profile import formats
 from chainer_profile.errors import ProfileError, UsageError
+from chainer_profile.formats import Wanted
 
 if TYPE_CHECKING:
     from chainer_profile.recording import MachineLimits, Recording
@@ -208,13 +210,18 @@ def load_run(place: Path) -> Recording:
     raise ProfileError(f"{place}: holds no run (there is no {RECORDING} in it)")
 
 
-def write_reports(folder: Path, summary: Summary) -> list[Path]:
+def write_reports(folder: Path, summary: Summary, wanted: Wanted = Wanted()) -> list[Path]:
     """Write everything that is made from a recording; returns the files.
 
+    Args:
+        folder: Where they go.
+        summary: What they are made from.
+        wanted: What is wanted beside the usual files.
+
     Raises:
-        ProfileError: A file cannot be written.
+        ProfileError: A file cannot be written, or a package that one needs is missing.
     """
-    from chainer_profile.renderers import csv, links_csv, markdown, plot, roofline
+    from chainer_profile.renderers import csv, links_csv, markdown, page, plot, roofline
     from chainer_profile.roofline import has_plot
 
     contents = {
@@ -223,8 +230,9 @@ def write_reports(folder: Path, summary: Summary) -> list[Path]:
         "layers.png": plot.render(summary, "png"),
         "layers.svg": plot.render(summary, "svg"),
         "report.md": markdown.render(
-            summary, plot="layers.png", table="layers.csv", links="links.csv"
+            summary, plot="layers.png", table="layers.csv", links="links.csv", title=wanted.title
         ).encode(),
+        "report.html": page.render(summary).encode(),
     }
     if has_plot(summary.recording, summary.layers):
         contents["roofline.png"] = roofline.render(summary, "png")
@@ -232,6 +240,11 @@ def write_reports(folder: Path, summary: Summary) -> list[Path]:
     for name, content in contents.items():
         with replacing(folder / name) as file:
             file.write(content)
+    # What may fail for want of a package comes last.
+    for name, content in formats.contents(summary, wanted).items():
+        with replacing(folder / name) as file:
+            file.write(content)
+        contents[name] = content
     return [folder / name for name in contents]
 
 

@@ -192,6 +192,16 @@ class Recording:
         """Whether the layers' times are those of a device that works beside the host."""
         return self.host_ns is not None
 
+    def __repr__(self) -> str:
+        from chainer_profile.renderers.notebook_text import recording_line
+
+        return recording_line(self)
+
+    def _repr_html_(self) -> str:
+        from chainer_profile.renderers.notebook_html import recording_html
+
+        return recording_html(self)
+
     def save(self, file: BinaryIO | Path) -> None:
         """Write the recording as a compressed .npz file that holds no pickled objects."""
         if isinstance(file, Path):  # by its name NumPy would add .npz to it

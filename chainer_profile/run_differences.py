@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 MOVED, MOVED_MOMENT = 0.03, 0.10
 #: Runs of the same code on a quiet machine differ by so much in what all layers have in common.
 USUAL_SHIFT = 0.02
+#: A run without a name of an engine, and the precision that is Chainer's own.
+_CHAINER, _USUAL_PRECISION = "Chainer", "fp32"
 PRODUCT, COPY, OTHERS = "matrix product", "copy", "other programs"
 
 
@@ -90,6 +92,11 @@ def _tf32(recording: Recording) -> str:
 #: What may differ, by the words that name it.
 _SETTINGS: dict[str, Callable[[Recording], str]] = {
     "network": _text("settings", "model"),
+    "engine": lambda run: run.settings.engine or _CHAINER,
+    # That of Chainer is its data type.
+    "precision": lambda run: (
+        run.settings.precision if run.settings.precision != _USUAL_PRECISION else ""
+    ),
     "phase": _text("settings", "phase"),
     "input": lambda run: format_shape(run.settings.input_shape) if run.settings.input_shape else "",
     "batch": _text("settings", "batchsize"),

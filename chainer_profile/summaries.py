@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from chainer_profile.checks import Finding
     from chainer_profile.recording import Recording
+    from chainer_profile.renderers.notebook_plot import LayerPlot
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,27 @@ class Summary:
     def group(self, by: str) -> pd.DataFrame:
         """The layers added up by ``function``, ``link``, ``block`` or ``shape``."""
         return group(self.layers, self.recording, by)
+
+    def plot(self) -> LayerPlot:
+        """The bar plot of the layers, which a notebook shows; its ``figure`` is Matplotlib's."""
+        from chainer_profile.renderers.notebook_plot import LayerPlot
+
+        return LayerPlot(self)
+
+    def __str__(self) -> str:
+        from chainer_profile.renderers.notebook_text import summary_text
+
+        return summary_text(self)
+
+    def __repr__(self) -> str:
+        from chainer_profile.renderers.notebook_text import summary_line
+
+        return summary_line(self)
+
+    def _repr_html_(self) -> str:
+        from chainer_profile.renderers.notebook_html import summary_html
+
+        return summary_html(self)
 
 
 def summarise(recording: Recording, hotspots: Rule | str = DEFAULT_RULE) -> Summary:

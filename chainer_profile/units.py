@@ -226,3 +226,10 @@ def parse_nbytes(text: str) -> int:
         if 1 <= nbytes < 2**63 and (prefix or not binary):
             return nbytes
     raise UsageError(f"{text[:40]!r} is no size: give bytes, or a number with MiB or GiB")
+
+
+def format_scientific(value: float) -> str:
+    """A small number: ``1.2e-06``; ``0`` and ``infinite`` as words that say it."""
+    if value == 0:
+        return "0"
+    return f"{value:.1e}" if math.isfinite(value) else "infinite"

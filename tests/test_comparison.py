@@ -19,9 +19,11 @@ from chainer_profile.comparison import (
     compare_all,
 )
 from chainer_profile.errors import ProfileError
+from chainer_profile.fused import Fusion
 from chainer_profile.recording import Calibration, Conditions, Layer
 from tests.comparing import CALM, alike, run, scaled
 from tests.conftest import make_training
+from tests.fusing import ENGINE, chainer_run, engine_run, in_threes
 
 
 def test_a_slower_and_a_faster_layer_are_found_and_no_other():
@@ -360,3 +362,72 @@ def test_a_slower_layer_among_such_runs_is_found_and_only_that(runs, factor):
         others += len(hits) - (33 in hits)
     assert found >= 8
     assert others <= 2
+
+
+def test_layers_that_an_engine_does_together_are_compared_together():
+    chainer = chainer_run()
+    engine = engine_run(chainer_run(2), [(), *in_threes()], factor=1 / 8)
+    comparison = compare(chainer, engine)
+    layers = comparison.layers
+    assert layers["covers"].tolist() == in_threes()
+    assert set(layers["function"]) == {"Convolution2DFunction + FixedBatchNormalization + ReLU"}
+    assert layers["before_index"].tolist() == list(range(8))
+    assert layers["after_index"].tolist() == list(range(1, 9))
+    assert set(layers["verdict"]) == {FASTER}
+    sums = chainer.self_ns[:, :3].sum(axis=1)
+    assert layers.loc[0, "before_s"] == np.median(sums) * 1e-9
+    assert layers.loc[0, "after_s"] == np.median(engine.self_ns[:, 1]) * 1e-9
+    assert [layer.function for layer in comparison.only_after] == ["Reorder"]
+    assert comparison.only_before == ()
+    assert comparison.fusion == Fusion("chainer", ENGINE, 24, 9, 8)
+    # A trial is what it was, and so is what of it is no layer's.
+    totals = comparison.totals
+    assert totals.index.tolist() == ["clean trial", "profiled trial", "layers", "framework"]
+    assert totals.loc["profiled trial", "before_s"] == np.median(chainer.trial_ns) * 1e-9
+    assert totals.loc["framework", ["before_s", "after_s"]].tolist() == pytest.approx([5e-5, 7e-6])
+
+
+def test_a_slower_engine_fails_a_gate_by_the_names_of_its_layers():
+    slow = compare(engine_run(chainer_run(), in_threes()), chainer_run(2)).slower_than(0.5)
+    assert [found.name for found in slow][:2] == [
+        "clean trial",
+        "0-2_Convolution2D + 2 fused at /res2/0/conv1",
+    ]
+
+
+def test_layers_that_an_engine_does_not_do_are_taken_for_no_others():
+    chainer = chainer_run(n_layers=6)
+    layers = [replace(layer, path="/", function="ReLU") for layer in chainer.layers]
+    chainer = replace(chainer, layers=tuple(layers))
+    comparison = compare(chainer, engine_run(chainer, [(1,), (2, 3), (5,)]))
+    assert comparison.layers["covers"].tolist() == [(1,), (2, 3), (5,)]
+    assert comparison.layers["ratio"].tolist() == pytest.approx([1 / 8] * 3, rel=1e-4)
+    assert [layer.covers for layer in comparison.only_before] == [(0,), (4,)]
+
+
+def test_several_runs_of_an_engine_and_another_engine():
+    runs = [alike(seed, 24) for seed in range(6)]
+    sides = [
+        Side("A", tuple(engine_run(run, in_threes(), 0.2) for run in runs[:3])),
+        Side(
+            "B",
+            tuple(engine_run(run, [(0, 1), *in_threes()[1:]], 0.1, "b 2") for run in runs[3:]),
+        ),
+    ]
+    comparison = compare(*sides)
+    assert comparison.several
+    assert comparison.layers["covers"].tolist() == in_threes()
+    assert set(comparison.layers["verdict"]) == {FASTER}
+    assert comparison.fusion == Fusion(ENGINE, "b 2", 8, 8, 8)
+
+
+def test_an_engine_and_another_network_are_not_compared():
+    training = make_training(n_trials=4)
+    with pytest.raises(ProfileError, match="not of the same network in test mode"):
+        compare(training, engine_run(chainer_run(), in_threes()))
+
+
+def test_runs_of_chainer_are_compared_as_they_are():
+    comparison = compare(run(1), run(2))
+    assert comparison.fusion is None
+    assert set(comparison.layers["covers"]) == {()}

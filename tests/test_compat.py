@@ -1,5 +1,6 @@
 """The patches of chainer_profile.compat: what NumPy 1.23.5 gave is what Chainer gives."""
 
+import ast
 import io
 import os
 import subprocess
@@ -82,7 +83,8 @@ def test_every_edit_finds_its_text_and_moves_no_line(patch):
 def test_patches_say_what_broke_and_since_when():
     listed = compat.patches()
     assert len(listed) == len(compat.PATCHES) > 20
-    assert all(module.startswith("chainer.") and broke and since for module, broke, since in listed)
+    homes = ("chainer.", "onnx_chainer.")
+    assert all(module.startswith(homes) and broke and since for module, broke, since in listed)
 
 
 def test_install_imports_neither_numpy_nor_chainer():
@@ -556,3 +558,30 @@ def test_cpu_run_with_a_cupy_that_cannot_work(cupy, available, lines, tmp_path):
     assert out == f"float32 {available}\n"
     assert err.count("Warning") == lines
     assert "library could not be loaded" not in err
+
+
+# The ONNX exporter.
+
+
+def test_types_of_the_onnx_exporter():
+    out, err = run(
+        """
+        import chainer_profile
+        import chainer, onnx, onnx_chainer
+        import chainer.functions as F, numpy as np
+
+        class Net(chainer.Link):
+            def forward(self, x):
+                return F.argmax(F.cast(x * 2 + 0.5, "float64"), axis=1), F.clip(x, 0.0, 1.0)
+
+        model = onnx_chainer.export(Net(), np.ones((2, 3), "f"), opset_version=11)
+        onnx.checker.check_model(model, full_check=True)
+        print([node.op_type for node in model.graph.node])
+        kinds = [value.type.tensor_type.elem_type for value in model.graph.output]
+        print([onnx.TensorProto.DataType.Name(kind) for kind in kinds])
+        """
+    )
+    assert err == ""
+    kinds, types = out.splitlines()
+    assert {"Mul", "Add", "Cast", "ArgMax", "Clip", "Constant"} <= set(ast.literal_eval(kinds))
+    assert sorted(ast.literal_eval(types)) == ["FLOAT", "INT32"]

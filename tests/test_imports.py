@@ -29,6 +29,12 @@ PURE = [
     "judging",
     "run_differences",
     "significance",
+    "fused",
+    "timeline",
+    "engines.catalogue",
+    "engines.engine_recording",
+    "engines.protocol",
+    "engines.results",
     *(f"renderers.{path.stem}" for path in sorted((PACKAGE / "renderers").glob("[!_]*.py"))),
 ]
 

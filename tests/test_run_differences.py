@@ -125,3 +125,15 @@ def test_the_allowance_holds_one_and_what_single_runs_differ_by():
     assert allowance(shared, True) == (0.4, 2.6)
     assert allowance([], True) == (1.0, 1.0)
     assert allowance([], False) == (1 / (1 + USUAL_SHIFT), 1 + USUAL_SHIFT)
+
+
+def test_another_engine_is_a_difference_and_its_usual_precision_none():
+    chainer = run()
+    engine = changed("settings", engine="onnxruntime 1.20.1", precision="fp32")
+    (found,) = differences(chainer, engine)
+    assert (found.name, found.before, found.after) == ("engine", "Chainer", "onnxruntime 1.20.1")
+    half = changed("settings", engine="onnxruntime 1.20.1", precision="fp16")
+    assert [d.name for d in differences(chainer, half)] == ["engine", "precision"]
+    assert [(d.name, d.before, d.after) for d in differences(engine, half)] == [
+        ("precision", "", "fp16")
+    ]

@@ -64,21 +64,21 @@ _ENTRIES = (
         "ONNX Runtime; on a GPU its CUDA provider",
         f"{_HERE}.onnxruntime_engine:OnnxRuntimeEngine",
         ("onnx", "onnxruntime"),
-        'pip install "chainer-profile[onnxruntime]"',
+        "python -m pip install onnx onnxruntime",
     ),
     EngineEntry(
         "openvino",
         "OpenVINO, on Intel's and other CPUs",
         f"{_HERE}.openvino_engine:OpenVinoEngine",
         ("onnx", "openvino"),
-        'pip install "chainer-profile[openvino]"',
+        "python -m pip install onnx openvino",
     ),
     EngineEntry(
         "cuda-graph",
         "Chainer's own kernels, captured once as a CUDA graph and replayed",
         f"{_HERE}.cuda_graph_engine:CudaGraphEngine",
         ("cupy",),
-        "pip install -r requirements-gpu.txt",
+        "python -m pip install -r requirements-gpu.txt",
         gpu=True,
     ),
     EngineEntry(
@@ -86,7 +86,7 @@ _ENTRIES = (
         "TensorRT, through ONNX Runtime's provider",
         f"{_HERE}.tensorrt_engine:TensorRtEngine",
         ("onnx", "onnxruntime", "tensorrt"),
-        "pip install onnx onnxruntime-gpu tensorrt-cu12",
+        "python -m pip install onnx onnxruntime-gpu tensorrt-cu12",
         gpu=True,
     ),
 )

@@ -18,6 +18,7 @@ from chainer_profile.engines.protocol import (
     flat_arrays,
 )
 from chainer_profile.errors import one_line
+from chainer_profile.output import replacing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -100,7 +101,7 @@ class FoldedEngine:
 
     def save(self, path: Path) -> None:
         """Save the network's parameters with Chainer's ``save_npz``."""
-        with open(path, "wb") as file:
+        with replacing(path) as file:
             chainer.serializers.save_npz(file, self._model)
 
     def load(self, network: Network, path: Path) -> None:

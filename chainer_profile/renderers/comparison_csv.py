@@ -22,8 +22,11 @@ COLUMNS = {
     "before_index": "Place of the layer in a trial of the first run, from 0; empty for totals",
     "after_index": "Place in a trial of the second run; likewise",
     "path": "Path of the link that made the call; empty for totals",
-    "function": "Chainer's name of the function; likewise",
+    "function": "Chainer's name of the function; of a row that puts several together all of their "
+    "names; likewise",
     "phase": "Phase of the trial that the layer belongs to; likewise",
+    "covers": "Indices of Chainer's layers that the row puts together, where a run of another "
+    "engine is compared; empty for what is the engine's own, and between runs of Chainer",
     "before_ms": "Median time in the first run; of several runs the geometric mean of theirs",
     "after_ms": "The same in the second run",
     "before_share_percent": "Part of the sum of all layers' such times in the first run; empty for "
@@ -59,6 +62,7 @@ def _rows(comparison: Comparison) -> Iterator[dict[str, str]]:
                 "path": safe(row.path),
                 "function": safe(row.function),
                 "phase": safe(row.phase),
+                "covers": _covers(row.covers),
                 "before_share_percent": format_exact_percent(row.before_share),
                 "after_share_percent": format_exact_percent(row.after_share),
             }
@@ -76,9 +80,14 @@ def _rows(comparison: Comparison) -> Iterator[dict[str, str]]:
                 "path": safe(layer.path),
                 "function": safe(layer.function),
                 "phase": safe(layer.phase),
+                "covers": _covers(layer.covers),
                 f"{name}_ms": format_exact_ms(side.time_s(layer.index)),
                 f"{name}_share_percent": format_exact_percent(side.share(layer.index)),
             }
+
+
+def _covers(covers: Sequence[int]) -> str:
+    return " ".join(map(str, covers))
 
 
 def _values(row: object) -> dict[str, str]:

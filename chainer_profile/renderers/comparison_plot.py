@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from chainer_profile.comparison import FASTER, SLOWER
-from chainer_profile.renderers.comparison_text import change
+from chainer_profile.renderers.comparison_text import change, fusion_line, row_label
 from chainer_profile.renderers.figures import (
     DPI,
     HOT_COLOUR,
@@ -45,6 +45,8 @@ _MAX_LABEL = 40
 _CHARS = 12.0
 #: Room above the highest bar for what is written there, of its height.
 _HEADROOM = 1.22
+#: The same between engines, where the highest bars have marks, and layers long names.
+_ENGINE_HEADROOM = 1.36
 
 
 def render(comparison: Comparison, format: Literal["png", "svg"] = "png") -> bytes:
@@ -77,17 +79,15 @@ def figure(comparison: Comparison) -> Figure:
         font = float(np.clip(points / _LINE_HEIGHT, _MIN_FONT, _MAX_FONT))
         _draw_bars(ax, layers, unit)
         _mark(ax, layers, unit, font)
-        labels = [
-            shorten(printable(f"{row.before_index}_{row.function}"), _MAX_LABEL)
-            for row in layers.itertuples()
-        ]
+        labels = [shorten(row_label(row), _MAX_LABEL) for row in layers.itertuples()]
         ax.set_xticks(range(count), labels, rotation=90, fontsize=font, parse_math=False)
         ax.set_ylabel(f"median self time [{unit}]", fontsize=size)
         ax.set_xlabel("layer, in the order of the calls", fontsize=size)
         ax.tick_params(axis="y", labelsize=size)
         ax.tick_params(axis="x", length=2, pad=1.5)
         ax.set_xlim(-0.7, count - 0.3)
-        ax.set_ylim(0, in_unit(highest_s, unit) * _HEADROOM or 1.0)
+        headroom = _HEADROOM if comparison.fusion is None else _ENGINE_HEADROOM
+        ax.set_ylim(0, in_unit(highest_s, unit) * headroom or 1.0)
         ax.spines[["top", "right"]].set_visible(False)
         ax.grid(axis="y", color="#dddddd", linewidth=0.6)
         ax.set_axisbelow(True)
@@ -150,6 +150,8 @@ def _title(comparison: Comparison, most: int) -> str:
     if comparison.headline:
         row = comparison.totals.iloc[0]
         lines.append(f"{comparison.headline}: {change(row['ratio'], row['verdict'])}")
+    if line := fusion_line(comparison):
+        lines.append(line.removesuffix("."))
     count = len(comparison.layers)
     if count > MAX_LAYERS:
         lines.append(

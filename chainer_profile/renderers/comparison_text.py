@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from chainer_profile.comparison import FASTER, MIN_TRIALS, SLOWER, UNKNOWN
+from chainer_profile.fused import CHAINER, place, short_name
 from chainer_profile.renderers.columns import Column
 from chainer_profile.renderers.text import model_name, printable, settings_text
 from chainer_profile.run_differences import COPY, OTHERS, PRODUCT
@@ -35,7 +36,7 @@ SORTS = ("change", "time", "index", "path")
 #: Unmatched layers that are named.
 MAX_UNMATCHED = 5
 _MAX_DIFFERENCES = 8
-_MAX_PATH, _MAX_FUNCTION = 32, 26
+_MAX_PATH, _MAX_FUNCTION, _MAX_PLACE = 32, 26, 12
 _MAX_VALUE, _MAX_NAME = 40, 80
 
 
@@ -113,6 +114,8 @@ def notes(comparison: Comparison) -> Iterator[str]:
     """What the reader must know to take the verdicts for what they are, a sentence each."""
     if comparison.same_run:
         yield "A run stands on both sides: it is compared with itself."
+    if line := fusion_line(comparison):
+        yield line
     phases = [side.runs[0].settings.phase for side in (comparison.before, comparison.after)]
     if phases[0] != phases[1]:
         yield (
@@ -135,6 +138,34 @@ def notes(comparison: Comparison) -> Iterator[str]:
             f"scatter ({format_percent(comparison.run_spread)}). Several runs of each measure it: "
             "compare A1,A2,A3 B1,B2,B3."
         )
+
+
+def fusion_line(comparison: Comparison) -> str:
+    """What was put together, where an engine does several layers together; empty for nothing.
+
+    ``66 layers of chainer became 27 nodes of onnxruntime 1.20.1; compared as 24 groups.``
+    """
+    fusion = comparison.fusion
+    if fusion is None or not fusion.merged:
+        return ""
+    sides = [
+        f"{plural(rows, 'layer' if engine == CHAINER else 'node')} of {printable(engine)}"
+        for engine, rows in (
+            (fusion.before, fusion.before_rows),
+            (fusion.after, fusion.after_rows),
+        )
+    ]
+    became = "became" if fusion.before == CHAINER else "and"
+    return f"{f' {became} '.join(sides)}; compared as {plural(fusion.groups, 'group')}."
+
+
+def row_label(row: Any) -> str:
+    """Index and function of a row of :attr:`Comparison.layers`: ``3-5_Convolution2D + 2 fused``."""
+    return printable(f"{_place(row.before_index, row.covers)}_{short_name(row.function)}")
+
+
+def _place(index: int, covers: Sequence[int]) -> str:
+    return _begin(place(index, covers), _MAX_PLACE)
 
 
 def change(ratio: float, verdict: str) -> str:
@@ -182,9 +213,9 @@ def layer_columns(comparison: Comparison) -> list[Column]:
     """Columns of the table of layers, for rows of :func:`shown_layers`."""
     phases = comparison.layers["phase"].nunique() > 1
     columns = [
-        Column("#", lambda row: str(row.before_index), drop=2),
+        Column("#", lambda row: _place(row.before_index, row.covers), drop=2),
         Column("path", lambda row: _end(row.path, _MAX_PATH), folds=_MAX_PATH),
-        Column("function", lambda row: _begin(row.function, _MAX_FUNCTION), folds=_MAX_FUNCTION),
+        Column("function", lambda row: _function(row.function), folds=_MAX_FUNCTION),
     ]
     if phases:
         columns.append(Column("phase", lambda row: _begin(row.phase, 12), folds=12, drop=4))
@@ -196,6 +227,10 @@ def layer_columns(comparison: Comparison) -> list[Column]:
         Column("95 %", lambda row: interval(row.ratio, row.low, row.high), "95 % interval", drop=3),
         Column("share", lambda row: format_bare_percent(row.after_share), "share [%]", drop=1),
     ]
+
+
+def _function(function: str) -> str:
+    return _begin(short_name(function), _MAX_FUNCTION)
 
 
 def _begin(text: str, most: int) -> str:
@@ -233,7 +268,7 @@ def shown_layers(comparison: Comparison, *, sort: str, everything: bool) -> pd.D
 def counts_line(comparison: Comparison) -> str:
     """How many layers changed: ``3 of 66 layers changed: 2 slower, 1 faster.``"""
     verdicts = comparison.layers["verdict"]
-    count = plural(len(verdicts), "matched layer")
+    count = plural(len(verdicts), "matched group" if fusion_line(comparison) else "matched layer")
     if not comparison.judged:
         return f"{count}, without verdicts."
     slower, faster = (int((verdicts == which).sum()) for which in (SLOWER, FASTER))
@@ -270,7 +305,8 @@ def unmatched_lines(comparison: Comparison) -> Iterator[str]:
 
 
 def _layer_name(layer: Layer) -> str:
-    return f"{layer.index}_{_begin(layer.function, _MAX_FUNCTION)} at {_end(layer.path, _MAX_PATH)}"
+    at = _place(layer.index, layer.covers)
+    return f"{at}_{_function(layer.function)} at {_end(layer.path, _MAX_PATH)}"
 
 
 def _time_s(side: Side, layers: Sequence[Layer]) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -81,6 +82,9 @@ COLUMNS = {
     "workspace_nbytes": "The peak of a forward call beyond its outputs, at least 0; empty likewise",
 }
 
+#: How a text begins that a spreadsheet may calculate, or that was one.
+_FORMULA = re.compile("'* *[-=+@\uff0d\uff1d\uff0b\uff20]")
+
 _TIMES = {
     name: name.removesuffix("_ms").replace("ci95", "ci") + "_s"
     for name in COLUMNS
@@ -92,9 +96,8 @@ def render(summary: Summary) -> str:
     r"""The layers as CSV, in the order of the calls; see :data:`COLUMNS`.
 
     Numbers have all their digits; a number that is not known (the deviation of one trial) is an
-    empty cell. A text that a spreadsheet would take for a formula, because it begins with ``=``,
-    ``+``, ``-`` or ``@``, gets an apostrophe in front; no label and no link path begins so.
-    Characters that cannot be printed are written as in Python (``\n``), so a row is one line.
+    empty cell. Texts are made safe for spreadsheets (:func:`safe`); no label and no link path
+    needs that. ``report.json`` has all names as they are.
     """
     rows = [
         {
@@ -141,6 +144,17 @@ def _whole(value: int) -> str:
 
 
 def safe(text: str) -> str:
-    """A text on one line that no spreadsheet takes for a formula."""
+    r"""A text on one line that no spreadsheet takes for a formula; :func:`plain` undoes that.
+
+    A text that begins with ``=``, ``+``, ``-`` or ``@``, or one of these in full width, gets an
+    apostrophe in front, which spreadsheets take for the sign of a text; so does one that begins
+    with apostrophes before such a sign. Spaces before it do not count. Characters that cannot be
+    printed, tabs and line breaks among them, are written as in Python (``\t``).
+    """
     text = printable(text)
-    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
+def plain(cell: str) -> str:
+    """A text from a cell that :func:`safe` wrote, without the apostrophe that it added."""
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from chainer_profile.renderers import layer_columns
 from chainer_profile.renderers.device_section import explained
+from chainer_profile.renderers.engine_words import engine_text, node_columns
 from chainer_profile.renderers.gpu_text import on_gpu
-from chainer_profile.renderers.markdown_syntax import address, columns_table, link
+from chainer_profile.renderers.markdown_syntax import address, columns_table, link, text
 from chainer_profile.renderers.rows import phases_of
 from chainer_profile.units import format_count, format_percent, plural
 
@@ -34,6 +35,8 @@ def by_layer(summary: Summary, plot: str, address_of_all: str) -> Iterator[str]:
         address_of_all: Address of the table of all layers.
     """
     several = len(phases_of(summary)) > 1
+    if summary.recording.settings.engine:
+        yield from _by_node(summary)
     yield "### By layer"
     yield f"![Bar plot of the mean self time of every layer]({address(plot)})"
     yield (
@@ -66,6 +69,18 @@ def by_layer(summary: Summary, plot: str, address_of_all: str) -> Iterator[str]:
         yield "### Work and memory by layer"
         yield _explained([column.name for column in work])
         yield columns_table([*which, *work], rows, bold=bold)
+
+
+def _by_node(summary: Summary) -> Iterator[str]:
+    """What an engine's nodes are, where it is not Chainer that ran."""
+    yield "### By node"
+    yield (
+        f"A row is a node of {text(engine_text(summary.recording.settings))}. Its path is that of "
+        "the layer with the most operations among those of Chainer that it does, and its function "
+        "names all of them; a node that does none is named by the engine. Numbers of layers are "
+        "those of the profile of the network under Chainer."
+    )
+    yield columns_table(node_columns(summary), list(_chosen(summary.layers).itertuples()))
 
 
 def _column(key: str) -> Column:

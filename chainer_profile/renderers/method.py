@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chainer_profile.checks import takes_options
+from chainer_profile.renderers.engine_words import engine_text
 from chainer_profile.renderers.markdown_syntax import text
 from chainer_profile.renderers.rows import phases_of
 from chainer_profile.statistics import NS
@@ -22,12 +23,22 @@ def method_points(summary: Summary) -> Iterator[str]:
     recording, totals = summary.recording, summary.totals
     several = len(phases_of(summary)) > 1
     warmups = len(recording.warmup_ns) or recording.settings.warmups
+    if recording.settings.engine:
+        yield (
+            f"The network did not run under Chainer but under "
+            f"{text(engine_text(recording.settings))}, which was given the same weights."
+        )
     if warmups:
         yield f"{plural(warmups, 'warm-up trial')} came first and count nowhere."
-    if recording.trial_ns is not None and totals.clean is not None:
+    if recording.settings.engine:
+        yield from _of_engine(summary)
+    elif recording.trial_ns is not None and totals.clean is not None:
+        # Without their starts nothing is known of their order: in a race of engines the clean ones
+        # come first.
+        order = "apart from" if recording.start_ns is None else "in blocks that alternate with"
         yield (
-            f"{plural(totals.clean.count, 'clean trial')} ran without any hook, in blocks that "
-            f"alternate with the {plural(recording.n_trials, 'profiled trial')}: the "
+            f"{plural(totals.clean.count, 'clean trial')} ran without any hook, {order} "
+            f"the {plural(recording.n_trials, 'profiled trial')}: the "
             f"{'time' if several else 'latency'} to quote is that of the clean ones, the layers' "
             "times come from the profiled ones."
         )
@@ -35,12 +46,13 @@ def method_points(summary: Summary) -> Iterator[str]:
         yield f"The layers' times come from {plural(recording.n_trials, 'profiled trial')}."
     if recording.on_device:
         yield from _on_device(summary)
-    yield (
-        "The time of a layer is its self time: a call made within another one counts for the "
-        "inner one only."
-    )
+    if not recording.settings.engine:
+        yield (
+            "The time of a layer is its self time: a call made within another one counts for the "
+            "inner one only."
+        )
     yield from _rows(summary)
-    if totals.framework is not None:
+    if totals.framework is not None and not recording.settings.engine:
         between = (
             "what passes between the rows, such as type checks, making variables, and walking back "
             "through the graph. It is known for each phase, and what passes outside of all phases "
@@ -85,6 +97,24 @@ def method_points(summary: Summary) -> Iterator[str]:
             f"A function that does nothing shows {window}: {whose} holds so much of "
             "the recorder itself."
         )
+
+
+def _of_engine(summary: Summary) -> Iterator[str]:
+    """How the times of another engine than Chainer are taken."""
+    recording, clean = summary.recording, summary.totals.clean
+    if clean is not None:
+        yield (
+            f"{plural(clean.count, 'clean trial')} ran without the engine's profiling, in turn "
+            "with those of other engines: the latency to quote is theirs."
+        )
+    yield (
+        f"The times of nodes are the engine's own, from {plural(recording.n_trials, 'trial')} in "
+        "which its profiling was on."
+    )
+    yield (
+        "Runtime overhead is the time of such a trial less the sum of its nodes: what the engine "
+        "does between them, and its profiling."
+    )
 
 
 def _on_device(summary: Summary) -> Iterator[str]:

@@ -8,6 +8,7 @@ import pandas as pd
 
 from chainer_profile.choosing import choose_names
 from chainer_profile.renderers import csv, markdown_syntax
+from chainer_profile.renderers.aligned import GAP, aligned, pairs, wrapped
 from chainer_profile.renderers.text import Row, printable
 from chainer_profile.units import (
     NOT_KNOWN,
@@ -19,7 +20,7 @@ from chainer_profile.units import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from chainer_profile.model_summary import ModelSummary
 
@@ -80,7 +81,8 @@ DEFAULTS = {
 #: What a narrow terminal does without, in this order.
 _DROPPED = ("nbytes_written", "nbytes_read", "persistent", "flops", "kind", "index")
 _WORK = ("macs", "flops", "nbytes_read", "nbytes_written")
-_GAP = "  "
+#: Texts are folded to this where columns do not fit.
+_FOLDS = 14
 
 
 def choose_columns(view: str, names: Sequence[str] | None) -> tuple[str, ...]:
@@ -148,15 +150,16 @@ def render(
         )
     if columns is None and width is not None:
         chosen, cells = _fitting(chosen, cells, width)
+    folds = [_FOLDS if name in TEXTS else None for name in chosen]
     return "\n".join(
         [
-            printable(f"{summary.name}: {_about(summary)}"),
+            wrapped(printable(f"{summary.name}: {_about(summary)}"), width),
             "",
-            *_aligned(chosen, cells),
+            *aligned(chosen, cells, folds, width if columns is None else None),
             "",
-            *_pairs([*totals, *memory]),
+            *pairs([*totals, *memory], width),
             "",
-            *notes(summary, view),
+            *(wrapped(note, width) for note in notes(summary, view)),
         ]
     )
 
@@ -256,20 +259,6 @@ def _text(name: str, value: str | tuple[Any, ...]) -> str:
     return format_shape(value) if name == "shape" else format_shapes(value)
 
 
-def _aligned(names: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of a table: texts to the left, numbers to the right."""
-    widths = _widths(names, cells)
-
-    def line(texts: Iterable[str]) -> str:
-        placed = (
-            text.ljust(width) if name in TEXTS else text.rjust(width)
-            for name, text, width in zip(names, texts, widths, strict=True)
-        )
-        return _GAP.join(placed).rstrip()
-
-    return [line(names), _GAP.join("-" * width for width in widths), *map(line, cells)]
-
-
 def _widths(names: Sequence[str], cells: Sequence[Sequence[str]]) -> list[int]:
     return [max(map(len, [name, *column])) for name, *column in zip(names, *cells, strict=True)]
 
@@ -280,17 +269,12 @@ def _fitting(
     """The table without the columns that a width has no place for."""
     widths = dict(zip(names, _widths(names, cells), strict=True))
     for name in _DROPPED:
-        if sum(widths.values()) + len(_GAP) * (len(widths) - 1) <= width:
+        if sum(widths.values()) + len(GAP) * (len(widths) - 1) <= width:
             break
         if len(widths) > 1:
             widths.pop(name, None)
     places = [place for place, name in enumerate(names) if name in widths]
     return tuple(widths), [[line[place] for place in places] for line in cells]
-
-
-def _pairs(rows: Sequence[Row]) -> list[str]:
-    width = max(len(name) for name, _ in rows)
-    return [f"{name:{width}}  {value}" for name, value in rows]
 
 
 def _scaled(value: int) -> str:

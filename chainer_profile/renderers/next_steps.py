@@ -314,7 +314,9 @@ def _nearness_to_limits(summary: Summary) -> Iterator[str]:
         f"; {of_layers(len(slow), len(calls)).replace('layer', 'call')} stay below "
         f"{format_percent(REACHED, 0)} of what arithmetic and memory allow"
     )
-    if settings.device.startswith("cpu") and function.startswith("Convolution"):
+    if settings.engine:
+        pass  # what the engine does in between is not known
+    elif settings.device.startswith("cpu") and function.startswith("Convolution"):
         sentence += ": copying windows (im2col), memory traffic and Python take the time"
     elif _no_cudnn(summary) and function.startswith("Convolution"):
         sentence += ": without cuDNN Chainer copies windows (im2col) and multiplies matrices"
@@ -330,8 +332,8 @@ def _no_cudnn(summary: Summary) -> bool:
 
 
 def _fewer_normalisations(summary: Summary) -> Iterator[str]:
-    # Weights that are trained cannot be folded.
-    if len(phases_of(summary)) > 1:
+    # Weights that are trained cannot be folded; an engine folds what it can by itself.
+    if len(phases_of(summary)) > 1 or summary.recording.settings.engine:
         return
     layers = summary.layers
     fixed = layers["function"] == "FixedBatchNormalization"
@@ -369,6 +371,12 @@ def _less_framework(summary: Summary) -> Iterator[str]:
         # That is no time between functions, and what it tells is said of launching.
         return
     if share is None or totals.framework is None or share < _MUCH_FRAMEWORK:
+        return
+    if settings.engine:
+        yield (
+            f"{format_percent(share)} of the trial passes between the engine's nodes, a part of it "
+            "in its profiling: what it did without that, the clean trials say."
+        )
         return
     sentence = (
         f"{format_percent(share)} of the trial passes between the functions (framework), "
@@ -411,7 +419,7 @@ def _another_device(summary: Summary) -> Iterator[str]:
     )
     sentence += "--gpu 0" if takes_options(summary.recording.settings) else "it"
     framework = summary.totals.framework_share
-    if framework:
+    if framework and not summary.recording.settings.engine:
         loading = summary.layers["phase"] == "data"
         data = float(summary.layers["mean_s"][loading].sum()) / _whole(summary)[0]
         stays = f"{format_percent(framework)} between the functions"

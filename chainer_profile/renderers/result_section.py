@@ -8,6 +8,7 @@ from chainer_profile.arguments import DEFAULT_DEPTH
 from chainer_profile.grouping import common_link
 from chainer_profile.renderers.columns import group_columns, phase_columns, tree_columns
 from chainer_profile.renderers.device_section import device
+from chainer_profile.renderers.engine_words import between, totals
 from chainer_profile.renderers.gpu_text import on_gpu
 from chainer_profile.renderers.layer_section import MAX_ROWS, by_layer
 from chainer_profile.renderers.markdown_syntax import (
@@ -26,7 +27,7 @@ from chainer_profile.renderers.rows import (
     shortened,
     tree_rows,
 )
-from chainer_profile.renderers.text import of_layers, totals_rows
+from chainer_profile.renderers.text import of_layers
 from chainer_profile.renderers.work_section import work
 from chainer_profile.units import (
     NOT_KNOWN,
@@ -60,8 +61,7 @@ def result(summary: Summary, *, plot: str, roofline: str, layers: str, links: st
     """
     several = len(phases_of(summary)) > 1
     yield "## 4 Result"
-    totals = totals_rows(summary.totals, on_device=summary.recording.on_device)
-    yield properties(row for row in totals if row[1] != NOT_KNOWN)
+    yield properties(row for row in totals(summary) if row[1] != NOT_KNOWN)
     yield from _adds_up(summary)
     yield from device(summary)
     if several:
@@ -82,16 +82,17 @@ def result(summary: Summary, *, plot: str, roofline: str, layers: str, links: st
 
 
 def _adds_up(summary: Summary) -> Iterator[str]:
-    totals = summary.totals
-    if totals.profiled is None or totals.framework is None:
+    found = summary.totals
+    if found.profiled is None or found.framework is None:
         return
     layers, framework, trial = (
         f"{format_ms(seconds)} ms"
-        for seconds in (totals.layers_s, totals.framework.mean_s, totals.profiled.mean_s)
+        for seconds in (found.layers_s, found.framework.mean_s, found.profiled.mean_s)
     )
+    rows = "nodes" if summary.recording.settings.engine else "layers"
     yield (
-        f"It adds up: layers{on_gpu(summary)} {layers} + framework {framework} = profiled trial "
-        f"{trial}."
+        f"It adds up: {rows}{on_gpu(summary)} {layers} + {between(summary)} {framework} = profiled "
+        f"trial {trial}."
     )
 
 

@@ -17,6 +17,7 @@ from chainer_profile.renderers.figures import (
     OTHER_COLOUR,
     STYLE,
     save,
+    shorten,
     title,
 )
 from chainer_profile.renderers.text import printable
@@ -25,6 +26,7 @@ from chainer_profile.units import format_giga, format_significant
 
 if TYPE_CHECKING:
     import pandas as pd
+    from numpy.typing import NDArray
 
     from chainer_profile.recording import MachineLimits
     from chainer_profile.summaries import Summary
@@ -37,6 +39,11 @@ _MARGIN = 2.5
 _CHARS = 95
 #: Functions whose names are written, so many points below a dot's centre.
 _NAMED, _BELOW = 6, 15.0
+_NAME_SIZE, _MAX_NAME = 7.0, 32
+
+
+#: Left, bottom, right, top.
+_Box = tuple[float, float, float, float]
 
 
 def render(summary: Summary, format: Literal["png", "svg"]) -> bytes:
@@ -92,21 +99,62 @@ def figure(summary: Summary) -> Figure:
 
 
 def _name_functions(ax: Any, layers: pd.DataFrame) -> None:
-    """Write the name of each of the functions of the most time at its slowest layer."""
+    """Write the name of each of the functions of the most time at its slowest layer.
+
+    A name goes where it covers the fewest dots: below its dot, above it, or beside it. It covers no
+    other name, and is left out where that cannot be.
+    """
+    ax.figure.draw_without_rendering()  # only then is it known where the axes are
+    dots = DPI / 72
+    centres = ax.transData.transform(layers[["intensity", "flops_per_s"]].to_numpy(float))
+    taken: list[_Box] = []
     times = layers.groupby("function")["mean_s"].sum().sort_values(ascending=False)
     for function in times.index[:_NAMED]:
         slowest = layers.loc[layers.loc[layers["function"] == function, "mean_s"].idxmax()]
+        at = (slowest["intensity"], slowest["flops_per_s"])
+        x0, y0 = ax.transData.transform(at)
+        name = shorten(printable(str(function)), _MAX_NAME)
+        half, high = len(name) * _NAME_SIZE * 0.3, _NAME_SIZE * 1.2
+        found: list[tuple[int, float, float, _Box]] = []
+        for x, y in (
+            (0.0, -_BELOW - high),
+            (0.0, _BELOW),
+            (_BELOW + half, -high / 2),
+            (-_BELOW - half, -high / 2),
+        ):
+            left, low = x0 + (x - half) * dots, y0 + y * dots
+            box = (left, low, left + 2 * half * dots, low + high * dots)
+            inside = ax.bbox.x0 <= box[0] and box[2] <= ax.bbox.x1 and ax.bbox.y0 <= box[1]
+            if inside and not any(_overlap(box, other) for other in taken):
+                found.append((_covered(box, centres), x, y, box))
+        if not found:
+            continue
+        _, x, y, box = min(found, key=lambda place: place[0])
+        taken.append(box)
         ax.annotate(
-            printable(str(function)),
-            (slowest["intensity"], slowest["flops_per_s"]),
-            xytext=(0, -_BELOW),
+            name,
+            at,
+            xytext=(x, y),
             textcoords="offset points",
             ha="center",
-            va="top",
-            fontsize=7,
+            va="bottom",
+            fontsize=_NAME_SIZE,
             zorder=4,
             parse_math=False,
+            bbox={"facecolor": "white", "alpha": 0.6, "linewidth": 0, "pad": 0.5},
         )
+
+
+def _overlap(a: _Box, b: _Box) -> bool:
+    """Whether two boxes have a part in common."""
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+
+
+def _covered(box: _Box, points: NDArray[np.float64]) -> int:
+    """How many points, (points, 2), lie in a box."""
+    x, y = points.T
+    inside = (box[0] <= x) & (x <= box[2]) & (box[1] <= y) & (y <= box[3])
+    return int(inside.sum())
 
 
 def _draw_roofs(ax: Any, limits: MachineLimits, left: float, right: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chainer_profile.renderers import csv, markdown_syntax
-from chainer_profile.renderers.aligned import aligned_table
+from chainer_profile.renderers.aligned import aligned_table, wrapped
 from chainer_profile.renderers.columns import Column
 from chainer_profile.renderers.text import printable
 from chainer_profile.units import (
@@ -154,7 +154,9 @@ def render_text(results: Sequence[Result], width: int | None) -> str:
     """The table for a terminal of some width; None for any."""
     good = [result for result in results if not result.error]
     lines = aligned_table(table_columns(good), good, width) if good else []
-    return "\n".join([*lines, *([""] if lines else []), *notes(results)])
+    return "\n".join(
+        [*lines, *([""] if lines else []), *(wrapped(note, width) for note in notes(results))]
+    )
 
 
 def render_markdown(

@@ -18,6 +18,7 @@ from chainer_profile.renderers.columns import (
     tree_columns,
 )
 from chainer_profile.renderers.device_section import device_rows, explained, pace
+from chainer_profile.renderers.engine_words import engine_text, totals
 from chainer_profile.renderers.gpu_text import gpu_lines, on_gpu
 from chainer_profile.renderers.memory_section import (
     memory_sentences,
@@ -34,7 +35,6 @@ from chainer_profile.renderers.text import (
     gaps,
     printable,
     run_lines,
-    totals_rows,
 )
 from chainer_profile.renderers.work_section import (
     has_work,
@@ -108,11 +108,13 @@ def render(
         console.print(Text(line, style="dim"))
     for line in run_lines(recording):
         console.print(Text(line))
+    if recording.settings.engine:
+        said = f"engine: {engine_text(recording.settings)}; a row is a node of it"
+        console.print(Text(said, style="bold"))
     for sentence in gaps(recording):
         console.print(Text(sentence, style="yellow"))
     console.print()
-    totals = totals_rows(summary.totals, on_device=recording.on_device)
-    console.print(_totals_table([*totals, *device_rows(summary)]))
+    console.print(_totals_table([*totals(summary), *device_rows(summary)]))
     if summary.device is not None and summary.device.launch_bound:
         console.print()
         console.print(Text.assemble(("launch bound: ", "bold yellow"), pace(summary.device)))

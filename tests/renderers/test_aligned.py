@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chainer_profile.renderers.aligned import aligned_table
+from chainer_profile.renderers.aligned import aligned_table, pairs, wrapped
 from chainer_profile.renderers.columns import Column
 
 COLUMNS = [
@@ -34,3 +34,48 @@ def test_columns_are_left_out_in_order_and_others_never() -> None:
 
 def test_no_rows() -> None:
     assert len(aligned_table(COLUMNS, [])) == 2
+
+
+def test_texts_fold_where_no_column_can_go() -> None:
+    columns = [Column("name", str, folds=8), Column("length", lambda row: str(len(row)))]
+    lines = aligned_table(columns, ["a-path/that/is/long", "short"], 20)
+    assert lines == [
+        "name          length",
+        "------------  ------",
+        "a-path/that/      19\nis/long",
+        "short              5",
+    ]
+    whole = aligned_table(columns, ["a-path/that/is/long", "short"], 27)
+    assert all("\n" not in line for line in whole)
+    assert max(map(len, whole)) == 27
+
+
+def test_numbers_are_never_folded() -> None:
+    columns = [Column("n", lambda row: str(len(row)) * 20), Column("name", str, folds=8)]
+    lines = aligned_table(columns, ["a-path/that/is/long"], 10)
+    assert lines[2].splitlines()[0].split() == ["19" * 20, "a-path/t"]
+
+
+def test_all_of_a_folded_text_is_there() -> None:
+    columns = [Column("name", str, folds=8), Column("other", lambda row: row[::-1], folds=8)]
+    text = "abcdefghijklmnopqrstuvwxyz"
+    for width in range(18, 60):
+        lines = aligned_table(columns, [text], width)[2].splitlines()
+        assert max(map(len, lines)) <= width
+        cells = [line.ljust(width).split("  ", 1) for line in lines]
+        assert "".join(line.split()[0] for line in lines if not line.startswith(" ")) == text
+        assert cells
+
+
+def test_a_sentence_is_wrapped_between_words() -> None:
+    text = "Written to reports/a-very-long-name-of-a-folder: and more"
+    assert wrapped(text, None) == wrapped(text, 200) == text
+    lines = wrapped(text, 30, 2).splitlines()
+    assert lines == ["Written to", "  reports/a-very-long-name-of-a-folder:", "  and more"]
+
+
+def test_values_go_on_below_their_beginning() -> None:
+    rows = [("a", "one two three"), ("long", "four")]
+    assert pairs(rows) == ["a     one two three", "long  four"]
+    assert pairs(rows, 14) == ["a     one two\n      three", "long  four"]
+    assert pairs([]) == []

@@ -20,6 +20,7 @@ from chainer_profile.renderers import (
     comparison_table,
 )
 from tests.comparing import run, scaled
+from tests.fusing import chainer_run, engine_run, in_threes
 from tests.renderers.reading import read
 
 SLOW = {3: 1.5, 7: 0.6}
@@ -205,3 +206,30 @@ def test_the_picture_is_the_same_each_time_and_of_readable_size():
 def test_a_picture_of_no_time():
     zero = replace(run(1, 3), self_ns=np.zeros((200, 3), np.int64))
     assert comparison_plot.render(compare(zero, zero)).startswith(b"\x89PNG")
+
+
+def test_groups_of_layers_have_all_their_names_in_the_csv_and_short_ones_elsewhere():
+    nodes = [(), *in_threes()[:-1], (21, 22)]
+    comparison = compare(
+        Side("A", (chainer_run(),)), Side("B", (engine_run(chainer_run(2), nodes),))
+    )
+    found = rows(comparison)
+    assert [row["covers"] for row in found[4:]] == [
+        *(f"{at} {at + 1} {at + 2}" for at in range(0, 21, 3)),
+        "21 22",
+        "23",
+        "",
+    ]
+    assert found[4]["function"] == "Convolution2DFunction + FixedBatchNormalization + ReLU"
+    assert {row["covers"] for row in found[:4]} == {""}
+    assert {row["covers"] for row in rows(compared())} == {""}
+    line = "24 layers of chainer became 9 nodes of onnxruntime 1.31.1; compared as 8 groups"
+    ax = comparison_plot.figure(comparison).axes[0]
+    labels = [label.get_text() for label in ax.get_xticklabels()]
+    assert labels[0] == "0-2_Convolution2D + 2 fused"
+    assert line in ax.figure.get_suptitle()
+    page = comparison_markdown.render([comparison], plots=["a.png"])
+    for text in (page, printed(comparison)):
+        assert f"{line}." in text
+        assert "Convolution2D + 2 fused" in text
+        assert "FixedBatchNormalization" not in text

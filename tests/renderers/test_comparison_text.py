@@ -12,16 +12,20 @@ from chainer_profile.renderers.comparison_text import (
     counts_line,
     differences_line,
     failures,
+    fusion_line,
     gate_line,
     interval,
+    layer_columns,
     machine_line,
     notes,
+    row_label,
     shown_layers,
     side_text,
     towards,
     unmatched_lines,
 )
 from tests.comparing import run, scaled
+from tests.fusing import chainer_run, engine_run, in_threes
 from tests.test_comparison import conditions
 
 SLOW = {3: 1.5, 7: 0.6}
@@ -160,3 +164,39 @@ def test_the_gate_in_words():
     assert "not judged" in gate_line(compared(n_trials=2), 0.05)
     moved = compared(conditions=conditions(1.2))
     assert gate_line(moved, 0.05).endswith("The machine itself moved: try again.")
+
+
+def fused(nodes, **changes):
+    chainer = chainer_run()
+    engine = engine_run(chainer_run(2), nodes, **changes)
+    return compare(Side("A", (chainer,)), Side("B", (engine,)))
+
+
+def test_what_an_engine_does_together_is_said_in_one_line():
+    comparison = fused([(), *in_threes()[:-1], (21, 22)])
+    expected = "24 layers of chainer became 9 nodes of onnxruntime 1.31.1; compared as 8 groups."
+    assert fusion_line(comparison) == expected
+    assert expected in list(notes(comparison))
+    assert counts_line(comparison).startswith("8 of 8 matched groups changed")
+    back = compare(comparison.after, run(1))
+    assert fusion_line(back).startswith("9 nodes of onnxruntime 1.31.1 and 24 layers of chainer;")
+    assert fusion_line(compared()) == ""
+    assert fusion_line(fused([(at,) for at in range(24)])) == ""
+
+
+def test_names_of_several_layers_are_short():
+    comparison = fused([(), *in_threes()[:-1], (21, 22)])
+    row = next(comparison.layers.itertuples())
+    assert row_label(row) == "0-2_Convolution2D + 2 fused"
+    place, path, function = (column.cell(row) for column in layer_columns(comparison)[:3])
+    assert (place, path, function) == ("0-2", "/res2/0/conv1", "Convolution2D + 2 fused")
+    before, after = unmatched_lines(comparison)
+    assert before.startswith("Only in A: 1 layer, ")
+    assert before.endswith(": 23_ReLU at /res4/1.")
+    assert after.endswith(": 0_Reorder at reorder.")
+
+
+def test_a_place_of_many_layers_is_short():
+    every_other = fused([tuple(range(0, 24, 2))])
+    place = layer_columns(every_other)[0].cell(next(every_other.layers.itertuples()))
+    assert place == "0, 2, 4, 6,…"

@@ -226,7 +226,11 @@ def test_the_method_says_how_times_are_taken() -> None:
 def test_nothing_of_a_gpu_is_said_of_a_cpu(make: Any) -> None:
     summary = make()
     text, report = shown(summary, 200), markdown.render(summary)
-    report = report.partition("## 7")[0].replace("a GPU does well", "").replace("--gpu 0", "")
+    report = (
+        report.partition("### Files beside this report")[0]
+        .replace("a GPU does well", "")
+        .replace("--gpu 0", "")
+    )
     for words in (text, report):
         assert not re.search(r"GPU|\bdevice's|host \[|\bbusy\b|\bheld\b|launch bound", words)
     assert device_rows(summary) == list(device(summary)) == []

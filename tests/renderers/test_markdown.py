@@ -11,6 +11,7 @@ from chainer_profile.arguments import DEFAULT_DEPTH
 from chainer_profile.checks import Finding
 from chainer_profile.recording import Conditions, Environment, Layer, Recording, Settings
 from chainer_profile.renderers import csv, links_csv
+from chainer_profile.renderers.coursework import MAX_HOT, ReportTitle
 from chainer_profile.renderers.layer_section import MAX_ROWS, SLOWEST
 from chainer_profile.renderers.markdown import render
 from chainer_profile.summaries import summarise
@@ -30,17 +31,20 @@ def test_parts_of_the_report() -> None:
     report = read(render(summarise(make_recording())))
     assert report.headings == [
         "Layer-wise profile of chain",
-        "1 Experiment",
+        "1 Experiment description",
         "2 Environment",
-        "3 Method",
+        "3 Methodology",
         "4 Result",
+        "The layers",
+        "Hotspots",
         "By function",
         "By block",
         "By link",
+        "5 Next step for improvement",
+        "6 Appendix",
+        "Command and versions",
         "By layer",
-        "5 Hotspots",
-        "6 What to do next",
-        "7 Appendix",
+        "Files beside this report",
     ]
     assert report.code == ["python profile.py --model chain\n"] * 2
     assert report.images == [("Bar plot of the mean self time of every layer", "layers.png")]
@@ -167,7 +171,7 @@ def test_modes_in_words() -> None:
 def test_notes_on_top() -> None:
     recording = make_recording(n_trials=40, n_clean=0, ended="interrupted")
     text = render(summarise(recording))
-    top = text[: text.index("## 1")]
+    top = text[: text.index("## 1 ")]
     assert "(interrupted)" in top
     assert "No clean trials" in top
     assert top.count("> **Note:**") == 2
@@ -275,13 +279,15 @@ def test_usual_names_are_not_escaped() -> None:
 
 def test_parts_of_the_report_of_a_training_step() -> None:
     report = read(render(summarise(make_training())))
-    assert report.headings[4:10] == [
+    assert report.headings[4:12] == [
         "4 Result",
         "By phase",
+        "The layers",
+        "Hotspots",
         "By function",
         "By block",
         "By link",
-        "By layer",
+        "5 Next step for improvement",
     ]
     assert report.html == []
     properties = dict(report.tables[0][1:])
@@ -322,3 +328,55 @@ def test_training_recordings_that_lack_parts(changes: dict[str, object], rule: s
     assert not re.search(r"\bnan\b|\binf\b|<NA>", text, re.IGNORECASE)
     assert "None" not in text.replace("None of the other", "")
     assert len(read(text).table("#")) == 25
+
+
+# --- title, captions, and the hot layers
+
+
+def test_nothing_is_printed_for_an_empty_title() -> None:
+    summary = summarise(make_recording())
+    assert render(summary) == render(summary, title=ReportTitle())
+    assert render(summary).startswith(
+        "# Layer-wise profile of chain\n\n## 1 Experiment description\n"
+    )
+
+
+def test_title_author_course_and_date() -> None:
+    title = ReportTitle("A *first* look", " Ada <b>\n", "Systems, lab 2", "21 November 2026")
+    report = read(render(summarise(make_recording()), title=title))
+    assert report.headings[0] == "A *first* look"
+    assert report.text[0] == "Author: Ada <b>Course: Systems, lab 2Date: 21 November 2026"
+    assert "Ada &lt;b&gt;  \n**Course**" in render(summarise(make_recording()), title=title)
+    assert report.html == []
+    assert report.code == ["python profile.py --model chain\n"] * 2
+
+
+@pytest.mark.parametrize(
+    "recording", [make_recording(), make_training(), make_recording(1, n_trials=1, n_clean=0)]
+)
+def test_every_table_and_figure_has_its_number(recording: Recording) -> None:
+    text = render(summarise(recording))
+    report = read(text)
+    captions = [re.match(r"(Table|Figure) (\d+)\. (.+)\.$", line) for line in report.text]
+    found = {kind: [m for m in captions if m and m[1] == kind] for kind in ("Table", "Figure")}
+    assert len(found["Table"]) == len(report.tables)
+    assert len(found["Figure"]) == len(report.images)
+    for kind in found.values():
+        assert [int(m[2]) for m in kind] == list(range(1, len(kind) + 1))
+    words = [m[3] for m in found["Table"]]
+    assert len(set(words)) == len(words)
+
+
+def test_the_hot_layers_are_listed_slowest_first() -> None:
+    recording = scaled([10, 40, 20, 30], ["A", "B", "A", "C"])
+    rows = read(render(summarise(recording, "top:3"))).table("rank")
+    assert [row[:2] for row in rows] == [["1", "1"], ["2", "3"], ["3", "2"]]
+    assert [row[-2] for row in rows] == ["40.0", "30.0", "20.0"]
+    assert [row[-1] for row in rows] == ["40.0", "70.0", "90.0"]
+
+
+def test_only_the_slowest_of_many_hot_layers_are_listed() -> None:
+    summary = summarise(make_recording(66), "pareto:100%")
+    report = read(render(summary))
+    assert len(report.table("rank")) == MAX_HOT
+    assert f"Table 4. The {MAX_HOT} slowest of 66 hot layers." in report.text

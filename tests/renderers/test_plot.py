@@ -143,7 +143,7 @@ def test_of_many_layers_the_hot_ones_are_labelled_first() -> None:
     # A layer goes without a label only where a slower one close by has one.
     mean = summary.layers["mean_s"]
     for i in set(mean.index) - set(shown):
-        assert any(mean[j] >= mean[i] for j in shown if abs(i - j) <= 3)
+        assert any(mean[j] >= mean[i] for j in shown if abs(i - j) <= 4)
     assert sum(i in shown for i in summary.hotspots.indices) >= 8
 
 
@@ -259,6 +259,38 @@ def test_no_state_of_pyplot_is_made() -> None:
         "assert 'chainer' not in sys.modules; assert 'cupy' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("n_layers", [301, 1500])
+def test_many_bars_are_drawn_at_once_and_the_same(n_layers: int) -> None:
+    summary = summarise(make_recording(n_layers, n_trials=5))
+    axes = plot.figure(summary).axes[0]
+    heights = np.full(n_layers, np.nan)
+    red = np.zeros(n_layers, bool)
+    for patch in axes.patches:
+        corners = patch.get_path().vertices.reshape(-1, 5, 2)
+        at = np.rint(corners[:, :, 0].mean(axis=1)).astype(int)
+        heights[at] = corners[:, :, 1].max(axis=1)
+        red[at] = to_hex(patch.get_facecolor()) == plot.HOT_COLOUR
+    np.testing.assert_allclose(heights, summary.layers["mean_s"] * 1e6)
+    assert red.tolist() == summary.layers["hot"].tolist()
+    (whiskers_drawn,) = [line for line in axes.lines if line.get_marker() in ("None", "", None)]
+    ends = np.asarray(whiskers_drawn.get_ydata()).reshape(-1, 3)[:, :2]
+    np.testing.assert_allclose(ends, summary.layers[["p5_s", "p95_s"]].to_numpy() * 1e6)
+
+
+def test_labels_of_a_wide_picture_are_larger() -> None:
+    """A picture of 20 inches is shown at less than half of its size."""
+    sizes = {
+        count: plot.figure(summarise(make_recording(count, n_trials=2)))
+        .axes[0]
+        .get_xticklabels()[0]
+        .get_fontsize()
+        for count in (66, 500, 1500)
+    }
+    assert sizes[66] >= 6
+    assert sizes[500] >= 9
+    assert sizes[1500] >= 9
 
 
 # --- more than one phase

@@ -77,7 +77,7 @@ def test_several_machines_are_marked() -> None:
     text = sweep_table.render_text(results, 60)
     assert "other*" in text
     assert "here*" not in text
-    assert "ran on several machines: here (A processor), other (Another)" in text
+    assert "ran on several machines: here (A processor), other (Another)" in " ".join(text.split())
     assert "* marks those" in text
     assert "machines" not in sweep_table.render_text(RESULTS, None)
 

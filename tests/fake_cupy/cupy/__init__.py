@@ -35,7 +35,7 @@ import numpy as np
 # In this order: each needs those before.
 from cupy import fake  # isort: skip
 from cupy import cuda  # isort: skip
-from cupy import _array, linalg, random
+from cupy import _array, lib, linalg, random
 from cupy._array import array as array
 from cupy._array import asarray as asarray
 from cupy._array import ndarray as ndarray
@@ -44,7 +44,7 @@ from cupy._kernels import RawKernel as RawKernel
 from cupy._kernels import ReductionKernel as ReductionKernel
 
 __version__ = fake.VERSION
-__all__ = ["cuda", "fake", "linalg", "random"]
+__all__ = ["cuda", "fake", "lib", "linalg", "random"]
 
 _memos: list[dict[Any, Any]] = []
 

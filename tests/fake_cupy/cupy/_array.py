@@ -6,16 +6,17 @@ of the pool. All other results get a block of their own, and took a launch.
 
 from __future__ import annotations
 
+import functools
 import weakref
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from cupy import cuda, fake
 from cupy.cuda import runtime
-from cupy.cuda.memory import MemoryPointer, default_pool
+from cupy.cuda.memory import MemoryPointer, alloc
 
 #: Blocks by the id of the NumPy array that owns the memory, which they keep alive.
 _blocks: weakref.WeakValueDictionary[int, MemoryPointer] = weakref.WeakValueDictionary()
@@ -47,7 +48,7 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801
         if block is None:
             # A strange owner, such as a buffer, lives at least as long as the array on it.
             owner = owner if isinstance(owner, np.ndarray) else host
-            block = default_pool.malloc(owner.nbytes)
+            block = alloc(owner.nbytes)
             block.host = owner
             _blocks[id(owner)] = block
         self._host, self._block = host, block
@@ -89,8 +90,10 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801
             raise TypeError(f"{arr.dtype} array cannot be set to {self.dtype} array")
         if self.shape != arr.shape:
             raise ValueError(f"Shape mismatch. Old shape: {self.shape}, new shape: {arr.shape}")
-        fake.launch(self._block.device_id, "memcpy HtoD")
         self._host[...] = arr
+        staged = arr.copy() if fake.captures else arr
+        again = functools.partial(np.copyto, self._host, staged)
+        fake.launch(self._block.device_id, "memcpy HtoD", again=again)
 
     def __reduce__(self) -> Any:
         return array, (self.get(),)
@@ -163,8 +166,8 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801
         return cuda.Device(self._block.device_id)
 
     @property
-    def data(self) -> MemoryPointer:
-        return self._block
+    def data(self) -> _Pointer:
+        return _Pointer(self._host.ctypes.data, self._block)
 
     @property
     def base(self) -> Any:
@@ -172,6 +175,13 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801
 
     def reduced_view(self) -> Any:
         return self.view()
+
+
+class _Pointer(NamedTuple):
+    """Where an array begins: in the host's memory, which is what the device's is here."""
+
+    ptr: int
+    mem: MemoryPointer
 
 
 def _box(host: np.ndarray[Any, Any]) -> ndarray:
@@ -219,6 +229,10 @@ def to_device(value: Any, seen: dict[int, ndarray]) -> tuple[Any, bool]:
 def compute(name: str, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
     """Call NumPy on arrays of the device. What gives only views launches nothing."""
     seen: dict[int, ndarray] = {}
+    if name in _BY_CUBLAS and fake.captures:
+        raise NotImplementedError(
+            "calling cuBLAS API during stream capture is currently unsupported"
+        )
     host_args = [to_host(arg, seen) for arg in args]
     host_kwargs = {key: to_host(value, seen) for key, value in kwargs.items()}
     device = runtime.getDevice()
@@ -226,8 +240,32 @@ def compute(name: str, func: Callable[..., Any], args: Any, kwargs: dict[str, An
         result = func(*host_args, **host_kwargs)
     boxed, fresh = to_device(result, seen)
     if fresh or result is None or kwargs.get("out") is not None:
-        fake.launch(device, name)
+        # A graph keeps what NumPy has, and not the blocks: their memory is used again.
+        hosts = [array._host for array in _arrays(boxed)]
+        new = [host for host in hosts if id(host) not in seen]
+
+        def again() -> None:
+            with np.errstate(all="ignore"):
+                results = func(*host_args, **host_kwargs)
+            for host, value in zip(hosts, _arrays(results), strict=True):
+                if host is not value:
+                    host[...] = value
+
+        fake.launch(device, name, again=again, new=new)
     return boxed
+
+
+#: What CuPy does by cuBLAS.
+_BY_CUBLAS = frozenset(("dot", "einsum", "inner", "matmul", "tensordot", "vdot"))
+
+
+def _arrays(value: Any) -> Iterator[Any]:
+    """The arrays in a result, in boxes or NumPy's."""
+    if isinstance(value, (ndarray, np.ndarray, np.generic)):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _arrays(item)
 
 
 def array(
@@ -237,7 +275,11 @@ def array(
     seen: dict[int, ndarray] = {}
     host = obj if isinstance(obj, np.ndarray) else to_host(obj, seen)
     boxed = _box(np.array(host, dtype, order=order, ndmin=ndmin))
-    fake.launch(boxed._block.device_id, "copy" if seen else "memcpy HtoD")
+    # What comes from the host is staged when it is copied; what is on the device is read later.
+    source = boxed._host.copy() if fake.captures and not seen else host
+    again = functools.partial(np.copyto, boxed._host, source, "unsafe")
+    name = "copy" if seen else "memcpy HtoD"
+    fake.launch(boxed._block.device_id, name, again=again, new=[boxed._host])
     return boxed
 
 

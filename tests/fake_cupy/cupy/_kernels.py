@@ -215,12 +215,18 @@ class _Kernel:
             ndarray(shape, types[kind] if len(kind) == 1 else kind) for kind in self._outs.types
         ]
         hosts = [to_host(arg, {}) for arg in (*args[: self.nin], *outs)]
-        with np.errstate(all="ignore"):
-            results = call(*hosts)
-        results = results if isinstance(results, tuple) else (results,)
-        for host, result in zip(hosts[self.nin :], results, strict=True):
-            host[...] = np.reshape(result, host.shape) if np.size(result) == host.size else result
-        fake.launch(runtime.getDevice(), self.name)
+
+        def compute() -> None:
+            with np.errstate(all="ignore"):
+                results = call(*hosts)
+            results = results if isinstance(results, tuple) else (results,)
+            for host, result in zip(hosts[self.nin :], results, strict=True):
+                fits = np.size(result) == host.size
+                host[...] = np.reshape(result, host.shape) if fits else result
+
+        compute()
+        new = [] if args[self.nin :] else hosts[self.nin :]
+        fake.launch(runtime.getDevice(), self.name, again=compute, new=new)
         return outs[0] if len(outs) == 1 else tuple(outs)
 
 

@@ -15,6 +15,8 @@ from cupy.cuda import runtime as runtime
 from cupy.cuda.memory import MemoryHook as MemoryHook
 from cupy.cuda.memory import MemoryPointer as MemoryPointer
 from cupy.cuda.memory import MemoryPool as MemoryPool
+from cupy.cuda.memory import alloc as alloc
+from cupy.cuda.memory import using_allocator as using_allocator
 
 nvtx_enabled = True
 
@@ -109,13 +111,32 @@ def get_elapsed_time(start_event: Event, end_event: Event) -> float:
     return float(np.float32((end_ns - start_ns) / 1e6))
 
 
+class Graph:
+    """Work that a stream captured."""
+
+    def __init__(self, capture: fake.Capture) -> None:
+        self._steps = capture.steps
+
+    def launch(self, stream: Stream | None = None) -> None:
+        """Do it all, in a stream or the current one."""
+        if fake.captures:
+            raise NotImplementedError("the CuPy stand-in launches no graph while a stream captures")
+        for step in self._steps:
+            step.again()
+        with stream or get_current_stream():
+            fake.launch(runtime.getDevice(), "graph", sum(step.duration_ns for step in self._steps))
+
+
 class Stream:
-    """A stream; its work is in the device's one queue."""
+    """A stream; its work is in the device's one queue, or in a graph while it captures."""
 
     null: Stream
 
     def __init__(self, null: bool = False, non_blocking: bool = False, **_: Any) -> None:
         self._before: list[Stream] = []
+        self.capture: fake.Capture | None = None
+        self.ptr = 0 if null else id(self)
+        self.is_non_blocking = non_blocking
 
     def __enter__(self) -> Stream:
         self._before.append(_thread.stream)
@@ -134,6 +155,25 @@ class Stream:
 
     def synchronize(self) -> None:
         runtime.deviceSynchronize()
+
+    def begin_capture(self, mode: int | None = None) -> None:
+        if not self.ptr:
+            raise RuntimeError("cannot capture on the default (legacy) stream")
+        self.capture = fake.Capture(mode in (None, runtime.streamCaptureModeRelaxed))
+        fake.captures.append(self.capture)
+
+    def end_capture(self) -> Graph:
+        capture, self.capture = self.capture, None
+        if capture is None:
+            raise runtime.CUDARuntimeError(400)
+        fake.captures.remove(capture)
+        if not capture.valid:
+            raise runtime.CUDARuntimeError(901)
+        capture.spoil()
+        return Graph(capture)
+
+    def is_capturing(self) -> bool:
+        return self.capture is not None
 
     def record(self, event: Event | None = None) -> Event:
         event = Event() if event is None else event

@@ -6,8 +6,10 @@ import gc
 import itertools
 import sys
 import threading
+import weakref
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -29,10 +31,11 @@ class OutOfMemoryError(MemoryError):
 
 
 class _Thread(threading.local):
-    """Hooks that are on; each thread has its own."""
+    """Hooks that are on, and the allocator in use if any; each thread has its own."""
 
     def __init__(self) -> None:
         self.hooks: dict[str, MemoryHook] = {}
+        self.allocator: Callable[[int], MemoryPointer] | None = None
 
 
 _thread = _Thread()
@@ -76,6 +79,10 @@ def _tell(moment: str, **kwargs: int) -> None:
         getattr(hook, moment)(**kwargs)
 
 
+#: All of them.
+pools: weakref.WeakSet[MemoryPool] = weakref.WeakSet()
+
+
 class MemoryPool:
     """Blocks of each device. One is used again only for the same rounded size, never split."""
 
@@ -84,6 +91,7 @@ class MemoryPool:
         # Addresses of free blocks, by device and size.
         self._free: defaultdict[int, dict[int, list[int]]] = defaultdict(dict)
         self._limit: defaultdict[int, int] = defaultdict(int)
+        pools.add(self)
         self._addresses = itertools.count(0x7F00_0000_0000, 1 << 32)
 
     def malloc(self, size: int) -> MemoryPointer:
@@ -109,6 +117,7 @@ class MemoryPool:
         limit = self._limit[device_id]
         if limit and self.total_bytes() + mem_size > limit:
             raise OutOfMemoryError(mem_size, self.total_bytes(), limit)
+        fake.refuse_while_capturing(strictly=True)
         _tell("alloc_preprocess", device_id=device_id, mem_size=mem_size)
         pointer, total = 0, self.total_bytes()
         try:
@@ -177,3 +186,19 @@ class MemoryPointer:
 
 
 default_pool = MemoryPool()
+
+
+def alloc(size: int) -> MemoryPointer:
+    """A block of the pool that this thread uses."""
+    return (_thread.allocator or default_pool.malloc)(size)
+
+
+@contextmanager
+def using_allocator(allocator: Callable[[int], MemoryPointer] | None = None) -> Iterator[None]:
+    """Within this, the thread's arrays are allocated with it."""
+    before = _thread.allocator
+    _thread.allocator = allocator
+    try:
+        yield
+    finally:
+        _thread.allocator = before

@@ -14,8 +14,14 @@ _ERRORS = {
     101: ("InvalidDevice", "invalid device ordinal"),
     400: ("InvalidResourceHandle", "invalid resource handle"),
     600: ("NotReady", "device not ready"),
+    900: ("StreamCaptureUnsupported", "operation not permitted when stream is capturing"),
+    901: (
+        "StreamCaptureInvalidated",
+        "operation failed due to a previous error during capture",
+    ),
 }
 is_hip = False
+streamCaptureModeGlobal, streamCaptureModeThreadLocal, streamCaptureModeRelaxed = 0, 1, 2  # noqa: N816
 
 
 class CUDARuntimeError(RuntimeError):
@@ -63,9 +69,9 @@ def deviceSynchronize() -> None:
 
 def memGetInfo() -> tuple[int, int]:
     """Free and total bytes; what the pool holds is not free, used or not."""
-    from cupy.cuda.memory import default_pool
+    from cupy.cuda.memory import pools
 
-    return fake.memory_nbytes - default_pool.total_bytes(), fake.memory_nbytes
+    return fake.memory_nbytes - sum(pool.total_bytes() for pool in pools), fake.memory_nbytes
 
 
 def getDeviceProperties(device: int) -> dict[str, Any]:

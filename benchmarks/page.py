@@ -1,0 +1,237 @@
+"""How large report.html of a deep network is, and how fast it is written, painted and sorted.
+
+    python benchmarks/page.py [--trials 1000] [--repeats 5] [--keep DIR]
+
+The recording is made up: a training step of ResNet152 by its structure, with all that a recording
+can have (links, work, limits, memory), and times drawn at random. Paint and sort are timed in
+headless Chromium (Debian's package, driven by playwright).
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+import numpy as np  # noqa: E402
+
+from chainer_profile import summarise  # noqa: E402
+from chainer_profile.recording import (  # noqa: E402
+    Environment,
+    Layer,
+    LinkCalls,
+    MachineLimits,
+    MemoryUse,
+    PhaseMemory,
+    Recording,
+    Settings,
+)
+from chainer_profile.units import format_duration, format_nbytes  # noqa: E402
+
+#: Targets: seconds to write, bytes, seconds to the first paint, seconds to sort.
+MAX_WRITE_S, MAX_NBYTES, MAX_PAINT_S, MAX_SORT_S = 5.0, 5 * 1000 * 1000, 1.5, 0.1
+BLOCKS = (3, 8, 36, 3)
+CONV, BN = "Convolution2DFunction", "BatchNormalization"
+PHASES = ("forward", "backward", "update")
+
+#: From the click on each heading until the new rows are laid out.
+SORT_ALL = """
+() => [...document.querySelectorAll("#layer-table th button")].map((head) => {
+  const before = performance.now();
+  head.click();
+  document.getElementById("layer-table").getBoundingClientRect();
+  return (performance.now() - before) / 1e3;
+})
+"""
+
+
+def forward_calls() -> Iterator[tuple[str, str]]:
+    """Path and function of every call of a forward pass and its loss."""
+    yield from (("/conv1", CONV), ("/bn1", BN), ("/", "ReLU"), ("/", "MaxPooling2D"))
+    for stage, count in enumerate(BLOCKS, 2):
+        for block in range(count):
+            path = f"/res{stage}/{block}"
+            for place in (1, 2, 3):
+                yield f"{path}/conv{place}", CONV
+                yield f"{path}/bn{place}", BN
+                if place < 3:
+                    yield path, "ReLU"
+            if block == 0:
+                yield f"{path}/shortcut/conv", CONV
+                yield f"{path}/shortcut/bn", BN
+            yield path, "Add"
+            yield path, "ReLU"
+    yield from (("/", "AveragePooling2D"), ("/fc", "LinearFunction"))
+    yield "loss", "SoftmaxCrossEntropy"
+
+
+def rows() -> Iterator[tuple[str, str, str]]:
+    """Path, function and phase of every row of a training step."""
+    calls = list(forward_calls())
+    yield from ((path, function, "forward") for path, function in calls)
+    yield "cleargrads", "cleargrads", "backward"
+    yield from ((path, function, "backward") for path, function in reversed(calls))
+    links = [path for path, function in calls if function in (CONV, BN, "LinearFunction")]
+    yield from ((path, "MomentumSGD", "update") for path in links)
+
+
+def make_recording(n_trials: int) -> Recording:
+    """A training step of so many trials, the times gamma-distributed and slowly drifting."""
+    rng = np.random.default_rng(0)
+    shape = ((1, 256, 28, 28),)
+    layers = tuple(
+        Layer(
+            index,
+            path,
+            function,
+            phase,
+            input_shapes=shape,
+            output_shapes=shape,
+            dtype="float32",
+            flops=(index % 7 + 1) * 20_000_000,
+            macs=(index % 7 + 1) * 10_000_000,
+            nbytes_read=(index % 5 + 1) * 400_000,
+            nbytes_written=800_000,
+        )
+        for index, (path, function, phase) in enumerate(rows())
+    )
+    count = len(layers)
+    means = rng.gamma(1.0, 400_000, count) + 5_000
+    drift = 1 + 0.05 * np.linspace(0, 1, n_trials)[:, None]
+    self_ns = (rng.gamma(50.0, means / 50.0, (n_trials, count)) * drift).astype(np.int64)
+    framework_ns = np.full((n_trials, 3), 2_000_000, np.int64)
+    trial_ns = self_ns.sum(axis=1) + framework_ns.sum(axis=1) + 100_000
+    starts = np.concatenate([[0], np.cumsum(trial_ns)])
+    clean_ns = trial_ns[::10] - 1_000_000
+    paths = dict.fromkeys(path for path, _, _ in rows() if path.startswith("/"))
+    above = {path.rsplit("/", level)[0] or "/" for path in paths for level in (1, 2)}
+    links = tuple(LinkCalls(path, "Link", 1, 1000) for path in sorted({"/", *paths, *above}))
+    return Recording(
+        layers=layers,
+        self_ns=self_ns,
+        phases=PHASES,
+        framework_ns=framework_ns,
+        links=links,
+        trial_ns=trial_ns,
+        start_ns=starts[:-1],
+        clean_ns=clean_ns,
+        clean_start_ns=starts[-1] + np.cumsum(clean_ns),
+        settings=Settings(
+            model="resnet152",
+            input="random images, seed 0",
+            input_shape=(1, 3, 224, 224),
+            phase="train",
+            loss="softmax_cross_entropy",
+            optimizer="MomentumSGD",
+            train_mode=True,
+            trials=n_trials,
+            command="python profile.py --model resnet152 --phase train",
+        ),
+        environment=Environment(processor="made up", python="CPython", numpy=np.__version__),
+        limits=MachineLimits("k", "cpu", "", 2, 1e11, None, 2e10, 8e9, 1 << 28),
+        memory=MemoryUse(
+            peak_nbytes=tuple(int(value) for value in rng.integers(1 << 16, 1 << 24, count)),
+            retained_nbytes=tuple(int(value) for value in rng.integers(0, 1 << 22, count)),
+            parameter_nbytes=240 << 20,
+            input_nbytes=600 << 10,
+            high_water_nbytes=900 << 20,
+            high_water_layer=count // 2,
+            phases=tuple(PhaseMemory(phase, 800 << 20, 1 << 20) for phase in PHASES),
+        ),
+    )
+
+
+def verdict(name: str, value: str, target: str, met: bool) -> bool:
+    print(f"{name:<28} {value:>12}   at most {target:<10} {'met' if met else 'MISSED'}")
+    return met
+
+
+def in_chromium(
+    page: Path, repeats: int
+) -> tuple[list[float], list[float], list[list[float]]] | None:
+    """Of every repeat: seconds to the first paint, until all charts are there, to sort by each."""
+    executable = shutil.which("chromium") or shutil.which("google-chrome")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        print("playwright is not installed, so nothing is timed in a browser")
+        return None
+    if executable is None:
+        print("there is no Chromium, so nothing is timed in a browser")
+        return None
+    paints: list[float] = []
+    charts: list[float] = []
+    sorts: list[list[float]] = []
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        for _ in range(repeats):
+            opened = browser.new_page(viewport={"width": 1280, "height": 900})
+            opened.goto(page.as_uri())
+            opened.wait_for_selector("html[data-ready]", timeout=120_000)
+            charts.append(opened.evaluate("performance.now()") / 1e3)
+            paints.append(
+                opened.evaluate(
+                    "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+                )
+                / 1e3
+            )
+            sorts.append(opened.evaluate(SORT_ALL))
+            opened.close()
+        browser.close()
+    return paints, charts, sorts
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--trials", type=int, default=1000)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--keep", type=Path, help="folder for the page")
+    arguments = parser.parse_args()
+    recording = make_recording(arguments.trials)
+    summary = summarise(recording)
+    print(f"{len(recording.layers):,} rows x {arguments.trials:,} trials")
+    begin = time.perf_counter()
+    from chainer_profile.renderers.page import render
+
+    text = render(summary)
+    with tempfile.TemporaryDirectory() as folder:
+        path = (arguments.keep or Path(folder)) / "report.html"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        write_s = time.perf_counter() - begin
+        nbytes = path.stat().st_size
+        met = [
+            verdict(
+                "written, imports and all", format_duration(write_s), "5 s", write_s <= MAX_WRITE_S
+            ),
+            verdict("size", format_nbytes(nbytes), "5 MB", nbytes <= MAX_NBYTES),
+        ]
+        found = in_chromium(path, arguments.repeats)
+    if found is not None:
+        paints, charts, sorts = found
+        paint_s = statistics.median(paints)
+        by_column = [statistics.median(column) for column in zip(*sorts, strict=True)]
+        sort_s = max(by_column)
+        met += [
+            verdict(
+                "first paint, median", format_duration(paint_s), "1.5 s", paint_s <= MAX_PAINT_S
+            ),
+            verdict(
+                "sort, slowest column", format_duration(sort_s), "100 ms", sort_s <= MAX_SORT_S
+            ),
+        ]
+        print(f"{'sort, median column':<28} {format_duration(statistics.median(by_column)):>12}")
+        print(f"{'all charts drawn, median':<28} {format_duration(statistics.median(charts)):>12}")
+    return 0 if all(met) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

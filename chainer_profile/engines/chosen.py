@@ -1,0 +1,117 @@
+"""Which engines a run has, and which of them a file is for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from chainer_profile.engines.catalogue import BASELINE, ENGINES
+from chainer_profile.engines.own_engine import find_engine
+from chainer_profile.engines.protocol import PRECISIONS, Saving
+from chainer_profile.engines.race import Contestant
+from chainer_profile.engines.results import EngineResult
+from chainer_profile.errors import UsageError, one_line
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The engines of a run.
+
+    Attributes:
+        contestants: Those that can be tried, Chainer first.
+        others: Those that cannot, and why.
+        names: Names of all in the order of the tables.
+    """
+
+    contestants: tuple[Contestant, ...]
+    others: tuple[EngineResult, ...]
+    names: tuple[str, ...]
+
+
+def choose(names: Sequence[str] | None, *, gpu: bool) -> Chosen:
+    """The engines that were named; without names all that can run on the device.
+
+    Args:
+        names: Names of the catalogue, or ``module:Class``.
+        gpu: Whether the network is on a GPU.
+
+    Raises:
+        UsageError: There is no engine of a name.
+        ProfileError: A user's own engine fails while it is imported.
+    """
+    wanted = [name for name, entry in ENGINES.items() if gpu or not entry.gpu]
+    contestants: list[Contestant] = []
+    others: list[EngineResult] = []
+    shown: list[str] = []
+    for name in dict.fromkeys([BASELINE, *(wanted if names is None else names)]):
+        entry = ENGINES.get(name)
+        error, install = "", ""
+        if entry is None:
+            engine = find_engine(name)
+            own = str(getattr(engine, "name", "")) or name
+            own = name if own in (*ENGINES, *shown) else own
+            contestants.append(Contestant(own, engine))
+            shown.append(own)
+            continue
+        shown.append(name)
+        if entry.missing():
+            error, install = "not installed", entry.install
+        elif entry.gpu and not gpu:
+            error = "runs on a GPU only: give --gpu 0 as well"
+        else:
+            try:
+                contestants.append(Contestant(name, entry.make()))
+            except Exception as problem:  # a broken installation raises anything
+                if name == BASELINE:
+                    raise
+                error = f"cannot be imported ({one_line(problem)})"
+        if error:
+            others.append(EngineResult(name, error=error, install=install))
+    return Chosen(tuple(contestants), tuple(others), tuple(shown))
+
+
+def place(
+    contestants: Sequence[Contestant], *, precision: str, save: Path | None, load: Path | None
+) -> None:
+    """Note what each engine is to compute in, and which is to be loaded from a file.
+
+    Args:
+        contestants: The engines.
+        precision: What the others than Chainer are to compute in.
+        save: The file that one of them is to be kept in, if any.
+        load: The file that one of them is to be loaded from, if any.
+
+    Raises:
+        UsageError: There is not one engine for such a file.
+    """
+    for contestant in contestants:
+        contestant.precision = PRECISIONS[0] if contestant.name == BASELINE else precision
+    if save is not None:
+        of_file(contestants, save, "--save-engine")
+    if load is not None:
+        of_file(contestants, load, "--load-engine").saved = load
+
+
+def of_file(contestants: Sequence[Contestant], path: Path, option: str) -> Contestant:
+    """The engine whose files end as this one does.
+
+    Raises:
+        UsageError: There is none, or several.
+    """
+    able = {
+        contestant.name: contestant.engine.suffix
+        for contestant in contestants
+        if isinstance(contestant.engine, Saving)
+    }
+    found = [one for one in contestants if path.name.endswith(able.get(one.name, "\0"))]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = " or ".join(one.name for one in found)
+        raise UsageError(f"{option} {path}: is it {names}? Name one of them with --engines")
+    known = ", ".join(f"{name} *{suffix}" for name, suffix in able.items())
+    raise UsageError(
+        f"{option} {path}: no engine of this run has files of this ending; there are "
+        f"{known or 'none that can be kept'}"
+    )

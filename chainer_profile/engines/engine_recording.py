@@ -1,0 +1,149 @@
+"""An engine's times, node by node -> a Recording like any other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chainer_profile.engines.protocol import EngineError
+from chainer_profile.engines.results import main_layer
+from chainer_profile.fused import JOIN
+from chainer_profile.recording import Conditions, Environment, Layer, LinkCalls, Recording, Settings
+from chainer_profile.units import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from chainer_profile.engines.protocol import EngineNode, EngineProfile
+
+
+def engine_recording(
+    profile: EngineProfile,
+    layers: Sequence[Layer],
+    settings: Settings,
+    *,
+    links: tuple[LinkCalls, ...] = (),
+    clean_ns: NDArray[np.int64] | None = None,
+    clean_start_ns: NDArray[np.int64] | None = None,
+    environment: Environment | None = None,
+    conditions: Conditions | None = None,
+) -> Recording:
+    """A recording whose rows are the nodes of an engine.
+
+    A trial's time that no node took is the runtime's overhead, as framework time is Chainer's.
+    Starts of the trials are not known.
+
+    Args:
+        profile: The engine's times.
+        layers: Chainer's layers.
+        settings: What was asked for, with the engine's name and precision. Without a name the
+            engine is Chainer itself: its rows are Chainer's layers.
+        links: The links of the network.
+        clean_ns: Wall times of the trials outside of the engine's profiling.
+        clean_start_ns: Their starts.
+        environment: Machine and software.
+        conditions: What was measured about the measuring.
+
+    Raises:
+        EngineError: The times do not go together: says why.
+    """
+    _check(profile, len(layers))
+    if settings.engine:
+        rows = node_rows(profile.nodes, layers, settings.precision)
+    else:
+        rows = _chainer_rows(profile.nodes, layers)
+    nothing = np.zeros(0, np.int64)
+    return Recording(
+        layers=rows,
+        self_ns=profile.node_ns,
+        links=links,
+        trial_ns=profile.run_ns,
+        clean_ns=nothing if clean_ns is None else clean_ns,
+        clean_start_ns=nothing if clean_start_ns is None else clean_start_ns,
+        settings=settings,
+        environment=environment or Environment(),
+        conditions=conditions or Conditions(),
+    )
+
+
+def _check(profile: EngineProfile, n_layers: int) -> None:
+    """Refuse what cannot be an engine's times."""
+    nodes, times, runs = profile.nodes, profile.node_ns, profile.run_ns
+    if times.dtype != np.int64 or runs.dtype != np.int64:
+        raise EngineError("its times are not int64 nanoseconds")
+    if not nodes or runs.ndim != 1 or times.shape != (len(runs), len(nodes)) or not len(runs):
+        raise EngineError(
+            f"it gives times of shape {times.shape} and {runs.shape} for "
+            f"{plural(len(nodes), 'node')}"
+        )
+    done = {index for node in nodes for index in node.layers}
+    if unknown := sorted((done | set(profile.gone)) - set(range(n_layers))):
+        raise EngineError(f"it names layer {unknown[0]}, of {plural(n_layers, 'layer')}")
+    if lost := sorted(set(range(n_layers)) - done - set(profile.gone)):
+        raise EngineError(f"it does not say what became of layer {lost[0]}")
+    if (times < 0).any():
+        raise EngineError("it gives a time below 0")
+    if (times.sum(axis=1) > runs).any():
+        raise EngineError("its nodes took longer than the whole run")
+
+
+def node_rows(
+    nodes: Sequence[EngineNode], layers: Sequence[Layer], precision: str = "fp32"
+) -> tuple[Layer, ...]:
+    """The rows of an engine's nodes.
+
+    A row has the path of its main layer and the names of all layers that the node does; its work is
+    theirs, where it does them alone.
+
+    Args:
+        nodes: The nodes, in the order in which they run.
+        layers: Chainer's layers.
+        precision: What the engine computes in; only with ``fp32`` arrays are as large as Chainer's.
+    """
+    times_done = Counter(index for node in nodes for index in set(node.layers))
+    rows = []
+    for number, node in enumerate(nodes):
+        words = f"{node.kind} {node.name}".strip()
+        covers = tuple(sorted(set(node.layers)))
+        if not covers:
+            rows.append(Layer(number, "/", node.kind or node.name, node=words))
+            continue
+        done = [layers[index] for index in covers]
+        alone = all(times_done[index] == 1 for index in covers)
+        as_large = len(done) == 1 and alone and precision == "fp32"
+        rows.append(
+            Layer(
+                index=number,
+                path=layers[main_layer(covers, layers)].path,
+                function=JOIN.join(layer.function for layer in done),
+                input_shapes=done[0].input_shapes,
+                output_shapes=done[-1].output_shapes,
+                dtype=done[-1].dtype if precision == "fp32" else "",
+                flops=_sum([layer.flops for layer in done]) if alone else None,
+                macs=_sum([layer.macs for layer in done]) if alone else None,
+                nbytes_read=done[0].nbytes_read if as_large else None,
+                nbytes_written=done[0].nbytes_written if as_large else None,
+                input_nbytes=done[0].input_nbytes if as_large else None,
+                parameter_nbytes=done[0].parameter_nbytes if as_large else None,
+                output_nbytes=done[0].output_nbytes if as_large else None,
+                covers=covers,
+                node=words,
+            )
+        )
+    return tuple(rows)
+
+
+def _sum(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+def _chainer_rows(nodes: Sequence[EngineNode], layers: Sequence[Layer]) -> tuple[Layer, ...]:
+    """Chainer's own layers, which its nodes must be, one each."""
+    if [node.layers for node in nodes] != [(index,) for index in range(len(layers))]:
+        raise EngineError("its nodes are not Chainer's layers, one each")
+    return tuple(layers)

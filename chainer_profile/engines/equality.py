@@ -1,0 +1,169 @@
+"""Does an engine give what Chainer gives? And if not, from which layer on?"""
+
+from __future__ import annotations
+
+import math
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chainer_profile.engines.protocol import EngineError
+from chainer_profile.engines.results import OutputDifference
+from chainer_profile.units import format_shape, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from chainer_profile.engines.protocol import Network
+    from chainer_profile.recording import Layer
+
+#: The largest difference that is right, as a fraction of the largest output, by precision: some
+#: tens of roundings of its digits.
+TOLERANCES = {"fp32": 1e-4, "fp16": 1e-2, "bf16": 5e-2}
+
+
+def host_copies(arrays: Sequence[Any]) -> tuple[NDArray[Any], ...]:
+    """Copies of arrays on the host; engines may use the memory of their outputs again."""
+    return tuple(
+        np.array(array.get() if hasattr(array, "get") else array, copy=True) for array in arrays
+    )
+
+
+def difference(expected: Sequence[Any], got: Sequence[Any]) -> OutputDifference:
+    """How far outputs are from the expected ones.
+
+    Args:
+        expected: Chainer's outputs: arrays, on the host or on a GPU.
+        got: The engine's, in the same order.
+
+    Returns:
+        The largest difference of all numbers. Where both are the same infinity, or both no number,
+        there is none; where only one of them is, it is infinite.
+
+    Raises:
+        EngineError: Their number, or a shape, is another.
+    """
+    if len(expected) != len(got):
+        raise EngineError(
+            f"gives {plural(len(got), 'output')}, and Chainer {plural(len(expected), 'output')}"
+        )
+    largest, magnitude, where = 0.0, 0.0, 0
+    pairs = zip(host_copies(expected), host_copies(got), strict=True)
+    for index, (ours, theirs) in enumerate(pairs):
+        if ours.shape != theirs.shape:
+            raise EngineError(
+                f"output {index} has the shape {format_shape(theirs.shape)}, and Chainer's "
+                f"{format_shape(ours.shape)}"
+            )
+        if not ours.size:
+            continue
+        a, b = ours.astype(np.float64), theirs.astype(np.float64)
+        finite = np.isfinite(a) & np.isfinite(b)
+        apart = np.abs(np.where(finite, a, 0.0) - np.where(finite, b, 0.0))
+        alike = finite | (a == b) | (np.isnan(a) & np.isnan(b))
+        most = float(np.where(alike, apart, np.inf).max())
+        known = np.abs(a[np.isfinite(a)])
+        magnitude = max(magnitude, float(known.max(initial=0.0)))
+        if most > largest:
+            largest, where = most, index
+    return OutputDifference(largest, magnitude, where)
+
+
+def second_inputs(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Other inputs of the same shapes and values: flipped along their last axis of several places.
+
+    An engine that keeps something of the input that it was made with gives wrong outputs on these.
+    """
+    return tuple(_flipped(array) for array in inputs)
+
+
+def _flipped(array: Any) -> Any:
+    axes = [axis for axis, length in enumerate(array.shape) if length > 1]
+    if not axes:
+        return array.copy()
+    at = [slice(None)] * array.ndim
+    at[axes[-1]] = slice(None, None, -1)
+    return array[tuple(at)].copy()
+
+
+def chainer_intermediates(network: Network) -> dict[int, NDArray[Any]]:
+    """The first output of each of Chainer's layers, copied, by the index of the layer.
+
+    Args:
+        network: The network; it is called once, in test mode.
+    """
+    import chainer
+    from chainer import FunctionHook
+
+    outputs: dict[int, NDArray[Any]] = {}
+
+    class Copying(FunctionHook):
+        """Copies what comes out of every function; calls are counted as they begin."""
+
+        name = "chainer_profile.Copying"
+
+        def __init__(self) -> None:
+            self.calls = 0
+
+        def forward_preprocess(self, function: Any, in_data: tuple[Any, ...]) -> None:
+            index, self.calls = self.calls, self.calls + 1
+            forward = function.forward
+
+            # The outputs are not yet on the function when forward_postprocess fires.
+            def copying_forward(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+                given: tuple[Any, ...] = forward(inputs)
+                (outputs[index],) = host_copies(given[:1])
+                return given
+
+            function.forward = copying_forward
+
+        def forward_postprocess(self, function: Any, in_data: tuple[Any, ...]) -> None:
+            vars(function).pop("forward", None)
+
+    with ExitStack() as stack:
+        stack.enter_context(chainer.using_config("train", False))
+        stack.enter_context(chainer.no_backprop_mode())
+        stack.enter_context(Copying())
+        network.model(*network.inputs)
+    return outputs
+
+
+def worst_layer(
+    expected: Mapping[int, Any], got: Mapping[int, Any], layers: Sequence[Layer], tolerance: float
+) -> str:
+    """Where an engine leaves Chainer, in words.
+
+    Args:
+        expected: Chainer's outputs by index of the layer; see :func:`chainer_intermediates`.
+        got: The engine's, as far as it tells them.
+        layers: Chainer's layers.
+        tolerance: The largest relative difference that is right.
+
+    Returns:
+        The first layer, in the order of the calls, that differs by more than the tolerance, or else
+        the one with the largest difference.
+    """
+    worst, most = -1, 0.0
+    for index in sorted(expected.keys() & got.keys()):
+        theirs = np.asarray(got[index].get() if hasattr(got[index], "get") else got[index])
+        ours = np.asarray(expected[index])
+        if theirs.size != ours.size:
+            continue  # the engine's own layout: nothing can be said
+        relative = difference((ours,), (theirs.reshape(ours.shape),)).relative
+        if not relative <= tolerance:
+            return f"the first layer that differs is {_named(layers[index])}"
+        if relative > most or math.isnan(relative):
+            worst, most = index, relative
+    if worst < 0:
+        return "no layer that the engine shows differs: the difference arises in fused layers only"
+    return (
+        "no layer that the engine shows differs by more than the tolerance; the largest difference "
+        f"is that of {_named(layers[worst])}"
+    )
+
+
+def _named(layer: Layer) -> str:
+    return f"{layer.label} at {layer.path}"

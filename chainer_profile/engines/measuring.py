@@ -1,0 +1,221 @@
+"""A network and engines -> the results of their race, and a recording for each."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from threadpoolctl import threadpool_limits
+
+from chainer_profile import environment, runner
+from chainer_profile.clock import HOST_CLOCK, Clock
+from chainer_profile.engines.catalogue import BASELINE
+from chainer_profile.engines.chosen import Chosen, of_file
+from chainer_profile.engines.engine_recording import engine_recording
+from chainer_profile.engines.protocol import EngineError, Network, Saving
+from chainer_profile.engines.race import Contestant, Race, samples
+from chainer_profile.engines.results import EnginesRun
+from chainer_profile.engines.run_folder import folder_names
+from chainer_profile.errors import ProfileError, one_line
+from chainer_profile.recording import Conditions, Environment, Recording
+from chainer_profile.steps import make_step
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from chainer_profile.progress import ProgressBar
+    from chainer_profile.recording import Settings
+    from chainer_profile.structure import Structure
+    from chainer_profile.trials import Stop
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What came out.
+
+    Attributes:
+        run: The results.
+        recordings: Recordings of the engines that timed their nodes, by name.
+        failure: What ended it, where Chainer itself or keeping an engine failed.
+    """
+
+    run: EnginesRun
+    recordings: dict[str, Recording]
+    failure: ProfileError | None = None
+
+
+def measure(
+    model: Any,
+    array: Any,
+    settings: Settings,
+    chosen: Chosen,
+    *,
+    layer_trials: int,
+    tolerance: float | None = None,
+    save: Path | None = None,
+    clock: Clock = HOST_CLOCK,
+    stop: Stop | None = None,
+    measuring: AbstractContextManager[None] | None = None,
+    bar: ProgressBar | None = None,
+) -> Measured:
+    """Have the engines race, and fold what came out.
+
+    Args:
+        model: The network, a :class:`chainer.Link`, on its device.
+        array: Its input.
+        settings: What was asked for.
+        chosen: The engines.
+        layer_trials: Trials of each in which its nodes are timed.
+        tolerance: The largest relative difference of outputs that is right; by precision if None.
+        save: The file that an engine is to be kept in.
+        clock: The clock that measures.
+        stop: Asked after every trial whether to stop.
+        measuring: Entered for the race: within it signals do not raise.
+        bar: Shows how far it is.
+
+    Raises:
+        ProfileError: Chainer cannot run the network.
+    """
+    step = make_step("forward", model, (array,))
+    threads = (
+        nullcontext() if settings.threads is None else threadpool_limits(settings.threads, "blas")
+    )
+    with threads, step.configured():
+        structure = runner.learn(step, settings, clock)
+        network = Network(
+            name=settings.model,
+            model=model,
+            inputs=(array,),
+            layers=structure.layers,
+            device=settings.device,
+            threads=settings.threads,
+        )
+        calibrate = runner.calibration_of(step, clock)
+        where, watch = environment.collect(settings.device), environment.CpuWatch()
+        failure: ProfileError | None = None
+        with measuring or nullcontext(), bar or nullcontext() as progress:
+            race = Race(
+                chosen.contestants,
+                network,
+                trials=settings.trials,
+                warmups=settings.warmups,
+                tolerance=tolerance,
+                clock=clock,
+                max_seconds=settings.max_seconds,
+                stop=stop,
+                progress=progress,
+            )
+            calibrations = [calibrate()]
+            try:
+                race.run()
+                calibrations.append(calibrate())
+                race.profile_nodes(layer_trials)
+                if save is not None:
+                    _keep(chosen.contestants, save)
+            except ProfileError as error:
+                failure = error
+        conditions = Conditions(
+            clock_resolution_ns=clock.resolution_ns(),
+            other_cpu=watch.other_cpu(),
+            calibrations=tuple(one for one in calibrations if one is not None),
+        )
+    run, recordings = _folded(race, chosen, settings, where, conditions, structure)
+    if failure is not None:
+        run = replace(run, ended=f"failed: {failure}")
+    return Measured(run, recordings, failure)
+
+
+def _keep(contestants: Sequence[Contestant], path: Path) -> None:
+    """Write an engine into a file.
+
+    Raises:
+        ProfileError: It could not be made ready, or the file cannot be written.
+    """
+    contestant = of_file(contestants, path, "--save-engine")
+    if contestant.error or contestant.prepare_s is None:
+        why = contestant.error or "the run was interrupted"
+        raise ProfileError(f"--save-engine: {contestant.name} cannot be kept: {why}")
+    assert isinstance(contestant.engine, Saving)
+    try:
+        contestant.engine.save(path)
+    except ProfileError:
+        raise
+    except Exception as error:  # an engine's own code
+        raise ProfileError(f"--save-engine {path}: fails ({one_line(error)})") from error
+
+
+def _as_recorded(found: Recording, recorded: Recording) -> Recording:
+    """Chainer's recording with all that its recorder knows, such as a GPU's own times.
+
+    Starts are left out: the profiled trials came behind the clean ones, so the two tell nothing
+    about what the recorder adds.
+    """
+    conditions = replace(
+        recorded.conditions,
+        other_cpu=found.conditions.other_cpu,
+        calibrations=found.conditions.calibrations,
+    )
+    return replace(
+        recorded,
+        start_ns=None,
+        links=found.links,
+        clean_ns=found.clean_ns,
+        clean_start_ns=found.clean_start_ns,
+        settings=found.settings,
+        environment=found.environment,
+        conditions=conditions,
+    )
+
+
+def _folded(
+    race: Race,
+    chosen: Chosen,
+    settings: Settings,
+    where: Environment,
+    conditions: Conditions,
+    structure: Structure,
+) -> tuple[EnginesRun, dict[str, Recording]]:
+    """The results and recordings of a race."""
+    folders = folder_names(chosen.names)
+    recordings: dict[str, Recording] = {}
+    results = {result.name: result for result in chosen.others}
+    for one in race.contestants:
+        if one.profile is not None:
+            engine = "" if one.name == BASELINE else f"{one.name} {one.version}".strip()
+            own = replace(
+                settings,
+                engine=engine,
+                precision=one.precision if engine else "",
+                trials=len(one.profile.run_ns),
+            )
+            try:
+                found = engine_recording(
+                    one.profile,
+                    structure.layers,
+                    own,
+                    links=structure.links,
+                    clean_ns=samples(one.clean_ns),
+                    clean_start_ns=samples(one.start_ns),
+                    environment=where,
+                    conditions=conditions,
+                )
+                recorded = getattr(one.engine, "recording", None)
+                if not engine and isinstance(recorded, Recording):
+                    found = _as_recorded(found, recorded)
+                recordings[one.name] = found
+            except (EngineError, ValueError) as error:
+                one.note = f"the times of its nodes are of no use: {error}"
+        folder = folders[one.name] if one.name in recordings else ""
+        results[one.name] = one.result(race.tolerance(one), folder)
+    run = EnginesRun(
+        engines=tuple(results[name] for name in chosen.names),
+        n_layers=len(structure.layers),
+        settings=settings,
+        environment=where,
+        other_cpu=conditions.other_cpu,
+        ended=race.ended,
+    )
+    return run, recordings

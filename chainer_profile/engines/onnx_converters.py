@@ -1,0 +1,205 @@
+"""ONNX for functions that ``onnx_chainer`` does not know, or whose arguments it passes over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import chainer
+import numpy as np
+
+_Converter = Callable[[Any], Sequence[Any]]
+
+
+def _single(params: Any, kind: str, **attributes: Any) -> Sequence[Any]:
+    from onnx_chainer import onnx_helper
+
+    node = onnx_helper.make_node(kind, params.input_names, params.output_names, **attributes)
+    return (node,)
+
+
+def _builder() -> Any:
+    from onnx_chainer import onnx_helper
+
+    return onnx_helper.GraphBuilder()
+
+
+def _transpose(params: Any) -> Sequence[Any]:
+    # ONNX has no negative axes here.
+    axes, ndim = params.func.axes, len(params.func.inputs[0].shape)
+    perm = range(ndim)[::-1] if axes is None else [axis % ndim for axis in axes]
+    return _single(params, "Transpose", perm=list(perm))
+
+
+def _resize_images(params: Any) -> Sequence[Any]:
+    func = params.func
+    size = (*func.inputs[0].shape[:2], func.out_H, func.out_W)
+    empty = np.array([], np.float32)
+    params.input_names.extend(
+        [
+            params.context.add_const(empty, "roi"),
+            params.context.add_const(empty, "scales"),
+            params.context.add_const(np.array(size, np.int64), "sizes"),
+        ]
+    )
+    corners = getattr(func, "align_corners", True)
+    nearest = getattr(func, "mode", "bilinear") == "nearest"
+    return _single(
+        params,
+        "Resize",
+        mode="nearest" if nearest else "linear",
+        nearest_mode="round_prefer_floor",
+        coordinate_transformation_mode="align_corners" if corners else "half_pixel",
+    )
+
+
+def _convolution_nd(params: Any) -> Sequence[Any]:
+    func = params.func
+    return _single(
+        params,
+        "Conv",
+        kernel_shape=func.inputs[1].shape[2:],
+        pads=list(func.pad) * 2,
+        strides=list(func.stride),
+        dilations=list(func.dilate),
+        group=func.groups,
+    )
+
+
+def _deconvolution(params: Any, sizes: Sequence[int], pad: Any, stride: Any, dilate: Any) -> Any:
+    func = params.func
+    kernel = func.inputs[1].shape[2:]
+    # Chainer pads at the begin as it is told to; what is left over goes to the end.
+    shape = func.inputs[0].shape[2:]
+    ends = [
+        s * (n - 1) + d * (k - 1) + 1 - begin - size
+        for n, k, s, d, begin, size in zip(shape, kernel, stride, dilate, pad, sizes, strict=True)
+    ]
+    extra = [max(0, -end) for end in ends]
+    return _single(
+        params,
+        "ConvTranspose",
+        kernel_shape=kernel,
+        pads=[*pad, *(max(0, end) for end in ends)],
+        output_padding=extra,
+        strides=list(stride),
+        dilations=list(dilate),
+        group=func.groups,
+    )
+
+
+def _deconvolution_2d(params: Any) -> Sequence[Any]:
+    func = params.func
+    sizes, pad = (func.outh, func.outw), (func.ph, func.pw)
+    nodes: Sequence[Any] = _deconvolution(
+        params, sizes, pad, (func.sy, func.sx), (func.dy, func.dx)
+    )
+    return nodes
+
+
+def _deconvolution_nd(params: Any) -> Sequence[Any]:
+    func = params.func
+    nodes: Sequence[Any] = _deconvolution(params, func.outs, func.pad, func.stride, func.dilate)
+    return nodes
+
+
+def _per_channel(params: Any, gb: Any) -> str:
+    """The second input, which belongs to the axes after the batch; in ONNX it would to the last."""
+    x, second = (node.shape for node in params.func.inputs)
+    name: str = params.input_names[1]
+    missing = len(x) - 1 - len(second)
+    if second and missing > 0:
+        shape = np.array((*second, *([1] * missing)), np.int64)
+        name = gb.op("Reshape", [name, params.context.add_const(shape, "shape")])
+    return name
+
+
+def _prelu(params: Any) -> Sequence[Any]:
+    gb = _builder()
+    gb.op("PRelu", [params.input_names[0], _per_channel(params, gb)])
+    nodes: Sequence[Any] = gb.nodes(params.output_names)
+    return nodes
+
+
+def _normalize(params: Any) -> Sequence[Any]:
+    func, (x,) = params.func, params.input_names
+    eps = params.context.add_const(np.array(func.eps, func.inputs[0].dtype), "eps")
+    axes = [func.axis] if isinstance(func.axis, int) else list(func.axis)
+    gb = _builder()
+    norm = gb.op("Add", [gb.op("ReduceL2", [x], axes=axes, keepdims=1), eps])
+    gb.op("Div", [x, norm])
+    nodes: Sequence[Any] = gb.nodes(params.output_names)
+    return nodes
+
+
+def _where(params: Any) -> Sequence[Any]:
+    func, context = params.func, params.context
+    name, is_input = context.name_list.get(id(func.condition), ("", False))
+    if not is_input:
+        condition = chainer.backends.cuda.to_cpu(func.condition).astype(np.bool_)
+        name = context.add_const(condition, "condition")
+    params.input_names.insert(0, name)
+    return _single(params, "Where")
+
+
+def _clipped_relu(params: Any) -> Sequence[Any]:
+    dtype = params.func.inputs[0].dtype
+    for name, value in (("zero", 0), ("cap", params.func.cap)):
+        params.input_names.append(params.context.add_const(np.array(value, dtype), name))
+    return _single(params, "Clip")
+
+
+def _softplus(params: Any) -> Sequence[Any]:
+    beta = float(params.func.beta)
+    if beta == 1:
+        return _single(params, "Softplus")
+    dtype = params.func.inputs[0].dtype
+    gb = _builder()
+    factor = params.context.add_const(np.array(beta, dtype), "beta")
+    inner = gb.op("Softplus", [gb.op("Mul", [params.input_names[0], factor])])
+    gb.op("Div", [inner, factor])
+    nodes: Sequence[Any] = gb.nodes(params.output_names)
+    return nodes
+
+
+def _swish(params: Any) -> Sequence[Any]:
+    x = params.input_names[0]
+    gb = _builder()
+    gb.op("Mul", [x, gb.op("Sigmoid", [gb.op("Mul", [x, _per_channel(params, gb)])])])
+    nodes: Sequence[Any] = gb.nodes(params.output_names)
+    return nodes
+
+
+def _layer_normalization(params: Any) -> Sequence[Any]:
+    x, gamma, beta = params.input_names
+    dtype = params.func.inputs[0].dtype
+    eps = params.context.add_const(np.array(params.func.eps, dtype), "eps")
+    gb = _builder()
+    centred = gb.op("Sub", [x, gb.op("ReduceMean", [x], axes=[1], keepdims=1)])
+    variance = gb.op("ReduceMean", [gb.op("Mul", [centred, centred])], axes=[1], keepdims=1)
+    scaled = gb.op("Div", [centred, gb.op("Sqrt", [gb.op("Add", [variance, eps])])])
+    gb.op("Add", [gb.op("Mul", [scaled, gamma]), beta])
+    nodes: Sequence[Any] = gb.nodes(params.output_names)
+    return nodes
+
+
+def _operator(kind: str) -> _Converter:
+    return lambda params: _single(params, kind)
+
+
+#: By the name of the function's class; they go before the exporter's own.
+CONVERTERS: dict[str, _Converter] = {
+    "ClippedReLU": _clipped_relu,
+    "ConvolutionND": _convolution_nd,
+    "Deconvolution2DFunction": _deconvolution_2d,
+    "DeconvolutionND": _deconvolution_nd,
+    "Erf": _operator("Erf"),
+    "LayerNormalization": _layer_normalization,
+    "NormalizeL2": _normalize,
+    "PReLUFunction": _prelu,
+    "ResizeImages": _resize_images,
+    "Softplus": _softplus,
+    "Swish": _swish,
+    "Transpose": _transpose,
+    "Where": _where,
+}

@@ -1,0 +1,422 @@
+"""A Chainer network as an ONNX model whose nodes are named after Chainer's layers.
+
+``onnx_chainer``, which is installed with Chainer, converts one function at a time; what is added
+here is whose layer each node is, and that what cannot be expressed is refused, not left out.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import chainer
+import chainer.functions as F
+import numpy as np
+
+from chainer_profile.engines.onnx_nodes import Origin, node_name, write_origin
+from chainer_profile.engines.protocol import EngineError, Network
+from chainer_profile.errors import one_line
+
+if TYPE_CHECKING:
+    import onnx
+
+    from chainer_profile.recording import Layer, Shape
+
+#: The latest that the exporter knows; runtimes read it with any later version.
+OPSET = 11
+
+
+def export_model(network: Network) -> onnx.ModelProto:
+    """The network in test mode as an ONNX model, for inputs of just these shapes.
+
+    Nodes are named ``21_ReLU@/res4/0``, with ``#0``, ``#1``, ... where a layer takes several; so
+    are the tensors between them. The inputs are called ``input``, or ``input_0`` and on; outputs
+    likewise. Parameters are initializers and no inputs. :func:`.onnx_nodes.read_origin` gives what
+    is written into the model about Chainer's layers.
+
+    Args:
+        network: The network. It is left as it is, but for parameters that had no shape yet.
+
+    Raises:
+        EngineError: A function cannot be expressed, or what the network does depends on the values
+            of its input.
+    """
+    exporter = _Exporter(network)
+    exported = exporter.export(exporter.inputs)
+    other = exporter.export(tuple(map(_other_values, exporter.inputs)), exported.names)
+    exporter.compare(exported, other)
+    model: onnx.ModelProto = exported.model
+    return model
+
+
+def _other_values(array: Any) -> Any:
+    """Other values of the same kind: indices stay indices."""
+    other = np.flip(array, -1) if array.ndim else array
+    return np.ascontiguousarray(other * array.dtype.type(0.5) if array.dtype.kind == "f" else other)
+
+
+@dataclass(eq=False)
+class _Call:
+    """One function call, with the calls made within it.
+
+    ``index`` is its place among Chainer's layers; None for a call that only the exporter makes.
+    """
+
+    function: str
+    shapes: tuple[Shape, ...]
+    inner: list[_Call] = field(default_factory=list)
+    index: int | None = None
+
+    def layers(self) -> Iterator[int]:
+        """Indices of the layers that it does, itself first."""
+        if self.index is not None:
+            yield self.index
+        for call in self.inner:
+            yield from call.layers()
+
+
+class _Calls(chainer.FunctionHook):
+    """Notes every call in order, with its function object, which it keeps alive."""
+
+    name = "chainer_profile.ExportCalls"
+
+    def __init__(self, needs_graph: bool) -> None:
+        self.names: list[str] = []
+        #: Classes by the names under which the exporter looks for them.
+        self.kinds: set[str] = set()
+        self._needs_graph = needs_graph
+        self._calls: list[_Call] = []
+        self._running: list[_Call] = []
+        self._known: dict[int, tuple[Any, _Call]] = {}
+
+    def forward_preprocess(self, function: Any, in_data: tuple[Any, ...]) -> None:
+        """Note a call."""
+        # The exporter puts functions of its own in place of some that are no function nodes.
+        made_up = getattr(function, "custom_function_node_name", None)
+        shapes = tuple(tuple(map(int, array.shape)) for array in in_data if array is not None)
+        call = _Call(made_up or function._impl_name, shapes)
+        if self._running:
+            self._running[-1].inner.append(call)
+        elif self._needs_graph and not chainer.config.enable_backprop:
+            raise EngineError(
+                f"{call.function}, its call {len(self.names)}, runs in no_backprop_mode: leave "
+                "that out of the network, as functions without a graph cannot be exported"
+            )
+        if not made_up:
+            self.names.append(call.function)
+            self._calls.append(call)
+        self._running.append(call)
+        for known in (function, getattr(function, "function", None)):  # of the old style
+            if known is not None:
+                self._known[id(known)] = known, call
+                self.kinds.add(type(known).__name__)
+
+    def forward_postprocess(self, function: Any, in_data: tuple[Any, ...]) -> None:
+        """Note its end."""
+        self._running.pop()
+
+    def of(self, function: Any) -> _Call:
+        """The call that a function object was made for."""
+        known = self._known.get(id(function))
+        return known[1] if known else _Call(type(function).__name__, ())
+
+    def match(self, layers: Sequence[Layer]) -> None:
+        """Find the calls that are Chainer's layers.
+
+        The exporter hands the network variables, and Chainer's own run had arrays: what the network
+        does with those by NumPy is a call here, and no layer. That comes first as a rule.
+
+        Raises:
+            EngineError: There is no call for a layer.
+        """
+        waiting = list(layers)
+        for call in reversed(self._calls):
+            if waiting and (call.function, call.shapes) == _kind(waiting[-1]):
+                call.index = waiting.pop().index
+        if waiting:
+            difference = _difference(self.names, [layer.function for layer in layers])
+            raise EngineError(
+                "the network does other things with a chainer.Variable than with an array: "
+                f"{difference or 'shapes differ'}"
+            )
+
+
+def _kind(layer: Layer) -> tuple[str, tuple[Shape, ...]]:
+    return layer.function, layer.input_shapes
+
+
+class _Flat:
+    """The network as the exporter takes it: its outputs are a list of different variables."""
+
+    def __init__(
+        self, model: Any, calls: _Calls, layers: Sequence[Layer], names: Sequence[str] | None
+    ) -> None:
+        self._model = model
+        self._calls = calls
+        self._layers = layers
+        self._names = names
+        #: Of the outputs; the exporter asks for them after the call that says how many there are.
+        self.output_names: list[str] = []
+
+    def namedlinks(self, *args: Any) -> Any:
+        """Its links."""
+        return self._model.namedlinks(*args)
+
+    def namedparams(self, *args: Any) -> Any:
+        """Its parameters."""
+        return self._model.namedparams(*args)
+
+    def __call__(self, *inputs: Any) -> list[Any]:
+        """Run it."""
+        with self._calls:
+            outputs = list(_variables(self._model(*inputs)))
+        if self._names is not None:
+            difference = _difference(self._names, self._calls.names)
+            if difference:
+                raise EngineError(f"its control flow depends on its data: {difference}")
+        self._calls.match(self._layers)
+        self.output_names += _names("output", len(outputs))
+        seen: set[int] = set()
+        for place, output in enumerate(outputs):
+            if id(output) in seen or output.creator_node is None:
+                outputs[place] = F.identity(output)
+            seen.add(id(output))
+        return outputs
+
+
+def _variables(value: Any) -> Iterator[Any]:
+    """The variables of a network's output, in the order of :func:`.protocol.flat_arrays`."""
+    if isinstance(value, (tuple, list)):
+        for part in value:
+            yield from _variables(part)
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from _variables(part)
+    elif isinstance(value, chainer.Variable):
+        yield value
+    else:
+        kind = type(value).__name__
+        raise EngineError(f"the network gives a {kind}: only a chainer.Variable can be exported")
+
+
+@dataclass(frozen=True, eq=False)
+class _Exported:
+    model: Any
+    names: list[str]
+
+
+class _Exporter:
+    """Exports one network, for different values of its input."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        #: Nodes that belong to no layer.
+        self._n_extra = 0
+        self._model = network.model
+        self.inputs = network.inputs
+        if network.gpu:
+            # On a copy: the model is used on its device by others.
+            self._model = copy.deepcopy(self._model)
+            self._model.to_cpu()
+            self.inputs = tuple(map(chainer.backends.cuda.to_cpu, self.inputs))
+        # The first run gives parameters their shapes, and says which functions there are.
+        calls = _Calls(needs_graph=False)
+        with calls, chainer.using_config("train", False), chainer.no_backprop_mode():
+            self._model(*self.inputs)
+        self._kinds = calls.kinds
+        known = [layer.function for layer in network.layers]
+        difference = _difference(calls.names, known)
+        if difference:
+            raise EngineError(f"the network does not always make the same calls: {difference}")
+
+    def export(self, inputs: Sequence[Any], names: Sequence[str] | None = None) -> _Exported:
+        """Export it, run on these inputs; the calls must be these, if there are any."""
+        import onnx_chainer
+        from onnx_chainer import mapping
+
+        from chainer_profile.engines.onnx_converters import CONVERTERS
+
+        if not sys.modules["onnx_chainer.export"]._available:
+            raise EngineError(
+                "onnx_chainer was imported without onnx, or before chainer_profile: import "
+                "chainer_profile first"
+            )
+        calls = _Calls(needs_graph=True)
+        model = _Flat(self._model, calls, self._network.layers, names)
+        covers: dict[str, tuple[int, ...]] = {}
+        self._n_extra = 0
+        known = {**mapping.converters, **CONVERTERS}
+        converters = {
+            kind: self._converter(kind, known.get(kind), calls, covers)
+            for kind in self._kinds | set(known)
+        }
+        called = _names("input", len(inputs))
+        with _quiet():
+            try:
+                exported = onnx_chainer.export(
+                    model,
+                    list(inputs),
+                    graph_name=self._network.name or "network",
+                    opset_version=OPSET,
+                    input_names=called,
+                    output_names=model.output_names,
+                    external_converters=converters,
+                )
+            except EngineError:
+                raise
+            except Exception as error:
+                raise EngineError(f"the ONNX exporter fails: {one_line(error)}") from error
+        _tidy(exported, called)
+        write_origin(exported, Origin.of(self._network, covers))
+        return _Exported(exported, calls.names)
+
+    def _converter(
+        self,
+        kind: str,
+        original: Callable[[Any], Sequence[Any]] | None,
+        calls: _Calls,
+        covers: dict[str, tuple[int, ...]],
+    ) -> Callable[[Any], list[Any]]:
+        """A converter that names its nodes after the layer."""
+
+        def convert(params: Any) -> list[Any]:
+            call = calls.of(params.func)
+            layers = tuple(sorted(call.layers()))
+            where = self._place(layers)
+            if original is None:
+                raise EngineError(f"the ONNX exporter does not know {kind}{where}")
+            try:
+                nodes = list(original(params))
+            except Exception as error:
+                raise EngineError(
+                    f"the ONNX exporter cannot express {kind}{where}: {one_line(error)}"
+                ) from error
+            if layers:
+                layer = self._network.layers[layers[0]]
+                label = node_name(layers[0], call.function, layer.path)
+                if layers != layers[:1]:
+                    covers[label] = layers
+            else:
+                self._n_extra += 1
+                label = f"{call.function} {self._n_extra}"
+            for number, node in enumerate(nodes):
+                node.name = label if len(nodes) == 1 else f"{label}#{number}"
+            return nodes
+
+        return convert
+
+    def _place(self, layers: tuple[int, ...]) -> str:
+        if not layers:
+            return ""
+        layer: Layer = self._network.layers[layers[0]]
+        return f" (layer {layer.label} at {layer.path})"
+
+    def compare(self, exported: _Exported, other: _Exported) -> None:
+        """Check that nothing in a model came from the values of the input.
+
+        Raises:
+            EngineError: A constant differs, or an argument of a function does.
+        """
+        constants = [_constants(one.model) for one in (exported, other)]
+        for name, digest in constants[0].items():
+            if constants[1].get(name) != digest:
+                user = next(n.name for n in exported.model.graph.node if name in n.input)
+                raise EngineError(
+                    f"{user} takes an array that depends on the network's input, or on chance, but "
+                    "comes from no function of Chainer: it would become a constant"
+                )
+        nodes = [
+            [(n.op_type, *n.attribute) for n in one.model.graph.node] for one in (exported, other)
+        ]
+        if nodes[0] != nodes[1]:
+            raise EngineError("what its functions do depends on its data")
+
+
+def _names(name: str, count: int) -> list[str]:
+    return [name] if count == 1 else [f"{name}_{number}" for number in range(count)]
+
+
+def _difference(names: Sequence[str], others: Sequence[str]) -> str:
+    """How two sequences of calls differ, in words; empty if they do not."""
+    for place, (name, other) in enumerate(zip(names, others, strict=False)):
+        if name != other:
+            return f"call {place} is {name} once and {other} another time"
+    if len(names) != len(others):
+        return f"there are {len(names)} calls once and {len(others)} another time"
+    return ""
+
+
+def _constants(model: Any) -> dict[str, bytes]:
+    """Digests of the initializers."""
+    return {
+        tensor.name: hashlib.sha256(tensor.SerializeToString(deterministic=True)).digest()
+        for tensor in model.graph.initializer
+    }
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the exporter's words about itself: that it is experimental, or tested with less."""
+    before = chainer.disable_experimental_feature_warning
+    chainer.disable_experimental_feature_warning = True
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        chainer.disable_experimental_feature_warning = before
+
+
+def _tidy(model: Any, inputs: list[str]) -> None:
+    """Make constants initializers, give tensors the names of their nodes, and check the model.
+
+    Args:
+        model: The exporter's model, which is changed.
+        inputs: Names of the inputs.
+    """
+    import onnx
+
+    graph = model.graph
+    # A link that is called twice has its statistics twice.
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    nodes = []
+    for node in graph.node:
+        if node.op_type == "Constant":
+            tensor = onnx.TensorProto()
+            tensor.CopyFrom(onnx.helper.get_node_attr_value(node, "value"))
+            tensor.name = node.output[0]
+            constants[tensor.name] = tensor
+        else:
+            nodes.append(node)
+
+    names = {value.name: value.name for value in graph.output}
+    for node in nodes:
+        for number, name in enumerate(node.output):
+            names.setdefault(name, node.name if len(node.output) == 1 else f"{node.name}:{number}")
+    kept = []
+    for node in nodes:
+        for number, name in enumerate(node.input):
+            if name in constants and name not in names:
+                # Parameters have names of their own; others are counted in the order of objects.
+                known = name.startswith("param_")
+                names[name] = name if known else f"{node.name}<{number}"
+                constants[name].name = names[name]
+                kept.append(constants[name])
+        node.input[:] = [names.get(name, name) for name in node.input]
+        node.output[:] = [names[name] for name in node.output]
+    values = [value for value in graph.input if value.name in inputs]
+    for place, parts in ((graph.node, nodes), (graph.initializer, kept), (graph.input, values)):
+        copies = [copy.copy(part) for part in parts]
+        del place[:]
+        place.extend(copies)
+    model.ir_version = onnx.helper.find_min_ir_version_for(model.opset_import)
+    try:
+        onnx.checker.check_model(model, full_check=True)
+    except Exception as error:
+        raise EngineError(f"the ONNX exporter's model is not valid: {one_line(error)}") from error

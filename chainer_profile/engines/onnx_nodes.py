@@ -1,0 +1,168 @@
+"""Which of Chainer's layers a node of an exported model belongs to, and what a model says of them.
+
+Needs nothing but the standard library: models are taken as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from chainer_profile.engines.protocol import EngineError, Network
+from chainer_profile.units import format_shapes
+
+if TYPE_CHECKING:
+    from chainer_profile.recording_parts import Shape
+
+#: Where a model keeps what :class:`Origin` says.
+METADATA = "chainer_profile"
+_VERSION = 1
+# 21_ReLU@/res4/0, then #1 for a node, :1 for one of its outputs, <1 for a constant input.
+_NAME = re.compile(r"((\d+)_[^@]*@[^#:<]*)(?:#\d+)?")
+
+
+def node_name(index: int, function: str, path: str) -> str:
+    """Name of a node by its layer: ``21_ReLU@/res4/0``."""
+    return f"{index}_{function}@{path}"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where an exported model comes from.
+
+    Attributes:
+        network: Name of the network.
+        shapes: Shapes of its inputs.
+        dtypes: Their data types.
+        layers: Path and function of Chainer's layers, in order.
+        covers: Indices of the layers that nodes do, by the nodes' names without ``#0``; only where
+            they are others than the one in the name.
+        precision: What its parameters are in; from fp32 an engine may make what it is asked for.
+    """
+
+    network: str
+    shapes: tuple[Shape, ...]
+    dtypes: tuple[str, ...]
+    layers: tuple[tuple[str, str], ...]
+    covers: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    precision: str = "fp32"
+
+    @classmethod
+    def of(cls, network: Network, covers: Mapping[str, tuple[int, ...]]) -> Origin:
+        """What is to be said of a network."""
+        return cls(
+            network=network.name,
+            shapes=tuple(tuple(map(int, array.shape)) for array in network.inputs),
+            dtypes=tuple(str(array.dtype) for array in network.inputs),
+            layers=tuple((layer.path, layer.function) for layer in network.layers),
+            covers=dict(covers),
+        )
+
+    def layers_of(self, name: str) -> tuple[int, ...]:
+        """Indices of the layers that a node or tensor of this name belongs to; empty for none."""
+        match = _NAME.match(name)
+        if match is None:
+            return ()
+        return self.covers.get(match[1], (int(match[2]),))
+
+    def to_json(self) -> str:
+        """As text."""
+        return json.dumps({"version": _VERSION, **asdict(self)})
+
+    @classmethod
+    def from_json(cls, text: str) -> Origin:
+        """From such a text.
+
+        Raises:
+            EngineError: It cannot be what was written.
+        """
+        try:
+            found = json.loads(text)
+            if found.pop("version") != _VERSION:
+                raise EngineError(
+                    "the file was written by another version of the profiler: export it again"
+                )
+            return cls(
+                network=str(found["network"]),
+                shapes=tuple(tuple(int(n) for n in shape) for shape in found["shapes"]),
+                dtypes=tuple(map(str, found["dtypes"])),
+                layers=tuple((str(path), str(function)) for path, function in found["layers"]),
+                covers={
+                    str(name): tuple(int(index) for index in layers)
+                    for name, layers in found["covers"].items()
+                },
+                precision=str(found["precision"]),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise EngineError("what the file says of Chainer's layers is damaged") from error
+
+    def check(self, network: Network) -> None:
+        """Check that the model is one of this network, for inputs of these shapes.
+
+        Raises:
+            EngineError: It is not; says what differs.
+        """
+        given = Origin.of(network, {})
+        check_inputs(self.shapes, self.dtypes, network)
+        if self.layers != given.layers:
+            name = f" ({self.network})" if self.network != network.name else ""
+            raise EngineError(f"the file is of another network{name}: {self._difference(given)}")
+        if self.precision not in ("fp32", network.precision):
+            raise EngineError(
+                f"the file computes in {self.precision}, and {network.precision} was asked for"
+            )
+
+    def _difference(self, given: Origin) -> str:
+        for index, (mine, other) in enumerate(zip(self.layers, given.layers, strict=False)):
+            if mine != other:
+                return (
+                    f"its layer {index} is {mine[1]} at {mine[0]}, and the network's is {other[1]} "
+                    f"at {other[0]}"
+                )
+        return f"it has {len(self.layers)} layers, and the network has {len(given.layers)}"
+
+
+def check_inputs(shapes: tuple[Shape, ...], dtypes: tuple[str, ...], network: Network) -> None:
+    """Check that inputs of a file are those of a network.
+
+    Raises:
+        EngineError: They are not; says what they are.
+    """
+    given = Origin.of(network, {})
+    if shapes != given.shapes:
+        raise EngineError(
+            f"the file takes inputs of {format_shapes(shapes)}, and the network's are "
+            f"{format_shapes(given.shapes)}: export it with this batch size and input shape"
+        )
+    if dtypes != given.dtypes:
+        raise EngineError(
+            f"the file takes {' '.join(dtypes)}, and the network's inputs are "
+            f"{' '.join(given.dtypes)}"
+        )
+
+
+def write_origin(model: Any, origin: Origin) -> None:
+    """Put it into an ONNX model."""
+    kept = [entry for entry in model.metadata_props if entry.key != METADATA]
+    pairs = {entry.key: entry.value for entry in kept}
+    pairs[METADATA] = origin.to_json()
+    del model.metadata_props[:]
+    for key, value in pairs.items():
+        model.metadata_props.add(key=key, value=value)
+    model.doc_string = (
+        f"{origin.network}: Chainer's network in test mode, inputs of "
+        f"{format_shapes(origin.shapes)}; nodes are named after Chainer's layers"
+    )
+
+
+def read_origin(metadata: Iterable[tuple[str, str]]) -> Origin | None:
+    """What a model's metadata say; None for a model that was exported by others.
+
+    Raises:
+        EngineError: It is damaged.
+    """
+    text = dict(metadata).get(METADATA)
+    return None if text is None else Origin.from_json(text)

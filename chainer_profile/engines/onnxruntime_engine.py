@@ -1,0 +1,384 @@
+"""The network under ONNX Runtime."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chainer_profile import output
+from chainer_profile.engines import onnx_fusion
+from chainer_profile.engines.onnx_files import check_model, layer_outputs, read_model
+from chainer_profile.engines.onnx_nodes import Origin, write_origin
+from chainer_profile.engines.protocol import EngineError, EngineNode, EngineProfile, Network
+from chainer_profile.errors import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# Its profiler keeps a million events at most, as text; so many at a time are parsed.
+_MOST_EVENTS = 25_000
+_WARMUPS = 3
+_KERNEL = "_kernel_time"
+
+
+class OnnxRuntimeEngine:
+    """ONNX Runtime: on a CPU its own kernels, on a GPU those of its CUDA provider.
+
+    Attributes:
+        name: What tables call it.
+        suffix: What its files end with.
+        gpu_providers: ONNX Runtime's names of what runs nodes on a GPU; the first must be there.
+    """
+
+    name = "onnxruntime"
+    suffix = ".onnx"
+    gpu_providers: tuple[str, ...] = ("CUDAExecutionProvider",)
+    #: The command that installs them.
+    gpu_install = "pip install onnxruntime-gpu"
+
+    def __init__(self) -> None:
+        self._network: Network | None = None
+        self._model: Any = None
+        self._origin: Origin | None = None
+        self._session: Any = None
+        self._inputs: list[str] = []
+        self._outputs: list[str] = []
+
+    @property
+    def version(self) -> str:
+        """Version of ONNX Runtime."""
+        import onnxruntime
+
+        return str(onnxruntime.__version__)
+
+    # -- getting ready
+
+    def prepare(self, network: Network) -> None:
+        """Export the network and compile it.
+
+        Raises:
+            EngineError: It cannot be exported, or ONNX Runtime cannot run it.
+        """
+        from chainer_profile.engines.onnx_export import export_model
+
+        self._check(network)
+        self._start(network, export_model(network))
+
+    def load(self, network: Network, path: Path) -> None:
+        """Make the engine ready from a file; weights and all are the file's.
+
+        Raises:
+            EngineError: The file cannot be read, or is not for this network and its inputs.
+        """
+        self._check(network)
+        self._start(network, read_model(path))
+
+    def save(self, path: Path) -> None:
+        """Write the model as an ONNX file.
+
+        Raises:
+            ProfileError: It cannot be written.
+        """
+        with output.replacing(path) as file:
+            file.write(self._model.SerializeToString())
+
+    def converts_to_half(self, network: Network) -> bool:
+        """Whether float16 is the model's, and not for the provider to choose."""
+        return network.precision == "fp16"
+
+    def provider_options(self, provider: str, network: Network) -> dict[str, str]:
+        """Options of one of the providers on a GPU."""
+        options = {"device_id": network.device.partition(":")[2] or "0"}
+        if provider == "CUDAExecutionProvider":
+            # It would round the inputs of float32 products to TF32, beyond our tolerance.
+            options["use_tf32"] = "0"
+        return options
+
+    def _check(self, network: Network) -> None:
+        """Refuse what ONNX Runtime cannot do, before anything is exported."""
+        import onnxruntime
+
+        if network.precision == "bf16":
+            raise EngineError("it has no kernels for bfloat16: choose fp32, or fp16 on a GPU")
+        if network.precision == "fp16" and not network.gpu:
+            raise EngineError(
+                "on a CPU it would compute in float32 and convert all arrays: choose fp32"
+            )
+        if network.gpu and self.gpu_providers[0] not in onnxruntime.get_available_providers():
+            raise EngineError(
+                f"ONNX Runtime is installed without its {self.gpu_providers[0]}: {self.gpu_install}"
+            )
+
+    def _start(self, network: Network, model: Any) -> None:
+        self._network = network
+        self._origin = check_model(model, network)
+        if self.converts_to_half(network):
+            model, self._origin = _half(model, self._origin)
+        self._model = model
+        self._session = self._make_session(model)
+        self._inputs = [value.name for value in self._session.get_inputs()]
+        self._outputs = [value.name for value in self._session.get_outputs()]
+
+    def _options(self) -> Any:
+        """One thread for each of the network's; nothing else may change what is measured."""
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = self._known.threads or 0
+        options.inter_op_num_threads = 1
+        options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+        options.log_severity_level = 4
+        return options
+
+    @property
+    def _known(self) -> Network:
+        assert self._network is not None, "prepare or load comes first"
+        return self._network
+
+    def _make_session(self, model: Any, options: Any = None) -> Any:
+        """Compile a model.
+
+        Raises:
+            EngineError: ONNX Runtime cannot do it.
+        """
+        import onnxruntime
+
+        onnxruntime.disable_telemetry_events()
+        onnxruntime.set_default_logger_severity(4)
+        network = self._known
+        names = self.gpu_providers if network.gpu else ()
+        if names and hasattr(onnxruntime, "preload_dlls"):
+            onnxruntime.preload_dlls()  # CUDA's libraries, where pip has put them
+        providers: list[Any] = [(name, self.provider_options(name, network)) for name in names]
+        providers.append("CPUExecutionProvider")
+        try:
+            session = onnxruntime.InferenceSession(
+                model.SerializeToString(), options or self._options(), providers=providers
+            )
+        except Exception as error:
+            raise EngineError(f"ONNX Runtime cannot compile it: {one_line(error)}") from error
+        # Where a library is missing it goes on without the provider.
+        if names and session.get_providers()[0] != names[0]:
+            raise EngineError(f"ONNX Runtime's {names[0]} does not start: are its libraries there?")
+        return session
+
+    # -- running
+
+    def run(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """One forward pass; the outputs are new arrays."""
+        if self._known.gpu:
+            return self._run_on_gpu(inputs)
+        feed = dict(zip(self._inputs, inputs, strict=True))
+        return tuple(self._session.run(self._outputs, feed))
+
+    def _run_on_gpu(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """The same between arrays of the GPU, without a copy."""
+        import cupy
+
+        number = int(self.provider_options(self.gpu_providers[0], self._known)["device_id"])
+        binding = self._session.io_binding()
+        arrays = [cupy.ascontiguousarray(array) for array in inputs]
+        for name, array in zip(self._inputs, arrays, strict=True):
+            binding.bind_input(
+                name, "cuda", number, np.dtype(array.dtype), array.shape, array.data.ptr
+            )
+        outputs = [
+            cupy.empty(value.shape, _DTYPES[value.type]) for value in self._session.get_outputs()
+        ]
+        for name, array in zip(self._outputs, outputs, strict=True):
+            binding.bind_output(
+                name, "cuda", number, np.dtype(array.dtype), array.shape, array.data.ptr
+            )
+        # It works on a stream of its own.
+        cupy.cuda.get_current_stream().synchronize()
+        self._session.run_with_iobinding(binding)
+        binding.synchronize_outputs()
+        return tuple(outputs)
+
+    def intermediates(self, inputs: tuple[Any, ...]) -> dict[int, Any]:
+        """Output arrays by index of Chainer's layer, of those that have nodes."""
+        if self._origin is None:
+            return {}
+        import onnx
+
+        names = layer_outputs(self._model, self._origin)
+        model = type(self._model)()
+        model.CopyFrom(self._model)
+        given = {value.name for value in model.graph.output}
+        model.graph.output.extend(
+            onnx.helper.make_empty_tensor_value_info(name)
+            for name in dict.fromkeys(names.values())
+            if name not in given
+        )
+        session = self._make_session(model)
+        feed = dict(zip(self._inputs, map(_to_cpu, inputs), strict=True))
+        wanted = list(dict.fromkeys(names.values()))
+        arrays = dict(zip(wanted, session.run(wanted, feed), strict=True))
+        return {index: arrays[name] for index, name in names.items()}
+
+    # -- layer by layer
+
+    def layers(self, inputs: tuple[Any, ...], trials: int) -> EngineProfile | None:
+        """Times of its nodes, by its own profiler, in a session of their own.
+
+        None on a GPU, where it takes the time of launching kernels.
+        """
+        if self._known.gpu:
+            return None
+        names: list[_NodeName] = []
+        node_us: list[list[int]] = []
+        run_us: list[int] = []
+        with tempfile.TemporaryDirectory(prefix="chainer-profile-") as folder:
+            while len(run_us) < trials:
+                # How many nodes there are is known after the first trial.
+                most = max(1, _MOST_EVENTS // (len(names) + 2)) if names else 1
+                runs = self._profile(inputs, min(most, trials - len(run_us)), Path(folder))
+                for times, total in runs:
+                    names = names or list(times)
+                    if times.keys() != set(names):
+                        raise EngineError("its nodes are not the same in every trial")
+                    # The order of branches may be another one in every session.
+                    node_us.append([times[name] for name in names])
+                    run_us.append(total)
+            kinds = [(name, kind) for name, kind, _ in names]
+            layers = self._layers_of(kinds, Path(folder))
+        covered = {index for done in layers for index in done}
+        nodes = tuple(
+            EngineNode(name, kind, done) for (name, kind), done in zip(kinds, layers, strict=True)
+        )
+        return EngineProfile(
+            nodes=nodes,
+            node_ns=np.array(node_us, np.int64).reshape(trials, len(nodes)) * 1000,
+            run_ns=np.array(run_us, np.int64) * 1000,
+            gone=tuple(i for i in range(len(self._known.layers)) if i not in covered),
+        )
+
+    def _profile(
+        self, inputs: tuple[Any, ...], trials: int, folder: Path
+    ) -> list[tuple[dict[_NodeName, int], int]]:
+        """For every trial the microseconds of each node as they ran, and those of the run."""
+        options = self._options()
+        options.enable_profiling = True
+        options.profile_file_prefix = str(folder / "profile")
+        session = self._make_session(self._model, options)
+        feed = dict(zip(self._inputs, inputs, strict=True))
+        for _ in range(_WARMUPS + trials):
+            session.run(self._outputs, feed)
+        path = Path(session.end_profiling())
+        events = json.loads(path.read_bytes())
+        path.unlink()
+        return _runs(events)[_WARMUPS:]
+
+    def _layers_of(self, kinds: Sequence[tuple[str, str]], folder: Path) -> list[tuple[int, ...]]:
+        """Indices of Chainer's layers that every node does."""
+        if self._origin is None:
+            return [()] * len(kinds)
+        import onnx
+        import onnxruntime
+
+        levels = onnxruntime.GraphOptimizationLevel
+        graphs = []
+        for level in (levels.ORT_ENABLE_EXTENDED, levels.ORT_ENABLE_ALL):
+            path = folder / "optimised.onnx"
+            options = self._options()
+            options.graph_optimization_level = level
+            options.optimized_model_filepath = str(path)
+            self._make_session(self._model, options)
+            graphs.append(onnx.load(path).graph)
+            path.unlink()
+        original = onnx_fusion.steps_of(self._model.graph)
+        fused, blocked = map(onnx_fusion.steps_of, graphs)
+        constants = [tensor.name for tensor in graphs[0].initializer]
+        # Fusing and changing the layout come one after the other.
+        parts = onnx_fusion.done_by(original, fused, constants)
+        done = [
+            sorted({place for part in done for place in parts[part]})
+            for done in onnx_fusion.blocked_by(fused, blocked)
+        ]
+        by_name: dict[tuple[str, str], list[tuple[int, ...]]] = {}
+        for step, places in zip(blocked, done, strict=True):
+            layers = {i for place in places for i in self._origin.layers_of(original[place].name)}
+            key = _plain_name(step.name, step.kind), step.kind
+            by_name.setdefault(key, []).append(tuple(sorted(layers)))
+        # Those of the same name are in the same order.
+        return [
+            by_name[key].pop(0) if by_name.get(key) else self._origin.layers_of(key[0])
+            for key in kinds
+        ]
+
+
+_DTYPES = {
+    "tensor(float)": "f4",
+    "tensor(float16)": "f2",
+    "tensor(double)": "f8",
+    "tensor(int32)": "i4",
+    "tensor(int64)": "i8",
+    "tensor(bool)": "?",
+}
+
+
+def _to_cpu(array: Any) -> Any:
+    return array.get() if hasattr(array, "get") else array
+
+
+#: Name and kind of a node, and which it is of those where both are the same.
+_NodeName = tuple[str, str, int]
+
+
+def _plain_name(name: str, kind: str) -> str:
+    """A node's name; its kind for a change of layout, which has another name in every session."""
+    return kind if not name or re.fullmatch(rf"{kind}(_token)?(_\d+)?", name) else name
+
+
+def _runs(events: Sequence[dict[str, Any]]) -> list[tuple[dict[_NodeName, int], int]]:
+    """The runs in a profile, in order: the nodes as they ran, and the time of the whole."""
+    runs = sorted(
+        (event for event in events if event.get("name") == "model_run"), key=lambda run: run["ts"]
+    )
+    nodes = sorted(
+        (
+            event
+            for event in events
+            if event.get("cat") == "Node" and event["name"].endswith(_KERNEL)
+        ),
+        key=lambda node: node["ts"],
+    )
+    found = []
+    place = 0
+    for run in runs:
+        end = run["ts"] + run["dur"]
+        within: dict[_NodeName, int] = {}
+        counts: Counter[tuple[str, str]] = Counter()
+        while place < len(nodes) and nodes[place]["ts"] <= end:
+            event = nodes[place]
+            kind = str(event["args"]["op_name"])
+            name = _plain_name(event["name"].removesuffix(_KERNEL), kind)
+            within[name, kind, counts[name, kind]] = int(event["dur"])
+            counts[name, kind] += 1
+            place += 1
+        found.append((within, int(run["dur"])))
+    return found
+
+
+def _half(model: Any, origin: Origin | None) -> tuple[Any, Origin | None]:
+    """The same model in float16, with inputs and outputs as they were; it may be so already."""
+    if origin is not None and origin.precision == "fp16":
+        return model, origin
+    try:
+        from onnxruntime.transformers.float16 import convert_float_to_float16
+
+        model = convert_float_to_float16(model, keep_io_types=True)
+    except Exception as error:
+        raise EngineError(f"it cannot be converted to float16: {one_line(error)}") from error
+    if origin is not None:
+        origin = replace(origin, precision="fp16")
+        write_origin(model, origin)
+    return model, origin

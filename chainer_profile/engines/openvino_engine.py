@@ -1,0 +1,368 @@
+"""The network under OpenVINO."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from dataclasses import astuple, dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chainer_profile import output
+from chainer_profile.engines.onnx_files import check_foreign, read_file
+from chainer_profile.engines.onnx_fusion import Step, done_by, steps_of
+from chainer_profile.engines.onnx_nodes import METADATA, Origin, read_origin
+from chainer_profile.engines.protocol import EngineError, EngineNode, EngineProfile, Network
+from chainer_profile.errors import ProfileError, one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+_HINTS = {"fp32": "f32", "bf16": "bf16", "fp16": "f16"}
+#: What OpenVINO calls them where a device can do them.
+_CAPABILITIES = {"fp32": "FP32", "bf16": "BF16", "fp16": "FP16"}
+_STEPS = f"{METADATA}_steps"
+#: Steps that are no work.
+_NO_WORK = frozenset(("Const", "Input", "Output"))
+#: What OpenVINO adds to the name of a layer whose bias it adds by itself.
+_PART = "/WithoutBiases"
+_WARMUPS = 10
+_LEAST_BLOCK = 20
+_MOST_BLOCKS = 10
+
+
+@dataclass(frozen=True, eq=False)
+class _Block:
+    """The mean trial of a block: of each step nanoseconds, and whether it does anything."""
+
+    steps: list[Step]
+    node_ns: NDArray[np.int64]
+    run_ns: int
+    ran: NDArray[np.bool_]
+
+
+class OpenVinoEngine:
+    """OpenVINO on the CPU, in the precision that is asked for and no other.
+
+    Its files are its own: ``.xml`` for the network, and beside it ``.bin`` for the weights.
+
+    Attributes:
+        name: What tables call it.
+        suffix: What its files end with.
+    """
+
+    name = "openvino"
+    suffix = ".xml"
+
+    def __init__(self) -> None:
+        self._network: Network | None = None
+        self._model: Any = None
+        self._origin: Origin | None = None
+        #: The network as it was exported, by which its parts are found again.
+        self._steps: list[Step] = []
+        self._request: Any = None
+        self._n_outputs = 0
+
+    @property
+    def version(self) -> str:
+        """Version of OpenVINO."""
+        import openvino
+
+        return str(openvino.__version__).partition("-")[0]
+
+    # -- getting ready
+
+    def prepare(self, network: Network) -> None:
+        """Export the network and compile it.
+
+        Raises:
+            EngineError: It cannot be exported, or OpenVINO cannot run it.
+        """
+        from chainer_profile.engines.onnx_export import export_model
+        from chainer_profile.engines.onnx_folding import fold_normalisations
+
+        core = self._core(network)
+        exported = export_model(network)
+        steps = steps_of(exported.graph)
+        origin = read_origin((entry.key, entry.value) for entry in exported.metadata_props)
+        assert origin is not None
+        fold_normalisations(exported)
+        try:
+            model = core.read_model(exported.SerializeToString())
+        except Exception as error:
+            raise EngineError(f"OpenVINO cannot read it: {one_line(error)}") from error
+        model.set_rt_info(origin.to_json(), [METADATA])
+        model.set_rt_info(json.dumps([astuple(step) for step in steps]), [_STEPS])
+        self._start(network, core, model, origin, steps)
+
+    def load(self, network: Network, path: Path) -> None:
+        """Make the engine ready from a file; weights and all are the file's.
+
+        Raises:
+            EngineError: The file cannot be read, or is not for this network and its inputs.
+        """
+        core = self._core(network)
+        weights = path.with_suffix(".bin")
+        for part in (path, weights):
+            read_file(part)
+        try:
+            model = core.read_model(path, weights)
+        except Exception as error:
+            raise EngineError(f"{path} is damaged, or no model of OpenVINO") from error
+        origin, steps = None, []
+        if model.has_rt_info([METADATA]):
+            origin = Origin.from_json(model.get_rt_info([METADATA]).astype(str))
+            origin.check(network)
+            steps = _read_steps(model.get_rt_info([_STEPS]).astype(str))
+        else:
+            check_foreign([_shape(value.partial_shape) for value in model.inputs], network)
+        self._start(network, core, model, origin, steps)
+
+    def save(self, path: Path) -> None:
+        """Write the model as OpenVINO's two files.
+
+        Raises:
+            ProfileError: They cannot be written.
+        """
+        import openvino
+
+        with tempfile.TemporaryDirectory(prefix="chainer-profile-") as folder:
+            part = Path(folder, "model.xml")
+            try:
+                openvino.save_model(self._model, part, compress_to_fp16=False)
+                contents = [part.with_suffix(".bin").read_bytes(), part.read_bytes()]
+            except Exception as error:
+                raise ProfileError(f"{path}: cannot be written ({one_line(error)})") from error
+        # The file that the user names comes last: where it is, its weights are.
+        for place, content in zip((path.with_suffix(".bin"), path), contents, strict=True):
+            with output.replacing(place) as file:
+                file.write(content)
+
+    def _core(self, network: Network) -> Any:
+        """OpenVINO, after a check that it can do what is asked for."""
+        import openvino
+
+        if network.gpu:
+            raise EngineError("it runs on CPUs only: leave out --gpu")
+        core = openvino.Core()
+        known = core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+        if _CAPABILITIES[network.precision] not in known:
+            raise EngineError(f"it has no {network.precision} on this CPU: choose fp32")
+        return core
+
+    def _config(self, network: Network, **more: Any) -> dict[str, Any]:
+        config = {
+            "PERFORMANCE_HINT": "LATENCY",
+            # Left out, OpenVINO takes bfloat16 by itself where the CPU has it.
+            "INFERENCE_PRECISION_HINT": _HINTS[network.precision],
+            **more,
+        }
+        if network.threads is not None:
+            config["INFERENCE_NUM_THREADS"] = network.threads
+        return config
+
+    def _start(
+        self, network: Network, core: Any, model: Any, origin: Origin | None, steps: list[Step]
+    ) -> None:
+        self._network = network
+        self._model = model
+        self._origin = origin
+        self._steps = steps
+        self._request = self._compile(core, model).create_infer_request()
+        self._n_outputs = len(model.outputs)
+
+    @property
+    def _known(self) -> Network:
+        assert self._network is not None, "prepare or load comes first"
+        return self._network
+
+    def _compile(self, core: Any, model: Any, **more: Any) -> Any:
+        """Compile a model.
+
+        Raises:
+            EngineError: OpenVINO cannot do it.
+        """
+        try:
+            return core.compile_model(model, "CPU", self._config(self._known, **more))
+        except Exception as error:
+            raise EngineError(f"OpenVINO cannot compile it: {one_line(error)}") from error
+
+    # -- running
+
+    def run(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """One forward pass; the outputs are new arrays."""
+        _infer(self._request, inputs)
+        # They are OpenVINO's own, which the next run overwrites.
+        return tuple(
+            self._request.get_output_tensor(place).data.copy() for place in range(self._n_outputs)
+        )
+
+    def intermediates(self, inputs: tuple[Any, ...]) -> dict[int, Any]:
+        """Output arrays by index of Chainer's layer, of those that have nodes."""
+        import openvino
+
+        if self._origin is None:
+            return {}
+        makers = {name: step.name for step in self._steps for name in step.outputs}
+        model = self._model.clone()
+        found: dict[int, Any] = {}
+        for node in model.get_ordered_ops():
+            name = makers.get(node.get_friendly_name())
+            if name is not None and node.get_type_name() not in ("Constant", "Parameter", "Result"):
+                for index in self._origin.layers_of(name)[:1]:
+                    found[index] = node.output(0)
+        ends = {_source(value).get_friendly_name() for value in model.outputs}
+        model.add_outputs(
+            [value for value in found.values() if value.get_node().get_friendly_name() not in ends]
+        )
+        places = {_source(value).get_friendly_name(): at for at, value in enumerate(model.outputs)}
+        request = self._compile(openvino.Core(), model).create_infer_request()
+        _infer(request, inputs)
+        return {
+            index: request.get_output_tensor(places[value.get_node().get_friendly_name()]).data
+            for index, value in found.items()
+        }
+
+    # -- layer by layer
+
+    def layers(self, inputs: tuple[Any, ...], trials: int) -> EngineProfile | None:
+        """Times of its nodes, by its own counters; of a trial as a whole, around its call.
+
+        OpenVINO keeps means, from the first run of a compiled network on. So the trials are made
+        in blocks, each with the network compiled anew, and a row is the mean trial of a block.
+        """
+        n_blocks = max(1, min(_MOST_BLOCKS, trials // _LEAST_BLOCK))
+        blocks = [
+            self._block(inputs, len(part)) for part in np.array_split(np.arange(trials), n_blocks)
+        ]
+        steps = blocks[0].steps
+        layers = self._layers_of(steps)
+        for block in blocks[1:]:
+            # Steps of OpenVINO's own have other names each time.
+            kinds = [[step.kind for step in one] for one in (steps, block.steps)]
+            if kinds[0] != kinds[1] or layers != self._layers_of(block.steps):
+                raise EngineError("its nodes are not the same every time")
+        node_ns = np.array([block.node_ns for block in blocks], np.int64)
+        run_ns = np.array([block.run_ns for block in blocks], np.int64)
+        ran = np.any([block.ran for block in blocks], axis=0)
+        kept = [place for place in range(len(steps)) if ran[place]]
+        nodes = tuple(EngineNode(steps[i].name, steps[i].kind, layers[i]) for i in kept)
+        covered = {index for node in nodes for index in node.layers}
+        return EngineProfile(
+            nodes=nodes,
+            node_ns=node_ns[:, kept],
+            run_ns=run_ns,
+            gone=tuple(i for i in range(len(self._known.layers)) if i not in covered),
+        )
+
+    def _block(self, inputs: tuple[Any, ...], trials: int) -> _Block:
+        """The mean of some trials of a network that is compiled for them."""
+        import openvino
+
+        compiled = self._compile(openvino.Core(), self._model, PERF_COUNT=True)
+        request = compiled.create_infer_request()
+        steps = self._runtime_steps(compiled.get_runtime_model())
+        columns = {step.name: place for place, step in enumerate(steps)}
+
+        def run() -> int:
+            begin = time.perf_counter_ns()
+            _infer(request, inputs)
+            return time.perf_counter_ns() - begin
+
+        def mean_us() -> tuple[Any, Any]:
+            """Whole microseconds of every step, the rest cut off; and whether it runs at all."""
+            means, ran = np.zeros(len(steps), np.int64), np.zeros(len(steps), np.bool_)
+            for info in request.get_profiling_info():
+                place = columns.get(info.node_name)
+                if place is not None and info.status == openvino.ProfilingInfo.Status.EXECUTED:
+                    means[place] = info.real_time // timedelta(microseconds=1)
+                    ran[place] = True
+            return means, ran
+
+        for _ in range(_WARMUPS):
+            run()
+        # Their sum is known up to what was cut off: no more is counted than was there.
+        most_before = (mean_us()[0] + 1) * _WARMUPS - 1
+        total_ns = sum(run() for _ in range(trials))
+        means, ran = mean_us()
+        node_us = np.maximum(means * (_WARMUPS + trials) - most_before, 0)
+        return _Block(steps, node_us * 1000 // trials, total_ns // trials, ran)
+
+    def _runtime_steps(self, model: Any) -> list[Step]:
+        """The steps of a compiled model, in the order in which they run.
+
+        Each gives the last of the tensors of the exported network that are said to be in it, or
+        one that is not in that.
+        """
+        place = {name: at for at, step in enumerate(self._steps) for name in step.outputs}
+        gives: dict[str, str] = {}
+        steps: list[tuple[int, Step]] = []
+        for node in model.get_ordered_ops():
+            info = {key: value.astype(str) for key, value in node.get_rt_info().items()}
+            kind = info.get("layerType", node.get_type_name())
+            name = node.get_friendly_name()
+            parts = info.get("originalLayersNames", "").split(",")
+            # A convolution whose bias is added in the same step.
+            known = [part for part in (part.removesuffix(_PART) for part in parts) if part in place]
+            gives[name] = max(known, key=place.__getitem__) if known else f"{name} of OpenVINO"
+            if kind not in _NO_WORK:
+                sources = (value.get_source_output().get_node() for value in node.inputs())
+                inputs = tuple(gives[source.get_friendly_name()] for source in sources)
+                order = int(info.get("execOrder", len(steps)))
+                steps.append((order, Step(name, kind, inputs, (gives[name],))))
+        return [step for _, step in sorted(steps, key=lambda entry: entry[0])]
+
+    def _layers_of(self, steps: Sequence[Step]) -> list[tuple[int, ...]]:
+        """Indices of Chainer's layers that every step does."""
+        if self._origin is None:
+            return [()] * len(steps)
+        origin = self._origin
+        found = []
+        for places in done_by(self._steps, steps):
+            layers = {i for at in places for i in origin.layers_of(self._steps[at].name)}
+            found.append(tuple(sorted(layers)))
+        return found
+
+
+def _infer(request: Any, inputs: tuple[Any, ...]) -> None:
+    """One forward pass, without what ``infer`` does for other kinds of arguments."""
+    import openvino
+
+    for place, array in enumerate(inputs):
+        tensor = openvino.Tensor(np.ascontiguousarray(array), shared_memory=True)
+        request.set_input_tensor(place, tensor)
+    # Within this thread, without waking another one.
+    request.infer(share_outputs=True)
+
+
+def _source(value: Any) -> Any:
+    """The node that gives one of a model's outputs."""
+    return value.get_node().input(0).get_source_output().get_node()
+
+
+def _shape(partial: Any) -> tuple[int | None, ...]:
+    """A shape, with None where a dimension is not fixed."""
+    if partial.rank.is_dynamic:
+        return ()
+    return tuple(None if dim.is_dynamic else int(dim.get_length()) for dim in partial)
+
+
+def _read_steps(text: str) -> list[Step]:
+    """Steps from JSON.
+
+    Raises:
+        EngineError: They cannot be what was written.
+    """
+    try:
+        return [
+            Step(str(name), str(kind), tuple(inputs), tuple(outputs), bool(idle), twin)
+            for name, kind, inputs, outputs, idle, twin in json.loads(text)
+        ]
+    except (ValueError, TypeError) as error:
+        raise EngineError("what the file says of Chainer's layers is damaged") from error

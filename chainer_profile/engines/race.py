@@ -1,0 +1,334 @@
+"""Engines take turns: each is made ready, its outputs are compared with Chainer's, and timed."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chainer_profile.clock import HOST_CLOCK, Clock
+from chainer_profile.engines.equality import (
+    TOLERANCES,
+    chainer_intermediates,
+    difference,
+    host_copies,
+    second_inputs,
+    worst_layer,
+)
+from chainer_profile.engines.protocol import EngineError, Inspecting, Saving, Versioned
+from chainer_profile.engines.results import EngineResult, OutputDifference
+from chainer_profile.errors import ProfileError, one_line
+from chainer_profile.recording import COMPLETE, TIME_LIMIT
+from chainer_profile.statistics import NS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from chainer_profile.engines.protocol import Engine, EngineProfile, Network
+    from chainer_profile.trials import Progress, Stop
+
+#: Trials that an engine makes in a round at most, and rounds that there are to be at least.
+_BLOCK, _ROUNDS = 10, 30
+#: Seconds that the timing of one engine's nodes may take.
+LAYERS_S = 10.0
+
+
+@dataclass(eq=False)
+class Contestant:
+    """An engine in the race, and what came out.
+
+    Attributes:
+        name: What tables call it.
+        engine: The engine, not yet prepared.
+        precision: What it is to compute in.
+        saved: The file that it is loaded from, in place of being prepared.
+        version: Its version, where it tells one.
+        prepare_s: Seconds that this took; None until it is done.
+        clean_ns: Wall times of its trials.
+        start_ns: Their starts on the clock.
+        round: Number of the round of each.
+        differences: How far its outputs are from the first contestant's.
+        worst_layer: Where its outputs leave Chainer's, in words.
+        profile: Times of its nodes; None where there are none.
+        error: Why it is out of the race; empty for one that is in it.
+        note: What else is to be known.
+    """
+
+    name: str
+    engine: Engine
+    precision: str = "fp32"
+    saved: Path | None = None
+    version: str = ""
+    prepare_s: float | None = None
+    clean_ns: array[int] = field(default_factory=lambda: array("q"))
+    start_ns: array[int] = field(default_factory=lambda: array("q"))
+    round: array[int] = field(default_factory=lambda: array("q"))
+    differences: list[OutputDifference] = field(default_factory=list)
+    worst_layer: str = ""
+    profile: EngineProfile | None = None
+    error: str = ""
+    note: str = ""
+
+    def result(self, tolerance: float, folder: str = "") -> EngineResult:
+        """What came out, to be kept.
+
+        Args:
+            tolerance: The largest relative difference that is right.
+            folder: Name of the folder of its recording.
+        """
+        return EngineResult(
+            name=self.name,
+            version=self.version,
+            precision=self.precision,
+            folder=folder,
+            prepare_s=self.prepare_s,
+            clean_ns=samples(self.clean_ns),
+            round=samples(self.round),
+            differences=tuple(self.differences),
+            tolerance=tolerance,
+            worst_layer=self.worst_layer,
+            error=self.error,
+            note=self.note,
+        )
+
+
+def samples(values: array[int]) -> NDArray[np.int64]:
+    """Times as an int64 array of their own."""
+    return np.array(values, np.int64)
+
+
+class Race:
+    """One race.
+
+    Args:
+        contestants: The engines; the first one is Chainer, whose outputs are the right ones.
+        network: The network, on its device. Each engine gets it with its own precision.
+        trials: Trials of each engine.
+        warmups: Untimed runs of each before those.
+        tolerance: The largest relative difference of outputs that is right; by precision if None.
+        clock: The clock that measures. Engines wait for their device themselves.
+        max_seconds: Time limit of the trials.
+        stop: Asked after every trial whether to stop.
+        progress: Called now and then, see :data:`~chainer_profile.trials.Progress`.
+
+    Attributes:
+        ended: ``complete``, or why it ended before.
+    """
+
+    def __init__(
+        self,
+        contestants: Sequence[Contestant],
+        network: Network,
+        *,
+        trials: int,
+        warmups: int = 10,
+        tolerance: float | None = None,
+        clock: Clock = HOST_CLOCK,
+        max_seconds: float | None = None,
+        stop: Stop | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.contestants = list(contestants)
+        self.network = network
+        self.ended = COMPLETE
+        self._trials, self._warmups = trials, warmups
+        self._tolerance = tolerance
+        self._now_ns = clock.now_ns
+        self._max_seconds = max_seconds
+        self._stop = stop or (lambda: "")
+        self._progress = progress or (lambda done, total, mean_s: None)
+        self._done, self._total_ns = 0, 0
+        # Inputs, their copies on the host, and Chainer's outputs for them.
+        self._known: list[tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]] = []
+        self._intermediates: dict[int, dict[int, NDArray[Any]]] = {}
+
+    @property
+    def running(self) -> list[Contestant]:
+        """Those that are in the race."""
+        return [one for one in self.contestants if not one.error]
+
+    def tolerance(self, contestant: Contestant) -> float:
+        """The largest relative difference that is right for an engine."""
+        return TOLERANCES[contestant.precision] if self._tolerance is None else self._tolerance
+
+    def run(self) -> None:
+        """Make the engines ready, compare their outputs, make the trials, and compare again.
+
+        Raises:
+            ProfileError: Chainer itself cannot run the network.
+        """
+        for contestant in self.contestants:
+            if self._stops():
+                return
+            self._prepare(contestant)
+        if not self._stops():
+            self._make_trials()
+        for contestant in self.running:
+            # What breaks in the trials shows in the outputs behind them.
+            if contestant.clean_ns:
+                self._guarded(contestant, partial(self._compare, contestant, 0))
+
+    def profile_nodes(self, trials: int, *, most_seconds: float = LAYERS_S) -> None:
+        """Have every engine time its nodes; one that cannot gets a note.
+
+        Args:
+            trials: Trials of each engine at most.
+            most_seconds: Fewer where these would take longer, by the median of its clean trials.
+        """
+        for contestant in self.running:
+            if not contestant.clean_ns or self._stops():
+                continue
+            median_s = float(np.median(samples(contestant.clean_ns))) * NS
+            count = max(1, min(trials, int(most_seconds / median_s) if median_s else trials))
+            try:
+                contestant.profile = contestant.engine.layers(self.network.inputs, count)
+            except Exception as error:  # an engine's own code; its clean times are good
+                contestant.note = f"no times of its nodes: {_said(error)}"
+            else:
+                if contestant.profile is None:
+                    contestant.note = "it does not tell the times of its nodes"
+
+    # -- one engine
+
+    def _prepare(self, contestant: Contestant) -> None:
+        """Make an engine ready, and compare its outputs with Chainer's."""
+        baseline = contestant is self.contestants[0]
+        network = replace(self.network, precision=contestant.precision)
+
+        def prepare() -> None:
+            engine, begin_ns = contestant.engine, self._now_ns()
+            if contestant.saved is None:
+                engine.prepare(network)
+            elif isinstance(engine, Saving):
+                engine.load(network, contestant.saved)
+            else:
+                raise EngineError("cannot be loaded from a file")
+            contestant.prepare_s = (self._now_ns() - begin_ns) * NS
+            if isinstance(engine, Versioned):
+                contestant.version = str(engine.version)
+            if baseline:
+                inputs = self.network.inputs
+                for given in (inputs, second_inputs(inputs)):
+                    kept = host_copies(given)
+                    self._known.append((given, kept, host_copies(engine.run(given))))
+            for number in range(len(self._known)):
+                self._compare(contestant, number)
+            for _ in range(self._warmups):
+                engine.run(self.network.inputs)
+
+        self._guarded(contestant, prepare)
+        if baseline and contestant.error:
+            raise ProfileError(f"{contestant.name}: {contestant.error}")
+
+    def _compare(self, contestant: Contestant, number: int) -> None:
+        """Compare its outputs for one of the known inputs; where they differ, see from where on."""
+        inputs, kept, expected = self._known[number]
+        got = host_copies(contestant.engine.run(inputs))
+        for given, was in zip(inputs, kept, strict=True):
+            (now,) = host_copies((given,))
+            if not np.array_equal(now, was, equal_nan=was.dtype.kind in "fc"):
+                given[...] = self._on_device(was, given)
+                raise EngineError("changes the input that it is given")
+        found = difference(expected, got)
+        contestant.differences.append(found)
+        wrong = not found.relative <= self.tolerance(contestant)
+        if wrong and not contestant.worst_layer and isinstance(contestant.engine, Inspecting):
+            contestant.worst_layer = self._worst_layer(contestant, contestant.engine, number)
+
+    @staticmethod
+    def _on_device(array: Any, like: Any) -> Any:
+        if not hasattr(like, "get"):
+            return array
+        import cupy
+
+        return cupy.asarray(array)
+
+    def _worst_layer(self, contestant: Contestant, engine: Inspecting, number: int) -> str:
+        inputs = self._known[number][0]
+        try:
+            if number not in self._intermediates:
+                network = replace(self.network, inputs=inputs)
+                self._intermediates[number] = chainer_intermediates(network)
+            return worst_layer(
+                self._intermediates[number],
+                engine.intermediates(inputs),
+                self.network.layers,
+                self.tolerance(contestant),
+            )
+        except Exception as error:  # the outputs differ, whether this can be told or not
+            return f"from which layer on is not known ({_said(error)})"
+
+    @staticmethod
+    def _guarded(contestant: Contestant, work: Callable[[], None]) -> bool:
+        """Do something with an engine; where it fails, the engine is out. Says whether it is in."""
+        try:
+            work()
+        except Exception as error:  # any engine may fail in any way: the others go on
+            contestant.error = _said(error)
+        return not contestant.error
+
+    # -- all engines in turn
+
+    def _make_trials(self) -> None:
+        """Rounds, in each of which every engine makes an untimed run and a block of timed ones."""
+        block = max(1, min(_BLOCK, self._trials // _ROUNDS))
+        begin_ns = self._now_ns()
+        for number, first in enumerate(range(0, self._trials, block)):
+            count = min(block, self._trials - first)
+            running = self.running
+            turn = number % len(running)
+            for contestant in running[turn:] + running[:turn]:
+                try:
+                    self._make_block(contestant, count, number, begin_ns)
+                except Exception as error:  # as in _guarded
+                    contestant.error = f"after {len(contestant.clean_ns)} trials: {_said(error)}"
+                    if contestant is self.contestants[0]:
+                        raise ProfileError(f"{contestant.name}: {contestant.error}") from error
+                if self.ended != COMPLETE:
+                    return
+
+    def _make_block(self, contestant: Contestant, count: int, number: int, begin_ns: int) -> None:
+        """Trials of one engine in a round; fewer where the race is to end."""
+        run, inputs, now_ns = contestant.engine.run, self.network.inputs, self._now_ns
+        # The engine before has left the caches to its own arrays.
+        run(inputs)
+        for _ in range(count):
+            start_ns = now_ns()
+            run(inputs)
+            wall_ns = now_ns() - start_ns
+            contestant.clean_ns.append(wall_ns)
+            contestant.start_ns.append(start_ns)
+            contestant.round.append(number)
+            self._done += 1
+            self._total_ns += wall_ns
+            left = any(len(one.clean_ns) < self._trials for one in self.running)
+            if self._stops() or (left and self._time_is_over(begin_ns)):
+                return
+        total = self._trials * len(self.running)
+        self._progress(min(self._done, total), total, self._total_ns / self._done * NS)
+
+    def _stops(self) -> bool:
+        """Whether somebody wants it to end."""
+        reason = self._stop()
+        if reason:
+            self.ended = reason
+        return bool(reason)
+
+    def _time_is_over(self, begin_ns: int) -> bool:
+        over = (
+            self._max_seconds is not None and (self._now_ns() - begin_ns) * NS >= self._max_seconds
+        )
+        if over:
+            self.ended = TIME_LIMIT
+        return over
+
+
+def _said(error: Exception) -> str:
+    """An exception in one line: an engine's own words, or what kind of error it is."""
+    return " ".join(str(error).split()) if isinstance(error, ProfileError) else one_line(error)

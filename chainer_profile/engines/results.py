@@ -1,0 +1,291 @@
+"""What came out of running a network under several engines; written as JSON, and read again."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chainer_profile.engines.catalogue import BASELINE
+from chainer_profile.errors import ProfileError, one_line
+from chainer_profile.recording import COMPLETE, Environment, Settings, build
+from chainer_profile.statistics import Statistics, describe, median_interval
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from chainer_profile.recording import Layer
+
+FORMAT = "chainer-profile engines"
+VERSION = 1
+#: The file of a run, in its folder.
+RESULTS = "engines.json"
+
+
+def _no_times() -> NDArray[np.int64]:
+    return np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True)
+class OutputDifference:
+    """How far an engine's outputs are from Chainer's.
+
+    Attributes:
+        largest: Largest absolute difference of a number; infinite where only one of the two is
+            finite, or is a number.
+        magnitude: Largest absolute value among Chainer's finite outputs.
+        output: Index of the output with the largest difference.
+    """
+
+    largest: float
+    magnitude: float
+    output: int = 0
+
+    @property
+    def relative(self) -> float:
+        """The largest difference as a fraction of the largest output."""
+        if not self.largest:
+            return 0.0
+        return self.largest / self.magnitude if self.magnitude else math.inf
+
+
+@dataclass(frozen=True)
+class Speedup:
+    """How many times as fast one engine is as another.
+
+    Attributes:
+        factor: The slower time over the faster one: above 1 is faster.
+        low: Lower end of its 95 % interval; NaN for fewer than 6 rounds.
+        high: Upper end.
+    """
+
+    factor: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, eq=False)
+class EngineResult:
+    """One engine.
+
+    Attributes:
+        name: Its name.
+        version: Its version; empty where it tells none.
+        precision: What it computed in: ``fp32``, ``bf16`` or ``fp16``.
+        folder: Name of the folder of its recording; empty where it has none.
+        prepare_s: Seconds that making it ready took; None where that failed.
+        clean_ns: Wall time of every trial in int64 nanoseconds, (trials,).
+        round: Number of the round of every trial, (trials,); the engines took turns in it.
+        differences: How far its outputs are from Chainer's: on the trials' input, on a second one,
+            and on the first again after the trials.
+        tolerance: The largest relative difference that is right.
+        worst_layer: The layer at which its outputs leave Chainer's, in words, where they do and
+            where that is known.
+        error: Why it did not run, or ran no further; in one line.
+        install: The command that installs what it needs, where that is missing.
+        note: What else is to be known, such as why there are no times of its nodes.
+    """
+
+    name: str
+    version: str = ""
+    precision: str = ""
+    folder: str = ""
+    prepare_s: float | None = None
+    clean_ns: NDArray[np.int64] = field(default_factory=_no_times)
+    round: NDArray[np.int64] = field(default_factory=_no_times)
+    differences: tuple[OutputDifference, ...] = ()
+    tolerance: float = 0.0
+    worst_layer: str = ""
+    error: str = ""
+    install: str = ""
+    note: str = ""
+
+    @property
+    def measured(self) -> bool:
+        """Whether it made trials and did not fail in them."""
+        return len(self.clean_ns) > 0 and not self.error
+
+    @property
+    def wrong(self) -> bool:
+        """Whether its outputs differ by more than the tolerance."""
+        return any(not d.relative <= self.tolerance for d in self.differences)
+
+    @property
+    def difference(self) -> OutputDifference | None:
+        """The largest difference; None where the outputs were not compared."""
+        return max(self.differences, key=lambda d: (d.relative, d.largest), default=None)
+
+    @property
+    def statistics(self) -> Statistics | None:
+        """Statistics of its trials; None where it made none."""
+        return describe(self.clean_ns) if len(self.clean_ns) else None
+
+
+@dataclass(frozen=True, eq=False)
+class EnginesRun:
+    """All engines of one run.
+
+    Attributes:
+        engines: The engines in the order of the tables; Chainer is among them.
+        n_layers: Number of Chainer's layers in a forward pass.
+        settings: What was asked for; precision is that of the other engines than Chainer.
+        environment: Machine and software.
+        other_cpu: Processor cores that other programs kept busy on average; None if not known.
+        ended: ``complete``, or why the trials ended before.
+    """
+
+    engines: tuple[EngineResult, ...]
+    n_layers: int = 0
+    settings: Settings = field(default_factory=Settings)
+    environment: Environment = field(default_factory=Environment)
+    other_cpu: float | None = None
+    ended: str = COMPLETE
+
+    @property
+    def baseline(self) -> EngineResult | None:
+        """Chainer; None where it made no trials."""
+        found = (one for one in self.engines if one.name == BASELINE and one.measured)
+        return next(found, None)
+
+    @property
+    def measured(self) -> tuple[EngineResult, ...]:
+        """The engines that made trials."""
+        return tuple(engine for engine in self.engines if engine.measured)
+
+    @property
+    def others(self) -> tuple[EngineResult, ...]:
+        """The engines that did not, or failed in them."""
+        return tuple(engine for engine in self.engines if not engine.measured)
+
+    @property
+    def wrong(self) -> tuple[EngineResult, ...]:
+        """The engines whose outputs differ from Chainer's by more than the tolerance."""
+        return tuple(engine for engine in self.engines if engine.wrong)
+
+
+def speedup(fast: EngineResult, slow: EngineResult) -> Speedup | None:
+    """How many times as fast an engine is as another one.
+
+    The engines took turns in rounds: in each round the median of the one's block of trials is held
+    against that of the other's, so that what slows the machine for a while slows both. The factor
+    is the median of these ratios.
+
+    Args:
+        fast: The engine in question.
+        slow: The one that it is compared with.
+
+    Returns:
+        The factor with its interval; None where there is no round of both, and for an engine with
+        wrong outputs.
+    """
+    if fast.wrong or slow.wrong or not (fast.measured and slow.measured):
+        return None
+    ours, theirs = round_medians(fast), round_medians(slow)
+    both = [number for number in ours if number in theirs and ours[number] > 0]
+    if not both:
+        return None
+    ratios = np.array([theirs[number] / ours[number] for number in both])
+    return Speedup(float(np.median(ratios)), *median_interval(ratios))
+
+
+def round_medians(engine: EngineResult) -> dict[int, float]:
+    """The median of an engine's trials in every round, in nanoseconds."""
+    numbers = np.unique(engine.round)
+    return {int(n): float(np.median(engine.clean_ns[engine.round == n])) for n in numbers}
+
+
+def main_layer(covers: Sequence[int], layers: Sequence[Layer]) -> int:
+    """Of some of Chainer's layers the one that stands for all: that of the most operations.
+
+    Args:
+        covers: Indices of layers, one at least.
+        layers: All layers.
+    """
+    return max(covers, key=lambda index: (layers[index].flops or 0, -index))
+
+
+def write_json(run: EnginesRun) -> str:
+    """A run as JSON, with all times."""
+    content = {
+        "format": FORMAT,
+        "version": VERSION,
+        "ended": run.ended,
+        "n_layers": run.n_layers,
+        "settings": dataclasses.asdict(run.settings),
+        "environment": dataclasses.asdict(run.environment),
+        "other_cpu": run.other_cpu,
+        "engines": [_entry(engine) for engine in run.engines],
+    }
+    return json.dumps(content, indent=1, allow_nan=False) + "\n"
+
+
+def _entry(engine: EngineResult) -> dict[str, Any]:
+    entry = {item.name: getattr(engine, item.name) for item in dataclasses.fields(engine)}
+    # On one line: there are thousands of them.
+    for name in ("clean_ns", "round"):
+        entry[name] = " ".join(map(str, entry[name].tolist()))
+    entry["differences"] = [
+        # JSON knows no infinite numbers.
+        {"largest": _number(d.largest), "magnitude": _number(d.magnitude), "output": d.output}
+        for d in engine.differences
+    ]
+    return entry
+
+
+def _number(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)
+
+
+def read_json(path: Path) -> EnginesRun:
+    """Read a run from its file.
+
+    Raises:
+        ProfileError: The file is missing, damaged, of another kind, or from a newer version.
+    """
+    try:
+        content = json.loads(path.read_bytes())
+        if content["format"] != FORMAT:
+            raise KeyError("format")
+        version = content["version"]
+    except FileNotFoundError:
+        raise ProfileError(f"{path.parent}: holds no run of engines (no {path.name})") from None
+    except OSError as error:
+        raise ProfileError(f"{path}: cannot be read ({error.strerror})") from None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise ProfileError(f"{path}: is no {FORMAT}") from None
+    if not isinstance(version, int) or version > VERSION:
+        raise ProfileError(
+            f"{path}: has format version {version}, this program reads up to {VERSION}: "
+            "update the program"
+        )
+    try:
+        return EnginesRun(
+            engines=tuple(_engine(entry) for entry in content["engines"]),
+            n_layers=int(content["n_layers"]),
+            settings=build(Settings, content["settings"]),
+            environment=build(Environment, content["environment"]),
+            other_cpu=content["other_cpu"],
+            ended=str(content["ended"]),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ProfileError(f"{path}: damaged ({one_line(error)})") from None
+
+
+def _engine(entry: dict[str, Any]) -> EngineResult:
+    values = dict(entry)
+    for name in ("clean_ns", "round"):
+        values[name] = np.array([int(word) for word in entry[name].split()], np.int64)
+    if len(values["clean_ns"]) != len(values["round"]):
+        raise ValueError("clean_ns and round differ in length")
+    values["differences"] = tuple(
+        OutputDifference(float(d["largest"]), float(d["magnitude"]), int(d["output"]))
+        for d in entry["differences"]
+    )
+    return build(EngineResult, values)

@@ -1,0 +1,167 @@
+"""The folder of a run of several engines: its results, its reports, and a run for each engine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chainer_profile import output
+from chainer_profile.engines.results import RESULTS, EnginesRun, read_json, write_json
+from chainer_profile.errors import ProfileError, UsageError
+
+if TYPE_CHECKING:
+    from chainer_profile.recording import Recording
+
+
+@contextmanager
+def taken(out: Path | None, default: Path, force: bool) -> Iterator[Path]:
+    """A folder for a run; it goes again where nothing was written into it.
+
+    Args:
+        out: The folder that the user named; None takes the default one, or the first of
+            ``default-2``, ``default-3``, ... that is not there.
+        default: The default folder.
+        force: Whether a named folder may hold a run, which is replaced.
+
+    Raises:
+        UsageError: The named folder holds a run, or is a file.
+        ProfileError: It cannot be made.
+    """
+    if out is not None:
+        if out.exists() and not out.is_dir():
+            raise UsageError(f"--out {out}: is a file; name a folder")
+        holds = any((out / name).exists() for name in (RESULTS, output.RECORDING))
+        if holds and not force:
+            raise UsageError(
+                f"--out {out}: holds a run already; name another folder, or replace it with --force"
+            )
+    folder = out or default
+    made = [place for place in (folder, *folder.parents) if not place.exists()]
+    if out is None:
+        folder = _next_free(default)
+        made.insert(0, folder)
+    else:
+        output.make_folder(folder)
+    try:
+        yield folder
+    finally:
+        for place in dict.fromkeys(made):
+            with suppress(OSError):  # it is not empty
+                place.rmdir()
+
+
+def _next_free(default: Path) -> Path:
+    """Make the first folder of this name and a number that is not there."""
+    output.make_folder(default.parent)
+    folder, number = default, 2
+    while True:
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            folder, number = default.with_name(f"{default.name}-{number}"), number + 1
+        except OSError as error:
+            raise ProfileError(f"{folder}: cannot be written ({error.strerror})") from error
+        else:
+            return folder
+
+
+def folder_names(names: Sequence[str]) -> dict[str, str]:
+    """A folder's name for each engine: letters, digits, ``.``, ``_`` and ``-`` only."""
+    found: dict[str, str] = {}
+    for name in names:
+        plain = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip(".") or "engine"
+        number = 2
+        unique = plain
+        while unique in found.values():
+            unique, number = f"{plain}-{number}", number + 1
+        found[name] = unique
+    return found
+
+
+def write_run(folder: Path, run: EnginesRun, recordings: Mapping[str, Recording]) -> None:
+    """Write what was measured: the recordings, then the results; what was there before goes.
+
+    Args:
+        folder: The run's folder.
+        run: The results.
+        recordings: The recordings by the engines' names; each goes into its engine's folder.
+
+    Raises:
+        ProfileError: Something cannot be written.
+    """
+    old = _engine_folders(folder)
+    for engine in run.engines:
+        if engine.name in recordings:
+            place = folder / engine.folder
+            output.make_folder(place)
+            output.save_recording(place, recordings[engine.name])
+    output.write_file(folder / RESULTS, write_json(run).encode())
+    for name in old - {engine.folder for engine in run.engines}:
+        output.remove_folder(folder / name)
+
+
+def _engine_folders(folder: Path) -> set[str]:
+    """Folders of engines of the run that is there now."""
+    if not (folder / RESULTS).exists():
+        return set()
+    try:
+        names = {engine.folder for engine in read_json(folder / RESULTS).engines}
+    except ProfileError:
+        return set()
+    # A name that is no plain one is none of ours.
+    return {name for name in names if name and Path(name).name == name}
+
+
+def read_run(folder: Path) -> tuple[EnginesRun, dict[str, Recording]]:
+    """A run and its recordings, by the engines' names; a recording that is not there is left out.
+
+    Raises:
+        ProfileError: There is no run in the folder, or it is damaged.
+    """
+    run = read_json(folder / RESULTS)
+    recordings = {
+        engine.name: output.load_run(folder / engine.folder)
+        for engine in run.engines
+        if engine.folder and (folder / engine.folder / output.RECORDING).exists()
+    }
+    return run, recordings
+
+
+def write_reports(folder: Path, run: EnginesRun, recordings: Mapping[str, Recording]) -> list[str]:
+    """Write everything that is made from a run; returns the names of the files.
+
+    Raises:
+        ProfileError: A file cannot be written.
+    """
+    from chainer_profile.renderers import engines_csv, engines_markdown, engines_plot
+
+    contents = {
+        "engines.csv": engines_csv.render(run, recordings).encode(),
+        "engines.md": engines_markdown.render(run, recordings).encode(),
+        "engines.png": engines_plot.render(run, recordings, "png"),
+        "engines.svg": engines_plot.render(run, recordings, "svg"),
+    }
+    for name, content in contents.items():
+        output.write_file(folder / name, content)
+    return list(contents)
+
+
+def write_engine_reports(
+    folder: Path, run: EnginesRun, recordings: Mapping[str, Recording]
+) -> list[str]:
+    """Write the reports of each engine by itself; returns the names of their folders.
+
+    Raises:
+        ProfileError: A file cannot be written.
+    """
+    from chainer_profile.summaries import summarise
+
+    written = []
+    for engine in run.engines:
+        if engine.name in recordings:
+            output.write_reports(folder / engine.folder, summarise(recordings[engine.name]))
+            written.append(engine.folder)
+    return written

@@ -1,0 +1,215 @@
+"""``profile.py export``: a network and its weights as a file for a runtime."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chainer_profile.argument_values import whole
+from chainer_profile.arguments import (
+    PROG,
+    Parser,
+    add_batchsize,
+    add_classes,
+    add_input_shape,
+    add_messages,
+    add_model,
+    input_shape,
+)
+from chainer_profile.commands import printing
+from chainer_profile.engines.protocol import PRECISIONS
+from chainer_profile.errors import ProfileError, UsageError
+from chainer_profile.units import format_nbytes
+
+if TYPE_CHECKING:
+    from chainer_profile.engines.catalogue import EngineEntry
+    from chainer_profile.engines.protocol import Network
+    from chainer_profile.engines.results import OutputDifference
+    from chainer_profile.loading import RegisteredModel
+    from chainer_profile.weights import WeightFormat
+
+#: Engines by what their files end with.
+_ENGINES = {".onnx": "onnxruntime", ".xml": "openvino", ".npz": "folded"}
+#: Exit code where the outputs are not Chainer's.
+_WRONG = 4
+
+
+def parser() -> argparse.ArgumentParser:
+    """Options of the command."""
+    parser = Parser(
+        prog=f"{PROG} export",
+        description="Writes a network for ONNX Runtime, for OpenVINO, or as Chainer's weights; "
+        "then reads it again, and compares the outputs with Chainer's.",
+    )
+    group = parser.add_argument_group("network")
+    add_model(group)
+    add_classes(group)
+    group.add_argument("--weights", metavar="FILE.npz", help="weights, as of a run")
+    group.add_argument(
+        "--seed",
+        metavar="N",
+        type=whole(0),
+        default=0,
+        help="seed of the weights and of the random input (default: %(default)s)",
+    )
+    group = parser.add_argument_group("input, of which the file takes no other shape")
+    add_input_shape(group)
+    add_batchsize(group, "inputs in the batch")
+    group = parser.add_argument_group("output")
+    group.add_argument(
+        "--to",
+        metavar="FILE",
+        type=Path,
+        required=True,
+        help=".onnx; .xml (OpenVINO, with a .bin beside it); or .npz (Chainer)",
+    )
+    group.add_argument(
+        "--precision",
+        choices=PRECISIONS,
+        default=PRECISIONS[0],
+        help="what the engine is to compute in (default: %(default)s)",
+    )
+    group.add_argument("--force", action="store_true", help="replace a file that is there")
+    add_messages(group)
+    return parser
+
+
+def run(
+    argv: list[str],
+    registry: Mapping[str, RegisteredModel],
+    formats: Iterable[WeightFormat] = (),
+) -> int:
+    """Run the command; returns the exit code: 4 where the outputs are not Chainer's.
+
+    Args:
+        argv: The arguments after ``export``.
+        registry: The networks that ``--model`` knows by name.
+        formats: Forms of weights that ``--weights`` reads beside Chainer's own.
+
+    Raises:
+        ProfileError: The network cannot be built, exported or read again, or the file not be
+            written.
+        UsageError: The arguments say nothing that can be done.
+    """
+    args = parser().parse_args(argv)
+    path: Path = args.to
+    if path.suffix not in _ENGINES:
+        raise UsageError(f"--to {path}: name a file that ends with {', '.join(_ENGINES)}")
+    if path.suffix == ".npz" and args.precision != "fp32":
+        raise UsageError(f"--precision {args.precision}: Chainer's weights are written in fp32")
+    files = [path, path.with_suffix(".bin")] if path.suffix == ".xml" else [path]
+    for file in files:
+        if file.is_dir():
+            raise UsageError(f"--to {file}: is a folder; name a file")
+        if file.exists() and not args.force:
+            raise UsageError(f"--to {file}: is there already; replace it with --force")
+
+    from chainer_profile.engines.catalogue import ENGINES
+
+    entry = ENGINES[_ENGINES[path.suffix]]
+    if missing := entry.missing():
+        raise ProfileError(f"{' and '.join(missing)} is not installed: {entry.install}")
+    network = _network(args, registry, formats)
+    with tempfile.TemporaryDirectory(prefix="chainer-profile-") as folder:
+        part = Path(folder, path.name)
+        try:
+            found = _write(network, entry, part)
+        except ProfileError as error:
+            raise ProfileError(f"{path}: {str(error).replace(str(part), path.name)}") from error
+        words = _check(found, path, args.precision)
+        _keep(part, files)
+    if not args.quiet:
+        size = format_nbytes(sum(file.stat().st_size for file in files))
+        with printing():
+            print(f"wrote {' and '.join(map(str, files))} ({size}); {words}", flush=True)
+    return 0
+
+
+def _network(
+    args: argparse.Namespace,
+    registry: Mapping[str, RegisteredModel],
+    formats: Iterable[WeightFormat],
+) -> Network:
+    """The network that was asked for, on its input."""
+    from chainer_profile import inputs, loading, weights
+    from chainer_profile.engines.protocol import Network
+    from chainer_profile.steps import ForwardStep
+    from chainer_profile.structure import StructureError, learn_structure
+
+    source = loading.find_model(args.model, registry, args.classes)
+    shape = input_shape(args, source.input_shape)
+    batch = inputs.make_input(
+        "random", shape, args.batchsize, seed=args.seed, mean=source.mean, std=source.std
+    )
+    model = loading.build_model(source, args.seed)
+    if args.weights:
+        weights.load_weights(model, args.weights, formats)
+    step = ForwardStep(model, (batch.array,))
+    with step.configured():
+        try:
+            layers = learn_structure(step).layers
+        except StructureError as error:
+            raise error.with_input(batch.array.shape) from error
+    return Network(source.name, model, (batch.array,), layers, precision=args.precision)
+
+
+def _write(network: Network, entry: EngineEntry, path: Path) -> OutputDifference:
+    """Write a network into a file, and read it again; gives how far its outputs are off."""
+    from chainer_profile.engines.chainer_engine import ChainerEngine
+    from chainer_profile.engines.equality import difference, host_copies, second_inputs
+    from chainer_profile.engines.protocol import Saving
+
+    writer, reader, chainer = entry.make(), entry.make(), ChainerEngine()
+    assert isinstance(writer, Saving)
+    assert isinstance(reader, Saving)
+    writer.prepare(network)
+    try:
+        writer.save(path)
+    except OSError as error:
+        raise ProfileError(f"cannot be written ({error.strerror})") from error
+    reader.load(network, path)
+    chainer.prepare(network)
+    found = []
+    # On other values too: what was kept of the first ones would be seen.
+    for given in (network.inputs, second_inputs(network.inputs)):
+        expected = host_copies(chainer.run(given))
+        found.append(difference(expected, host_copies(reader.run(given))))
+    return max(found, key=lambda one: one.relative)
+
+
+def _check(found: OutputDifference, path: Path, precision: str) -> str:
+    """Says how far the outputs are from Chainer's.
+
+    Raises:
+        ProfileError: They are too far off; it exits with code 4.
+    """
+    from chainer_profile.engines.equality import TOLERANCES
+    from chainer_profile.units import format_scientific
+
+    tolerance = TOLERANCES[precision]
+    words = f"outputs differ by at most {format_scientific(found.relative)} of the largest"
+    if found.relative <= tolerance:
+        return words
+    error = ProfileError(
+        f"{path}: {words}, where {precision} may by {format_scientific(tolerance)}; nothing is "
+        "written"
+    )
+    error.exit_code = _WRONG
+    raise error
+
+
+def _keep(part: Path, files: list[Path]) -> None:
+    """Put the files where they are wanted: the one that the user names comes last."""
+    from chainer_profile.output import remove_file, write_file
+
+    new = [file for file in files if not file.exists()]
+    try:
+        for file in files[::-1]:
+            write_file(file, part.with_suffix(file.suffix).read_bytes())
+    except BaseException:
+        for file in new:
+            remove_file(file)
+        raise

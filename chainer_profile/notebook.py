@@ -1,0 +1,407 @@
+"""IPython: ``%load_ext chainer_profile`` gives ``%layerprofile`` and ``%%layerprofile``."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import keyword
+import re
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import chainer
+
+from chainer_profile import runner
+from chainer_profile.argument_values import checked, positive_seconds, whole
+from chainer_profile.arguments import DEFAULT_DEPTH, Parser
+from chainer_profile.cell_step import CellStep
+from chainer_profile.configuration import dtype_name
+from chainer_profile.devices import clock_of, device_name, device_of
+from chainer_profile.errors import ProfileError, UsageError, one_line
+from chainer_profile.hotspots import DEFAULT_RULE, parse_rule
+from chainer_profile.phases import GROUPS, PHASES
+from chainer_profile.progress import ProgressBar
+from chainer_profile.recording import Settings
+from chainer_profile.renderers.notebook_html import LIMIT, summary_html
+from chainer_profile.renderers.notebook_text import summary_text
+from chainer_profile.steps import make_step
+from chainer_profile.summaries import summarise
+from chainer_profile.units import parse_percent
+
+if TYPE_CHECKING:
+    from chainer_profile.clock import Clock
+    from chainer_profile.recording import Recording
+    from chainer_profile.summaries import Summary
+
+try:
+    from IPython.core.error import UsageError as ShownError
+    from IPython.display import display
+except ImportError as error:
+    raise ProfileError(
+        f"the notebook extension needs IPython, which cannot be imported ({one_line(error)}): "
+        "python -m pip install ipython"
+    ) from None
+
+T = TypeVar("T")
+
+NAME = "layerprofile"
+#: Fewer than the command line's: somebody sits and waits.
+TRIALS, WARMUPS = 100, 10
+_INTERRUPTED = "interrupted"
+_ABOUT = """Profiles a Chainer network layer by layer.
+
+%layerprofile [options] model(x) profiles the network `model` on its input `x`, as
+chainer_profile.profile(model, x) does: its forward pass in test mode, or what --phase says.
+
+%%layerprofile [options] profiles all Chainer functions that the cell calls. The cell is a trial: it
+runs again and again, so it must do the same each time. What it sets stays, from the last run; what
+it prints is shown for the first run alone. Links go by the names of the variables that hold their
+networks.
+"""
+
+
+def load_ipython_extension(ipython: Any) -> None:
+    """Register the magics; IPython calls this for ``%load_ext chainer_profile``."""
+
+    def layerprofile(line: str, cell: str | None = None) -> None:
+        # IPython leaves out frames with this name: the traceback is of the user's code.
+        __tracebackhide__ = True
+        run_magic(ipython, line, cell)
+
+    layerprofile.__doc__ = f"{_ABOUT}\n{_parser().format_help()}"
+    ipython.register_magic_function(layerprofile, "line_cell", NAME)
+
+
+def unload_ipython_extension(ipython: Any) -> None:
+    """Take the magics away again."""
+    for kind in ("line", "cell"):
+        ipython.magics_manager.magics[kind].pop(NAME, None)
+
+
+def run_magic(ipython: Any, line: str, cell: str | None) -> None:
+    """Profile what a magic is given, show the summary, and keep it under the name asked for.
+
+    Args:
+        ipython: IPython's shell.
+        line: Options, and for a line magic the call of a network.
+        cell: The cell's code; None for a line magic.
+
+    Raises:
+        ShownError: What the user should do otherwise, in one line.
+        BaseException: Whatever the user's code raises.
+    """
+    __tracebackhide__ = True
+    try:
+        args, code = _options(line)
+        if args.help:
+            print(f"{_ABOUT}\n{_parser().format_help()}")
+            return
+        if cell is None:
+            recording = _profile_call(ipython, args, line, code)
+        elif code:
+            raise UsageError(f"%%{NAME} takes options alone, not {code!r}: the code is the cell")
+        else:
+            recording = _profile_cell(ipython, args, line, cell)
+        summary = summarise(recording, args.hotspots)
+    except ProfileError as error:
+        raise ShownError(str(error)) from None
+    if args.output:
+        ipython.user_ns[args.output] = summary
+    if not args.quiet:
+        show: Any = display
+        show(View(summary, args.group_by, args.tree, args.depth))
+
+
+class View:
+    """A summary as the options of a magic ask for it.
+
+    Args:
+        summary: The summary of a run.
+        group_by: What the table of groups adds up by; None for functions, folded.
+        tree: Show the tree of links in place of the layers.
+        depth: Levels of the tree below the network.
+    """
+
+    def __init__(self, summary: Summary, group_by: str | None, tree: bool, depth: int) -> None:
+        self._summary = summary
+        self._shown: dict[str, Any] = {"tree": tree, "depth": depth}
+        self._group_by = group_by
+
+    def __repr__(self) -> str:
+        group_by = self._group_by or GROUPS[0]
+        width = shutil.get_terminal_size().columns
+        return summary_text(
+            self._summary, width=width, limit=LIMIT, group_by=group_by, **self._shown
+        )
+
+    def _repr_html_(self) -> str:
+        return summary_html(self._summary, group_by=self._group_by, **self._shown)
+
+
+# -- options
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(prog=f"%{NAME}", add_help=False)
+    add = parser.add_argument
+    add(
+        *("-n", "--trials"),
+        metavar="N",
+        type=whole(1),
+        default=TRIALS,
+        help="profiled trials (default: %(default)s)",
+    )
+    add(
+        *("-w", "--warmups"),
+        metavar="N",
+        type=whole(0),
+        default=WARMUPS,
+        help="warm-up trials (default: %(default)s)",
+    )
+    add(
+        "--max-seconds",
+        metavar="S",
+        type=positive_seconds,
+        help="end the trials after so many seconds",
+    )
+    add(
+        "--until-ci",
+        metavar="PCT",
+        type=checked(parse_percent),
+        help="end the trials when the 95%% interval of the mean trial is within PCT per cent",
+    )
+    add(
+        "--phase",
+        choices=PHASES,
+        help=f"what %%{NAME} makes of the network: forward (default), forward-backward or train",
+    )
+    add("--no-memory", action="store_true", help="leave out the memory pass, two trials more")
+    add("--group-by", choices=GROUPS, help="what the second table adds up by (default: function)")
+    add("--tree", action="store_true", help="show the tree of links in place of the layers")
+    add(
+        "--depth",
+        metavar="N",
+        type=whole(0),
+        default=DEFAULT_DEPTH,
+        help="levels of the tree below the network (default: %(default)s)",
+    )
+    add(
+        "--hotspots",
+        metavar="RULE",
+        type=checked(parse_rule),
+        default=DEFAULT_RULE,
+        help="which layers are hot: 0.36ms, 5%%, top:10 or pareto:50%% (default: %(default)s)",
+    )
+    add(
+        *("-o", "--output"),
+        metavar="NAME",
+        type=_variable,
+        help="keep the Summary in this variable; its .recording is the Recording",
+    )
+    add("-q", "--quiet", action="store_true", help="show nothing")
+    add("-h", "--help", action="store_true", help="show this")
+    add("code", nargs=argparse.REMAINDER, metavar="model(x)", help="the call to profile")
+    return parser
+
+
+def _variable(text: str) -> str:
+    if not text.isidentifier() or keyword.iskeyword(text):
+        raise argparse.ArgumentTypeError(f"must be the name of a variable, not {text[:40]!r}")
+    return text
+
+
+def _options(line: str) -> tuple[argparse.Namespace, str]:
+    """The options, and the rest of the line as it was written."""
+    words = list(re.finditer(r"\S+", line))
+    args = _parser().parse_args([word[0] for word in words])
+    code = args.code[1:] if args.code[:1] == ["--"] else args.code
+    return args, line[words[-len(code)].start() :].strip() if code else ""
+
+
+# -- a line
+
+
+def _profile_call(ipython: Any, args: argparse.Namespace, line: str, code: str) -> Recording:
+    __tracebackhide__ = True
+    model, inputs = _called(ipython, code)
+    phase = args.phase or PHASES[0]
+    step = make_step(phase, model, inputs)
+    settings = replace(
+        _settings(args, f"%{NAME} {line}", inputs),
+        model=type(model).__name__,
+        phase=phase,
+        device=device_name(device_of(model)),
+    )
+    return _run(step, settings, clock_of(device_of(model)), args)
+
+
+def _called(ipython: Any, code: str) -> tuple[Any, tuple[Any, ...]]:
+    """The network and the inputs of a call such as ``model(x)``."""
+    __tracebackhide__ = True
+    wanted = f"give the call of a network, such as %{NAME} model(x); %%{NAME} profiles any code"
+    if not code:
+        raise UsageError(wanted)
+    try:
+        call = ast.parse(code, mode="eval").body
+    except SyntaxError:
+        raise UsageError(f"{code[:60]!r} is no expression: {wanted}") from None
+    if not isinstance(call, ast.Call):
+        raise UsageError(f"{code[:60]!r} is no call: {wanted}")
+    if call.keywords or any(isinstance(argument, ast.Starred) for argument in call.args):
+        raise UsageError(f"{code[:60]!r}: name the inputs one by one, without = and *")
+    name = ipython.compile.cache(code, ipython.execution_count, raw_code=code)
+    parts = [compile(ast.Expression(part), name, "eval") for part in (call.func, *call.args)]
+    model, *inputs = _of_user(lambda: [eval(part, ipython.user_ns) for part in parts])
+    if not isinstance(model, chainer.Link):
+        raise UsageError(f"{code[:60]!r} calls a {type(model).__name__}, no network: {wanted}")
+    if not inputs:
+        raise UsageError(f"{code[:60]!r} has no input: {wanted}")
+    for given in inputs:
+        if not hasattr(given, "shape"):
+            raise UsageError(f"{code[:60]!r}: an input is an array, not {type(given).__name__}")
+    return model, tuple(inputs)
+
+
+# -- a cell
+
+
+def _profile_cell(ipython: Any, args: argparse.Namespace, line: str, cell: str) -> Recording:
+    __tracebackhide__ = True
+    if args.phase:
+        raise UsageError(f"--phase is for %{NAME}: what a trial does is what the cell does")
+    step = CellStep(_of_user(lambda: _compiled(ipython, cell)), ipython.user_ns)
+    _of_user(step.first_run)
+    if not step.calls:
+        raise ProfileError("the cell calls no Chainer function, so there is nothing to profile")
+    settings = replace(
+        _settings(args, f"%%{NAME} {line}", step.inputs if len(step.called) == 1 else ()),
+        model=step.called[0] if len(set(step.called)) == 1 else "a cell",
+        train_mode=step.train_mode,
+        device=step.device,
+    )
+    try:
+        recording = _run(step, settings, step.clock, args)
+    except ProfileError as error:
+        if step.error is None:
+            raise ProfileError(str(error).replace("the network", "the cell", 1)) from None
+    if step.error is not None:
+        raise without_our_frames(step.error)
+    if step.remade() and not args.quiet:
+        print(
+            "The cell makes its networks anew in every trial, so that the names of their links "
+            "are not known: make them in a cell before."
+        )
+    return _as_seen(recording, step)
+
+
+def _as_seen(recording: Recording, step: CellStep) -> Recording:
+    """The recording with the phase and the optimizer that the cell's rows show."""
+    phases = {layer.phase for layer in recording.layers}
+    seen = 2 if "update" in phases else 1 if "backward" in phases else 0
+    updates = {layer.function for layer in recording.layers if layer.phase == "update"}
+    names = updates & {type(optimizer).__name__ for optimizer in step.optimizers}
+    optimizer = names.pop() if len(names) == 1 else ""
+    settings = replace(recording.settings, phase=PHASES[seen], optimizer=optimizer)
+    recording = replace(recording, settings=settings)
+    if phases <= set(recording.phases):
+        return recording
+    # Where the cell calls the loss and its backward itself, no window tells the phases apart: the
+    # time between their functions is then of no phase that is known.
+    return replace(recording, phases=(), framework_ns=None)
+
+
+def _compiled(ipython: Any, cell: str) -> Any:
+    """A cell as IPython compiles it, magics and shell commands included."""
+    source = ipython.transform_cell(cell)
+    # Under this name IPython finds the lines that a traceback shows.
+    name = ipython.compile.cache(source, ipython.execution_count, raw_code=cell)
+    tree = ipython.transform_ast(ipython.compile.ast_parse(source, filename=name))
+    return ipython.compile(tree, name, "exec")
+
+
+def _of_user(run: Callable[[], T]) -> T:
+    """What the user's code gives; what it raises is shown without our frames."""
+    __tracebackhide__ = True
+    try:
+        return run()
+    except BaseException as error:
+        raised = error
+    raise without_our_frames(raised)
+
+
+def without_our_frames(error: BaseException) -> BaseException:
+    """An exception of the user's code, with the frames from that code on."""
+    if isinstance(error, SyntaxError):  # all frames are of the compiler
+        return error.with_traceback(None)
+    found: TracebackType | None = error.__traceback__
+    while found is not None and _is_ours(found.tb_frame):
+        found = found.tb_next
+    return error.with_traceback(found or error.__traceback__)
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__", "")).startswith("chainer_profile.")
+
+
+# -- both
+
+
+def _settings(args: argparse.Namespace, command: str, inputs: tuple[Any, ...]) -> Settings:
+    """What was asked for, and the shape of the input where there is one that is known."""
+    shape = tuple(int(n) for n in inputs[0].shape) if inputs else ()
+    return Settings(
+        input="" if inputs else "inputs of the cell",
+        input_shape=shape,
+        batchsize=shape[0] if shape else 1,
+        trials=args.trials,
+        clean_trials=runner.default_clean_trials(args.trials),
+        warmups=args.warmups,
+        max_seconds=args.max_seconds,
+        until_ci=args.until_ci,
+        command=command,
+        dtype=dtype_name(),
+    )
+
+
+def _run(step: Any, settings: Settings, clock: Clock, args: argparse.Namespace) -> Recording:
+    __tracebackhide__ = True
+    with _stopping() as stop, ProgressBar(args.quiet) as progress:
+        return runner.run(
+            step,
+            settings,
+            clock=clock,
+            memory=not args.no_memory,
+            calibration=runner.calibration_of(step, clock),
+            progress=progress,
+            stop=stop,
+        )
+
+
+@contextmanager
+def _stopping() -> Iterator[Callable[[], str]]:
+    """Within this, the first interrupt ends the run after the trial that runs; a second one raises.
+
+    Yields:
+        What says why to stop, or an empty text.
+    """
+    pressed: list[int] = []
+
+    def handle(signum: int, frame: FrameType | None) -> None:
+        if pressed:
+            raise KeyboardInterrupt
+        pressed.append(signum)
+
+    # Python lets only its main thread handle signals.
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGINT, handle) if main else None
+    try:
+        yield lambda: _INTERRUPTED if pressed else ""
+    finally:
+        if main:
+            signal.signal(signal.SIGINT, before)

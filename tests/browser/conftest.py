@@ -1,0 +1,127 @@
+"""One headless Chromium for all tests here; they are skipped where there is none."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+WAIT_MS = 20_000
+
+
+def _chromium() -> str:
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        if path := shutil.which(name):
+            return path
+    pytest.skip("there is no Chromium here (Debian's package is chromium)")
+
+
+@pytest.fixture(scope="session")
+def browser():
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="playwright is not installed, which drives Chromium"
+    )
+    executable = _chromium()
+    with playwright.sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@dataclass
+class Opened:
+    """A page that is open, with all that it logged and asked for."""
+
+    page: Any
+    url: str
+    faults: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.page, name)
+
+    def texts(self, selector: str) -> list[str]:
+        return self.page.locator(selector).all_inner_texts()
+
+    def column(self, name: str) -> list[str]:
+        """The cells of a column of the table of layers, of all rows that are there."""
+        heads = [head.replace("\n", " ") for head in self.texts("#layer-table th")]
+        at = heads.index(name) + 1
+        return self.texts(f"#layer-table tbody tr:not(.gap) td:nth-child({at})")
+
+    def sort(self, name: str) -> str:
+        """Click a heading; how its column is sorted now."""
+        head = self.page.locator(
+            "#layer-table th", has=self.page.get_by_role("button", name=name, exact=True)
+        )
+        head.get_by_role("button").click()
+        return head.get_attribute("aria-sort")
+
+    def background(self) -> str:
+        return self.page.evaluate("getComputedStyle(document.body).backgroundColor")
+
+    def point_at(self, row: int) -> tuple[float, float]:
+        """Move the pointer to a layer's bar; where that is."""
+        x, y = self.page.evaluate(
+            """(row) => {
+              const chart = Bokeh.documents.find((d) => d.get_model_by_name("layers").data.mean);
+              const bars = chart.get_model_by_name("names");
+              const plot = [...chart.all_models].find((m) => m.below && m.below.includes(bars));
+              const view = Bokeh.index.find_one_by_id(plot.id);
+              view.el.scrollIntoView({ block: "center" });
+              const { x, y } = view.el.getBoundingClientRect();
+              return [x + view.frame.x_scale.compute(row), y + view.frame.bbox.bottom - 30];
+            }""",
+            row,
+        )
+        self.page.mouse.move(x - 2, y)
+        self.page.mouse.move(x, y)
+        return x, y
+
+    def tooltip(self) -> str:
+        """What stands beside the pointer."""
+        tip = self.page.locator(".bk-Tooltip").first
+        tip.wait_for()
+        return tip.evaluate("(shown) => (shown.shadowRoot || shown).textContent")
+
+    def model(self, chart: str, name: str) -> str:
+        """An expression for the data of a chart's source."""
+        return (
+            f"Bokeh.documents.find((d) => d.get_model_by_name('{name}') && "
+            f"d.roots()[0].id.startsWith('{chart}')).get_model_by_name('{name}').data"
+        )
+
+
+@pytest.fixture
+def open_page(browser, tmp_path):
+    """Opens a page from a file; at the end there must be no fault and no other request."""
+    opened = []
+
+    def open_it(html: str, *, width: int = 1280, scheme: str = "light") -> Opened:
+        path = tmp_path / f"page{len(opened)}.html"
+        path.write_text(html, encoding="utf-8")
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        context.set_default_timeout(WAIT_MS)
+        page = context.new_page()
+        found = Opened(page, path.as_uri())
+        page.on("pageerror", lambda error: found.faults.append(str(error)))
+        page.on(
+            "console",
+            lambda message: (
+                message.type in ("error", "warning") and found.faults.append(message.text)
+            ),
+        )
+        page.on("request", lambda request: found.requests.append(request.url))
+        page.on("dialog", lambda dialog: (found.faults.append(dialog.message), dialog.dismiss()))
+        page.goto(found.url)
+        page.wait_for_selector("html[data-ready]", timeout=WAIT_MS)
+        opened.append((context, found))
+        return found
+
+    yield open_it
+    for context, found in opened:
+        assert found.faults == []
+        assert {url for url in found.requests if not url.startswith("data:")} == {found.url}
+        context.close()

@@ -1,0 +1,186 @@
+"""Networks that are exported, and how a test makes one ready for an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import chainer
+import chainer.functions as F
+import chainer.links as L
+import numpy as np
+
+from chainer_profile.engines.equality import chainer_intermediates
+from chainer_profile.engines.protocol import EngineProfile, Network, flat_arrays
+from chainer_profile.steps import ForwardStep
+from chainer_profile.structure import learn_structure
+
+
+def images(*shape: int, dtype: Any = np.float32) -> Any:
+    return np.random.default_rng(0).standard_normal(shape).astype(dtype)
+
+
+def network_of(model: Any, *inputs: Any, name: str = "net", **more: Any) -> Network:
+    """A network for engines, on images of 2x8x8 unless told."""
+    inputs = inputs or (images(2, 8, 8, 8),)
+    step = ForwardStep(model, inputs)
+    with step.configured():
+        step()
+        layers = learn_structure(step).layers
+    return Network(name, model, inputs, layers, **more)
+
+
+def outputs_of(network: Network) -> tuple[Any, ...]:
+    """What Chainer gives."""
+    with chainer.using_config("train", False), chainer.no_backprop_mode():
+        return flat_arrays(network.model(*network.inputs))
+
+
+def assert_close(got: tuple[Any, ...], expected: tuple[Any, ...], tolerance: float = 1e-5) -> None:
+    assert len(got) == len(expected)
+    for one, other in zip(got, expected, strict=True):
+        assert one.shape == other.shape
+        assert one.dtype == other.dtype
+        largest = max(1.0, float(np.abs(other.astype("d")).max()))
+        assert np.abs(one.astype("d") - other.astype("d")).max() <= tolerance * largest
+
+
+def assert_accounts(profile: EngineProfile, network: Network, trials: int | None = None) -> None:
+    """Every layer is done once or is gone, and the nodes' times fit into those of the runs."""
+    done = [index for node in profile.nodes for index in node.layers]
+    assert sorted([*done, *profile.gone]) == list(range(len(network.layers)))
+    rows = len(profile.run_ns)
+    assert trials is None or rows == trials
+    assert profile.node_ns.shape == (rows, len(profile.nodes))
+    assert (profile.node_ns >= 0).all()
+    assert (profile.node_ns.sum(1) <= profile.run_ns).all()
+
+
+def functions_of(profile: EngineProfile, network: Network) -> list[list[str]]:
+    """Chainer's functions in every node that has some."""
+    found = [[network.layers[i].function for i in node.layers] for node in profile.nodes]
+    return [names for names in found if names]
+
+
+def assert_same_intermediates(got: dict[int, Any], network: Network) -> None:
+    expected = chainer_intermediates(network)
+    assert got
+    for index, array in got.items():
+        assert_close((array.astype(expected[index].dtype),), (expected[index],))
+
+
+class Net(chainer.Chain):
+    """A chain of some links and what to do with them."""
+
+    def __init__(self, forward: Callable[..., Any], **links: Any) -> None:
+        super().__init__()
+        self._run = forward
+        with self.init_scope():
+            for name, link in links.items():
+                setattr(self, name, link)
+
+    def forward(self, *inputs: Any) -> Any:
+        return self._run(self, *map(chainer.as_variable, inputs))
+
+
+def normalised(channels: int) -> Any:
+    """A batch normalisation that does something."""
+    rng = np.random.default_rng(1)
+    link = L.BatchNormalization(channels)
+    link.avg_mean[...] = rng.standard_normal(channels)
+    link.avg_var[...] = rng.uniform(0.5, 2, channels)
+    link.gamma.array[...] = rng.uniform(0.5, 2, channels)
+    link.beta.array[...] = rng.standard_normal(channels)
+    return link
+
+
+def convolution(channels: int = 8, **more: Any) -> Any:
+    return L.Convolution2D(8, channels, 3, pad=1, **more)
+
+
+def residual(net: Any, x: Any) -> Any:
+    """Convolution, normalisation, sum and activation: what runtimes fuse."""
+    h = F.relu(net.bn1(net.conv1(x)))
+    return F.relu(net.bn2(net.conv2(h)) + net.bn3(net.conv3(x)))
+
+
+def branches(net: Any, x: Any) -> Any:
+    """Branches of different depth, joined."""
+    a = F.relu(net.conv1(x))
+    b = F.max_pooling_2d(net.bn1(net.conv2(a)), 3, 1, 1)
+    h = F.concat((a, b, F.sigmoid(net.conv3(x))))
+    h = F.dropout(F.average_pooling_2d(h, 2))
+    return F.softmax(net.fc(F.reshape(h, (len(h), -1))))
+
+
+def twice(net: Any, x: Any) -> Any:
+    """One link for two calls, and a parameter of it used by itself."""
+    h = F.relu(net.bn1(net.conv1(x)))
+    h = F.tanh(net.bn1(net.conv1(h)))
+    return h * F.reshape(net.conv1.b, (1, 8, 1, 1))
+
+
+def before(net: Any, x: Any) -> Any:
+    """Normalisation and activation before the convolution, as in ResNet v2."""
+    return net.conv1(F.relu(net.bn1(x))) + x * 0.5
+
+
+def after(net: Any, x: Any) -> Any:
+    """Normalisation after the activation, and a sum of two branches."""
+    return F.relu(net.bn2(F.relu(net.conv2(net.bn1(F.relu(net.conv1(x)))))) + x)
+
+
+def scalars(net: Any, x: Any) -> Any:
+    """Scalars in place of normalisations, as Fixup has them."""
+    h = F.relu(net.conv1(x + net.a) + net.b)
+    return net.conv2(h) * net.factor + net.c
+
+
+def with_scalars(number: float) -> Any:
+    """Scalars that are so far from doing nothing."""
+    return Net(
+        scalars,
+        conv1=convolution(),
+        conv2=convolution(),
+        **{name: chainer.Parameter(number, (1,)) for name in "abc"},
+        factor=chainer.Parameter(1 + number, (1,)),
+    )
+
+
+NETWORKS: dict[str, Callable[[], Any]] = {
+    "scalars": lambda: with_scalars(0.25),
+    "residual": lambda: Net(
+        residual,
+        **{f"conv{n}": convolution(nobias=True) for n in (1, 2, 3)},
+        **{f"bn{n}": normalised(8) for n in (1, 2, 3)},
+    ),
+    "branches": lambda: Net(
+        branches,
+        **{f"conv{n}": convolution() for n in (1, 2, 3)},
+        bn1=normalised(8),
+        fc=L.Linear(None, 5),
+    ),
+    "odd channels": lambda: Net(
+        lambda net, x: F.relu(net.conv2(F.relu(net.conv1(x)))),
+        conv1=convolution(5),
+        conv2=L.Convolution2D(5, 3, 1),
+    ),
+    "twice": lambda: Net(twice, conv1=convolution(), bn1=normalised(8)),
+    "before": lambda: Net(before, conv1=convolution(), bn1=normalised(8)),
+    "after": lambda: Net(
+        after, conv1=convolution(), bn1=normalised(8), conv2=convolution(), bn2=normalised(8)
+    ),
+    "mlp": lambda: Net(
+        lambda net, x: net.b(F.dropout(F.leaky_relu(net.a(x)))),
+        a=L.Linear(None, 6),
+        b=L.Linear(6, 3),
+    ),
+    "several outputs": lambda: Net(
+        lambda net, x: {"y": (F.relu(net.a(x)), x), "z": F.sum(net.a(x), axis=(2, 3))},
+        a=convolution(),
+    ),
+    "grouped": lambda: Net(
+        lambda net, x: F.clipped_relu(net.a(x), 1.0) - F.broadcast_to(F.mean(x), x.shape),
+        a=convolution(groups=4),
+    ),
+}

@@ -1,0 +1,164 @@
+"""Engines whose runs take an exact time on a fake clock, and hand-made results of a race."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from chainer_profile.engines.engine_recording import engine_recording
+from chainer_profile.engines.protocol import EngineError, EngineNode, EngineProfile, Network
+from chainer_profile.engines.results import EngineResult, EnginesRun, OutputDifference
+from chainer_profile.recording import Environment, Layer, Recording, Settings
+from tests.conftest import FakeClock, make_layers
+
+X = np.arange(6, dtype=np.float32).reshape(1, 6)
+
+
+def double(x: Any) -> Any:
+    return x * 2
+
+
+def profile(
+    times_us: list[int], covers: list[tuple[int, ...]], run_us: int, trials: int = 4
+) -> Any:
+    """Nodes of constant times."""
+    nodes = tuple(EngineNode(f"n{i}", "Fused", layers) for i, layers in enumerate(covers))
+    node_ns = np.tile(np.array(times_us, np.int64) * 1000, (trials, 1))
+    return EngineProfile(nodes, node_ns, np.full(trials, run_us * 1000, np.int64))
+
+
+@dataclass
+class FakeEngine:
+    """Gives what a function of the input gives, after so many nanoseconds."""
+
+    clock: FakeClock
+    run_ns: int = 100
+    name: str = "fake"
+    function: Callable[[Any], Any] = double
+    fails_at: int | None = None
+    fails_to_prepare: str = ""
+    given: EngineProfile | None = None
+    log: list[str] = field(default_factory=list)
+    calls: int = 0
+    network: Network | None = None
+    layer_trials: int = 0
+
+    def prepare(self, network: Network) -> None:
+        self.clock.advance(1_000_000)
+        if self.fails_to_prepare:
+            raise EngineError(self.fails_to_prepare)
+        self.network = network
+
+    def run(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        self.calls += 1
+        if self.calls == self.fails_at:
+            raise RuntimeError("out\nof order")
+        self.log.append(self.name)
+        self.clock.advance(self.run_ns)
+        return (self.function(*inputs),)
+
+    def layers(self, inputs: tuple[Any, ...], trials: int) -> EngineProfile | None:
+        self.layer_trials = trials
+        return self.given
+
+
+class SavingEngine(FakeEngine):
+    """One that can be kept in a file."""
+
+    suffix = ".fake"
+    version = "1.2"
+
+    def save(self, path: Path) -> None:
+        path.write_text("kept")
+
+    def load(self, network: Network, path: Path) -> None:
+        if path.read_text() != "kept":
+            raise EngineError("is damaged")
+        self.network = network
+
+
+class InspectingEngine(FakeEngine):
+    """One that shows its layers' outputs."""
+
+    shown: dict[int, Any] | None = None
+
+    def intermediates(self, inputs: tuple[Any, ...]) -> dict[int, Any]:
+        if self.shown is None:
+            raise RuntimeError("nothing to show")
+        return self.shown
+
+
+ENVIRONMENT = Environment(processor="A processor", usable_cores=2, python="CPython 3.11.7")
+SETTINGS = Settings(
+    model="chain",
+    input="random image, seed 0",
+    input_shape=(1, 16, 32, 32),
+    trials=60,
+    clean_trials=60,
+    warmups=10,
+    seed=0,
+    threads=1,
+    command="python profile.py engines --model chain",
+    precision="fp32",
+)
+
+
+def layers(n_layers: int = 6) -> tuple[Layer, ...]:
+    """Chainer's layers: convolution, normalisation, ReLU; the work of convolutions is known."""
+    return tuple(
+        Layer(**{**vars(layer), "flops": 600 if layer.index % 3 == 0 else 6, "macs": 300})
+        for layer in make_layers(n_layers)
+    )
+
+
+def result(name: str, time_us: int, **changes: Any) -> EngineResult:
+    """An engine with 60 trials in 30 rounds; a round's time is up to 3 % above and below."""
+    values: dict[str, Any] = {
+        "name": name,
+        "version": "1.0",
+        "precision": "fp32",
+        "folder": name,
+        "prepare_s": 0.5,
+        "clean_ns": np.repeat(time_us * (1000 + np.arange(30) % 7 * 10 - 30), 2).astype(np.int64),
+        "round": np.repeat(np.arange(30), 2).astype(np.int64),
+        "differences": (OutputDifference(2e-6, 2.0), OutputDifference(1e-6, 2.0)),
+        "tolerance": 1e-4,
+    }
+    return EngineResult(**(values | changes))
+
+
+def recordings() -> dict[str, Recording]:
+    """Chainer with 1,000 us in six layers and 200 between, and an engine with three nodes."""
+    own = profile([400, 100, 50, 350, 80, 20], [(i,) for i in range(6)], 1200)
+    chainer = engine_recording(own, layers(), SETTINGS, environment=ENVIRONMENT)
+    fused = profile([60, 5, 30], [(0, 1, 2), (), (3, 4)], 100)
+    settings = Settings(**{**vars(SETTINGS), "engine": "fast 1.0", "precision": "fp32"})
+    fused = EngineProfile(fused.nodes, fused.node_ns, fused.run_ns, gone=(5,))
+    fast = engine_recording(fused, layers(), settings, environment=ENVIRONMENT)
+    return {"chainer": chainer, "fast": fast}
+
+
+def make_run(*more: EngineResult, **changes: Any) -> EnginesRun:
+    """Chainer, an engine ten times as fast, and others."""
+    chainer = result("chainer", 1000, differences=(OutputDifference(0.0, 2.0),))
+    values: dict[str, Any] = {
+        "engines": (chainer, result("fast", 100), *more),
+        "n_layers": 6,
+        "settings": SETTINGS,
+        "environment": ENVIRONMENT,
+    }
+    return EnginesRun(**(values | changes))
+
+
+MISSING = EngineResult("openvino", error="not installed", install="pip install openvino")
+WRONG = result(
+    "hasty",
+    50,
+    folder="",
+    differences=(OutputDifference(0.5, 2.0),),
+    worst_layer="the first layer that differs is 3_Convolution2DFunction at /res2/1/conv1",
+)

@@ -1,0 +1,50 @@
+"""Every network of the registry gives the same under every engine that is installed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from chainer_profile.engines.catalogue import BASELINE, ENGINES
+from chainer_profile.engines.equality import difference
+from chainer_profile.engines.protocol import flat_arrays
+from chainer_profile.engines.trace import turned
+from models import REGISTRY
+from tests.engines.varied import given, network, output
+
+_CPU = [entry for entry in ENGINES.values() if not entry.gpu and entry.name != BASELINE]
+INSTALLED = [entry for entry in _CPU if not entry.missing()]
+
+
+def test_the_engines_that_tests_need_are_installed() -> None:
+    assert INSTALLED == _CPU
+
+
+@pytest.fixture(scope="module", params=list(REGISTRY))
+def net(request: pytest.FixtureRequest) -> Any:
+    return network(*given(request.param))
+
+
+@pytest.mark.parametrize("entry", INSTALLED, ids=lambda entry: entry.name)
+def test_outputs_are_chainer_s(net: Any, entry: Any) -> None:
+    engine = entry.make()
+    engine.prepare(net)
+    for inputs in (net.inputs, tuple(turned(x) for x in net.inputs)):
+        expected = flat_arrays(output(net.model, *inputs))
+        assert difference(expected, engine.run(inputs)).relative < 1e-4
+
+
+def test_weights_that_were_broken_on_purpose_are_seen(net: Any) -> None:
+    """The check above would fail if an engine had other weights: here it has."""
+    engine = ENGINES["folded"].make()
+    engine.prepare(net)
+    last = [link for link in net.model.links() if getattr(link, "W", None) is not None][-1]
+    kept = last.W.array.copy()
+    try:
+        last.W.array[...] *= np.float32(1.01)
+        expected = flat_arrays(output(net.model, *net.inputs))
+    finally:
+        last.W.array[...] = kept
+    assert difference(expected, engine.run(net.inputs)).relative > 1e-4

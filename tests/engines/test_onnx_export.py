@@ -1,0 +1,398 @@
+"""Networks as ONNX models: the right numbers under the right names, or a clear refusal."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import chainer
+import chainer.functions as F
+import chainer.links as L
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from chainer_profile.engines.onnx_export import OPSET, export_model
+from chainer_profile.engines.onnx_files import check_model, layer_outputs, read_model
+from chainer_profile.engines.onnx_nodes import METADATA, read_origin
+from chainer_profile.engines.protocol import EngineError
+from models.registry import REGISTRY
+from tests.engines.exporting import NETWORKS, Net, assert_close, images, network_of, outputs_of
+
+
+def run_model(model: Any, *inputs: Any) -> tuple[Any, ...]:
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    names = [value.name for value in session.get_inputs()]
+    return tuple(session.run(None, dict(zip(names, inputs, strict=True))))
+
+
+def check_function(function: Any, *inputs: Any, tolerance: float = 1e-5) -> Any:
+    """Export a network that is one function, run it, and give its model."""
+    network = network_of(Net(lambda net, *given: function(*given)), *inputs)
+    model = export_model(network)
+    assert_close(run_model(model, *network.inputs), outputs_of(network), tolerance)
+    return model
+
+
+# The numbers.
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_network_gives_what_chainer_gives(name: str) -> None:
+    network = network_of(NETWORKS[name]())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = export_model(network)
+    assert_close(run_model(model, *network.inputs), outputs_of(network))
+
+
+@pytest.mark.parametrize("name", ["resnet20", "se-resnet9-fixup"])
+def test_a_network_of_the_registry(name: str) -> None:
+    entry = REGISTRY[name]
+    network = network_of(entry.build(), images(2, *entry.input_shape))
+    model = export_model(network)
+    assert_close(run_model(model, *network.inputs), outputs_of(network))
+    # Nothing is done by two nodes here.
+    assert len(model.graph.node) == len(network.layers)
+
+
+X = images(2, 4, 6, 6)
+FUNCTIONS: dict[str, Any] = {
+    "absolute": lambda x: F.absolute(x),
+    "arithmetic": lambda x: (2 - x) / (x * x + 3) - x**2 + (-x) * 0.5 + 1 / (2 + F.square(x)),
+    "argmax": lambda x: F.argmax(x, axis=1),
+    "average_pooling_2d": lambda x: F.average_pooling_2d(x, 3, 2, 1),
+    "average_pooling_nd": lambda x: F.average_pooling_nd(x, 3, 2, 1),
+    "broadcast": lambda x: x + F.broadcast_to(F.max(x, axis=1, keepdims=True), x.shape),
+    "cast": lambda x: F.cast(F.cast(x, "float64"), "float32"),
+    "clip": lambda x: F.clip(x, -0.5, 0.5),
+    "clipped_relu": lambda x: F.clipped_relu(x, 0.7),
+    "concat": lambda x: F.concat((x, x * 2), axis=-1),
+    "depth2space": lambda x: F.space2depth(F.depth2space(x, 2), 2),
+    "elu": lambda x: F.elu(x),
+    "erf": lambda x: F.erf(x),
+    "exp and log": lambda x: (
+        F.log(F.exp(x) + 1)
+        + F.logsumexp(
+            x,
+            axis=1,
+        )[:, None]
+    ),
+    "expand_dims": lambda x: F.squeeze(F.expand_dims(x, -2), 3),
+    "flatten": lambda x: F.flatten(x),
+    "getitem": lambda x: x[:, 1:3, ::2, -1],
+    "getitem with a list": lambda x: x[:, [0, 2]],
+    "hard_sigmoid": lambda x: F.hard_sigmoid(x),
+    "layer_normalization": lambda x: F.layer_normalization(
+        F.reshape(x, (2, -1)), np.ones(144, "f") * 2, np.ones(144, "f")
+    ),
+    "leaky_relu": lambda x: F.leaky_relu(x, 0.1),
+    "local_response_normalization": lambda x: F.local_response_normalization(x),
+    "log_softmax": lambda x: F.log_softmax(x),
+    "matmul": lambda x: F.matmul(x, x, transb=True),
+    "max_pooling_2d": lambda x: F.max_pooling_2d(x, 3, 2, 1, cover_all=False),
+    "max_pooling_2d cover_all": lambda x: F.max_pooling_2d(x, 2, 2),
+    "maximum": lambda x: F.maximum(x, x * 0.5) + F.minimum(x, x * 0.5),
+    "mean": lambda x: F.mean(x, axis=(2, 3)),
+    "moveaxis": lambda x: F.moveaxis(x, 1, -1),
+    "normalize": lambda x: F.normalize(x, axis=1),
+    "pad": lambda x: F.pad(x, ((0, 0), (0, 0), (1, 2), (0, 1)), "constant"),
+    "prelu": lambda x: F.prelu(x, np.array([0.1, 0.2, 0.3, 0.4], "f")),
+    "repeat": lambda x: F.repeat(x, 2, axis=2),
+    "resize_images": lambda x: F.resize_images(x, (9, 4)),
+    "resize_images without corners": lambda x: F.resize_images(x, (12, 9), align_corners=False),
+    "resize_images nearest": lambda x: F.resize_images(
+        x, (12, 18), mode="nearest", align_corners=False
+    ),
+    "rollaxis": lambda x: F.rollaxis(x, 2),
+    "selu": lambda x: F.selu(x),
+    "separate": lambda x: F.separate(x, axis=1)[1],
+    "sigmoid and tanh": lambda x: F.sigmoid(x) * F.tanh(x),
+    "sign": lambda x: F.sign(x),
+    "softmax": lambda x: F.softmax(x),
+    "softplus": lambda x: F.softplus(x) + F.softplus(x, beta=2.0),
+    "split_axis": lambda x: F.split_axis(x, 2, axis=1),
+    "stack": lambda x: F.stack((x, x * 2), axis=1),
+    "sum": lambda x: F.sum(x, axis=1),
+    "swapaxes": lambda x: F.swapaxes(x, 1, 3),
+    "swish": lambda x: F.swish(x, np.array([0.5, 1, 2, 3], "f")),
+    "tile": lambda x: F.tile(x, (1, 2, 1, 1)),
+    "transpose": lambda x: F.transpose(x, (0, -1, 1, 2)),
+    "unpooling_2d": lambda x: F.unpooling_2d(x, 2, cover_all=False),
+    "where": lambda x: F.where(np.tri(6) > 0, x, x * 2),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_gives_what_chainer_gives(name: str) -> None:
+    check_function(FUNCTIONS[name], X)
+
+
+LINKS = {
+    "convolution_nd": lambda: L.ConvolutionND(2, 4, 6, 3, pad=1, dilate=2),
+    "convolution_2d": lambda: L.Convolution2D(4, 6, 3, 2, 1, dilate=2),
+    "deconvolution_2d": lambda: L.Deconvolution2D(4, 6, 3, 2, 1),
+    "deconvolution_2d of a size": lambda: L.Deconvolution2D(4, 6, 3, 2, 1, outsize=(12, 12)),
+    "deconvolution_nd": lambda: L.DeconvolutionND(2, 4, 6, 3, 2, 1),
+    "depthwise": lambda: L.DepthwiseConvolution2D(4, 2, 3),
+    "embed": lambda: L.EmbedID(9, 5),
+    "group_normalization": lambda: L.GroupNormalization(2, 4),
+    "linear": lambda: L.Linear(144, 5, nobias=True),
+    "normalization without parameters": lambda: L.BatchNormalization(
+        4, use_beta=False, use_gamma=False
+    ),
+    "prelu": lambda: L.PReLU((4, 6, 6)),
+    "scale": lambda: L.Scale(1, (4,), bias_term=True),
+}
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_a_link_gives_what_chainer_gives(name: str) -> None:
+    given = np.array([[1, 2, 8], [0, 3, 3]], np.int32) if name == "embed" else X
+    network = network_of(LINKS[name](), given)
+    assert_close(run_model(export_model(network), given), outputs_of(network))
+
+
+def test_several_inputs() -> None:
+    a, b = images(2, 3), images(2, 1)
+    model = check_function(lambda x, y: x * y, a, b)
+    assert [value.name for value in model.graph.input] == ["input_0", "input_1"]
+
+
+def test_half_precision_of_the_network() -> None:
+    with chainer.using_config("dtype", np.float16):
+        model = Net(lambda net, x: F.relu(net.a(x)) + 1, a=L.Linear(3, 2))
+        network = network_of(model, images(2, 3, dtype=np.float16))
+    assert_close(run_model(export_model(network), *network.inputs), outputs_of(network), 1e-2)
+
+
+# The names.
+
+
+def test_names_say_the_layers() -> None:
+    network = network_of(NETWORKS["branches"]())
+    model = export_model(network)
+    names = [node.name for node in model.graph.node]
+    assert sorted(names, key=lambda name: int(name.partition("_")[0])) == [
+        f"{layer.label}@{layer.path}" for layer in network.layers
+    ]
+    assert [value.name for value in model.graph.output] == ["output"]
+    inner = {name for node in model.graph.node for name in node.output} - {"output"}
+    assert inner < set(names)
+
+
+def test_constants_and_parameters_are_initializers_and_no_inputs() -> None:
+    network = network_of(NETWORKS["branches"]())
+    model = export_model(network)
+    assert [value.name for value in model.graph.input] == ["input"]
+    assert "Constant" not in {node.op_type for node in model.graph.node}
+    used = {name for node in model.graph.node for name in node.input}
+    assert {tensor.name for tensor in model.graph.initializer} < used
+    assert model.ir_version <= 8
+    assert [entry.version for entry in model.opset_import] == [OPSET]
+    onnx.checker.check_model(model, full_check=True)
+
+
+def test_nodes_of_one_layer_are_counted() -> None:
+    model = check_function(lambda x: F.stack((x, x)), X)
+    assert [node.name for node in model.graph.node] == [f"0_Stack@/#{n}" for n in range(3)]
+    origin = read_origin((entry.key, entry.value) for entry in model.metadata_props)
+    assert origin is not None
+    assert {origin.layers_of(node.name) for node in model.graph.node} == {(0,)}
+    assert layer_outputs(model, origin) == {0: "output"}
+
+
+class Doubling(chainer.FunctionNode):
+    """A function that calls others within its own forward."""
+
+    def forward(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        return ((F.sigmoid(inputs[0]) * 2).array,)
+
+
+def test_calls_within_a_function_are_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    from chainer_profile.engines import onnx_converters
+
+    def convert(params: Any) -> Any:
+        nodes = onnx.helper.make_node("Sigmoid", params.input_names, ["half"])
+        return nodes, onnx.helper.make_node("Add", ["half", "half"], params.output_names)
+
+    monkeypatch.setitem(onnx_converters.CONVERTERS, "Doubling", convert)
+    model = check_function(lambda x: F.relu(Doubling().apply((x,))[0]), X)
+    origin = read_origin((entry.key, entry.value) for entry in model.metadata_props)
+    assert origin is not None
+    found = [origin.layers_of(node.name) for node in model.graph.node]
+    assert found == [(0, 1, 2), (0, 1, 2), (3,)]
+
+
+def test_functions_that_the_exporter_makes_up_are_no_layers() -> None:
+    model = check_function(lambda x: F.relu(F.sign(x)), X)
+    origin = read_origin((entry.key, entry.value) for entry in model.metadata_props)
+    assert origin is not None
+    assert [origin.layers_of(node.name) for node in model.graph.node] == [(), (0,)]
+
+
+def test_the_network_stays_as_it_was() -> None:
+    network = network_of(NETWORKS["twice"]())
+    network.model.cleargrads()
+    before = {name: param.array.copy() for name, param in network.model.namedparams()}
+    names = {name: link.name for name, link in network.model.namedlinks()}
+    mean, x = network.model.bn1.avg_mean.copy(), network.inputs[0].copy()
+    export_model(network)
+    assert {name: link.name for name, link in network.model.namedlinks()} == names
+    for name, param in network.model.namedparams():
+        assert (param.array == before[name]).all()
+        assert param.grad is None
+    assert (network.model.bn1.avg_mean == mean).all()
+    assert (network.inputs[0] == x).all()
+    assert not chainer.disable_experimental_feature_warning
+
+
+# What cannot be exported.
+
+
+def refused(function: Any, *inputs: Any, **links: Any) -> str:
+    network = network_of(Net(function, **links), *(inputs or (X,)))
+    with pytest.raises(EngineError) as error:
+        export_model(network)
+    text = str(error.value)
+    assert "\n" not in text
+    return text
+
+
+def test_an_unknown_function_is_named_with_its_place() -> None:
+    inner = Net(lambda net, x: F.crelu(F.cumsum(x, axis=1)))
+    text = refused(lambda net, x: net.inner(F.relu(x)), inner=inner)
+    assert text == "the ONNX exporter does not know Cumsum (layer 1_Cumsum at /inner)"
+
+
+def test_an_unknown_function_whose_output_is_not_used_is_no_matter() -> None:
+    def forward(x: Any) -> Any:
+        F.cumsum(x, axis=1)
+        return F.relu(x)
+
+    check_function(forward, X)
+
+
+def test_arguments_that_onnx_does_not_have() -> None:
+    text = refused(lambda net, x: F.pad(x, 1, "symmetric"))
+    assert text.startswith("the ONNX exporter cannot express Pad (layer 0_Pad at /): ValueError: ")
+
+
+def test_control_flow_that_depends_on_data() -> None:
+    def forward(net: Any, x: Any) -> Any:
+        return F.relu(x) if x.array.flat[0] == X.flat[0] else F.tanh(x)
+
+    assert refused(forward) == (
+        "its control flow depends on its data: call 0 is ReLU once and Tanh another time"
+    )
+
+
+def test_a_number_of_calls_that_depends_on_data() -> None:
+    def forward(net: Any, x: Any) -> Any:
+        for _ in range(1 + int(x.array.flat[0] == X.flat[0])):
+            x = F.relu(x)
+        return x
+
+    text = refused(forward)
+    assert text == "its control flow depends on its data: there are 2 calls once and 1 another time"
+
+
+def test_an_array_made_outside_of_chainer() -> None:
+    text = refused(lambda net, x: F.relu(x) * x.array.mean())
+    assert text.startswith("1_MulConstant@/ takes an array that depends on the network's input")
+    text = refused(lambda net, x: x + np.abs(x.array))
+    assert text.startswith("0_Add@/ takes an array that depends on the network's input")
+
+
+def test_a_graph_that_is_cut() -> None:
+    def forward(net: Any, x: Any) -> Any:
+        with chainer.no_backprop_mode():
+            h = F.relu(x)
+        return F.tanh(h)
+
+    assert refused(forward).startswith("ReLU, its call 0, runs in no_backprop_mode: leave that out")
+
+
+def test_an_index_that_depends_on_data() -> None:
+    text = refused(lambda net, x: x[:, int(x.array.flat[0] == X.flat[0]) :])
+    assert "depends on" in text
+
+
+def test_an_output_that_is_no_variable() -> None:
+    text = refused(lambda net, x: F.relu(x).array)
+    assert text == "the network gives a ndarray: only a chainer.Variable can be exported"
+
+
+def test_calls_that_chance_decides() -> None:
+    calls = iter([False, False] + [True] * 9)
+
+    def forward(net: Any, x: Any) -> Any:
+        return F.tanh(x) if next(calls) else F.relu(x)
+
+    assert refused(forward).startswith("the network does not always make the same calls: call 0")
+
+
+# Files.
+
+
+def saved(model: Any, path: Any) -> Any:
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def test_a_file_is_checked_against_the_network(tmp_path: Any) -> None:
+    network = network_of(NETWORKS["branches"]())
+    model = read_model(saved(export_model(network), tmp_path / "a.onnx"))
+    origin = check_model(model, network)
+    assert origin is not None
+    assert origin.network == "net"
+    other = network_of(NETWORKS["branches"](), images(3, 8, 8, 8))
+    with pytest.raises(
+        EngineError, match=r"takes inputs of 2x8x8x8, and the network's are 3x8x8x8"
+    ):
+        check_model(model, other)
+    with pytest.raises(EngineError, match="of another network: its layer 1 is ReLU at /, and the"):
+        check_model(model, network_of(NETWORKS["residual"]()))
+
+
+def test_a_file_of_a_shorter_network() -> None:
+    model = export_model(network_of(Net(lambda net, x: F.relu(x))))
+    with pytest.raises(EngineError, match="it has 1 layers, and the network has 2"):
+        check_model(model, network_of(Net(lambda net, x: F.tanh(F.relu(x)))))
+
+
+def test_a_model_of_others() -> None:
+    network = network_of(NETWORKS["branches"]())
+    model = export_model(network)
+    del model.metadata_props[:]
+    assert check_model(model, network) is None
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "batch"
+    other = network_of(NETWORKS["branches"](), images(3, 8, 8, 8))
+    assert check_model(model, other) is None
+    wrong = network_of(Net(lambda net, x: F.relu(x)), images(3, 8, 9, 9))
+    with pytest.raises(EngineError, match=r"inputs of \?x8x8x8, and the network's are 3x8x9x9"):
+        check_model(model, wrong)
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "{", '{"version": 1}', '{"version": 9}', "null"])
+def test_damaged_metadata(text: str) -> None:
+    network = network_of(Net(lambda net, x: F.relu(x)))
+    model = export_model(network)
+    next(entry for entry in model.metadata_props if entry.key == METADATA).value = text
+    with pytest.raises(EngineError, match=r"is damaged|another version") as error:
+        check_model(model, network)
+    assert "\n" not in str(error.value)
+
+
+def test_files_that_are_no_models(tmp_path: Any) -> None:
+    with pytest.raises(EngineError, match="there is no file"):
+        read_model(tmp_path / "missing.onnx")
+    with pytest.raises(EngineError, match="cannot be read"):
+        read_model(tmp_path)
+    for content in (b"", b"text", b"\x08\x07" * 9):
+        (tmp_path / "a.onnx").write_bytes(content)
+        with pytest.raises(EngineError, match=r"a\.onnx is damaged, or no ONNX model"):
+            read_model(tmp_path / "a.onnx")

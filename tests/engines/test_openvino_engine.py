@@ -1,0 +1,252 @@
+"""OpenVINO: its numbers, its files, and whose layer each of its nodes is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino
+import pytest
+
+from chainer_profile.engines import openvino_engine
+from chainer_profile.engines.onnx_export import export_model
+from chainer_profile.engines.onnx_folding import fold_normalisations
+from chainer_profile.engines.openvino_engine import OpenVinoEngine
+from chainer_profile.engines.protocol import EngineError, Inspecting, Network, Saving, Versioned
+from models.registry import REGISTRY
+from tests.command import file_size_limit
+from tests.engines.exporting import (
+    NETWORKS,
+    assert_accounts,
+    assert_close,
+    assert_same_intermediates,
+    functions_of,
+    images,
+    network_of,
+    outputs_of,
+)
+
+
+def prepared(network: Network) -> OpenVinoEngine:
+    engine = OpenVinoEngine()
+    engine.prepare(network)
+    return engine
+
+
+def test_it_is_all_that_an_engine_may_be() -> None:
+    engine = OpenVinoEngine()
+    assert isinstance(engine, Versioned)
+    assert isinstance(engine, Saving)
+    assert isinstance(engine, Inspecting)
+    assert openvino.__version__.startswith(engine.version)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_network_of_ours(name: str) -> None:
+    network = network_of(NETWORKS[name](), threads=1)
+    engine = prepared(network)
+    assert_close(engine.run(network.inputs), outputs_of(network))
+    profile = engine.layers(network.inputs, 3)
+    assert profile is not None
+    assert_accounts(profile, network)
+    # Changes of layout are the only steps of its own.
+    assert {node.kind for node in profile.nodes if not node.layers} <= {"Reorder"}
+    assert_same_intermediates(engine.intermediates(network.inputs), network)
+
+
+def test_outputs_stay_when_it_runs_again() -> None:
+    network = network_of(NETWORKS["mlp"]())
+    engine = prepared(network)
+    (first,) = engine.run(network.inputs)
+    kept = first.copy()
+    (second,) = engine.run((network.inputs[0] * 2,))
+    assert (first == kept).all()
+    assert (second != kept).any()
+
+
+def test_inputs_in_another_order_of_memory() -> None:
+    network = network_of(NETWORKS["residual"]())
+    (x,) = network.inputs
+    (y,) = prepared(network).run((np.asfortranarray(x),))
+    assert_close((y,), outputs_of(network))
+
+
+def test_resnet20_layer_by_layer() -> None:
+    entry = REGISTRY["resnet20"]
+    network = network_of(entry.build(), images(1, *entry.input_shape), threads=1)
+    engine = prepared(network)
+    profile = engine.layers(network.inputs, 4)
+    assert profile is not None
+    assert_accounts(profile, network)
+    found = functions_of(profile, network)
+    assert found.count(["Convolution2DFunction", "FixedBatchNormalization", "ReLU"]) == 17
+    fused = ["Convolution2DFunction", "FixedBatchNormalization", "Add", "ReLU"]
+    assert found.count(fused) == 2
+    assert [network.layers[index].function for index in profile.gone] == ["Reshape"]
+
+
+def test_trials_are_made_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = network_of(NETWORKS["branches"](), threads=1)
+    monkeypatch.setattr(openvino_engine, "_LEAST_BLOCK", 4)
+    sizes = []
+    block = OpenVinoEngine._block
+
+    def counting(self: Any, inputs: Any, trials: int) -> Any:
+        sizes.append(trials)
+        return block(self, inputs, trials)
+
+    monkeypatch.setattr(OpenVinoEngine, "_block", counting)
+    profile = prepared(network).layers(network.inputs, 11)
+    assert profile is not None
+    assert sizes == [6, 5]
+    assert_accounts(profile, network, 2)
+
+
+def test_normalisations_fold_into_convolutions() -> None:
+    network = network_of(NETWORKS["residual"]())
+    model = export_model(network)
+    fold_normalisations(model)
+    assert [node.op_type for node in model.graph.node].count("BatchNormalization") == 0
+    names = {node.name for node in model.graph.node}
+    assert "1_FixedBatchNormalization@/bn1" in names
+    used = {name for node in model.graph.node for name in node.input}
+    assert {tensor.name for tensor in model.graph.initializer} < used
+
+
+@pytest.mark.parametrize("name", ["before", "branches", "twice"])
+def test_folding_keeps_the_numbers(name: str) -> None:
+    import onnxruntime
+
+    network = network_of(NETWORKS[name]())
+    model = export_model(network)
+    before = len(model.graph.node)
+    fold_normalisations(model)
+    # In one of them the normalisation comes before its convolution.
+    assert len(model.graph.node) < before or name == "before"
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    assert_close(tuple(session.run(None, {"input": network.inputs[0]})), outputs_of(network))
+
+
+# Precision.
+
+
+def test_precision_is_always_stated() -> None:
+    network = network_of(NETWORKS["mlp"](), threads=2)
+    compiled = prepared(network)._request.get_compiled_model()
+    assert compiled.get_property("INFERENCE_PRECISION_HINT") == openvino.Type.f32
+    assert compiled.get_property("INFERENCE_NUM_THREADS") == 2
+
+
+class FakeCore:
+    """OpenVINO on a CPU that can do less."""
+
+    def get_property(self, device: str, name: str) -> list[str]:
+        assert (device, name) == ("CPU", "OPTIMIZATION_CAPABILITIES")
+        return ["FP32", "INT8"]
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_a_precision_that_the_cpu_does_not_have(
+    precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openvino, "Core", FakeCore)
+    network = network_of(NETWORKS["mlp"](), precision=precision)
+    with pytest.raises(EngineError, match=f"^it has no {precision} on this CPU: choose fp32$"):
+        OpenVinoEngine().prepare(network)
+
+
+def test_bfloat16_where_the_cpu_has_it() -> None:
+    if "BF16" not in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+        pytest.skip("this CPU has no bfloat16")
+    network = network_of(NETWORKS["residual"](), precision="bf16")
+    got, expected = prepared(network).run(network.inputs), outputs_of(network)
+    assert_close(got, expected, 5e-2)
+    assert np.abs(got[0] - expected[0]).max() > 1e-5 * np.abs(expected[0]).max()
+
+
+def test_a_gpu_is_none_of_its_devices() -> None:
+    network = network_of(NETWORKS["mlp"](), device="gpu:0")
+    with pytest.raises(EngineError, match="runs on CPUs only"):
+        OpenVinoEngine().prepare(network)
+
+
+# Files.
+
+
+def test_a_saved_engine_is_the_same(tmp_path: Path) -> None:
+    network = network_of(NETWORKS["residual"]())
+    engine = prepared(network)
+    engine.save(tmp_path / "net.xml")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["net.bin", "net.xml"]
+    loaded = OpenVinoEngine()
+    loaded.load(network, tmp_path / "net.xml")
+    for one, other in zip(loaded.run(network.inputs), engine.run(network.inputs), strict=True):
+        assert (one == other).all()
+    profile = loaded.layers(network.inputs, 2)
+    assert profile is not None
+    assert_accounts(profile, network)
+    assert ["Convolution2DFunction", "FixedBatchNormalization", "ReLU"] in functions_of(
+        profile, network
+    )
+    assert_same_intermediates(loaded.intermediates(network.inputs), network)
+
+
+def test_a_file_of_another_network_or_input(tmp_path: Path) -> None:
+    prepared(network_of(NETWORKS["residual"]())).save(tmp_path / "net.xml")
+    other = network_of(NETWORKS["residual"](), images(3, 8, 8, 8))
+    with pytest.raises(EngineError, match="takes inputs of 2x8x8x8, and the network's are 3x8x8x8"):
+        OpenVinoEngine().load(other, tmp_path / "net.xml")
+    with pytest.raises(EngineError, match="the file is of another network: its layer 1 is"):
+        OpenVinoEngine().load(network_of(NETWORKS["branches"]()), tmp_path / "net.xml")
+
+
+def test_a_model_of_others_has_no_layers(tmp_path: Path) -> None:
+    network = network_of(NETWORKS["mlp"]())
+    model = openvino.Core().read_model(export_model(network).SerializeToString())
+    openvino.save_model(model, tmp_path / "net.xml", compress_to_fp16=False)
+    engine = OpenVinoEngine()
+    engine.load(network, tmp_path / "net.xml")
+    assert_close(engine.run(network.inputs), outputs_of(network))
+    profile = engine.layers(network.inputs, 1)
+    assert profile is not None
+    assert {node.layers for node in profile.nodes} == {()}
+    assert engine.intermediates(network.inputs) == {}
+    wrong = network_of(NETWORKS["mlp"](), images(3, 4))
+    with pytest.raises(EngineError, match=r"takes inputs of 2x8x8x8, and the network's are 3x4"):
+        engine.load(wrong, tmp_path / "net.xml")
+
+
+def test_missing_and_damaged_files(tmp_path: Path) -> None:
+    network = network_of(NETWORKS["mlp"]())
+    path, weights = tmp_path / "net.xml", tmp_path / "net.bin"
+    engine = prepared(network)
+    engine.save(path)
+    content = path.read_bytes()
+
+    def message() -> str:
+        with pytest.raises(EngineError) as error:
+            engine.load(network, path)
+        assert "\n" not in str(error.value)
+        return str(error.value)
+
+    path.write_bytes(content[:200])
+    assert message() == f"{path} is damaged, or no model of OpenVINO"
+    path.write_bytes(content.replace(b"&quot;layers&quot;", b"&quot;lairs&quot;"))
+    assert message() == "what the file says of Chainer's layers is damaged"
+    path.write_bytes(content)
+    weights.write_bytes(weights.read_bytes()[:9])
+    assert "damaged" in message()
+    weights.unlink()
+    assert message() == f"there is no file {weights}"
+    path.unlink()
+    assert message() == f"there is no file {path}"
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    engine = prepared(network_of(NETWORKS["residual"]()))
+    with file_size_limit(1000), pytest.raises(Exception, match=r"cannot be written"):
+        engine.save(tmp_path / "net.xml")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,280 @@
+"""Engines in turn, on a clock that only they advance."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from chainer_profile.engines.protocol import EngineNode, EngineProfile, Network
+from chainer_profile.engines.race import Contestant, Race, samples
+from chainer_profile.errors import ProfileError
+from chainer_profile.recording import COMPLETE, TIME_LIMIT
+from tests.conftest import FakeClock
+from tests.engines.fake_engines import (
+    FakeEngine,
+    InspectingEngine,
+    SavingEngine,
+    X,
+    double,
+    layers,
+    profile,
+)
+
+
+def network(**changes: Any) -> Network:
+    values = {"name": "net", "model": None, "inputs": (X.copy(),), "layers": layers()}
+    return Network(**(values | changes))  # type: ignore[arg-type]
+
+
+def race(clock: FakeClock, *engines: Any, trials: int = 60, **options: Any) -> Race:
+    contestants = [Contestant(engine.name, engine) for engine in engines]
+    found = Race(
+        contestants,
+        options.pop("network", network()),
+        trials=trials,
+        clock=clock,  # type: ignore[arg-type]
+        **{"warmups": 3, **options},
+    )
+    return found
+
+
+def chainer(clock: FakeClock, **more: Any) -> FakeEngine:
+    return FakeEngine(clock, 1000, "chainer", **more)
+
+
+def test_every_trial_takes_what_the_engine_takes(clock: FakeClock) -> None:
+    one = race(clock, chainer(clock), FakeEngine(clock, 100))
+    one.run()
+    slow, fast = one.contestants
+    assert slow.clean_ns.tolist() == [1000] * 60
+    assert fast.clean_ns.tolist() == [100] * 60
+    assert slow.prepare_s == fast.prepare_s == pytest.approx(1e-3)
+    assert one.ended == COMPLETE
+    assert [d.relative for d in fast.differences] == [0.0, 0.0, 0.0]
+
+
+def test_engines_take_turns_in_an_order_that_changes(clock: FakeClock) -> None:
+    log: list[str] = []
+    engines = [FakeEngine(clock, 10, name, log=log) for name in ("chainer", "b", "c")]
+    one = race(clock, *engines, trials=60, warmups=0)
+    one.run()
+    # Two runs of each for its outputs, which Chainer makes twice, and one at the end.
+    trials = log[8:-3]
+    # Blocks of two: an untimed run comes before them.
+    blocks = [trials[at : at + 3] for at in range(0, len(trials), 3)]
+    assert all(len(set(block)) == 1 for block in blocks)
+    order = [block[0] for block in blocks]
+    assert order[:9] == ["chainer", "b", "c", "b", "c", "chainer", "c", "chainer", "b"]
+    assert len(order) == 90
+    assert one.contestants[1].round.tolist() == [n // 2 for n in range(60)]
+
+
+@pytest.mark.parametrize(("trials", "rounds"), [(1, 1), (29, 29), (59, 59), (61, 31), (1000, 100)])
+def test_there_are_many_rounds_of_few_trials(clock: FakeClock, trials: int, rounds: int) -> None:
+    one = race(clock, chainer(clock), trials=trials)
+    one.run()
+    (slow,) = one.contestants
+    assert len(slow.clean_ns) == trials
+    assert len(set(slow.round)) == rounds
+
+
+def test_starts_are_those_of_the_trials(clock: FakeClock) -> None:
+    one = race(clock, chainer(clock), FakeEngine(clock, 100), trials=40)
+    one.run()
+    begins = np.concatenate([samples(c.start_ns) for c in one.contestants])
+    ends = np.concatenate([samples(c.start_ns) + samples(c.clean_ns) for c in one.contestants])
+    order = np.argsort(begins)
+    assert (begins[order][1:] >= ends[order][:-1]).all()
+
+
+def test_one_that_cannot_be_prepared_is_out_and_the_others_go_on(clock: FakeClock) -> None:
+    bad = FakeEngine(clock, name="bad", fails_to_prepare="no such function: Roll")
+    one = race(clock, chainer(clock), bad, FakeEngine(clock))
+    one.run()
+    assert [c.error for c in one.contestants] == ["", "no such function: Roll", ""]
+    assert [len(c.clean_ns) for c in one.contestants] == [60, 0, 60]
+    assert one.contestants[1].prepare_s is None
+
+
+def test_one_that_fails_in_its_trials_keeps_what_it_made(clock: FakeClock) -> None:
+    # Two runs for outputs, three warm-ups, then one untimed and two timed runs a round.
+    bad = FakeEngine(clock, name="bad", fails_at=5 + 3 + 2)
+    one = race(clock, chainer(clock), bad, FakeEngine(clock))
+    one.run()
+    assert one.contestants[1].error == "after 2 trials: RuntimeError: out of order"
+    assert [len(c.clean_ns) for c in one.contestants] == [60, 2, 60]
+    assert one.ended == COMPLETE
+
+
+def test_without_chainer_there_is_no_race(clock: FakeClock) -> None:
+    with pytest.raises(ProfileError, match=r"^chainer: cannot$"):
+        race(clock, chainer(clock, fails_to_prepare="cannot"), FakeEngine(clock)).run()
+    with pytest.raises(ProfileError, match=r"^chainer: after 1 trials: RuntimeError: out of order"):
+        race(clock, chainer(clock, fails_at=10), trials=10).run()
+
+
+def test_wrong_outputs_are_seen(clock: FakeClock) -> None:
+    wrong = FakeEngine(clock, function=lambda x: x * 2 + 0.1)
+    one = race(clock, chainer(clock), wrong)
+    one.run()
+    result = one.contestants[1].result(one.tolerance(one.contestants[1]))
+    assert result.wrong
+    assert result.difference is not None
+    assert result.difference.largest == pytest.approx(0.1, rel=1e-5)
+    assert result.difference.magnitude == 10.0
+    assert result.tolerance == 1e-4
+    assert len(result.clean_ns) == 60
+
+
+def test_a_tolerance_can_be_given_and_else_goes_by_precision(clock: FakeClock) -> None:
+    one = race(clock, chainer(clock), FakeEngine(clock), tolerance=0.5)
+    assert one.tolerance(one.contestants[1]) == 0.5
+    one = race(clock, chainer(clock), FakeEngine(clock))
+    one.contestants[1].precision = "bf16"
+    one.run()
+    assert one.tolerance(one.contestants[0]) == 1e-4
+    assert one.tolerance(one.contestants[1]) == 5e-2
+    assert one.contestants[1].engine.network.precision == "bf16"  # type: ignore[attr-defined]
+    assert one.contestants[0].engine.network.precision == "fp32"  # type: ignore[attr-defined]
+
+
+def test_a_value_that_was_kept_from_the_first_input_is_seen(clock: FakeClock) -> None:
+    kept = double(X)
+    one = race(clock, chainer(clock), FakeEngine(clock, function=lambda x: kept))
+    one.run()
+    first, second, again = one.contestants[1].differences
+    assert (first.relative, again.relative) == (0.0, 0.0)
+    assert second.relative == 1.0
+
+
+def test_one_that_breaks_in_the_trials_is_seen(clock: FakeClock) -> None:
+    engine = FakeEngine(clock)
+    engine.function = lambda x: x * (2 if engine.calls < 50 else 3)
+    one = race(clock, chainer(clock), engine)
+    one.run()
+    assert [d.relative for d in one.contestants[1].differences] == [0.0, 0.0, 0.5]
+
+
+def test_outputs_in_memory_that_is_used_again_are_right(clock: FakeClock) -> None:
+    memory = np.empty_like(X)
+
+    def again(x: Any) -> Any:
+        np.multiply(x, 2, out=memory)
+        return memory
+
+    one = race(clock, chainer(clock, function=again), FakeEngine(clock, function=again))
+    one.run()
+    assert [d.relative for d in one.contestants[1].differences] == [0.0] * 3
+
+
+def test_one_that_changes_its_input_is_out_and_the_input_put_right(clock: FakeClock) -> None:
+    def spoil(x: Any) -> Any:
+        x *= 2
+        return x
+
+    one = race(clock, chainer(clock), FakeEngine(clock, name="bad", function=spoil))
+    one.run()
+    assert one.contestants[1].error == "changes the input that it is given"
+    np.testing.assert_array_equal(one.network.inputs[0], X)
+
+
+def test_the_worst_layer_is_told_by_engines_that_show_theirs(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "chainer_profile.engines.race.chainer_intermediates", lambda network: {0: X, 3: X}
+    )
+    engine = InspectingEngine(clock, function=lambda x: x)
+    engine.shown = {0: X, 3: X + 1}
+    silent = InspectingEngine(clock, name="silent", function=lambda x: x)
+    one = race(clock, chainer(clock), engine, silent)
+    one.run()
+    assert one.contestants[1].worst_layer == (
+        "the first layer that differs is 3_Convolution2DFunction at /res2/1/conv1"
+    )
+    assert one.contestants[2].worst_layer == (
+        "from which layer on is not known (RuntimeError: nothing to show)"
+    )
+
+
+def test_a_signal_ends_it_with_what_was_measured(clock: FakeClock) -> None:
+    engine = FakeEngine(clock)
+    one = race(
+        clock, chainer(clock), engine, stop=lambda: "interrupted" if engine.calls >= 20 else ""
+    )
+    one.run()
+    assert one.ended == "interrupted"
+    slow, fast = (len(c.clean_ns) for c in one.contestants)
+    assert 0 < fast < 60
+    assert abs(slow - fast) <= 2
+    one.profile_nodes(10)
+    assert engine.layer_trials == 0
+
+
+def test_a_signal_before_the_trials_leaves_none(clock: FakeClock) -> None:
+    one = race(clock, chainer(clock), FakeEngine(clock), stop=lambda: "interrupted")
+    one.run()
+    assert [len(c.clean_ns) for c in one.contestants] == [0, 0]
+    assert one.ended == "interrupted"
+
+
+def test_a_time_limit_is_one_of_the_trials_alone(clock: FakeClock) -> None:
+    engine = FakeEngine(clock, 100, given=profile([1], [()], 2))
+    one = race(clock, chainer(clock), engine, max_seconds=20e-6)
+    one.run()
+    assert one.ended == TIME_LIMIT
+    assert 0 < len(one.contestants[0].clean_ns) < 20
+    one.profile_nodes(10)
+    assert engine.layer_trials == 10
+    enough = race(clock, chainer(clock), trials=3, max_seconds=6000e-9)
+    enough.run()
+    assert enough.ended == COMPLETE
+
+
+def test_progress_is_told_for_all_engines_together(clock: FakeClock) -> None:
+    seen: list[tuple[int, int, float]] = []
+    one = race(
+        clock, chainer(clock), FakeEngine(clock, 100), progress=lambda *told: seen.append(told)
+    )
+    one.run()
+    assert seen[-1][:2] == (120, 120)
+    assert seen[-1][2] == pytest.approx(550e-9)
+    assert [done for done, _, _ in seen] == sorted(done for done, _, _ in seen)
+
+
+def test_an_engine_can_come_from_a_file(clock: FakeClock, tmp_path: Path) -> None:
+    path = tmp_path / "engine.fake"
+    path.write_text("kept")
+    one = race(clock, chainer(clock), SavingEngine(clock), FakeEngine(clock, name="plain"))
+    for contestant in one.contestants[1:]:
+        contestant.saved = path
+    one.run()
+    _, loaded, plain = one.contestants
+    assert (loaded.error, loaded.version, len(loaded.clean_ns)) == ("", "1.2", 60)
+    assert plain.error == "cannot be loaded from a file"
+    path.write_text("other")
+    again = race(clock, chainer(clock), SavingEngine(clock))
+    again.contestants[1].saved = path
+    again.run()
+    assert again.contestants[1].error == "is damaged"
+
+
+def test_nodes_are_timed_for_a_while_only(clock: FakeClock) -> None:
+    given = EngineProfile(
+        (EngineNode("a", "A", ()),), np.ones((2, 1), np.int64), np.ones(2, np.int64)
+    )
+    engine = FakeEngine(clock, 1_000_000, given=given)
+    silent = FakeEngine(clock, name="silent")
+    failing = FakeEngine(clock, name="failing")
+    failing.layers = lambda inputs, trials: 1 / 0  # type: ignore[method-assign]
+    one = race(clock, chainer(clock), engine, silent, failing)
+    one.run()
+    one.profile_nodes(200, most_seconds=0.05)
+    assert engine.layer_trials == 50
+    assert one.contestants[1].profile is given
+    assert one.contestants[2].note == "it does not tell the times of its nodes"
+    assert one.contestants[3].note == "no times of its nodes: ZeroDivisionError: division by zero"
+    assert not any(c.error for c in one.contestants)

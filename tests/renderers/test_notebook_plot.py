@@ -1,0 +1,29 @@
+import io
+
+import numpy as np
+from PIL import Image
+
+from chainer_profile.renderers import plot
+from chainer_profile.summaries import summarise
+from tests.conftest import make_recording
+
+
+def test_a_notebook_shows_the_picture_of_the_report_in_fewer_colours():
+    summary = summarise(make_recording(n_layers=12))
+    shown = summary.plot()._repr_png_()
+    report = plot.render(summary, "png")
+    assert len(shown) < len(report) / 2
+    with Image.open(io.BytesIO(shown)) as few, Image.open(io.BytesIO(report)) as all_:
+        assert few.size == all_.size
+        apart = np.asarray(few.convert("RGB"), int) - np.asarray(all_.convert("RGB"), int)
+    assert np.abs(apart).mean() < 1
+
+
+def test_the_figure_is_matplotlibs_and_changes_are_shown():
+    drawn = summarise(make_recording(n_layers=3)).plot()
+    before = drawn._repr_png_()
+    assert drawn._repr_png_() == before
+    drawn.figure.axes[0].set_ylabel("changed")
+    assert drawn._repr_png_() != before
+    assert repr(drawn).startswith("<LayerPlot of <Summary of chain")
+    assert "\n" not in repr(drawn)

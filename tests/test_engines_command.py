@@ -1,0 +1,383 @@
+"""``profile.py engines``, on a tiny network with engines of the user's own."""
+
+from __future__ import annotations
+
+import csv
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import chainer
+import numpy as np
+import pytest
+
+from chainer_profile import compare_command, engines_command, environment, output, runner
+from chainer_profile.commands import run_command
+from chainer_profile.engines import chosen, run_folder
+from chainer_profile.engines.catalogue import ENGINES, EngineEntry
+from chainer_profile.engines.chosen import choose
+from chainer_profile.recording import Calibration
+from chainer_profile.renderers import engines_plot, roofline
+from chainer_profile.summaries import summarise
+from tests.command import Entry, Net, file_size_limit, folder, one_line, signals  # noqa: F401
+
+OWN = '''
+import chainer
+import numpy as np
+from chainer_profile.engines.protocol import EngineError, EngineNode, EngineProfile
+
+
+class Fast:
+    """Does both layers in one node, without Chainer."""
+
+    name = "fast"
+    version = "2.0"
+    suffix = ".fast"
+    off = 0.0
+
+    def prepare(self, network):
+        self.W, self.b = network.model.fc.W.array, network.model.fc.b.array
+
+    def run(self, inputs):
+        return (np.maximum(inputs[0] @ self.W.T + self.b, 0) + np.float32(self.off),)
+
+    def layers(self, inputs, trials):
+        nodes = EngineNode("copy", "Copy"), EngineNode("fused", "LinearRelu", (0, 1))
+        times = np.tile(np.array([10, 500]), (trials, 1))
+        return EngineProfile(nodes, times, np.full(trials, 700))
+
+    def save(self, path):
+        path.write_bytes(self.W.tobytes() + self.b.tobytes())
+
+    def load(self, network, path):
+        values = np.frombuffer(path.read_bytes(), np.float32)
+        if len(values) != 8:
+            raise EngineError("is of another network")
+        self.W, self.b = values[:6].reshape(2, 3), values[6:]
+
+
+class Wrong(Fast):
+    name = "wrong"
+    off = 1.0
+
+    def intermediates(self, inputs):
+        return {0: inputs[0] @ self.W.T + self.b, 1: self.run(inputs)[0]}
+
+
+class Broken(Fast):
+    name = "broken"
+
+    def prepare(self, network):
+        raise EngineError("cannot express LinearFunction at /fc")
+
+
+class Silent(Fast):
+    name = "silent"
+
+    def layers(self, inputs, trials):
+        return None
+
+
+class Nothing:
+    pass
+
+
+def fails():
+    raise RuntimeError("no licence")
+'''
+WRITE_REPORTS = run_folder.write_engine_reports
+FILES = ["engines.csv", "engines.json", "engines.md", "engines.png", "engines.svg"]
+
+
+@pytest.fixture(autouse=True)
+def own(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    Path("own.py").write_text(OWN)
+    monkeypatch.setattr(engines_plot, "render", lambda run, recordings, form: b"plot")
+    monkeypatch.setattr(roofline, "render", lambda summary, form: b"plot")
+    monkeypatch.setattr(environment, "CpuWatch", Calm)
+    monkeypatch.setattr(environment, "_commit", lambda: "")
+    monkeypatch.setattr(runner, "calibrate", lambda *_: Calibration(1e-3, 7e-4))
+    monkeypatch.setattr(run_folder, "write_engine_reports", lambda *_: [])
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p])
+
+
+class Calm:
+    def other_cpu(self) -> float | None:
+        return 0.0
+
+
+def run(*argv: str, build: Any = Net) -> int:
+    words = ["--model", "tiny", "--trials", "12", "--warmups", "1", *argv]
+    registry: Any = {"tiny": Entry(build)}
+    return run_command(
+        "profile.py", words, lambda handler: engines_command.run(words, registry, (), handler)
+    )
+
+
+def table(out: str) -> dict[str, dict[str, str]]:
+    lines = Path(out, "engines.csv").read_text().splitlines()
+    return {row["engine"]: row for row in csv.DictReader(lines)}
+
+
+def test_engines_are_measured_compared_and_written(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_folder, "write_engine_reports", WRITE_REPORTS)
+    assert run("--engines", "own:Fast,chainer", "--threads", "1") == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    place = Path("reports/engines-tiny-cpu-b1")
+    assert sorted(p.name for p in place.iterdir()) == [
+        "chainer",
+        *FILES[:2],
+        "engines.md",
+        *FILES[3:],
+        "fast",
+    ]
+    assert f"Written to {place}: engines.json, engines.csv" in out
+    found = table(str(place))
+    assert list(found) == ["chainer", "fast"]
+    fast = found["fast"]
+    assert (fast["version"], fast["trials"], fast["outputs"], fast["nodes"]) == (
+        *("2.0", "12", "right", "2"),
+    )
+    assert "fast: 2 layers became 2 nodes" in out
+    assert "Take fast" in out or "stay with it" in out
+
+    recording = output.load_run(place / "fast")
+    assert recording.settings.engine == "fast 2.0"
+    assert recording.settings.precision == "fp32"
+    assert [layer.covers for layer in recording.layers] == [(), (0, 1)]
+    assert len(recording.clean_ns) == 12
+    chainer_run = output.load_run(place / "chainer")
+    assert [layer.function for layer in chainer_run.layers] == ["LinearFunction", "ReLU"]
+    assert chainer_run.settings.engine == ""
+    assert chainer_run.settings.threads == 1
+    assert {link.path for link in recording.links} == {"/", "/fc"}
+    assert (place / "fast" / "report.md").is_file()
+    assert summarise(recording).totals.clean is not None
+    assert compare_command.run([str(place / "chainer"), str(place / "fast")]) == 0
+
+
+def test_reports_are_made_again_from_what_was_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--engines", "own.py:Fast", "--out", "run") == 0
+    first = {name: Path("run", name).read_bytes() for name in FILES}
+    said = capsys.readouterr().out.partition("\nWritten")[0]
+    for name in FILES:
+        if name != "engines.json":
+            Path("run", name).unlink()
+    assert run("--report", "run") == 0
+    assert {name: Path("run", name).read_bytes() for name in FILES} == first
+    assert capsys.readouterr().out.partition("\nWritten")[0] == said
+
+
+def test_wrong_outputs_end_with_4_after_all_is_written(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--engines", "own:Wrong,own:Fast", "--out", "run") == 4
+    out, err = capsys.readouterr()
+    said = one_line(err)
+    assert said.startswith("profile.py: wrong: wrong outputs: they differ by up to 1.0e+00, which")
+    assert said.endswith(
+        "above the tolerance of 1.0e-04; the first layer that differs is 1_ReLU at /"
+    )
+    assert sorted(p.name for p in Path("run").iterdir() if p.is_file()) == FILES
+    found = table("run")
+    assert (found["wrong"]["outputs"], found["wrong"]["speedup_vs_chainer"]) == ("wrong", "")
+    assert float(found["wrong"]["mean_ms"]) > 0
+    assert found["fast"]["outputs"] == "right"
+    assert "wrong outputs" in out
+    assert run("--report", "run") == 0
+
+
+def test_a_tolerance_can_be_given() -> None:
+    def build() -> Net:
+        net = Net()
+        net.fc.b.array[:] = 99
+        return net
+
+    assert run("--engines", "own:Wrong", "--out", "a", build=build) == 4
+    assert run("--engines", "own:Wrong", "--out", "b", "--tolerance", "0.02", build=build) == 0
+
+
+def test_weights_that_were_broken_on_purpose_are_caught(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--engines", "own:Fast", "--save-engine", "kept.fast", "--out", "a") == 0
+    values = np.frombuffer(Path("kept.fast").read_bytes(), np.float32).copy()
+    assert run("--engines", "own:Fast", "--load-engine", "kept.fast", "--out", "b") == 0
+    values[:6] *= 2
+    Path("kept.fast").write_bytes(values.tobytes())
+    capsys.readouterr()
+    assert run("--engines", "own:Fast", "--load-engine", "kept.fast", "--out", "c") == 4
+    assert "fast: wrong outputs" in one_line(capsys.readouterr().err)
+    Path("kept.fast").write_bytes(b"1234")
+    assert run("--engines", "own:Fast", "--load-engine", "kept.fast", "--out", "d") == 1
+    assert one_line(capsys.readouterr().err) == (
+        "profile.py: error: no engine but chainer ran: fast: is of another network"
+    )
+
+
+def test_one_that_fails_is_listed_and_the_others_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--engines", "own:Broken,own:Fast,own:Silent", "--out", "run") == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert "broken: cannot express LinearFunction at /fc" in out
+    assert "silent: it does not tell the times of its nodes" in out
+    assert table("run")["silent"]["trials"] == "12"
+    assert not Path("run", "silent").exists()
+    assert not Path("run", "broken").exists()
+
+
+def test_engines_that_are_not_installed_are_listed_with_the_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing = EngineEntry("openvino", "OpenVINO", "no:Such", ("no_such_module",), "pip install x")
+    known = {**ENGINES, "openvino": missing}
+    monkeypatch.setattr(engines_command, "ENGINES", known)
+    monkeypatch.setattr(chosen, "ENGINES", known)
+    assert run("--list-engines") == 0
+    assert "openvino      OpenVINO (not installed: pip install x)" in capsys.readouterr().out
+    assert run("--engines", "openvino", "--out", "a") == 1
+    out, err = capsys.readouterr()
+    assert "openvino: not installed: pip install x" in out
+    assert one_line(err).endswith(
+        "no engine but chainer ran: openvino: not installed: pip install x"
+    )
+    assert run("--engines", "openvino,own:Fast", "--out", "b") == 0
+    assert table("b")["openvino"]["install"] == "pip install x"
+    assert run("--engines", "cuda-graph", "--out", "c") == 1
+
+
+def test_by_default_all_are_tried_that_can_run_on_the_device() -> None:
+    on_cpu, on_gpu = choose(None, gpu=False), choose(None, gpu=True)
+    assert on_cpu.names == ("chainer", "folded", "onnxruntime", "openvino")
+    assert on_gpu.names == (*on_cpu.names, "cuda-graph", "tensorrt")
+    assert on_cpu.contestants[0].name == "chainer"
+
+
+@pytest.mark.parametrize(
+    ("engine", "message"),
+    [
+        ("onnx-runtime", "unknown engine 'onnx-runtime': did you mean onnxruntime?"),
+        ("own:Absent", "own has no 'Absent'"),
+        ("own:Nothing", "is no engine, as it has no prepare and no run and no layers"),
+        ("absent.py:Fast", "there is no file absent.py"),
+        ("no_such_place:Fast", "there is no module 'no_such_place'"),
+        ("own:a-b", "your own engine is module:Class"),
+    ],
+)
+def test_what_is_no_engine_is_refused(
+    engine: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("--engines", engine) == 2
+    assert message in one_line(capsys.readouterr().err)
+    assert not Path("reports").exists()
+
+
+def test_an_own_engine_that_cannot_be_made_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--engines", "own:fails") == 1
+    assert one_line(capsys.readouterr().err).endswith("cannot be made: RuntimeError: no licence")
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--force"], "--force replaces the run in a folder"),
+        (["--index", "3"], "--index is for CIFAR-10"),
+        (["--load-engine", "absent.onnx"], "there is no such file"),
+        (["--save-engine", "own.py"], "is there already; replace it with --force"),
+        (["--engines", "own:Fast", "--save-engine", "x.onnx"], "there are fast *.fast"),
+        (["--engines", "own:Fast,own:Wrong", "--save-engine", "x.fast"], "is it fast or wrong?"),
+        (["--tolerance", "2"], "must be a number above 0 up to 1"),
+        (["--precision", "int8"], "invalid choice"),
+        (["--out", "own.py", "--engines", "own:Fast"], "is a file; name a folder"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(
+    argv: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*argv) == 2
+    assert message in one_line(capsys.readouterr().err)
+
+
+def test_a_run_is_replaced_only_with_force(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--engines", "own:Fast", "--out", "run") == 0
+    before = json.loads(Path("run/engines.json").read_text())
+    assert run("--engines", "own:Wrong", "--out", "run") == 2
+    assert "holds a run already" in capsys.readouterr().err
+    assert json.loads(Path("run/engines.json").read_text()) == before
+    assert run("--engines", "own:Wrong", "--out", "run", "--force") == 4
+    assert not Path("run/fast").exists()
+    assert Path("run/wrong/recording.npz").is_file()
+
+
+def test_default_folders_are_numbered_and_empty_ones_go() -> None:
+    class Bad(Net):
+        def forward(self, x: Any) -> Any:
+            raise RuntimeError("shape")
+
+    assert run("--engines", "own:Fast", build=Bad) == 1
+    assert not Path("reports").exists()
+    assert run("--engines", "own:Fast") == run("--engines", "own:Fast") == 0
+    names = sorted(p.name for p in Path("reports").iterdir())
+    assert names == ["engines-tiny-cpu-b1", "engines-tiny-cpu-b1-2"]
+
+
+def test_a_signal_keeps_what_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    class Signalling(Net):
+        def at_call(self, number: int) -> None:
+            # Three calls of the structure pass, four for outputs, a warm-up and an untimed one.
+            if number == 15:
+                signal.raise_signal(signal.SIGINT)
+
+    assert run("--engines", "own:Fast", "--out", "run", build=Signalling) == 130
+    out, _ = capsys.readouterr()
+    assert "ended before all were made (interrupted by SIGINT)" in out
+    found = table("run")
+    assert 0 < int(found["fast"]["trials"]) < 12
+    assert json.loads(Path("run/engines.json").read_text())["ended"] == "interrupted by SIGINT"
+
+
+def test_a_network_that_fails_later_keeps_what_was_measured(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Failing(Net):
+        def at_call(self, number: int) -> None:
+            if number == 20:
+                raise ValueError("enough")
+
+    assert run("--engines", "own:Fast", "--out", "run", build=Failing) == 1
+    said = one_line(capsys.readouterr().err)
+    assert said.startswith("profile.py: error: chainer: after ")
+    assert said.endswith("trials: ValueError: enough")
+    assert int(table("run")["fast"]["trials"]) > 0
+
+
+def test_a_full_disk_still_shows_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    with file_size_limit(100):
+        assert run("--engines", "own:Fast", "--out", "run") == 1
+    out, err = capsys.readouterr()
+    assert "fast" in out
+    assert "cannot be written" in one_line(err)
+
+
+def test_another_precision_is_the_other_engines(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--engines", "own:Fast", "--precision", "bf16", "--out", "run") == 0
+    found = table("run")
+    assert (found["chainer"]["precision"], found["fast"]["precision"]) == ("fp32", "bf16")
+    assert float(found["fast"]["tolerance"]) == 0.05
+    assert output.load_run(Path("run/fast")).settings.precision == "bf16"
+    assert output.load_run(Path("run/chainer")).settings.precision == ""
+
+
+def test_chainer_is_in_test_mode() -> None:
+    class Watching(Net):
+        def at_call(self, number: int) -> None:
+            assert not chainer.config.train
+            assert not chainer.config.enable_backprop
+
+    assert run("--engines", "own:Fast", build=Watching) == 0
+
+
+def test_nothing_is_printed_when_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--engines", "own:Fast", "--quiet") == 0
+    assert capsys.readouterr() == ("", "")

@@ -1,0 +1,234 @@
+"""profile.py export."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import chainer
+import chainer.functions as F
+import numpy as np
+import pytest
+
+from chainer_profile import export_command
+from chainer_profile.engines.onnxruntime_engine import OnnxRuntimeEngine
+from chainer_profile.engines.openvino_engine import OpenVinoEngine
+from chainer_profile.errors import ProfileError, UsageError
+from tests.command import (  # noqa: F401
+    OWN,
+    ROOT,
+    Entry,
+    Net,
+    file_size_limit,
+    folder,
+    one_line,
+)
+from tests.engines.exporting import images, network_of, outputs_of
+
+SUFFIXES = [".onnx", ".xml", ".npz"]
+
+
+def run(*argv: str, build: Any = Net) -> int:
+    """Run the command on a tiny network."""
+    args = list(argv)
+    if "--model" not in args:
+        args += ["--model", "tiny"]
+    return export_command.run(args, {"tiny": Entry(build)})
+
+
+def files(folder: Path) -> list[str]:  # noqa: F811
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_file_is_written_and_checked(
+    suffix: str,
+    folder: Path,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run("--to", f"net{suffix}", "-b", "3") == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    names = {".xml": ["net.bin", "net.xml"]}.get(suffix, [f"net{suffix}"])
+    assert files(folder) == names
+    wrote, differ = one_line(out).split("; ")
+    assert re.fullmatch(rf"wrote {' and '.join(names[::-1])} \([\d.]+ K?i?B\)", wrote)
+    assert re.fullmatch(r"outputs differ by at most \S+ of the largest", differ)
+    assert run("--to", f"net{suffix}", "--force", "--quiet") == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_files_can_be_loaded(folder: Path) -> None:  # noqa: F811
+    model = Net()
+    for suffix in SUFFIXES:
+        run("--to", f"net{suffix}", "-b", "2", "-q", build=lambda: model)
+    network = network_of(model, images(2, 3))
+    expected = outputs_of(network)
+    for engine, suffix in ((OnnxRuntimeEngine(), ".onnx"), (OpenVinoEngine(), ".xml")):
+        engine.load(network, folder / f"net{suffix}")
+        np.testing.assert_allclose(engine.run(network.inputs), expected, rtol=1e-5, atol=1e-6)
+    other = Net()
+    chainer.serializers.load_npz(folder / "net.npz", other)
+    np.testing.assert_array_equal(other.fc.W.array, model.fc.W.array)
+
+
+def test_weights_are_those_of_the_file(folder: Path) -> None:  # noqa: F811
+    model = Net()
+    model.fc.W.array[...] = 7
+    chainer.serializers.save_npz(folder / "weights.npz", model)
+    run("--to", "net.npz", "--weights", "weights.npz", "-q")
+    with np.load(folder / "net.npz") as found:
+        assert (found["fc/W"] == 7).all()
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_file_that_is_there_stays(suffix: str, folder: Path) -> None:  # noqa: F811
+    (folder / f"net{suffix}").write_bytes(b"old")
+    with pytest.raises(UsageError, match=r"is there already; replace it with --force"):
+        run("--to", f"net{suffix}")
+    assert (folder / f"net{suffix}").read_bytes() == b"old"
+    assert run("--to", f"net{suffix}", "--force", "-q") == 0
+    assert (folder / f"net{suffix}").read_bytes() != b"old"
+
+
+def test_weights_beside_an_xml_file_stay(folder: Path) -> None:  # noqa: F811
+    (folder / "net.bin").write_bytes(b"old")
+    with pytest.raises(UsageError, match=r"--to net\.bin: is there already"):
+        run("--to", "net.xml")
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_full_disk_leaves_nothing(
+    suffix: str,
+    folder: Path,  # noqa: F811
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    with (
+        file_size_limit(100),
+        pytest.raises(ProfileError, match="cannot be written") as error,
+    ):
+        run("--to", f"net{suffix}")
+    assert str(error.value).startswith(f"net{suffix}: ")
+    assert "\n" not in str(error.value)
+    assert files(folder) == []
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_folder_that_cannot_be_written(suffix: str, folder: Path) -> None:  # noqa: F811
+    (folder / "file").write_bytes(b"")
+    with pytest.raises(ProfileError, match="cannot be written"):
+        run("--to", f"file/net{suffix}")
+    assert files(folder) == ["file"]
+
+
+@pytest.mark.parametrize("old", [b"", b"old"])
+def test_wrong_outputs(
+    old: bytes,
+    folder: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if old:
+        (folder / "net.onnx").write_bytes(old)
+    run_model = OnnxRuntimeEngine.run
+
+    def wrong(self: Any, inputs: Any) -> Any:
+        return tuple(array + np.float32(0.25) for array in run_model(self, inputs))
+
+    monkeypatch.setattr(OnnxRuntimeEngine, "run", wrong)
+    with pytest.raises(ProfileError) as error:
+        run("--to", "net.onnx", "--force")
+    assert error.value.exit_code == 4
+    assert re.fullmatch(
+        r"net\.onnx: outputs differ by at most \S+ of the largest, where fp32 may by 1\.0e-04; "
+        "nothing is written",
+        str(error.value),
+    )
+    # What was there before was good.
+    assert files(folder) == (["net.onnx"] if old else [])
+    if old:
+        assert (folder / "net.onnx").read_bytes() == old
+
+
+class Cumulating(Net):
+    def forward(self, x: Any) -> Any:
+        return F.cumsum(super().forward(x), axis=1)
+
+
+def test_a_function_that_onnx_does_not_have(folder: Path) -> None:  # noqa: F811
+    with pytest.raises(ProfileError) as error:
+        run("--to", "net.onnx", build=Cumulating)
+    assert str(error.value) == (
+        "net.onnx: the ONNX exporter does not know Cumsum (layer 2_Cumsum at /)"
+    )
+    assert files(folder) == []
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_a_precision_that_the_engine_does_not_have(precision: str) -> None:
+    with pytest.raises(ProfileError, match=r"^net\.onnx: .*choose fp32"):
+        run("--to", "net.onnx", "--precision", precision)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--to", "net.pt"], "name a file that ends with .onnx, .xml, .npz"),
+        (["--to", "."], "name a file that ends with"),
+        ([], "the following arguments are required: --to"),
+        (["--to", "net.npz", "--precision", "fp16"], "weights are written in fp32"),
+        (["--to", "net.onnx", "--precision", "int8"], "invalid choice: 'int8'"),
+        (["--to", "net.onnx", "--input-size", "3x3"], "tiny takes no images"),
+        (["--to", "net.onnx", "--trials", "3"], "unrecognized arguments"),
+        (["--to", "net.onnx", "--model", "tony"], "unknown model 'tony'"),
+    ],
+)
+def test_what_the_command_does_not_take(words: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)) as error:
+        run(*words)
+    assert "\n" not in str(error.value)
+
+
+def test_a_folder_in_place_of_a_file(folder: Path) -> None:  # noqa: F811
+    (folder / "net.onnx").mkdir()
+    with pytest.raises(UsageError, match="is a folder; name a file"):
+        run("--to", "net.onnx", "--force")
+
+
+def test_an_engine_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from chainer_profile.engines.catalogue import EngineEntry
+
+    monkeypatch.setattr(EngineEntry, "missing", lambda self: self.needs)
+    message = r'onnx and openvino is not installed: pip install "chainer-profile\[openvino\]"'
+    with pytest.raises(ProfileError, match=message):
+        run("--to", "net.xml")
+
+
+def test_a_network_that_fails_is_one_line() -> None:
+    with pytest.raises(ProfileError, match="fails with an input of 1x4, in Linear at /fc") as error:
+        run("--to", "net.onnx", "--input-shape", "4")
+    assert "\n" not in str(error.value)
+
+
+def test_an_own_network(folder: Path) -> None:  # noqa: F811
+    (folder / "own.py").write_text(OWN)
+    words = ["--to", "net.onnx", "--model", "own.py:Net", "--input-shape", "3", "-q"]
+    assert run(*words) == 0
+
+
+def test_help_imports_nothing_heavy() -> None:
+    heavy = "{'numpy', 'pandas', 'chainer', 'onnx', 'onnxruntime', 'openvino', 'models'}"
+    code = (
+        "import sys\n"
+        "from chainer_profile import export_command\n"
+        "try:\n    export_command.run(['--help'], {})\n"
+        "except SystemExit as end:\n    assert end.code == 0\n"
+        f"print('heavy:', {heavy} & sys.modules.keys())\n"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    assert "--precision" in out
+    assert out.splitlines()[-1] == "heavy: set()"

@@ -1,0 +1,233 @@
+"""Recordings of several engines: which rows are put together, and that nothing is lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chainer_profile.errors import ProfileError
+from chainer_profile.fused import Fusion, engine_name, merged, place, short_name
+from chainer_profile.recording import MemoryUse
+from tests.conftest import make_training
+from tests.fusing import ENGINE, chainer_run, engine_run, in_threes
+from tests.recordings import assert_same, on_gpu
+
+N_LAYERS = 7
+CONV_BN_RELU = "Convolution2DFunction + FixedBatchNormalization + ReLU"
+
+
+def covers(recording):
+    return [layer.covers for layer in recording.layers]
+
+
+def test_a_node_of_three_layers_makes_one_row_of_the_three():
+    chainer = chainer_run(n_layers=6)
+    engine = engine_run(chainer, [(0, 1, 2), (), (3,), (4, 5)])
+    first, second = merged([chainer, engine])
+    assert covers(first) == [(0, 1, 2), (3,), (4, 5)]
+    assert covers(second) == [(0, 1, 2), (), (3,), (4, 5)]
+    assert [layer.function for layer in first.layers] == [
+        CONV_BN_RELU,
+        "Convolution2DFunction",
+        "FixedBatchNormalization + ReLU",
+    ]
+    # The path is that of the layer with the most operations, or of the first.
+    assert [layer.path for layer in first.layers] == [
+        "/res2/0/conv1",
+        "/res2/1/conv1",
+        "/res2/1/bn1",
+    ]
+    assert [layer.index for layer in second.layers] == [0, 1, 2, 3]
+    assert second.layers[1].function == "Reorder"
+    np.testing.assert_array_equal(first.self_ns[:, 0], chainer.self_ns[:, :3].sum(axis=1))
+    np.testing.assert_array_equal(second.self_ns, engine.self_ns)
+    assert first.layers[0].flops == 1000 + 10 + 10
+    assert (first.layers[0].calls, second.layers[0].calls) == (3, 1)
+    assert second.layers[0].node == "Node 0"
+
+
+def test_a_layer_of_two_nodes_is_one_row():
+    chainer = chainer_run(n_layers=3)
+    engine = engine_run(chainer, [(0,), (0,), (1, 2)])
+    first, second = merged([chainer, engine])
+    assert covers(first) == covers(second) == [(0,), (1, 2)]
+    np.testing.assert_array_equal(second.self_ns[:, 0], engine.self_ns[:, :2].sum(axis=1))
+    assert second.layers[0].node == "Node 0 + Node 1"
+
+
+def test_two_engines_meet_in_groups_that_neither_splits():
+    chainer = chainer_run(n_layers=6)
+    one = engine_run(chainer, [(0, 1), (2,), (3,), (4, 5)])
+    other = engine_run(chainer, [(0,), (1, 2), (3,), (4,), (5,)], engine="openvino 2026.4")
+    for recordings in ([one, other], [chainer, one, other]):
+        for found in merged(recordings):
+            assert covers(found) == [(0, 1, 2), (3,), (4, 5)]
+            assert found.layers[0].function == CONV_BN_RELU
+            assert found.layers[0].path == "/res2/0/conv1"
+
+
+def test_a_layer_that_the_engine_lost_stays_where_it_is():
+    chainer = chainer_run(n_layers=3)
+    first, second = merged([chainer, engine_run(chainer, [(0, 2)])])
+    assert covers(first) == [(0, 2), (1,)]
+    assert covers(second) == [(0, 2)]
+    assert first.layers[1].function == "FixedBatchNormalization"
+
+
+def test_rows_that_are_no_layers_of_forward_stay():
+    training = make_training(n_trials=4)
+    engine = engine_run(training, [(0, 1), tuple(range(2, 8))])
+    found = merged([training, engine])[0]
+    assert covers(found)[:3] == [(0, 1), tuple(range(2, 8)), ()]
+    assert len(found.layers) == len(training.layers) - 6
+    loss = found.layers[2]
+    assert (loss.path, loss.function) == ("loss", "SoftmaxCrossEntropy")
+    backward = next(layer for layer in found.layers if layer.phase == "backward" and layer.forward)
+    assert found.layers[backward.forward].function == backward.function
+    assert found.framework_ns is training.framework_ns
+
+
+def test_data_rows_are_not_counted_as_layers():
+    training = make_training(n_trials=4, data=True)
+    found = merged([training, engine_run(make_training(n_trials=4), [(0, 1)])])[0]
+    assert covers(found)[:4] == [(), (), (0, 1), (2,)]
+
+
+def test_what_layers_allocate_is_dropped_and_times_on_a_gpu_are_added():
+    gpu = on_gpu()
+    memory = MemoryUse((1, 2, 3), (0, 0, 0), 0, 0, 3, 2)
+    gpu = replace(gpu, memory=memory)
+    engine = engine_run(chainer_run(n_layers=3), [(0, 1, 2)])
+    found = merged([gpu, engine])[0]
+    assert found.memory is None
+    for name in ("host_ns", "gap_ns", "held_ns", "self_ns"):
+        expected = getattr(gpu, name).sum(axis=1, keepdims=True)
+        np.testing.assert_array_equal(getattr(found, name), expected)
+    assert found.span_ns is gpu.span_ns
+
+
+def test_numbers_that_one_row_does_not_know_are_not_known():
+    chainer = chainer_run(n_layers=3)
+    layers = [replace(layer, nbytes_read=8, macs=4) for layer in chainer.layers]
+    layers[1] = replace(layers[1], macs=None)
+    chainer = replace(chainer, layers=tuple(layers))
+    layer = merged([chainer, engine_run(chainer, [(0, 1, 2)])])[0].layers[0]
+    assert (layer.nbytes_read, layer.macs) == (24, None)
+    assert layer.input_shapes == layers[0].input_shapes
+
+
+def test_a_nested_call_is_no_parent_of_itself():
+    chainer = chainer_run(n_layers=4)
+    layers = list(chainer.layers)
+    layers[1] = replace(layers[1], parent=0)
+    layers[3] = replace(layers[3], parent=1)
+    chainer = replace(chainer, layers=tuple(layers))
+    found = merged([chainer, engine_run(chainer, [(0, 1, 2), (3,)])])[0]
+    assert [layer.parent for layer in found.layers] == [None, 0]
+
+
+def test_another_network_and_a_damaged_recording_are_refused():
+    chainer = chainer_run(n_layers=3)
+    layers = [replace(layer, function="Add") for layer in chainer.layers]
+    other = replace(chainer, layers=tuple(layers))
+    with pytest.raises(ProfileError) as error:
+        merged([chainer, engine_run(other, [(0, 1), (2,)])])
+    assert str(error.value) == (
+        f"layer 0 is Convolution2DFunction under chainer, and Add under {ENGINE}: "
+        "the recordings are not of the same network in test mode"
+    )
+    engine = engine_run(chainer, [(0, 1), (2,)])
+    damaged = replace(engine, layers=(replace(engine.layers[0], covers=(0, 1, 2)),) * 2)
+    with pytest.raises(ProfileError, match=r"row 0 .* names 2 layers and covers 3"):
+        merged([chainer, damaged])
+
+
+def test_without_engines_every_layer_is_a_row_of_its_own():
+    chainer = chainer_run(n_layers=6)
+    (found,) = merged([chainer])
+    assert covers(found) == [(at,) for at in range(6)]
+    np.testing.assert_array_equal(found.self_ns, chainer.self_ns)
+    assert merged([]) == []
+
+
+def test_words():
+    assert short_name("ReLU") == "ReLU"
+    assert short_name(CONV_BN_RELU) == "Convolution2D + 2 fused"
+    assert place(7, ()) == "7"
+    assert place(7, (3,)) == "3"
+    assert place(7, (3, 4, 5, 9, 11, 12)) == "3-5, 9, 11-12"
+    chainer = chainer_run(n_layers=3)
+    assert engine_name(chainer) == "chainer"
+    assert engine_name(engine_run(chainer, in_threes(3))) == ENGINE
+    assert Fusion("chainer", ENGINE, 66, 27, 24).merged
+    assert not Fusion("chainer", ENGINE, 66, 66, 66).merged
+
+
+# -- whatever the engines do
+
+
+@st.composite
+def recorded(draw):
+    """Recordings of Chainer, perhaps, and of engines that do its layers in any way."""
+    chainer = chainer_run(draw(st.integers(0, 3)), N_LAYERS, n_trials=2, n_clean=2)
+    node = st.sets(st.integers(0, N_LAYERS - 1), max_size=3).map(lambda at: tuple(sorted(at)))
+    engines = draw(st.lists(st.lists(node, min_size=1, max_size=8), min_size=1, max_size=3))
+    found = [engine_run(chainer, nodes, engine=f"e{at}") for at, nodes in enumerate(engines)]
+    return ([chainer] if draw(st.booleans()) else []) + found
+
+
+def rows_of(recordings):
+    """Chainer's layers of every row, before any merging."""
+    for recording in recordings:
+        for layer in recording.layers:
+            yield layer.covers if recording.settings.engine else (layer.index,)
+
+
+@given(recorded())
+def test_groups_are_the_finest_that_no_row_splits(recordings):
+    together = np.eye(N_LAYERS, dtype=bool)
+    for row in rows_of(recordings):
+        together[np.ix_(row, row)] = True
+    for _ in range(N_LAYERS):
+        together = together @ together
+    for recording in merged(recordings):
+        for layer in recording.layers:
+            if layer.covers:
+                assert layer.covers == tuple(np.flatnonzero(together[layer.covers[0]]))
+
+
+@given(recorded())
+def test_rows_and_what_is_no_rows_time_add_up_as_before(recordings):
+    for before, after in zip(recordings, merged(recordings), strict=True):
+        np.testing.assert_array_equal(after.self_ns.sum(axis=1), before.self_ns.sum(axis=1))
+        np.testing.assert_array_equal(after.trial_ns, before.trial_ns)
+        assert sum(x.calls for x in after.layers) == len(before.layers)
+        assert sum(x.flops for x in after.layers) == sum(x.flops for x in before.layers)
+        assert [layer.index for layer in after.layers] == list(range(len(after.layers)))
+        kept = [layer.covers for layer in after.layers if layer.covers]
+        assert len(kept) == len(set(kept))
+
+
+@given(recorded())
+def test_a_group_is_called_the_same_in_all_recordings(recordings):
+    known = {}
+    for recording in merged(recordings):
+        for layer in recording.layers:
+            if layer.covers:
+                name = layer.function, layer.path
+                assert known.setdefault(layer.covers, name) == name
+
+
+@given(recorded())
+def test_the_order_does_not_matter_and_once_is_enough(recordings):
+    once = merged(recordings)
+    for a, b in zip(merged(once), once, strict=True):
+        assert_same(a, b)
+    for order in list(permutations(range(len(recordings))))[1:4]:
+        for at, found in zip(order, merged([recordings[i] for i in order]), strict=True):
+            assert_same(found, once[at])
