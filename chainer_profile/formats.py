@@ -40,6 +40,10 @@ class Wanted:
     trace_trial: int | None = None
 
 
+#: Nothing beside the usual reports.
+USUAL = Wanted()
+
+
 def parse_formats(text: str) -> tuple[str, ...]:
     """The formats of a list such as ``pdf,trace``; ``all`` stands for all of them.
 
@@ -50,8 +54,8 @@ def parse_formats(text: str) -> tuple[str, ...]:
     for name in names:
         if name not in (*FILES, ALL):
             raise UsageError(
-                f"unknown format {name!r}: it is {', '.join(FILES)} or {ALL} (CSV, plots, report.md "
-                "and report.html are always written)"
+                f"unknown format {name!r}: it is {', '.join(FILES)} or {ALL} (CSV, plots, "
+                "report.md and report.html are always written)"
             )
     return tuple(FILES) if ALL in names else tuple(dict.fromkeys(names))
 

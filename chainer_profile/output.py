@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from chainer_profile import formats
 from chainer_profile.errors import ProfileError, UsageError
-from chainer_profile.formats import Wanted
+from chainer_profile.formats import USUAL, Wanted
 
 if TYPE_CHECKING:
     from chainer_profile.recording import MachineLimits, Recording
@@ -210,7 +210,7 @@ def load_run(place: Path) -> Recording:
     raise ProfileError(f"{place}: holds no run (there is no {RECORDING} in it)")
 
 
-def write_reports(folder: Path, summary: Summary, wanted: Wanted = Wanted()) -> list[Path]:
+def write_reports(folder: Path, summary: Summary, wanted: Wanted = USUAL) -> list[Path]:
     """Write everything that is made from a recording; returns the files.
 
     Args:

@@ -32,7 +32,7 @@ def render(
     """
     from chainer_profile.renderers.page import html, sections
 
-    own, bokeh = html.script_text(html.own_file("page.js")), html.bokeh_script()
+    own, bokeh = html.own_script(), html.bokeh_script()
     policy = "; ".join(
         (
             "default-src 'none'",

@@ -53,6 +53,13 @@ def own_file(name: str) -> str:
 
 
 @cache
+def own_script() -> str:
+    """The page's own script: its files in one block, which leaves no names behind."""
+    parts = (own_file(name) for name in ("tables.js", "page.js"))
+    return script_text('"use strict";\n{\n' + "\n".join(parts) + "}\n")
+
+
+@cache
 def bokeh_script() -> str:
     """BokehJS, such that it can stand in a page."""
     from bokeh.resources import Resources

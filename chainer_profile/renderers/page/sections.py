@@ -15,6 +15,7 @@ from chainer_profile.renderers.next_steps import next_steps
 from chainer_profile.renderers.page import charts, comparing, data
 from chainer_profile.renderers.page.drawing import as_json
 from chainer_profile.renderers.page.html import blocks, inline
+from chainer_profile.renderers.page.roofline_chart import roofline_chart
 from chainer_profile.renderers.result_section import MAX_GROUPS, hotspots
 from chainer_profile.renderers.rows import (
     group_rows,
@@ -147,7 +148,7 @@ def _charts(summary: Summary) -> dict[str, Any]:
         drawn[by] = charts.group_chart(summary, by)
     drawn |= {"histogram": histogram, "course": course}
     if has_plot(summary.recording, summary.layers):
-        drawn["roofline"] = charts.roofline_chart(summary)
+        drawn["roofline"] = roofline_chart(summary)
     if summary.recording.memory is not None:
         drawn["memory"] = charts.memory_chart(summary)
     return drawn

@@ -6,6 +6,7 @@ from chainer_profile.comparison import compare
 from chainer_profile.renderers.page import charts, comparing
 from chainer_profile.renderers.page.drawing import as_json
 from chainer_profile.renderers.page.engines import EngineRow, Engines
+from chainer_profile.renderers.page.roofline_chart import roofline_chart
 from tests.comparing import run, scaled
 from tests.conftest import make_recording, make_training
 from tests.renderers import working
@@ -66,7 +67,7 @@ def test_many_groups_end_in_others():
 
 def test_roofline_has_the_drawable_layers():
     summary = working.working()
-    dots = next(s for s in drawn(charts.roofline_chart(summary)) if "rate" in s)
+    dots = next(s for s in drawn(roofline_chart(summary)) if "rate" in s)
     assert len(dots["x"]) == len(summary.layers) - 1
     # The hot ones come last, and so lie above the others.
     assert dots["kind"] == sorted(dots["kind"], reverse=True)
