@@ -402,7 +402,7 @@ def memory_chart(summary: Summary) -> Figure:
             y0=[value for value, _, _ in lines],
             y1=[value for value, _, _ in lines],
             line_width=2,
-            line_dash=[6, 4],
+            line_dash="dashed",
             legend_label="high water of the phase",
         )
         themed(high.glyph, line_color=INK)
