@@ -23,7 +23,8 @@ from chainer_profile.renderers import plot
 
 ROOT = Path(__file__).parents[1]
 #: What a run writes that ended before its trials were made, or left the limits out.
-FILES = ["layers.csv", "layers.png", "layers.svg", "links.csv", "recording.npz", "report.md"]
+FILES = ["layers.csv", "layers.png", "layers.svg", "links.csv", "recording.npz"]
+FILES += ["report.html", "report.md"]
 ALL_FILES = [*FILES, "roofline.png", "roofline.svg"]
 
 # The structure pass calls the network three times; here come one warm-up and the profiled trials.

@@ -289,7 +289,8 @@ def test_places_without_a_run(place: str, message: str) -> None:
 
 def test_reports_are_written_beside_the_recording() -> None:
     Path("run").mkdir()
-    names = ["layers.csv", "layers.png", "layers.svg", "links.csv", "report.md"]
+    names = ["layers.csv", "layers.png", "layers.svg", "links.csv"]
+    names += ["report.html", "report.md"]
     files = output.write_reports(Path("run"), summarise(make_recording(n_layers=2)))
     assert sorted(files) == [Path("run", name) for name in names]
     assert sorted(os.listdir("run")) == names
