@@ -36,7 +36,9 @@ def save(name: str, recording: Recording) -> None:
 @pytest.fixture(autouse=True)
 def runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     """Two runs of one network and a training; their reports are not written again."""
-    monkeypatch.setattr(output, "write_reports", lambda place, summary: [place / "layers.csv"])
+    monkeypatch.setattr(
+        output, "write_reports", lambda place, summary, wanted: [place / "layers.csv"]
+    )
     environment = Environment(started="2026-01-02T03:04:05Z", processor="A processor", numpy="2")
     for seed in range(2):
         settings = Settings(model="a-network-with-a-name", input="random", input_shape=(1, 3, 8, 8))

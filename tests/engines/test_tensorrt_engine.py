@@ -73,7 +73,7 @@ def test_without_the_provider_it_says_what_to_install(monkeypatch):
 
 def test_without_tensorrt_itself_it_says_what_to_install(installed, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorrt", None)
-    with pytest.raises(EngineError, match=r"TensorRT is .*: pip install"):
+    with pytest.raises(EngineError, match=r"TensorRT is .*: python -m pip install"):
         TensorRtEngine().prepare(NETWORK)
 
 
