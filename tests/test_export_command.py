@@ -201,7 +201,7 @@ def test_an_engine_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> Non
     from chainer_profile.engines.catalogue import EngineEntry
 
     monkeypatch.setattr(EngineEntry, "missing", lambda self: self.needs)
-    message = r'onnx and openvino is not installed: pip install "chainer-profile\[openvino\]"'
+    message = "onnx and openvino is not installed: python -m pip install onnx openvino"
     with pytest.raises(ProfileError, match=message):
         run("--to", "net.xml")
 

@@ -7,6 +7,7 @@ import tempfile
 import time
 from dataclasses import astuple, dataclass
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -146,11 +147,9 @@ class OpenVinoEngine:
 
     def _core(self, network: Network) -> Any:
         """OpenVINO, after a check that it can do what is asked for."""
-        import openvino
-
         if network.gpu:
             raise EngineError("it runs on CPUs only: leave out --gpu")
-        core = openvino.Core()
+        core = shared_core()
         known = core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
         if _CAPABILITIES[network.precision] not in known:
             raise EngineError(f"it has no {network.precision} on this CPU: choose fp32")
@@ -205,8 +204,6 @@ class OpenVinoEngine:
 
     def intermediates(self, inputs: tuple[Any, ...]) -> dict[int, Any]:
         """Output arrays by index of Chainer's layer, of those that have nodes."""
-        import openvino
-
         if self._origin is None:
             return {}
         makers = {name: step.name for step in self._steps for name in step.outputs}
@@ -222,7 +219,7 @@ class OpenVinoEngine:
             [value for value in found.values() if value.get_node().get_friendly_name() not in ends]
         )
         places = {_source(value).get_friendly_name(): at for at, value in enumerate(model.outputs)}
-        request = self._compile(openvino.Core(), model).create_infer_request()
+        request = self._compile(shared_core(), model).create_infer_request()
         _infer(request, inputs)
         return {
             index: request.get_output_tensor(places[value.get_node().get_friendly_name()]).data
@@ -265,7 +262,7 @@ class OpenVinoEngine:
         """The mean of some trials of a network that is compiled for them."""
         import openvino
 
-        compiled = self._compile(openvino.Core(), self._model, PERF_COUNT=True)
+        compiled = self._compile(shared_core(), self._model, PERF_COUNT=True)
         request = compiled.create_infer_request()
         steps = self._runtime_steps(compiled.get_runtime_model())
         columns = {step.name: place for place, step in enumerate(steps)}
@@ -328,6 +325,19 @@ class OpenVinoEngine:
             layers = {i for at in places for i in origin.layers_of(self._steps[at].name)}
             found.append(tuple(sorted(layers)))
         return found
+
+
+@cache
+def shared_core() -> Any:
+    """Give this process's ``openvino.Core``, kept to its end.
+
+    Each core gives signal handlers a stack of its own and takes it away with itself. When several
+    end in another order than the last first, the stack left in use is one that is gone, and the
+    next signal (Ctrl-C) ends the process with a segmentation fault. (Seen with OpenVINO 2026.4.)
+    """
+    import openvino
+
+    return openvino.Core()
 
 
 def _infer(request: Any, inputs: tuple[Any, ...]) -> None:

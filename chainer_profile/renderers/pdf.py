@@ -53,7 +53,7 @@ def render(
         import uharfbuzz  # type: ignore[import-untyped]  # noqa: F401
     except ImportError as error:
         raise ProfileError(
-            'a PDF needs the packages fpdf2 and uharfbuzz: pip install "chainer-profile[pdf]"'
+            "a PDF needs the packages fpdf2 and uharfbuzz: python -m pip install fpdf2 uharfbuzz"
         ) from error
     from chainer_profile.renderers.pdf_page import Pages
 

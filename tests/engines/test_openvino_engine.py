@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -152,14 +155,14 @@ class FakeCore:
 def test_a_precision_that_the_cpu_does_not_have(
     precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(openvino, "Core", FakeCore)
+    monkeypatch.setattr(openvino_engine, "shared_core", FakeCore)
     network = network_of(NETWORKS["mlp"](), precision=precision)
     with pytest.raises(EngineError, match=f"^it has no {precision} on this CPU: choose fp32$"):
         OpenVinoEngine().prepare(network)
 
 
 def test_bfloat16_where_the_cpu_has_it() -> None:
-    if "BF16" not in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+    if "BF16" not in openvino_engine.shared_core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
         pytest.skip("this CPU has no bfloat16")
     network = network_of(NETWORKS["residual"](), precision="bf16")
     got, expected = prepared(network).run(network.inputs), outputs_of(network)
@@ -205,7 +208,7 @@ def test_a_file_of_another_network_or_input(tmp_path: Path) -> None:
 
 def test_a_model_of_others_has_no_layers(tmp_path: Path) -> None:
     network = network_of(NETWORKS["mlp"]())
-    model = openvino.Core().read_model(export_model(network).SerializeToString())
+    model = openvino_engine.shared_core().read_model(export_model(network).SerializeToString())
     openvino.save_model(model, tmp_path / "net.xml", compress_to_fp16=False)
     engine = OpenVinoEngine()
     engine.load(network, tmp_path / "net.xml")
@@ -250,3 +253,24 @@ def test_a_full_disk(tmp_path: Path) -> None:
     with file_size_limit(1000), pytest.raises(Exception, match=r"cannot be written"):
         engine.save(tmp_path / "net.xml")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_signals_still_arrive_when_engines_are_gone() -> None:
+    """OpenVINO takes the stack of signal handlers away with its cores."""
+    network = network_of(NETWORKS["mlp"]())
+    for _ in range(2):
+        engines = [prepared(network), prepared(network)]
+        engines[0].layers(network.inputs, 1)
+        engines[1].intermediates(network.inputs)
+        # The first made is the first to go.
+        del engines[0]
+        gc.collect()
+        engines.clear()
+        gc.collect()
+    seen: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert seen == [signal.SIGTERM]

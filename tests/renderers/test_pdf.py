@@ -163,7 +163,7 @@ def test_without_the_library_it_is_said_what_to_install(
         return usual(name, *args, **more)
 
     monkeypatch.setattr(builtins, "__import__", fails)
-    with pytest.raises(ProfileError, match=r'pip install "chainer-profile\[pdf\]"') as error:
+    with pytest.raises(ProfileError, match=r"python -m pip install fpdf2 uharfbuzz$") as error:
         pdf.render(summarise(make_recording(1)))
     assert "\n" not in str(error.value)
 
