@@ -70,7 +70,7 @@ def parser() -> argparse.ArgumentParser:
         "--out",
         metavar="DIR",
         type=folder,
-        help="write comparison.csv, comparison.md and comparison.png into this folder",
+        help="write comparison.csv, .md, .png and .html into this folder",
     )
     add_messages(group)
     return parser
@@ -124,7 +124,13 @@ def _side(text: str) -> Side:
 def _write(comparisons: Sequence[Comparison], args: argparse.Namespace) -> list[Path]:
     """Write everything into a folder; returns the files."""
     from chainer_profile import output
-    from chainer_profile.renderers import comparison_csv, comparison_markdown, comparison_plot
+    from chainer_profile.renderers import (
+        comparison_csv,
+        comparison_markdown,
+        comparison_plot,
+        page,
+    )
+    from chainer_profile.summaries import summarise
 
     several = len(comparisons) > 1
     plots = [
@@ -141,6 +147,10 @@ def _write(comparisons: Sequence[Comparison], args: argparse.Namespace) -> list[
         limit=args.limit or None,
         fail_above=args.fail_above,
     ).encode()
+    # The page is that of the run after; of several, that of the run which all are compared with.
+    side = comparisons[0].before if several else comparisons[0].after
+    summary = summarise(side.runs[0])
+    contents["comparison.html"] = page.render(summary, comparisons=comparisons).encode()
     for name, content in contents.items():
         output.write_file(args.out / name, content)
     return [args.out / name for name in contents]

@@ -51,7 +51,8 @@ def _output_nbytes(layer: Layer) -> int | None:
     if layer.output_nbytes is not None or layer.phase != _FORWARD or not layer.dtype:
         return layer.output_nbytes
     try:
-        itemsize = np.dtype(layer.dtype).itemsize
+        # NumPy knows bfloat16 only where another package has taught it.
+        itemsize = 2 if layer.dtype == "bfloat16" else np.dtype(layer.dtype).itemsize
     except (TypeError, ValueError, SyntaxError):  # one that NumPy does not know
         return None
     return sum(math.prod(shape) * itemsize for shape in layer.output_shapes)

@@ -19,7 +19,7 @@ import pytest
 
 from chainer_profile import cli, machine
 from chainer_profile.recording import Environment, MachineLimits
-from chainer_profile.renderers import plot
+from chainer_profile.renderers import page, plot
 
 ROOT = Path(__file__).parents[1]
 #: What a run writes that ended before its trials were made, or left the limits out.
@@ -137,13 +137,14 @@ def signals() -> Iterator[None]:
 def folder(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
-    """An empty current folder without the user's data sets; plots and limits cost nothing."""
+    """An empty current folder without the user's data; plots, pages and limits cost nothing."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
     monkeypatch.setattr(machine, "measure_limits", stand_in)
     monkeypatch.setattr(machine, "CpuWatch", QuietMachine)
     monkeypatch.setattr(chainer.dataset.download, "_dataset_root", str(tmp_path / "datasets"))
     monkeypatch.setattr(plot, "render", lambda summary, form: b"plot")
+    monkeypatch.setattr(page, "render", lambda summary, **more: "page")
     return tmp_path
 
 

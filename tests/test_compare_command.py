@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from chainer_profile import cli, compare_command, output
+from chainer_profile.comparison import Comparison
+from chainer_profile.renderers import page
+from chainer_profile.summaries import Summary
 from tests.command import ROOT, folder, one_line, signals  # noqa: F401
 from tests.comparing import run, scaled
 from tests.conftest import make_training
@@ -86,10 +89,9 @@ def test_options_of_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_files(capsys: pytest.CaptureFixture[str]) -> None:
     assert command("A", "B", "--out", "x/y") == 0
-    assert (
-        "Written to x/y: comparison.csv, comparison.png, comparison.md" in capsys.readouterr().out
-    )
-    names = ["comparison.csv", "comparison.md", "comparison.png"]
+    said = "Written to x/y: comparison.csv, comparison.png, comparison.md, comparison.html"
+    assert said in capsys.readouterr().out
+    names = ["comparison.csv", "comparison.html", "comparison.md", "comparison.png"]
     assert sorted(path.name for path in Path("x/y").iterdir()) == names
     assert "(comparison.png)" in Path("x/y/comparison.md").read_text()
     assert command("A", "B", "A2", "-q", "-o", "z") == 0
@@ -98,6 +100,22 @@ def test_files(capsys: pytest.CaptureFixture[str]) -> None:
         "comparison-1.png",
         "comparison-2.png",
     ]
+
+
+def test_the_page_is_of_the_run_after_or_of_the_one_that_all_are_compared_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pages = []
+
+    def render(summary: Summary, *, comparisons: list[Comparison]) -> str:
+        pages.append((summary.recording.self_ns.tolist(), [c.after.name for c in comparisons]))
+        return "page"
+
+    monkeypatch.setattr(page, "render", render)
+    before, after = (output.load_run(Path(name)).self_ns.tolist() for name in "AB")
+    assert command("A", "B", "-q", "-o", "one") == 0
+    assert command("A", "B", "A2", "-q", "-o", "two") == 0
+    assert pages == [(after, ["B"]), (before, ["B", "A2"])]
 
 
 def test_an_out_that_is_a_file(capsys: pytest.CaptureFixture[str]) -> None:

@@ -88,7 +88,7 @@ def fails():
     raise RuntimeError("no licence")
 '''
 WRITE_REPORTS = run_folder.write_engine_reports
-FILES = ["engines.csv", "engines.json", "engines.md", "engines.png", "engines.svg"]
+FILES = ["engines.csv", "engines.json", "engines.md", "engines.png", "engines.svg", "report.html"]
 
 
 @pytest.fixture(autouse=True)
@@ -133,8 +133,9 @@ def test_engines_are_measured_compared_and_written(
         "chainer",
         *FILES[:2],
         "engines.md",
-        *FILES[3:],
+        *FILES[3:5],
         "fast",
+        "report.html",
     ]
     assert f"Written to {place}: engines.json, engines.csv" in out
     found = table(str(place))

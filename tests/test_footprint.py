@@ -52,7 +52,12 @@ def test_older_recordings_have_outputs_by_their_shapes() -> None:
     assert cells(layer_memory(recording([half])), "output_nbytes") == [20]
 
 
-@pytest.mark.parametrize("dtype", ["", "bfloat16", "no type"])
+def test_bfloat16_has_its_size_whether_numpy_knows_it_or_not() -> None:
+    layer = Layer(0, "/", "A", output_shapes=((2, 3),), dtype="bfloat16")
+    assert cells(layer_memory(recording([layer], [15])), "workspace_nbytes") == [3]
+
+
+@pytest.mark.parametrize("dtype", ["", "no type"])
 def test_an_unknown_data_type_gives_no_size(dtype: str) -> None:
     table = layer_memory(recording([Layer(0, "/", "A", output_shapes=((2,),), dtype=dtype)], [9]))
     assert cells(table, "output_nbytes") == cells(table, "workspace_nbytes") == [None]

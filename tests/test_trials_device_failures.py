@@ -72,7 +72,7 @@ class TestFailures:
         model = Changing(clock, LAUNCH_BOUND, N_STRUCTURE + 3, fails(ValueError("broken")))
         step = make_step("forward", model, (image(),))
         with step.configured():
-            structure = runner._learn(step, asked(), clock)
+            structure = runner.learn(step, asked(), clock)
             made = trials.Trials(
                 step,
                 structure,

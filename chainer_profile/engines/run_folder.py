@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chainer_profile import output
+from chainer_profile.engines.catalogue import BASELINE
 from chainer_profile.engines.results import RESULTS, EnginesRun, read_json, write_json
 from chainer_profile.errors import ProfileError, UsageError
 
@@ -136,7 +137,9 @@ def write_reports(folder: Path, run: EnginesRun, recordings: Mapping[str, Record
     Raises:
         ProfileError: A file cannot be written.
     """
-    from chainer_profile.renderers import engines_csv, engines_markdown, engines_plot
+    from chainer_profile.renderers import engines_csv, engines_markdown, engines_plot, page
+    from chainer_profile.renderers.page.engines import from_run
+    from chainer_profile.summaries import summarise
 
     contents = {
         "engines.csv": engines_csv.render(run, recordings).encode(),
@@ -144,6 +147,11 @@ def write_reports(folder: Path, run: EnginesRun, recordings: Mapping[str, Record
         "engines.png": engines_plot.render(run, recordings, "png"),
         "engines.svg": engines_plot.render(run, recordings, "svg"),
     }
+    # The page is that of Chainer's layers, with a section of the engines.
+    if BASELINE in recordings:
+        summary = summarise(recordings[BASELINE])
+        engines = from_run(run, recordings)
+        contents["report.html"] = page.render(summary, engines=engines).encode()
     for name, content in contents.items():
         output.write_file(folder / name, content)
     return list(contents)

@@ -14,9 +14,10 @@ from matplotlib.patches import Patch
 from chainer_profile.engines.catalogue import BASELINE
 from chainer_profile.engines.results import speedup
 from chainer_profile.renderers.engines_text import (
+    BETWEEN,
     WRONG,
     about_lines,
-    main_functions,
+    function_shares,
 )
 from chainer_profile.renderers.figures import DPI, INK, STYLE, TEXT, save, shorten
 from chainer_profile.renderers.text import printable
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 # By Okabe and Ito, for colour-blind readers; in an order that differs in lightness too.
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
 _REST_COLOUR, _BETWEEN_COLOUR, _PLAIN_COLOUR = "#777777", "#d9d9d9", "#a3b1c2"
-REST, BETWEEN = "other functions", "between the functions or nodes"
+REST = "other functions"
 PLAIN = "no times of its parts"
 _CAPTION = (
     "parts: shares of the trials in which nodes were timed; a node of several layers counts for "
@@ -90,22 +91,9 @@ def bars(run: EnginesRun, recordings: Mapping[str, Recording]) -> list[Bar]:
         statistics = engine.statistics
         assert statistics is not None
         recording = recordings.get(engine.name)
-        parts = {} if recording is None else _parts(recording, chainer)
+        parts = {} if recording is None else function_shares(recording, chainer)
         found.append(Bar(engine, statistics.median_s, parts))
     return _without_small_ones(found)
-
-
-def _parts(recording: Recording, chainer: Recording | None) -> dict[str, float]:
-    """Fractions of a trial, by function."""
-    assert recording.trial_ns is not None
-    whole = float(recording.trial_ns.mean())
-    if not whole:
-        return {}
-    parts: dict[str, float] = {}
-    names = main_functions(recording, chainer)
-    for name, mean in zip(names, recording.self_ns.mean(axis=0).tolist(), strict=True):
-        parts[name] = parts.get(name, 0.0) + mean / whole
-    return parts | {BETWEEN: max(0.0, 1 - sum(parts.values()))}
 
 
 def _without_small_ones(found: Sequence[Bar]) -> list[Bar]:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 WRONG = "wrong outputs"
 #: Group of an engine's nodes that do none of Chainer's layers.
 OWN_STEPS = "the engine's own steps"
+#: Part of a trial that no function or node has.
+BETWEEN = "between the functions or nodes"
 _MAX_NAME = 24
 
 
@@ -347,6 +349,22 @@ def main_functions(recording: Recording, chainer: Recording | None) -> list[str]
         else:
             found.append(OWN_STEPS if recording.settings.engine else row.function)
     return [printable(name) for name in found]
+
+
+def function_shares(recording: Recording, chainer: Recording | None) -> dict[str, float]:
+    """Fractions of a trial by function, with what is between them; they add up to 1.
+
+    A node of several layers counts for its main one. Nothing is found in trials that took no time.
+    """
+    assert recording.trial_ns is not None
+    whole = float(recording.trial_ns.mean())
+    if not whole:
+        return {}
+    parts: dict[str, float] = {}
+    names = main_functions(recording, chainer)
+    for name, mean in zip(names, recording.self_ns.mean(axis=0).tolist(), strict=True):
+        parts[name] = parts.get(name, 0.0) + mean / whole
+    return parts | {BETWEEN: max(0.0, 1 - sum(parts.values()))}
 
 
 # -- what to do

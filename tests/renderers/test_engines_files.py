@@ -14,7 +14,8 @@ from rich.console import Console
 
 from chainer_profile.engines.results import EnginesRun
 from chainer_profile.renderers import engines_csv, engines_markdown, engines_plot, engines_table
-from chainer_profile.renderers.engines_plot import BETWEEN, bars
+from chainer_profile.renderers.engines_plot import bars
+from chainer_profile.renderers.engines_text import BETWEEN
 from tests.engines.fake_engines import MISSING, WRONG, make_run, recordings, result
 
 

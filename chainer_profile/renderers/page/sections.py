@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from chainer_profile.renderers.columns import group_columns, phase_columns
 from chainer_profile.renderers.comparison_markdown import render as comparison_markdown
 from chainer_profile.renderers.device_section import device
+from chainer_profile.renderers.engines_text import node_columns
 from chainer_profile.renderers.gpu_text import gpu_rows, on_gpu, option_rows
 from chainer_profile.renderers.memory_section import memory
 from chainer_profile.renderers.method import method_points
@@ -264,6 +265,15 @@ def _engines(engines: Engines) -> dict[str, Any]:
     return {
         "table": table,
         "notes": [printable(note) for note in engines.notes],
+        "steps": [printable(step) for step in engines.steps],
+        "nodes": [
+            {
+                "name": printable(one.name),
+                "text": printable(one.text),
+                "table": _table(node_columns(), one.rows),
+            }
+            for one in engines.nodes
+        ],
         "functions": [printable(name) for name in functions[: comparing.MAX_FUNCTIONS]],
         "others": len(functions) > comparing.MAX_FUNCTIONS,
     }
