@@ -267,8 +267,6 @@ def wanted(args: argparse.Namespace) -> Wanted:
     """What the options ask for beside the usual reports."""
     from chainer_profile.renderers.coursework import ReportTitle
 
-    if args.trace_trial is not None and "trace" not in args.formats:
-        raise UsageError("--trace-trial is for a trace: give --format trace as well")
     title = ReportTitle(title=args.title, author=args.author, course=args.course)
     return Wanted(args.formats, title, args.trace_trial)
 

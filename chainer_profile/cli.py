@@ -25,6 +25,8 @@ from chainer_profile.arguments import (
 )
 from chainer_profile.commands import console_width, printing, run_command, terminal_width
 from chainer_profile.errors import ProfileError, UsageError, one_line
+from chainer_profile.formats import check as check_formats
+from chainer_profile.formats import needs_no_tables
 from chainer_profile.hotspots import Rule, parse_rule
 from chainer_profile.interrupts import Interrupted, Interrupts
 from chainer_profile.units import (
@@ -106,9 +108,14 @@ def _report(args: argparse.Namespace, interrupts: Interrupts) -> int:
     if (run / RESULTS).exists():
         from chainer_profile import engines_command
 
+        if args.formats:
+            raise UsageError(
+                f"{run}: holds a run of several engines; --format is for the folder of one of them"
+            )
         quiet = ["--quiet"] if args.quiet else []
         return engines_command.run(["--report", str(run), *quiet], {}, (), interrupts)
     recording = output.load_run(run)
+    check_formats(wanted(args), recording.n_trials)
     folder = run if run.is_dir() else run.parent
     _show(recording, folder, args)
     return 0
@@ -184,6 +191,7 @@ def _run(
     asked = gpu_options(args)
     if asked and args.gpu < 0:
         raise UsageError(f"{asked[0]} is for a GPU: give --gpu 0 as well")
+    check_formats(wanted(args), args.trials)
     from chainer_profile import configuration, inputs, loading, output, weights
     from chainer_profile.recording import Settings
 
@@ -369,7 +377,6 @@ def _show(
     from rich.console import Console
 
     from chainer_profile import output
-    from chainer_profile.formats import needs_no_tables
     from chainer_profile.renderers import json_report, table
     from chainer_profile.summaries import summarise
 

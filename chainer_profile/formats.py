@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chainer_profile.errors import UsageError
+from chainer_profile.errors import ProfileError, UsageError
 
 if TYPE_CHECKING:
     from chainer_profile.renderers.coursework import ReportTitle
@@ -60,17 +60,47 @@ def parse_formats(text: str) -> tuple[str, ...]:
     return tuple(FILES) if ALL in names else tuple(dict.fromkeys(names))
 
 
-def contents(summary: Summary, wanted: Wanted) -> dict[str, bytes]:
-    """The files that are wanted, by their names.
+def check(wanted: Wanted, n_trials: int) -> None:
+    """See before a run that what is wanted can be made after it.
+
+    Args:
+        wanted: What is wanted.
+        n_trials: How many trials the run will make at most.
 
     Raises:
-        ProfileError: A package that one of them needs is not installed.
+        ProfileError: A package that a format needs is not installed.
+        UsageError: The trace is to show a trial that there will not be.
+    """
+    if "pdf" in wanted.formats:
+        from chainer_profile.renderers.pdf import require_packages
+
+        require_packages()
+    if wanted.trace_trial is None:
+        return
+    if "trace" not in wanted.formats:
+        raise UsageError("--trace-trial is for a trace: give --format trace as well")
+    if wanted.trace_trial >= n_trials:
+        known = f"the trials are 0 to {n_trials - 1}" if n_trials else "there are no trials"
+        raise UsageError(f"--trace-trial {wanted.trace_trial}: {known}")
+
+
+def contents(summary: Summary, wanted: Wanted) -> Iterator[tuple[str, bytes]]:
+    """The files that are wanted, by their names; one that cannot be made comes after the others.
+
+    Raises:
+        ProfileError: A package that one of them needs is not installed, or there are no trials.
         UsageError: There is no trial of that number.
     """
-    made = {}
+    failed: ProfileError | None = None
     for name in wanted.formats:
-        made[FILES[name]] = _made(name, summary, wanted)
-    return made
+        try:
+            content = _made(name, summary, wanted)
+        except ProfileError as error:
+            failed = failed or error
+        else:
+            yield FILES[name], content
+    if failed is not None:
+        raise failed
 
 
 def _made(name: str, summary: Summary, wanted: Wanted) -> bytes:

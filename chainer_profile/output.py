@@ -241,7 +241,7 @@ def write_reports(folder: Path, summary: Summary, wanted: Wanted = USUAL) -> lis
         with replacing(folder / name) as file:
             file.write(content)
     # What may fail for want of a package comes last.
-    for name, content in formats.contents(summary, wanted).items():
+    for name, content in formats.contents(summary, wanted):
         with replacing(folder / name) as file:
             file.write(content)
         contents[name] = content

@@ -28,6 +28,21 @@ _LINES = 22.0
 _UNKNOWN = datetime(2000, 1, 1, tzinfo=timezone.utc)
 
 
+def require_packages() -> None:
+    """See that the libraries which write PDF are installed.
+
+    Raises:
+        ProfileError: One of them is not.
+    """
+    try:
+        import fpdf  # noqa: F401
+        import uharfbuzz  # type: ignore[import-untyped]  # noqa: F401
+    except ImportError as error:
+        raise ProfileError(
+            "a PDF needs the packages fpdf2 and uharfbuzz: python -m pip install fpdf2 uharfbuzz"
+        ) from error
+
+
 def render(
     summary: Summary,
     *,
@@ -48,13 +63,7 @@ def render(
     Raises:
         ProfileError: The library that writes PDF is not installed.
     """
-    try:
-        import fpdf  # noqa: F401
-        import uharfbuzz  # type: ignore[import-untyped]  # noqa: F401
-    except ImportError as error:
-        raise ProfileError(
-            "a PDF needs the packages fpdf2 and uharfbuzz: python -m pip install fpdf2 uharfbuzz"
-        ) from error
+    require_packages()
     from chainer_profile.renderers.pdf_page import Pages
 
     title = title or ReportTitle()

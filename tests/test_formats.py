@@ -1,0 +1,190 @@
+"""The files that --format asks for: which, when, and what is said where one cannot be made."""
+
+from __future__ import annotations
+
+import builtins
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chainer_profile import formats, output
+from chainer_profile.errors import ProfileError, UsageError
+from chainer_profile.formats import FILES, USUAL, Wanted, check, contents, parse_formats
+from chainer_profile.renderers import json_report, latex, markdown, pdf, stacks, trace
+from chainer_profile.renderers.coursework import ReportTitle
+from chainer_profile.summaries import summarise
+from tests.command import folder, main, one_line, signals  # noqa: F401
+from tests.conftest import make_recording
+
+SUMMARY = summarise(make_recording(3, 5))
+
+
+@pytest.fixture
+def without_pdf(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = builtins.__import__
+
+    def fails(name: str, *args: Any, **more: Any) -> Any:
+        if name == "fpdf":
+            raise ImportError(name)
+        return usual(name, *args, **more)
+
+    monkeypatch.setattr(builtins, "__import__", fails)
+
+
+# Names of formats.
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("pdf", ("pdf",)),
+        ("trace, json,trace", ("trace", "json")),
+        ("all", tuple(FILES)),
+        ("json,all", tuple(FILES)),
+    ],
+)
+def test_names(text: str, expected: tuple[str, ...]) -> None:
+    assert parse_formats(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "html", "pdf,", "PDF", "a b"])
+def test_names_that_are_none(text: str) -> None:
+    with pytest.raises(UsageError, match=r"unknown format .*: it is pdf, latex, json") as error:
+        parse_formats(text)
+    assert "report.html are always written" in str(error.value)
+
+
+# Their files.
+
+
+def test_all_are_made_by_their_renderers() -> None:
+    title = ReportTitle("A title", "An author", "A course")
+    made = dict(contents(SUMMARY, Wanted(tuple(FILES), title, 2)))
+    assert list(made) == list(FILES.values())
+    assert made.pop("report.pdf")[:5] == b"%PDF-"
+    assert made == {
+        "tables.tex": latex.render(SUMMARY, title=title).encode(),
+        "report.json": json_report.render(SUMMARY).encode(),
+        "trace.json": trace.render(SUMMARY, 2).encode(),
+        "stacks.speedscope.json": stacks.render_speedscope(SUMMARY).encode(),
+        "stacks.folded": stacks.render_folded(SUMMARY).encode(),
+    }
+    assert "A title" in made["tables.tex"].decode()
+
+
+def test_nothing_is_made_unasked() -> None:
+    assert list(contents(SUMMARY, USUAL)) == []
+
+
+def test_what_cannot_be_made_does_not_stop_the_others(without_pdf: None) -> None:
+    found = contents(SUMMARY, Wanted(tuple(FILES)))
+    for name in list(FILES.values())[1:]:
+        assert next(found)[0] == name
+    with pytest.raises(ProfileError, match=r"pip install fpdf2 uharfbuzz$"):
+        next(found)
+
+
+def test_a_format_that_fails_leaves_the_usual_reports(tmp_path: Path, without_pdf: None) -> None:
+    with pytest.raises(ProfileError, match="a PDF needs"):
+        output.write_reports(tmp_path, SUMMARY, Wanted(("pdf", "json")))
+    written = {path.name for path in tmp_path.iterdir()}
+    assert {"report.md", "report.html", "layers.csv", "report.json"} <= written
+    assert "report.pdf" not in written
+
+
+# Before a run.
+
+
+def test_a_check_that_passes() -> None:
+    check(USUAL, 0)
+    check(Wanted(tuple(FILES), None, 4), 5)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "n_trials", "message"),
+    [
+        (Wanted(("json",), None, 0), 5, "is for a trace: give --format trace as well"),
+        (Wanted(("trace",), None, 5), 5, "--trace-trial 5: the trials are 0 to 4"),
+        (Wanted(("trace",), None, 0), 0, "--trace-trial 0: there are no trials"),
+    ],
+)
+def test_a_trial_that_no_trace_can_show(wanted: Wanted, n_trials: int, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        check(wanted, n_trials)
+
+
+def test_packages_are_looked_for_before_a_run(without_pdf: None) -> None:
+    check(Wanted(("json",)), 5)
+    with pytest.raises(ProfileError, match=r"pip install fpdf2 uharfbuzz$"):
+        check(Wanted(("json", "pdf")), 5)
+
+
+# On the command line.
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--format", "html"), "unknown format 'html'"),
+        (("--trace-trial", "1"), "give --format trace as well"),
+        (("--format", "trace", "--trace-trial", "4"), "the trials are 0 to 3"),
+        (("--trace-trial", "-1"), "must be a whole number"),
+    ],
+)
+def test_nothing_runs_where_it_could_not_be_shown(
+    words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def build() -> Any:
+        raise AssertionError("a network was made")
+
+    assert main("-n", "4", "-o", "run", *words, build=build) == 2
+    assert message in one_line(capsys.readouterr().err)
+    assert not Path("run").exists()
+
+
+def test_files_of_a_run_and_of_its_report(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--format", "trace,latex,folded", "--author", "Ada", "--course", "Systems")
+    assert main("-o", "run", *words, "--title", "Mine", "--trace-trial", "1") == 0
+    assert "report.html, tables.tex" not in capsys.readouterr().out  # in the order that is asked
+    names = {path.name for path in Path("run").iterdir()}
+    assert {"trace.json", "tables.tex", "stacks.folded"} <= names
+    assert "report.json" not in names
+    report = Path("run/report.md").read_text()
+    assert report.startswith("# Mine\n")
+    assert "Ada" in report
+    assert "Systems" in report
+    summary = summarise(output.load_run(Path("run")))
+    assert Path("run/trace.json").read_text() == trace.render(summary, 1)
+    # A report again has only what is asked for now.
+    assert main("report", "run", "--format", "trace", "-q") == 0
+    assert Path("run/trace.json").read_text() == trace.render(summary)
+    assert not Path("run/report.md").read_text().startswith("# Mine\n")
+    assert markdown.render(summary, plot="layers.png", table="layers.csv", links="links.csv") == (
+        Path("run/report.md").read_text()
+    )
+
+
+def test_json_is_printed_in_place_of_the_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("-o", "run", "--format", "json,folded") == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out) == json.loads(Path("run/report.json").read_text())
+    assert err == ""
+    assert main("report", "run", "--format", "json", "-q") == 0
+    assert capsys.readouterr() == ("", "")
+    assert main("report", "run", "--format", "json") == 0
+    assert capsys.readouterr().out == out
+
+
+def test_a_report_of_several_engines_has_no_formats(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("run").mkdir()
+    Path("run/engines.json").write_text("{}")
+    assert main("report", "run", "--format", "pdf") == 2
+    assert "--format is for the folder of one of them" in one_line(capsys.readouterr().err)
+
+
+def test_every_format_has_its_file_and_renderer() -> None:
+    assert len(set(FILES.values())) == len(FILES)
+    assert all(formats._made(name, SUMMARY, USUAL) for name in FILES)
+    pdf.require_packages()
