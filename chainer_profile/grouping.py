@@ -37,7 +37,7 @@ def group(layers: pd.DataFrame, recording: Recording, by: str) -> pd.DataFrame:
     """
     if by not in GROUPS:
         raise ValueError(f"layers are grouped by {', '.join(GROUPS)}, not by {by!r}")
-    names = pd.Series(_names(recording.layers, by), index=layers.index, dtype=object)
+    names = pd.Series(group_names(recording.layers, by), index=layers.index, dtype=object)
     table = layers.groupby(names, sort=False).agg(
         calls=("calls", "sum"),
         total_s=("mean_s", "sum"),
@@ -61,7 +61,7 @@ def group(layers: pd.DataFrame, recording: Recording, by: str) -> pd.DataFrame:
     return table.sort_values("total_s", ascending=False, kind="stable")
 
 
-def _names(layers: Sequence[Layer], by: str) -> list[str]:
+def group_names(layers: Sequence[Layer], by: str) -> list[str]:
     """The group of every layer."""
     if by == "function":
         return [layer.function for layer in layers]

@@ -139,6 +139,7 @@ def folder(
 ) -> Path:
     """An empty current folder without the user's data; plots, pages and limits cost nothing."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
     monkeypatch.setattr(machine, "measure_limits", stand_in)
     monkeypatch.setattr(machine, "CpuWatch", QuietMachine)

@@ -196,11 +196,11 @@ def interval(ratio: float, low: float, high: float) -> str:
 def total_columns() -> list[Column]:
     """Columns of the table of totals."""
     return [
-        Column("total", lambda row: str(row.Index), folds=20),
+        Column("total", lambda row: str(row.Index), folds=14),
         Column("before", lambda row: format_duration(row.before_s)),
         Column("after", lambda row: format_duration(row.after_s)),
         Column("change", lambda row: _total_change(row.ratio, row.verdict)),
-        Column("95 %", lambda row: interval(row.ratio, row.low, row.high), "95 % interval"),
+        Column("95 %", lambda row: interval(row.ratio, row.low, row.high), "95 % interval", drop=1),
     ]
 
 

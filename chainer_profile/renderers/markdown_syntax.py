@@ -85,6 +85,7 @@ def text(name: object) -> str:
     """A name or a sentence as Markdown that is shown just as it is, on one line."""
     shown = printable(str(name)).strip()
     shown = shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    shown = shown.replace(" -&gt; ", " -> ")
     shown = re.sub(r"([\\`*\[\]|~$#])", r"\\\1", shown)
     # Between letters an underscore means nothing to Markdown.
     shown = re.sub(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", r"\\_", shown)

@@ -100,7 +100,7 @@ def test_the_report_says_it_all() -> None:
         "![Bar plot of the time of a trial under every engine](engines.png)",
         "## Outputs",
         "**hasty**: wrong outputs: they differ by up to 5.0e-01",
-        "- fast: 6 layers became 3 nodes, and 1 of them nothing: 1.000 ms -&gt; 95.00 us",
+        "- fast: 6 layers became 3 nodes, and 1 of them nothing: 1.000 ms -> 95.00 us",
         "| no node | 5_ReLU /res2/1 | 0.0200 | 0.0000 |",
         "[fast/report.md](fast/report.md)",
         "- Take fast: it is 10.00x as fast as chainer",

@@ -21,7 +21,7 @@ from bokeh.models import (
     Span,
 )
 
-from chainer_profile.grouping import OUTSIDE, _names
+from chainer_profile.grouping import OUTSIDE, group_names
 from chainer_profile.renderers.figures import shorten
 from chainer_profile.renderers.gpu_text import on_gpu
 from chainer_profile.renderers.page.drawing import (
@@ -228,7 +228,7 @@ def group_chart(summary: Summary, by: str) -> Figure:
         groups = layers["phase"].astype(str)
         frameworks = {str(k): float(v) for k, v in table["framework_s"].fillna(0.0).items()}
     else:
-        by_layer = _names(summary.recording.layers, by)
+        by_layer = group_names(summary.recording.layers, by)
         groups = pd.Series(by_layer, index=layers.index, dtype=object)
         totals = layers["mean_s"].groupby(groups, sort=False).sum()
         names = [str(n) for n in totals.sort_values(ascending=False, kind="stable").index]
