@@ -18,7 +18,7 @@ from chainer_profile.argument_values import (
     whole,
 )
 from chainer_profile.errors import UsageError
-from chainer_profile.formats import ALL, FILES, Wanted, parse_formats
+from chainer_profile.formats import ALL, FILES, NONE, Wanted, parse_formats
 from chainer_profile.hotspots import DEFAULT_RULE, parse_rule
 from chainer_profile.phases import DTYPES, GROUPS, LOSSES, PHASES
 from chainer_profile.units import parse_nbytes, parse_percent
@@ -250,7 +250,7 @@ def _add_shown(parser: argparse.ArgumentParser) -> None:
         type=checked(parse_formats),
         default=(),
         help=f"files beside CSV, plots, report.md and report.html: {', '.join(FILES)} or {ALL}; "
-        "with json, JSON is printed in place of the tables",
+        f"with json, JSON is printed in place of the tables; {NONE} writes no report at all",
     )
     group.add_argument("--title", default="", help="title of the report")
     group.add_argument("--author", default="", help="who wrote it")
@@ -268,7 +268,8 @@ def wanted(args: argparse.Namespace) -> Wanted:
     from chainer_profile.renderers.coursework import ReportTitle
 
     title = ReportTitle(title=args.title, author=args.author, course=args.course)
-    return Wanted(args.formats, title, args.trace_trial)
+    asked = tuple(name for name in args.formats if name != NONE)
+    return Wanted(asked, title, args.trace_trial, usual=NONE not in args.formats)
 
 
 def run_parser() -> argparse.ArgumentParser:

@@ -365,7 +365,7 @@ def _save(recording: Recording, folder: RunFolder, args: argparse.Namespace) -> 
             error
         )
     try:
-        _show(recording, folder.path, args, "recording.npz, ")
+        _show(recording, folder.path, args, "recording.npz")
     except ProfileError as error:
         raise ProfileError(f"{error}; the trials are safe in recording.npz: {again}") from error
 
@@ -405,8 +405,8 @@ def _show(
                 macs=args.macs,
                 columns=args.columns,
             )
-    if files:
-        names = written + ", ".join(file.name for file in files)
+    names = ", ".join(filter(None, (written, *(file.name for file in files))))
+    if folder is not None and names:
         with printing():
             said = f"Written to {folder}: {names}"
             console.print(said, markup=False, highlight=False, soft_wrap=True)

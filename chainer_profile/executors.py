@@ -101,7 +101,8 @@ def run_task(task: Task) -> Outcome:
 
 def _run(task: Task, scratch: Path, machine: str) -> Outcome:
     out = scratch / "run"
-    command = [sys.executable, str(PROGRAM), *task.arguments, "-q", "--out", str(out)]
+    command = [sys.executable, str(PROGRAM), *task.arguments, "-q", "--format", "none"]
+    command += ["--out", str(out)]
     if sys.platform == "linux":
         command = [sys.executable, "-I", "-S", "-c", _BOUND, str(os.getpid()), *command]
     folder = task.folder if os.path.isdir(task.folder) else None

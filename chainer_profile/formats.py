@@ -23,6 +23,8 @@ FILES = {
 }
 #: Stands for all of them.
 ALL = "all"
+#: Stands for no report at all, not even the usual ones.
+NONE = "none"
 
 
 @dataclass(frozen=True)
@@ -33,11 +35,13 @@ class Wanted:
         formats: Names of :data:`FILES`.
         title: Title, author and course of the reports; None for none.
         trace_trial: A trial that the trace shows beside the median one, counted from 0.
+        usual: Whether the usual reports are wanted: CSV, plots, ``report.md``, ``report.html``.
     """
 
     formats: tuple[str, ...] = ()
     title: ReportTitle | None = None
     trace_trial: int | None = None
+    usual: bool = True
 
 
 #: Nothing beside the usual reports.
@@ -48,14 +52,18 @@ def parse_formats(text: str) -> tuple[str, ...]:
     """The formats of a list such as ``pdf,trace``; ``all`` stands for all of them.
 
     Raises:
-        UsageError: There is no such format.
+        UsageError: There is no such format, or ``none`` is one of several.
     """
     names = [name.strip() for name in text.split(",")]
+    if NONE in names:
+        if len(names) > 1:
+            raise UsageError("none is for no report at all: give it alone")
+        return (NONE,)
     for name in names:
         if name not in (*FILES, ALL):
             raise UsageError(
                 f"unknown format {name!r}: it is {', '.join(FILES)} or {ALL} (CSV, plots, "
-                "report.md and report.html are always written)"
+                f"report.md and report.html are written without it, but for {NONE})"
             )
     return tuple(FILES) if ALL in names else tuple(dict.fromkeys(names))
 

@@ -221,6 +221,19 @@ def write_reports(folder: Path, summary: Summary, wanted: Wanted = USUAL) -> lis
     Raises:
         ProfileError: A file cannot be written, or a package that one needs is missing.
     """
+    contents = _usual_reports(summary, wanted) if wanted.usual else {}
+    for name, content in contents.items():
+        with replacing(folder / name) as file:
+            file.write(content)
+    # What may fail for want of a package comes last.
+    for name, content in formats.contents(summary, wanted):
+        with replacing(folder / name) as file:
+            file.write(content)
+        contents[name] = content
+    return [folder / name for name in contents]
+
+
+def _usual_reports(summary: Summary, wanted: Wanted) -> dict[str, bytes]:
     from chainer_profile.renderers import csv, links_csv, markdown, page, plot, roofline
     from chainer_profile.roofline import has_plot
 
@@ -237,15 +250,7 @@ def write_reports(folder: Path, summary: Summary, wanted: Wanted = USUAL) -> lis
     if has_plot(summary.recording, summary.layers):
         contents["roofline.png"] = roofline.render(summary, "png")
         contents["roofline.svg"] = roofline.render(summary, "svg")
-    for name, content in contents.items():
-        with replacing(folder / name) as file:
-            file.write(content)
-    # What may fail for want of a package comes last.
-    for name, content in formats.contents(summary, wanted):
-        with replacing(folder / name) as file:
-            file.write(content)
-        contents[name] = content
-    return [folder / name for name in contents]
+    return contents
 
 
 def write_file(path: Path, content: bytes) -> None:

@@ -106,6 +106,7 @@ def main() -> int:
     for name in ("batchsize", "trials", "warmups", "seed", "threads"):
         parser.add_argument(f"--{name}", type=int)
     parser.add_argument("-q", action="store_true")
+    parser.add_argument("--format")
     parser.add_argument("--no-machine", action="store_true")
     args = parser.parse_args()
     with open("ran.log", "a") as log:

@@ -43,6 +43,7 @@ def without_pdf(monkeypatch: pytest.MonkeyPatch) -> None:
         ("trace, json,trace", ("trace", "json")),
         ("all", tuple(FILES)),
         ("json,all", tuple(FILES)),
+        ("none", ("none",)),
     ],
 )
 def test_names(text: str, expected: tuple[str, ...]) -> None:
@@ -53,7 +54,13 @@ def test_names(text: str, expected: tuple[str, ...]) -> None:
 def test_names_that_are_none(text: str) -> None:
     with pytest.raises(UsageError, match=r"unknown format .*: it is pdf, latex, json") as error:
         parse_formats(text)
-    assert "report.html are always written" in str(error.value)
+    assert "report.html are written without it" in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["none,pdf", "all,none"])
+def test_none_is_none_of_several(text: str) -> None:
+    with pytest.raises(UsageError, match="give it alone"):
+        parse_formats(text)
 
 
 # Their files.
@@ -164,6 +171,18 @@ def test_files_of_a_run_and_of_its_report(capsys: pytest.CaptureFixture[str]) ->
     assert markdown.render(summary, plot="layers.png", table="layers.csv", links="links.csv") == (
         Path("run/report.md").read_text()
     )
+
+
+def test_a_run_without_reports_has_its_recording(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("-o", "run", "--format", "none") == 0
+    assert [path.name for path in Path("run").iterdir()] == ["recording.npz"]
+    out = capsys.readouterr().out
+    assert out.endswith("Written to run: recording.npz\n")
+    assert "mean ms" in out
+    assert main("report", "run", "--format", "none") == 0
+    assert "Written" not in capsys.readouterr().out
+    assert main("report", "run", "-q") == 0
+    assert Path("run/report.md").exists()
 
 
 def test_json_is_printed_in_place_of_the_tables(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,45 @@
+"""Makes the pictures of the README from the samples: ``python -m tests.browser.pictures``."""
+
+from __future__ import annotations
+
+import io
+import shutil
+
+from PIL import Image
+from playwright.sync_api import Page, sync_playwright
+
+from tests.command import ROOT
+
+SAMPLES = ROOT / "reports" / "samples"
+PICTURES = ROOT / "docs" / "pictures"
+_WIDTH, _HEIGHT, _SCALE = 1180, 900, 1.5
+
+
+def taken(page: Page, name: str) -> None:
+    """Keep what the window shows, in few colours."""
+    page.wait_for_timeout(500)  # Bokeh draws a chart when it comes into view
+    picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    picture.quantize(128).save(PICTURES / name, optimize=True)
+
+
+def main() -> None:
+    """Open the page of a sample, and take its pictures."""
+    with sync_playwright() as driver:
+        path = shutil.which("chromium") or shutil.which("google-chrome")
+        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        page = browser.new_page(
+            viewport={"width": _WIDTH, "height": _HEIGHT}, device_scale_factor=_SCALE
+        )
+        page.goto((SAMPLES / "resnet20-cpu-b32-train" / "report.html").as_uri())
+        page.wait_for_selector('[data-chart="layers"] .bk-Figure')
+        taken(page, "page.png")
+        page.locator("#theme").click()
+        page.locator("#trials").scroll_into_view_if_needed()
+        page.evaluate("document.querySelector('#trials').scrollIntoView()")
+        taken(page, "trials.png")
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
