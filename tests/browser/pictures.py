@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import io
 import shutil
+from pathlib import Path
 
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
-from tests.command import ROOT
-
+ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "reports" / "samples"
 PICTURES = ROOT / "docs" / "pictures"
 _WIDTH, _HEIGHT, _SCALE = 1180, 900, 1.5
@@ -23,6 +23,11 @@ def taken(page: Page, name: str) -> None:
     picture.quantize(128).save(PICTURES / name, optimize=True)
 
 
+def show(page: Page, section: str) -> None:
+    """Bring a section to the top of the window."""
+    page.evaluate("(id) => document.getElementById(id).scrollIntoView()", section)
+
+
 def main() -> None:
     """Open the page of a sample, and take its pictures."""
     with sync_playwright() as driver:
@@ -34,10 +39,17 @@ def main() -> None:
         page.goto((SAMPLES / "resnet20-cpu-b32-train" / "report.html").as_uri())
         page.wait_for_selector('[data-chart="layers"] .bk-Figure')
         taken(page, "page.png")
+        show(page, "layers")
+        taken(page, "layers.png")
+        page.goto((SAMPLES / "resnet20-cpu-b1" / "report.html").as_uri())
         page.locator("#theme").click()
-        page.locator("#trials").scroll_into_view_if_needed()
-        page.evaluate("document.querySelector('#trials').scrollIntoView()")
+        page.select_option("#choice", index=5)
+        show(page, "trials")
         taken(page, "trials.png")
+        page.goto((SAMPLES / "engines-resnet20-cpu-b1" / "report.html").as_uri())
+        page.locator("#engines summary").nth(1).click()
+        show(page, "engines")
+        taken(page, "engines.png")
         browser.close()
 
 

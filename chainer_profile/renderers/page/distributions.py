@@ -170,6 +170,13 @@ def _drift(samples_ns: NDArray[np.int64]) -> str:
     degrees = n_batches(len(first)) + n_batches(len(last)) - 2
     certain = abs(difference) > error * stdtrit(degrees, (1 + CONFIDENCE) / 2)
     if certain and abs(change) >= DRIFT:
+        usual = float(np.median(first))
+        if usual and abs(float(np.median(last)) / usual - 1) < DRIFT:
+            return (
+                f"A few slow trials make the second half of the run {format_percent(abs(change))} "
+                f"{'slower' if change > 0 else 'faster'} than the first; the medians of the halves "
+                f"differ by less than {format_percent(DRIFT, 0)}."
+            )
         return (
             f"It drifts: the second half of the run was {format_percent(abs(change))} "
             f"{'slower' if change > 0 else 'faster'} than the first."

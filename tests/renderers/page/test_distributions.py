@@ -76,6 +76,10 @@ def test_blocks_are_percentiles():
             ("Steady: ", "It drifts: the second half of the run was 20.0 % slower than the first."),
         ),
         (np.repeat([1200, 900], 100), ("Noisy: ", "was 25.0 % faster than the first.")),
+        (
+            np.append(np.full(100, 1000), np.tile([1000] * 9 + [3000], 10)),
+            ("A few slow trials make the second half of the run 20.0 % slower", "less than 5 %"),
+        ),
         (np.arange(1000, 1010), ("Steady: ", "These are too few trials to tell whether")),
         (np.zeros(100), ("Steady: ", "These are too few")),
     ],
