@@ -4,139 +4,37 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any, NoReturn
 
 import chainer_profile
 from chainer_profile.argument_values import (
     checked,
     folder,
     layer_columns,
-    parse_device,
-    positive_seconds,
-    shape,
-    size,
     whole,
 )
-from chainer_profile.errors import UsageError
 from chainer_profile.formats import ALL, FILES, NONE, Wanted, parse_formats
 from chainer_profile.hotspots import DEFAULT_RULE, parse_rule
 from chainer_profile.phases import DTYPES, GROUPS, LOSSES, PHASES
+from chainer_profile.shared_arguments import (
+    PROG,
+    Parser,
+    add_classes,
+    add_input,
+    add_machine,
+    add_max_seconds,
+    add_messages,
+    add_model,
+    add_seed,
+    add_weights,
+)
 from chainer_profile.units import parse_nbytes, parse_percent
 
-PROG = "profile.py"
-DEFAULT_MODEL = "resnet20"
 #: Levels of the link tree that are shown: of ResNets the stages and their blocks.
 DEFAULT_DEPTH = 2
 SORT_KEYS = (
     *("time", "median", "p95", "std", "index", "path", "name"),
     *("flops", "memory", "reached"),
 )
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser whose complaint is one line."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        # Shortened names would change their meaning with every new option.
-        super().__init__(allow_abbrev=False, **kwargs)
-
-    def error(self, message: str) -> NoReturn:
-        """Raise a UsageError in place of printing the usage."""
-        raise UsageError(f"{message} (see {self.prog} --help)")
-
-
-def add_model(group: argparse._ArgumentGroup) -> None:
-    """The option of which network."""
-    group.add_argument(
-        "-m",
-        "--model",
-        default=DEFAULT_MODEL,
-        help="a name of --list-models, package.module:Callable or path/to/file.py:Callable "
-        "(default: %(default)s)",
-    )
-
-
-def add_classes(group: argparse._ArgumentGroup) -> None:
-    """The option of how many outputs."""
-    group.add_argument(
-        "--classes", metavar="N", type=whole(1), help="outputs, in place of the network's own"
-    )
-
-
-def add_batchsize(group: argparse._ArgumentGroup, what: str) -> None:
-    """The option of how many inputs at once; what they are is for the help."""
-    group.add_argument(
-        "-b",
-        "--batchsize",
-        metavar="N",
-        type=whole(1),
-        default=1,
-        help=f"{what} (default: %(default)s)",
-    )
-
-
-def add_input_shape(group: argparse._ArgumentGroup) -> None:
-    """Options of the shape of one input; :func:`input_shape` reads them."""
-    group.add_argument(
-        "--input-shape",
-        metavar="CxHxW",
-        type=checked(shape),
-        help="shape of one input without the batch; needed for your own network",
-    )
-    group.add_argument(
-        "--input-size",
-        metavar="HxW",
-        type=checked(size),
-        help="height and width of the images, such as 1024x2048",
-    )
-
-
-def input_shape(args: argparse.Namespace, known: tuple[int, ...] | None) -> tuple[int, ...]:
-    """Shape of one input without the batch, by the options or as the network has it."""
-    if args.input_shape is not None and args.input_size is not None:
-        raise UsageError("give --input-shape or --input-size, not both")
-    found: tuple[int, ...] | None = args.input_shape or known
-    if found is None:
-        raise UsageError(
-            f"--model {args.model}: give the shape of its input, such as --input-shape 3x32x32"
-        )
-    if args.input_size is None:
-        return found
-    if len(found) != 3:
-        raise UsageError(f"--input-size: {args.model} takes no images")
-    return found[0], *args.input_size
-
-
-def add_machine(group: argparse._ArgumentGroup, *device: str) -> None:
-    """Options of where a network runs.
-
-    Args:
-        group: Where they are added.
-        device: Short names of ``--device``.
-    """
-    group.add_argument(
-        "--threads",
-        metavar="N",
-        type=whole(1),
-        help="BLAS threads (default: as many as BLAS chooses)",
-    )
-    group.add_argument(
-        "-g",
-        "--gpu",
-        metavar="ID",
-        type=whole(-1),
-        default=-1,
-        help="GPU to run on (default: -1, the CPU)",
-    )
-    group.add_argument(
-        *device,
-        "--device",
-        metavar="DEVICE",
-        dest="gpu",
-        type=checked(parse_device),
-        default=argparse.SUPPRESS,
-        help="the same in Chainer's words: @numpy or @cupy:0",
-    )
 
 
 def _add_gpu(parser: argparse.ArgumentParser) -> None:
@@ -179,12 +77,6 @@ def gpu_options(args: argparse.Namespace) -> list[str]:
         "--nvtx": args.nvtx,
     }
     return [option for option, is_given in given.items() if is_given]
-
-
-def add_messages(group: argparse._ArgumentGroup) -> None:
-    """Options of what is said."""
-    group.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
-    group.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
 
 def _add_shown(parser: argparse.ArgumentParser) -> None:
@@ -289,11 +181,7 @@ def run_parser() -> argparse.ArgumentParser:
     add_model(group)
     group.add_argument("--list-models", action="store_true", help="list the networks and exit")
     add_classes(group)
-    group.add_argument(
-        "--weights",
-        metavar="FILE.npz",
-        help="weights saved with save_npz, or a torchvision ResNet's state dict saved as .npz",
-    )
+    add_weights(group)
 
     group.add_argument(
         "--dtype",
@@ -326,18 +214,7 @@ def run_parser() -> argparse.ArgumentParser:
     )
 
     group = parser.add_argument_group("input")
-    group.add_argument(
-        "-i",
-        "--input",
-        default="random",
-        help="random, cifar10 (a test image) or a picture's file (default: %(default)s)",
-    )
-    group.add_argument(
-        "--index", metavar="I", type=whole(0), default=0, help="first test image (default: 0)"
-    )
-    group.add_argument("--data-dir", metavar="DIR", help="folder of CIFAR-10's files")
-    add_input_shape(group)
-    add_batchsize(group, "inputs per trial")
+    add_input(group)
 
     group = parser.add_argument_group("measuring")
     group.add_argument(
@@ -362,12 +239,7 @@ def run_parser() -> argparse.ArgumentParser:
         default=50,
         help="warm-up trials (default: %(default)s)",
     )
-    group.add_argument(
-        "--max-seconds",
-        metavar="S",
-        type=positive_seconds,
-        help="end the trials after so many seconds",
-    )
+    add_max_seconds(group)
     group.add_argument(
         "--until-ci",
         metavar="PCT",
@@ -386,13 +258,7 @@ def run_parser() -> argparse.ArgumentParser:
         help="leave out the machine's limits, which are measured after the trials of the first run "
         "and kept for later ones",
     )
-    group.add_argument(
-        "--seed",
-        metavar="N",
-        type=whole(0),
-        default=0,
-        help="seed of the weights and of the random input (default: %(default)s)",
-    )
+    add_seed(group)
 
     _add_gpu(parser)
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import stdtrit
 
-from chainer_profile.arguments import PROG
 from chainer_profile.grouping import OUTSIDE
 from chainer_profile.recording import COMPLETE, INTERVAL, TIME_LIMIT
+from chainer_profile.shared_arguments import PROG
 from chainer_profile.statistics import CONFIDENCE, NS, n_batches, standard_error
 from chainer_profile.units import (
     format_count,

@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from chainer_profile.arguments import (
     DEFAULT_DEPTH,
-    PROG,
     gpu_options,
-    input_shape,
     machine_parser,
     report_parser,
     run_parser,
@@ -29,6 +27,7 @@ from chainer_profile.formats import check as check_formats
 from chainer_profile.formats import needs_no_tables
 from chainer_profile.hotspots import Rule, parse_rule
 from chainer_profile.interrupts import Interrupted, Interrupts
+from chainer_profile.shared_arguments import PROG, asked_device, check_input, read_input
 from chainer_profile.units import (
     NOT_KNOWN,
     format_count,
@@ -127,7 +126,7 @@ def _machine(args: argparse.Namespace) -> int:
     from chainer_profile import environment, machine, output
     from chainer_profile.renderers.aligned import pairs
 
-    device = machine.find_device(_device_name(args))
+    device = machine.find_device(asked_device(args))
     threads = nullcontext() if args.threads is None else threadpool_limits(args.threads, "blas")
     with threads:
         collected = environment.collect()
@@ -161,10 +160,6 @@ def _machine(args: argparse.Namespace) -> int:
     return 0
 
 
-def _device_name(args: argparse.Namespace) -> str:
-    return "cpu" if args.gpu < 0 else f"gpu:{args.gpu}"
-
-
 def _run(
     args: argparse.Namespace,
     argv: list[str],
@@ -184,30 +179,17 @@ def _run(
 
     if args.force and args.out is None:
         raise UsageError("--force replaces the run in a folder: name it with --out")
-    if args.input != "cifar10" and (args.index or args.data_dir is not None):
-        option = "--index" if args.index else "--data-dir"
-        raise UsageError(f"{option} is for CIFAR-10: give --input cifar10 as well")
-
+    check_input(args)
     asked = gpu_options(args)
     if asked and args.gpu < 0:
         raise UsageError(f"{asked[0]} is for a GPU: give --gpu 0 as well")
     check_formats(wanted(args), args.trials)
-    from chainer_profile import configuration, inputs, loading, output, weights
+    from chainer_profile import configuration, loading, output, weights
     from chainer_profile.recording import Settings
 
     source = loading.find_model(args.model, registry, args.classes)
-    shape = input_shape(args, source.input_shape)
-    batch = inputs.make_input(
-        args.input,
-        shape,
-        args.batchsize,
-        seed=args.seed,
-        index=args.index,
-        data_dir=args.data_dir,
-        mean=source.mean,
-        std=source.std,
-    )
-    device = _device_name(args)
+    batch = read_input(args, source)
+    device = asked_device(args)
     phase = "" if args.phase == "forward" else f"-{args.phase}"
     default = Path("reports") / f"{source.name}-{device.replace(':', '')}-b{args.batchsize}{phase}"
     with output.take_folder(args.out, default, args.force) as folder:

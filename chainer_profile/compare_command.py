@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chainer_profile.argument_values import checked, folder, whole
-from chainer_profile.arguments import PROG, Parser, add_messages
 from chainer_profile.commands import console_width, printing
 from chainer_profile.errors import ProfileError, UsageError
+from chainer_profile.shared_arguments import PROG, Parser, add_messages
 from chainer_profile.units import parse_percent
 
 if TYPE_CHECKING:

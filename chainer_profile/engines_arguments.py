@@ -5,20 +5,23 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from chainer_profile.argument_values import checked, folder, positive_seconds, whole
-from chainer_profile.arguments import (
-    PROG,
-    Parser,
-    add_batchsize,
-    add_classes,
-    add_input_shape,
-    add_machine,
-    add_messages,
-    add_model,
-)
+from chainer_profile.argument_values import checked, folder, whole
 from chainer_profile.choosing import split_names
 from chainer_profile.engines.protocol import PRECISIONS
 from chainer_profile.errors import UsageError
+from chainer_profile.shared_arguments import (
+    PROG,
+    Parser,
+    add_classes,
+    add_input,
+    add_machine,
+    add_max_seconds,
+    add_messages,
+    add_model,
+    add_seed,
+    add_weights,
+    check_input,
+)
 
 #: Trials in which nodes are timed, at most, where none were asked for.
 LAYER_TRIALS = 200
@@ -34,24 +37,9 @@ def parser() -> argparse.ArgumentParser:
     group = parser.add_argument_group("network")
     add_model(group)
     add_classes(group)
-    group.add_argument(
-        "--weights",
-        metavar="FILE.npz",
-        help="weights saved with save_npz, or a torchvision ResNet's state dict saved as .npz",
-    )
+    add_weights(group)
     group = parser.add_argument_group("input")
-    group.add_argument(
-        "-i",
-        "--input",
-        default="random",
-        help="random, cifar10 (a test image) or a picture's file (default: %(default)s)",
-    )
-    group.add_argument(
-        "--index", metavar="I", type=whole(0), default=0, help="first test image (default: 0)"
-    )
-    group.add_argument("--data-dir", metavar="DIR", help="folder of CIFAR-10's files")
-    add_input_shape(group)
-    add_batchsize(group, "inputs per trial")
+    add_input(group)
 
     group = parser.add_argument_group("engines")
     group.add_argument(
@@ -112,20 +100,9 @@ def parser() -> argparse.ArgumentParser:
         help="further trials of each, in which its layers are timed (default: as many as trials, "
         f"{LAYER_TRIALS} at most)",
     )
-    group.add_argument(
-        "--max-seconds",
-        metavar="S",
-        type=positive_seconds,
-        help="end the trials after so many seconds",
-    )
+    add_max_seconds(group)
     add_machine(group, "-d")
-    group.add_argument(
-        "--seed",
-        metavar="N",
-        type=whole(0),
-        default=0,
-        help="seed of the weights and of the random input (default: %(default)s)",
-    )
+    add_seed(group)
 
     group = parser.add_argument_group("output")
     group.add_argument(
@@ -166,9 +143,7 @@ def check(args: argparse.Namespace) -> None:
     """
     if args.force and args.out is None and args.save_engine is None:
         raise UsageError("--force replaces the run in a folder: name it with --out")
-    if args.input != "cifar10" and (args.index or args.data_dir is not None):
-        option = "--index" if args.index else "--data-dir"
-        raise UsageError(f"{option} is for CIFAR-10: give --input cifar10 as well")
+    check_input(args)
     if args.load_engine is not None and not args.load_engine.is_file():
         raise UsageError(f"--load-engine {args.load_engine}: there is no such file")
     if args.save_engine is not None and args.save_engine.exists() and not args.force:

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chainer_profile.arguments import PROG, input_shape
 from chainer_profile.commands import console_width, printing
 from chainer_profile.engines.catalogue import BASELINE, ENGINES
 from chainer_profile.engines_arguments import LAYER_TRIALS, check, parser
 from chainer_profile.errors import ProfileError
+from chainer_profile.shared_arguments import PROG, asked_device, read_input
 
 if TYPE_CHECKING:
     from chainer_profile.engines.chosen import Chosen
@@ -54,24 +54,15 @@ def run(
         return _report(args)
     check(args)
 
-    from chainer_profile import inputs, loading
+    from chainer_profile import loading
     from chainer_profile.engines import chosen as engines
     from chainer_profile.engines import run_folder
     from chainer_profile.recording import Settings
 
     chosen = engines.choose(args.engines, gpu=args.gpu >= 0)
     source = loading.find_model(args.model, registry, args.classes)
-    batch = inputs.make_input(
-        args.input,
-        input_shape(args, source.input_shape),
-        args.batchsize,
-        seed=args.seed,
-        index=args.index,
-        data_dir=args.data_dir,
-        mean=source.mean,
-        std=source.std,
-    )
-    device = "cpu" if args.gpu < 0 else f"gpu:{args.gpu}"
+    batch = read_input(args, source)
+    device = asked_device(args)
     settings = Settings(
         model=source.name,
         input=batch.description,

@@ -8,8 +8,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chainer_profile.argument_values import whole
-from chainer_profile.arguments import (
+from chainer_profile.commands import printing
+from chainer_profile.engines.protocol import PRECISIONS
+from chainer_profile.errors import ProfileError, UsageError
+from chainer_profile.shared_arguments import (
     PROG,
     Parser,
     add_batchsize,
@@ -17,11 +19,10 @@ from chainer_profile.arguments import (
     add_input_shape,
     add_messages,
     add_model,
+    add_seed,
+    add_weights,
     input_shape,
 )
-from chainer_profile.commands import printing
-from chainer_profile.engines.protocol import PRECISIONS
-from chainer_profile.errors import ProfileError, UsageError
 from chainer_profile.units import format_nbytes
 
 if TYPE_CHECKING:
@@ -47,14 +48,8 @@ def parser() -> argparse.ArgumentParser:
     group = parser.add_argument_group("network")
     add_model(group)
     add_classes(group)
-    group.add_argument("--weights", metavar="FILE.npz", help="weights, as of a run")
-    group.add_argument(
-        "--seed",
-        metavar="N",
-        type=whole(0),
-        default=0,
-        help="seed of the weights and of the random input (default: %(default)s)",
-    )
+    add_weights(group)
+    add_seed(group)
     group = parser.add_argument_group("input, of which the file takes no other shape")
     add_input_shape(group)
     add_batchsize(group, "inputs in the batch")

@@ -19,7 +19,7 @@ import chainer
 
 from chainer_profile import runner
 from chainer_profile.argument_values import checked, positive_seconds, whole
-from chainer_profile.arguments import DEFAULT_DEPTH, Parser
+from chainer_profile.arguments import DEFAULT_DEPTH
 from chainer_profile.cell_step import CellStep
 from chainer_profile.configuration import dtype_name
 from chainer_profile.devices import clock_of, device_name, device_of
@@ -30,6 +30,7 @@ from chainer_profile.progress import ProgressBar
 from chainer_profile.recording import Settings
 from chainer_profile.renderers.notebook_html import LIMIT, summary_html
 from chainer_profile.renderers.notebook_text import summary_text
+from chainer_profile.shared_arguments import Parser
 from chainer_profile.steps import make_step
 from chainer_profile.summaries import summarise
 from chainer_profile.units import parse_percent

@@ -7,7 +7,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from chainer_profile.argument_values import whole
-from chainer_profile.arguments import (
+from chainer_profile.choosing import split_names
+from chainer_profile.commands import printing, terminal_width
+from chainer_profile.errors import ProfileError, UsageError
+from chainer_profile.shared_arguments import (
     PROG,
     Parser,
     add_batchsize,
@@ -16,9 +19,6 @@ from chainer_profile.arguments import (
     add_model,
     input_shape,
 )
-from chainer_profile.choosing import split_names
-from chainer_profile.commands import printing, terminal_width
-from chainer_profile.errors import ProfileError, UsageError
 
 if TYPE_CHECKING:
     from chainer_profile.loading import RegisteredModel

@@ -20,9 +20,9 @@ from chainer_profile.argument_values import (
     size,
     whole,
 )
-from chainer_profile.arguments import DEFAULT_MODEL, input_shape
 from chainer_profile.errors import UsageError
 from chainer_profile.phases import DTYPES, PHASES
+from chainer_profile.shared_arguments import DEFAULT_MODEL, input_shape
 from chainer_profile.units import format_shape
 
 if sys.version_info >= (3, 11):

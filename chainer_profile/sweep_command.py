@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainer_profile.argument_values import checked, folder
-from chainer_profile.arguments import PROG, Parser, add_messages
 from chainer_profile.commands import printing, terminal_width
 from chainer_profile.errors import ProfileError, UsageError
 from chainer_profile.executors import open_workers, parse_executor
 from chainer_profile.interrupts import Interrupted
 from chainer_profile.phases import DTYPES, PHASES
+from chainer_profile.shared_arguments import PROG, Parser, add_messages
 from chainer_profile.sweep_cases import (
     LISTS,
     SINGLES,

@@ -7,8 +7,8 @@ import sys
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from chainer_profile.arguments import PROG
 from chainer_profile.renderers.text import printable
+from chainer_profile.shared_arguments import PROG
 from chainer_profile.units import format_duration, format_significant
 
 if TYPE_CHECKING:

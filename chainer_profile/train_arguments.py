@@ -9,14 +9,9 @@ from typing import NamedTuple
 
 import chainer_profile
 from chainer_profile.argument_values import checked, folder, whole
-from chainer_profile.arguments import (
-    DEFAULT_MODEL,
-    Parser,
-    add_machine,
-    add_messages,
-)
 from chainer_profile.cifar import CIFAR10, CIFAR100
 from chainer_profile.errors import UsageError
+from chainer_profile.shared_arguments import DEFAULT_MODEL, Parser, add_machine, add_messages
 
 PROG = "train.py"
 

@@ -15,10 +15,11 @@ import pytest
 from PIL import Image
 
 from chainer_profile import output
-from chainer_profile.arguments import PROG, run_parser, wanted
+from chainer_profile.arguments import run_parser, wanted
 from chainer_profile.engines import run_folder
 from chainer_profile.formats import FILES, Wanted
 from chainer_profile.renderers.page.html import script_text
+from chainer_profile.shared_arguments import PROG
 from chainer_profile.summaries import summarise
 from tests.command import ROOT
 

@@ -6,13 +6,13 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chainer_profile.arguments import PROG
 from chainer_profile.checks import BUSY_CORES
 from chainer_profile.engines.catalogue import BASELINE
 from chainer_profile.engines.results import EngineResult, EnginesRun, main_layer, speedup
 from chainer_profile.recording import COMPLETE
 from chainer_profile.renderers.columns import Column
 from chainer_profile.renderers.text import model_name, printable, settings_text
+from chainer_profile.shared_arguments import PROG
 from chainer_profile.statistics import NS
 from chainer_profile.units import (
     NOT_KNOWN,

@@ -1,0 +1,222 @@
+"""Options that several commands share, and what they ask for."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from chainer_profile.argument_values import (
+    checked,
+    parse_device,
+    positive_seconds,
+    shape,
+    size,
+    whole,
+)
+from chainer_profile.errors import UsageError
+
+if TYPE_CHECKING:
+    from chainer_profile.inputs import InputBatch
+    from chainer_profile.loading import ModelSource
+
+PROG = "profile.py"
+DEFAULT_MODEL = "resnet20"
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose complaint is one line."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        # Shortened names would change their meaning with every new option.
+        super().__init__(allow_abbrev=False, **kwargs)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise a UsageError in place of printing the usage."""
+        raise UsageError(f"{message} (see {self.prog} --help)")
+
+
+def add_model(group: argparse._ArgumentGroup) -> None:
+    """The option of which network."""
+    group.add_argument(
+        "-m",
+        "--model",
+        default=DEFAULT_MODEL,
+        help="a name of --list-models, package.module:Callable or path/to/file.py:Callable "
+        "(default: %(default)s)",
+    )
+
+
+def add_classes(group: argparse._ArgumentGroup) -> None:
+    """The option of how many outputs."""
+    group.add_argument(
+        "--classes", metavar="N", type=whole(1), help="outputs, in place of the network's own"
+    )
+
+
+def add_batchsize(group: argparse._ArgumentGroup, what: str) -> None:
+    """The option of how many inputs at once; what they are is for the help."""
+    group.add_argument(
+        "-b",
+        "--batchsize",
+        metavar="N",
+        type=whole(1),
+        default=1,
+        help=f"{what} (default: %(default)s)",
+    )
+
+
+def add_input_shape(group: argparse._ArgumentGroup) -> None:
+    """Options of the shape of one input; :func:`input_shape` reads them."""
+    group.add_argument(
+        "--input-shape",
+        metavar="CxHxW",
+        type=checked(shape),
+        help="shape of one input without the batch; needed for your own network",
+    )
+    group.add_argument(
+        "--input-size",
+        metavar="HxW",
+        type=checked(size),
+        help="height and width of the images, such as 1024x2048",
+    )
+
+
+def input_shape(args: argparse.Namespace, known: tuple[int, ...] | None) -> tuple[int, ...]:
+    """Shape of one input without the batch, by the options or as the network has it."""
+    if args.input_shape is not None and args.input_size is not None:
+        raise UsageError("give --input-shape or --input-size, not both")
+    found: tuple[int, ...] | None = args.input_shape or known
+    if found is None:
+        raise UsageError(
+            f"--model {args.model}: give the shape of its input, such as --input-shape 3x32x32"
+        )
+    if args.input_size is None:
+        return found
+    if len(found) != 3:
+        raise UsageError(f"--input-size: {args.model} takes no images")
+    return found[0], *args.input_size
+
+
+def add_machine(group: argparse._ArgumentGroup, *device: str) -> None:
+    """Options of where a network runs.
+
+    Args:
+        group: Where they are added.
+        device: Short names of ``--device``.
+    """
+    group.add_argument(
+        "--threads",
+        metavar="N",
+        type=whole(1),
+        help="BLAS threads (default: as many as BLAS chooses)",
+    )
+    group.add_argument(
+        "-g",
+        "--gpu",
+        metavar="ID",
+        type=whole(-1),
+        default=-1,
+        help="GPU to run on (default: -1, the CPU)",
+    )
+    group.add_argument(
+        *device,
+        "--device",
+        metavar="DEVICE",
+        dest="gpu",
+        type=checked(parse_device),
+        default=argparse.SUPPRESS,
+        help="the same in Chainer's words: @numpy or @cupy:0",
+    )
+
+
+def add_messages(group: argparse._ArgumentGroup) -> None:
+    """Options of what is said."""
+    group.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
+    group.add_argument("--debug", action="store_true", help="show the traceback of an error")
+
+
+def add_weights(group: argparse._ArgumentGroup) -> None:
+    """The option of the weights' file."""
+    group.add_argument(
+        "--weights",
+        metavar="FILE.npz",
+        help="weights saved with save_npz, or a torchvision ResNet's state dict saved as .npz",
+    )
+
+
+def add_seed(group: argparse._ArgumentGroup) -> None:
+    """The option of the seed."""
+    group.add_argument(
+        "--seed",
+        metavar="N",
+        type=whole(0),
+        default=0,
+        help="seed of the weights and of the random input (default: %(default)s)",
+    )
+
+
+def add_max_seconds(group: argparse._ArgumentGroup) -> None:
+    """The option that ends the trials."""
+    group.add_argument(
+        "--max-seconds",
+        metavar="S",
+        type=positive_seconds,
+        help="end the trials after so many seconds",
+    )
+
+
+def add_input(group: argparse._ArgumentGroup) -> None:
+    """Options of what a network runs on; :func:`read_input` reads them."""
+    group.add_argument(
+        "-i",
+        "--input",
+        default="random",
+        help="random, cifar10 (a test image) or a picture's file (default: %(default)s)",
+    )
+    group.add_argument(
+        "--index", metavar="I", type=whole(0), default=0, help="first test image (default: 0)"
+    )
+    group.add_argument("--data-dir", metavar="DIR", help="folder of CIFAR-10's files")
+    add_input_shape(group)
+    add_batchsize(group, "inputs per trial")
+
+
+def check_input(args: argparse.Namespace) -> None:
+    """Refuse options of an input that is another one.
+
+    Raises:
+        UsageError: One is for CIFAR-10, and the input is not.
+    """
+    if args.input != "cifar10" and (args.index or args.data_dir is not None):
+        option = "--index" if args.index else "--data-dir"
+        raise UsageError(f"{option} is for CIFAR-10: give --input cifar10 as well")
+
+
+def read_input(args: argparse.Namespace, source: ModelSource) -> InputBatch:
+    """The batch that the options of :func:`add_input` ask for.
+
+    Args:
+        args: The options, with ``seed``.
+        source: The network.
+
+    Raises:
+        ProfileError: A picture or a data set cannot be read.
+        UsageError: The shape of the input is not known.
+    """
+    from chainer_profile.inputs import make_input
+
+    return make_input(
+        args.input,
+        input_shape(args, source.input_shape),
+        args.batchsize,
+        seed=args.seed,
+        index=args.index,
+        data_dir=args.data_dir,
+        mean=source.mean,
+        std=source.std,
+    )
+
+
+def asked_device(args: argparse.Namespace) -> str:
+    """The device of :func:`add_machine`'s options: ``cpu``, ``gpu:0``."""
+    return "cpu" if args.gpu < 0 else f"gpu:{args.gpu}"
