@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
-from bokeh.models import ColumnDataSource, Range1d, Span
+from bokeh.models import BasicTickFormatter, ColumnDataSource, FixedTicker, Range1d, Span
 
 from chainer_profile.comparison import FASTER, SLOWER
 from chainer_profile.renderers.comparison_text import change, row_label
@@ -76,6 +77,9 @@ def comparison_chart(comparison: Comparison) -> Figure | None:
         x_axis_type="log" if logarithmic else "linear",
     )
     chart.x_range = Range1d(least / 1.05, most * 1.05)
+    if logarithmic:
+        chart.xaxis.ticker = FixedTicker(ticks=_factors(least, most))
+        chart.xaxis.formatter = BasicTickFormatter()
     one = Span(location=1, dimension="height")
     chart.add_layout(themed(one, line_color=INK))
     colours = by_kind({verdict: _COLOURS[verdict] for verdict in (SLOWER, FASTER)})
@@ -88,6 +92,13 @@ def comparison_chart(comparison: Comparison) -> Figure | None:
     tips = [("", "@name"), ("before", "@before"), ("after", "@after"), ("", "@change")]
     chart.add_tools(hover(renderers=[dots], tooltips=tips, mode="hline", attachment="vertical"))
     return chart
+
+
+def _factors(least: float, most: float) -> list[float]:
+    """1, 2 and 5 times the powers of ten between two numbers."""
+    powers = range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1)
+    found = [float(f"{digit}e{power}") for power in powers for digit in (1, 2, 5)]
+    return [number for number in found if least <= number <= most]
 
 
 def by_time(engines: Engines) -> list[str]:

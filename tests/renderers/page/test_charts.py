@@ -100,6 +100,13 @@ def test_comparison_shows_what_changed():
     assert dots["ratio"] == pytest.approx([1.5, 0.6], rel=0.02)
 
 
+def test_ticks_of_large_factors():
+    chart = comparing.comparison_chart(compare(run(0), scaled(run(1), {3: 0.011, 7: 12.0})))
+    (axis,) = chart.xaxis
+    assert axis.ticker.ticks == [0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10]
+    assert chart.x_range.start < 0.011 < 12 < chart.x_range.end
+
+
 def test_stacks_of_engines_add_up():
     functions = tuple((f"F{i}", 1e-3 / (i + 1)) for i in range(10))
     engines = Engines((EngineRow("one", "1", "fp32", 4e-3, 4e-3, 5e-3, by_function=functions),))
