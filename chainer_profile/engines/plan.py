@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import chainer
 import numpy as np
 
+from chainer_profile.engines import plan_kernels as kernels
 from chainer_profile.engines.fold import Node
+from chainer_profile.engines.plan_kernels import Pad
 from chainer_profile.engines.trace import Value
 
 #: Patches of a convolution that are made at a time take at most so many bytes: they stay in the
@@ -26,7 +27,6 @@ PATCHES_NBYTES = 1 << 20
 
 #: An operation of a plan: a function and its arguments, the array that it writes among them.
 Operation = tuple[Callable[..., Any], tuple[Any, ...]]
-_Pad = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class _Place:
 
     array: Any
     whole: Any
-    pad: _Pad
+    pad: Pad
     memory: Any
     key: Any
 
@@ -191,11 +191,11 @@ class Plan:
             self.nbytes += whole.nbytes
             if pad != (0, 0):
                 whole[...] = self._xp.asarray(edge, value.dtype)
-        place = _Place(_within(whole, pad), whole, pad, whole, key)
+        place = _Place(kernels.within(whole, pad), whole, pad, whole, key)
         self._places[value.number] = place
         return place
 
-    def _padding(self, value: Value) -> tuple[_Pad, Any]:
+    def _padding(self, value: Value) -> tuple[Pad, Any]:
         """The widest padding of the nodes that take it, and what is in it."""
         padded = [
             node
@@ -207,17 +207,17 @@ class Plan:
         if not padded:
             return (0, 0), None
         border = padded[0].border
-        alike = [node for node in padded if _same(node.border, border)]
+        alike = [node for node in padded if kernels.same(node.border, border)]
         return (max(n.pad[0] for n in alike), max(n.pad[1] for n in alike)), border
 
-    def _padded(self, node: Node) -> tuple[Any, _Pad]:
+    def _padded(self, node: Node) -> tuple[Any, Pad]:
         """A node's input within at least the padding that it wants, and how much that is."""
         value = node.inputs[0]
         place = self._places[value.number]
         kept, border = self._padding(value)
         if node.pad == (0, 0) or (
             place.pad == kept
-            and _same(node.border, border)
+            and kernels.same(node.border, border)
             and kept[0] >= node.pad[0]
             and kept[1] >= node.pad[1]
         ):
@@ -227,7 +227,7 @@ class Plan:
         edge = 0.0 if node.border is None else node.border
         whole[...] = self._xp.asarray(edge, value.dtype)
         self.nbytes += whole.nbytes
-        self._do(self._xp.copyto, _within(whole, node.pad), place.array)
+        self._do(self._xp.copyto, kernels.within(whole, node.pad), place.array)
         return whole, node.pad
 
     def _work(self, shape: tuple[int, ...], dtype: Any) -> Any:
@@ -346,7 +346,7 @@ class Plan:
             # A last column of ones in the patches adds the bias within the product.
             weight = np.concatenate([weight, node.bias[None]])
         matrix = self._constant(np.ascontiguousarray(weight), dtype)
-        for images, lines in _parts(n, oh, rows):
+        for images, lines in kernels.parts(n, oh, rows):
             part = slice(*images), slice(*lines)
             shape = (images[1] - images[0], lines[1] - lines[0], ow)
             patches = self._columns((*shape, len(weight)), bias is not None, dtype)
@@ -359,7 +359,7 @@ class Plan:
             self._into(made.reshape(-1, out), xp.matmul, patches, matrix)
             self._finish(node, made, target, part)
 
-    def _windows(self, node: Node, whole: Any, pad: _Pad, size: tuple[int, int]) -> Any:
+    def _windows(self, node: Node, whole: Any, pad: Pad, size: tuple[int, int]) -> Any:
         """The patches of a convolution as a view, (images, height, width, ...)."""
         whole = whole[:, pad[0] - node.pad[0] :, pad[1] - node.pad[1] :]
         sn, sh, sw, sc = whole.strides
@@ -394,8 +394,8 @@ class Plan:
     def _max_pooling(self, node: Node) -> None:
         x, result = self._array(node), self._result(node)
         made = result if not node.after else self._work(result.shape, node.output.dtype)
-        self._do(_fill, made, -math.inf)
-        for to, of in _shifts(node, x.shape[1:3], result.shape[1:3]):
+        self._do(kernels.fill, made, -math.inf)
+        for to, of in kernels.shifts(node, x.shape[1:3], result.shape[1:3]):
             self._into(made[to], self._xp.maximum, made[to], x[of])
         self._finish(node, made, result)
 
@@ -405,12 +405,12 @@ class Plan:
         made = result if not node.after else self._work(result.shape, dtype)
         size = node.ksize[0] * node.ksize[1]
         if node.ksize == x.shape[1:3] and node.pad == (0, 0) and made.shape[1:3] == (1, 1):
-            self._do(_mean, x, made)
+            self._do(kernels.mean, x, made)
         else:
             whole, pad = self._padded(node)
             whole = whole[:, pad[0] - node.pad[0] :, pad[1] - node.pad[1] :]
             (sy, sx), (oh, ow) = node.stride, result.shape[1:3]
-            self._do(_fill, made, 0.0)
+            self._do(kernels.fill, made, 0.0)
             for dy in range(node.ksize[0]):
                 for dx in range(node.ksize[1]):
                     of = slice(None), slice(dy, dy + sy * oh, sy), slice(dx, dx + sx * ow, sx)
@@ -429,7 +429,7 @@ class Plan:
             shape, steps = (n, h // r, r, w // r, r, c), (sn, r * sh, sh, r * sw, sw, sc)
             pixels = as_strided(x, shape, steps)
         blocks = pixels.transpose(0, 1, 3, 2, 4, 5)
-        self._do(_copy_split, result, blocks)
+        self._do(kernels.copy_split, result, blocks)
 
     def _reshape(self, node: Node) -> None:
         place = self._places[node.inputs[0].number]
@@ -444,7 +444,7 @@ class Plan:
             later = max(self._last[value.number], self._last[node.inputs[0].number])
             self._last[value.number] = later
             return
-        self._do(_reshape_into, source, self._take(value).chainers)
+        self._do(kernels.reshape_into, source, self._take(value).chainers)
 
     def _call(self, node: Node) -> None:
         """Any other function: Chainer's own forward, on its own axes."""
@@ -455,72 +455,7 @@ class Plan:
             for source in call.inputs
         ]
         targets = [None if value is None else self._take(value).chainers for value in call.outputs]
-        self._do(_call_function, call.function, tuple(arrays), targets)
-
-
-def _within(whole: Any, pad: _Pad) -> Any:
-    if pad == (0, 0):
-        return whole
-    return whole[:, pad[0] : whole.shape[1] - pad[0], pad[1] : whole.shape[2] - pad[1]]
-
-
-def _same(border: Any, other: Any) -> bool:
-    if border is None or other is None:
-        return border is other
-    return bool(np.array_equal(border, other))
-
-
-def _parts(images: int, lines: int, rows: int) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """Cut images into parts of at most so many lines: whole images, or lines of one."""
-    if rows >= lines:
-        step = rows // lines
-        for begin in range(0, images, step):
-            yield (begin, min(images, begin + step)), (0, lines)
-        return
-    for image in range(images):
-        for begin in range(0, lines, rows):
-            yield (image, image + 1), (begin, min(lines, begin + rows))
-
-
-def _shifts(node: Node, size: tuple[int, int], out: tuple[int, int]) -> Iterator[tuple[Any, Any]]:
-    """For every place in a window: which outputs have it within the image, and which inputs."""
-    for dy in range(node.ksize[0]):
-        for dx in range(node.ksize[1]):
-            axes = []
-            for d, s, p, n, o in zip((dy, dx), node.stride, node.pad, size, out, strict=True):
-                first = max(0, -(-(p - d) // s))
-                last = min(o - 1, (n - 1 + p - d) // s)
-                begin = first * s + d - p
-                axes.append(
-                    (slice(first, last + 1), slice(begin, begin + (last - first) * s + 1, s))
-                )
-            if all(to.stop > to.start for to, _ in axes):
-                every = slice(None)
-                yield (every, *(to for to, _ in axes)), (every, *(of for _, of in axes))
-
-
-def _fill(array: Any, number: float) -> None:
-    array[...] = number
-
-
-def _mean(x: Any, result: Any) -> None:
-    x.mean(axis=(1, 2), keepdims=True, out=result)
-
-
-def _copy_split(result: Any, blocks: Any) -> None:
-    result[...] = blocks.reshape(result.shape)
-
-
-def _reshape_into(source: Any, target: Any) -> None:
-    target[...] = source.reshape(target.shape)
-
-
-def _call_function(function: Any, arrays: tuple[Any, ...], targets: list[Any]) -> None:
-    with chainer.using_config("train", False), chainer.no_backprop_mode():
-        outputs = function.forward(arrays)
-    for target, output in zip(targets, outputs, strict=True):
-        if target is not None:
-            target[...] = output
+        self._do(kernels.call_function, call.function, tuple(arrays), targets)
 
 
 _EMITTERS: dict[str, Callable[[Plan, Node], None]] = {
