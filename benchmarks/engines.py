@@ -10,6 +10,7 @@ two inputs.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from pathlib import Path
@@ -26,7 +27,7 @@ from threadpoolctl import threadpool_limits
 from chainer_profile.engines.chosen import choose
 from chainer_profile.engines.protocol import Network
 from chainer_profile.engines.race import Race
-from chainer_profile.engines.results import speedup
+from chainer_profile.engines.results import Speedup, speedup
 from chainer_profile.steps import make_step
 from chainer_profile.structure import learn_structure
 from models import REGISTRY
@@ -68,6 +69,12 @@ def network(case: str) -> Network:
     return Network(name, model, (x,), layers, threads=1)
 
 
+def factor_text(found: Speedup) -> str:
+    """A factor with its interval, where there were rounds enough for one."""
+    interval = "too few rounds" if math.isnan(found.low) else f"{found.low:.2f} to {found.high:.2f}"
+    return f"{found.factor:.2f} ({interval})"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=20.0, help="of each case")
@@ -101,9 +108,7 @@ def main() -> int:
             ratio = speedup(result, results[0])
             found = result.difference
             target = TARGETS.get((case, result.name))
-            said = (
-                "" if ratio is None else f"{ratio.factor:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
-            )
+            said = "" if ratio is None else factor_text(ratio)
             aim = "" if target is None else f">= {target}"
             far = "" if found is None else f"{found.relative:.1e}"
             print(
