@@ -103,7 +103,8 @@ def main() -> int:
                 print(f"{case} {result.name}: {result.error}")
                 missed += 1
                 continue
-            assert result.statistics is not None
+            if result.statistics is None:
+                raise SystemExit(f"{case}: {result.error or 'no time for a trial: more --seconds'}")
             median = f"{result.statistics.median_s * 1e3:.3f} ms"
             ratio = speedup(result, results[0])
             found = result.difference
