@@ -41,7 +41,7 @@ class OnnxRuntimeEngine:
     suffix = ".onnx"
     gpu_providers: tuple[str, ...] = ("CUDAExecutionProvider",)
     #: The command that installs them.
-    gpu_install = "pip install onnxruntime-gpu"
+    gpu_install = "python -m pip install onnxruntime-gpu"
 
     def __init__(self) -> None:
         self._network: Network | None = None
