@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures.thread import BrokenThreadPool
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,12 @@ def task(model: str = "resnet18", sweep: str = "a", **more: Any) -> Task:
 
 def behave(monkeypatch: pytest.MonkeyPatch, **how: str) -> None:
     monkeypatch.setenv("SWEEP", json.dumps(how))
+
+
+def wake(gate: str) -> None:
+    """Let go who waits for a case that ended without coming to the gate."""
+    with suppress(OSError):  # nobody waits
+        os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
 
 
 def test_a_case_gives_its_recording_and_leaves_nothing(folder: Path) -> None:
@@ -83,7 +90,12 @@ def test_a_sweep_that_is_stopped_ends_its_case_alone(
     behave(monkeypatch, resnet18="gate")
     os.mkfifo("gate")
     outcomes: list[Outcome] = []
-    runner = threading.Thread(target=lambda: outcomes.append(run_task(task(sweep="stopped"))))
+
+    def run() -> None:
+        outcomes.append(run_task(task(sweep="stopped")))
+        wake("gate")
+
+    runner = threading.Thread(target=run)
     runner.start()
     with open("gate") as gate:  # until the case is there
         stop("another")
@@ -105,6 +117,7 @@ def test_a_case_ends_with_its_worker(folder: Path, monkeypatch: pytest.MonkeyPat
         f"executors.run_task(executors.Task('a', {task().arguments!r}, {str(folder)!r}))"
     )
     worker = subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": ROOT})
+    threading.Thread(target=lambda: (worker.wait(), wake("gate"))).start()
     with open("gate") as gate:
         worker.kill()
         assert gate.read() == ""  # the case held the other end

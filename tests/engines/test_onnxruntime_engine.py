@@ -231,7 +231,10 @@ def test_a_file_that_onnx_runtime_cannot_compile(tmp_path: Path) -> None:
     [
         ({"precision": "bf16"}, "no kernels for bfloat16"),
         ({"precision": "fp16"}, "on a CPU it would compute in float32"),
-        ({"device": "gpu:0"}, "without its CUDAExecutionProvider: python -m pip install onnxruntime-gpu"),
+        (
+            {"device": "gpu:0"},
+            "without its CUDAExecutionProvider: python -m pip install onnxruntime-gpu",
+        ),
     ],
 )
 def test_what_it_cannot_do(
