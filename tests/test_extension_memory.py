@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import chainer
 import chainer.functions as F
 import chainer.links as L
+import numpy as np
 import pytest
 from chainer import training
 
@@ -123,7 +124,8 @@ def test_what_the_layers_of_a_training_allocate():
     fc = rows["forward", "/predictor/fc", "LinearFunction"]
     tanh = rows["forward", "/predictor", "Tanh"]
     for row in (fc, tanh):
-        assert use.peak_nbytes[row] == pytest.approx(activation, abs=10 * KB)
+        # Within a call older NumPys take a buffer for the addition of the bias.
+        assert use.peak_nbytes[row] == pytest.approx(activation, abs=10 * KB + 4 * np.getbufsize())
         assert use.retained_nbytes[row] == pytest.approx(activation, abs=10 * KB)
     # Gradients of the iteration before, counted when they were allocated.
     weights = (3 + 1 + 2) * 250 * KB * 4

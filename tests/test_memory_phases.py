@@ -41,7 +41,9 @@ class TestPhases:
         phases = by_phase(use)
         # The outputs of ReLU and Tanh; that of Linear goes before Tanh's is there.
         assert phases["forward"].retained_nbytes == pytest.approx(2 * MB, abs=30_000)
-        assert phases["forward"].high_nbytes == pytest.approx(2 * MB, abs=30_000)
+        # Older NumPys take a buffer for the sum.
+        most = 30_000 + 4 * np.getbufsize()
+        assert phases["forward"].high_nbytes == pytest.approx(2 * MB, abs=most)
         # cleargrads frees 1 MB, and the gradients of W are allocated anew.
         assert phases["backward"].retained_nbytes == pytest.approx(0, abs=30_000)
         assert phases["backward"].high_nbytes == use.high_water_nbytes

@@ -129,8 +129,8 @@ def _cells(cells: Sequence[str]) -> dict[str, Any]:
 
 def ranks(values: pd.Series[Any]) -> NDArray[np.uint32]:
     """The place of every value among the different ones, from 0; :data:`UNKNOWN` where missing."""
-    ranked = values.rank(method="dense").sub(1).fillna(UNKNOWN)
-    found: NDArray[np.uint32] = ranked.to_numpy(np.float64).astype(np.uint32)
+    codes, _ = pd.factorize(values, sort=True)
+    found: NDArray[np.uint32] = np.where(codes < 0, UNKNOWN, codes).astype(np.uint32)
     return found
 
 
