@@ -14,7 +14,9 @@ from chainer_profile.clock import Clock
 from chainer_profile.recording import Environment, Layer, LinkCalls, Recording, Settings
 
 # Examples take as long as they take: a busy machine is no failure.
-hypothesis.settings.register_profile("here", deadline=None)
+hypothesis.settings.register_profile(
+    "here", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("here")
 
 
