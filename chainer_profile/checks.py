@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import stdtrit
 
 from chainer_profile.grouping import OUTSIDE
 from chainer_profile.recording import COMPLETE, INTERVAL, TIME_LIMIT
 from chainer_profile.shared_arguments import PROG
-from chainer_profile.statistics import CONFIDENCE, NS, n_batches, standard_error
+from chainer_profile.statistics import NS, halves_differ
 from chainer_profile.units import (
     format_count,
     format_duration,
@@ -160,12 +159,7 @@ def _drift(summary: Summary) -> Iterator[Finding]:
     walls = summary.recording.trial_ns
     if walls is None or len(walls) < 2 * MIN_TRIALS or not walls.any():
         return
-    first, last = np.array_split(walls, 2)
-    change = float(last.mean() / first.mean() - 1)
-    error = float(np.hypot(standard_error(first), standard_error(last)))
-    # Two means of about equally many batches each: Student's t for their difference.
-    degrees = n_batches(len(first)) + n_batches(len(last)) - 2
-    certain = abs(last.mean() - first.mean()) > error * stdtrit(degrees, (1 + CONFIDENCE) / 2)
+    change, certain = halves_differ(walls)
     if abs(change) >= DRIFT and certain:
         yield Finding(
             "drift",

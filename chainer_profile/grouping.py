@@ -70,7 +70,7 @@ def group_names(layers: Sequence[Layer], by: str) -> list[str]:
     if by == "block":
         paths = [layer.path for layer in layers]
         above = common_link(paths)
-        holders = {link for path in paths for link in _above(path)[1:]}
+        holders = {link for path in paths for link in links_to(path)[:-1]}
         return [block_of(path, above, holds_links=path in holders) for path in paths]
     sources = [layer if layer.forward is None else layers[layer.forward] for layer in layers]
     return [
@@ -86,7 +86,7 @@ def common_link(paths: Sequence[str]) -> str:
     inner = {path for path in paths if path.startswith("/") and path != "/"}
     if not inner:
         return "/"
-    chains = [_above(path)[::-1] for path in inner]
+    chains = [links_to(path) for path in inner]
     shared: list[str] = [links[0] for links in zip(*chains, strict=False) if len(set(links)) == 1]
     # A network of one link is not above itself.
     return shared[-2] if len(inner) == 1 else shared[-1]
@@ -171,12 +171,12 @@ def link_tree(layers: pd.DataFrame, recording: Recording) -> pd.DataFrame:
     known = {link.path: link for link in recording.links}
     order: dict[str, None] = {}
     for path in [*layers["path"], *known]:
-        for above in reversed(_above(path)):
+        for above in links_to(path):
             order.setdefault(above)
     # Depth first, siblings in the order of their first row: a path sorts by the places of its
     # ancestors in that order.
     place = {path: index for index, path in enumerate(order)}
-    paths = sorted(order, key=lambda path: [place[above] for above in reversed(_above(path))])
+    paths = sorted(order, key=lambda path: [place[above] for above in links_to(path)])
     columns = ["exclusive_s", *(f"{phase}_exclusive_s" for phase in phases)]
     exclusive = pd.DataFrame(0.0, index=pd.Index(paths, name="path"), columns=columns)
     exclusive["exclusive_s"] = layers.groupby("path")["mean_s"].sum().reindex(paths).fillna(0.0)
@@ -188,13 +188,13 @@ def link_tree(layers: pd.DataFrame, recording: Recording) -> pd.DataFrame:
     sums = exclusive.to_numpy(np.float64, copy=True)
     row = {path: index for index, path in enumerate(paths)}
     for path in reversed(paths):  # links below come first
-        for parent in _above(path)[1:2]:
+        for parent in links_to(path)[-2:-1]:
             sums[row[parent]] += sums[row[path]]
     inclusive = pd.DataFrame(sums, index=exclusive.index, columns=exclusive.columns)
     table = pd.DataFrame(index=exclusive.index)
     table["name"] = [path.rpartition("/")[2] or "/" for path in paths]
     table["kind"] = [known[path].kind if path in known else "" for path in paths]
-    table["depth"] = [len(_above(path)) - 1 for path in paths]
+    table["depth"] = [len(links_to(path)) - 1 for path in paths]
     calls = [known[path].calls if path in known else None for path in paths]
     table["calls"] = pd.array(calls, dtype="Int64")
     parameters = inclusive["parameters"].astype(int).astype("Int64")
@@ -210,12 +210,9 @@ def link_tree(layers: pd.DataFrame, recording: Recording) -> pd.DataFrame:
     return table
 
 
-def _above(path: str) -> list[str]:
-    """A path and all links above it, innermost first: ``/a/b``, ``/a``, ``/``."""
+def links_to(path: str) -> list[str]:
+    """A link and all links above it, outermost first: ``/``, ``/a``, ``/a/b``."""
     if not path.startswith("/") or path == "/":
         return [path]
-    found = []
-    while path:
-        found.append(path)
-        path = path.rpartition("/")[0]
-    return [*found, "/"]
+    places = [at for at, char in enumerate(path) if char == "/"]
+    return ["/", *(path[:end] for end in [*places[1:], len(path)])]

@@ -67,7 +67,7 @@ def take_folder(out: Path | None, default: Path, force: bool) -> Iterator[RunFol
         UsageError: The named folder holds a run, or is a file.
         ProfileError: The folder cannot be written.
     """
-    folders = _numbered(default) if out is None else iter([out])
+    folders = numbered(default) if out is None else iter([out])
     replace = force and out is not None
     for folder in folders:
         made: list[Path] = []
@@ -87,7 +87,7 @@ def take_folder(out: Path | None, default: Path, force: bool) -> Iterator[RunFol
         except NotADirectoryError:
             raise UsageError(f"--out {folder}: a part of this path is a file") from None
         except OSError as error:
-            _remove_empty(made)
+            remove_empty(made)
             raise ProfileError(f"{folder}: cannot be written ({error.strerror})") from error
         break
     with journal:
@@ -97,7 +97,7 @@ def take_folder(out: Path | None, default: Path, force: bool) -> Iterator[RunFol
         finally:
             if not journal.closed and not run.holds_trials():
                 (folder / JOURNAL).unlink(missing_ok=True)
-                _remove_empty(made)
+                remove_empty(made)
 
 
 def _open_journal(folder: Path, replace: bool) -> BinaryIO:
@@ -151,14 +151,15 @@ def _trials_in(journal: Path) -> int:
         return 0
 
 
-def _remove_empty(folders: list[Path]) -> None:
+def remove_empty(folders: list[Path]) -> None:
     """Remove folders that were made for nothing, innermost first."""
     for folder in folders:
         with suppress(OSError):
             folder.rmdir()
 
 
-def _numbered(default: Path) -> Iterator[Path]:
+def numbered(default: Path) -> Iterator[Path]:
+    """A folder, then the same with a number: ``default``, ``default-2``, ``default-3``, ..."""
     yield default
     number = 2
     while True:

@@ -63,6 +63,24 @@ def n_batches(count: int) -> int:
     return min(MAX_BATCHES, max(2, int(np.sqrt(count))))
 
 
+def halves_differ(samples: NDArray[np.int64]) -> tuple[float, bool]:
+    """How much longer the second half of some trials took than the first, and if beyond chance.
+
+    Args:
+        samples: Times in their order, two at least in each half, not all 0 in the first.
+
+    Returns:
+        The difference of the means as a fraction of the first, and whether its 95 % interval,
+        by batch means, leaves out 0.
+    """
+    first, last = np.array_split(samples, 2)
+    error = float(np.hypot(standard_error(first), standard_error(last)))
+    # Two means of about equally many batches each: Student's t for their difference.
+    degrees = n_batches(len(first)) + n_batches(len(last)) - 2
+    certain = abs(last.mean() - first.mean()) > error * stdtrit(degrees, (1 + CONFIDENCE) / 2)
+    return float(last.mean() / first.mean() - 1), bool(certain)
+
+
 def standard_error(samples: NDArray[np.int64]) -> float:
     """Standard error of the mean by batch means, in the samples' unit; NaN for fewer than 2.
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chainer_profile.errors import ProfileError
+from chainer_profile.grouping import links_to
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -115,14 +116,6 @@ def median_trial(recording: Recording) -> int:
     if not lengths:
         raise ProfileError("the recording holds no complete profiled trial, so there is no median")
     return int(np.argmin(np.abs(np.array(lengths) - np.median(lengths))))
-
-
-def links_to(path: str) -> list[str]:
-    """A link and all links above it, outermost first: ``/``, ``/a``, ``/a/b``."""
-    if not path.startswith("/") or path == "/":
-        return [path]
-    places = [at for at, char in enumerate(path) if char == "/"]
-    return ["/", *(path[:end] for end in [*places[1:], len(path)])]
 
 
 def below(path: str, holder: str) -> list[str]:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chainer_profile.folding import fold_call_history
-from chainer_profile.grouping import OUTSIDE, block_of, common_link
+from chainer_profile.grouping import OUTSIDE, block_of, common_link, links_to
 from chainer_profile.phases import GROUPS
 from chainer_profile.recording import Layer, LinkCalls, Recording
 from chainer_profile.summaries import Summary, summarise
@@ -496,3 +496,17 @@ def test_old_recordings_have_no_links() -> None:
     assert list(without.index) == [path for path in with_links.index if path != "/unused"]
     assert without["kind"].tolist() == [""] * len(without)
     assert without["inclusive_s"].tolist() == with_links["inclusive_s"].drop("/unused").tolist()
+
+
+@pytest.mark.parametrize(
+    ("path", "links"),
+    [
+        ("/", ["/"]),
+        ("/a", ["/", "/a"]),
+        ("/a/0/b", ["/", "/a", "/a/0", "/a/0/b"]),
+        ("loss", ["loss"]),
+        ("", [""]),
+    ],
+)
+def test_links_to_a_path(path: str, links: list[str]) -> None:
+    assert links_to(path) == links

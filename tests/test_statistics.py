@@ -12,6 +12,7 @@ from chainer_profile.statistics import (
     MAX_BATCHES,
     describe,
     half_width,
+    halves_differ,
     median_interval,
     n_batches,
     standard_error,
@@ -218,3 +219,13 @@ def test_few_values_have_no_interval_of_the_median(count):
 def test_the_medians_interval_holds_the_median(values):
     low, high = median_interval(np.array(values))
     assert min(values) <= low <= np.median(values) <= high <= max(values)
+
+
+def test_halves_that_differ_beyond_chance():
+    assert halves_differ(np.repeat([1000, 1200], 100)) == (pytest.approx(0.2), True)
+    assert halves_differ(np.repeat([1200, 900], 100)) == (pytest.approx(-0.25), True)
+    assert halves_differ(np.full(200, 1000)) == (0.0, False)
+    noise = np.random.default_rng(0).integers(500, 1500, 200)
+    change, certain = halves_differ(noise)
+    assert not certain
+    assert halves_differ(7 * noise) == (pytest.approx(change), False)

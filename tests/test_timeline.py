@@ -22,7 +22,6 @@ from chainer_profile.timeline import (
     evenly,
     lay_out,
     lay_out_device,
-    links_to,
     median_trial,
     phase_framework_ns,
 )
@@ -39,20 +38,6 @@ def test_even_parts(total: int, parts: int) -> None:
     assert sum(found) == total
     assert max(found) - min(found) <= 1
     assert evenly(-total, parts) == [0] * parts or total == 0
-
-
-@pytest.mark.parametrize(
-    ("path", "links"),
-    [
-        ("/", ["/"]),
-        ("/a", ["/", "/a"]),
-        ("/a/0/b", ["/", "/a", "/a/0", "/a/0/b"]),
-        ("loss", ["loss"]),
-        ("", [""]),
-    ],
-)
-def test_links_to_a_path(path: str, links: list[str]) -> None:
-    assert links_to(path) == links
 
 
 def test_links_below_a_call() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,24 +49,22 @@ def taken(out: Path | None, default: Path, force: bool) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        for place in dict.fromkeys(made):
-            with suppress(OSError):  # it is not empty
-                place.rmdir()
+        output.remove_empty(made)
 
 
 def _next_free(default: Path) -> Path:
     """Make the first folder of this name and a number that is not there."""
     output.make_folder(default.parent)
-    folder, number = default, 2
+    names = output.numbered(default)
     while True:
+        folder = next(names)
         try:
             folder.mkdir()
         except FileExistsError:
-            folder, number = default.with_name(f"{default.name}-{number}"), number + 1
+            continue
         except OSError as error:
             raise ProfileError(f"{folder}: cannot be written ({error.strerror})") from error
-        else:
-            return folder
+        return folder
 
 
 def folder_names(names: Sequence[str]) -> dict[str, str]:

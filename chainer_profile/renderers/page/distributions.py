@@ -10,16 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import stdtrit
 
 from chainer_profile.checks import DRIFT, MIN_TRIALS, UNSTABLE
 from chainer_profile.statistics import (
-    CONFIDENCE,
     NS,
     Statistics,
     describe,
-    n_batches,
-    standard_error,
+    halves_differ,
 )
 from chainer_profile.units import (
     duration_unit,
@@ -164,11 +161,7 @@ def _drift(samples_ns: NDArray[np.int64]) -> str:
     first, last = np.array_split(samples_ns, 2)
     if not first.any():
         return "Most of the first half is too short for the clock."
-    difference = float(last.mean() - first.mean())
-    change = difference / float(first.mean())
-    error = float(np.hypot(standard_error(first), standard_error(last)))
-    degrees = n_batches(len(first)) + n_batches(len(last)) - 2
-    certain = abs(difference) > error * stdtrit(degrees, (1 + CONFIDENCE) / 2)
+    change, certain = halves_differ(samples_ns)
     if certain and abs(change) >= DRIFT:
         usual = float(np.median(first))
         if usual and abs(float(np.median(last)) / usual - 1) < DRIFT:
