@@ -6,9 +6,11 @@ import it before Chainer.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from chainer_profile import compat
+from chainer_profile import compat, views
+from chainer_profile.words import VERSION
 
 if TYPE_CHECKING:
     from chainer_profile.comparison import Comparison, compare
@@ -20,9 +22,10 @@ if TYPE_CHECKING:
     from chainer_profile.model_summary import ModelSummary, summary
     from chainer_profile.recording import Layer, Recording
     from chainer_profile.runner import profile
-    from chainer_profile.summaries import Summary, summarise
+    from chainer_profile.summaries import summarise
+    from chainer_profile.summary import Summary
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "Comparison",
@@ -79,5 +82,44 @@ def __getattr__(name: str) -> object:
 def __dir__() -> list[str]:
     return sorted(globals().keys() | set(_HOMES))
 
+
+def _view(module: str, name: str) -> Callable[[Any], Any]:
+    """A function of a module that is imported when it is called."""
+
+    def view(of: Any) -> Any:
+        from importlib import import_module
+
+        return getattr(import_module(f"{__name__}.{module}"), name)(of)
+
+    return view
+
+
+_TEXT, _HTML = "renderers.notebook_text", "renderers.notebook_html"
+views.plug(
+    "Recording",
+    line=_view(_TEXT, "recording_line"),
+    text=_view(_TEXT, "recording_line"),
+    html=_view(_HTML, "recording_html"),
+)
+views.plug(
+    "Summary",
+    line=_view(_TEXT, "summary_line"),
+    text=_view(_TEXT, "summary_text"),
+    html=_view(_HTML, "summary_html"),
+    plot=_view("renderers.notebook_plot", "LayerPlot"),
+)
+views.plug(
+    "Comparison",
+    line=_view(_TEXT, "comparison_line"),
+    text=_view(_TEXT, "comparison_text"),
+    html=_view(_HTML, "comparison_html"),
+)
+# A prompt shows the table.
+views.plug(
+    "ModelSummary",
+    line=_view("renderers.model_table", "render"),
+    text=_view("renderers.model_table", "render"),
+    html=_view(_HTML, "model_html"),
+)
 
 compat.install()

@@ -6,9 +6,8 @@ import argparse
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from chainer_profile.choosing import split_names
 from chainer_profile.errors import UsageError
 
 
@@ -51,24 +50,10 @@ def checked(parse: Callable[[str], Any]) -> Callable[[str], Any]:
 
 def size(text: str) -> tuple[int, ...]:
     """A height and a width."""
-    lengths = shape(text)
+    lengths = parse_shape(text)
     if len(lengths) != 2:
         raise UsageError(f"not a height and a width: {text!r}; write them as 1024x2048")
     return lengths
-
-
-def shape(text: str) -> tuple[int, ...]:
-    """The shape of an input."""
-    from chainer_profile.inputs import parse_shape
-
-    return parse_shape(text)
-
-
-def layer_columns(text: str) -> tuple[str, ...]:
-    """Names of columns of the layer table."""
-    from chainer_profile.renderers.layer_columns import choose_layer_columns
-
-    return choose_layer_columns(split_names(text))
 
 
 def folder(text: str) -> Path:
@@ -96,3 +81,54 @@ def parse_device(text: str) -> int:
             "for the first GPU"
         )
     return int(match[1])
+
+
+def parse_shape(text: str) -> tuple[int, ...]:
+    """Reads a shape as ``3,32,32`` or ``3x32x32``.
+
+    Args:
+        text: Positive whole numbers with commas or ``x`` between them.
+
+    Returns:
+        The numbers.
+
+    Raises:
+        UsageError: If it is anything else.
+
+    """
+    parts = [part.strip() for part in re.split("[,xX]", text)]
+    # Nine digits are more than any side has, and keep int() away from endless ones.
+    if not all(re.fullmatch("[0-9]{1,9}", part) for part in parts):
+        raise UsageError(f"not a shape: {text!r}; write whole numbers such as 3,32,32 or 3x32x32")
+    shape = tuple(int(part) for part in parts)
+    if 0 in shape:
+        raise UsageError(f"not a shape: {text!r}; every number must be at least 1")
+    return shape
+
+
+def input_shape(args: argparse.Namespace, known: tuple[int, ...] | None) -> tuple[int, ...]:
+    """Shape of one input without the batch, by the options or as the network has it."""
+    if args.input_shape is not None and args.input_size is not None:
+        raise UsageError("give --input-shape or --input-size, not both")
+    found: tuple[int, ...] | None = args.input_shape or known
+    if found is None:
+        raise UsageError(
+            f"--model {args.model}: give the shape of its input, such as --input-shape 3x32x32"
+        )
+    if args.input_size is None:
+        return found
+    if len(found) != 3:
+        raise UsageError(f"--input-size: {args.model} takes no images")
+    return found[0], *args.input_size
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose complaint is one line."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        # Shortened names would change their meaning with every new option.
+        super().__init__(allow_abbrev=False, **kwargs)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise a UsageError in place of printing the usage."""
+        raise UsageError(f"{message} (see {self.prog} --help)")

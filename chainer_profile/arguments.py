@@ -5,19 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-import chainer_profile
-from chainer_profile.argument_values import (
-    checked,
-    folder,
-    layer_columns,
-    whole,
-)
+from chainer_profile.argument_values import Parser, checked, folder, whole
+from chainer_profile.choosing import split_names
 from chainer_profile.formats import ALL, FILES, NONE, Wanted, parse_formats
 from chainer_profile.hotspots import DEFAULT_RULE, parse_rule
-from chainer_profile.phases import DTYPES, GROUPS, LOSSES, PHASES
 from chainer_profile.shared_arguments import (
-    PROG,
-    Parser,
     add_classes,
     add_input,
     add_machine,
@@ -28,9 +20,8 @@ from chainer_profile.shared_arguments import (
     add_weights,
 )
 from chainer_profile.units import parse_nbytes, parse_percent
+from chainer_profile.words import DEFAULT_DEPTH, DTYPES, GROUPS, LOSSES, PHASES, PROG, VERSION
 
-#: Levels of the link tree that are shown: of ResNets the stages and their blocks.
-DEFAULT_DEPTH = 2
 SORT_KEYS = (
     *("time", "median", "p95", "std", "index", "path", "name"),
     *("flops", "memory", "reached"),
@@ -175,7 +166,7 @@ def run_parser() -> argparse.ArgumentParser:
         f"{PROG} history lists the runs; {PROG} engines runs the network under faster engines; "
         f"{PROG} export writes it for them.",
     )
-    parser.add_argument("--version", action="version", version=chainer_profile.__version__)
+    parser.add_argument("--version", action="version", version=VERSION)
 
     group = parser.add_argument_group("network")
     add_model(group)
@@ -299,3 +290,10 @@ def machine_parser() -> argparse.ArgumentParser:
     group.add_argument("--refresh", action="store_true", help="measure again, and keep that")
     group.add_argument("--debug", action="store_true", help="show the traceback of an error")
     return parser
+
+
+def layer_columns(text: str) -> tuple[str, ...]:
+    """Names of columns of the layer table."""
+    from chainer_profile.renderers.layer_columns import choose_layer_columns
+
+    return choose_layer_columns(split_names(text))

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chainer_profile.grouping import OUTSIDE
 from chainer_profile.recording import COMPLETE, INTERVAL, TIME_LIMIT
-from chainer_profile.shared_arguments import PROG
 from chainer_profile.statistics import NS, halves_differ
+from chainer_profile.summary import NOTE, WARNING, Finding
 from chainer_profile.units import (
     format_count,
     format_duration,
@@ -19,13 +18,11 @@ from chainer_profile.units import (
     format_percent,
     plural,
 )
+from chainer_profile.words import PROG
 
 if TYPE_CHECKING:
     from chainer_profile.recording import Settings
-    from chainer_profile.summaries import Summary
-
-WARNING = "warning"
-NOTE = "note"
+    from chainer_profile.summary import Summary
 
 #: Half width of the mean trial's 95 % interval, as a fraction of it, above which trials are few.
 WIDE_INTERVAL = 0.02
@@ -48,23 +45,6 @@ EVENT_S = 0.5e-6
 CLOCK_CHANGE = 0.05
 #: Lower clocks that somebody has chosen are no fault; they make runs comparable.
 _CHOSEN = "clocks set by an application"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing to know about a run.
-
-    Attributes:
-        code: Short name of the check: ``unstable``.
-        severity: ``warning`` where a number may mislead; ``note`` otherwise.
-        text: What was found, with its number: one sentence or two.
-        advice: What to do about it: one sentence.
-    """
-
-    code: str
-    severity: str
-    text: str
-    advice: str
 
 
 def check(summary: Summary) -> tuple[Finding, ...]:

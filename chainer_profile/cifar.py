@@ -164,7 +164,7 @@ def load_or_download(cifar: Cifar) -> list[Images]:
     import numpy
     from chainer.dataset import cached_download
 
-    from chainer_profile.output import replacing
+    from chainer_profile.files import replacing
 
     place = _cache(cifar)
     if place.exists():

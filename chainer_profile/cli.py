@@ -13,21 +13,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chainer_profile.arguments import (
-    DEFAULT_DEPTH,
-    gpu_options,
-    machine_parser,
-    report_parser,
-    run_parser,
-    wanted,
-)
+from chainer_profile.arguments import gpu_options, machine_parser, report_parser, run_parser, wanted
 from chainer_profile.commands import console_width, printing, run_command, terminal_width
 from chainer_profile.errors import ProfileError, UsageError, one_line
 from chainer_profile.formats import check as check_formats
 from chainer_profile.formats import needs_no_tables
 from chainer_profile.hotspots import Rule, parse_rule
 from chainer_profile.interrupts import Interrupted, Interrupts
-from chainer_profile.shared_arguments import PROG, asked_device, check_input, read_input
+from chainer_profile.limits import limits_file
+from chainer_profile.shared_arguments import asked_device, check_input, read_input
 from chainer_profile.units import (
     NOT_KNOWN,
     format_count,
@@ -37,6 +31,7 @@ from chainer_profile.units import (
     format_nbytes_rate,
     plural,
 )
+from chainer_profile.words import DEFAULT_DEPTH, PROG
 
 if TYPE_CHECKING:
     import argparse
@@ -123,7 +118,7 @@ def _report(args: argparse.Namespace, interrupts: Interrupts) -> int:
 def _machine(args: argparse.Namespace) -> int:
     from threadpoolctl import threadpool_limits
 
-    from chainer_profile import environment, machine, output
+    from chainer_profile import environment, machine
     from chainer_profile.renderers.aligned import pairs
 
     device = machine.find_device(asked_device(args))
@@ -151,7 +146,7 @@ def _machine(args: argparse.Namespace) -> int:
         ),
     ]
     if found.kept:
-        lines.append(("kept in", f"{output.limits_file()} since {limits.measured}"))
+        lines.append(("kept in", f"{limits_file()} since {limits.measured}"))
     if found.note:
         lines.append(("note" if found.kept else "not kept", found.note))
     with printing():

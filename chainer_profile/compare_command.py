@@ -7,11 +7,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chainer_profile.argument_values import checked, folder, whole
+from chainer_profile.argument_values import Parser, checked, folder, whole
 from chainer_profile.commands import console_width, printing
 from chainer_profile.errors import ProfileError, UsageError
-from chainer_profile.shared_arguments import PROG, Parser, add_messages
+from chainer_profile.files import write_file
+from chainer_profile.shared_arguments import add_messages
 from chainer_profile.units import parse_percent
+from chainer_profile.words import PROG
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -123,7 +125,6 @@ def _side(text: str) -> Side:
 
 def _write(comparisons: Sequence[Comparison], args: argparse.Namespace) -> list[Path]:
     """Write everything into a folder; returns the files."""
-    from chainer_profile import output
     from chainer_profile.renderers import (
         comparison_csv,
         comparison_markdown,
@@ -152,7 +153,7 @@ def _write(comparisons: Sequence[Comparison], args: argparse.Namespace) -> list[
     summary = summarise(side.runs[0])
     contents["comparison.html"] = page.render(summary, comparisons=comparisons).encode()
     for name, content in contents.items():
-        output.write_file(args.out / name, content)
+        write_file(args.out / name, content)
     return [args.out / name for name in contents]
 
 

@@ -44,6 +44,7 @@ from chainer_profile.run_differences import (
 )
 from chainer_profile.significance import Groups
 from chainer_profile.statistics import NS
+from chainer_profile.views import Shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -124,8 +125,8 @@ class Slower:
     high: float
 
 
-@dataclass(frozen=True, eq=False)
-class Comparison:
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison(Shown):
     """A run compared with another, or several with several. Ratios are time after over before.
 
     Attributes:
@@ -223,21 +224,6 @@ class Comparison:
                     name = f"{at}_{short_name(row.function)} at {row.path}"
                 failed.append(Slower(name, row.ratio, row.low, row.high))
         return failed
-
-    def __str__(self) -> str:
-        from chainer_profile.renderers.notebook_text import comparison_text
-
-        return comparison_text(self)
-
-    def __repr__(self) -> str:
-        from chainer_profile.renderers.notebook_text import comparison_line
-
-        return comparison_line(self)
-
-    def _repr_html_(self) -> str:
-        from chainer_profile.renderers.notebook_html import comparison_html
-
-        return comparison_html(self)
 
 
 def compare(

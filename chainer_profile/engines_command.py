@@ -13,7 +13,8 @@ from chainer_profile.commands import console_width, printing
 from chainer_profile.engines.catalogue import BASELINE, ENGINES
 from chainer_profile.engines_arguments import LAYER_TRIALS, check, parser
 from chainer_profile.errors import ProfileError
-from chainer_profile.shared_arguments import PROG, asked_device, read_input
+from chainer_profile.shared_arguments import asked_device, read_input
+from chainer_profile.words import PROG
 
 if TYPE_CHECKING:
     from chainer_profile.engines.chosen import Chosen

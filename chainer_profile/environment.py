@@ -14,9 +14,9 @@ from pathlib import Path
 import psutil
 from threadpoolctl import threadpool_info
 
-import chainer_profile
 from chainer_profile.gpu_environment import collect_gpu, gpu_number
 from chainer_profile.recording import BlasLibrary, Environment
+from chainer_profile.words import VERSION
 
 
 def collect(device: str = "cpu") -> Environment:
@@ -38,7 +38,7 @@ def collect(device: str = "cpu") -> Environment:
         chainer=_version("chainer"),
         numpy=getattr(numpy, "__version__", ""),
         cupy=getattr(cupy, "__version__", ""),
-        profiler=chainer_profile.__version__,
+        profiler=VERSION,
         commit=_commit(),
         blas=blas_libraries(),
         gpu=None if gpu is None else collect_gpu(gpu),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -17,10 +17,27 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from chainer_profile.clock import DeviceQueue, Event
-    from chainer_profile.recorder import TimedTrial
     from chainer_profile.structure import Structure
 
 _NS_PER_MS = 1e6
+
+
+class TimedTrial(NamedTuple):
+    """A trial under a recorder.
+
+    Attributes:
+        start_ns: Its start on the host's clock.
+        wall_ns: Its wall time, until the device is done.
+        end: Numbers of the recorder's clock reads, entries and backwards up to its end.
+        launch_ns: Time until all of it was launched; 0 where the host does all the work.
+        device: Times of the device's events; None where the host does all the work.
+    """
+
+    start_ns: int
+    wall_ns: int
+    end: tuple[int, int, int]
+    launch_ns: int
+    device: NDArray[np.int64] | None
 
 
 class EventPool:

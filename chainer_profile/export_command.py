@@ -8,12 +8,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from chainer_profile.argument_values import Parser, input_shape
 from chainer_profile.commands import printing
 from chainer_profile.engines.protocol import PRECISIONS
 from chainer_profile.errors import ProfileError, UsageError
 from chainer_profile.shared_arguments import (
-    PROG,
-    Parser,
     add_batchsize,
     add_classes,
     add_input_shape,
@@ -21,9 +20,9 @@ from chainer_profile.shared_arguments import (
     add_model,
     add_seed,
     add_weights,
-    input_shape,
 )
 from chainer_profile.units import format_nbytes
+from chainer_profile.words import PROG
 
 if TYPE_CHECKING:
     from chainer_profile.engines.catalogue import EngineEntry
@@ -198,7 +197,7 @@ def _check(found: OutputDifference, path: Path, precision: str) -> str:
 
 def _keep(part: Path, files: list[Path]) -> None:
     """Put the files where they are wanted: the one that the user names comes last."""
-    from chainer_profile.output import remove_file, write_file
+    from chainer_profile.files import remove_file, write_file
 
     new = [file for file in files if not file.exists()]
     try:

@@ -10,7 +10,7 @@ from chainer_profile.errors import ProfileError, UsageError
 
 if TYPE_CHECKING:
     from chainer_profile.renderers.coursework import ReportTitle
-    from chainer_profile.summaries import Summary
+    from chainer_profile.summary import Summary
 
 #: The formats, and the files that they are written into.
 FILES = {

@@ -15,6 +15,7 @@ import numpy as np
 
 from chainer_profile.errors import ProfileError
 from chainer_profile.units import format_count
+from chainer_profile.words import JOIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
     from chainer_profile.recording import Layer, Recording
 
-#: What stands between the names of layers that are one row.
-JOIN = " + "
 #: What the recordings of Chainer itself are called.
 CHAINER = "chainer"
 

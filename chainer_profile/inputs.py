@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -93,29 +92,6 @@ def make_input(
         raise ProfileError(
             f"a batch of {batchsize} inputs of shape {_by(shape)} does not fit into memory"
         ) from error
-
-
-def parse_shape(text: str) -> tuple[int, ...]:
-    """Reads a shape as ``3,32,32`` or ``3x32x32``.
-
-    Args:
-        text: Positive whole numbers with commas or ``x`` between them.
-
-    Returns:
-        The numbers.
-
-    Raises:
-        UsageError: If it is anything else.
-
-    """
-    parts = [part.strip() for part in re.split("[,xX]", text)]
-    # Nine digits are more than any side has, and keep int() away from endless ones.
-    if not all(re.fullmatch("[0-9]{1,9}", part) for part in parts):
-        raise UsageError(f"not a shape: {text!r}; write whole numbers such as 3,32,32 or 3x32x32")
-    shape = tuple(int(part) for part in parts)
-    if 0 in shape:
-        raise UsageError(f"not a shape: {text!r}; every number must be at least 1")
-    return shape
 
 
 def load_cifar10_test(

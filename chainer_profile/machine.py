@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import psutil
 
-from chainer_profile import output
 from chainer_profile.clock import HOST_CLOCK, Clock
 from chainer_profile.environment import CpuWatch
 from chainer_profile.errors import ProfileError, one_line
+from chainer_profile.limits import load_limits, save_limits
 from chainer_profile.recording import MachineLimits
 from chainer_profile.statistics import NS
 
@@ -116,7 +116,7 @@ def kept_limits(environment: Environment, device: Device) -> MachineLimits | Non
         environment: The environment in which the limits are to hold, BLAS threads included.
         device: The device; see :func:`find_device`.
     """
-    return output.load_limits().get(limits_key(environment, device))
+    return load_limits().get(limits_key(environment, device))
 
 
 def find_limits(environment: Environment, device: Device, *, refresh: bool = False) -> Found:
@@ -147,7 +147,7 @@ def find_limits(environment: Environment, device: Device, *, refresh: bool = Fal
         if not refresh:
             return Found(limits, False, note)
     try:
-        output.save_limits(limits)
+        save_limits(limits)
     except ProfileError as error:
         return Found(limits, False, str(error))
     return Found(limits, True, note)

@@ -13,15 +13,59 @@ import pandas as pd
 
 from chainer_profile.errors import ProfileError, UsageError
 from chainer_profile.recording import Shape
-from chainer_profile.renderers import model_table
 from chainer_profile.steps import ForwardStep
 from chainer_profile.structure import StructureError, learn_structure
 from chainer_profile.units import format_shape
+from chainer_profile.views import Shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from chainer_profile.recording import Layer, LinkCalls
+
+_COUNTED = {
+    "parameters": "Elements of the parameters; each counts once, at the first call of its link",
+    "trainable": "Those of them that an optimizer may update (disable_update forbids it)",
+    "persistent": "Elements of persistent arrays, such as batch normalisation's averages",
+    "macs": "Multiply-accumulates of convolutions and matrix products; - without a formula",
+    "flops": "Floating-point operations, a multiply-add being two; likewise",
+    "nbytes_read": "Bytes that must be read at least; likewise",
+    "nbytes_written": "Bytes that must be written at least; likewise",
+    "nbytes_output": "Bytes of the outputs; a view of an input has none",
+}
+#: The columns and what they mean, of the table by layer.
+LAYER_COLUMNS = {
+    "index": "Place of the layer in a forward pass, from 0",
+    "path": "Path of the link that makes the call; / is the network itself",
+    "function": "Chainer's name of the function; empty for parameters that no call belongs to",
+    "input_shapes": "Shapes of the input arrays, parameters included",
+    "output_shapes": "Shapes of the output arrays",
+    "dtype": "Data type of the first output",
+    **_COUNTED,
+}
+#: Of the table by link.
+LINK_COLUMNS = {
+    "path": "Path of the link; at the depth asked for with all below it, else its own calls alone",
+    "kind": "Name of its class",
+    "layers": "Number of its function calls",
+    "output_shapes": "Shapes of the outputs of the last of them",
+    **_COUNTED,
+    "without_formula": "Calls whose operations and bytes are not known, and are missing",
+}
+#: Of the memory report.
+ARRAY_COLUMNS = {
+    "kind": "parameter, persistent, input or output",
+    "name": "Path of the array in the network, or the layer whose output it is",
+    "path": "Path of its link",
+    "shape": "Its shape",
+    "dtype": "Its data type",
+    "size": "Its elements",
+    "nbytes": "Its bytes; 0 for a view of an input and for what is made within another layer",
+}
+#: Columns of text; all others hold whole numbers.
+TEXTS = frozenset(
+    {"path", "function", "input_shapes", "output_shapes", "dtype", "kind", "name", "shape"}
+)
 
 _WORK = ("macs", "flops", "nbytes_read", "nbytes_written")
 _OWN = ("parameters", "trainable", "persistent")
@@ -30,7 +74,7 @@ _WHOLE = (int, np.integer)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ModelSummary:
+class ModelSummary(Shown):
     """A network's layers and arrays, and their totals. ``str()`` gives all of it as a table.
 
     Sizes are bytes, other numbers are elements or operations of one forward pass in test mode.
@@ -40,12 +84,12 @@ class ModelSummary:
         input_shapes: Shapes of its inputs, batch included.
         input_dtypes: Their data types.
         table: One row a layer (function call), in order, indexed by it. The columns are
-            explained in :data:`~chainer_profile.renderers.model_table.LAYER_COLUMNS`. The
+            explained in :data:`~chainer_profile.model_summary.LAYER_COLUMNS`. The
             parameters of a link are in the row of its first call; a link with parameters of which
             no call is known has a row of its own at the end, without a function. Operations and
             bytes are <NA> where a function has no formula (see :mod:`chainer_profile.cost`).
         arrays: One row an array: parameters, persistent arrays, inputs, outputs of the layers. The
-            columns are explained in :data:`~chainer_profile.renderers.model_table.ARRAY_COLUMNS`.
+            columns are explained in :data:`~chainer_profile.model_summary.ARRAY_COLUMNS`.
         kinds: Class of every link, by its path.
     """
 
@@ -68,7 +112,7 @@ class ModelSummary:
 
         Returns:
             One row a link, indexed by its path, every link before those below it; the columns are
-            explained in :data:`~chainer_profile.renderers.model_table.LINK_COLUMNS`.
+            explained in :data:`~chainer_profile.model_summary.LINK_COLUMNS`.
         """
         paths = self.table["path"].map(lambda path: _cut(path, depth))
         groups = self.table.groupby(paths, sort=False)
@@ -166,17 +210,6 @@ class ModelSummary:
             + self.persistent_nbytes
             + self.forward_backward_nbytes
         )
-
-    def __str__(self) -> str:
-        return model_table.render(self)
-
-    # A prompt shows the table.
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        from chainer_profile.renderers.notebook_html import model_html
-
-        return model_html(self)
 
 
 def summary(
@@ -419,7 +452,7 @@ def _layer_table(
         for path, counts in left.items()
         if any(counts.values())
     ]
-    return _frame(rows, list(model_table.LAYER_COLUMNS)[1:], "index")
+    return _frame(rows, list(LAYER_COLUMNS)[1:], "index")
 
 
 def _array_table(
@@ -444,7 +477,7 @@ def _array_table(
     rows = [
         {"kind": kind, "name": name, "path": path, **vars(a)} for kind, name, path, a in found()
     ]
-    return _frame(rows, list(model_table.ARRAY_COLUMNS), None)
+    return _frame(rows, list(ARRAY_COLUMNS), None)
 
 
 def _frame(rows: list[dict[str, Any]], columns: list[str], index: str | None) -> pd.DataFrame:
@@ -454,7 +487,7 @@ def _frame(rows: list[dict[str, Any]], columns: list[str], index: str | None) ->
         values = [row[name] for row in rows]
         if name in _WORK:
             data[name] = pd.array(values, dtype="Int64")
-        elif name in model_table.TEXTS:
+        elif name in TEXTS:
             data[name] = pd.Series(values, dtype=object)
         else:
             data[name] = pd.Series(values, dtype="int64")

@@ -6,15 +6,15 @@ On a device that works beside the host, an event in its queue goes with every cl
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from chainer import FunctionHook
 
+from chainer_profile.events import TimedTrial
+
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from numpy.typing import NDArray
 
     from chainer_profile.clock import NowNs
     from chainer_profile.events import EventPool
@@ -23,24 +23,6 @@ if TYPE_CHECKING:
 
 _NAME = "chainer_profile.Recorder"
 _DEVICE_WINDOWS = 200
-
-
-class TimedTrial(NamedTuple):
-    """A trial under a recorder.
-
-    Attributes:
-        start_ns: Its start on the host's clock.
-        wall_ns: Its wall time, until the device is done.
-        end: Numbers of the recorder's clock reads, entries and backwards up to its end.
-        launch_ns: Time until all of it was launched; 0 where the host does all the work.
-        device: Times of the device's events; None where the host does all the work.
-    """
-
-    start_ns: int
-    wall_ns: int
-    end: tuple[int, int, int]
-    launch_ns: int
-    device: NDArray[np.int64] | None
 
 
 class Recorder:

@@ -29,6 +29,7 @@ from chainer_profile.recording_parts import (
     Settings,
     Shape,
 )
+from chainer_profile.views import Shown
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -73,8 +74,8 @@ def _no_samples() -> NDArray[np.int64]:
     return np.zeros(0, np.int64)
 
 
-@dataclass(frozen=True, eq=False)
-class Recording:
+@dataclass(frozen=True, eq=False, repr=False)
+class Recording(Shown):
     """Everything that one run measured. All times are integer nanoseconds.
 
     For every trial: ``trial_ns = self_ns.sum(axis=1) + framework``, where the framework time is
@@ -191,16 +192,6 @@ class Recording:
     def on_device(self) -> bool:
         """Whether the layers' times are those of a device that works beside the host."""
         return self.host_ns is not None
-
-    def __repr__(self) -> str:
-        from chainer_profile.renderers.notebook_text import recording_line
-
-        return recording_line(self)
-
-    def _repr_html_(self) -> str:
-        from chainer_profile.renderers.notebook_html import recording_html
-
-        return recording_html(self)
 
     def save(self, file: BinaryIO | Path) -> None:
         """Write the recording as a compressed .npz file that holds no pickled objects."""

@@ -3,36 +3,23 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING
 
 from chainer_profile.argument_values import (
     checked,
+    input_shape,
     parse_device,
+    parse_shape,
     positive_seconds,
-    shape,
     size,
     whole,
 )
 from chainer_profile.errors import UsageError
+from chainer_profile.words import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from chainer_profile.inputs import InputBatch
     from chainer_profile.loading import ModelSource
-
-PROG = "profile.py"
-DEFAULT_MODEL = "resnet20"
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser whose complaint is one line."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        # Shortened names would change their meaning with every new option.
-        super().__init__(allow_abbrev=False, **kwargs)
-
-    def error(self, message: str) -> NoReturn:
-        """Raise a UsageError in place of printing the usage."""
-        raise UsageError(f"{message} (see {self.prog} --help)")
 
 
 def add_model(group: argparse._ArgumentGroup) -> None:
@@ -70,7 +57,7 @@ def add_input_shape(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--input-shape",
         metavar="CxHxW",
-        type=checked(shape),
+        type=checked(parse_shape),
         help="shape of one input without the batch; needed for your own network",
     )
     group.add_argument(
@@ -79,22 +66,6 @@ def add_input_shape(group: argparse._ArgumentGroup) -> None:
         type=checked(size),
         help="height and width of the images, such as 1024x2048",
     )
-
-
-def input_shape(args: argparse.Namespace, known: tuple[int, ...] | None) -> tuple[int, ...]:
-    """Shape of one input without the batch, by the options or as the network has it."""
-    if args.input_shape is not None and args.input_size is not None:
-        raise UsageError("give --input-shape or --input-size, not both")
-    found: tuple[int, ...] | None = args.input_shape or known
-    if found is None:
-        raise UsageError(
-            f"--model {args.model}: give the shape of its input, such as --input-shape 3x32x32"
-        )
-    if args.input_size is None:
-        return found
-    if len(found) != 3:
-        raise UsageError(f"--input-size: {args.model} takes no images")
-    return found[0], *args.input_size
 
 
 def add_machine(group: argparse._ArgumentGroup, *device: str) -> None:

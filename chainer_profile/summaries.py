@@ -2,138 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from chainer_profile import checks
-from chainer_profile.device_use import DeviceUse, device_use, layer_device
+from chainer_profile.device_use import device_use, layer_device
 from chainer_profile.errors import ProfileError
 from chainer_profile.footprint import layer_memory
 from chainer_profile.grouping import by_phase, group, link_tree
-from chainer_profile.hotspots import DEFAULT_RULE, Hotspots, Rule, find_hotspots, parse_rule
+from chainer_profile.hotspots import DEFAULT_RULE, Rule, find_hotspots, parse_rule
 from chainer_profile.roofline import layer_work
-from chainer_profile.statistics import Statistics, describe, median_interval
+from chainer_profile.statistics import describe, median_interval
+from chainer_profile.summary import Overhead, Summary, Totals
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from chainer_profile.checks import Finding
     from chainer_profile.recording import Recording
-    from chainer_profile.renderers.notebook_plot import LayerPlot
-
-
-@dataclass(frozen=True)
-class Overhead:
-    """What the recorder adds to a trial.
-
-    Attributes:
-        fraction: Added time as a fraction of a clean trial.
-        low: Lower end of its 95 % interval; NaN for fewer than 6 pairs of blocks.
-        high: Upper end.
-    """
-
-    fraction: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class Totals:
-    """A trial as a whole. ``layers_s + framework_s = profiled.mean_s``.
-
-    Attributes:
-        layers_s: Sum of the layers' mean self times, in seconds.
-        profiled: Wall time of the profiled trials; None where only functions were timed.
-        clean: Wall time of the trials without hooks; None without such trials.
-        framework: Time between the functions, in the profiled trials; None like profiled.
-        overhead: The recorder's cost; None without profiled or clean trials.
-        fps: Inputs per second in clean trials (profiled ones without those), batch / mean.
-    """
-
-    layers_s: float
-    profiled: Statistics | None
-    clean: Statistics | None
-    framework: Statistics | None
-    overhead: Overhead | None
-    fps: float | None
-
-    @property
-    def trial(self) -> Statistics | None:
-        """The latency to quote: of the clean trials, or else of the profiled ones."""
-        return self.clean or self.profiled
-
-    @property
-    def framework_share(self) -> float | None:
-        """Framework time as a fraction of a profiled trial."""
-        if self.framework is None or self.profiled is None or not self.profiled.mean_s:
-            return None
-        return self.framework.mean_s / self.profiled.mean_s
-
-
-@dataclass(frozen=True, eq=False)
-class Summary:
-    """All that the renderers show; a pure function of a recording and a rule for hotspots.
-
-    Attributes:
-        recording: Where it came from.
-        layers: One row per layer in the order of the calls, indexed by it. Columns: ``label``,
-            ``path``, ``function``, ``phase``, ``input_shapes``, ``output_shapes``, ``dtype``,
-            ``calls``, ``forward`` (index of the call that a backward goes back through, or None);
-            ``trials`` and the statistics of the self time in seconds (``mean_s``, ``std_s``,
-            ``ci_low_s``, ``ci_high_s``, ``min_s``, ``p5_s``, ``median_s``, ``p95_s``, ``p99_s``,
-            ``max_s``); ``share``, the mean's fraction of the sum of all layers' means;
-            ``cumulative_share``, the same for this and all slower layers together; ``hot``; and
-            the columns of :func:`.roofline.layer_work` (operations, bytes, limits), of
-            :func:`.footprint.layer_memory` (allocated bytes, sizes of arrays) and of
-            :func:`.device_use.layer_device` (host and device of a GPU).
-        functions: One row per function name, slowest first; see :func:`.grouping.group`, which
-            groups by link, block and shape as well (:meth:`group`).
-        phases: One row per phase; they add up to the trial. See :func:`.grouping.by_phase`.
-        links: The tree of links with inclusive and exclusive times; see
-            :func:`.grouping.link_tree`.
-        totals: A trial as a whole.
-        hotspots: The rule, and what it chose.
-        findings: What the reader should know or do.
-        device: How a trial uses the GPU; None for a run on the host.
-    """
-
-    recording: Recording
-    layers: pd.DataFrame
-    functions: pd.DataFrame
-    phases: pd.DataFrame
-    links: pd.DataFrame
-    totals: Totals
-    hotspots: Hotspots
-    findings: tuple[Finding, ...] = ()
-    device: DeviceUse | None = None
-
-    def group(self, by: str) -> pd.DataFrame:
-        """The layers added up by ``function``, ``link``, ``block`` or ``shape``."""
-        return group(self.layers, self.recording, by)
-
-    def plot(self) -> LayerPlot:
-        """The bar plot of the layers, which a notebook shows; its ``figure`` is Matplotlib's."""
-        from chainer_profile.renderers.notebook_plot import LayerPlot
-
-        return LayerPlot(self)
-
-    def __str__(self) -> str:
-        from chainer_profile.renderers.notebook_text import summary_text
-
-        return summary_text(self)
-
-    def __repr__(self) -> str:
-        from chainer_profile.renderers.notebook_text import summary_line
-
-        return summary_line(self)
-
-    def _repr_html_(self) -> str:
-        from chainer_profile.renderers.notebook_html import summary_html
-
-        return summary_html(self)
 
 
 def summarise(recording: Recording, hotspots: Rule | str = DEFAULT_RULE) -> Summary:

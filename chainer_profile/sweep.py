@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from chainer_profile import output
 from chainer_profile.errors import ProfileError, UsageError
 from chainer_profile.executors import Outcome, Task, Workers, failure, run_task
+from chainer_profile.files import make_folder, remove_file, remove_folder, taking, write_file
 from chainer_profile.recording import COMPLETE, TIME_LIMIT, Recording
 from chainer_profile.statistics import describe
 from chainer_profile.sweep_cases import Case, case_names
@@ -168,10 +169,10 @@ class SweepFolder:
             ProfileError: It cannot be written.
         """
         for name in (*self._stale, SCRATCH):
-            output.remove_folder(self.path / name)
+            remove_folder(self.path / name)
         cases = [{"name": name, **case.key} for case, name in self.names.items()]
         plan = {"format": FORMAT, "version": VERSION, "cases": cases}
-        output.write_file(self.path / PLAN, _json_bytes(plan))
+        write_file(self.path / PLAN, _json_bytes(plan))
 
     def finished(self, case: Case) -> Result | None:
         """The result of a case that is done, or None."""
@@ -197,10 +198,10 @@ class SweepFolder:
         name = self.names[case]
         folder = self.path / name
         about = {"machine": outcome.machine, "seconds": outcome.seconds}
-        output.write_file(folder / ABOUT, _json_bytes(about))
+        write_file(folder / ABOUT, _json_bytes(about))
         # The recording comes last: a case is done when it is there.
         received = folder / f".{output.RECORDING}.received"
-        output.write_file(received, outcome.recording)
+        write_file(received, outcome.recording)
         try:
             recording = Recording.load(received)
             words = ["python", "profile.py", *case.arguments, "--out", str(folder)]
@@ -209,7 +210,7 @@ class SweepFolder:
         except ProfileError as error:
             return Result(case, name, outcome.machine, error=f"what came back is bad: {error}")
         finally:
-            output.remove_file(received)
+            remove_file(received)
         return result_of(case, name, recording, outcome.machine)
 
 
@@ -232,7 +233,7 @@ def take_sweep(path: Path, cases: Sequence[Case], force: bool) -> Iterator[Sweep
         raise UsageError(f"--out {path}: is a file; name a folder")
     if (path / output.RECORDING).exists() or (path / output.JOURNAL).exists():
         raise UsageError(f"--out {path}: holds a run; name another folder for the sweep")
-    with output.taken(path):
+    with taking(path):
         kept = _read_plan(path)
         keys = {_key_text(case.key): case for case in cases}
         others = [name for key, name in kept.items() if key not in keys]
@@ -246,7 +247,7 @@ def take_sweep(path: Path, cases: Sequence[Case], force: bool) -> Iterator[Sweep
         try:
             yield SweepFolder(path, case_names(cases, taken), stale)
         finally:
-            output.remove_folder(path / SCRATCH)
+            remove_folder(path / SCRATCH)
 
 
 def planned_names(path: Path, cases: Sequence[Case]) -> SweepFolder:
@@ -318,7 +319,7 @@ def run_cases(
     scratch = None
     if workers.local and todo:
         scratch = os.path.abspath(folder.path / SCRATCH)
-        output.make_folder(Path(scratch))
+        make_folder(Path(scratch))
     waiting = deque((case, 1) for case in todo)
     running: dict[Future[Outcome], tuple[Case, int, float]] = {}
     try:

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 from chainer_profile.argument_values import (
     checked,
+    input_shape,
     parse_device,
+    parse_shape,
     positive_seconds,
-    shape,
     size,
     whole,
 )
 from chainer_profile.errors import UsageError
-from chainer_profile.phases import DTYPES, PHASES
-from chainer_profile.shared_arguments import DEFAULT_MODEL, input_shape
 from chainer_profile.units import format_shape
+from chainer_profile.words import DEFAULT_MODEL, DTYPES, PHASES
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -141,7 +141,7 @@ def _device(text: str) -> str:
 LISTS: dict[str, Callable[[str], Any]] = {
     "models": _model,
     "input-sizes": checked(size),
-    "input-shapes": checked(shape),
+    "input-shapes": checked(parse_shape),
     "batchsizes": whole(1),
     "devices": checked(_device),
     "phases": _one_of(PHASES),

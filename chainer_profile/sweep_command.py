@@ -10,13 +10,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chainer_profile.argument_values import checked, folder
+from chainer_profile.argument_values import Parser, checked, folder
 from chainer_profile.commands import printing, terminal_width
 from chainer_profile.errors import ProfileError, UsageError
 from chainer_profile.executors import open_workers, parse_executor
+from chainer_profile.files import write_file
 from chainer_profile.interrupts import Interrupted
-from chainer_profile.phases import DTYPES, PHASES
-from chainer_profile.shared_arguments import PROG, Parser, add_messages
+from chainer_profile.shared_arguments import add_messages
 from chainer_profile.sweep_cases import (
     LISTS,
     SINGLES,
@@ -27,6 +27,7 @@ from chainer_profile.sweep_cases import (
     sweep_name,
     without_duplicates,
 )
+from chainer_profile.words import DTYPES, PHASES, PROG
 
 if TYPE_CHECKING:
     from chainer_profile.loading import RegisteredModel
@@ -254,14 +255,12 @@ class _Sweep:
         return 0
 
     def _write_csv(self) -> None:
-        from chainer_profile import output
         from chainer_profile.renderers import sweep_table
 
         content = sweep_table.render_csv(self.results).encode()
-        output.write_file(self._folder.path / "sweep.csv", content)
+        write_file(self._folder.path / "sweep.csv", content)
 
     def _write(self) -> None:
-        from chainer_profile import output
         from chainer_profile.renderers import sweep_plot, sweep_table
 
         self._write_csv()
@@ -279,7 +278,7 @@ class _Sweep:
         )
         files: dict[str, bytes] = {"sweep.md": text.encode(), **plots}
         for name, content in files.items():
-            output.write_file(self._folder.path / name, content)
+            write_file(self._folder.path / name, content)
         self._files = ["sweep.csv", *files]
 
 

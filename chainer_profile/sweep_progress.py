@@ -8,8 +8,8 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from chainer_profile.renderers.text import printable
-from chainer_profile.shared_arguments import PROG
 from chainer_profile.units import format_duration, format_significant
+from chainer_profile.words import PROG
 
 if TYPE_CHECKING:
     from chainer_profile.sweep import Result

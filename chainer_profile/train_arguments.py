@@ -7,11 +7,11 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-import chainer_profile
-from chainer_profile.argument_values import checked, folder, whole
+from chainer_profile.argument_values import Parser, checked, folder, whole
 from chainer_profile.cifar import CIFAR10, CIFAR100
 from chainer_profile.errors import UsageError
-from chainer_profile.shared_arguments import DEFAULT_MODEL, Parser, add_machine, add_messages
+from chainer_profile.shared_arguments import add_machine, add_messages
+from chainer_profile.words import DEFAULT_MODEL, VERSION
 
 PROG = "train.py"
 
@@ -69,7 +69,7 @@ def parser() -> argparse.ArgumentParser:
         "Chainer's Trainer: momentum SGD, the learning rate falls to a tenth at half and again "
         "at three quarters of the epochs.",
     )
-    parser.add_argument("--version", action="version", version=chainer_profile.__version__)
+    parser.add_argument("--version", action="version", version=VERSION)
 
     group = parser.add_argument_group("network and data")
     group.add_argument(

@@ -81,7 +81,7 @@ def _take_folder(out: Path, args: argparse.Namespace) -> Iterator[IO[bytes]]:
         UsageError: The folder holds a training that is neither resumed nor replaced.
         ProfileError: The folder cannot be written, or another process trains into it.
     """
-    from chainer_profile.output import lock
+    from chainer_profile.files import lock
 
     made = [place for place in (out, *out.parents) if not place.exists()]
     try:

@@ -28,7 +28,7 @@ from chainer_profile.exact_resume import (
     StopAfter,
     TrainingState,
 )
-from chainer_profile.output import replacing
+from chainer_profile.files import replacing
 from chainer_profile.snapshots import SnapshotWriter, read_snapshot, snapshot_name
 from chainer_profile.weights import load_weights
 

@@ -13,10 +13,10 @@ from threadpoolctl import threadpool_limits
 from chainer_profile import environment
 from chainer_profile.clock import Clock
 from chainer_profile.errors import one_line
-from chainer_profile.events import EventPool, Timeline
+from chainer_profile.events import EventPool, TimedTrial, Timeline
 from chainer_profile.gpu_environment import gpu_number, gpu_state
 from chainer_profile.journal import HELD_TRIALS, Journal, JournalError, Kind
-from chainer_profile.recorder import Recorder, TimedTrial
+from chainer_profile.recorder import Recorder
 from chainer_profile.recording import (
     COMPLETE,
     INTERVAL,

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chainer_profile.checks import NOTE, WARNING
 from chainer_profile.recording import (
     BlasLibrary,
     Conditions,
@@ -18,6 +17,7 @@ from chainer_profile.recording import (
     Settings,
 )
 from chainer_profile.summaries import summarise
+from chainer_profile.summary import NOTE, WARNING
 from tests.conftest import make_layers, make_training
 
 US = 1000

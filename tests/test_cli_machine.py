@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_info
 
 from chainer_profile import machine, output
 from chainer_profile.errors import ProfileError
+from chainer_profile.limits import limits_file, load_limits
 from chainer_profile.machine import Device
 from chainer_profile.recording import Environment, MachineLimits
 from tests.command import (  # noqa: F401
@@ -68,7 +69,7 @@ def test_the_limits_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
         "copy of 256.0 MiB": "40.00 GB/s, read and written",
         "the same into new memory": "20.00 GB/s",
         "ridge point": "5.000 flop/byte, into new memory 10.00 flop/byte",
-        "kept in": f"{output.limits_file()} since 2026-01-02T03:04:05Z",
+        "kept in": f"{limits_file()} since 2026-01-02T03:04:05Z",
     }
     assert os.listdir() == []
 
@@ -112,7 +113,7 @@ def test_a_cache_that_cannot_be_written_is_no_error(
     out, err = capsys.readouterr()
     assert err == ""
     assert out.splitlines()[-1] == (
-        f"{'not kept':26}{output.limits_file()}: cannot be written (Not a directory)"
+        f"{'not kept':26}{limits_file()}: cannot be written (Not a directory)"
     )
     assert main("-q", "-o", "run") == 0
     assert limits_of("run") is not None
@@ -173,7 +174,7 @@ def test_a_run_holds_the_limits_of_its_threads(measured: Measured) -> None:
     assert limits is not None
     assert limits.threads == threads
     assert limits_of("two") == limits
-    assert output.load_limits() == {limits.key: limits}
+    assert load_limits() == {limits.key: limits}
 
 
 def test_the_command_measures_with_its_threads(

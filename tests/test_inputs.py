@@ -17,8 +17,9 @@ import chainer_profile  # noqa: F401  (lets Chainer import on current NumPy)
 # isort: split
 import chainer
 
+from chainer_profile.argument_values import parse_shape
 from chainer_profile.errors import ProfileError, UsageError
-from chainer_profile.inputs import CIFAR10_CLASSES, load_cifar10_test, make_input, parse_shape
+from chainer_profile.inputs import CIFAR10_CLASSES, load_cifar10_test, make_input
 
 MEAN = (0.4914, 0.4822, 0.4465)
 STD = (0.2470, 0.2435, 0.2616)

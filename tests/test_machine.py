@@ -12,9 +12,10 @@ import chainer
 import numpy as np
 import pytest
 
-from chainer_profile import machine, output
+from chainer_profile import machine
 from chainer_profile.clock import HOST_CLOCK, Clock
 from chainer_profile.errors import ProfileError
+from chainer_profile.limits import load_limits, save_limits
 from chainer_profile.machine import Device, Found, find_limits, limits_key, measure_limits
 from chainer_profile.recording import BlasLibrary, Environment, MachineLimits
 from tests.command import QuietMachine, stand_in
@@ -371,5 +372,5 @@ def test_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_kept_is_read_by_another_run(clock: FakeClock, cache: Path) -> None:
     measured = measure_limits(ENVIRONMENT, make_device(clock, "gpu:0"))
-    output.save_limits(measured)
-    assert output.load_limits() == {measured.key: measured}
+    save_limits(measured)
+    assert load_limits() == {measured.key: measured}

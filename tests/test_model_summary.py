@@ -13,6 +13,7 @@ import pytest
 
 import chainer_profile
 from chainer_profile import ModelSummary, ProfileError, UsageError
+from chainer_profile.model_summary import ARRAY_COLUMNS, LAYER_COLUMNS, LINK_COLUMNS
 from chainer_profile.renderers import model_table
 from models.registry import REGISTRY
 
@@ -97,10 +98,10 @@ def test_a_row_is_a_layer(mixed: ModelSummary) -> None:
 
 
 def test_columns_are_the_documented_ones(mixed: ModelSummary) -> None:
-    assert [mixed.table.index.name, *mixed.table] == list(model_table.LAYER_COLUMNS)
+    assert [mixed.table.index.name, *mixed.table] == list(LAYER_COLUMNS)
     links = mixed.by_link(1)
-    assert [links.index.name, *links] == list(model_table.LINK_COLUMNS)
-    assert list(mixed.arrays) == list(model_table.ARRAY_COLUMNS)
+    assert [links.index.name, *links] == list(LINK_COLUMNS)
+    assert list(mixed.arrays) == list(ARRAY_COLUMNS)
 
 
 def test_totals_of_known_figures(mixed: ModelSummary) -> None:
@@ -282,7 +283,7 @@ def test_the_pass_leaves_no_trace() -> None:
 def test_a_network_that_calls_nothing() -> None:
     found = of(lambda self, x: x)
     assert (len(found.table), found.parameters, found.flops, found.total_nbytes) == (0, 0, 0, 8)
-    assert [found.table.index.name, *found.table] == list(model_table.LAYER_COLUMNS)
+    assert [found.table.index.name, *found.table] == list(LAYER_COLUMNS)
     assert len(found.by_link(1)) == 0
     assert "no function" in str(found)
 

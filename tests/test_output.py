@@ -14,6 +14,7 @@ import pytest
 from chainer_profile import output
 from chainer_profile.errors import ProfileError, UsageError
 from chainer_profile.journal import Journal, Kind
+from chainer_profile.limits import limits_file, load_limits, save_limits
 from chainer_profile.output import JOURNAL, RECORDING, load_run, take_folder
 from chainer_profile.recording import MachineLimits, Recording
 from chainer_profile.summaries import summarise
@@ -344,14 +345,14 @@ def cache(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Path:
 
 
 def test_limits_are_kept_by_their_keys(cache: Path) -> None:
-    assert output.load_limits() == {}
+    assert load_limits() == {}
     assert not cache.parent.exists()
     first, second, again = make_limits("a"), make_limits("b"), make_limits("a", 2e11)
     for limits in (first, second):
-        output.save_limits(limits)
-    assert output.load_limits() == {"a": first, "b": second}
-    output.save_limits(again)
-    assert output.load_limits() == {"a": again, "b": second}
+        save_limits(limits)
+    assert load_limits() == {"a": first, "b": second}
+    save_limits(again)
+    assert load_limits() == {"a": again, "b": second}
     assert os.listdir(cache.parent) == ["machine.json"]
 
 
@@ -364,16 +365,16 @@ def test_where_limits_are_kept_without_a_folder_of_the_user(
     else:
         monkeypatch.setenv("XDG_CACHE_HOME", value)
     monkeypatch.setenv("HOME", "/home/me")
-    assert output.limits_file() == Path("/home/me/.cache/chainer-profile/machine.json")
+    assert limits_file() == Path("/home/me/.cache/chainer-profile/machine.json")
 
 
 def test_without_a_home_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "")
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
-    assert output.limits_file() is None
-    assert output.load_limits() == {}
+    assert limits_file() is None
+    assert load_limits() == {}
     with pytest.raises(ProfileError, match=r"^there is no home folder; set XDG_CACHE_HOME to a"):
-        output.save_limits(make_limits())
+        save_limits(make_limits())
     assert os.listdir() == []
 
 
@@ -406,9 +407,9 @@ GOOD = asdict(make_limits())
 def test_a_damaged_or_foreign_cache_is_empty(content: bytes, cache: Path) -> None:
     cache.parent.mkdir(parents=True)
     cache.write_bytes(content)
-    assert output.load_limits() == {}
-    output.save_limits(make_limits())
-    assert output.load_limits() == {"here": make_limits()}
+    assert load_limits() == {}
+    save_limits(make_limits())
+    assert load_limits() == {"here": make_limits()}
 
 
 @pytest.mark.parametrize(
@@ -434,14 +435,14 @@ def test_a_damaged_or_foreign_cache_is_empty(content: bytes, cache: Path) -> Non
 def test_an_entry_that_cannot_be_is_passed_over(name: str, value: Any, cache: Path) -> None:
     cache.parent.mkdir(parents=True)
     cache.write_bytes(cached(GOOD | {name: value}, GOOD | {"key": "good"}))
-    assert output.load_limits() == {"good": make_limits("good")}
+    assert load_limits() == {"good": make_limits("good")}
 
 
 def test_a_cache_that_cannot_be_written_keeps_what_it_has(cache: Path) -> None:
-    output.save_limits(make_limits("a"))
+    save_limits(make_limits("a"))
     with file_size_limit(100), pytest.raises(ProfileError, match=r"cannot be written \(File too"):
-        output.save_limits(make_limits("b"))
-    assert output.load_limits() == {"a": make_limits("a")}
+        save_limits(make_limits("b"))
+    assert load_limits() == {"a": make_limits("a")}
     assert os.listdir(cache.parent) == ["machine.json"]
 
 
@@ -455,11 +456,11 @@ def test_two_writers_at_a_time_leave_a_whole_file(
     def slow(part: Path, path: Path) -> None:
         if not begun:
             begun.append("first")
-            output.save_limits(make_limits("second"))
-            assert output.load_limits() == {"second": make_limits("second")}
+            save_limits(make_limits("second"))
+            assert load_limits() == {"second": make_limits("second")}
         rename(part, path)
 
     monkeypatch.setattr(os, "replace", slow)
-    output.save_limits(make_limits("first"))
-    assert output.load_limits() == {"first": make_limits("first")}
+    save_limits(make_limits("first"))
+    assert load_limits() == {"first": make_limits("first")}
     assert os.listdir(cache.parent) == ["machine.json"]

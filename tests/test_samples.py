@@ -18,10 +18,11 @@ from PIL import Image
 from chainer_profile import output
 from chainer_profile.arguments import run_parser, wanted
 from chainer_profile.engines import run_folder
+from chainer_profile.files import make_folder
 from chainer_profile.formats import FILES, Wanted
 from chainer_profile.renderers.page.html import script_text
-from chainer_profile.shared_arguments import PROG
 from chainer_profile.summaries import summarise
+from chainer_profile.words import PROG
 from tests.command import ROOT
 
 SAMPLES = ROOT / "reports" / "samples"
@@ -53,7 +54,7 @@ def make_engines(folder: Path, place: Path) -> list[Path]:
     written.remove(place / "engines.svg")
     for engine in run.engines:
         if engine.name in recordings:
-            output.make_folder(place / engine.folder)
+            make_folder(place / engine.folder)
             for path in output.write_reports(
                 place / engine.folder, summarise(recordings[engine.name])
             ):

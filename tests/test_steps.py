@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from chainer_profile.errors import ProfileError, UsageError
-from chainer_profile.phases import LOSSES, PHASES
 from chainer_profile.recorder import Recorder
 from chainer_profile.steps import (
     BackwardStep,
@@ -20,6 +19,7 @@ from chainer_profile.steps import (
     make_step,
 )
 from chainer_profile.structure import StructureError, learn_structure
+from chainer_profile.words import LOSSES, PHASES
 from tests.networks import SlowOptimizer, Trained, image, slow_loss
 
 

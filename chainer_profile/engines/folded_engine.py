@@ -18,7 +18,7 @@ from chainer_profile.engines.protocol import (
     flat_arrays,
 )
 from chainer_profile.errors import one_line
-from chainer_profile.output import replacing
+from chainer_profile.files import replacing
 
 if TYPE_CHECKING:
     from pathlib import Path

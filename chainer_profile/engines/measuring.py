@@ -15,8 +15,7 @@ from chainer_profile.engines.chosen import Chosen, of_file
 from chainer_profile.engines.engine_recording import engine_recording
 from chainer_profile.engines.protocol import EngineError, Network, Saving
 from chainer_profile.engines.race import Contestant, Race, samples
-from chainer_profile.engines.results import EnginesRun
-from chainer_profile.engines.run_folder import folder_names
+from chainer_profile.engines.results import EnginesRun, folder_names
 from chainer_profile.errors import ProfileError, one_line
 from chainer_profile.recording import Conditions, Environment, Recording
 from chainer_profile.steps import make_step

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chainer_profile import output
 from chainer_profile.engines.onnx_files import check_foreign, read_file
 from chainer_profile.engines.onnx_fusion import Step, done_by, steps_of
 from chainer_profile.engines.onnx_nodes import METADATA, Origin, read_origin
 from chainer_profile.engines.protocol import EngineError, EngineNode, EngineProfile, Network
 from chainer_profile.errors import ProfileError, one_line
+from chainer_profile.files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -142,7 +142,7 @@ class OpenVinoEngine:
                 raise ProfileError(f"{path}: cannot be written ({one_line(error)})") from error
         # The file that the user names comes last: where it is, its weights are.
         for place, content in zip((path.with_suffix(".bin"), path), contents, strict=True):
-            with output.replacing(place) as file:
+            with replacing(place) as file:
                 file.write(content)
 
     def _core(self, network: Network) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -289,3 +290,16 @@ def _engine(entry: dict[str, Any]) -> EngineResult:
         for d in entry["differences"]
     )
     return build(EngineResult, values)
+
+
+def folder_names(names: Sequence[str]) -> dict[str, str]:
+    """A folder's name for each engine: letters, digits, ``.``, ``_`` and ``-`` only."""
+    found: dict[str, str] = {}
+    for name in names:
+        plain = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip(".") or "engine"
+        number = 2
+        unique = plain
+        while unique in found.values():
+            unique, number = f"{plain}-{number}", number + 1
+        found[name] = unique
+    return found

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from chainer_profile import output
 from chainer_profile.engines.catalogue import BASELINE
 from chainer_profile.engines.results import RESULTS, EnginesRun, read_json, write_json
 from chainer_profile.errors import ProfileError, UsageError
+from chainer_profile.files import make_folder, numbered, remove_empty, remove_folder, write_file
 
 if TYPE_CHECKING:
     from chainer_profile.recording import Recording
@@ -45,17 +45,17 @@ def taken(out: Path | None, default: Path, force: bool) -> Iterator[Path]:
         folder = _next_free(default)
         made.insert(0, folder)
     else:
-        output.make_folder(folder)
+        make_folder(folder)
     try:
         yield folder
     finally:
-        output.remove_empty(made)
+        remove_empty(made)
 
 
 def _next_free(default: Path) -> Path:
     """Make the first folder of this name and a number that is not there."""
-    output.make_folder(default.parent)
-    names = output.numbered(default)
+    make_folder(default.parent)
+    names = numbered(default)
     while True:
         folder = next(names)
         try:
@@ -65,19 +65,6 @@ def _next_free(default: Path) -> Path:
         except OSError as error:
             raise ProfileError(f"{folder}: cannot be written ({error.strerror})") from error
         return folder
-
-
-def folder_names(names: Sequence[str]) -> dict[str, str]:
-    """A folder's name for each engine: letters, digits, ``.``, ``_`` and ``-`` only."""
-    found: dict[str, str] = {}
-    for name in names:
-        plain = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip(".") or "engine"
-        number = 2
-        unique = plain
-        while unique in found.values():
-            unique, number = f"{plain}-{number}", number + 1
-        found[name] = unique
-    return found
 
 
 def write_run(folder: Path, run: EnginesRun, recordings: Mapping[str, Recording]) -> None:
@@ -95,11 +82,11 @@ def write_run(folder: Path, run: EnginesRun, recordings: Mapping[str, Recording]
     for engine in run.engines:
         if engine.name in recordings:
             place = folder / engine.folder
-            output.make_folder(place)
+            make_folder(place)
             output.save_recording(place, recordings[engine.name])
-    output.write_file(folder / RESULTS, write_json(run).encode())
+    write_file(folder / RESULTS, write_json(run).encode())
     for name in old - {engine.folder for engine in run.engines}:
-        output.remove_folder(folder / name)
+        remove_folder(folder / name)
 
 
 def _engine_folders(folder: Path) -> set[str]:
@@ -151,7 +138,7 @@ def write_reports(folder: Path, run: EnginesRun, recordings: Mapping[str, Record
         engines = from_run(run, recordings)
         contents["report.html"] = page.render(summary, engines=engines).encode()
     for name, content in contents.items():
-        output.write_file(folder / name, content)
+        write_file(folder / name, content)
     return list(contents)
 
 

@@ -23,7 +23,7 @@ from chainer_profile.units import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from chainer_profile.summaries import Summary
+    from chainer_profile.summary import Summary
 
 #: The columns and what they mean. Times are self times of one layer in the profiled trials.
 COLUMNS = {

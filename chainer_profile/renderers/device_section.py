@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from chainer_profile.device_use import DeviceUse
-    from chainer_profile.summaries import Summary
+    from chainer_profile.summary import Summary
 
 #: What is shown of a time: so many seconds are one in the last digit of a time in ms.
 _STEP_S = 1e-7

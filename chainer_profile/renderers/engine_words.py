@@ -11,7 +11,7 @@ from chainer_profile.units import NOT_KNOWN, format_count, format_ms
 
 if TYPE_CHECKING:
     from chainer_profile.recording import Settings
-    from chainer_profile.summaries import Summary
+    from chainer_profile.summary import Summary
 
 OVERHEAD = "Runtime overhead (between the nodes)"
 _FRAMEWORK, _SUM = "Framework", "Sum of the layers"

@@ -12,7 +12,6 @@ from chainer_profile.engines.results import EngineResult, EnginesRun, main_layer
 from chainer_profile.recording import COMPLETE
 from chainer_profile.renderers.columns import Column
 from chainer_profile.renderers.text import model_name, printable, settings_text
-from chainer_profile.shared_arguments import PROG
 from chainer_profile.statistics import NS
 from chainer_profile.units import (
     NOT_KNOWN,
@@ -24,6 +23,7 @@ from chainer_profile.units import (
     format_significant,
     plural,
 )
+from chainer_profile.words import PROG
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -16,7 +16,7 @@ from chainer_profile.units import plural
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from chainer_profile.summaries import Summary
+    from chainer_profile.summary import Summary
 
 # A red and a blue-grey that differ in lightness too: for colour-blind readers and grey print.
 HOT_COLOUR = "#cc3311"

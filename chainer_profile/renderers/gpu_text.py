@@ -9,7 +9,7 @@ from chainer_profile.units import format_count, format_nbytes, format_significan
 
 if TYPE_CHECKING:
     from chainer_profile.recording import Gpu, GpuState, Recording, Settings
-    from chainer_profile.summaries import Summary
+    from chainer_profile.summary import Summary
 
 NO_CUDNN = "none: Chainer convolves by im2col and matrix product"
 

@@ -16,12 +16,12 @@ import pandas as pd
 
 from chainer_profile.device_use import DEVICE
 from chainer_profile.footprint import MEMORY
-from chainer_profile.phases import GROUPS
 from chainer_profile.roofline import WORK
+from chainer_profile.words import GROUPS
 
 if TYPE_CHECKING:
     from chainer_profile.statistics import Statistics
-    from chainer_profile.summaries import Summary
+    from chainer_profile.summary import Summary
 
 FORMAT = "chainer-profile report"
 #: Raised when a key changes its meaning or goes. Keys may be added without that.

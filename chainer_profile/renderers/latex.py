@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from chainer_profile.renderers.columns import Column
     from chainer_profile.renderers.text import Row
-    from chainer_profile.summaries import Summary
+    from chainer_profile.summary import Summary
 
 #: Layers of the short table; functions of the table by function.
 TOP, MAX_FUNCTIONS = 10, 20

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from chainer_profile.renderers.document import Block
-    from chainer_profile.summaries import Summary
+    from chainer_profile.summary import Summary
 
 
 def render(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from chainer_profile.recording import PhaseMemory
-    from chainer_profile.summaries import Summary
+    from chainer_profile.summary import Summary
 
 _MAX_LAYERS = 10
 _SIZES = ("peak", "workspace", "retained")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from chainer_profile.recording import Settings
-    from chainer_profile.summaries import Summary
+    from chainer_profile.summary import Summary
 
 
 def method_points(summary: Summary) -> Iterator[str]:

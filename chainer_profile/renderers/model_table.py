@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from chainer_profile.choosing import choose_names
+from chainer_profile.model_summary import ARRAY_COLUMNS, LAYER_COLUMNS, LINK_COLUMNS, TEXTS
 from chainer_profile.renderers import csv, markdown_syntax
 from chainer_profile.renderers.aligned import GAP, aligned, pairs, wrapped
 from chainer_profile.renderers.text import Row, printable
@@ -27,51 +28,7 @@ if TYPE_CHECKING:
 LAYERS, LINKS, ARRAYS = "layers", "links", "arrays"
 FORMATS = ("table", "csv", "markdown")
 
-_COUNTS = {
-    "parameters": "Elements of the parameters; each counts once, at the first call of its link",
-    "trainable": "Those of them that an optimizer may update (disable_update forbids it)",
-    "persistent": "Elements of persistent arrays, such as batch normalisation's averages",
-    "macs": "Multiply-accumulates of convolutions and matrix products; - without a formula",
-    "flops": "Floating-point operations, a multiply-add being two; likewise",
-    "nbytes_read": "Bytes that must be read at least; likewise",
-    "nbytes_written": "Bytes that must be written at least; likewise",
-    "nbytes_output": "Bytes of the outputs; a view of an input has none",
-}
-#: The columns and what they mean, of the table by layer.
-LAYER_COLUMNS = {
-    "index": "Place of the layer in a forward pass, from 0",
-    "path": "Path of the link that makes the call; / is the network itself",
-    "function": "Chainer's name of the function; empty for parameters that no call belongs to",
-    "input_shapes": "Shapes of the input arrays, parameters included",
-    "output_shapes": "Shapes of the output arrays",
-    "dtype": "Data type of the first output",
-    **_COUNTS,
-}
-#: Of the table by link.
-LINK_COLUMNS = {
-    "path": "Path of the link; at the depth asked for with all below it, else its own calls alone",
-    "kind": "Name of its class",
-    "layers": "Number of its function calls",
-    "output_shapes": "Shapes of the outputs of the last of them",
-    **_COUNTS,
-    "without_formula": "Calls whose operations and bytes are not known, and are missing",
-}
-#: Of the memory report.
-ARRAY_COLUMNS = {
-    "kind": "parameter, persistent, input or output",
-    "name": "Path of the array in the network, or the layer whose output it is",
-    "path": "Path of its link",
-    "shape": "Its shape",
-    "dtype": "Its data type",
-    "size": "Its elements",
-    "nbytes": "Its bytes; 0 for a view of an input and for what is made within another layer",
-}
 COLUMNS = {LAYERS: LAYER_COLUMNS, LINKS: LINK_COLUMNS, ARRAYS: ARRAY_COLUMNS}
-#: Columns of text; all others hold whole numbers.
-TEXTS = frozenset(
-    {"path", "function", "input_shapes", "output_shapes", "dtype", "kind", "name", "shape"}
-)
-
 _USUAL = ("parameters", "persistent", "macs", "flops", "nbytes_read", "nbytes_written")
 DEFAULTS = {
     LAYERS: ("index", "path", "function", "output_shapes", *_USUAL),

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from chainer_profile.summaries import Summary
+    from chainer_profile.summary import Summary
 
 #: Framework time worth a word, as a fraction of the trial; a batch below which it can be spread.
 _MUCH_FRAMEWORK = 0.10

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from chainer_profile.arguments import DEFAULT_DEPTH
-from chainer_profile.checks import WARNING
 from chainer_profile.errors import ProfileError
 from chainer_profile.judging import FASTER, SLOWER
+from chainer_profile.model_summary import TEXTS
 from chainer_profile.renderers import comparison_text, layer_columns, model_table
 from chainer_profile.renderers.columns import Column, group_columns, phase_columns, tree_columns
 from chainer_profile.renderers.device_section import device_rows, explained, pace
@@ -40,6 +39,7 @@ from chainer_profile.renderers.text import (
     trial_text,
     trials_text,
 )
+from chainer_profile.summary import WARNING
 from chainer_profile.units import (
     NOT_KNOWN,
     format_bare_percent,
@@ -48,6 +48,7 @@ from chainer_profile.units import (
     format_shapes,
     plural,
 )
+from chainer_profile.words import DEFAULT_DEPTH
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
     from chainer_profile.comparison import Comparison, Side
     from chainer_profile.model_summary import ModelSummary
     from chainer_profile.recording import Recording
-    from chainer_profile.summaries import Summary
+    from chainer_profile.summary import Summary
 
 #: Rows of a table of layers, where no other number is asked for.
 LIMIT = 10
@@ -113,7 +114,7 @@ def summary_html(
     Args:
         summary: The summary of a run.
         limit: Rows of the layer table and of the groups at most; None for all.
-        group_by: One of :data:`~chainer_profile.phases.GROUPS`, for the table of groups, which is
+        group_by: One of :data:`~chainer_profile.words.GROUPS`, for the table of groups, which is
             then unfolded; None for functions, folded.
         tree: Show the tree of links in place of the layers.
         depth: Levels of the tree below the network.
@@ -194,8 +195,7 @@ def model_html(summary: ModelSummary, *, limit: int | None = MODEL_LIMIT) -> str
     inputs = ", ".join(f"{format_shapes((shape,))} {dtype}" for shape, dtype in pairs)
     names = model_table.DEFAULTS[model_table.LAYERS]
     columns = [
-        Column(name, _model_cell(name), folds=1 if name in model_table.TEXTS else None)
-        for name in names
+        Column(name, _model_cell(name), folds=1 if name in TEXTS else None) for name in names
     ]
     table = summary.table if limit is None else summary.table.head(limit)
     parts = [

@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
-from chainer_profile.arguments import DEFAULT_DEPTH
 from chainer_profile.recording import COMPLETE
 from chainer_profile.renderers.text import batch_text, model_name, printable, trial_text
 from chainer_profile.units import format_duration, format_percent, plural
+from chainer_profile.words import DEFAULT_DEPTH
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from chainer_profile.comparison import Comparison
     from chainer_profile.recording import Recording
-    from chainer_profile.summaries import Summary
+    from chainer_profile.summary import Summary
 
 #: Characters of a line where there is no terminal that says how many.
 WIDTH = 110
@@ -85,7 +85,7 @@ def summary_text(
         summary: The summary of a run.
         width: Characters of a line.
         limit: Rows of the layer table and of the groups at most; None for all.
-        group_by: One of :data:`~chainer_profile.phases.GROUPS`.
+        group_by: One of :data:`~chainer_profile.words.GROUPS`.
         tree: Show the tree of links in place of the layers.
         depth: Levels of the tree below the network.
     """

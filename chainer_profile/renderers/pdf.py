@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from chainer_profile.renderers.document import Block
     from chainer_profile.renderers.pdf_page import Pages, Picture
-    from chainer_profile.summaries import Summary
+    from chainer_profile.summary import Summary
 
 _PLOT, _ROOFLINE = "layers.svg", "roofline.svg"
 #: Height below a heading that has to be there for text to begin.

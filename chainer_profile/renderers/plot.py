@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-    from chainer_profile.summaries import Summary
+    from chainer_profile.summary import Summary
 
 _BAND_COLOUR = "#f1f1f1"
 _POINTS = 72

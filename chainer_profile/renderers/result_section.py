@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from chainer_profile.arguments import DEFAULT_DEPTH
 from chainer_profile.grouping import common_link
 from chainer_profile.renderers.columns import group_columns, phase_columns, tree_columns
 from chainer_profile.renderers.device_section import device
@@ -38,13 +37,14 @@ from chainer_profile.units import (
     format_percent,
     plural,
 )
+from chainer_profile.words import DEFAULT_DEPTH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pandas as pd
 
-    from chainer_profile.summaries import Summary
+    from chainer_profile.summary import Summary
 
 MAX_GROUPS = 20
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from chainer_profile.recording import MachineLimits
-    from chainer_profile.summaries import Summary
+    from chainer_profile.summary import Summary
 
 _WIDTH, _HEIGHT = 8.0, 5.6
 #: Area of the largest dot in square points, and of the smallest that can be seen.

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from chainer_profile.grouping import OUTSIDE
-from chainer_profile.phases import GROUPS
 from chainer_profile.renderers.text import printable
 from chainer_profile.units import format_count
+from chainer_profile.words import GROUPS
 
 if TYPE_CHECKING:
-    from chainer_profile.summaries import Summary
+    from chainer_profile.summary import Summary
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def phase_rows(summary: Summary) -> list[PhaseRow]:
 
 
 def group_rows(summary: Summary, by: str) -> list[GroupRow]:
-    """The layers added up by one of :data:`~chainer_profile.phases.GROUPS`, slowest first."""
+    """The layers added up by one of :data:`~chainer_profile.words.GROUPS`, slowest first."""
     phases = phases_of(summary)
     table = summary.functions if by == GROUPS[0] else summary.group(by)
     return [

@@ -29,7 +29,7 @@ from chainer_profile.units import plural
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chainer_profile.summaries import Summary
+    from chainer_profile.summary import Summary
     from chainer_profile.timeline import Slice
 
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"

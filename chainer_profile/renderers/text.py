@@ -21,7 +21,7 @@ from chainer_profile.units import (
 if TYPE_CHECKING:
     from chainer_profile.recording import Environment, Recording, Settings
     from chainer_profile.statistics import Statistics
-    from chainer_profile.summaries import Totals
+    from chainer_profile.summary import Totals
 
 #: A name and its value, for a table of two columns.
 Row = tuple[str, str]

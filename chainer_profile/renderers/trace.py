@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from chainer_profile.recording import LinkCalls, Recording
-    from chainer_profile.summaries import Summary
+    from chainer_profile.summary import Summary
 
 #: The tracks of a process: their names, and the kinds of slices that they hold.
 TRACKS = (

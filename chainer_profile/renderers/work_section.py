@@ -21,7 +21,7 @@ from chainer_profile.units import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chainer_profile.summaries import Summary
+    from chainer_profile.summary import Summary
 
 _MAX_LAYERS = 10
 _MAX_PHASE = 12

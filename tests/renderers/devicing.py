@@ -16,7 +16,7 @@ from chainer_profile.recording import (
     Recording,
     Settings,
 )
-from chainer_profile.summaries import Summary
+from chainer_profile.summary import Summary
 from tests.conftest import make_layers, make_training
 
 GPU = Gpu(

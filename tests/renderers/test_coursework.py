@@ -19,7 +19,8 @@ from chainer_profile.renderers.document import (
     sections,
 )
 from chainer_profile.renderers.layer_section import MAX_ROWS
-from chainer_profile.summaries import Summary, summarise
+from chainer_profile.summaries import summarise
+from chainer_profile.summary import Summary
 from tests.conftest import make_recording, make_training
 
 ADDRESSES = {"plot": "p.png", "table": "t.csv", "links": "l.csv", "roofline": "r.png"}

@@ -22,7 +22,8 @@ from chainer_profile.renderers.device_section import (
     pace,
 )
 from chainer_profile.renderers.method import method_points
-from chainer_profile.summaries import Summary, summarise
+from chainer_profile.summaries import summarise
+from chainer_profile.summary import Summary
 from tests.renderers.devicing import (
     computing,
     launching,

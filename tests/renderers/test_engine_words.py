@@ -17,7 +17,8 @@ from chainer_profile.renderers.layer_section import by_layer
 from chainer_profile.renderers.markdown import render
 from chainer_profile.renderers.method import method_points
 from chainer_profile.renderers.next_steps import next_steps
-from chainer_profile.summaries import Summary, summarise
+from chainer_profile.summaries import summarise
+from chainer_profile.summary import Summary
 from tests.engines.fake_engines import recordings
 from tests.renderers.reading import read
 

@@ -36,7 +36,8 @@ from chainer_profile.renderers import (
 )
 from chainer_profile.renderers.text import printable
 from chainer_profile.roofline import has_plot
-from chainer_profile.summaries import Summary, summarise
+from chainer_profile.summaries import summarise
+from chainer_profile.summary import Summary
 from tests.comparing import run
 from tests.conftest import make_recording
 from tests.renderers.devicing import launching, make_device_training

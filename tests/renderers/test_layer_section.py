@@ -6,7 +6,7 @@ import pytest
 
 from chainer_profile import summarise
 from chainer_profile.renderers.layer_section import MAX_ROWS, SLOWEST, by_layer
-from chainer_profile.summaries import Summary
+from chainer_profile.summary import Summary
 from chainer_profile.units import format_mega
 from tests.conftest import make_recording, make_training
 from tests.renderers.reading import Report, read

@@ -13,7 +13,7 @@ from chainer_profile.renderers.memory_section import (
     peak_rows,
     phase_memory,
 )
-from chainer_profile.summaries import Summary
+from chainer_profile.summary import Summary
 from tests.conftest import make_recording
 from tests.renderers.reading import read
 from tests.renderers.working import training, working

@@ -12,14 +12,13 @@ import pytest
 from markdown_it import MarkdownIt
 
 from chainer_profile.errors import UsageError
-from chainer_profile.model_summary import ModelSummary
+from chainer_profile.model_summary import TEXTS, ModelSummary
 from chainer_profile.renderers.model_table import (
     ARRAYS,
     COLUMNS,
     DEFAULTS,
     LAYERS,
     LINKS,
-    TEXTS,
     choose_columns,
     render,
 )

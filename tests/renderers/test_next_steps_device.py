@@ -10,7 +10,8 @@ import pytest
 from chainer_profile.recording import Environment, MachineLimits, Recording
 from chainer_profile.renderers import next_steps as module
 from chainer_profile.renderers.work_section import limits_sentence, work
-from chainer_profile.summaries import Summary, summarise
+from chainer_profile.summaries import summarise
+from chainer_profile.summary import Summary
 from tests.renderers.devicing import (
     DEVICE_BOUND,
     GPU,

@@ -23,7 +23,8 @@ from chainer_profile.renderers.text import (
     versions,
     weights_text,
 )
-from chainer_profile.summaries import Overhead, Summary, summarise
+from chainer_profile.summaries import summarise
+from chainer_profile.summary import Overhead, Summary
 from tests.conftest import make_recording
 
 FULL = Environment(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from chainer_profile.comparison import Comparison
     from chainer_profile.renderers.page.engines import Engines
-    from chainer_profile.summaries import Summary
+    from chainer_profile.summary import Summary
 
 
 def render(

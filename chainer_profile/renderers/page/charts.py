@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from bokeh.plotting import figure as Figure
     from numpy.typing import NDArray
 
-    from chainer_profile.summaries import Summary
+    from chainer_profile.summary import Summary
 
 #: With more layers than this the chart shows so many at once, and a strip below shows all.
 MAX_AT_ONCE = 200

@@ -29,7 +29,7 @@ from chainer_profile.units import (
 if TYPE_CHECKING:
     from bokeh.plotting import figure as Figure
 
-    from chainer_profile.summaries import Summary
+    from chainer_profile.summary import Summary
 
 #: Sizes of dots in pixels.
 _LEAST_DOT, _MOST_DOT = 5.0, 34.0

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from chainer_profile.comparison import Comparison
     from chainer_profile.renderers.columns import Column
     from chainer_profile.renderers.page.engines import Engines
-    from chainer_profile.summaries import Summary
+    from chainer_profile.summary import Summary
 
 _HOTTEST = 8
 #: Rows of a comparison's table of layers.

@@ -1,0 +1,87 @@
+"""The cache of what machines can do at best, beside the user's other caches."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import uuid
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from chainer_profile.errors import ProfileError
+from chainer_profile.files import replacing
+from chainer_profile.recording import MachineLimits
+
+#: Of the cache of limits; to be raised when they are measured in another way.
+_LIMITS_VERSION = 1
+
+
+def limits_file() -> Path | None:
+    """Where the limits of machines are kept; None where the user has no folder for such files.
+
+    By the XDG Base Directory Specification, which passes over a relative ``XDG_CACHE_HOME``.
+    """
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(cache):
+        cache = os.path.expanduser("~/.cache")
+    return Path(cache, "chainer-profile", "machine.json") if os.path.isabs(cache) else None
+
+
+def load_limits() -> dict[str, MachineLimits]:
+    """The limits that are kept, by their keys; what is damaged or foreign is passed over."""
+    path = limits_file()
+    if path is None:
+        return {}
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    if not isinstance(content, dict) or content.get("version") != _LIMITS_VERSION:
+        return {}
+    entries = content.get("limits")
+    found = [_limits(entry) for entry in entries] if isinstance(entries, list) else []
+    return {limits.key: limits for limits in found if limits is not None}
+
+
+def _limits(entry: Any) -> MachineLimits | None:
+    """Limits from JSON, or None where they cannot be what was written."""
+    from chainer_profile.recording import MachineLimits
+
+    names = {field.name for field in fields(MachineLimits)}
+    if not isinstance(entry, dict) or set(entry) != names:
+        return None
+    values = dict(entry)
+    if not all(isinstance(values.pop(name), str) for name in ("key", "device", "measured")):
+        return None
+    if values["half_flops_per_s"] is None:
+        del values["half_flops_per_s"]
+    if not all(type(values.pop(name)) is int for name in ("threads", "copied_nbytes")):
+        return None
+    rates = values.values()
+    if not all(isinstance(rate, float) and 0 < rate < math.inf for rate in rates):
+        return None
+    return MachineLimits(**entry)
+
+
+def save_limits(limits: MachineLimits) -> None:
+    """Keep the limits of a machine, beside those of others that are kept.
+
+    Of two programs that do so at the same moment one may go unheard, but the file stays whole.
+
+    Raises:
+        ProfileError: They cannot be written.
+    """
+    path = limits_file()
+    if path is None:
+        raise ProfileError("there is no home folder; set XDG_CACHE_HOME to a folder")
+    kept = load_limits() | {limits.key: limits}
+    content = {"version": _LIMITS_VERSION, "limits": [asdict(entry) for entry in kept.values()]}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ProfileError(f"{path}: cannot be written ({error.strerror})") from error
+    # Every writer has a part of its own.
+    with replacing(path, f".{path.name}.{uuid.uuid4().hex}.part") as file:
+        file.write(json.dumps(content, indent=1).encode() + b"\n")

@@ -1,0 +1,131 @@
+"""What a recording says: the types that :func:`.summaries.summarise` fills."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from chainer_profile.grouping import group
+from chainer_profile.views import Shown
+
+if TYPE_CHECKING:
+    from chainer_profile.device_use import DeviceUse
+    from chainer_profile.hotspots import Hotspots
+    from chainer_profile.recording import Recording
+    from chainer_profile.statistics import Statistics
+
+WARNING = "warning"
+NOTE = "note"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing to know about a run.
+
+    Attributes:
+        code: Short name of the check: ``unstable``.
+        severity: ``warning`` where a number may mislead; ``note`` otherwise.
+        text: What was found, with its number: one sentence or two.
+        advice: What to do about it: one sentence.
+    """
+
+    code: str
+    severity: str
+    text: str
+    advice: str
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """What the recorder adds to a trial.
+
+    Attributes:
+        fraction: Added time as a fraction of a clean trial.
+        low: Lower end of its 95 % interval; NaN for fewer than 6 pairs of blocks.
+        high: Upper end.
+    """
+
+    fraction: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Totals:
+    """A trial as a whole. ``layers_s + framework_s = profiled.mean_s``.
+
+    Attributes:
+        layers_s: Sum of the layers' mean self times, in seconds.
+        profiled: Wall time of the profiled trials; None where only functions were timed.
+        clean: Wall time of the trials without hooks; None without such trials.
+        framework: Time between the functions, in the profiled trials; None like profiled.
+        overhead: The recorder's cost; None without profiled or clean trials.
+        fps: Inputs per second in clean trials (profiled ones without those), batch / mean.
+    """
+
+    layers_s: float
+    profiled: Statistics | None
+    clean: Statistics | None
+    framework: Statistics | None
+    overhead: Overhead | None
+    fps: float | None
+
+    @property
+    def trial(self) -> Statistics | None:
+        """The latency to quote: of the clean trials, or else of the profiled ones."""
+        return self.clean or self.profiled
+
+    @property
+    def framework_share(self) -> float | None:
+        """Framework time as a fraction of a profiled trial."""
+        if self.framework is None or self.profiled is None or not self.profiled.mean_s:
+            return None
+        return self.framework.mean_s / self.profiled.mean_s
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Summary(Shown):
+    """All that the renderers show; a pure function of a recording and a rule for hotspots.
+
+    Attributes:
+        recording: Where it came from.
+        layers: One row per layer in the order of the calls, indexed by it. Columns: ``label``,
+            ``path``, ``function``, ``phase``, ``input_shapes``, ``output_shapes``, ``dtype``,
+            ``calls``, ``forward`` (index of the call that a backward goes back through, or None);
+            ``trials`` and the statistics of the self time in seconds (``mean_s``, ``std_s``,
+            ``ci_low_s``, ``ci_high_s``, ``min_s``, ``p5_s``, ``median_s``, ``p95_s``, ``p99_s``,
+            ``max_s``); ``share``, the mean's fraction of the sum of all layers' means;
+            ``cumulative_share``, the same for this and all slower layers together; ``hot``; and
+            the columns of :func:`.roofline.layer_work` (operations, bytes, limits), of
+            :func:`.footprint.layer_memory` (allocated bytes, sizes of arrays) and of
+            :func:`.device_use.layer_device` (host and device of a GPU).
+        functions: One row per function name, slowest first; see :func:`.grouping.group`, which
+            groups by link, block and shape as well (:meth:`group`).
+        phases: One row per phase; they add up to the trial. See :func:`.grouping.by_phase`.
+        links: The tree of links with inclusive and exclusive times; see
+            :func:`.grouping.link_tree`.
+        totals: A trial as a whole.
+        hotspots: The rule, and what it chose.
+        findings: What the reader should know or do.
+        device: How a trial uses the GPU; None for a run on the host.
+    """
+
+    recording: Recording
+    layers: pd.DataFrame
+    functions: pd.DataFrame
+    phases: pd.DataFrame
+    links: pd.DataFrame
+    totals: Totals
+    hotspots: Hotspots
+    findings: tuple[Finding, ...] = ()
+    device: DeviceUse | None = None
+
+    def group(self, by: str) -> pd.DataFrame:
+        """The layers added up by ``function``, ``link``, ``block`` or ``shape``."""
+        return group(self.layers, self.recording, by)
+
+    def plot(self) -> Any:
+        """The bar plot of the layers, which a notebook shows; its ``figure`` is Matplotlib's."""
+        return self.view("plot")

@@ -1,0 +1,30 @@
+"""How types show themselves: views are plugged in, so that no type knows its looks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+_VIEWS: dict[str, dict[str, Callable[[Any], Any]]] = {}
+
+
+def plug(kind: str, **views: Callable[[Any], Any]) -> None:
+    """Give a type, by its name, its views: ``line``, ``text``, ``html`` and others of its own."""
+    _VIEWS.setdefault(kind, {}).update(views)
+
+
+class Shown:
+    """A type that a prompt shows as a line, ``print`` as a text, and a notebook as HTML."""
+
+    def view(self, name: str) -> Any:
+        """One of the views that were plugged in for this type."""
+        return _VIEWS[type(self).__name__][name](self)
+
+    def __repr__(self) -> str:
+        return str(self.view("line"))
+
+    def __str__(self) -> str:
+        return str(self.view("text"))
+
+    def _repr_html_(self) -> str:
+        return str(self.view("html"))
