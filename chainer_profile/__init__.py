@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from chainer_profile.extension import LayerProfile
     from chainer_profile.folding import fold_call_history
     from chainer_profile.layer_timer import LayerTimerHook
-    from chainer_profile.model_summary import ModelSummary, summary
+    from chainer_profile.model_summary import summary
+    from chainer_profile.network import ModelSummary
     from chainer_profile.recording import Layer, Recording
     from chainer_profile.runner import profile
     from chainer_profile.summaries import summarise
@@ -52,7 +53,7 @@ _HOMES = {
     "Layer": "recording",
     "LayerProfile": "extension",
     "LayerTimerHook": "layer_timer",
-    "ModelSummary": "model_summary",
+    "ModelSummary": "network",
     "ProfileError": "errors",
     "Recording": "recording",
     "Summary": "summaries",

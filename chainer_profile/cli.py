@@ -20,7 +20,6 @@ from chainer_profile.formats import check as check_formats
 from chainer_profile.formats import needs_no_tables
 from chainer_profile.hotspots import Rule, parse_rule
 from chainer_profile.interrupts import Interrupted, Interrupts
-from chainer_profile.limits import limits_file
 from chainer_profile.shared_arguments import asked_device, check_input, read_input
 from chainer_profile.units import (
     NOT_KNOWN,
@@ -119,6 +118,7 @@ def _machine(args: argparse.Namespace) -> int:
     from threadpoolctl import threadpool_limits
 
     from chainer_profile import environment, machine
+    from chainer_profile.limits import limits_file
     from chainer_profile.renderers.aligned import pairs
 
     device = machine.find_device(asked_device(args))

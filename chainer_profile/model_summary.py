@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import chainer
@@ -12,204 +11,20 @@ import numpy as np
 import pandas as pd
 
 from chainer_profile.errors import ProfileError, UsageError
+from chainer_profile.network import ARRAY_COLUMNS, LAYER_COLUMNS, TEXTS, ModelSummary
 from chainer_profile.recording import Shape
 from chainer_profile.steps import ForwardStep
 from chainer_profile.structure import StructureError, learn_structure
 from chainer_profile.units import format_shape
-from chainer_profile.views import Shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from chainer_profile.recording import Layer, LinkCalls
 
-_COUNTED = {
-    "parameters": "Elements of the parameters; each counts once, at the first call of its link",
-    "trainable": "Those of them that an optimizer may update (disable_update forbids it)",
-    "persistent": "Elements of persistent arrays, such as batch normalisation's averages",
-    "macs": "Multiply-accumulates of convolutions and matrix products; - without a formula",
-    "flops": "Floating-point operations, a multiply-add being two; likewise",
-    "nbytes_read": "Bytes that must be read at least; likewise",
-    "nbytes_written": "Bytes that must be written at least; likewise",
-    "nbytes_output": "Bytes of the outputs; a view of an input has none",
-}
-#: The columns and what they mean, of the table by layer.
-LAYER_COLUMNS = {
-    "index": "Place of the layer in a forward pass, from 0",
-    "path": "Path of the link that makes the call; / is the network itself",
-    "function": "Chainer's name of the function; empty for parameters that no call belongs to",
-    "input_shapes": "Shapes of the input arrays, parameters included",
-    "output_shapes": "Shapes of the output arrays",
-    "dtype": "Data type of the first output",
-    **_COUNTED,
-}
-#: Of the table by link.
-LINK_COLUMNS = {
-    "path": "Path of the link; at the depth asked for with all below it, else its own calls alone",
-    "kind": "Name of its class",
-    "layers": "Number of its function calls",
-    "output_shapes": "Shapes of the outputs of the last of them",
-    **_COUNTED,
-    "without_formula": "Calls whose operations and bytes are not known, and are missing",
-}
-#: Of the memory report.
-ARRAY_COLUMNS = {
-    "kind": "parameter, persistent, input or output",
-    "name": "Path of the array in the network, or the layer whose output it is",
-    "path": "Path of its link",
-    "shape": "Its shape",
-    "dtype": "Its data type",
-    "size": "Its elements",
-    "nbytes": "Its bytes; 0 for a view of an input and for what is made within another layer",
-}
-#: Columns of text; all others hold whole numbers.
-TEXTS = frozenset(
-    {"path", "function", "input_shapes", "output_shapes", "dtype", "kind", "name", "shape"}
-)
-
 _WORK = ("macs", "flops", "nbytes_read", "nbytes_written")
 _OWN = ("parameters", "trainable", "persistent")
-_COUNTS = (*_OWN, *_WORK, "nbytes_output")
 _WHOLE = (int, np.integer)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class ModelSummary(Shown):
-    """A network's layers and arrays, and their totals. ``str()`` gives all of it as a table.
-
-    Sizes are bytes, other numbers are elements or operations of one forward pass in test mode.
-
-    Attributes:
-        name: The network's name.
-        input_shapes: Shapes of its inputs, batch included.
-        input_dtypes: Their data types.
-        table: One row a layer (function call), in order, indexed by it. The columns are
-            explained in :data:`~chainer_profile.model_summary.LAYER_COLUMNS`. The
-            parameters of a link are in the row of its first call; a link with parameters of which
-            no call is known has a row of its own at the end, without a function. Operations and
-            bytes are <NA> where a function has no formula (see :mod:`chainer_profile.cost`).
-        arrays: One row an array: parameters, persistent arrays, inputs, outputs of the layers. The
-            columns are explained in :data:`~chainer_profile.model_summary.ARRAY_COLUMNS`.
-        kinds: Class of every link, by its path.
-    """
-
-    name: str
-    input_shapes: tuple[Shape, ...]
-    input_dtypes: tuple[str, ...]
-    table: pd.DataFrame
-    arrays: pd.DataFrame
-    kinds: dict[str, str]
-
-    def by_link(self, depth: int) -> pd.DataFrame:
-        """The layers added up by link, to so many levels below the network.
-
-        Every layer counts once, for its link or for the one above that at this depth. So a link
-        at this depth holds all below it, and one further up the calls of its own alone. Links
-        without either are left out. The columns add up to those of :attr:`table`.
-
-        Args:
-            depth: Levels below the network; 0 is the network as a whole.
-
-        Returns:
-            One row a link, indexed by its path, every link before those below it; the columns are
-            explained in :data:`~chainer_profile.model_summary.LINK_COLUMNS`.
-        """
-        paths = self.table["path"].map(lambda path: _cut(path, depth))
-        groups = self.table.groupby(paths, sort=False)
-        links = pd.DataFrame(index=pd.Index(_nested(list(paths)), dtype=object, name="path"))
-        links["kind"] = [self.kinds.get(path, "") for path in links.index]
-        called = self.table["function"] != ""
-        links["layers"] = called.groupby(paths, sort=False).sum().astype("int64")
-        last = self.table["output_shapes"][called].groupby(paths[called], sort=False).last()
-        links["output_shapes"] = [last.get(path, ()) for path in links.index]
-        for name in _COUNTS:
-            links[name] = groups[name].sum(min_count=1)
-        lacking = self.table["flops"].isna()
-        links["without_formula"] = lacking.groupby(paths, sort=False).sum().astype("int64")
-        return links
-
-    # -- totals
-
-    @property
-    def parameters(self) -> int:
-        """Elements of all parameters. One that several links share counts once."""
-        return int(self.table["parameters"].sum())
-
-    @property
-    def trainable(self) -> int:
-        """Elements of the parameters that an optimizer may update."""
-        return int(self.table["trainable"].sum())
-
-    @property
-    def persistent(self) -> int:
-        """Elements of the persistent arrays, such as the averages of batch normalisation."""
-        return int(self.table["persistent"].sum())
-
-    @property
-    def macs(self) -> int:
-        """Multiply-accumulates of convolutions and matrix products with a formula."""
-        return int(self.table["macs"].sum())
-
-    @property
-    def flops(self) -> int:
-        """Floating-point operations of the functions with a formula; a multiply-add is two."""
-        return int(self.table["flops"].sum())
-
-    @property
-    def nbytes_read(self) -> int:
-        """Bytes that the functions with a formula must read at least."""
-        return int(self.table["nbytes_read"].sum())
-
-    @property
-    def nbytes_written(self) -> int:
-        """Bytes that they must write at least."""
-        return int(self.table["nbytes_written"].sum())
-
-    @cached_property
-    def without_formula(self) -> dict[str, int]:
-        """Functions whose operations and bytes the totals lack, and their calls."""
-        lacking = self.table[self.table["flops"].isna()]
-        return {str(name): int(n) for name, n in lacking["function"].value_counts().items()}
-
-    # -- estimated memory
-
-    def _nbytes(self, kind: str) -> int:
-        return int(self.arrays.loc[self.arrays["kind"] == kind, "nbytes"].sum())
-
-    @property
-    def input_nbytes(self) -> int:
-        """Bytes of the inputs."""
-        return self._nbytes("input")
-
-    @property
-    def parameter_nbytes(self) -> int:
-        """Bytes of the parameters."""
-        return self._nbytes("parameter")
-
-    @property
-    def persistent_nbytes(self) -> int:
-        """Bytes of the persistent arrays."""
-        return self._nbytes("persistent")
-
-    @property
-    def forward_nbytes(self) -> int:
-        """Bytes of all activations: the outputs of all layers that are no views."""
-        return self._nbytes("output")
-
-    @property
-    def forward_backward_nbytes(self) -> int:
-        """The same with their gradients: twice, as torchinfo estimates. Nothing is measured."""
-        return 2 * self.forward_nbytes
-
-    @property
-    def total_nbytes(self) -> int:
-        """Inputs, parameters, persistent arrays, activations and their gradients."""
-        return (
-            self.input_nbytes
-            + self.parameter_nbytes
-            + self.persistent_nbytes
-            + self.forward_backward_nbytes
-        )
 
 
 def summary(
@@ -501,23 +316,3 @@ def _kinds(links: Sequence[LinkCalls]) -> dict[str, str]:
 
 
 # -- paths
-
-
-def _cut(path: str, depth: int) -> str:
-    """A path up to so many names: ``/res2/0`` of ``/res2/0/conv1`` for 2."""
-    return "/" + "/".join(path.split("/")[1 : depth + 1])
-
-
-def _nested(paths: list[str]) -> list[str]:
-    """Each path once, before those below it; siblings in the order of their first row."""
-    order: dict[str, int] = {}
-    for path in paths:
-        for above in _above(path):
-            order.setdefault(above, len(order))
-    return sorted(set(paths), key=lambda path: [order[above] for above in _above(path)])
-
-
-def _above(path: str) -> list[str]:
-    """All that a path is in, and itself: ``/``, ``/a``, ``/a/b``."""
-    names = [name for name in path.split("/") if name]
-    return ["/", *("/" + "/".join(names[: n + 1]) for n in range(len(names)))]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from chainer_profile.choosing import choose_names
-from chainer_profile.model_summary import ARRAY_COLUMNS, LAYER_COLUMNS, LINK_COLUMNS, TEXTS
+from chainer_profile.network import ARRAY_COLUMNS, LAYER_COLUMNS, LINK_COLUMNS, TEXTS
 from chainer_profile.renderers import csv, markdown_syntax
 from chainer_profile.renderers.aligned import GAP, aligned, pairs, wrapped
 from chainer_profile.renderers.text import Row, printable
@@ -23,7 +23,7 @@ from chainer_profile.units import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chainer_profile.model_summary import ModelSummary
+    from chainer_profile.network import ModelSummary
 
 LAYERS, LINKS, ARRAYS = "layers", "links", "arrays"
 FORMATS = ("table", "csv", "markdown")

@@ -14,7 +14,7 @@ import pandas as pd
 
 from chainer_profile.errors import ProfileError
 from chainer_profile.judging import FASTER, SLOWER
-from chainer_profile.model_summary import TEXTS
+from chainer_profile.network import TEXTS
 from chainer_profile.renderers import comparison_text, layer_columns, model_table
 from chainer_profile.renderers.columns import Column, group_columns, phase_columns, tree_columns
 from chainer_profile.renderers.device_section import device_rows, explained, pace
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from chainer_profile.comparison import Comparison, Side
-    from chainer_profile.model_summary import ModelSummary
+    from chainer_profile.network import ModelSummary
     from chainer_profile.recording import Recording
     from chainer_profile.summary import Summary
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from chainer_profile.comparison import Side, compare
-from chainer_profile.model_summary import ModelSummary
+from chainer_profile.network import ModelSummary
 from chainer_profile.recording import Layer, Recording, Settings
 from chainer_profile.renderers.notebook_html import (
     LIMIT,
