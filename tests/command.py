@@ -20,8 +20,8 @@ import pytest
 from chainer_profile import cli, machine
 from chainer_profile.recording import Environment, MachineLimits
 from chainer_profile.renderers import page, plot
+from tests import ROOT
 
-ROOT = Path(__file__).parents[1]
 #: What a run writes that ended before its trials were made, or left the limits out.
 FILES = ["layers.csv", "layers.png", "layers.svg", "links.csv", "recording.npz"]
 FILES += ["report.html", "report.md"]

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
+from tests import ROOT
+
 FAKE = ROOT / "tests" / "fake_cupy"
 #: With so little memory the calibration's arrays do not fit, and are left out: they take seconds.
 LITTLE_MEMORY = 100_000_000

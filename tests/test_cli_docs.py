@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import re
-from pathlib import Path
 
 import pytest
 
 from chainer_profile import train_arguments
 from chainer_profile.completion import COMMANDS, RUN, parsers
+from tests import ROOT
 
-ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs" / "cli.md"
 
 HEAD = """# The command line

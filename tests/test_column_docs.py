@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from chainer_profile.renderers import comparison_csv, csv, links_csv, model_table
 from chainer_profile.renderers.layer_columns import LAYER_COLUMNS, USUAL
+from tests import ROOT
 
-DOCS = Path(__file__).parents[1] / "docs" / "columns.md"
+DOCS = ROOT / "docs" / "columns.md"
 
 HEAD = """# Columns of all tables
 

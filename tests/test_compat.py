@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from chainer_profile import compat
+from tests import ROOT
 
 compat.install()
 
@@ -20,8 +21,6 @@ import chainer  # noqa: E402
 import chainer.functions as F  # noqa: E402
 import chainer.links as L  # noqa: E402
 import numpy as np  # noqa: E402
-
-ROOT = Path(__file__).parents[1]
 
 # What an older Chainer stack had: for a process that imports Chainer before it is mended.
 STAND_INS = """

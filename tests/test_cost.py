@@ -7,7 +7,6 @@ import pkgutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import chainer
@@ -26,11 +25,11 @@ from chainer_profile.cost import (
     register_cost,
 )
 from chainer_profile.costs import registry
+from tests import ROOT
 from tests.test_cost_cases import case
 from tests.test_cost_harness import Ran, real, run
 
 F32 = "float32"
-ROOT = Path(__file__).resolve().parent.parent
 
 
 def spec(*shape: int, dtype: str = F32) -> ArraySpec:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from chainer_profile.cost import known_functions
+from tests import ROOT
 
-DOCS = Path(__file__).parents[1] / "docs" / "functions.md"
+DOCS = ROOT / "docs" / "functions.md"
 
 HEAD = """# Functions with a formula
 

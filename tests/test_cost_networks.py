@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import chainer
@@ -28,7 +27,6 @@ from tests.test_cost_cases import CASES, case
 from tests.test_cost_harness import Ran, positive, real, run
 
 F32 = "float32"
-ROOT = Path(__file__).resolve().parent.parent
 
 
 def spec(*shape: int, dtype: str = F32) -> ArraySpec:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests import ROOT
+
 STDLIB = Path(os.__file__).parent
 RUNPY = """
 import runpy, sys

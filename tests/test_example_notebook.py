@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests import ROOT
+
 NOTEBOOK = ROOT / "examples/notebook.ipynb"
 
 

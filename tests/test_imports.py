@@ -5,11 +5,11 @@ import json
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests import ROOT
+
 PACKAGE = ROOT / "chainer_profile"
 PURE = [
     "errors",

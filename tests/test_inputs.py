@@ -4,7 +4,6 @@ import struct
 import subprocess
 import sys
 import zlib
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import chainer_profile  # noqa: F401  (lets Chainer import on current NumPy)
+from tests import ROOT
 
 # isort: split
 import chainer
@@ -407,6 +407,6 @@ def test_importing_the_module_is_light():
         capture_output=True,
         text=True,
         check=True,
-        cwd=Path(__file__).parents[1],
+        cwd=ROOT,
     )
     assert done.stdout.strip() == "[]"

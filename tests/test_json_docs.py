@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from chainer_profile.renderers.json_report import VERSION
 from chainer_profile.renderers.json_schema import schema
+from tests import ROOT
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = ROOT / "docs"
 PAGE, SCHEMA = DOCS / "json.md", DOCS / "report.schema.json"
 
 HEAD = """# report.json

@@ -2,12 +2,12 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import chainer_profile  # noqa: F401  (lets Chainer import on current NumPy)
+from tests import ROOT
 
 # isort: split
 import chainer
@@ -301,6 +301,6 @@ def test_names_are_listed_without_chainer_or_numpy():
         capture_output=True,
         text=True,
         check=True,
-        cwd=Path(__file__).parents[1],
+        cwd=ROOT,
     )
     assert done.stdout.split("\n")[:2] == [str(len(REGISTRY)), "[]"]

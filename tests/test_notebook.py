@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from chainer_profile.summary import Summary
+from tests import ROOT
 
 IPython = pytest.importorskip("IPython")
 
@@ -26,7 +27,6 @@ from traitlets.config import Config  # noqa: E402
 from chainer_profile.notebook import View  # noqa: E402
 from tests.fakes import process  # noqa: E402
 
-ROOT = Path(__file__).parents[1]
 FEW = "-n 5 -w 1"
 
 

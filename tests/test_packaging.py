@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 import sys
-from pathlib import Path
 
 import pytest
 
 import chainer_profile
-
-ROOT = Path(__file__).parent.parent
+from tests import ROOT
 
 if sys.version_info >= (3, 11):
     import tomllib

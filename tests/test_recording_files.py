@@ -2,7 +2,6 @@
 
 import json
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from chainer_profile.recording import (
     BlasLibrary,
     Recording,
 )
+from tests import ROOT
 from tests.recordings import DEVICE_ARRAYS, assert_same, on_gpu, refusal, rewrite, trained
 
 
@@ -144,7 +144,7 @@ def test_a_file_of_version_1(tmp_path):
     assert_same(recording, Recording.load(tmp_path / "new.npz"))
 
 
-SAMPLES = sorted((Path(__file__).parents[1] / "reports" / "samples").glob("*/recording.npz"))
+SAMPLES = sorted((ROOT / "reports" / "samples").glob("*/recording.npz"))
 
 
 def test_there_are_samples():

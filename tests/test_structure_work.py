@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import weakref
-from pathlib import Path
 
 import chainer
 import chainer.functions as F
@@ -22,13 +21,14 @@ from chainer_profile.recording import Recording, Settings
 from chainer_profile.steps import ForwardStep, Loss, TrainStep, make_step
 from chainer_profile.structure import learn_structure
 from chainer_profile.windows import CLEARGRADS, Mark
+from tests import ROOT
 from tests.journals import ENVIRONMENT, add
 from tests.networks import SlowHook, SlowOptimizer, SlowRule, Trained, image, slow_loss
 
 WORK = ("flops", "macs", "nbytes_read", "nbytes_written")
 SIZES = ("input_nbytes", "parameter_nbytes", "output_nbytes")
 UNKNOWN = (None,) * 4
-SAMPLES = Path(__file__).resolve().parent.parent / "reports" / "samples"
+SAMPLES = ROOT / "reports" / "samples"
 
 
 def work(row):

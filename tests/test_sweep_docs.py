@@ -9,8 +9,9 @@ from pathlib import Path
 from chainer_profile import history_command, sweep_command
 from chainer_profile.sweep_cases import cases_of, read_toml
 from models.registry import REGISTRY
+from tests import ROOT
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = ROOT / "docs"
 
 
 def commands(name: str) -> list[list[str]]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import io
 import shutil
-from pathlib import Path
 
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
-ROOT = Path(__file__).parents[2]
+from tests import ROOT
+
 SAMPLES = ROOT / "reports" / "samples"
 PICTURES = ROOT / "docs" / "pictures"
 _WIDTH, _HEIGHT, _SCALE = 1180, 900, 1.5

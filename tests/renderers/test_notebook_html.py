@@ -1,7 +1,6 @@
 import dataclasses
 import re
 from html.parser import HTMLParser
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -20,10 +19,11 @@ from chainer_profile.renderers.notebook_html import (
 )
 from chainer_profile.summaries import summarise
 from chainer_profile.units import format_bare_percent
+from tests import ROOT
 from tests.conftest import make_recording, make_training
 from tests.recordings import on_gpu
 
-SAMPLES = sorted((Path(__file__).parents[2] / "reports/samples").glob("*/recording.npz"))
+SAMPLES = sorted((ROOT / "reports/samples").glob("*/recording.npz"))
 HOSTILE = (
     "<script>alert(1)</script>",
     "\"'><img src=x onerror=alert(1)>",

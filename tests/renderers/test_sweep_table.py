@@ -6,10 +6,10 @@ import csv
 import io
 import math
 from dataclasses import replace
-from pathlib import Path
 
 from chainer_profile.renderers import sweep_table
 from chainer_profile.units import format_exact
+from tests import ROOT
 from tests.sweeping import make_result
 
 RESULTS = [
@@ -108,6 +108,6 @@ def test_markdown() -> None:
 
 
 def test_the_columns_are_documented() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "sweep.md").read_text()
+    text = (ROOT / "docs" / "sweep.md").read_text()
     rows = [f"| `{name}` | {meaning} |" for name, meaning in sweep_table.COLUMNS.items()]
     assert "\n".join(rows) in text
