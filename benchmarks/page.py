@@ -24,6 +24,7 @@ sys.path.insert(0, str(ROOT))
 import numpy as np  # noqa: E402
 
 from chainer_profile import summarise  # noqa: E402
+from chainer_profile.basics.units import format_duration, format_nbytes  # noqa: E402
 from chainer_profile.recording import (  # noqa: E402
     Environment,
     Layer,
@@ -34,7 +35,6 @@ from chainer_profile.recording import (  # noqa: E402
     Recording,
     Settings,
 )
-from chainer_profile.units import format_duration, format_nbytes  # noqa: E402
 
 #: Targets: seconds to write, bytes, seconds to the first paint, seconds to sort.
 MAX_WRITE_S, MAX_NBYTES, MAX_PAINT_S, MAX_SORT_S = 5.0, 5 * 1000 * 1000, 1.5, 0.1

@@ -32,11 +32,11 @@ from chainer import FunctionHook  # noqa: E402
 from chainer.function_hooks import TimerHook  # noqa: E402
 from threadpoolctl import threadpool_limits  # noqa: E402
 
+from chainer_profile.basics.describe import median_interval  # noqa: E402
 from chainer_profile.clock import HOST_CLOCK  # noqa: E402
 from chainer_profile.inputs import make_input  # noqa: E402
 from chainer_profile.recorder import Recorder  # noqa: E402
 from chainer_profile.runner import profile  # noqa: E402
-from chainer_profile.statistics import median_interval  # noqa: E402
 from chainer_profile.steps import AnyStep, make_step  # noqa: E402
 from chainer_profile.structure import learn_structure  # noqa: E402
 from chainer_profile.windows import Mark  # noqa: E402

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from chainer_profile import compat, views
-from chainer_profile.words import VERSION
+from chainer_profile import compat
+from chainer_profile.basics import views
+from chainer_profile.basics.words import VERSION
 
 if TYPE_CHECKING:
+    from chainer_profile.basics.errors import ProfileError, UsageError
     from chainer_profile.comparison import Comparison, compare
     from chainer_profile.engines.folded import optimize
-    from chainer_profile.errors import ProfileError, UsageError
     from chainer_profile.extension import LayerProfile
     from chainer_profile.folding import fold_call_history
     from chainer_profile.layer_timer import LayerTimerHook
@@ -54,10 +55,10 @@ _HOMES = {
     "LayerProfile": "extension",
     "LayerTimerHook": "layer_timer",
     "ModelSummary": "network",
-    "ProfileError": "errors",
+    "ProfileError": "basics.errors",
     "Recording": "recording",
     "Summary": "summaries",
-    "UsageError": "errors",
+    "UsageError": "basics.errors",
     "compare": "comparison",
     "fold_call_history": "folding",
     # IPython looks for these two, for %load_ext chainer_profile.

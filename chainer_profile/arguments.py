@@ -5,8 +5,18 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from chainer_profile.argument_values import Parser, checked, folder, whole
-from chainer_profile.choosing import split_names
+from chainer_profile.basics.choosing import split_names
+from chainer_profile.basics.parsing import Parser, checked, folder, whole
+from chainer_profile.basics.units import parse_nbytes, parse_percent
+from chainer_profile.basics.words import (
+    DEFAULT_DEPTH,
+    DTYPES,
+    GROUPS,
+    LOSSES,
+    PHASES,
+    PROG,
+    VERSION,
+)
 from chainer_profile.formats import ALL, FILES, NONE, Wanted, parse_formats
 from chainer_profile.hotspots import DEFAULT_RULE, parse_rule
 from chainer_profile.shared_arguments import (
@@ -19,8 +29,6 @@ from chainer_profile.shared_arguments import (
     add_seed,
     add_weights,
 )
-from chainer_profile.units import parse_nbytes, parse_percent
-from chainer_profile.words import DEFAULT_DEPTH, DTYPES, GROUPS, LOSSES, PHASES, PROG, VERSION
 
 SORT_KEYS = (
     *("time", "median", "p95", "std", "index", "path", "name"),

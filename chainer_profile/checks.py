@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chainer_profile.grouping import OUTSIDE
-from chainer_profile.recording import COMPLETE, INTERVAL, TIME_LIMIT
-from chainer_profile.statistics import NS, halves_differ
-from chainer_profile.summary import NOTE, WARNING, Finding
-from chainer_profile.units import (
+from chainer_profile.basics.describe import NS, halves_differ
+from chainer_profile.basics.units import (
     format_count,
     format_duration,
     format_factor,
     format_percent,
     plural,
 )
-from chainer_profile.words import PROG
+from chainer_profile.basics.words import PROG
+from chainer_profile.grouping import OUTSIDE
+from chainer_profile.recording import COMPLETE, INTERVAL, TIME_LIMIT
+from chainer_profile.summary import NOTE, WARNING, Finding
 
 if TYPE_CHECKING:
     from chainer_profile.recording import Settings

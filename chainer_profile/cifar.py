@@ -15,7 +15,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from chainer_profile.errors import ProfileError, one_line
+from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.plain_pickle import load_plain_pickle
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def load_or_download(cifar: Cifar) -> list[Images]:
     import numpy
     from chainer.dataset import cached_download
 
-    from chainer_profile.files import replacing
+    from chainer_profile.basics.files import replacing
 
     place = _cache(cifar)
     if place.exists():

@@ -14,14 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainer_profile.arguments import gpu_options, machine_parser, report_parser, run_parser, wanted
-from chainer_profile.commands import console_width, printing, run_command, terminal_width
-from chainer_profile.errors import ProfileError, UsageError, one_line
-from chainer_profile.formats import check as check_formats
-from chainer_profile.formats import needs_no_tables
-from chainer_profile.hotspots import Rule, parse_rule
-from chainer_profile.interrupts import Interrupted, Interrupts
-from chainer_profile.shared_arguments import asked_device, check_input, read_input
-from chainer_profile.units import (
+from chainer_profile.basics.errors import ProfileError, UsageError, one_line
+from chainer_profile.basics.units import (
     NOT_KNOWN,
     format_count,
     format_flops_rate,
@@ -30,7 +24,13 @@ from chainer_profile.units import (
     format_nbytes_rate,
     plural,
 )
-from chainer_profile.words import DEFAULT_DEPTH, PROG
+from chainer_profile.basics.words import DEFAULT_DEPTH, PROG
+from chainer_profile.commands import console_width, printing, run_command, terminal_width
+from chainer_profile.formats import check as check_formats
+from chainer_profile.formats import needs_no_tables
+from chainer_profile.hotspots import Rule, parse_rule
+from chainer_profile.interrupts import Interrupted, Interrupts
+from chainer_profile.shared_arguments import asked_device, check_input, read_input
 
 if TYPE_CHECKING:
     import argparse

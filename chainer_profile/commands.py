@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from chainer_profile.errors import ProfileError
+from chainer_profile.basics.errors import ProfileError
 from chainer_profile.interrupts import Interrupted, Interrupts
 
 #: Columns of what goes into a file or a pipe: all columns of tables fit; rich would take 80.

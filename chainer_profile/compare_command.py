@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chainer_profile.argument_values import Parser, checked, folder, whole
+from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.basics.files import write_file
+from chainer_profile.basics.parsing import Parser, checked, folder, whole
+from chainer_profile.basics.units import parse_percent
+from chainer_profile.basics.words import PROG
 from chainer_profile.commands import console_width, printing
-from chainer_profile.errors import ProfileError, UsageError
-from chainer_profile.files import write_file
 from chainer_profile.shared_arguments import add_messages
-from chainer_profile.units import parse_percent
-from chainer_profile.words import PROG
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

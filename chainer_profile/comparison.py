@@ -21,7 +21,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from chainer_profile.errors import ProfileError
+from chainer_profile.basics.describe import NS
+from chainer_profile.basics.errors import ProfileError
+from chainer_profile.basics.views import Shown
 from chainer_profile.fused import Fusion, engine_name, merged, place, short_name
 from chainer_profile.judging import (
     FASTER,
@@ -43,8 +45,6 @@ from chainer_profile.run_differences import (
     same_place,
 )
 from chainer_profile.significance import Groups
-from chainer_profile.statistics import NS
-from chainer_profile.views import Shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

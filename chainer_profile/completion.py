@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from chainer_profile.argument_values import Parser
+from chainer_profile.basics.errors import ProfileError
+from chainer_profile.basics.parsing import Parser
+from chainer_profile.basics.words import PROG
 from chainer_profile.commands import printing
-from chainer_profile.errors import ProfileError
-from chainer_profile.words import PROG
 
 if TYPE_CHECKING:
     from chainer_profile.loading import RegisteredModel

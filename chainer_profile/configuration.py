@@ -11,7 +11,7 @@ import chainer
 import numpy as np
 from chainer.backends import cuda
 
-from chainer_profile.errors import ProfileError
+from chainer_profile.basics.errors import ProfileError
 
 if TYPE_CHECKING:
     from chainer_profile.recording import Settings

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from chainer_profile.statistics import NS
+from chainer_profile.basics.describe import NS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from chainer_profile.argument_values import Parser, checked, folder, whole
-from chainer_profile.choosing import split_names
+from chainer_profile.basics.choosing import split_names
+from chainer_profile.basics.errors import UsageError
+from chainer_profile.basics.parsing import Parser, checked, folder, whole
+from chainer_profile.basics.words import PROG
 from chainer_profile.engines.protocol import PRECISIONS
-from chainer_profile.errors import UsageError
 from chainer_profile.shared_arguments import (
     add_classes,
     add_input,
@@ -20,7 +21,6 @@ from chainer_profile.shared_arguments import (
     add_weights,
     check_input,
 )
-from chainer_profile.words import PROG
 
 #: Trials in which nodes are timed, at most, where none were asked for.
 LAYER_TRIALS = 200

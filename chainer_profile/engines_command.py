@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from chainer_profile.basics.errors import ProfileError
+from chainer_profile.basics.words import PROG
 from chainer_profile.commands import console_width, printing
 from chainer_profile.engines.catalogue import BASELINE, ENGINES
 from chainer_profile.engines_arguments import LAYER_TRIALS, check, parser
-from chainer_profile.errors import ProfileError
 from chainer_profile.shared_arguments import asked_device, read_input
-from chainer_profile.words import PROG
 
 if TYPE_CHECKING:
     from chainer_profile.engines.chosen import Chosen

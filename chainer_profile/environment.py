@@ -14,9 +14,9 @@ from pathlib import Path
 import psutil
 from threadpoolctl import threadpool_info
 
+from chainer_profile.basics.words import VERSION
 from chainer_profile.gpu_environment import collect_gpu, gpu_number
 from chainer_profile.recording import BlasLibrary, Environment
-from chainer_profile.words import VERSION
 
 
 def collect(device: str = "cpu") -> Environment:

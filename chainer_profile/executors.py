@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from chainer_profile.errors import ProfileError, UsageError, one_line
+from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 
 PROGRAM = Path(__file__).resolve().parents[1] / "profile.py"
 LOCAL, DASK, MPI = "local", "dask", "mpi"

@@ -8,10 +8,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chainer_profile.argument_values import Parser, input_shape
+from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.basics.parsing import Parser, input_shape
+from chainer_profile.basics.units import format_nbytes
+from chainer_profile.basics.words import PROG
 from chainer_profile.commands import printing
 from chainer_profile.engines.protocol import PRECISIONS
-from chainer_profile.errors import ProfileError, UsageError
 from chainer_profile.shared_arguments import (
     add_batchsize,
     add_classes,
@@ -21,8 +23,6 @@ from chainer_profile.shared_arguments import (
     add_seed,
     add_weights,
 )
-from chainer_profile.units import format_nbytes
-from chainer_profile.words import PROG
 
 if TYPE_CHECKING:
     from chainer_profile.engines.catalogue import EngineEntry
@@ -180,8 +180,8 @@ def _check(found: OutputDifference, path: Path, precision: str) -> str:
     Raises:
         ProfileError: They are too far off; it exits with code 4.
     """
+    from chainer_profile.basics.units import format_scientific
     from chainer_profile.engines.equality import TOLERANCES
-    from chainer_profile.units import format_scientific
 
     tolerance = TOLERANCES[precision]
     words = f"outputs differ by at most {format_scientific(found.relative)} of the largest"
@@ -197,7 +197,7 @@ def _check(found: OutputDifference, path: Path, precision: str) -> str:
 
 def _keep(part: Path, files: list[Path]) -> None:
     """Put the files where they are wanted: the one that the user names comes last."""
-    from chainer_profile.files import remove_file, write_file
+    from chainer_profile.basics.files import remove_file, write_file
 
     new = [file for file in files if not file.exists()]
     try:

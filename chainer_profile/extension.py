@@ -14,16 +14,16 @@ from chainer.dataset.convert import Converter
 from chainer.training import Extension
 
 from chainer_profile import environment, machine, output
+from chainer_profile.basics.errors import ProfileError, one_line
+from chainer_profile.basics.units import format_count, plural
 from chainer_profile.clock import Clock
 from chainer_profile.devices import clock_of, device_name, device_of
-from chainer_profile.errors import ProfileError, one_line
 from chainer_profile.events import EventPool, Timeline
 from chainer_profile.iteration_memory import IterationMemory
 from chainer_profile.journal import Journal, JournalError, Kind
 from chainer_profile.recorder import Recorder
 from chainer_profile.recording import COMPLETE, Conditions, Settings
 from chainer_profile.structure import Structure, StructureError, learn_structure
-from chainer_profile.units import format_count, plural
 from chainer_profile.windows import Mark, Replacements, replacing, time_optimizer, timed
 
 if TYPE_CHECKING:

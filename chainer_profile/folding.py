@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from chainer_profile.errors import ProfileError
+from chainer_profile.basics.errors import ProfileError
+from chainer_profile.basics.units import plural
 from chainer_profile.recording import Layer, Recording, Settings
-from chainer_profile.units import plural
 
 
 def fold_call_history(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chainer_profile.errors import ProfileError, UsageError
+from chainer_profile.basics.errors import ProfileError, UsageError
 
 if TYPE_CHECKING:
     from chainer_profile.renderers.coursework import ReportTitle

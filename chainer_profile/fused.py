@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chainer_profile.errors import ProfileError
-from chainer_profile.units import format_count
-from chainer_profile.words import JOIN
+from chainer_profile.basics.errors import ProfileError
+from chainer_profile.basics.units import format_count
+from chainer_profile.basics.words import JOIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

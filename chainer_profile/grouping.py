@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from chainer_profile.statistics import NS
-from chainer_profile.units import format_shapes
-from chainer_profile.words import GROUPS
+from chainer_profile.basics.describe import NS
+from chainer_profile.basics.units import format_shapes
+from chainer_profile.basics.words import GROUPS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,7 @@ def group(layers: pd.DataFrame, recording: Recording, by: str) -> pd.DataFrame:
     Args:
         layers: ``Summary.layers``.
         recording: The recording that they come from.
-        by: One of :data:`~chainer_profile.words.GROUPS`: ``function`` (its name), ``link`` (its
+        by: One of :data:`~.words.GROUPS`: ``function`` (its name), ``link`` (its
             path), ``block`` (see :func:`block_of`) or ``shape`` (function and input shapes; a
             backward goes with the call that it goes back through).
 

@@ -17,7 +17,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chainer_profile.errors import ProfileError, UsageError
+from chainer_profile.basics.errors import ProfileError, UsageError
 
 if TYPE_CHECKING:
     from chainer_profile.recording import Recording
@@ -303,7 +303,7 @@ def run_of(name: str, recording: Recording) -> Run:
     """
     import numpy as np
 
-    from chainer_profile.units import format_shape
+    from chainer_profile.basics.units import format_shape
 
     if not recording.self_ns.size:
         raise ProfileError(f"{name}: holds no complete profiled trial")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chainer_profile.errors import UsageError
-from chainer_profile.units import (
+from chainer_profile.basics.errors import UsageError
+from chainer_profile.basics.units import (
     format_duration,
     format_percent,
     parse_duration,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.cifar import CIFAR10, CIFAR10_CLASSES, load_cifar
-from chainer_profile.errors import ProfileError, UsageError
 
 if TYPE_CHECKING:
     import numpy

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from chainer_profile.errors import one_line
+from chainer_profile.basics.errors import one_line
 from chainer_profile.memory import counter_for, trace_call, use_of
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from chainer_profile.basics.describe import NS
 from chainer_profile.significance import (
     Groups,
     Judged,
@@ -19,7 +20,6 @@ from chainer_profile.significance import (
     spread,
     t_quantile,
 )
-from chainer_profile.statistics import NS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

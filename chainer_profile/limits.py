@@ -10,8 +10,8 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from chainer_profile.errors import ProfileError
-from chainer_profile.files import replacing
+from chainer_profile.basics.errors import ProfileError
+from chainer_profile.basics.files import replacing
 from chainer_profile.recording import MachineLimits
 
 #: Of the cache of limits; to be raised when they are measured in another way.

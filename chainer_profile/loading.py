@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from chainer_profile.errors import ProfileError, UsageError, one_line
+from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 
 if TYPE_CHECKING:
     import chainer

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import psutil
 
+from chainer_profile.basics.describe import NS
+from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.clock import HOST_CLOCK, Clock
 from chainer_profile.environment import CpuWatch
-from chainer_profile.errors import ProfileError, one_line
 from chainer_profile.limits import load_limits, save_limits
 from chainer_profile.recording import MachineLimits
-from chainer_profile.statistics import NS
 
 if TYPE_CHECKING:
     from chainer_profile.recording import Environment

@@ -33,7 +33,7 @@ import chainer
 import numpy as np
 from chainer import FunctionHook
 
-from chainer_profile.errors import ProfileError
+from chainer_profile.basics.errors import ProfileError
 from chainer_profile.recording import MemoryUse, PhaseMemory
 from chainer_profile.windows import FORWARD
 

@@ -8,7 +8,7 @@ from functools import cached_property
 import pandas as pd
 
 from chainer_profile.recording import Shape
-from chainer_profile.views import Shown
+from chainer_profile.basics.views import Shown
 
 _COUNTS = (
     *("parameters", "trainable", "persistent"),

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from chainer_profile import formats
-from chainer_profile.errors import ProfileError, UsageError
-from chainer_profile.files import lock, numbered, remove_empty, replacing
+from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.basics.files import lock, numbered, remove_empty, replacing
 from chainer_profile.formats import USUAL, Wanted
 
 if TYPE_CHECKING:

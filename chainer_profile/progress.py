@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from chainer_profile.units import format_duration
+from chainer_profile.basics.units import format_duration
 
 if TYPE_CHECKING:
     from chainer_profile.trials import Progress

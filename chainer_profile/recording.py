@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import numpy as np
 
-from chainer_profile.errors import ProfileError, one_line
+from chainer_profile.basics.errors import ProfileError, one_line
+from chainer_profile.basics.views import Shown
 from chainer_profile.recording_parts import (
     BlasLibrary,
     Calibration,
@@ -29,7 +30,6 @@ from chainer_profile.recording_parts import (
     Settings,
     Shape,
 )
-from chainer_profile.views import Shown
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chainer_profile.units import format_nbytes, format_shape
+from chainer_profile.basics.units import format_nbytes, format_shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -17,11 +17,11 @@ from typing import Any
 import chainer
 
 from chainer_profile import environment
+from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.calibration import calibrate
 from chainer_profile.clock import HOST_CLOCK, Clock
 from chainer_profile.configuration import dtype_name
 from chainer_profile.devices import clock_of, device_name, device_of
-from chainer_profile.errors import ProfileError, one_line
 from chainer_profile.journal import Journal
 from chainer_profile.memory import measure_memory
 from chainer_profile.ranges import mark_ranges

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from chainer_profile.argument_values import (
+from chainer_profile.basics.errors import UsageError
+from chainer_profile.basics.parsing import (
     checked,
     input_shape,
     parse_device,
@@ -14,8 +15,7 @@ from chainer_profile.argument_values import (
     size,
     whole,
 )
-from chainer_profile.errors import UsageError
-from chainer_profile.words import DEFAULT_MODEL
+from chainer_profile.basics.words import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from chainer_profile.inputs import InputBatch

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import ndtr, ndtri, polygamma, psi, stdtr, stdtrit
 
-from chainer_profile.statistics import CONFIDENCE
+from chainer_profile.basics.describe import CONFIDENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

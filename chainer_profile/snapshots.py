@@ -13,8 +13,8 @@ import numpy
 from chainer import training
 from chainer.training.extensions import snapshot_writers
 
-from chainer_profile.errors import ProfileError
-from chainer_profile.files import replacing
+from chainer_profile.basics.errors import ProfileError
+from chainer_profile.basics.files import replacing
 from chainer_profile.weights import open_npz, read_npy
 
 _KEPT = 3

@@ -11,7 +11,8 @@ import chainer
 import chainer.functions as F
 import numpy as np
 
-from chainer_profile.errors import ProfileError, UsageError
+from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.basics.words import LOSSES, PHASES
 from chainer_profile.structure import StructureError, learn_structure
 from chainer_profile.windows import (
     CLEARGRADS,
@@ -20,7 +21,6 @@ from chainer_profile.windows import (
     timed,
     timed_loss,
 )
-from chainer_profile.words import LOSSES, PHASES
 
 if TYPE_CHECKING:
     from chainer_profile.windows import Enter, Leave
@@ -176,11 +176,11 @@ def make_step(
     """What a trial of a phase runs.
 
     Args:
-        phase: One of :data:`~chainer_profile.words.PHASES`.
+        phase: One of :data:`~chainer_profile.basics.words.PHASES`.
         model: The network, a :class:`chainer.Link`.
         inputs: Its arguments.
         train_mode: For ``forward``: run with ``chainer.config.train`` on. The others always do.
-        loss: One of :data:`~chainer_profile.words.LOSSES`, or a callable from the network's
+        loss: One of :data:`~chainer_profile.basics.words.LOSSES`, or a callable from the network's
             output to a scalar variable.
         optimizer: For ``train``; see :class:`TrainStep`.
         seed: Seed of random labels or targets.
@@ -215,7 +215,7 @@ def choose_loss(name: str, output: Any, seed: int | None = 0) -> Loss:
     that have classes as their second axis, ``(batch, classes)`` or ``(batch, classes, H, W)``.
 
     Args:
-        name: One of :data:`~chainer_profile.words.LOSSES`.
+        name: One of :data:`~chainer_profile.basics.words.LOSSES`.
         output: What the network gave.
         seed: Seed of the labels, 0 to classes - 1, or of standard normal targets.
 

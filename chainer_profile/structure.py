@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from chainer import FunctionHook, LinkHook, _backprop_utils
 
+from chainer_profile.basics.errors import ProfileError, one_line
+from chainer_profile.basics.units import format_shape
 from chainer_profile.cost import ArraySpec, Work, backward_work, forward_work
-from chainer_profile.errors import ProfileError, one_line
 from chainer_profile.owners import Owners
 from chainer_profile.recording import Layer, LinkCalls, Shape
-from chainer_profile.units import format_shape
 from chainer_profile.windows import FORWARD, Mark
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ import numpy as np
 import pandas as pd
 
 from chainer_profile import checks
+from chainer_profile.basics.describe import describe, median_interval
+from chainer_profile.basics.errors import ProfileError
 from chainer_profile.device_use import device_use, layer_device
-from chainer_profile.errors import ProfileError
 from chainer_profile.footprint import layer_memory
 from chainer_profile.grouping import by_phase, group, link_tree
 from chainer_profile.hotspots import DEFAULT_RULE, Rule, find_hotspots, parse_rule
 from chainer_profile.roofline import layer_work
-from chainer_profile.statistics import describe, median_interval
 from chainer_profile.summary import Overhead, Summary, Totals
 
 if TYPE_CHECKING:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from chainer_profile.basics.views import Shown
 from chainer_profile.grouping import group
-from chainer_profile.views import Shown
 
 if TYPE_CHECKING:
+    from chainer_profile.basics.describe import Statistics
     from chainer_profile.device_use import DeviceUse
     from chainer_profile.hotspots import Hotspots
     from chainer_profile.recording import Recording
-    from chainer_profile.statistics import Statistics
 
 WARNING = "warning"
 NOTE = "note"

@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chainer_profile.argument_values import (
+from chainer_profile.basics.errors import UsageError
+from chainer_profile.basics.parsing import (
     checked,
     input_shape,
     parse_device,
@@ -21,9 +22,8 @@ from chainer_profile.argument_values import (
     size,
     whole,
 )
-from chainer_profile.errors import UsageError
-from chainer_profile.units import format_shape
-from chainer_profile.words import DEFAULT_MODEL, DTYPES, PHASES
+from chainer_profile.basics.units import format_shape
+from chainer_profile.basics.words import DEFAULT_MODEL, DTYPES, PHASES
 
 if sys.version_info >= (3, 11):
     import tomllib

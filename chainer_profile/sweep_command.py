@@ -10,11 +10,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chainer_profile.argument_values import Parser, checked, folder
+from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.basics.files import write_file
+from chainer_profile.basics.parsing import Parser, checked, folder
+from chainer_profile.basics.words import DTYPES, PHASES, PROG
 from chainer_profile.commands import printing, terminal_width
-from chainer_profile.errors import ProfileError, UsageError
 from chainer_profile.executors import open_workers, parse_executor
-from chainer_profile.files import write_file
 from chainer_profile.interrupts import Interrupted
 from chainer_profile.shared_arguments import add_messages
 from chainer_profile.sweep_cases import (
@@ -27,7 +28,6 @@ from chainer_profile.sweep_cases import (
     sweep_name,
     without_duplicates,
 )
-from chainer_profile.words import DTYPES, PHASES, PROG
 
 if TYPE_CHECKING:
     from chainer_profile.loading import RegisteredModel

@@ -7,9 +7,9 @@ import sys
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from chainer_profile.basics.units import format_duration, format_significant
+from chainer_profile.basics.words import PROG
 from chainer_profile.renderers.text import printable
-from chainer_profile.units import format_duration, format_significant
-from chainer_profile.words import PROG
 
 if TYPE_CHECKING:
     from chainer_profile.sweep import Result

@@ -7,11 +7,11 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from chainer_profile.argument_values import Parser, checked, folder, whole
+from chainer_profile.basics.errors import UsageError
+from chainer_profile.basics.parsing import Parser, checked, folder, whole
+from chainer_profile.basics.words import DEFAULT_MODEL, VERSION
 from chainer_profile.cifar import CIFAR10, CIFAR100
-from chainer_profile.errors import UsageError
 from chainer_profile.shared_arguments import add_machine, add_messages
-from chainer_profile.words import DEFAULT_MODEL, VERSION
 
 PROG = "train.py"
 

@@ -12,11 +12,11 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.basics.units import format_count, plural
 from chainer_profile.commands import run_command
-from chainer_profile.errors import ProfileError, UsageError
 from chainer_profile.interrupts import Interrupted, Interrupts
 from chainer_profile.train_arguments import DATASETS, NEWEST, PROG, SYNTHETIC_SIZE, parser
-from chainer_profile.units import format_count, plural
 
 if TYPE_CHECKING:
     from chainer_profile.cifar import Images
@@ -81,7 +81,7 @@ def _take_folder(out: Path, args: argparse.Namespace) -> Iterator[IO[bytes]]:
         UsageError: The folder holds a training that is neither resumed nor replaced.
         ProfileError: The folder cannot be written, or another process trains into it.
     """
-    from chainer_profile.files import lock
+    from chainer_profile.basics.files import lock
 
     made = [place for place in (out, *out.parents) if not place.exists()]
     try:

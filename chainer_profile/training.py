@@ -18,8 +18,9 @@ from chainer import training
 from chainer.iterators import SerialIterator
 from chainer.training import extensions
 
+from chainer_profile.basics.errors import ProfileError, UsageError, one_line
+from chainer_profile.basics.files import replacing
 from chainer_profile.cifar import Images
-from chainer_profile.errors import ProfileError, UsageError, one_line
 from chainer_profile.exact_resume import (
     Batches,
     DecayingRate,
@@ -28,7 +29,6 @@ from chainer_profile.exact_resume import (
     StopAfter,
     TrainingState,
 )
-from chainer_profile.files import replacing
 from chainer_profile.snapshots import SnapshotWriter, read_snapshot, snapshot_name
 from chainer_profile.weights import load_weights
 

@@ -11,8 +11,10 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from chainer_profile import environment
+from chainer_profile.basics.describe import NS, half_width
+from chainer_profile.basics.errors import one_line
+from chainer_profile.basics.units import format_count, format_nbytes, format_shape, plural
 from chainer_profile.clock import Clock
-from chainer_profile.errors import one_line
 from chainer_profile.events import EventPool, TimedTrial, Timeline
 from chainer_profile.gpu_environment import gpu_number, gpu_state
 from chainer_profile.journal import HELD_TRIALS, Journal, JournalError, Kind
@@ -28,9 +30,7 @@ from chainer_profile.recording import (
     Settings,
     Shape,
 )
-from chainer_profile.statistics import NS, half_width
 from chainer_profile.structure import Step, Structure, StructureError
-from chainer_profile.units import format_count, format_nbytes, format_shape, plural
 
 #: Called ten times a second, or after every trial that takes longer, with the trials done, those
 #: wanted, and the mean trial in seconds.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chainer_profile.errors import ProfileError, one_line
+from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.plain_pickle import load_plain_pickle
 
 if TYPE_CHECKING:

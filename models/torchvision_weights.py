@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chainer_profile.errors import ProfileError, one_line
+from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.weights import WeightFormat
 
 if TYPE_CHECKING:

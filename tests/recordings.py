@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from chainer_profile.errors import ProfileError
+from chainer_profile.basics.errors import ProfileError
 from chainer_profile.recording import (
     Conditions,
     Environment,

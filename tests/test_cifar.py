@@ -23,6 +23,7 @@ import chainer_profile  # noqa: F401  (lets Chainer import on current NumPy)
 import chainer
 
 from chainer_profile import cifar
+from chainer_profile.basics.errors import ProfileError
 from chainer_profile.cifar import (
     CIFAR10,
     CIFAR100,
@@ -32,7 +33,6 @@ from chainer_profile.cifar import (
     load_cifar,
     load_or_download,
 )
-from chainer_profile.errors import ProfileError
 
 SMALL10 = replace(CIFAR10, counts={"train": 4, "test": 3})
 SMALL100 = replace(CIFAR100, counts={"train": 20, "test": 3})

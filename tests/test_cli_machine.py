@@ -12,7 +12,7 @@ import pytest
 from threadpoolctl import threadpool_info
 
 from chainer_profile import machine, output
-from chainer_profile.errors import ProfileError
+from chainer_profile.basics.errors import ProfileError
 from chainer_profile.limits import limits_file, load_limits
 from chainer_profile.machine import Device
 from chainer_profile.recording import Environment, MachineLimits

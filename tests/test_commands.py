@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.commands import run_command
-from chainer_profile.errors import ProfileError, UsageError
 from chainer_profile.interrupts import Interrupted, Interrupts
 from tests.command import signals  # noqa: F401
 

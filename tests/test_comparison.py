@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chainer_profile.basics.errors import ProfileError
 from chainer_profile.comparison import (
     FASTER,
     SAME,
@@ -18,7 +19,6 @@ from chainer_profile.comparison import (
     compare,
     compare_all,
 )
-from chainer_profile.errors import ProfileError
 from chainer_profile.fused import Fusion
 from chainer_profile.recording import Calibration, Conditions, Layer
 from tests.comparing import CALM, alike, run, scaled

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from chainer_profile import cli, completion
-from chainer_profile.argument_values import Parser
+from chainer_profile.basics.parsing import Parser
+from chainer_profile.basics.words import DTYPES, GROUPS, PHASES
 from chainer_profile.completion import COMMANDS, RUN, SHELLS, parsers, script
-from chainer_profile.words import DTYPES, GROUPS, PHASES
 from tests.command import Entry, signals  # noqa: F401
 
 NETWORKS = ("resnet20", "resnet20-he", "vgg")

@@ -11,8 +11,8 @@ import pytest
 from chainer.backends import cuda
 
 from chainer_profile import configuration, profile
+from chainer_profile.basics.errors import ProfileError
 from chainer_profile.configuration import configured, dtype_name, input_dtype
-from chainer_profile.errors import ProfileError
 from chainer_profile.recording import Settings
 from models import REGISTRY
 

@@ -10,7 +10,7 @@ import pytest
 from chainer.training import extensions
 
 from chainer_profile import exact_resume
-from chainer_profile.errors import ProfileError, UsageError
+from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.exact_resume import ShuffleByOrder
 from chainer_profile.training import Training
 from tests.trainings import (  # noqa: F401

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from chainer_profile import executors
-from chainer_profile.errors import ProfileError, UsageError
+from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.executors import Outcome, Task, open_workers, parse_executor, run_task, stop
 from chainer_profile.recording import Recording
 from tests import sweeping

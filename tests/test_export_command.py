@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from chainer_profile import export_command
+from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.engines.onnxruntime_engine import OnnxRuntimeEngine
 from chainer_profile.engines.openvino_engine import OpenVinoEngine
-from chainer_profile.errors import ProfileError, UsageError
 from tests.command import (  # noqa: F401
     OWN,
     ROOT,

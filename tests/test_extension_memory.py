@@ -14,7 +14,7 @@ import pytest
 from chainer import training
 
 from chainer_profile import extension, iteration_memory, machine, memory, output
-from chainer_profile.errors import ProfileError
+from chainer_profile.basics.errors import ProfileError
 from chainer_profile.extension import LayerProfile
 from chainer_profile.memory import HostCounter
 from chainer_profile.recorder import Recorder

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from chainer_profile import formats, output
-from chainer_profile.errors import ProfileError, UsageError
+from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.formats import FILES, USUAL, Wanted, check, contents, parse_formats
 from chainer_profile.renderers import json_report, latex, markdown, pdf, stacks, trace
 from chainer_profile.renderers.coursework import ReportTitle

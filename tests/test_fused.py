@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainer_profile.errors import ProfileError
+from chainer_profile.basics.errors import ProfileError
 from chainer_profile.fused import Fusion, engine_name, merged, place, short_name
 from chainer_profile.recording import MemoryUse
 from tests.conftest import make_training

@@ -12,16 +12,16 @@ from tests import ROOT
 
 PACKAGE = ROOT / "chainer_profile"
 PURE = [
-    "errors",
-    "units",
+    "basics.errors",
+    "basics.units",
     "recording",
-    "statistics",
+    "basics.describe",
     "hotspots",
     "checks",
     "summaries",
     "roofline",
     "footprint",
-    "choosing",
+    "basics.choosing",
     "folding",
     "journal",
     "output",
@@ -124,4 +124,4 @@ def test_the_library_never_imports_the_networks(path):
 
 def test_the_sources_were_found():
     assert {"cli.py", "recording.py"} <= {path.name for path in SOURCES}
-    assert "chainer_profile.errors" in set(imports(PACKAGE / "recording.py"))
+    assert "chainer_profile.basics.errors" in set(imports(PACKAGE / "recording.py"))

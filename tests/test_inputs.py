@@ -17,8 +17,8 @@ from tests import ROOT
 # isort: split
 import chainer
 
-from chainer_profile.argument_values import parse_shape
-from chainer_profile.errors import ProfileError, UsageError
+from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.basics.parsing import parse_shape
 from chainer_profile.inputs import CIFAR10_CLASSES, load_cifar10_test, make_input
 
 MEAN = (0.4914, 0.4822, 0.4465)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chainer_profile import journal as journals
-from chainer_profile.errors import ProfileError
+from chainer_profile.basics.errors import ProfileError
 from chainer_profile.journal import Journal, Kind, recover
 from chainer_profile.recording import (
     COMPLETE,

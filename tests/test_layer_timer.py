@@ -10,7 +10,7 @@ import pytest
 from chainer.function_hooks import TimerHook
 
 from chainer_profile import LayerTimerHook, summarise
-from chainer_profile.errors import ProfileError
+from chainer_profile.basics.errors import ProfileError
 from tests.networks import Chain, Outer, Step, Trained, Wait, image, slow_loss
 
 

@@ -11,7 +11,7 @@ import chainer_profile  # noqa: F401  (lets Chainer import on current NumPy)
 # isort: split
 import chainer
 
-from chainer_profile.errors import ProfileError, UsageError
+from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.loading import (
     ModelSource,
     build_model,

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from chainer_profile import machine
+from chainer_profile.basics.errors import ProfileError
 from chainer_profile.clock import HOST_CLOCK, Clock
-from chainer_profile.errors import ProfileError
 from chainer_profile.limits import load_limits, save_limits
 from chainer_profile.machine import Device, Found, find_limits, limits_key, measure_limits
 from chainer_profile.recording import BlasLibrary, Environment, MachineLimits

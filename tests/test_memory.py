@@ -13,7 +13,7 @@ import chainer.links as L
 import numpy as np
 import pytest
 
-from chainer_profile.errors import ProfileError
+from chainer_profile.basics.errors import ProfileError
 from chainer_profile.memory import (
     HostCounter,
     PoolCounter,

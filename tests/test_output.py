@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from chainer_profile import output
-from chainer_profile.errors import ProfileError, UsageError
+from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.journal import Journal, Kind
 from chainer_profile.limits import limits_file, load_limits, save_limits
 from chainer_profile.output import JOURNAL, RECORDING, load_run, take_folder

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from chainer_profile import trials
-from chainer_profile.errors import ProfileError
+from chainer_profile.basics.errors import ProfileError
 from chainer_profile.journal import Journal, recover
 from chainer_profile.recording import Settings
 from chainer_profile.runner import RunError, run

@@ -7,10 +7,10 @@ import argparse
 import numpy as np
 import pytest
 
-from chainer_profile.argument_values import Parser, input_shape
 from chainer_profile.arguments import run_parser
+from chainer_profile.basics.errors import UsageError
+from chainer_profile.basics.parsing import Parser, input_shape
 from chainer_profile.engines_arguments import parser as engines_parser
-from chainer_profile.errors import UsageError
 from chainer_profile.loading import find_model
 from chainer_profile.shared_arguments import asked_device, check_input, read_input
 from models.registry import REGISTRY

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from chainer_profile.statistics import (
+from chainer_profile.basics.describe import (
     MAX_BATCHES,
     describe,
     half_width,

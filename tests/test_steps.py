@@ -8,7 +8,8 @@ import chainer.links as L
 import numpy as np
 import pytest
 
-from chainer_profile.errors import ProfileError, UsageError
+from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.basics.words import LOSSES, PHASES
 from chainer_profile.recorder import Recorder
 from chainer_profile.steps import (
     BackwardStep,
@@ -19,7 +20,6 @@ from chainer_profile.steps import (
     make_step,
 )
 from chainer_profile.structure import StructureError, learn_structure
-from chainer_profile.words import LOSSES, PHASES
 from tests.networks import SlowOptimizer, Trained, image, slow_loss
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from chainer_profile import output, sweep
-from chainer_profile.errors import ProfileError, UsageError
+from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.executors import Outcome, Task, Workers
 from chainer_profile.recording import LinkCalls, Recording
 from chainer_profile.sweep import (

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from chainer_profile.errors import UsageError
+from chainer_profile.basics.errors import UsageError
 from chainer_profile.sweep_cases import (
     Case,
     case_names,

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from chainer_profile import executors, sweep_command
-from chainer_profile.errors import ProfileError, UsageError
+from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.interrupts import Interrupted
 from chainer_profile.output import load_run
 from chainer_profile.renderers import sweep_plot

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from chainer_profile.augmentation import augment
+from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.cifar import CIFAR10, load_cifar
-from chainer_profile.errors import ProfileError, UsageError
 from chainer_profile.synthetic import _COLOURS, synthetic_set, write_synthetic
 
 

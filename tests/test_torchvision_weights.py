@@ -10,7 +10,7 @@ import chainer_profile  # noqa: F401  (lets Chainer import on current NumPy)
 # isort: split
 from chainer import serializers
 
-from chainer_profile.errors import ProfileError
+from chainer_profile.basics.errors import ProfileError
 from models.resnet import BLOCKS, ResNet
 from models.resnet_cifar import ResNetCIFAR
 from models.torchvision_weights import is_torchvision_npz, load_torchvision_npz

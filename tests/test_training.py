@@ -14,8 +14,8 @@ import pytest
 from chainer.training import extensions
 
 from chainer_profile import snapshots, training
+from chainer_profile.basics.errors import ProfileError
 from chainer_profile.cifar import Images
-from chainer_profile.errors import ProfileError
 from chainer_profile.training import Training, checksum
 from chainer_profile.weights import load_weights
 from tests.trainings import (  # noqa: F401

@@ -6,7 +6,7 @@ import chainer
 import pytest
 
 from chainer_profile import runner, trials
-from chainer_profile.errors import ProfileError
+from chainer_profile.basics.errors import ProfileError
 from chainer_profile.journal import Journal
 from chainer_profile.recording import Environment
 from chainer_profile.runner import RunError

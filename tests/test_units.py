@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from chainer_profile import units
-from chainer_profile.errors import UsageError
+from chainer_profile.basics import units
+from chainer_profile.basics.errors import UsageError
 
 UNITS = ("s", "ms", "us", "ns")
 SCALE = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}

@@ -15,7 +15,7 @@ import chainer.functions as F
 import chainer.links as L
 from chainer import serializers, training
 
-from chainer_profile.errors import ProfileError
+from chainer_profile.basics.errors import ProfileError
 from chainer_profile.weights import load_weights
 
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from chainer_profile.basics.errors import UsageError, one_line
 from chainer_profile.engines.catalogue import BASELINE, ENGINES
 from chainer_profile.engines.own_engine import find_engine
 from chainer_profile.engines.protocol import PRECISIONS, Saving
 from chainer_profile.engines.race import Contestant
 from chainer_profile.engines.results import EngineResult
-from chainer_profile.errors import UsageError, one_line
 
 
 @dataclass(frozen=True)

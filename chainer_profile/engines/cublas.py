@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chainer_profile.basics.errors import one_line
 from chainer_profile.engines.protocol import EngineError
-from chainer_profile.errors import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

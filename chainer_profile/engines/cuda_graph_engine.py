@@ -11,10 +11,10 @@ import gc
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from chainer_profile.basics.errors import one_line
+from chainer_profile.basics.units import format_shape
 from chainer_profile.engines.cublas import CapturedProducts
 from chainer_profile.engines.protocol import EngineError, EngineProfile, Network, flat_arrays
-from chainer_profile.errors import one_line
-from chainer_profile.units import format_shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

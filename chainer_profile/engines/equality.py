@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chainer_profile.basics.units import format_shape, plural
 from chainer_profile.engines.protocol import EngineError
 from chainer_profile.engines.results import OutputDifference
-from chainer_profile.units import format_shape, plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

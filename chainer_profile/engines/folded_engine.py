@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import chainer
 import numpy as np
 
+from chainer_profile.basics.errors import one_line
+from chainer_profile.basics.files import replacing
 from chainer_profile.engines.chainer_engine import in_test_mode, synchronize
 from chainer_profile.engines.folded import optimize
 from chainer_profile.engines.protocol import (
@@ -17,8 +19,6 @@ from chainer_profile.engines.protocol import (
     Network,
     flat_arrays,
 )
-from chainer_profile.errors import one_line
-from chainer_profile.files import replacing
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from threadpoolctl import threadpool_limits
 
 from chainer_profile import environment, runner
+from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.clock import HOST_CLOCK, Clock
 from chainer_profile.engines.catalogue import BASELINE
 from chainer_profile.engines.chosen import Chosen, of_file
@@ -16,7 +17,6 @@ from chainer_profile.engines.engine_recording import engine_recording
 from chainer_profile.engines.protocol import EngineError, Network, Saving
 from chainer_profile.engines.race import Contestant, Race, samples
 from chainer_profile.engines.results import EnginesRun, folder_names
-from chainer_profile.errors import ProfileError, one_line
 from chainer_profile.recording import Conditions, Environment, Recording
 from chainer_profile.steps import make_step
 

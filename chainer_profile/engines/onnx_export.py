@@ -19,9 +19,9 @@ import chainer
 import chainer.functions as F
 import numpy as np
 
+from chainer_profile.basics.errors import one_line
 from chainer_profile.engines.onnx_nodes import Origin, node_name, write_origin
 from chainer_profile.engines.protocol import EngineError, Network
-from chainer_profile.errors import one_line
 
 if TYPE_CHECKING:
     import onnx

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from chainer_profile.basics.units import format_shapes
 from chainer_profile.engines.onnx_nodes import Origin, read_origin
 from chainer_profile.engines.protocol import EngineError, Network
-from chainer_profile.units import format_shapes
 
 
 def read_file(path: Path) -> bytes:

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from chainer_profile.basics.units import format_shapes
 from chainer_profile.engines.protocol import EngineError, Network
-from chainer_profile.units import format_shapes
 
 if TYPE_CHECKING:
     from chainer_profile.recording_parts import Shape

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chainer_profile.basics.errors import one_line
+from chainer_profile.basics.files import replacing
 from chainer_profile.engines import onnx_fusion
 from chainer_profile.engines.onnx_files import check_model, layer_outputs, read_model
 from chainer_profile.engines.onnx_nodes import Origin, write_origin
 from chainer_profile.engines.protocol import EngineError, EngineNode, EngineProfile, Network
-from chainer_profile.errors import one_line
-from chainer_profile.files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chainer_profile.basics.errors import ProfileError, one_line
+from chainer_profile.basics.files import replacing
 from chainer_profile.engines.onnx_files import check_foreign, read_file
 from chainer_profile.engines.onnx_fusion import Step, done_by, steps_of
 from chainer_profile.engines.onnx_nodes import METADATA, Origin, read_origin
 from chainer_profile.engines.protocol import EngineError, EngineNode, EngineProfile, Network
-from chainer_profile.errors import ProfileError, one_line
-from chainer_profile.files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

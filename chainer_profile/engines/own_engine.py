@@ -6,8 +6,8 @@ import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.engines.catalogue import ENGINES
-from chainer_profile.errors import ProfileError, UsageError, one_line
 from chainer_profile.loading import import_file, import_module, importable
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from chainer_profile.errors import ProfileError
+from chainer_profile.basics.errors import ProfileError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chainer_profile.basics.describe import NS
+from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.clock import HOST_CLOCK, Clock
 from chainer_profile.engines.equality import (
     TOLERANCES,
@@ -21,9 +23,7 @@ from chainer_profile.engines.equality import (
 )
 from chainer_profile.engines.protocol import EngineError, Inspecting, Saving, Versioned
 from chainer_profile.engines.results import EngineResult, OutputDifference
-from chainer_profile.errors import ProfileError, one_line
 from chainer_profile.recording import COMPLETE, TIME_LIMIT
-from chainer_profile.statistics import NS
 
 if TYPE_CHECKING:
     from pathlib import Path

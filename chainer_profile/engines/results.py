@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chainer_profile.basics.describe import Statistics, describe, median_interval
+from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.engines.catalogue import BASELINE
-from chainer_profile.errors import ProfileError, one_line
 from chainer_profile.recording import COMPLETE, Environment, Settings, build
-from chainer_profile.statistics import Statistics, describe, median_interval
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,10 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chainer_profile import output
+from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.basics.files import (
+    make_folder,
+    numbered,
+    remove_empty,
+    remove_folder,
+    write_file,
+)
 from chainer_profile.engines.catalogue import BASELINE
 from chainer_profile.engines.results import RESULTS, EnginesRun, read_json, write_json
-from chainer_profile.errors import ProfileError, UsageError
-from chainer_profile.files import make_folder, numbered, remove_empty, remove_folder, write_file
 
 if TYPE_CHECKING:
     from chainer_profile.recording import Recording

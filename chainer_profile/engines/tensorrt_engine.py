@@ -8,10 +8,10 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from chainer_profile.basics.errors import one_line
 from chainer_profile.engines.catalogue import ENGINES
 from chainer_profile.engines.onnxruntime_engine import OnnxRuntimeEngine
 from chainer_profile.engines.protocol import EngineError, Network
-from chainer_profile.errors import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,8 +12,8 @@ import numpy as np
 from chainer import FunctionHook
 from chainer.functions.array.reshape import Reshape
 
+from chainer_profile.basics.errors import one_line
 from chainer_profile.engines.protocol import EngineError, flat_arrays
-from chainer_profile.errors import one_line
 
 
 @dataclass(frozen=True)

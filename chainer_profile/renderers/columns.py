@@ -5,13 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from chainer_profile.basics.units import format_bare_percent, format_count, format_ms, format_ratio
 from chainer_profile.renderers.rows import GroupRow, LinkRow, PhaseRow
-from chainer_profile.units import (
-    format_bare_percent,
-    format_count,
-    format_ms,
-    format_ratio,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

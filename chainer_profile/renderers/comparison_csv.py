@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chainer_profile.basics.units import format_exact, format_exact_ms, format_exact_percent
 from chainer_profile.renderers.csv import safe, table_text
-from chainer_profile.units import format_exact, format_exact_ms, format_exact_percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -10,6 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from chainer_profile.basics.units import duration_unit, format_count, format_factor, in_unit
 from chainer_profile.comparison import FASTER, SLOWER
 from chainer_profile.renderers.comparison_text import change, fusion_line, row_label
 from chainer_profile.renderers.figures import (
@@ -22,7 +23,6 @@ from chainer_profile.renderers.figures import (
     shorten,
 )
 from chainer_profile.renderers.text import printable
-from chainer_profile.units import duration_unit, format_count, format_factor, in_unit
 
 if TYPE_CHECKING:
     import pandas as pd

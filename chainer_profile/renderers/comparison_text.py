@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from chainer_profile.comparison import FASTER, MIN_TRIALS, SLOWER, UNKNOWN
-from chainer_profile.fused import CHAINER, place, short_name
-from chainer_profile.renderers.columns import Column
-from chainer_profile.renderers.text import model_name, printable, settings_text
-from chainer_profile.run_differences import COPY, OTHERS, PRODUCT
-from chainer_profile.units import (
+from chainer_profile.basics.units import (
     NOT_KNOWN,
     format_bare_percent,
     format_count,
@@ -23,6 +18,11 @@ from chainer_profile.units import (
     format_significant,
     plural,
 )
+from chainer_profile.comparison import FASTER, MIN_TRIALS, SLOWER, UNKNOWN
+from chainer_profile.fused import CHAINER, place, short_name
+from chainer_profile.renderers.columns import Column
+from chainer_profile.renderers.text import model_name, printable, settings_text
+from chainer_profile.run_differences import COPY, OTHERS, PRODUCT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

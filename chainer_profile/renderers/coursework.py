@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from chainer_profile.basics.units import format_count, plural
 from chainer_profile.renderers import csv, layer_columns, links_csv
 from chainer_profile.renderers.document import Block, Heading, Table, Text, numbered, read_blocks
 from chainer_profile.renderers.document import sections as by_section
@@ -42,7 +43,6 @@ from chainer_profile.renderers.text import (
     versions,
     weights_text,
 )
-from chainer_profile.units import format_count, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

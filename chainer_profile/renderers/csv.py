@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from chainer_profile.footprint import MEMORY
-from chainer_profile.renderers.text import printable
-from chainer_profile.roofline import WORK
-from chainer_profile.units import (
+from chainer_profile.basics.units import (
     format_exact,
     format_exact_giga,
     format_exact_ms,
     format_exact_percent,
     format_shapes,
 )
+from chainer_profile.footprint import MEMORY
+from chainer_profile.renderers.text import printable
+from chainer_profile.roofline import WORK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -6,18 +6,18 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chainer_profile.device_use import phase_device
-from chainer_profile.renderers.columns import MAX_NAME, Column
-from chainer_profile.renderers.markdown_syntax import columns_table, properties, text
-from chainer_profile.renderers.rows import phases_of
-from chainer_profile.renderers.text import Row, printable
-from chainer_profile.units import (
+from chainer_profile.basics.units import (
     format_bare_percent,
     format_duration,
     format_ms,
     format_percent,
     plural,
 )
+from chainer_profile.device_use import phase_device
+from chainer_profile.renderers.columns import MAX_NAME, Column
+from chainer_profile.renderers.markdown_syntax import columns_table, properties, text
+from chainer_profile.renderers.rows import phases_of
+from chainer_profile.renderers.text import Row, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chainer_profile.basics.describe import NS
+from chainer_profile.basics.units import NOT_KNOWN, format_count, format_ms
 from chainer_profile.renderers.columns import Column
 from chainer_profile.renderers.text import Row, printable, totals_rows
-from chainer_profile.statistics import NS
-from chainer_profile.units import NOT_KNOWN, format_count, format_ms
 
 if TYPE_CHECKING:
     from chainer_profile.recording import Settings

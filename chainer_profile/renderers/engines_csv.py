@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chainer_profile.basics.units import format_exact, format_exact_ms
 from chainer_profile.engines.catalogue import BASELINE
 from chainer_profile.engines.results import speedup
 from chainer_profile.renderers.csv import safe, table_text
 from chainer_profile.renderers.engines_text import fusion
-from chainer_profile.units import format_exact, format_exact_ms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chainer_profile.basics.units import (
+    format_duration,
+    format_scientific,
+    format_significant,
+    plural,
+)
 from chainer_profile.engines.catalogue import BASELINE
 from chainer_profile.engines.results import speedup
 from chainer_profile.renderers.columns import Column
@@ -32,12 +38,6 @@ from chainer_profile.renderers.markdown_syntax import (
     text,
 )
 from chainer_profile.renderers.text import environment_rows, printable, weights_text
-from chainer_profile.units import (
-    format_duration,
-    format_scientific,
-    format_significant,
-    plural,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -11,6 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from chainer_profile.basics.units import duration_unit, format_duration, format_factor, in_unit
 from chainer_profile.engines.catalogue import BASELINE
 from chainer_profile.engines.results import speedup
 from chainer_profile.renderers.engines_text import (
@@ -21,12 +22,6 @@ from chainer_profile.renderers.engines_text import (
 )
 from chainer_profile.renderers.figures import DPI, INK, STYLE, TEXT, save, shorten
 from chainer_profile.renderers.text import printable
-from chainer_profile.units import (
-    duration_unit,
-    format_duration,
-    format_factor,
-    in_unit,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

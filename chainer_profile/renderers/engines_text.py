@@ -6,14 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chainer_profile.checks import BUSY_CORES
-from chainer_profile.engines.catalogue import BASELINE
-from chainer_profile.engines.results import EngineResult, EnginesRun, main_layer, speedup
-from chainer_profile.recording import COMPLETE
-from chainer_profile.renderers.columns import Column
-from chainer_profile.renderers.text import model_name, printable, settings_text
-from chainer_profile.statistics import NS
-from chainer_profile.units import (
+from chainer_profile.basics.describe import NS
+from chainer_profile.basics.units import (
     NOT_KNOWN,
     format_count,
     format_duration,
@@ -23,7 +17,13 @@ from chainer_profile.units import (
     format_significant,
     plural,
 )
-from chainer_profile.words import PROG
+from chainer_profile.basics.words import PROG
+from chainer_profile.checks import BUSY_CORES
+from chainer_profile.engines.catalogue import BASELINE
+from chainer_profile.engines.results import EngineResult, EnginesRun, main_layer, speedup
+from chainer_profile.recording import COMPLETE
+from chainer_profile.renderers.columns import Column
+from chainer_profile.renderers.text import model_name, printable, settings_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import matplotlib as mpl
 
+from chainer_profile.basics.units import plural
 from chainer_profile.renderers.rows import phases_of
 from chainer_profile.renderers.text import mean_text, model_name, settings_text, trial_text
-from chainer_profile.units import plural
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chainer_profile.basics.units import format_count, format_nbytes, format_significant
 from chainer_profile.renderers.text import Row, printable
-from chainer_profile.units import format_count, format_nbytes, format_significant
 
 if TYPE_CHECKING:
     from chainer_profile.recording import Gpu, GpuState, Recording, Settings

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from chainer_profile.basics.words import GROUPS
 from chainer_profile.device_use import DEVICE
 from chainer_profile.footprint import MEMORY
 from chainer_profile.roofline import WORK
-from chainer_profile.words import GROUPS
 
 if TYPE_CHECKING:
-    from chainer_profile.statistics import Statistics
+    from chainer_profile.basics.describe import Statistics
     from chainer_profile.summary import Summary
 
 FORMAT = "chainer-profile report"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from chainer_profile.basics.units import NOT_KNOWN, format_count, plural
 from chainer_profile.renderers import layer_columns
 from chainer_profile.renderers.columns import group_columns, phase_columns
 from chainer_profile.renderers.coursework import ReportTitle, heading_text
@@ -27,7 +28,6 @@ from chainer_profile.renderers.text import (
     trials_text,
     weights_text,
 )
-from chainer_profile.units import NOT_KNOWN, format_count, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -9,11 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from chainer_profile.choosing import choose_names
-from chainer_profile.renderers import csv
-from chainer_profile.renderers.columns import MAX_NAME, Column
-from chainer_profile.renderers.text import printable
-from chainer_profile.units import (
+from chainer_profile.basics.choosing import choose_names
+from chainer_profile.basics.units import (
     NOT_KNOWN,
     format_bare_percent,
     format_count,
@@ -24,6 +21,9 @@ from chainer_profile.units import (
     format_shapes,
     format_significant,
 )
+from chainer_profile.renderers import csv
+from chainer_profile.renderers.columns import MAX_NAME, Column
+from chainer_profile.renderers.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chainer_profile.basics.units import format_count, format_percent, plural
 from chainer_profile.renderers import layer_columns
 from chainer_profile.renderers.device_section import explained
 from chainer_profile.renderers.engine_words import engine_text, node_columns
 from chainer_profile.renderers.gpu_text import on_gpu
 from chainer_profile.renderers.markdown_syntax import address, columns_table, link, text
 from chainer_profile.renderers.rows import phases_of
-from chainer_profile.units import format_count, format_percent, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from chainer_profile.basics.units import format_exact_ms, format_exact_percent
 from chainer_profile.renderers.csv import safe, table_text
-from chainer_profile.units import format_exact_ms, format_exact_percent
 
 if TYPE_CHECKING:
     from chainer_profile.summary import Summary

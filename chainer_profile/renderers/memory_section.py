@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from chainer_profile.basics.units import format_nbytes, plural
 from chainer_profile.renderers import layer_columns
 from chainer_profile.renderers.columns import MAX_NAME, Column
 from chainer_profile.renderers.markdown_syntax import columns_table, text
 from chainer_profile.renderers.rows import phases_of
 from chainer_profile.renderers.text import printable
-from chainer_profile.units import format_nbytes, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chainer_profile.basics.describe import NS
+from chainer_profile.basics.units import format_duration, plural
 from chainer_profile.checks import takes_options
 from chainer_profile.renderers.engine_words import engine_text
 from chainer_profile.renderers.markdown_syntax import text
 from chainer_profile.renderers.rows import phases_of
-from chainer_profile.statistics import NS
-from chainer_profile.units import format_duration, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

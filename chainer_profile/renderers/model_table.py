@@ -6,12 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from chainer_profile.choosing import choose_names
-from chainer_profile.network import ARRAY_COLUMNS, LAYER_COLUMNS, LINK_COLUMNS, TEXTS
-from chainer_profile.renderers import csv, markdown_syntax
-from chainer_profile.renderers.aligned import GAP, aligned, pairs, wrapped
-from chainer_profile.renderers.text import Row, printable
-from chainer_profile.units import (
+from chainer_profile.basics.choosing import choose_names
+from chainer_profile.basics.units import (
     NOT_KNOWN,
     format_count,
     format_shape,
@@ -19,6 +15,10 @@ from chainer_profile.units import (
     format_significant,
     plural,
 )
+from chainer_profile.network import ARRAY_COLUMNS, LAYER_COLUMNS, LINK_COLUMNS, TEXTS
+from chainer_profile.renderers import csv, markdown_syntax
+from chainer_profile.renderers.aligned import GAP, aligned, pairs, wrapped
+from chainer_profile.renderers.text import Row, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,13 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chainer_profile.checks import takes_options
-from chainer_profile.grouping import OUTSIDE
-from chainer_profile.hotspots import DEFAULT_RULE, find_hotspots, parse_rule
-from chainer_profile.renderers.rows import phases_of
-from chainer_profile.renderers.text import of_layers, printable
-from chainer_profile.roofline import COMPUTE, MEMORY, OVERHEAD, REACHED
-from chainer_profile.units import (
+from chainer_profile.basics.units import (
     format_count,
     format_duration,
     format_factor,
@@ -21,6 +15,12 @@ from chainer_profile.units import (
     format_ratio,
     plural,
 )
+from chainer_profile.checks import takes_options
+from chainer_profile.grouping import OUTSIDE
+from chainer_profile.hotspots import DEFAULT_RULE, find_hotspots, parse_rule
+from chainer_profile.renderers.rows import phases_of
+from chainer_profile.renderers.text import of_layers, printable
+from chainer_profile.roofline import COMPUTE, MEMORY, OVERHEAD, REACHED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from chainer_profile.errors import ProfileError
+from chainer_profile.basics.errors import ProfileError
+from chainer_profile.basics.units import (
+    NOT_KNOWN,
+    format_bare_percent,
+    format_count,
+    format_percent,
+    format_shapes,
+    plural,
+)
+from chainer_profile.basics.words import DEFAULT_DEPTH
 from chainer_profile.judging import FASTER, SLOWER
 from chainer_profile.network import TEXTS
 from chainer_profile.renderers import comparison_text, layer_columns, model_table
@@ -40,15 +49,6 @@ from chainer_profile.renderers.text import (
     trials_text,
 )
 from chainer_profile.summary import WARNING
-from chainer_profile.units import (
-    NOT_KNOWN,
-    format_bare_percent,
-    format_count,
-    format_percent,
-    format_shapes,
-    plural,
-)
-from chainer_profile.words import DEFAULT_DEPTH
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -114,7 +114,7 @@ def summary_html(
     Args:
         summary: The summary of a run.
         limit: Rows of the layer table and of the groups at most; None for all.
-        group_by: One of :data:`~chainer_profile.words.GROUPS`, for the table of groups, which is
+        group_by: One of :data:`~.words.GROUPS`, for the table of groups, which is
             then unfolded; None for functions, folded.
         tree: Show the tree of links in place of the layers.
         depth: Levels of the tree below the network.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
+from chainer_profile.basics.units import format_duration, format_percent, plural
+from chainer_profile.basics.words import DEFAULT_DEPTH
 from chainer_profile.recording import COMPLETE
 from chainer_profile.renderers.text import batch_text, model_name, printable, trial_text
-from chainer_profile.units import format_duration, format_percent, plural
-from chainer_profile.words import DEFAULT_DEPTH
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,7 +85,7 @@ def summary_text(
         summary: The summary of a run.
         width: Characters of a line.
         limit: Rows of the layer table and of the groups at most; None for all.
-        group_by: One of :data:`~chainer_profile.words.GROUPS`.
+        group_by: One of :data:`~chainer_profile.basics.words.GROUPS`.
         tree: Show the tree of links in place of the layers.
         depth: Levels of the tree below the network.
     """

@@ -7,7 +7,7 @@ import warnings
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from chainer_profile.errors import ProfileError
+from chainer_profile.basics.errors import ProfileError
 from chainer_profile.renderers.coursework import ReportTitle, blocks, heading_text
 from chainer_profile.renderers.document import Code, Figure, Heading, Table, Text, caption_text
 from chainer_profile.renderers.text import model_name

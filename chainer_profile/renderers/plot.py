@@ -12,6 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, PathPatch
 from matplotlib.path import Path
 
+from chainer_profile.basics.units import duration_unit, format_count, format_duration, in_unit
 from chainer_profile.renderers.figures import (
     DPI,
     HOT_COLOUR,
@@ -26,12 +27,6 @@ from chainer_profile.renderers.figures import (
 from chainer_profile.renderers.gpu_text import on_gpu
 from chainer_profile.renderers.rows import phases_of
 from chainer_profile.renderers.text import printable
-from chainer_profile.units import (
-    duration_unit,
-    format_count,
-    format_duration,
-    in_unit,
-)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

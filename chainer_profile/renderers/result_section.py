@@ -4,6 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from chainer_profile.basics.units import (
+    NOT_KNOWN,
+    format_bare_percent,
+    format_count,
+    format_duration,
+    format_ms,
+    format_percent,
+    plural,
+)
+from chainer_profile.basics.words import DEFAULT_DEPTH
 from chainer_profile.grouping import common_link
 from chainer_profile.renderers.columns import group_columns, phase_columns, tree_columns
 from chainer_profile.renderers.device_section import device
@@ -28,16 +38,6 @@ from chainer_profile.renderers.rows import (
 )
 from chainer_profile.renderers.text import of_layers
 from chainer_profile.renderers.work_section import work
-from chainer_profile.units import (
-    NOT_KNOWN,
-    format_bare_percent,
-    format_count,
-    format_duration,
-    format_ms,
-    format_percent,
-    plural,
-)
-from chainer_profile.words import DEFAULT_DEPTH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,6 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from chainer_profile.basics.units import format_giga, format_significant
 from chainer_profile.renderers.figures import (
     DPI,
     HOT_COLOUR,
@@ -22,7 +23,6 @@ from chainer_profile.renderers.figures import (
 )
 from chainer_profile.renderers.text import printable
 from chainer_profile.roofline import drawable
-from chainer_profile.units import format_giga, format_significant
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from chainer_profile.basics.units import format_count
+from chainer_profile.basics.words import GROUPS
 from chainer_profile.grouping import OUTSIDE
 from chainer_profile.renderers.text import printable
-from chainer_profile.units import format_count
-from chainer_profile.words import GROUPS
 
 if TYPE_CHECKING:
     from chainer_profile.summary import Summary
@@ -130,7 +130,7 @@ def phase_rows(summary: Summary) -> list[PhaseRow]:
 
 
 def group_rows(summary: Summary, by: str) -> list[GroupRow]:
-    """The layers added up by one of :data:`~chainer_profile.words.GROUPS`, slowest first."""
+    """The layers added up by one of :data:`~chainer_profile.basics.words.GROUPS`, slowest first."""
     phases = phases_of(summary)
     table = summary.functions if by == GROUPS[0] else summary.group(by)
     return [

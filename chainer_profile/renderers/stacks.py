@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from chainer_profile.basics.units import plural
 from chainer_profile.renderers.text import model_name, printable
 from chainer_profile.timeline import (
     FUNCTION,
@@ -24,7 +25,6 @@ from chainer_profile.timeline import (
     phase_framework_ns,
     wall_ns,
 )
-from chainer_profile.units import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,16 +13,16 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from chainer_profile.renderers.figures import DPI, INK, STYLE, TEXT, save, shorten
-from chainer_profile.renderers.sweep_table import several_machines
-from chainer_profile.renderers.text import printable
-from chainer_profile.units import (
+from chainer_profile.basics.units import (
     duration_unit,
     format_count,
     format_significant,
     in_unit,
     plural,
 )
+from chainer_profile.renderers.figures import DPI, INK, STYLE, TEXT, save, shorten
+from chainer_profile.renderers.sweep_table import several_machines
+from chainer_profile.renderers.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

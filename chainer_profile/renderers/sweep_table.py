@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chainer_profile.renderers import csv, markdown_syntax
-from chainer_profile.renderers.aligned import aligned_table, wrapped
-from chainer_profile.renderers.columns import Column
-from chainer_profile.renderers.text import printable
-from chainer_profile.units import (
+from chainer_profile.basics.units import (
     NOT_KNOWN,
     format_count,
     format_exact,
@@ -18,6 +14,10 @@ from chainer_profile.units import (
     format_significant,
     plural,
 )
+from chainer_profile.renderers import csv, markdown_syntax
+from chainer_profile.renderers.aligned import aligned_table, wrapped
+from chainer_profile.renderers.columns import Column
+from chainer_profile.renderers.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

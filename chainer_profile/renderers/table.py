@@ -8,6 +8,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from chainer_profile.basics.units import format_percent, plural
+from chainer_profile.basics.words import DEFAULT_DEPTH
 from chainer_profile.renderers import layer_columns
 from chainer_profile.renderers.columns import (
     Column,
@@ -41,8 +43,6 @@ from chainer_profile.renderers.work_section import (
     work_rows,
 )
 from chainer_profile.summary import WARNING
-from chainer_profile.units import format_percent, plural
-from chainer_profile.words import DEFAULT_DEPTH
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -96,7 +96,7 @@ def render(
             is the mean, ``index`` the order of the calls, ``name`` the function, ``memory`` the
             peak. Numbers come largest first, and what is not known last.
         limit: Rows of the layer table and of the groups at most; None for all.
-        group_by: One of :data:`~chainer_profile.words.GROUPS`, for the table of groups.
+        group_by: One of :data:`~chainer_profile.basics.words.GROUPS`, for the table of groups.
         tree: Print the tree of links in place of the layers.
         depth: Levels of the tree below the network.
         macs: Show multiply-adds in place of operations.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chainer_profile.recording import COMPLETE
-from chainer_profile.units import (
+from chainer_profile.basics.units import (
     NOT_KNOWN,
     format_change,
     format_count,
@@ -17,10 +16,11 @@ from chainer_profile.units import (
     format_significant,
     plural,
 )
+from chainer_profile.recording import COMPLETE
 
 if TYPE_CHECKING:
+    from chainer_profile.basics.describe import Statistics
     from chainer_profile.recording import Environment, Recording, Settings
-    from chainer_profile.statistics import Statistics
     from chainer_profile.summary import Totals
 
 #: A name and its value, for a table of two columns.

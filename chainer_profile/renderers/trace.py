@@ -7,7 +7,8 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
-from chainer_profile.errors import UsageError
+from chainer_profile.basics.errors import UsageError
+from chainer_profile.basics.units import format_shapes, plural
 from chainer_profile.renderers.text import model_name, printable
 from chainer_profile.timeline import (
     DEVICE_PLACES,
@@ -25,7 +26,6 @@ from chainer_profile.timeline import (
     parent_of,
     wall_ns,
 )
-from chainer_profile.units import format_shapes, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

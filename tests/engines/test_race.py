@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from chainer_profile.basics.errors import ProfileError
 from chainer_profile.engines.protocol import EngineNode, EngineProfile, Network
 from chainer_profile.engines.race import Contestant, Race, samples
-from chainer_profile.errors import ProfileError
 from chainer_profile.recording import COMPLETE, TIME_LIMIT
 from tests.conftest import FakeClock
 from tests.engines.fake_engines import (

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from chainer_profile.basics.errors import ProfileError
 from chainer_profile.engines.results import (
     RESULTS,
     OutputDifference,
@@ -18,7 +19,6 @@ from chainer_profile.engines.results import (
     speedup,
     write_json,
 )
-from chainer_profile.errors import ProfileError
 from tests.engines.fake_engines import MISSING, WRONG, layers, make_run, result
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from chainer_profile.basics.units import format_scientific
 from chainer_profile.engines.results import OutputDifference
 from chainer_profile.renderers.engine_words import _indices
 from chainer_profile.renderers.engines_text import (
@@ -21,7 +22,6 @@ from chainer_profile.renderers.engines_text import (
     warnings,
     wrong_lines,
 )
-from chainer_profile.units import format_scientific
 from tests.engines.fake_engines import MISSING, WRONG, make_run, recordings, result
 
 

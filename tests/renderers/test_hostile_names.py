@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from chainer_profile.basics.errors import ProfileError
 from chainer_profile.comparison import Side, compare
-from chainer_profile.errors import ProfileError
 from chainer_profile.history import Run
 from chainer_profile.recording import Layer, LinkCalls, Recording
 from chainer_profile.renderers import (

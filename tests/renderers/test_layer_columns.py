@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from chainer_profile.errors import UsageError
+from chainer_profile.basics.errors import UsageError
 from chainer_profile.renderers import csv
 from chainer_profile.renderers.layer_columns import (
     LAYER_COLUMNS,

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from markdown_it import MarkdownIt
 
-from chainer_profile.errors import UsageError
+from chainer_profile.basics.errors import UsageError
 from chainer_profile.network import TEXTS, ModelSummary
 from chainer_profile.renderers.model_table import (
     ARRAYS,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from chainer_profile.errors import ProfileError
+from chainer_profile.basics.errors import ProfileError
 from chainer_profile.recording import Recording
 from chainer_profile.renderers import markdown, pdf
 from chainer_profile.renderers.coursework import ReportTitle

@@ -14,9 +14,9 @@ from matplotlib.colors import to_hex
 from matplotlib.text import Annotation
 from PIL import Image
 
+from chainer_profile.basics.units import format_duration
 from chainer_profile.renderers import plot
 from chainer_profile.summaries import summarise
-from chainer_profile.units import format_duration
 from tests.conftest import make_recording, make_training
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import io
 import math
 from dataclasses import replace
 
+from chainer_profile.basics.units import format_exact
 from chainer_profile.renderers import sweep_table
-from chainer_profile.units import format_exact
 from tests import ROOT
 from tests.sweeping import make_result
 

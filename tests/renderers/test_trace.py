@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from chainer_profile.errors import UsageError
+from chainer_profile.basics.errors import UsageError
 from chainer_profile.recording import Layer, LinkCalls, MemoryUse, PhaseMemory, Recording, Settings
 from chainer_profile.renderers import trace
 from chainer_profile.summaries import summarise

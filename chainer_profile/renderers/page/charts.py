@@ -21,6 +21,16 @@ from bokeh.models import (
     Span,
 )
 
+from chainer_profile.basics.describe import NS
+from chainer_profile.basics.units import (
+    duration_unit,
+    format_count,
+    format_duration,
+    format_interval,
+    format_nbytes,
+    format_percent,
+    in_unit,
+)
 from chainer_profile.grouping import OUTSIDE, group_names
 from chainer_profile.renderers.figures import shorten
 from chainer_profile.renderers.gpu_text import on_gpu
@@ -39,16 +49,6 @@ from chainer_profile.renderers.page.drawing import (
 )
 from chainer_profile.renderers.rows import phases_of
 from chainer_profile.renderers.text import printable
-from chainer_profile.statistics import NS
-from chainer_profile.units import (
-    duration_unit,
-    format_count,
-    format_duration,
-    format_interval,
-    format_nbytes,
-    format_percent,
-    in_unit,
-)
 
 if TYPE_CHECKING:
     from bokeh.models import LayoutDOM

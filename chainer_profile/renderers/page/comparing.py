@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from bokeh.models import BasicTickFormatter, ColumnDataSource, FixedTicker, Range1d, Span
 
+from chainer_profile.basics.units import duration_unit, format_duration, in_unit
 from chainer_profile.comparison import FASTER, SLOWER
 from chainer_profile.renderers.comparison_text import change, row_label
 from chainer_profile.renderers.figures import shorten
@@ -21,7 +22,6 @@ from chainer_profile.renderers.page.drawing import (
     themed,
 )
 from chainer_profile.renderers.text import printable
-from chainer_profile.units import duration_unit, format_duration, in_unit
 
 if TYPE_CHECKING:
     from bokeh.plotting import figure as Figure

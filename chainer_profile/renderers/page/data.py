@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from chainer_profile.basics.units import NOT_KNOWN
 from chainer_profile.renderers import layer_columns
 from chainer_profile.renderers.columns import Column, tree_columns
 from chainer_profile.renderers.page.distributions import Distribution, blocks_of, distribution
 from chainer_profile.renderers.rows import phases_of, tree_rows
-from chainer_profile.units import NOT_KNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

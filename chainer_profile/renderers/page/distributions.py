@@ -11,14 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chainer_profile.checks import DRIFT, MIN_TRIALS, UNSTABLE
-from chainer_profile.statistics import (
-    NS,
-    Statistics,
-    describe,
-    halves_differ,
-)
-from chainer_profile.units import (
+from chainer_profile.basics.describe import NS, Statistics, describe, halves_differ
+from chainer_profile.basics.units import (
     duration_unit,
     format_duration,
     format_interval,
@@ -26,6 +20,7 @@ from chainer_profile.units import (
     in_unit,
     plural,
 )
+from chainer_profile.checks import DRIFT, MIN_TRIALS, UNSTABLE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from chainer_profile.basics.units import NOT_KNOWN, format_factor, format_scientific
 from chainer_profile.engines.catalogue import BASELINE
 from chainer_profile.engines.results import speedup
 from chainer_profile.renderers.engines_text import (
@@ -20,7 +21,6 @@ from chainer_profile.renderers.engines_text import (
     other_lines,
     warnings,
 )
-from chainer_profile.units import NOT_KNOWN, format_factor, format_scientific
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,6 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from bokeh.models import ColumnDataSource, NumeralTickFormatter, Range1d
 
+from chainer_profile.basics.units import (
+    format_duration,
+    format_flops_rate,
+    format_intensity,
+    format_nbytes_rate,
+    format_percent,
+)
 from chainer_profile.renderers.page.drawing import (
     INK,
     figure,
@@ -18,13 +25,6 @@ from chainer_profile.renderers.page.drawing import (
 )
 from chainer_profile.renderers.text import printable
 from chainer_profile.roofline import drawable
-from chainer_profile.units import (
-    format_duration,
-    format_flops_rate,
-    format_intensity,
-    format_nbytes_rate,
-    format_percent,
-)
 
 if TYPE_CHECKING:
     from bokeh.plotting import figure as Figure

@@ -5,6 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from chainer_profile.basics.units import (
+    NOT_KNOWN,
+    format_count,
+    format_duration,
+    format_percent,
+    plural,
+)
 from chainer_profile.renderers.columns import group_columns, phase_columns
 from chainer_profile.renderers.comparison_markdown import render as comparison_markdown
 from chainer_profile.renderers.device_section import device
@@ -42,13 +49,6 @@ from chainer_profile.renderers.text import (
 )
 from chainer_profile.renderers.work_section import work
 from chainer_profile.roofline import has_plot
-from chainer_profile.units import (
-    NOT_KNOWN,
-    format_count,
-    format_duration,
-    format_percent,
-    plural,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

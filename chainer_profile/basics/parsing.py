@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from chainer_profile.errors import UsageError
+from chainer_profile.basics.errors import UsageError
 
 
 def whole(minimum: int) -> Callable[[str], int]:

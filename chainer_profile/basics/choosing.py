@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING
 
-from chainer_profile.errors import UsageError
+from chainer_profile.basics.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from chainer_profile.errors import UsageError
+from chainer_profile.basics.errors import UsageError
 
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "\u00b5s": 1e-6, "\u03bcs": 1e-6, "ns": 1e-9}
 _SHOWN = ("s", "ms", "us", "ns")

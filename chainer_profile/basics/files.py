@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from chainer_profile.errors import ProfileError
+from chainer_profile.basics.errors import ProfileError
 
 
 def lock(journal: BinaryIO, folder: Path) -> None:

@@ -1,0 +1,1 @@
+"""What every room may use: errors, units, words, paths, files, plain statistics."""
