@@ -25,7 +25,7 @@ import numpy as np  # noqa: E402
 
 from chainer_profile import output  # noqa: E402
 from chainer_profile.comparison import SAME, SLOWER, Side, compare  # noqa: E402
-from chainer_profile.recording import Recording  # noqa: E402
+from chainer_profile.record.recording import Recording  # noqa: E402
 
 PATH = "/res3/1/conv2"
 FRACTION = 0.05

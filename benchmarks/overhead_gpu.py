@@ -22,8 +22,8 @@ from chainer_profile.basics.describe import median_interval
 from chainer_profile.clock import Clock
 from chainer_profile.devices import move_to_gpu
 from chainer_profile.inputs import make_input
-from chainer_profile.journal import Journal
-from chainer_profile.recording import Recording, Settings
+from chainer_profile.record.journal import Journal
+from chainer_profile.record.recording import Recording, Settings
 from chainer_profile.steps import ForwardStep
 from chainer_profile.structure import Structure, learn_structure
 from chainer_profile.trials import Trials

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from chainer_profile.comparison import Comparison, compare
     from chainer_profile.engines.folded import optimize
     from chainer_profile.extension import LayerProfile
-    from chainer_profile.folding import fold_call_history
     from chainer_profile.layer_timer import LayerTimerHook
     from chainer_profile.model_summary import summary
-    from chainer_profile.network import ModelSummary
-    from chainer_profile.recording import Layer, Recording
+    from chainer_profile.record.folding import fold_call_history
+    from chainer_profile.record.network import ModelSummary
+    from chainer_profile.record.recording import Layer, Recording
     from chainer_profile.runner import profile
     from chainer_profile.summaries import summarise
     from chainer_profile.summary import Summary
@@ -51,16 +51,16 @@ __all__ = [
 # Public names are imported when they are used: `--help` must not wait for pandas and Chainer.
 _HOMES = {
     "Comparison": "comparison",
-    "Layer": "recording",
+    "Layer": "record.recording",
     "LayerProfile": "extension",
     "LayerTimerHook": "layer_timer",
-    "ModelSummary": "network",
+    "ModelSummary": "record.network",
     "ProfileError": "basics.errors",
-    "Recording": "recording",
+    "Recording": "record.recording",
     "Summary": "summaries",
     "UsageError": "basics.errors",
     "compare": "comparison",
-    "fold_call_history": "folding",
+    "fold_call_history": "record.folding",
     # IPython looks for these two, for %load_ext chainer_profile.
     "load_ipython_extension": "notebook",
     "unload_ipython_extension": "notebook",

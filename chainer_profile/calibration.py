@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chainer_profile.basics.describe import NS
-from chainer_profile.recording import Calibration
+from chainer_profile.record.recording import Calibration
 
 if TYPE_CHECKING:
     from collections.abc import Callable

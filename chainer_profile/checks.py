@@ -17,11 +17,11 @@ from chainer_profile.basics.units import (
 )
 from chainer_profile.basics.words import PROG
 from chainer_profile.grouping import OUTSIDE
-from chainer_profile.recording import COMPLETE, INTERVAL, TIME_LIMIT
+from chainer_profile.record.recording import COMPLETE, INTERVAL, TIME_LIMIT
 from chainer_profile.summary import NOTE, WARNING, Finding
 
 if TYPE_CHECKING:
-    from chainer_profile.recording import Settings
+    from chainer_profile.record.recording import Settings
     from chainer_profile.summary import Summary
 
 #: Half width of the mean trial's 95 % interval, as a fraction of it, above which trials are few.

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from chainer_profile.loading import RegisteredModel
     from chainer_profile.output import RunFolder
-    from chainer_profile.recording import Recording
+    from chainer_profile.record.recording import Recording
     from chainer_profile.weights import WeightFormat
 
 
@@ -180,7 +180,7 @@ def _run(
         raise UsageError(f"{asked[0]} is for a GPU: give --gpu 0 as well")
     check_formats(wanted(args), args.trials)
     from chainer_profile import configuration, loading, output, weights
-    from chainer_profile.recording import Settings
+    from chainer_profile.record.recording import Settings
 
     source = loading.find_model(args.model, registry, args.classes)
     batch = read_input(args, source)
@@ -250,9 +250,9 @@ def _measure(
     from chainer_profile import configuration
     from chainer_profile.clock import HOST_CLOCK
     from chainer_profile.devices import move_to_gpu
-    from chainer_profile.journal import Journal, JournalError
     from chainer_profile.progress import ProgressBar
-    from chainer_profile.recording import Conditions
+    from chainer_profile.record.journal import Journal, JournalError
+    from chainer_profile.record.recording import Conditions
     from chainer_profile.runner import RunError, calibration_of, run
     from chainer_profile.steps import make_step
 

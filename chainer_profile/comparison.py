@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from chainer_profile.recording import Layer, Recording
+    from chainer_profile.record.recording import Layer, Recording
 
 #: Names of the totals.
 CLEAN, PROFILED, LAYERS, FRAMEWORK = "clean trial", "profiled trial", "layers", "framework"

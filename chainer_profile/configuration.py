@@ -14,7 +14,7 @@ from chainer.backends import cuda
 from chainer_profile.basics.errors import ProfileError
 
 if TYPE_CHECKING:
-    from chainer_profile.recording import Settings
+    from chainer_profile.record.recording import Settings
 
 NEVER, AUTOTUNE = "never", "autotune"
 MIXED16 = "mixed16"

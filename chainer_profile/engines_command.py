@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from chainer_profile.engines.results import EnginesRun
     from chainer_profile.interrupts import Interrupts
     from chainer_profile.loading import ModelSource, RegisteredModel
-    from chainer_profile.recording import Recording, Settings
+    from chainer_profile.record.recording import Recording, Settings
     from chainer_profile.weights import WeightFormat
 
 #: Exit code where an engine's outputs differ from Chainer's by more than the tolerance.
@@ -58,7 +58,7 @@ def run(
     from chainer_profile import loading
     from chainer_profile.engines import chosen as engines
     from chainer_profile.engines import run_folder
-    from chainer_profile.recording import Settings
+    from chainer_profile.record.recording import Settings
 
     chosen = engines.choose(args.engines, gpu=args.gpu >= 0)
     source = loading.find_model(args.model, registry, args.classes)

@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_info
 
 from chainer_profile.basics.words import VERSION
 from chainer_profile.gpu_environment import collect_gpu, gpu_number
-from chainer_profile.recording import BlasLibrary, Environment
+from chainer_profile.record.recording import BlasLibrary, Environment
 
 
 def collect(device: str = "cpu") -> Environment:

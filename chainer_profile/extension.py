@@ -20,15 +20,15 @@ from chainer_profile.clock import Clock
 from chainer_profile.devices import clock_of, device_name, device_of
 from chainer_profile.events import EventPool, Timeline
 from chainer_profile.iteration_memory import IterationMemory
-from chainer_profile.journal import Journal, JournalError, Kind
+from chainer_profile.record.journal import Journal, JournalError, Kind
+from chainer_profile.record.recording import COMPLETE, Conditions, Settings
 from chainer_profile.recorder import Recorder
-from chainer_profile.recording import COMPLETE, Conditions, Settings
 from chainer_profile.structure import Structure, StructureError, learn_structure
 from chainer_profile.windows import Mark, Replacements, replacing, time_optimizer, timed
 
 if TYPE_CHECKING:
     from chainer_profile.output import RunFolder
-    from chainer_profile.recording import MachineLimits, MemoryUse, Recording
+    from chainer_profile.record.recording import MachineLimits, MemoryUse, Recording
     from chainer_profile.windows import Enter, Leave
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 if TYPE_CHECKING:
-    from chainer_profile.recording import Layer, Recording
+    from chainer_profile.record.recording import Layer, Recording
 
 #: Columns of :func:`layer_memory`: measured, by the sizes of arrays, and of both.
 MEASURED = ("peak_nbytes", "retained_nbytes")

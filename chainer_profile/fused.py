@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from chainer_profile.recording import Layer, Recording
+    from chainer_profile.record.recording import Layer, Recording
 
 #: What the recordings of Chainer itself are called.
 CHAINER = "chainer"

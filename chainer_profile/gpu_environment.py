@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from chainer_profile.recording import Gpu, GpuState
+from chainer_profile.record.recording import Gpu, GpuState
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from chainer_profile.basics.words import GROUPS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chainer_profile.recording import Layer, Recording
+    from chainer_profile.record.recording import Layer, Recording
 
 #: Name of the framework time that belongs to no phase, or of which no phase is known.
 OUTSIDE = "outside"

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from chainer_profile.basics.errors import ProfileError, UsageError
 
 if TYPE_CHECKING:
-    from chainer_profile.recording import Recording
+    from chainer_profile.record.recording import Recording
 
 STORE = "history.sqlite"
 REPORTS = Path("reports")
@@ -250,7 +250,7 @@ def _prepare(store: sqlite3.Connection) -> None:
 
 def _follow(store: sqlite3.Connection, reports: Path) -> list[str]:
     """Make the store as the recordings are; returns those that cannot be read."""
-    from chainer_profile.recording import Recording
+    from chainer_profile.record.recording import Recording
 
     found = dict(_recordings(reports))
     kept = {

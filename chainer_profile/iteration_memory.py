@@ -11,7 +11,7 @@ from chainer_profile.memory import counter_for, trace_call, use_of
 
 if TYPE_CHECKING:
     from chainer_profile.memory import Counter, Trace
-    from chainer_profile.recording import MemoryUse
+    from chainer_profile.record.recording import MemoryUse
     from chainer_profile.structure import Step, Structure
 
 #: Iterations that are traced at most, until one of them is as the first one was.

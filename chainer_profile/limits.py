@@ -12,7 +12,7 @@ from typing import Any
 
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.files import replacing
-from chainer_profile.recording import MachineLimits
+from chainer_profile.record.recording import MachineLimits
 
 #: Of the cache of limits; to be raised when they are measured in another way.
 _LIMITS_VERSION = 1
@@ -47,7 +47,7 @@ def load_limits() -> dict[str, MachineLimits]:
 
 def _limits(entry: Any) -> MachineLimits | None:
     """Limits from JSON, or None where they cannot be what was written."""
-    from chainer_profile.recording import MachineLimits
+    from chainer_profile.record.recording import MachineLimits
 
     names = {field.name for field in fields(MachineLimits)}
     if not isinstance(entry, dict) or set(entry) != names:

@@ -21,10 +21,10 @@ from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.clock import HOST_CLOCK, Clock
 from chainer_profile.environment import CpuWatch
 from chainer_profile.limits import load_limits, save_limits
-from chainer_profile.recording import MachineLimits
+from chainer_profile.record.recording import MachineLimits
 
 if TYPE_CHECKING:
-    from chainer_profile.recording import Environment
+    from chainer_profile.record.recording import Environment
 
 #: Time for each of the three or four kinds of runs.
 SECONDS = 0.9

@@ -34,7 +34,7 @@ import numpy as np
 from chainer import FunctionHook
 
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.recording import MemoryUse, PhaseMemory
+from chainer_profile.record.recording import MemoryUse, PhaseMemory
 from chainer_profile.windows import FORWARD
 
 if TYPE_CHECKING:

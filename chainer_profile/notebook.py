@@ -27,7 +27,7 @@ from chainer_profile.configuration import dtype_name
 from chainer_profile.devices import clock_of, device_name, device_of
 from chainer_profile.hotspots import DEFAULT_RULE, parse_rule
 from chainer_profile.progress import ProgressBar
-from chainer_profile.recording import Settings
+from chainer_profile.record.recording import Settings
 from chainer_profile.renderers.notebook_html import LIMIT, summary_html
 from chainer_profile.renderers.notebook_text import summary_text
 from chainer_profile.steps import make_step
@@ -35,7 +35,7 @@ from chainer_profile.summaries import summarise
 
 if TYPE_CHECKING:
     from chainer_profile.clock import Clock
-    from chainer_profile.recording import Recording
+    from chainer_profile.record.recording import Recording
     from chainer_profile.summary import Summary
 
 try:

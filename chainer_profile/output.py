@@ -17,7 +17,7 @@ from chainer_profile.basics.files import lock, numbered, remove_empty, replacing
 from chainer_profile.formats import USUAL, Wanted
 
 if TYPE_CHECKING:
-    from chainer_profile.recording import Recording
+    from chainer_profile.record.recording import Recording
     from chainer_profile.summary import Summary
 
 RECORDING = "recording.npz"
@@ -96,7 +96,7 @@ def take_folder(out: Path | None, default: Path, force: bool) -> Iterator[RunFol
 
 def _open_journal(folder: Path, replace: bool) -> BinaryIO:
     """A new journal; where one may be replaced, an old one is emptied unless a run writes it."""
-    from chainer_profile.journal import recover
+    from chainer_profile.record.journal import recover
 
     path = folder / JOURNAL
     # Opening with x fails where another run of this moment was quicker.
@@ -119,7 +119,7 @@ def _open_journal(folder: Path, replace: bool) -> BinaryIO:
 
 def _trials_in(journal: Path) -> int:
     """Number of profiled trials in a journal; 0 where it cannot be read."""
-    from chainer_profile.journal import recover
+    from chainer_profile.record.journal import recover
 
     try:
         return recover(journal).n_trials
@@ -143,8 +143,8 @@ def load_run(place: Path) -> Recording:
     Raises:
         ProfileError: There is none, or it is damaged.
     """
-    from chainer_profile.journal import recover
-    from chainer_profile.recording import Recording
+    from chainer_profile.record.journal import recover
+    from chainer_profile.record.recording import Recording
 
     if not place.is_dir():
         return Recording.load(place)

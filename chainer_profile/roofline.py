@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 if TYPE_CHECKING:
-    from chainer_profile.recording import MachineLimits, Recording
+    from chainer_profile.record.recording import MachineLimits, Recording
 
 COMPUTE, MEMORY, OVERHEAD = "compute bound", "memory bound", "overhead bound"
 #: Below this part of its bound a layer's time goes elsewhere: into launching, copying, Python.

@@ -22,10 +22,10 @@ from chainer_profile.calibration import calibrate
 from chainer_profile.clock import HOST_CLOCK, Clock
 from chainer_profile.configuration import dtype_name
 from chainer_profile.devices import clock_of, device_name, device_of
-from chainer_profile.journal import Journal
 from chainer_profile.memory import measure_memory
 from chainer_profile.ranges import mark_ranges
-from chainer_profile.recording import (
+from chainer_profile.record.journal import Journal
+from chainer_profile.record.recording import (
     COMPLETE,
     INTERVAL,
     TIME_LIMIT,

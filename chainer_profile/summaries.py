@@ -21,7 +21,7 @@ from chainer_profile.summary import Overhead, Summary, Totals
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from chainer_profile.recording import Recording
+    from chainer_profile.record.recording import Recording
 
 
 def summarise(recording: Recording, hotspots: Rule | str = DEFAULT_RULE) -> Summary:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from chainer_profile.basics.describe import Statistics
     from chainer_profile.device_use import DeviceUse
     from chainer_profile.hotspots import Hotspots
-    from chainer_profile.recording import Recording
+    from chainer_profile.record.recording import Recording
 
 WARNING = "warning"
 NOTE = "note"

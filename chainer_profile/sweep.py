@@ -21,7 +21,7 @@ from chainer_profile.basics.describe import describe
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.files import make_folder, remove_file, remove_folder, taking, write_file
 from chainer_profile.executors import Outcome, Task, Workers, failure, run_task
-from chainer_profile.recording import COMPLETE, TIME_LIMIT, Recording
+from chainer_profile.record.recording import COMPLETE, TIME_LIMIT, Recording
 from chainer_profile.sweep_cases import Case, case_names
 
 if TYPE_CHECKING:

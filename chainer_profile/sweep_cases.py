@@ -31,7 +31,7 @@ else:
     import tomli as tomllib
 
 if TYPE_CHECKING:
-    from chainer_profile.recording import Recording
+    from chainer_profile.record.recording import Recording
 
 #: What finds a network's name for folders, and the shape of its input, from what a user types.
 FindModel = Callable[[str], tuple[str, "tuple[int, ...] | None"]]

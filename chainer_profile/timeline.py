@@ -19,7 +19,7 @@ from chainer_profile.grouping import links_to
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from chainer_profile.recording import Layer, Recording
+    from chainer_profile.record.recording import Layer, Recording
 
 TRIAL, PHASE, LINK, FUNCTION, WAIT = "trial", "phase", "link", "function", "wait"
 

@@ -17,9 +17,8 @@ from chainer_profile.basics.units import format_count, format_nbytes, format_sha
 from chainer_profile.clock import Clock
 from chainer_profile.events import EventPool, TimedTrial, Timeline
 from chainer_profile.gpu_environment import gpu_number, gpu_state
-from chainer_profile.journal import HELD_TRIALS, Journal, JournalError, Kind
-from chainer_profile.recorder import Recorder
-from chainer_profile.recording import (
+from chainer_profile.record.journal import HELD_TRIALS, Journal, JournalError, Kind
+from chainer_profile.record.recording import (
     COMPLETE,
     INTERVAL,
     TIME_LIMIT,
@@ -30,6 +29,7 @@ from chainer_profile.recording import (
     Settings,
     Shape,
 )
+from chainer_profile.recorder import Recorder
 from chainer_profile.structure import Step, Structure, StructureError
 
 #: Called ten times a second, or after every trial that takes longer, with the trials done, those

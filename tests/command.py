@@ -18,7 +18,7 @@ import chainer.links as L
 import pytest
 
 from chainer_profile import cli, machine
-from chainer_profile.recording import Environment, MachineLimits
+from chainer_profile.record.recording import Environment, MachineLimits
 from chainer_profile.renderers import page, plot
 from tests import ROOT
 

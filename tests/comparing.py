@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from chainer_profile.recording import Calibration, Conditions, Recording
+from chainer_profile.record.recording import Calibration, Conditions, Recording
 from tests.conftest import make_recording
 
 CALM = Conditions(

@@ -11,7 +11,7 @@ import pytest
 
 import chainer_profile  # noqa: F401  (lets Chainer import)
 from chainer_profile.clock import Clock
-from chainer_profile.recording import Environment, Layer, LinkCalls, Recording, Settings
+from chainer_profile.record.recording import Environment, Layer, LinkCalls, Recording, Settings
 
 # Examples take as long as they take: a busy machine is no failure.
 hypothesis.settings.register_profile(

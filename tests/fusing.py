@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from chainer_profile.recording import Layer, Recording
+from chainer_profile.record.recording import Layer, Recording
 from tests.comparing import run
 
 ENGINE = "onnxruntime 1.31.1"

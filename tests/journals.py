@@ -4,8 +4,8 @@ import struct
 
 import numpy as np
 
-from chainer_profile.journal import Journal, Kind
-from chainer_profile.recording import Environment, Settings
+from chainer_profile.record.journal import Journal, Kind
+from chainer_profile.record.recording import Environment, Settings
 from tests.conftest import make_layers
 
 HALF_SECOND = 500_000_000

@@ -12,7 +12,7 @@ import numpy as np
 from chainer import FunctionNode
 
 from chainer_profile import runner
-from chainer_profile.recording import Recording, Settings
+from chainer_profile.record.recording import Recording, Settings
 from chainer_profile.steps import make_step
 from tests.conftest import FakeClock
 from tests.networks import image

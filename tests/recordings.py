@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.recording import (
+from chainer_profile.record.recording import (
     Conditions,
     Environment,
     Gpu,

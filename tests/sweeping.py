@@ -21,7 +21,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 
-from chainer_profile.recording import Environment, Layer, LinkCalls, MemoryUse, Recording, Settings
+from chainer_profile.record.recording import (
+    Environment,
+    Layer,
+    LinkCalls,
+    MemoryUse,
+    Recording,
+    Settings,
+)
 
 if __name__ != "__main__":  # the stand-in begins at once without them
     from chainer_profile.sweep import Result

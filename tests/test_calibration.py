@@ -6,7 +6,7 @@ import numpy as np
 
 from chainer_profile import calibration, profile, runner
 from chainer_profile.calibration import calibrate
-from chainer_profile.recording import Calibration, Environment, Settings
+from chainer_profile.record.recording import Calibration, Environment, Settings
 from chainer_profile.steps import make_step
 from tests.conftest import FakeClock
 from tests.networks import Chain, image

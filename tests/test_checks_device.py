@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chainer_profile.recording import BlasLibrary, Conditions, Environment, GpuState
+from chainer_profile.record.recording import BlasLibrary, Conditions, Environment, GpuState
 from chainer_profile.summary import NOTE, WARNING, Finding
 from tests.renderers.devicing import (
     DEVICE_BOUND,

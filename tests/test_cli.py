@@ -15,7 +15,7 @@ import pytest
 
 import chainer_profile
 from chainer_profile import arguments, cli, output
-from chainer_profile.recording import Recording
+from chainer_profile.record.recording import Recording
 from models.registry import REGISTRY
 from tests.command import (  # noqa: F401
     ALL_FILES,

@@ -15,7 +15,7 @@ from chainer_profile import machine, output
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.limits import limits_file, load_limits
 from chainer_profile.machine import Device
-from chainer_profile.recording import Environment, MachineLimits
+from chainer_profile.record.recording import Environment, MachineLimits
 from tests.command import (  # noqa: F401
     FIRST_TRIAL,
     Net,

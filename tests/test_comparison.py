@@ -20,7 +20,7 @@ from chainer_profile.comparison import (
     compare_all,
 )
 from chainer_profile.fused import Fusion
-from chainer_profile.recording import Calibration, Conditions, Layer
+from chainer_profile.record.recording import Calibration, Conditions, Layer
 from tests.comparing import CALM, alike, run, scaled
 from tests.conftest import make_training
 from tests.fusing import ENGINE, chainer_run, engine_run, in_threes

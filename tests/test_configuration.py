@@ -13,7 +13,7 @@ from chainer.backends import cuda
 from chainer_profile import configuration, profile
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.configuration import configured, dtype_name, input_dtype
-from chainer_profile.recording import Settings
+from chainer_profile.record.recording import Settings
 from models import REGISTRY
 
 

@@ -18,7 +18,7 @@ from chainer_profile.commands import run_command
 from chainer_profile.engines import chosen, run_folder
 from chainer_profile.engines.catalogue import ENGINES, EngineEntry
 from chainer_profile.engines.chosen import choose
-from chainer_profile.recording import Calibration
+from chainer_profile.record.recording import Calibration
 from chainer_profile.renderers import engines_plot, roofline
 from chainer_profile.summaries import summarise
 from tests.command import Entry, Net, file_size_limit, folder, one_line, signals  # noqa: F401

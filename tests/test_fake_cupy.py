@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from chainer_profile.recording import Recording
+from chainer_profile.record.recording import Recording
 from tests.fakes import ROOT, process
 
 

@@ -269,7 +269,7 @@ def test_a_network_without_functions(capsys: pytest.CaptureFixture[str]) -> None
 def test_recordings(
     name: str, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from chainer_profile import recording
+    from chainer_profile.record import recording
 
     Path("empty").mkdir()
     Path("none").mkdir()

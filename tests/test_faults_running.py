@@ -12,8 +12,9 @@ import chainer
 import chainer.functions as F
 import pytest
 
-from chainer_profile import journal, output
-from chainer_profile.recording import Recording
+from chainer_profile import output
+from chainer_profile.record import journal
+from chainer_profile.record.recording import Recording
 from chainer_profile.renderers import csv
 from tests.command import (  # noqa: F401
     ALL_FILES,

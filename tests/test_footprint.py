@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from chainer_profile import summarise
 from chainer_profile.footprint import MEMORY, layer_memory
-from chainer_profile.recording import Layer, MemoryUse, Recording
+from chainer_profile.record.recording import Layer, MemoryUse, Recording
 from tests.conftest import make_recording, make_training
 
 OUTPUT = 16 * 32 * 32 * 4  # bytes of every output of make_recording

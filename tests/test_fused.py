@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.fused import Fusion, engine_name, merged, place, short_name
-from chainer_profile.recording import MemoryUse
+from chainer_profile.record.recording import MemoryUse
 from tests.conftest import make_training
 from tests.fusing import ENGINE, chainer_run, engine_run, in_threes
 from tests.recordings import assert_same, on_gpu

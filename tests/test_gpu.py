@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pytest
 
-from chainer_profile.recording import Recording
+from chainer_profile.record.recording import Recording
 from tests.fakes import LITTLE_MEMORY, ROOT, process, profile
 
 NETS = """

@@ -11,7 +11,7 @@ from chainer.backends import cuda
 
 from chainer_profile import environment
 from chainer_profile.gpu_environment import collect_gpu, cudnn_version, gpu_number, gpu_state
-from chainer_profile.recording import Gpu, GpuState
+from chainer_profile.record.recording import Gpu, GpuState
 
 HANDLE = object()
 BUS = "0000:3B:00.0"

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chainer_profile import journal as journals
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.journal import Journal, Kind, recover
-from chainer_profile.recording import (
+from chainer_profile.record import journal as journals
+from chainer_profile.record.journal import Journal, Kind, recover
+from chainer_profile.record.recording import (
     COMPLETE,
     VERSION,
     Conditions,

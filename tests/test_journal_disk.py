@@ -7,12 +7,9 @@ import os
 import numpy as np
 import pytest
 
-from chainer_profile import journal as journals
-from chainer_profile.journal import Journal, JournalError, Kind, recover
-from chainer_profile.recording import (
-    Conditions,
-    Settings,
-)
+from chainer_profile.record import journal as journals
+from chainer_profile.record.journal import Journal, JournalError, Kind, recover
+from chainer_profile.record.recording import Conditions, Settings
 from tests.conftest import make_layers
 from tests.journals import (
     ENVIRONMENT,

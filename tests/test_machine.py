@@ -17,7 +17,7 @@ from chainer_profile.basics.errors import ProfileError
 from chainer_profile.clock import HOST_CLOCK, Clock
 from chainer_profile.limits import load_limits, save_limits
 from chainer_profile.machine import Device, Found, find_limits, limits_key, measure_limits
-from chainer_profile.recording import BlasLibrary, Environment, MachineLimits
+from chainer_profile.record.recording import BlasLibrary, Environment, MachineLimits
 from tests.command import QuietMachine, stand_in
 from tests.conftest import FakeClock
 

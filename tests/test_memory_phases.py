@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from chainer_profile.memory import measure_memory
-from chainer_profile.recording import MemoryUse, PhaseMemory, Recording
+from chainer_profile.record.recording import MemoryUse, PhaseMemory, Recording
 from chainer_profile.steps import make_step
 from chainer_profile.structure import learn_structure
 from tests.conftest import make_recording

@@ -13,7 +13,7 @@ import pytest
 
 import chainer_profile
 from chainer_profile import ModelSummary, ProfileError, UsageError
-from chainer_profile.network import ARRAY_COLUMNS, LAYER_COLUMNS, LINK_COLUMNS
+from chainer_profile.record.network import ARRAY_COLUMNS, LAYER_COLUMNS, LINK_COLUMNS
 from chainer_profile.renderers import model_table
 from models.registry import REGISTRY
 

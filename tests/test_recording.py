@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chainer_profile.recording import (
+from chainer_profile.record.recording import (
     BlasLibrary,
     Conditions,
     Environment,

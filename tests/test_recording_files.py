@@ -7,11 +7,7 @@ import numpy as np
 import pytest
 
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.recording import (
-    VERSION,
-    BlasLibrary,
-    Recording,
-)
+from chainer_profile.record.recording import VERSION, BlasLibrary, Recording
 from tests import ROOT
 from tests.recordings import DEVICE_ARRAYS, assert_same, on_gpu, refusal, rewrite, trained
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainer_profile import roofline, summarise
-from chainer_profile.recording import Layer, MachineLimits, Recording
+from chainer_profile.record.recording import Layer, MachineLimits, Recording
 from chainer_profile.roofline import COMPUTE, MEMORY, OVERHEAD
 
 # 100 GFLOP/s, 10 GB/s: the ridge is at 10 operations a byte.

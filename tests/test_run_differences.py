@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from chainer_profile.recording import BlasLibrary, Calibration, Conditions, Gpu
+from chainer_profile.record.recording import BlasLibrary, Calibration, Conditions, Gpu
 from chainer_profile.run_differences import (
     USUAL_SHIFT,
     Difference,

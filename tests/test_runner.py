@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from chainer_profile import profile, runner, trials
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.journal import Journal, JournalError, recover
-from chainer_profile.recording import BlasLibrary, Environment, Recording, Settings
+from chainer_profile.record.journal import Journal, JournalError, recover
+from chainer_profile.record.recording import BlasLibrary, Environment, Recording, Settings
 from chainer_profile.runner import RunError, default_clean_trials
 from chainer_profile.steps import make_step
 from chainer_profile.trials import cycles

@@ -10,8 +10,8 @@ import pytest
 
 from chainer_profile import trials
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.journal import Journal, recover
-from chainer_profile.recording import Settings
+from chainer_profile.record.journal import Journal, recover
+from chainer_profile.record.recording import Settings
 from chainer_profile.runner import RunError, run
 from chainer_profile.steps import make_step
 from chainer_profile.summaries import summarise

@@ -15,9 +15,9 @@ from chainer import optimizers
 
 from chainer_profile.cost import register_cost
 from chainer_profile.costs import registry
-from chainer_profile.journal import Journal, Kind, recover
+from chainer_profile.record.journal import Journal, Kind, recover
+from chainer_profile.record.recording import Recording, Settings
 from chainer_profile.recorder import Recorder
-from chainer_profile.recording import Recording, Settings
 from chainer_profile.steps import ForwardStep, Loss, TrainStep, make_step
 from chainer_profile.structure import learn_structure
 from chainer_profile.windows import CLEARGRADS, Mark

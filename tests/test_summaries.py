@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from chainer_profile.basics.describe import Statistics, describe
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.hotspots import parse_rule
-from chainer_profile.recording import Layer, Recording, Settings
+from chainer_profile.record.recording import Layer, Recording, Settings
 from chainer_profile.summaries import summarise
 from chainer_profile.summary import Overhead
 from tests.conftest import make_layers, make_recording, make_training

@@ -15,7 +15,7 @@ import pytest
 from chainer_profile import output, sweep
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.executors import Outcome, Task, Workers
-from chainer_profile.recording import LinkCalls, Recording
+from chainer_profile.record.recording import LinkCalls, Recording
 from chainer_profile.sweep import (
     Result,
     SweepFolder,

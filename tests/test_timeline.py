@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.recording import Layer, Recording
+from chainer_profile.record.recording import Layer, Recording
 from chainer_profile.timeline import (
     FUNCTION,
     LINK,

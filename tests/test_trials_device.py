@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chainer_profile import runner, trials
-from chainer_profile.journal import Journal, recover
-from chainer_profile.recording import BlasLibrary, Environment, GpuState
+from chainer_profile.record.journal import Journal, recover
+from chainer_profile.record.recording import BlasLibrary, Environment, GpuState
 from tests.networks import SlowHook, SlowOptimizer, Trained, slow_loss, slow_sums
 from tests.queues import (
     DEVICE_BOUND,

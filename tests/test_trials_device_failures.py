@@ -7,8 +7,8 @@ import pytest
 
 from chainer_profile import runner, trials
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.journal import Journal
-from chainer_profile.recording import Environment
+from chainer_profile.record.journal import Journal
+from chainer_profile.record.recording import Environment
 from chainer_profile.runner import RunError
 from chainer_profile.steps import make_step
 from tests.networks import image

@@ -10,7 +10,7 @@ import chainer
 
 from chainer_profile.devices import clock_of, device_of
 from chainer_profile.engines.protocol import EngineNode, EngineProfile, Network, flat_arrays
-from chainer_profile.recording import Recording, Settings
+from chainer_profile.record.recording import Recording, Settings
 from chainer_profile.runner import run
 from chainer_profile.steps import make_step
 

@@ -11,7 +11,14 @@ from chainer_profile.basics.units import plural
 from chainer_profile.basics.words import JOIN
 from chainer_profile.engines.protocol import EngineError
 from chainer_profile.engines.results import main_layer
-from chainer_profile.recording import Conditions, Environment, Layer, LinkCalls, Recording, Settings
+from chainer_profile.record.recording import (
+    Conditions,
+    Environment,
+    Layer,
+    LinkCalls,
+    Recording,
+    Settings,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

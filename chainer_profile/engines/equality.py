@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from chainer_profile.engines.protocol import Network
-    from chainer_profile.recording import Layer
+    from chainer_profile.record.recording import Layer
 
 #: The largest difference that is right, as a fraction of the largest output, by precision: some
 #: tens of roundings of its digits.

@@ -17,7 +17,7 @@ from chainer_profile.engines.engine_recording import engine_recording
 from chainer_profile.engines.protocol import EngineError, Network, Saving
 from chainer_profile.engines.race import Contestant, Race, samples
 from chainer_profile.engines.results import EnginesRun, folder_names
-from chainer_profile.recording import Conditions, Environment, Recording
+from chainer_profile.record.recording import Conditions, Environment, Recording
 from chainer_profile.steps import make_step
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chainer_profile.progress import ProgressBar
-    from chainer_profile.recording import Settings
+    from chainer_profile.record.recording import Settings
     from chainer_profile.structure import Structure
     from chainer_profile.trials import Stop
 

@@ -26,7 +26,7 @@ from chainer_profile.engines.protocol import EngineError, Network
 if TYPE_CHECKING:
     import onnx
 
-    from chainer_profile.recording import Layer, Shape
+    from chainer_profile.record.recording import Layer, Shape
 
 #: The latest that the exporter knows; runtimes read it with any later version.
 OPSET = 11

@@ -15,7 +15,7 @@ from chainer_profile.basics.units import format_shapes
 from chainer_profile.engines.protocol import EngineError, Network
 
 if TYPE_CHECKING:
-    from chainer_profile.recording_parts import Shape
+    from chainer_profile.record.parts import Shape
 
 #: Where a model keeps what :class:`Origin` says.
 METADATA = "chainer_profile"

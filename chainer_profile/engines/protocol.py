@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from chainer_profile.recording import Layer
+    from chainer_profile.record.recording import Layer
 
 #: What engines may compute in; Chainer itself, the baseline, stays in float32.
 PRECISIONS = ("fp32", "bf16", "fp16")

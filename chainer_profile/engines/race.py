@@ -23,7 +23,7 @@ from chainer_profile.engines.equality import (
 )
 from chainer_profile.engines.protocol import EngineError, Inspecting, Saving, Versioned
 from chainer_profile.engines.results import EngineResult, OutputDifference
-from chainer_profile.recording import COMPLETE, TIME_LIMIT
+from chainer_profile.record.recording import COMPLETE, TIME_LIMIT
 
 if TYPE_CHECKING:
     from pathlib import Path

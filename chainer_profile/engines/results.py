@@ -14,7 +14,7 @@ import numpy as np
 from chainer_profile.basics.describe import Statistics, describe, median_interval
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.engines.catalogue import BASELINE
-from chainer_profile.recording import COMPLETE, Environment, Settings, build
+from chainer_profile.record.recording import COMPLETE, Environment, Settings, build
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from chainer_profile.recording import Layer
+    from chainer_profile.record.recording import Layer
 
 FORMAT = "chainer-profile engines"
 VERSION = 1

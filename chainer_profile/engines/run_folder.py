@@ -20,7 +20,7 @@ from chainer_profile.engines.catalogue import BASELINE
 from chainer_profile.engines.results import RESULTS, EnginesRun, read_json, write_json
 
 if TYPE_CHECKING:
-    from chainer_profile.recording import Recording
+    from chainer_profile.record.recording import Recording
 
 
 @contextmanager

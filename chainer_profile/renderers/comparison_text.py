@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from chainer_profile.comparison import Comparison, Side, Slower
-    from chainer_profile.recording import Layer
+    from chainer_profile.record.recording import Layer
 
 #: What ``--sort`` takes.
 SORTS = ("change", "time", "index", "path")

@@ -10,7 +10,7 @@ from chainer_profile.renderers.columns import Column
 from chainer_profile.renderers.text import Row, printable, totals_rows
 
 if TYPE_CHECKING:
-    from chainer_profile.recording import Settings
+    from chainer_profile.record.recording import Settings
     from chainer_profile.summary import Summary
 
 OVERHEAD = "Runtime overhead (between the nodes)"

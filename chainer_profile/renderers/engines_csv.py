@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from chainer_profile.engines.results import EngineResult, EnginesRun
-    from chainer_profile.recording import Recording
+    from chainer_profile.record.recording import Recording
 
 #: The columns and what they mean. Behind them there is one ``speedup_vs_NAME`` an engine.
 COLUMNS = {

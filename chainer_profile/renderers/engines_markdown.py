@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from chainer_profile.engines.results import EngineResult, EnginesRun
-    from chainer_profile.recording import Recording
+    from chainer_profile.record.recording import Recording
 
 
 def render(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from chainer_profile.engines.results import EnginesRun
-    from chainer_profile.recording import Recording
+    from chainer_profile.record.recording import Recording
 
 
 def render(run: EnginesRun, recordings: Mapping[str, Recording], console: Console) -> None:

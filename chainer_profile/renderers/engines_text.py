@@ -21,7 +21,7 @@ from chainer_profile.basics.words import PROG
 from chainer_profile.checks import BUSY_CORES
 from chainer_profile.engines.catalogue import BASELINE
 from chainer_profile.engines.results import EngineResult, EnginesRun, main_layer, speedup
-from chainer_profile.recording import COMPLETE
+from chainer_profile.record.recording import COMPLETE
 from chainer_profile.renderers.columns import Column
 from chainer_profile.renderers.text import model_name, printable, settings_text
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from chainer_profile.engines.results import OutputDifference, Speedup
-    from chainer_profile.recording import Layer, Recording
+    from chainer_profile.record.recording import Layer, Recording
 
 #: In place of a speed-up.
 WRONG = "wrong outputs"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hin
 
 from chainer_profile.basics.words import GROUPS
 from chainer_profile.device_use import DeviceUse
-from chainer_profile.recording import (
+from chainer_profile.record.recording import (
     Conditions,
     Environment,
     MachineLimits,

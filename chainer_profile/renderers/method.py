@@ -14,7 +14,7 @@ from chainer_profile.renderers.rows import phases_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chainer_profile.recording import Settings
+    from chainer_profile.record.recording import Settings
     from chainer_profile.summary import Summary
 
 

@@ -15,7 +15,7 @@ from chainer_profile.basics.units import (
     format_significant,
     plural,
 )
-from chainer_profile.network import ARRAY_COLUMNS, LAYER_COLUMNS, LINK_COLUMNS, TEXTS
+from chainer_profile.record.network import ARRAY_COLUMNS, LAYER_COLUMNS, LINK_COLUMNS, TEXTS
 from chainer_profile.renderers import csv, markdown_syntax
 from chainer_profile.renderers.aligned import GAP, aligned, pairs, wrapped
 from chainer_profile.renderers.text import Row, printable
@@ -23,7 +23,7 @@ from chainer_profile.renderers.text import Row, printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chainer_profile.network import ModelSummary
+    from chainer_profile.record.network import ModelSummary
 
 LAYERS, LINKS, ARRAYS = "layers", "links", "arrays"
 FORMATS = ("table", "csv", "markdown")

@@ -23,7 +23,7 @@ from chainer_profile.basics.units import (
 )
 from chainer_profile.basics.words import DEFAULT_DEPTH
 from chainer_profile.judging import FASTER, SLOWER
-from chainer_profile.network import TEXTS
+from chainer_profile.record.network import TEXTS
 from chainer_profile.renderers import comparison_text, layer_columns, model_table
 from chainer_profile.renderers.columns import Column, group_columns, phase_columns, tree_columns
 from chainer_profile.renderers.device_section import device_rows, explained, pace
@@ -54,8 +54,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from chainer_profile.comparison import Comparison, Side
-    from chainer_profile.network import ModelSummary
-    from chainer_profile.recording import Recording
+    from chainer_profile.record.network import ModelSummary
+    from chainer_profile.record.recording import Recording
     from chainer_profile.summary import Summary
 
 #: Rows of a table of layers, where no other number is asked for.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from chainer_profile.basics.units import format_duration, format_percent, plural
 from chainer_profile.basics.words import DEFAULT_DEPTH
-from chainer_profile.recording import COMPLETE
+from chainer_profile.record.recording import COMPLETE
 from chainer_profile.renderers.text import batch_text, model_name, printable, trial_text
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from chainer_profile.comparison import Comparison
-    from chainer_profile.recording import Recording
+    from chainer_profile.record.recording import Recording
     from chainer_profile.summary import Summary
 
 #: Characters of a line where there is no terminal that says how many.

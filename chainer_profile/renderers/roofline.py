@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from chainer_profile.recording import MachineLimits
+    from chainer_profile.record.recording import MachineLimits
     from chainer_profile.summary import Summary
 
 _WIDTH, _HEIGHT = 8.0, 5.6

@@ -16,11 +16,11 @@ from chainer_profile.basics.units import (
     format_significant,
     plural,
 )
-from chainer_profile.recording import COMPLETE
+from chainer_profile.record.recording import COMPLETE
 
 if TYPE_CHECKING:
     from chainer_profile.basics.describe import Statistics
-    from chainer_profile.recording import Environment, Recording, Settings
+    from chainer_profile.record.recording import Environment, Recording, Settings
     from chainer_profile.summary import Totals
 
 #: A name and its value, for a table of two columns.

@@ -30,7 +30,7 @@ from chainer_profile.timeline import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chainer_profile.recording import LinkCalls, Recording
+    from chainer_profile.record.recording import LinkCalls, Recording
     from chainer_profile.summary import Summary
 
 #: The tracks of a process: their names, and the kinds of slices that they hold.

@@ -7,7 +7,7 @@ import pytest
 
 from chainer_profile import summarise
 from chainer_profile.comparison import compare
-from chainer_profile.recording import Layer, Settings
+from chainer_profile.record.recording import Layer, Settings
 from chainer_profile.renderers.page import render
 from chainer_profile.renderers.page.engines import EngineRow, Engines
 from chainer_profile.renderers.text import printable

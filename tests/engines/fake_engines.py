@@ -12,7 +12,7 @@ import numpy as np
 from chainer_profile.engines.engine_recording import engine_recording
 from chainer_profile.engines.protocol import EngineError, EngineNode, EngineProfile, Network
 from chainer_profile.engines.results import EngineResult, EnginesRun, OutputDifference
-from chainer_profile.recording import Environment, Layer, Recording, Settings
+from chainer_profile.record.recording import Environment, Layer, Recording, Settings
 from tests.conftest import FakeClock, make_layers
 
 X = np.arange(6, dtype=np.float32).reshape(1, 6)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from chainer_profile.engines.engine_recording import engine_recording, node_rows
 from chainer_profile.engines.protocol import EngineError, EngineNode, EngineProfile
-from chainer_profile.recording import LinkCalls, Recording
+from chainer_profile.record.recording import LinkCalls, Recording
 from chainer_profile.renderers import csv, markdown
 from chainer_profile.summaries import summarise
 from tests.engines.fake_engines import SETTINGS, layers, profile, recordings

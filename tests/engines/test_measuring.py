@@ -13,7 +13,7 @@ from chainer_profile.engines.chosen import Chosen
 from chainer_profile.engines.measuring import Measured, measure
 from chainer_profile.engines.protocol import EngineNode, EngineProfile
 from chainer_profile.engines.race import Contestant
-from chainer_profile.recording import Calibration, Conditions, Environment, Settings
+from chainer_profile.record.recording import Calibration, Conditions, Environment, Settings
 from tests.command import Net
 from tests.conftest import FakeClock
 from tests.engines.fake_engines import FakeEngine

@@ -11,7 +11,7 @@ import pytest
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.engines.protocol import EngineNode, EngineProfile, Network
 from chainer_profile.engines.race import Contestant, Race, samples
-from chainer_profile.recording import COMPLETE, TIME_LIMIT
+from chainer_profile.record.recording import COMPLETE, TIME_LIMIT
 from tests.conftest import FakeClock
 from tests.engines.fake_engines import (
     FakeEngine,

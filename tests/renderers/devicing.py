@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from chainer_profile import summarise
-from chainer_profile.recording import (
+from chainer_profile.record.recording import (
     Conditions,
     Environment,
     Gpu,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from chainer_profile.recording import Layer, Recording, Settings
+from chainer_profile.record.recording import Layer, Recording, Settings
 
 
 def scaled(

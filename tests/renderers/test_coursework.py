@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from chainer_profile.recording import Settings
+from chainer_profile.record.recording import Settings
 from chainer_profile.renderers.coursework import ReportTitle, blocks, heading_text
 from chainer_profile.renderers.document import (
     Block,

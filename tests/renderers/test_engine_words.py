@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from chainer_profile.checks import check, takes_options
-from chainer_profile.recording import BlasLibrary, Environment, Recording
+from chainer_profile.record.recording import BlasLibrary, Environment, Recording
 from chainer_profile.renderers import table
 from chainer_profile.renderers.engine_words import engine_text, node_columns, totals
 from chainer_profile.renderers.layer_section import by_layer

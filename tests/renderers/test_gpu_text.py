@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from chainer_profile.recording import Conditions, Environment, Gpu, GpuState, Recording, Settings
+from chainer_profile.record.recording import (
+    Conditions,
+    Environment,
+    Gpu,
+    GpuState,
+    Recording,
+    Settings,
+)
 from chainer_profile.renderers.gpu_text import NO_CUDNN, gpu_lines, gpu_rows, on_gpu, option_rows
 from chainer_profile.renderers.text import settings_text
 from chainer_profile.summaries import summarise

@@ -19,7 +19,7 @@ from rich.console import Console
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.comparison import Side, compare
 from chainer_profile.history import Run
-from chainer_profile.recording import Layer, LinkCalls, Recording
+from chainer_profile.record.recording import Layer, LinkCalls, Recording
 from chainer_profile.renderers import (
     comparison_csv,
     comparison_markdown,

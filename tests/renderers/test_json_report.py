@@ -20,7 +20,7 @@ from jsonschema import Draft202012Validator
 from chainer_profile import summarise
 from chainer_profile.basics.units import format_exact_giga, format_exact_ms, format_exact_percent
 from chainer_profile.basics.words import GROUPS
-from chainer_profile.recording import Layer, Recording, Settings
+from chainer_profile.record.recording import Layer, Recording, Settings
 from chainer_profile.renderers import csv, json_report, links_csv
 from chainer_profile.renderers.json_schema import schema
 from chainer_profile.renderers.text import printable

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainer_profile.recording import Environment, Recording, Settings
+from chainer_profile.record.recording import Environment, Recording, Settings
 from chainer_profile.renderers import latex
 from chainer_profile.renderers.coursework import ReportTitle
 from chainer_profile.renderers.latex_syntax import label, tabular, text

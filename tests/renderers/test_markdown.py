@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from chainer_profile.basics.words import DEFAULT_DEPTH
-from chainer_profile.recording import Conditions, Environment, Layer, Recording, Settings
+from chainer_profile.record.recording import Conditions, Environment, Layer, Recording, Settings
 from chainer_profile.renderers import csv, links_csv
 from chainer_profile.renderers.coursework import MAX_HOT, ReportTitle
 from chainer_profile.renderers.layer_section import MAX_ROWS, SLOWEST

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from chainer_profile import summarise
-from chainer_profile.recording import PhaseMemory
+from chainer_profile.record.recording import PhaseMemory
 from chainer_profile.renderers.memory_section import (
     memory,
     memory_sentences,

@@ -12,7 +12,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from chainer_profile.basics.errors import UsageError
-from chainer_profile.network import TEXTS, ModelSummary
+from chainer_profile.record.network import TEXTS, ModelSummary
 from chainer_profile.renderers.model_table import (
     ARRAYS,
     COLUMNS,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chainer_profile.recording import Environment, MachineLimits, Recording
+from chainer_profile.record.recording import Environment, MachineLimits, Recording
 from chainer_profile.renderers import next_steps as module
 from chainer_profile.renderers.work_section import limits_sentence, work
 from chainer_profile.summaries import summarise

@@ -8,8 +8,8 @@ import pytest
 
 from chainer_profile.basics.units import format_bare_percent
 from chainer_profile.comparison import Side, compare
-from chainer_profile.network import ModelSummary
-from chainer_profile.recording import Layer, Recording, Settings
+from chainer_profile.record.network import ModelSummary
+from chainer_profile.record.recording import Layer, Recording, Settings
 from chainer_profile.renderers.notebook_html import (
     LIMIT,
     MODEL_LIMIT,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.recording import Recording
+from chainer_profile.record.recording import Recording
 from chainer_profile.renderers import markdown, pdf
 from chainer_profile.renderers.coursework import ReportTitle
 from chainer_profile.renderers.pdf_text import Cells, Piece, cells, code_lines, passages, plain

@@ -22,7 +22,7 @@ from tests.conftest import make_recording, make_training
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from chainer_profile.recording import Recording
+    from chainer_profile.record.recording import Recording
 
 SVG = "{http://www.w3.org/2000/svg}"
 

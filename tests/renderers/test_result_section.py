@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from chainer_profile.basics.units import format_ms
-from chainer_profile.recording import Layer
+from chainer_profile.record.recording import Layer
 from chainer_profile.renderers.layer_section import MAX_ROWS
 from chainer_profile.renderers.markdown import render
 from chainer_profile.renderers.result_section import MAX_GROUPS

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chainer_profile.folding import fold_call_history
-from chainer_profile.recording import Recording
+from chainer_profile.record.folding import fold_call_history
+from chainer_profile.record.recording import Recording
 from chainer_profile.renderers.rows import (
     GroupRow,
     group_rows,

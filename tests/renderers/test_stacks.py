@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from chainer_profile.recording import Layer, Recording, Settings
+from chainer_profile.record.recording import Layer, Recording, Settings
 from chainer_profile.renderers import stacks
 from chainer_profile.summaries import summarise
 from tests.conftest import make_layers, make_recording, make_training

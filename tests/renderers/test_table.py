@@ -11,7 +11,7 @@ from rich.console import Console
 
 from chainer_profile.arguments import SORT_KEYS
 from chainer_profile.basics.units import format_bare_percent, format_ms
-from chainer_profile.recording import Recording
+from chainer_profile.record.recording import Recording
 from chainer_profile.renderers.rows import group_rows, tree_rows
 from chainer_profile.renderers.table import render
 from chainer_profile.summaries import summarise

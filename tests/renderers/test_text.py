@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from chainer_profile.recording import BlasLibrary, Environment, Layer, Recording, Settings
+from chainer_profile.record.recording import BlasLibrary, Environment, Layer, Recording, Settings
 from chainer_profile.renderers.text import (
     environment_lines,
     environment_rows,

@@ -11,7 +11,14 @@ import pytest
 from hypothesis import given, settings
 
 from chainer_profile.basics.errors import UsageError
-from chainer_profile.recording import Layer, LinkCalls, MemoryUse, PhaseMemory, Recording, Settings
+from chainer_profile.record.recording import (
+    Layer,
+    LinkCalls,
+    MemoryUse,
+    PhaseMemory,
+    Recording,
+    Settings,
+)
 from chainer_profile.renderers import trace
 from chainer_profile.summaries import summarise
 from tests.conftest import make_layers, make_recording, make_training

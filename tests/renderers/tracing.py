@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from chainer_profile.recording import MemoryUse, PhaseMemory, Recording
+from chainer_profile.record.recording import MemoryUse, PhaseMemory, Recording
 from tests.test_grouping import recordings
 
 SAMPLES = sorted(Path("reports/samples").glob("*/recording.npz"))

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from chainer_profile import summarise
-from chainer_profile.recording import MachineLimits, MemoryUse, PhaseMemory, Recording
+from chainer_profile.record.recording import MachineLimits, MemoryUse, PhaseMemory, Recording
 from chainer_profile.summary import Summary
 from tests.conftest import make_recording, make_training
 

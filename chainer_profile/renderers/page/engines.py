@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from chainer_profile.engines.results import EngineResult, EnginesRun
-    from chainer_profile.recording import Recording
+    from chainer_profile.record.recording import Recording
 
 
 @dataclass(frozen=True)

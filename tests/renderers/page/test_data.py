@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainer_profile import summarise
-from chainer_profile.recording import Layer
+from chainer_profile.record.recording import Layer
 from chainer_profile.renderers import layer_columns
 from chainer_profile.renderers.page import data
 from tests.conftest import make_recording, make_training

@@ -7,8 +7,8 @@ from functools import cached_property
 
 import pandas as pd
 
-from chainer_profile.recording import Shape
 from chainer_profile.basics.views import Shown
+from chainer_profile.record.recording import Shape
 
 _COUNTS = (
     *("parameters", "trainable", "persistent"),
@@ -71,12 +71,12 @@ class ModelSummary(Shown):
         input_shapes: Shapes of its inputs, batch included.
         input_dtypes: Their data types.
         table: One row a layer (function call), in order, indexed by it. The columns are
-            explained in :data:`~chainer_profile.network.LAYER_COLUMNS`. The
+            explained in :data:`~chainer_profile.record.network.LAYER_COLUMNS`. The
             parameters of a link are in the row of its first call; a link with parameters of which
             no call is known has a row of its own at the end, without a function. Operations and
             bytes are <NA> where a function has no formula (see :mod:`chainer_profile.cost`).
         arrays: One row an array: parameters, persistent arrays, inputs, outputs of the layers. The
-            columns are explained in :data:`~chainer_profile.network.ARRAY_COLUMNS`.
+            columns are explained in :data:`~chainer_profile.record.network.ARRAY_COLUMNS`.
         kinds: Class of every link, by its path.
     """
 
@@ -99,7 +99,7 @@ class ModelSummary(Shown):
 
         Returns:
             One row a link, indexed by its path, every link before those below it; the columns are
-            explained in :data:`~chainer_profile.network.LINK_COLUMNS`.
+            explained in :data:`~chainer_profile.record.network.LINK_COLUMNS`.
         """
         paths = self.table["path"].map(lambda path: _cut(path, depth))
         groups = self.table.groupby(paths, sort=False)

@@ -8,7 +8,7 @@ import numpy as np
 
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.units import plural
-from chainer_profile.recording import Layer, Recording, Settings
+from chainer_profile.record.recording import Layer, Recording, Settings
 
 
 def fold_call_history(

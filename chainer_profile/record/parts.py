@@ -1,6 +1,6 @@
 """The parts of a recording: its layers and links, what was asked for, and where it ran.
 
-:mod:`chainer_profile.recording` gives them all, and is the module to import them from.
+:mod:`chainer_profile.record.recording` gives them all, and is the module to import them from.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import numpy as np
 
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.views import Shown
-from chainer_profile.recording_parts import (
+from chainer_profile.record.parts import (
     BlasLibrary,
     Calibration,
     Conditions,

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.recording import (
+from chainer_profile.record.recording import (
     VERSION,
     Conditions,
     Environment,
@@ -129,7 +129,7 @@ class Journal:
     ) -> None:
         """Write the header, and take the space that the settings' trials will need.
 
-        The arguments are those of a :class:`~chainer_profile.recording.Recording`, and whether its
+        The arguments are those of a :class:`~.recording.Recording`, and whether its
         times are a device's.
 
         Raises:

@@ -1,0 +1,1 @@
+"""What measuring hands over: :class:`.recording.Recording`, and its file."""
