@@ -15,7 +15,7 @@ from chainer import FunctionHook, LinkHook, _backprop_utils
 
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.units import format_shape
-from chainer_profile.cost import ArraySpec, Work, backward_work, forward_work
+from chainer_profile.costs.work import ArraySpec, Work, backward_work, forward_work
 from chainer_profile.owners import Owners
 from chainer_profile.record.recording import Layer, LinkCalls, Shape
 from chainer_profile.windows import FORWARD, Mark

@@ -14,7 +14,7 @@ from typing import Any
 
 import chainer
 
-from chainer_profile.cost import ArraySpec, Work, hook_work, update_work
+from chainer_profile.costs.work import ArraySpec, Work, hook_work, update_work
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chainer_profile.cost import known_functions
+from chainer_profile.costs.work import known_functions
 from tests import ROOT
 
 DOCS = ROOT / "docs" / "functions.md"
@@ -14,7 +14,7 @@ counts as an operation and as a byte is said at the top of `chainer_profile/cost
 every element-wise step is one operation, a multiply-add is two, and each array is read or written
 once.
 `backward` is what follows a semicolon. A function that is not here is listed in reports with its
-share of the time; `chainer_profile.cost.register_cost` adds a formula. The family `update` has the
+share of the time; `chainer_profile.costs.work.register_cost` adds a formula. The family `update` has the
 update rules of optimizers (`AdamRule` is that of `Adam` and its variants), their hooks, and
 `cleargrads`; `v` and so on are arrays of a rule's state.
 

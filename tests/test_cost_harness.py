@@ -11,8 +11,8 @@ import chainer
 import numpy as np
 from scipy import special
 
-from chainer_profile.cost import ArraySpec, Work, backward_work, forward_work
 from chainer_profile.costs import registry
+from chainer_profile.costs.work import ArraySpec, Work, backward_work, forward_work
 
 RNG = np.random.default_rng(0)
 

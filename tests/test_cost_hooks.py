@@ -11,7 +11,8 @@ import pytest
 from chainer import optimizer_hooks as hooks
 from chainer import optimizers
 
-from chainer_profile.cost import (
+from chainer_profile.costs import registry
+from chainer_profile.costs.work import (
     ArraySpec,
     UpdateCall,
     Work,
@@ -20,7 +21,6 @@ from chainer_profile.cost import (
     register_cost,
     update_work,
 )
-from chainer_profile.costs import registry
 from tests.test_cost_harness import Number, Tally, apply, values
 from tests.test_cost_update import SHAPE, N, UpdateNumbers, drawn, parameter, root, specs
 

@@ -15,13 +15,8 @@ from chainer.functions.rnn.n_step_rnn import NStepRNNTanh
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainer_profile.cost import (
-    ArraySpec,
-    Work,
-    backward_work,
-    forward_work,
-)
 from chainer_profile.costs import registry
+from chainer_profile.costs.work import ArraySpec, Work, backward_work, forward_work
 from models.registry import REGISTRY
 from tests.test_cost_cases import CASES, case
 from tests.test_cost_harness import Ran, positive, real, run

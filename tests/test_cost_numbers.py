@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from chainer_profile.cost import Call, forward_work
 from chainer_profile.costs import registry
+from chainer_profile.costs.work import Call, forward_work
 from tests import test_cost_layers, test_cost_loops, test_cost_losses
 from tests.test_cost_cases import CASES, case
 from tests.test_cost_harness import NotOnNumbersError, NumberCall, Ran, values

@@ -13,14 +13,8 @@ import pytest
 from chainer import optimizer_hooks as hooks
 from chainer import optimizers
 
-from chainer_profile.cost import (
-    ArraySpec,
-    Work,
-    hook_work,
-    known_functions,
-    update_work,
-)
 from chainer_profile.costs import registry
+from chainer_profile.costs.work import ArraySpec, Work, hook_work, known_functions, update_work
 from tests.test_cost_harness import Number, NumberCall, Tally, apply, numbers, real, values
 
 SHAPE = (2, 3)

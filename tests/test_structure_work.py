@@ -13,8 +13,8 @@ import pytest
 from chainer import optimizer_hooks as hooks
 from chainer import optimizers
 
-from chainer_profile.cost import register_cost
 from chainer_profile.costs import registry
+from chainer_profile.costs.work import register_cost
 from chainer_profile.record.journal import Journal, Kind, recover
 from chainer_profile.record.recording import Recording, Settings
 from chainer_profile.recorder import Recorder

@@ -1,1 +1,1 @@
-"""The formulas behind :mod:`chainer_profile.cost`, by family; its text says what they count."""
+"""The formulas behind :mod:`chainer_profile.costs.work`, by family; its text says what they count."""

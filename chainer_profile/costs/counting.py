@@ -48,7 +48,7 @@ class ArraySpec:
 
 @dataclass(frozen=True)
 class Work:
-    """Work of one call; :mod:`chainer_profile.cost` says how it is counted.
+    """Work of one call; :mod:`chainer_profile.costs.work` says how it is counted.
 
     Attributes:
         flops: Floating-point operations; a multiply-add is two.

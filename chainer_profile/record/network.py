@@ -74,7 +74,7 @@ class ModelSummary(Shown):
             explained in :data:`~chainer_profile.record.network.LAYER_COLUMNS`. The
             parameters of a link are in the row of its first call; a link with parameters of which
             no call is known has a row of its own at the end, without a function. Operations and
-            bytes are <NA> where a function has no formula (see :mod:`chainer_profile.cost`).
+            bytes are <NA> where a function has no formula (see :mod:`chainer_profile.costs.work`).
         arrays: One row an array: parameters, persistent arrays, inputs, outputs of the layers. The
             columns are explained in :data:`~chainer_profile.record.network.ARRAY_COLUMNS`.
         kinds: Class of every link, by its path.

@@ -28,7 +28,7 @@ class Layer:
         forward: In backward, index of the call that this goes back through, where it is known.
         calls: Number of calls in a trial that count for this row.
         flops: Floating-point operations of all calls, a multiply-add being two; None without a
-            formula (see :mod:`chainer_profile.cost`, which says what is counted).
+            formula (see :mod:`chainer_profile.costs.work`, which says what is counted).
         macs: Multiply-adds of convolutions and matrix products among them; None likewise.
         nbytes_read: Bytes that the calls must read at least; None likewise.
         nbytes_written: Bytes that they must write at least; None likewise.
