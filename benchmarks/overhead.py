@@ -35,7 +35,7 @@ from threadpoolctl import threadpool_limits  # noqa: E402
 from chainer_profile import environment, output  # noqa: E402
 from chainer_profile.basics.describe import median_interval  # noqa: E402
 from chainer_profile.clock import HOST_CLOCK  # noqa: E402
-from chainer_profile.inputs import make_input  # noqa: E402
+from chainer_profile.networks.inputs import make_input  # noqa: E402
 from chainer_profile.record.journal import Journal, Kind  # noqa: E402
 from chainer_profile.record.recording import Settings  # noqa: E402
 from chainer_profile.steps import ForwardStep  # noqa: E402

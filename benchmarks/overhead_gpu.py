@@ -21,7 +21,7 @@ from chainer_profile import environment
 from chainer_profile.basics.describe import median_interval
 from chainer_profile.clock import Clock
 from chainer_profile.devices import move_to_gpu
-from chainer_profile.inputs import make_input
+from chainer_profile.networks.inputs import make_input
 from chainer_profile.record.journal import Journal
 from chainer_profile.record.recording import Recording, Settings
 from chainer_profile.steps import ForwardStep

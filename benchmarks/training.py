@@ -34,7 +34,7 @@ from threadpoolctl import threadpool_limits  # noqa: E402
 
 from chainer_profile.basics.describe import median_interval  # noqa: E402
 from chainer_profile.clock import HOST_CLOCK  # noqa: E402
-from chainer_profile.inputs import make_input  # noqa: E402
+from chainer_profile.networks.inputs import make_input  # noqa: E402
 from chainer_profile.recorder import Recorder  # noqa: E402
 from chainer_profile.runner import profile  # noqa: E402
 from chainer_profile.steps import AnyStep, make_step  # noqa: E402

@@ -35,10 +35,10 @@ from chainer_profile.shared_arguments import asked_device, check_input, read_inp
 if TYPE_CHECKING:
     import argparse
 
-    from chainer_profile.loading import RegisteredModel
+    from chainer_profile.networks.loading import RegisteredModel
+    from chainer_profile.networks.weights import WeightFormat
     from chainer_profile.output import RunFolder
     from chainer_profile.record.recording import Recording
-    from chainer_profile.weights import WeightFormat
 
 
 def main(
@@ -179,7 +179,8 @@ def _run(
     if asked and args.gpu < 0:
         raise UsageError(f"{asked[0]} is for a GPU: give --gpu 0 as well")
     check_formats(wanted(args), args.trials)
-    from chainer_profile import configuration, loading, output, weights
+    from chainer_profile import configuration, output
+    from chainer_profile.networks import loading, weights
     from chainer_profile.record.recording import Settings
 
     source = loading.find_model(args.model, registry, args.classes)

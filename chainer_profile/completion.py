@@ -17,7 +17,7 @@ from chainer_profile.basics.words import PROG
 from chainer_profile.commands import printing
 
 if TYPE_CHECKING:
-    from chainer_profile.loading import RegisteredModel
+    from chainer_profile.networks.loading import RegisteredModel
 
 SHELLS = ("bash", "zsh", "fish")
 #: The command that has no word of its own.

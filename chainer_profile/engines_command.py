@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from chainer_profile.engines.measuring import Measured
     from chainer_profile.engines.results import EnginesRun
     from chainer_profile.interrupts import Interrupts
-    from chainer_profile.loading import ModelSource, RegisteredModel
+    from chainer_profile.networks.loading import ModelSource, RegisteredModel
+    from chainer_profile.networks.weights import WeightFormat
     from chainer_profile.record.recording import Recording, Settings
-    from chainer_profile.weights import WeightFormat
 
 #: Exit code where an engine's outputs differ from Chainer's by more than the tolerance.
 WRONG = 4
@@ -55,9 +55,9 @@ def run(
         return _report(args)
     check(args)
 
-    from chainer_profile import loading
     from chainer_profile.engines import chosen as engines
     from chainer_profile.engines import run_folder
+    from chainer_profile.networks import loading
     from chainer_profile.record.recording import Settings
 
     chosen = engines.choose(args.engines, gpu=args.gpu >= 0)
@@ -122,10 +122,10 @@ def _measure(
     interrupts: Interrupts,
 ) -> Measured:
     """Build the network on its device, and measure."""
-    from chainer_profile import loading, weights
     from chainer_profile.clock import HOST_CLOCK
     from chainer_profile.devices import move_to_gpu
     from chainer_profile.engines.measuring import measure
+    from chainer_profile.networks import loading, weights
     from chainer_profile.progress import ProgressBar
 
     model = loading.build_model(source, args.seed)

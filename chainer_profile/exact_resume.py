@@ -18,7 +18,7 @@ from chainer.iterators import OrderSampler
 from chainer.training import extensions
 
 from chainer_profile.augmentation import augment
-from chainer_profile.inputs import normalise
+from chainer_profile.networks.inputs import normalise
 
 
 class Batches(chainer.dataset.Converter):

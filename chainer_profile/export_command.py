@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from chainer_profile.engines.catalogue import EngineEntry
     from chainer_profile.engines.protocol import Network
     from chainer_profile.engines.results import OutputDifference
-    from chainer_profile.loading import RegisteredModel
-    from chainer_profile.weights import WeightFormat
+    from chainer_profile.networks.loading import RegisteredModel
+    from chainer_profile.networks.weights import WeightFormat
 
 #: Engines by what their files end with.
 _ENGINES = {".onnx": "onnxruntime", ".xml": "openvino", ".npz": "folded"}
@@ -128,8 +128,8 @@ def _network(
     formats: Iterable[WeightFormat],
 ) -> Network:
     """The network that was asked for, on its input."""
-    from chainer_profile import inputs, loading, weights
     from chainer_profile.engines.protocol import Network
+    from chainer_profile.networks import inputs, loading, weights
     from chainer_profile.steps import ForwardStep
     from chainer_profile.structure import StructureError, learn_structure
 

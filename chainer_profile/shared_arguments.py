@@ -18,8 +18,8 @@ from chainer_profile.basics.parsing import (
 from chainer_profile.basics.words import DEFAULT_MODEL
 
 if TYPE_CHECKING:
-    from chainer_profile.inputs import InputBatch
-    from chainer_profile.loading import ModelSource
+    from chainer_profile.networks.inputs import InputBatch
+    from chainer_profile.networks.loading import ModelSource
 
 
 def add_model(group: argparse._ArgumentGroup) -> None:
@@ -174,7 +174,7 @@ def read_input(args: argparse.Namespace, source: ModelSource) -> InputBatch:
         ProfileError: A picture or a data set cannot be read.
         UsageError: The shape of the input is not known.
     """
-    from chainer_profile.inputs import make_input
+    from chainer_profile.networks.inputs import make_input
 
     return make_input(
         args.input,

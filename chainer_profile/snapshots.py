@@ -15,7 +15,7 @@ from chainer.training.extensions import snapshot_writers
 
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.files import replacing
-from chainer_profile.weights import open_npz, read_npy
+from chainer_profile.networks.weights import open_npz, read_npy
 
 _KEPT = 3
 _NAME = re.compile(r"snapshot_iter_(\d+)")

@@ -14,7 +14,7 @@ from chainer_profile.commands import printing, terminal_width
 from chainer_profile.shared_arguments import add_batchsize, add_classes, add_input_shape, add_model
 
 if TYPE_CHECKING:
-    from chainer_profile.loading import RegisteredModel
+    from chainer_profile.networks.loading import RegisteredModel
 
 _FORMATS = ("table", "csv", "markdown")
 _DTYPES = ("float32", "float16", "float64", "int32", "int64")
@@ -94,7 +94,7 @@ def run(argv: list[str], registry: Mapping[str, RegisteredModel]) -> int:
         # Before the network is built: a name is soon mistyped.
         columns = model_table.choose_columns(view, split_names(args.columns))
 
-    from chainer_profile import loading
+    from chainer_profile.networks import loading
 
     source = loading.find_model(args.model, registry, args.classes)
     shape = input_shape(args, source.input_shape)

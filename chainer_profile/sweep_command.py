@@ -30,7 +30,7 @@ from chainer_profile.sweep_cases import (
 )
 
 if TYPE_CHECKING:
-    from chainer_profile.loading import RegisteredModel
+    from chainer_profile.networks.loading import RegisteredModel
     from chainer_profile.sweep import Result, SweepFolder
 
 _HELP = {
@@ -138,7 +138,7 @@ def _cases(
     args: argparse.Namespace, registry: Mapping[str, RegisteredModel]
 ) -> tuple[str, list[Case]]:
     """The sweep's name and its cases, from the file or the lists."""
-    from chainer_profile.loading import find_model
+    from chainer_profile.networks.loading import find_model
 
     known: dict[str, tuple[str, tuple[int, ...] | None]] = {}
 

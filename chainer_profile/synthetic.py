@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.cifar import CIFAR10, Cifar, Images, binary_records
+from chainer_profile.networks.cifar import CIFAR10, Cifar, Images, binary_records
 
 if TYPE_CHECKING:
     import numpy

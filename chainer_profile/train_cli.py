@@ -19,8 +19,8 @@ from chainer_profile.interrupts import Interrupted, Interrupts
 from chainer_profile.train_arguments import DATASETS, NEWEST, PROG, SYNTHETIC_SIZE, parser
 
 if TYPE_CHECKING:
-    from chainer_profile.cifar import Images
-    from chainer_profile.loading import ModelSource, RegisteredModel
+    from chainer_profile.networks.cifar import Images
+    from chainer_profile.networks.loading import ModelSource, RegisteredModel
     from chainer_profile.training import Training
 
 _STATE = "training.json"
@@ -49,7 +49,7 @@ def _run(
     if args.synthetic_size is not None and args.dataset != "synthetic":
         raise UsageError("--synthetic-size is for --dataset synthetic")
 
-    from chainer_profile import loading
+    from chainer_profile.networks import loading
 
     defaults = DATASETS[args.dataset]
     classes = defaults.classes
@@ -133,7 +133,8 @@ def _holds_training(out: Path) -> bool:
 
 
 def _load_data(args: argparse.Namespace, out: Path) -> list[Images]:
-    from chainer_profile import cifar, synthetic
+    from chainer_profile import synthetic
+    from chainer_profile.networks import cifar
 
     if args.dataset == "synthetic":
         place = args.data_dir or out / "synthetic"
@@ -163,9 +164,9 @@ def _train(
     import matplotlib
     from threadpoolctl import threadpool_limits
 
-    from chainer_profile import loading
     from chainer_profile.devices import move_to_gpu
     from chainer_profile.exact_resume import Batches
+    from chainer_profile.networks import loading
     from chainer_profile.training import (
         TrainingSettings,
         build_training,

@@ -20,7 +20,6 @@ from chainer.training import extensions
 
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.files import replacing
-from chainer_profile.cifar import Images
 from chainer_profile.exact_resume import (
     Batches,
     DecayingRate,
@@ -29,8 +28,9 @@ from chainer_profile.exact_resume import (
     StopAfter,
     TrainingState,
 )
+from chainer_profile.networks.cifar import Images
+from chainer_profile.networks.weights import load_weights
 from chainer_profile.snapshots import SnapshotWriter, read_snapshot, snapshot_name
-from chainer_profile.weights import load_weights
 
 LOSS, ACCURACY = "main/loss", "main/accuracy"
 TEST_LOSS, TEST_ACCURACY = f"validation/{LOSS}", f"validation/{ACCURACY}"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainer_profile.basics.errors import ProfileError, one_line
-from chainer_profile.weights import WeightFormat
+from chainer_profile.networks.weights import WeightFormat
 
 if TYPE_CHECKING:
     import chainer

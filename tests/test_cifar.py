@@ -22,9 +22,9 @@ import chainer_profile  # noqa: F401  (lets Chainer import on current NumPy)
 # isort: split
 import chainer
 
-from chainer_profile import cifar
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.cifar import (
+from chainer_profile.networks import cifar
+from chainer_profile.networks.cifar import (
     CIFAR10,
     CIFAR100,
     KNOWN_MD5,

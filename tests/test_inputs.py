@@ -19,7 +19,7 @@ import chainer
 
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.parsing import parse_shape
-from chainer_profile.inputs import CIFAR10_CLASSES, load_cifar10_test, make_input
+from chainer_profile.networks.inputs import CIFAR10_CLASSES, load_cifar10_test, make_input
 
 MEAN = (0.4914, 0.4822, 0.4465)
 STD = (0.2470, 0.2435, 0.2616)
@@ -399,7 +399,7 @@ def test_a_picture_that_no_memory_holds(monkeypatch):
 
 def test_importing_the_module_is_light():
     code = (
-        "import sys; import chainer_profile.inputs, chainer_profile.loading; "
+        "import sys; import chainer_profile.networks.inputs, chainer_profile.networks.loading; "
         "print([m for m in ('chainer', 'numpy', 'PIL', 'models') if m in sys.modules])"
     )
     done = subprocess.run(

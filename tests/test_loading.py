@@ -12,11 +12,7 @@ import chainer_profile  # noqa: F401  (lets Chainer import on current NumPy)
 import chainer
 
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.loading import (
-    ModelSource,
-    build_model,
-    find_model,
-)
+from chainer_profile.networks.loading import ModelSource, build_model, find_model
 from models import REGISTRY
 
 NET = """\

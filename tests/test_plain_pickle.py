@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from chainer_profile.plain_pickle import load_plain_pickle
+from chainer_profile.networks.plain_pickle import load_plain_pickle
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))

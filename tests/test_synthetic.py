@@ -7,7 +7,7 @@ import pytest
 
 from chainer_profile.augmentation import augment
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.cifar import CIFAR10, load_cifar
+from chainer_profile.networks.cifar import CIFAR10, load_cifar
 from chainer_profile.synthetic import _COLOURS, synthetic_set, write_synthetic
 
 

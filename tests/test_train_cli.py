@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from chainer_profile import cifar, weights
+from chainer_profile.networks import cifar, weights
 from chainer_profile.train_arguments import DATASETS, parser
 from chainer_profile.train_cli import Console
 from models.registry import REGISTRY
@@ -119,7 +119,7 @@ def test_cifar_from_a_folder(whole: cifar.Cifar, monkeypatch: pytest.MonkeyPatch
 
 
 def test_every_network_of_the_registry_with_classes_takes_theirs() -> None:
-    from chainer_profile.loading import find_model
+    from chainer_profile.networks.loading import find_model
 
     for name, entry in REGISTRY.items():
         if entry.classes is not None:

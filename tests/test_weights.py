@@ -16,7 +16,7 @@ import chainer.links as L
 from chainer import serializers, training
 
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.weights import load_weights
+from chainer_profile.networks.weights import load_weights
 
 
 def message(error):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.engines.catalogue import ENGINES
-from chainer_profile.loading import import_file, import_module, importable
+from chainer_profile.networks.loading import import_file, import_module, importable
 
 if TYPE_CHECKING:
     from chainer_profile.engines.protocol import Engine

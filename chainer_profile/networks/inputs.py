@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.cifar import CIFAR10, CIFAR10_CLASSES, load_cifar
+from chainer_profile.networks.cifar import CIFAR10, CIFAR10_CLASSES, load_cifar
 
 if TYPE_CHECKING:
     import numpy
@@ -101,7 +101,7 @@ def load_cifar10_test(
 
     Args:
         data_dir: The folder of the dataset, or None; see
-            :func:`chainer_profile.cifar.load_cifar`.
+            :func:`chainer_profile.networks.cifar.load_cifar`.
 
     Returns:
         The images, uint8 of shape ``(10000, 3, 32, 32)``, and their labels, 0 to 9, uint8 of

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainer_profile.basics.errors import ProfileError, one_line
-from chainer_profile.plain_pickle import load_plain_pickle
+from chainer_profile.networks.plain_pickle import load_plain_pickle
 
 if TYPE_CHECKING:
     import chainer

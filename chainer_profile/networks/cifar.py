@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from chainer_profile.basics.errors import ProfileError, one_line
-from chainer_profile.plain_pickle import load_plain_pickle
+from chainer_profile.networks.plain_pickle import load_plain_pickle
 
 if TYPE_CHECKING:
     import numpy
@@ -128,7 +128,7 @@ def load_cifar(
     ``data_dir`` holds the set as its site gives it (www.cs.toronto.edu/~kriz/cifar.html),
     packed or unpacked, or is the unpacked folder itself. The binary version is preferred. The
     Python version is a pickle, which could run code: its MD5 must be the known one, and it is
-    read by :func:`chainer_profile.plain_pickle.load_plain_pickle`. Without ``data_dir`` it is
+    read by :func:`chainer_profile.networks.plain_pickle.load_plain_pickle`. Without ``data_dir`` it is
     the copy that ``chainer.datasets.get_cifar10()`` or ``get_cifar100()`` keeps.
 
     Args:

@@ -1,0 +1,1 @@
+"""Finding and building a network, its input and its weights."""
