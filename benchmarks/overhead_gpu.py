@@ -17,16 +17,16 @@ import chainer_profile
 import numpy as np
 from chainer.function_hooks import TimerHook
 
-from chainer_profile import environment
 from chainer_profile.basics.describe import median_interval
-from chainer_profile.clock import Clock
-from chainer_profile.devices import move_to_gpu
+from chainer_profile.measure import environment
+from chainer_profile.measure.clock import Clock
+from chainer_profile.measure.devices import move_to_gpu
+from chainer_profile.measure.steps import ForwardStep
+from chainer_profile.measure.structure import Structure, learn_structure
+from chainer_profile.measure.trials import Trials
 from chainer_profile.networks.inputs import make_input
 from chainer_profile.record.journal import Journal
 from chainer_profile.record.recording import Recording, Settings
-from chainer_profile.steps import ForwardStep
-from chainer_profile.structure import Structure, learn_structure
-from chainer_profile.trials import Trials
 from models import REGISTRY
 
 BLOCK = 10

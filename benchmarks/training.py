@@ -33,13 +33,13 @@ from chainer.function_hooks import TimerHook  # noqa: E402
 from threadpoolctl import threadpool_limits  # noqa: E402
 
 from chainer_profile.basics.describe import median_interval  # noqa: E402
-from chainer_profile.clock import HOST_CLOCK  # noqa: E402
+from chainer_profile.measure.clock import HOST_CLOCK  # noqa: E402
+from chainer_profile.measure.recorder import Recorder  # noqa: E402
+from chainer_profile.measure.runner import profile  # noqa: E402
+from chainer_profile.measure.steps import AnyStep, make_step  # noqa: E402
+from chainer_profile.measure.structure import learn_structure  # noqa: E402
+from chainer_profile.measure.windows import Mark  # noqa: E402
 from chainer_profile.networks.inputs import make_input  # noqa: E402
-from chainer_profile.recorder import Recorder  # noqa: E402
-from chainer_profile.runner import profile  # noqa: E402
-from chainer_profile.steps import AnyStep, make_step  # noqa: E402
-from chainer_profile.structure import learn_structure  # noqa: E402
-from chainer_profile.windows import Mark  # noqa: E402
 from models import REGISTRY  # noqa: E402
 
 

@@ -24,7 +24,7 @@ import chainer
 import chainer.functions as F
 import numpy as np
 
-from chainer_profile.machine import find_device, measure_limits
+from chainer_profile.measure.machine import find_device, measure_limits
 from chainer_profile.roofline import COMPUTE, MEMORY, OVERHEAD
 
 

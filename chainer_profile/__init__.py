@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from chainer_profile.comparison import Comparison, compare
     from chainer_profile.engines.folded import optimize
     from chainer_profile.extension import LayerProfile
-    from chainer_profile.layer_timer import LayerTimerHook
-    from chainer_profile.model_summary import summary
+    from chainer_profile.measure.layer_timer import LayerTimerHook
+    from chainer_profile.measure.network import summary
+    from chainer_profile.measure.runner import profile
     from chainer_profile.record.folding import fold_call_history
     from chainer_profile.record.network import ModelSummary
     from chainer_profile.record.recording import Layer, Recording
-    from chainer_profile.runner import profile
     from chainer_profile.summaries import summarise
     from chainer_profile.summary import Summary
 
@@ -53,7 +53,7 @@ _HOMES = {
     "Comparison": "comparison",
     "Layer": "record.recording",
     "LayerProfile": "extension",
-    "LayerTimerHook": "layer_timer",
+    "LayerTimerHook": "measure.layer_timer",
     "ModelSummary": "record.network",
     "ProfileError": "basics.errors",
     "Recording": "record.recording",
@@ -65,9 +65,9 @@ _HOMES = {
     "load_ipython_extension": "notebook",
     "unload_ipython_extension": "notebook",
     "optimize": "engines.folded",
-    "profile": "runner",
+    "profile": "measure.runner",
     "summarise": "summaries",
-    "summary": "model_summary",
+    "summary": "measure.network",
 }
 
 

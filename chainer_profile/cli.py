@@ -117,8 +117,8 @@ def _report(args: argparse.Namespace, interrupts: Interrupts) -> int:
 def _machine(args: argparse.Namespace) -> int:
     from threadpoolctl import threadpool_limits
 
-    from chainer_profile import environment, machine
-    from chainer_profile.limits import limits_file
+    from chainer_profile.measure import environment, machine
+    from chainer_profile.measure.limits import limits_file
     from chainer_profile.renderers.aligned import pairs
 
     device = machine.find_device(asked_device(args))
@@ -179,7 +179,8 @@ def _run(
     if asked and args.gpu < 0:
         raise UsageError(f"{asked[0]} is for a GPU: give --gpu 0 as well")
     check_formats(wanted(args), args.trials)
-    from chainer_profile import configuration, output
+    from chainer_profile import output
+    from chainer_profile.measure import configuration
     from chainer_profile.networks import loading, weights
     from chainer_profile.record.recording import Settings
 
@@ -224,13 +225,13 @@ def _run(
 
 
 def _cudnn(args: argparse.Namespace) -> str:
-    from chainer_profile.configuration import AUTOTUNE, NEVER
+    from chainer_profile.measure.configuration import AUTOTUNE, NEVER
 
     return NEVER if args.no_cudnn else AUTOTUNE if args.cudnn_autotune else ""
 
 
 def _clean_trials(args: argparse.Namespace) -> int:
-    from chainer_profile.runner import default_clean_trials
+    from chainer_profile.measure.runner import default_clean_trials
 
     if args.clean_trials is None:
         return default_clean_trials(args.trials)
@@ -248,14 +249,14 @@ def _measure(
     """Make the trials, and write what came out, also when they failed or were interrupted."""
     from threadpoolctl import threadpool_limits
 
-    from chainer_profile import configuration
-    from chainer_profile.clock import HOST_CLOCK
-    from chainer_profile.devices import move_to_gpu
-    from chainer_profile.progress import ProgressBar
+    from chainer_profile.measure import configuration
+    from chainer_profile.measure.clock import HOST_CLOCK
+    from chainer_profile.measure.devices import move_to_gpu
+    from chainer_profile.measure.progress import ProgressBar
+    from chainer_profile.measure.runner import RunError, calibration_of, run
+    from chainer_profile.measure.steps import make_step
     from chainer_profile.record.journal import Journal, JournalError
     from chainer_profile.record.recording import Conditions
-    from chainer_profile.runner import RunError, calibration_of, run
-    from chainer_profile.steps import make_step
 
     clock = HOST_CLOCK
     if args.gpu >= 0:
@@ -322,7 +323,7 @@ def _measure(
 
 def _with_limits(recording: Recording) -> Recording:
     """The recording with the machine's limits; without them where they cannot be measured."""
-    from chainer_profile import machine
+    from chainer_profile.measure import machine
 
     try:
         device = machine.find_device(recording.settings.device)

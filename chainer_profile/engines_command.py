@@ -122,11 +122,11 @@ def _measure(
     interrupts: Interrupts,
 ) -> Measured:
     """Build the network on its device, and measure."""
-    from chainer_profile.clock import HOST_CLOCK
-    from chainer_profile.devices import move_to_gpu
     from chainer_profile.engines.measuring import measure
+    from chainer_profile.measure.clock import HOST_CLOCK
+    from chainer_profile.measure.devices import move_to_gpu
+    from chainer_profile.measure.progress import ProgressBar
     from chainer_profile.networks import loading, weights
-    from chainer_profile.progress import ProgressBar
 
     model = loading.build_model(source, args.seed)
     if args.weights:

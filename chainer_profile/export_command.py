@@ -129,9 +129,9 @@ def _network(
 ) -> Network:
     """The network that was asked for, on its input."""
     from chainer_profile.engines.protocol import Network
+    from chainer_profile.measure.steps import ForwardStep
+    from chainer_profile.measure.structure import StructureError, learn_structure
     from chainer_profile.networks import inputs, loading, weights
-    from chainer_profile.steps import ForwardStep
-    from chainer_profile.structure import StructureError, learn_structure
 
     source = loading.find_model(args.model, registry, args.classes)
     shape = input_shape(args, source.input_shape)

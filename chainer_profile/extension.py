@@ -13,23 +13,24 @@ from typing import TYPE_CHECKING, Any
 from chainer.dataset.convert import Converter
 from chainer.training import Extension
 
-from chainer_profile import environment, machine, output
+from chainer_profile import output
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.units import format_count, plural
-from chainer_profile.clock import Clock
-from chainer_profile.devices import clock_of, device_name, device_of
-from chainer_profile.events import EventPool, Timeline
-from chainer_profile.iteration_memory import IterationMemory
+from chainer_profile.measure import environment, machine
+from chainer_profile.measure.clock import Clock
+from chainer_profile.measure.devices import clock_of, device_name, device_of
+from chainer_profile.measure.events import EventPool, Timeline
+from chainer_profile.measure.iteration_memory import IterationMemory
+from chainer_profile.measure.recorder import Recorder
+from chainer_profile.measure.structure import Structure, StructureError, learn_structure
+from chainer_profile.measure.windows import Mark, Replacements, replacing, time_optimizer, timed
 from chainer_profile.record.journal import Journal, JournalError, Kind
 from chainer_profile.record.recording import COMPLETE, Conditions, Settings
-from chainer_profile.recorder import Recorder
-from chainer_profile.structure import Structure, StructureError, learn_structure
-from chainer_profile.windows import Mark, Replacements, replacing, time_optimizer, timed
 
 if TYPE_CHECKING:
+    from chainer_profile.measure.windows import Enter, Leave
     from chainer_profile.output import RunFolder
     from chainer_profile.record.recording import MachineLimits, MemoryUse, Recording
-    from chainer_profile.windows import Enter, Leave
 
 
 class LayerProfile(Extension):
@@ -62,7 +63,7 @@ class LayerProfile(Extension):
         clock: The clock that measures; by default one that fits the device.
         memory: Make the memory pass, in one iteration of the training.
         machine: Give the recording the limits of this machine; see
-            :func:`chainer_profile.machine.find_limits`.
+            :func:`chainer_profile.measure.machine.find_limits`.
     """
 
     def __init__(

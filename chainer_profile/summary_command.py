@@ -99,7 +99,7 @@ def run(argv: list[str], registry: Mapping[str, RegisteredModel]) -> int:
     source = loading.find_model(args.model, registry, args.classes)
     shape = input_shape(args, source.input_shape)
 
-    from chainer_profile.model_summary import summary
+    from chainer_profile.measure.network import summary
 
     model = loading.build_model(source, 0)
     try:

@@ -164,8 +164,8 @@ def _train(
     import matplotlib
     from threadpoolctl import threadpool_limits
 
-    from chainer_profile.devices import move_to_gpu
     from chainer_profile.exact_resume import Batches
+    from chainer_profile.measure.devices import move_to_gpu
     from chainer_profile.networks import loading
     from chainer_profile.training import (
         TrainingSettings,

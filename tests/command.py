@@ -17,7 +17,8 @@ import chainer.functions as F
 import chainer.links as L
 import pytest
 
-from chainer_profile import cli, machine
+from chainer_profile import cli
+from chainer_profile.measure import machine
 from chainer_profile.record.recording import Environment, MachineLimits
 from chainer_profile.renderers import page, plot
 from tests import ROOT

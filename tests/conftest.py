@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import chainer_profile  # noqa: F401  (lets Chainer import)
-from chainer_profile.clock import Clock
+from chainer_profile.measure.clock import Clock
 from chainer_profile.record.recording import Environment, Layer, LinkCalls, Recording, Settings
 
 # Examples take as long as they take: a busy machine is no failure.
@@ -50,7 +50,7 @@ def clock() -> FakeClock:
 @pytest.fixture
 def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """The environment of a machine with one BLAS thread: no probe, no git."""
-    from chainer_profile import environment
+    from chainer_profile.measure import environment
 
     monkeypatch.setattr(environment, "collect", lambda *_: Environment(numpy="1"))
 

@@ -11,9 +11,9 @@ import chainer
 import numpy as np
 from chainer import FunctionNode
 
-from chainer_profile import runner
+from chainer_profile.measure import runner
+from chainer_profile.measure.steps import make_step
 from chainer_profile.record.recording import Recording, Settings
-from chainer_profile.steps import make_step
 from tests.conftest import FakeClock
 from tests.networks import image
 

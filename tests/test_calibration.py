@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from chainer_profile import calibration, profile, runner
-from chainer_profile.calibration import calibrate
+from chainer_profile import profile
+from chainer_profile.measure import calibration, runner
+from chainer_profile.measure.calibration import calibrate
+from chainer_profile.measure.steps import make_step
 from chainer_profile.record.recording import Calibration, Environment, Settings
-from chainer_profile.steps import make_step
 from tests.conftest import FakeClock
 from tests.networks import Chain, image
 

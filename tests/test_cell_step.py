@@ -10,7 +10,7 @@ import chainer.links as L
 import numpy as np
 import pytest
 
-from chainer_profile.cell_step import CellStep, networks, optimizers
+from chainer_profile.measure.cell_step import CellStep, networks, optimizers
 
 
 class Net(chainer.Chain):

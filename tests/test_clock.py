@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from chainer_profile.clock import HOST_CLOCK, Clock, DeviceQueue
+from chainer_profile.measure.clock import HOST_CLOCK, Clock, DeviceQueue
 from tests.conftest import FakeClock
 from tests.queues import FakeQueue
 

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from chainer.backends import cuda
 
-from chainer_profile import configuration, profile
+from chainer_profile import profile
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.configuration import configured, dtype_name, input_dtype
+from chainer_profile.measure import configuration
+from chainer_profile.measure.configuration import configured, dtype_name, input_dtype
 from chainer_profile.record.recording import Settings
 from models import REGISTRY
 

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.clock import HOST_CLOCK
-from chainer_profile.devices import CudaQueue, _left_on_host, clock_of, move_to_gpu, use_gpu
+from chainer_profile.measure.clock import HOST_CLOCK
+from chainer_profile.measure.devices import CudaQueue, _left_on_host, clock_of, move_to_gpu, use_gpu
 from tests.command import OWN, process
 
 INSTALL = "python -m pip install -r requirements-gpu.txt"

@@ -13,11 +13,12 @@ import chainer
 import numpy as np
 import pytest
 
-from chainer_profile import compare_command, engines_command, environment, output, runner
+from chainer_profile import compare_command, engines_command, output
 from chainer_profile.commands import run_command
 from chainer_profile.engines import chosen, run_folder
 from chainer_profile.engines.catalogue import ENGINES, EngineEntry
 from chainer_profile.engines.chosen import choose
+from chainer_profile.measure import environment, runner
 from chainer_profile.record.recording import Calibration
 from chainer_profile.renderers import engines_plot, roofline
 from chainer_profile.summaries import summarise

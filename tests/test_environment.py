@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import chainer_profile
-from chainer_profile import environment
-from chainer_profile.environment import CpuWatch, blas_libraries, collect
+from chainer_profile.measure import environment
+from chainer_profile.measure.environment import CpuWatch, blas_libraries, collect
 
 
 def git(*words: str) -> None:

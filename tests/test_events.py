@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainer_profile.events import EventPool, Timeline
-from chainer_profile.recorder import Recorder
-from chainer_profile.steps import ForwardStep
-from chainer_profile.structure import Structure, learn_structure
-from chainer_profile.windows import Mark
+from chainer_profile.measure.events import EventPool, Timeline
+from chainer_profile.measure.recorder import Recorder
+from chainer_profile.measure.steps import ForwardStep
+from chainer_profile.measure.structure import Structure, learn_structure
+from chainer_profile.measure.windows import Mark
 from tests.networks import image
 from tests.queues import PlannedNet, calls, device_clock, kernel
 

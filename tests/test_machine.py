@@ -12,11 +12,11 @@ import chainer
 import numpy as np
 import pytest
 
-from chainer_profile import machine
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.clock import HOST_CLOCK, Clock
-from chainer_profile.limits import load_limits, save_limits
-from chainer_profile.machine import Device, Found, find_limits, limits_key, measure_limits
+from chainer_profile.measure import machine
+from chainer_profile.measure.clock import HOST_CLOCK, Clock
+from chainer_profile.measure.limits import load_limits, save_limits
+from chainer_profile.measure.machine import Device, Found, find_limits, limits_key, measure_limits
 from chainer_profile.record.recording import BlasLibrary, Environment, MachineLimits
 from tests.command import QuietMachine, stand_in
 from tests.conftest import FakeClock

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.memory import (
+from chainer_profile.measure.memory import (
     HostCounter,
     PoolCounter,
     Trace,
@@ -22,8 +22,8 @@ from chainer_profile.memory import (
     measure_memory,
     trace_memory,
 )
-from chainer_profile.steps import make_step
-from chainer_profile.structure import learn_structure
+from chainer_profile.measure.steps import make_step
+from chainer_profile.measure.structure import learn_structure
 from tests.networks import Chain, Nesting, Outer, Trained, Wait, image, slow_loss
 from tests.test_structure_training import net
 

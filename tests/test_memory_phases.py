@@ -8,10 +8,10 @@ import chainer.links as L
 import numpy as np
 import pytest
 
-from chainer_profile.memory import measure_memory
+from chainer_profile.measure.memory import measure_memory
+from chainer_profile.measure.steps import make_step
+from chainer_profile.measure.structure import learn_structure
 from chainer_profile.record.recording import MemoryUse, PhaseMemory, Recording
-from chainer_profile.steps import make_step
-from chainer_profile.structure import learn_structure
 from tests.conftest import make_recording
 from tests.recordings import refusal, rewrite
 from tests.test_memory import MB, about, by_phase, measure, ones

@@ -13,7 +13,7 @@ import pytest
 
 from chainer_profile import output
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.limits import limits_file, load_limits, save_limits
+from chainer_profile.measure.limits import limits_file, load_limits, save_limits
 from chainer_profile.output import JOURNAL, RECORDING, load_run, take_folder
 from chainer_profile.record.journal import Journal, Kind
 from chainer_profile.record.recording import MachineLimits, Recording

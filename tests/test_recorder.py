@@ -9,9 +9,9 @@ import chainer
 import numpy as np
 import pytest
 
-from chainer_profile.recorder import Recorder
-from chainer_profile.steps import ForwardStep
-from chainer_profile.structure import learn_structure
+from chainer_profile.measure.recorder import Recorder
+from chainer_profile.measure.steps import ForwardStep
+from chainer_profile.measure.structure import learn_structure
 from tests.conftest import FakeClock
 from tests.networks import Chain, Outer, Step, Wait, image
 

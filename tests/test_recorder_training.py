@@ -12,10 +12,10 @@ import chainer.links as L
 import numpy as np
 import pytest
 
-from chainer_profile.clock import HOST_CLOCK
-from chainer_profile.recorder import Recorder
-from chainer_profile.steps import BackwardStep, TrainStep, make_step
-from chainer_profile.structure import learn_structure
+from chainer_profile.measure.clock import HOST_CLOCK
+from chainer_profile.measure.recorder import Recorder
+from chainer_profile.measure.steps import BackwardStep, TrainStep, make_step
+from chainer_profile.measure.structure import learn_structure
 from tests.conftest import FakeClock
 from tests.networks import (
     Nesting,

@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainer_profile import profile, runner, trials
+from chainer_profile import profile
 from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.measure import runner, trials
+from chainer_profile.measure.runner import RunError, default_clean_trials
+from chainer_profile.measure.steps import make_step
+from chainer_profile.measure.trials import cycles
 from chainer_profile.record.journal import Journal, JournalError, recover
 from chainer_profile.record.recording import BlasLibrary, Environment, Recording, Settings
-from chainer_profile.runner import RunError, default_clean_trials
-from chainer_profile.steps import make_step
-from chainer_profile.trials import cycles
 from tests.conftest import FakeClock
 from tests.networks import Chain, Step, Wait, image
 

@@ -10,8 +10,8 @@ import pytest
 
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.words import LOSSES, PHASES
-from chainer_profile.recorder import Recorder
-from chainer_profile.steps import (
+from chainer_profile.measure.recorder import Recorder
+from chainer_profile.measure.steps import (
     BackwardStep,
     ForwardStep,
     Loss,
@@ -19,7 +19,7 @@ from chainer_profile.steps import (
     choose_loss,
     make_step,
 )
-from chainer_profile.structure import StructureError, learn_structure
+from chainer_profile.measure.structure import StructureError, learn_structure
 from tests.networks import SlowOptimizer, Trained, image, slow_loss
 
 

@@ -10,10 +10,10 @@ import chainer.links as L
 import numpy as np
 import pytest
 
+from chainer_profile.measure.steps import ForwardStep
+from chainer_profile.measure.structure import LinkStack, StructureError, learn_structure
+from chainer_profile.measure.windows import BACKWARD, FORWARD, UPDATE, Mark
 from chainer_profile.record.recording import LinkCalls
-from chainer_profile.steps import ForwardStep
-from chainer_profile.structure import LinkStack, StructureError, learn_structure
-from chainer_profile.windows import BACKWARD, FORWARD, UPDATE, Mark
 from tests.networks import Chain, LongWait, Outer, Step, Wait, image
 
 

@@ -15,12 +15,12 @@ from chainer import optimizers
 
 from chainer_profile.costs import registry
 from chainer_profile.costs.work import register_cost
+from chainer_profile.measure.recorder import Recorder
+from chainer_profile.measure.steps import ForwardStep, Loss, TrainStep, make_step
+from chainer_profile.measure.structure import learn_structure
+from chainer_profile.measure.windows import CLEARGRADS, Mark
 from chainer_profile.record.journal import Journal, Kind, recover
 from chainer_profile.record.recording import Recording, Settings
-from chainer_profile.recorder import Recorder
-from chainer_profile.steps import ForwardStep, Loss, TrainStep, make_step
-from chainer_profile.structure import learn_structure
-from chainer_profile.windows import CLEARGRADS, Mark
 from tests import ROOT
 from tests.journals import ENVIRONMENT, add
 from tests.networks import SlowHook, SlowOptimizer, SlowRule, Trained, image, slow_loss

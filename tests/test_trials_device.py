@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chainer_profile import runner, trials
+from chainer_profile.measure import runner, trials
 from chainer_profile.record.journal import Journal, recover
 from chainer_profile.record.recording import BlasLibrary, Environment, GpuState
 from tests.networks import SlowHook, SlowOptimizer, Trained, slow_loss, slow_sums
@@ -118,7 +118,7 @@ class TestExactTimes:
 
     def test_one_wait_and_no_new_event_a_trial(self, clock, monkeypatch):
         monkeypatch.setattr(trials, "_GROUP_NS", 2000)  # groups of two trials
-        monkeypatch.setattr("chainer_profile.recorder._DEVICE_WINDOWS", 1)
+        monkeypatch.setattr("chainer_profile.measure.recorder._DEVICE_WINDOWS", 1)
         queue, logs = clock.device, []
 
         class Net(PlannedNet):

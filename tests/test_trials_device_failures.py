@@ -5,12 +5,12 @@ from __future__ import annotations
 import chainer
 import pytest
 
-from chainer_profile import runner, trials
 from chainer_profile.basics.errors import ProfileError
+from chainer_profile.measure import runner, trials
+from chainer_profile.measure.runner import RunError
+from chainer_profile.measure.steps import make_step
 from chainer_profile.record.journal import Journal
 from chainer_profile.record.recording import Environment
-from chainer_profile.runner import RunError
-from chainer_profile.steps import make_step
 from tests.networks import image
 from tests.queues import (
     BEFORE,

@@ -11,7 +11,7 @@ import chainer.links as L
 import numpy as np
 import pytest
 
-from chainer_profile.windows import (
+from chainer_profile.measure.windows import (
     BACKWARD,
     CLEARGRADS,
     FORWARD,

@@ -8,11 +8,11 @@ from typing import Any
 
 import chainer
 
-from chainer_profile.devices import clock_of, device_of
 from chainer_profile.engines.protocol import EngineNode, EngineProfile, Network, flat_arrays
+from chainer_profile.measure.devices import clock_of, device_of
+from chainer_profile.measure.runner import run
+from chainer_profile.measure.steps import make_step
 from chainer_profile.record.recording import Recording, Settings
-from chainer_profile.runner import run
-from chainer_profile.steps import make_step
 
 
 @contextmanager

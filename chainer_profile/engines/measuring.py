@@ -8,27 +8,27 @@ from typing import TYPE_CHECKING, Any
 
 from threadpoolctl import threadpool_limits
 
-from chainer_profile import environment, runner
 from chainer_profile.basics.errors import ProfileError, one_line
-from chainer_profile.clock import HOST_CLOCK, Clock
 from chainer_profile.engines.catalogue import BASELINE
 from chainer_profile.engines.chosen import Chosen, of_file
 from chainer_profile.engines.engine_recording import engine_recording
 from chainer_profile.engines.protocol import EngineError, Network, Saving
 from chainer_profile.engines.race import Contestant, Race, samples
 from chainer_profile.engines.results import EnginesRun, folder_names
+from chainer_profile.measure import environment, runner
+from chainer_profile.measure.clock import HOST_CLOCK, Clock
+from chainer_profile.measure.steps import make_step
 from chainer_profile.record.recording import Conditions, Environment, Recording
-from chainer_profile.steps import make_step
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from chainer_profile.progress import ProgressBar
+    from chainer_profile.measure.progress import ProgressBar
+    from chainer_profile.measure.structure import Structure
+    from chainer_profile.measure.trials import Stop
     from chainer_profile.record.recording import Settings
-    from chainer_profile.structure import Structure
-    from chainer_profile.trials import Stop
 
 
 @dataclass(frozen=True, eq=False)

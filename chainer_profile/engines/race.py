@@ -12,7 +12,6 @@ import numpy as np
 
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError, one_line
-from chainer_profile.clock import HOST_CLOCK, Clock
 from chainer_profile.engines.equality import (
     TOLERANCES,
     chainer_intermediates,
@@ -23,6 +22,7 @@ from chainer_profile.engines.equality import (
 )
 from chainer_profile.engines.protocol import EngineError, Inspecting, Saving, Versioned
 from chainer_profile.engines.results import EngineResult, OutputDifference
+from chainer_profile.measure.clock import HOST_CLOCK, Clock
 from chainer_profile.record.recording import COMPLETE, TIME_LIMIT
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from chainer_profile.engines.protocol import Engine, EngineProfile, Network
-    from chainer_profile.trials import Progress, Stop
+    from chainer_profile.measure.trials import Progress, Stop
 
 #: Trials that an engine makes in a round at most, and rounds that there are to be at least.
 _BLOCK, _ROUNDS = 10, 30
@@ -115,7 +115,7 @@ class Race:
         clock: The clock that measures. Engines wait for their device themselves.
         max_seconds: Time limit of the trials.
         stop: Asked after every trial whether to stop.
-        progress: Called now and then, see :data:`~chainer_profile.trials.Progress`.
+        progress: Called now and then, see :data:`~chainer_profile.measure.trials.Progress`.
 
     Attributes:
         ended: ``complete``, or why it ended before.

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from chainer_profile import runner
 from chainer_profile.engines.chosen import Chosen
 from chainer_profile.engines.measuring import Measured, measure
 from chainer_profile.engines.protocol import EngineNode, EngineProfile
 from chainer_profile.engines.race import Contestant
+from chainer_profile.measure import runner
 from chainer_profile.record.recording import Calibration, Conditions, Environment, Settings
 from tests.command import Net
 from tests.conftest import FakeClock

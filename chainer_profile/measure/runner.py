@@ -16,14 +16,24 @@ from typing import Any
 
 import chainer
 
-from chainer_profile import environment
 from chainer_profile.basics.errors import ProfileError, one_line
-from chainer_profile.calibration import calibrate
-from chainer_profile.clock import HOST_CLOCK, Clock
-from chainer_profile.configuration import dtype_name
-from chainer_profile.devices import clock_of, device_name, device_of
-from chainer_profile.memory import measure_memory
-from chainer_profile.ranges import mark_ranges
+from chainer_profile.measure import environment
+from chainer_profile.measure.calibration import calibrate
+from chainer_profile.measure.clock import HOST_CLOCK, Clock
+from chainer_profile.measure.configuration import dtype_name
+from chainer_profile.measure.devices import clock_of, device_name, device_of
+from chainer_profile.measure.memory import measure_memory
+from chainer_profile.measure.ranges import mark_ranges
+from chainer_profile.measure.steps import AnyStep, make_step
+from chainer_profile.measure.structure import Step, Structure, StructureError, learn_structure
+from chainer_profile.measure.trials import (
+    CallsDifferError,
+    Progress,
+    Stop,
+    Trials,
+    compare,
+    memory_full,
+)
 from chainer_profile.record.journal import Journal
 from chainer_profile.record.recording import (
     COMPLETE,
@@ -34,9 +44,6 @@ from chainer_profile.record.recording import (
     Recording,
     Settings,
 )
-from chainer_profile.steps import AnyStep, make_step
-from chainer_profile.structure import Step, Structure, StructureError, learn_structure
-from chainer_profile.trials import CallsDifferError, Progress, Stop, Trials, compare, memory_full
 
 #: Ends of a run that nobody stopped.
 _IN_ORDER = (COMPLETE, TIME_LIMIT, INTERVAL)
@@ -83,7 +90,7 @@ def profile(
         phase: ``forward``, ``forward-backward``, or ``train`` (forward, loss, backward, update).
         loss: A callable from the network's output to a scalar variable, or a name: ``auto`` is
             softmax cross-entropy against random labels, and the output itself where it is one
-            number; see :func:`chainer_profile.steps.choose_loss`.
+            number; see :func:`chainer_profile.measure.steps.choose_loss`.
         optimizer: For ``train``: one that is set up for the network. By default momentum SGD with
             weight decay and learning rate 0, so that all trials have the same weights.
         train_mode: Run ``forward`` with ``chainer.config.train`` on. Inference is False; the other
@@ -156,7 +163,7 @@ def run(
     """Make all passes that the settings ask for.
 
     Args:
-        step: What a trial runs, from :func:`~chainer_profile.steps.make_step`.
+        step: What a trial runs, from :func:`~chainer_profile.measure.steps.make_step`.
         settings: Numbers of trials and so on; the rest is kept as it is, for the reports, but for
             names that the step gives.
         journal: Where trials are written as they are made; in memory by default.

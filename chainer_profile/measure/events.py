@@ -16,8 +16,8 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from chainer_profile.clock import DeviceQueue, Event
-    from chainer_profile.structure import Structure
+    from chainer_profile.measure.clock import DeviceQueue, Event
+    from chainer_profile.measure.structure import Structure
 
 _NS_PER_MS = 1e6
 

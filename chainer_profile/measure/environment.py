@@ -15,7 +15,7 @@ import psutil
 from threadpoolctl import threadpool_info
 
 from chainer_profile.basics.words import VERSION
-from chainer_profile.gpu_environment import collect_gpu, gpu_number
+from chainer_profile.measure.gpu_environment import collect_gpu, gpu_number
 from chainer_profile.record.recording import BlasLibrary, Environment
 
 

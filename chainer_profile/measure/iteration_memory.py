@@ -7,12 +7,12 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from chainer_profile.basics.errors import one_line
-from chainer_profile.memory import counter_for, trace_call, use_of
+from chainer_profile.measure.memory import counter_for, trace_call, use_of
 
 if TYPE_CHECKING:
-    from chainer_profile.memory import Counter, Trace
+    from chainer_profile.measure.memory import Counter, Trace
+    from chainer_profile.measure.structure import Step, Structure
     from chainer_profile.record.recording import MemoryUse
-    from chainer_profile.structure import Step, Structure
 
 #: Iterations that are traced at most, until one of them is as the first one was.
 TRIES = 3

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from chainer_profile.measure.windows import joined, link_path
 from chainer_profile.record.recording import LinkCalls
-from chainer_profile.windows import joined, link_path
 
 
 class Owners:

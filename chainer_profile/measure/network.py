@@ -12,10 +12,10 @@ import pandas as pd
 
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.units import format_shape
+from chainer_profile.measure.steps import ForwardStep
+from chainer_profile.measure.structure import StructureError, learn_structure
 from chainer_profile.record.network import ARRAY_COLUMNS, LAYER_COLUMNS, TEXTS, ModelSummary
 from chainer_profile.record.recording import Shape
-from chainer_profile.steps import ForwardStep
-from chainer_profile.structure import StructureError, learn_structure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from chainer import FunctionHook
 
-from chainer_profile.windows import FORWARD
+from chainer_profile.measure.windows import FORWARD
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from chainer_profile.clock import DeviceQueue
-    from chainer_profile.structure import Step, Structure
-    from chainer_profile.windows import Mark
+    from chainer_profile.measure.clock import DeviceQueue
+    from chainer_profile.measure.structure import Step, Structure
+    from chainer_profile.measure.windows import Mark
 
 TRIALS = 10
 

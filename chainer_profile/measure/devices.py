@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from chainer_profile.basics.errors import ProfileError, one_line
-from chainer_profile.clock import HOST_CLOCK, Clock, Event
+from chainer_profile.measure.clock import HOST_CLOCK, Clock, Event
 
 _INSTALL = "python -m pip install -r requirements-gpu.txt"
 #: One thread that looks at the device's clock, in nanoseconds, until the time is over.

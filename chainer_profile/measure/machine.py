@@ -18,9 +18,9 @@ import psutil
 
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError, one_line
-from chainer_profile.clock import HOST_CLOCK, Clock
-from chainer_profile.environment import CpuWatch
-from chainer_profile.limits import load_limits, save_limits
+from chainer_profile.measure.clock import HOST_CLOCK, Clock
+from chainer_profile.measure.environment import CpuWatch
+from chainer_profile.measure.limits import load_limits, save_limits
 from chainer_profile.record.recording import MachineLimits
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def find_device(name: str) -> Device:
         return Device(name, np, HOST_CLOCK, copy_nbytes(), _SIDES)
     import chainer
 
-    from chainer_profile.devices import move_to_gpu
+    from chainer_profile.measure.devices import move_to_gpu
 
     number = int(name.removeprefix("gpu:"))
     # A network without links stands in for the one that move_to_gpu would move.

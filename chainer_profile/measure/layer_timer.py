@@ -12,12 +12,12 @@ import numpy as np
 from chainer import FunctionHook, LinkHook
 from chainer.function_hooks import TimerHook
 
-from chainer_profile import environment
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.clock import HOST_CLOCK, Clock
+from chainer_profile.measure import environment
+from chainer_profile.measure.clock import HOST_CLOCK, Clock
+from chainer_profile.measure.structure import Entry, LinkStack, Structure, StructureHook
 from chainer_profile.record.folding import fold_call_history
 from chainer_profile.record.recording import Recording, Settings
-from chainer_profile.structure import Entry, LinkStack, Structure, StructureHook
 
 _Callback = Callable[..., None]
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import chainer
 
-from chainer_profile.devices import clock_of, device_name
-from chainer_profile.windows import joined, replacing, time_optimizer
+from chainer_profile.measure.devices import clock_of, device_name
+from chainer_profile.measure.windows import joined, replacing, time_optimizer
 
 if TYPE_CHECKING:
-    from chainer_profile.clock import Clock
-    from chainer_profile.windows import Enter, Leave
+    from chainer_profile.measure.clock import Clock
+    from chainer_profile.measure.windows import Enter, Leave
 
 
 class CellStep:

@@ -10,13 +10,15 @@ from struct import pack
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from chainer_profile import environment
 from chainer_profile.basics.describe import NS, half_width
 from chainer_profile.basics.errors import one_line
 from chainer_profile.basics.units import format_count, format_nbytes, format_shape, plural
-from chainer_profile.clock import Clock
-from chainer_profile.events import EventPool, TimedTrial, Timeline
-from chainer_profile.gpu_environment import gpu_number, gpu_state
+from chainer_profile.measure import environment
+from chainer_profile.measure.clock import Clock
+from chainer_profile.measure.events import EventPool, TimedTrial, Timeline
+from chainer_profile.measure.gpu_environment import gpu_number, gpu_state
+from chainer_profile.measure.recorder import Recorder
+from chainer_profile.measure.structure import Step, Structure, StructureError
 from chainer_profile.record.journal import HELD_TRIALS, Journal, JournalError, Kind
 from chainer_profile.record.recording import (
     COMPLETE,
@@ -29,8 +31,6 @@ from chainer_profile.record.recording import (
     Settings,
     Shape,
 )
-from chainer_profile.recorder import Recorder
-from chainer_profile.structure import Step, Structure, StructureError
 
 #: Called ten times a second, or after every trial that takes longer, with the trials done, those
 #: wanted, and the mean trial in seconds.

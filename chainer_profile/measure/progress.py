@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from chainer_profile.basics.units import format_duration
 
 if TYPE_CHECKING:
-    from chainer_profile.trials import Progress
+    from chainer_profile.measure.trials import Progress
 
 
 class ProgressBar:

@@ -13,17 +13,11 @@ import numpy as np
 
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.words import LOSSES, PHASES
-from chainer_profile.structure import StructureError, learn_structure
-from chainer_profile.windows import (
-    CLEARGRADS,
-    replacing,
-    time_optimizer,
-    timed,
-    timed_loss,
-)
+from chainer_profile.measure.structure import StructureError, learn_structure
+from chainer_profile.measure.windows import CLEARGRADS, replacing, time_optimizer, timed, timed_loss
 
 if TYPE_CHECKING:
-    from chainer_profile.windows import Enter, Leave
+    from chainer_profile.measure.windows import Enter, Leave
 
 # As train.py has them. The learning rate of a profile is 0: the arithmetic is the same, and every
 # trial starts from the same weights.

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from chainer import FunctionHook
 
-from chainer_profile.events import TimedTrial
+from chainer_profile.measure.events import TimedTrial
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from chainer_profile.clock import NowNs
-    from chainer_profile.events import EventPool
-    from chainer_profile.structure import Entry, Step
-    from chainer_profile.windows import Mark
+    from chainer_profile.measure.clock import NowNs
+    from chainer_profile.measure.events import EventPool
+    from chainer_profile.measure.structure import Entry, Step
+    from chainer_profile.measure.windows import Mark
 
 _NAME = "chainer_profile.Recorder"
 _DEVICE_WINDOWS = 200
@@ -29,7 +29,7 @@ class Recorder:
     """One clock read on entering and on leaving every function, and every other window.
 
     It keeps the function's class, never the function itself. Everything else is known from the
-    structure pass (:func:`chainer_profile.structure.learn_structure`).
+    structure pass (:func:`chainer_profile.measure.structure.learn_structure`).
 
     Args:
         now_ns: The host's clock.

@@ -16,16 +16,16 @@ from chainer import FunctionHook, LinkHook, _backprop_utils
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.units import format_shape
 from chainer_profile.costs.work import ArraySpec, Work, backward_work, forward_work
-from chainer_profile.owners import Owners
+from chainer_profile.measure.owners import Owners
+from chainer_profile.measure.windows import FORWARD, Mark
 from chainer_profile.record.recording import Layer, LinkCalls, Shape
-from chainer_profile.windows import FORWARD, Mark
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from numpy.typing import NDArray
 
-    from chainer_profile.windows import Enter, Leave
+    from chainer_profile.measure.windows import Enter, Leave
 
 ACCUMULATION = "gradient_accumulation"
 #: Where a function keeps its structure pass, the index of its row in it and the shapes of its
@@ -39,7 +39,7 @@ Entry = type | Mark
 
 
 class Step(Protocol):
-    """What one trial runs; see :mod:`chainer_profile.steps`."""
+    """What one trial runs; see :mod:`chainer_profile.measure.steps`."""
 
     @property
     def roots(self) -> Sequence[tuple[str, Any]]:

@@ -14,7 +14,7 @@ What the step before left, gradients and an optimizer's state, is there when the
 ``cleargrads`` retains a negative number, and the high water is beyond parameters, gradients and
 state.
 
-A training repeats no iteration for this: see :mod:`chainer_profile.iteration_memory`. What other
+A training repeats no iteration for this: see :mod:`chainer_profile.measure.iteration_memory`. What other
 threads allocate, such as those of an iterator that loads ahead, counts for the row that runs
 meanwhile.
 """
@@ -34,15 +34,15 @@ import numpy as np
 from chainer import FunctionHook
 
 from chainer_profile.basics.errors import ProfileError
+from chainer_profile.measure.windows import FORWARD
 from chainer_profile.record.recording import MemoryUse, PhaseMemory
-from chainer_profile.windows import FORWARD
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from numpy.typing import NDArray
 
-    from chainer_profile.structure import Entry, Step, Structure
+    from chainer_profile.measure.structure import Entry, Step, Structure
 
 _OUTSIDE = -1
 

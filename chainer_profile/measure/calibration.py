@@ -18,7 +18,7 @@ from chainer_profile.record.recording import Calibration
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from chainer_profile.clock import NowNs
+    from chainer_profile.measure.clock import NowNs
 
 #: Sides of the float32 matrices, and bytes of the array that is copied: on a CPU, and on a GPU,
 #: where launching would hide smaller work.
