@@ -171,7 +171,7 @@ def agreement(
 
 def memory(kind: str, n_trials: int) -> dict[str, float]:
     """Growth of the peak memory in MB over n_trials; runs in a process of its own."""
-    import chainer_profile.summaries
+    import chainer_profile.analyse.summaries
 
     step = resnet20()
     with threadpool_limits(1, "blas"), step.configured():

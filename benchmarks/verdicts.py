@@ -24,8 +24,8 @@ import chainer
 import chainer.functions as F
 import numpy as np
 
+from chainer_profile.analyse.roofline import COMPUTE, MEMORY, OVERHEAD
 from chainer_profile.measure.machine import find_device, measure_limits
-from chainer_profile.roofline import COMPUTE, MEMORY, OVERHEAD
 
 
 class Three(chainer.Chain):

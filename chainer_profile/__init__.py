@@ -14,6 +14,8 @@ from chainer_profile.basics import views
 from chainer_profile.basics.words import VERSION
 
 if TYPE_CHECKING:
+    from chainer_profile.analyse.summaries import summarise
+    from chainer_profile.analyse.summary import Summary
     from chainer_profile.basics.errors import ProfileError, UsageError
     from chainer_profile.comparison import Comparison, compare
     from chainer_profile.engines.folded import optimize
@@ -24,8 +26,6 @@ if TYPE_CHECKING:
     from chainer_profile.record.folding import fold_call_history
     from chainer_profile.record.network import ModelSummary
     from chainer_profile.record.recording import Layer, Recording
-    from chainer_profile.summaries import summarise
-    from chainer_profile.summary import Summary
 
 __version__ = VERSION
 
@@ -40,12 +40,12 @@ __all__ = [
     "Summary",
     "UsageError",
     "__version__",
+    "analyse.summary",
     "compare",
     "fold_call_history",
     "optimize",
     "profile",
     "summarise",
-    "summary",
 ]
 
 # Public names are imported when they are used: `--help` must not wait for pandas and Chainer.
@@ -57,7 +57,7 @@ _HOMES = {
     "ModelSummary": "record.network",
     "ProfileError": "basics.errors",
     "Recording": "record.recording",
-    "Summary": "summaries",
+    "Summary": "analyse.summaries",
     "UsageError": "basics.errors",
     "compare": "comparison",
     "fold_call_history": "record.folding",
@@ -66,7 +66,7 @@ _HOMES = {
     "unload_ipython_extension": "notebook",
     "optimize": "engines.folded",
     "profile": "measure.runner",
-    "summarise": "summaries",
+    "summarise": "analyse.summaries",
     "summary": "measure.network",
 }
 

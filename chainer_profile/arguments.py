@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from chainer_profile.analyse.hotspots import DEFAULT_RULE, parse_rule
 from chainer_profile.basics.choosing import split_names
 from chainer_profile.basics.parsing import Parser, checked, folder, whole
 from chainer_profile.basics.units import parse_nbytes, parse_percent
@@ -18,7 +19,6 @@ from chainer_profile.basics.words import (
     VERSION,
 )
 from chainer_profile.formats import ALL, FILES, NONE, Wanted, parse_formats
-from chainer_profile.hotspots import DEFAULT_RULE, parse_rule
 from chainer_profile.shared_arguments import (
     add_classes,
     add_input,

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from chainer_profile.analyse.hotspots import Rule, parse_rule
 from chainer_profile.arguments import gpu_options, machine_parser, report_parser, run_parser, wanted
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.units import (
@@ -28,7 +29,6 @@ from chainer_profile.basics.words import DEFAULT_DEPTH, PROG
 from chainer_profile.commands import console_width, printing, run_command, terminal_width
 from chainer_profile.formats import check as check_formats
 from chainer_profile.formats import needs_no_tables
-from chainer_profile.hotspots import Rule, parse_rule
 from chainer_profile.interrupts import Interrupted, Interrupts
 from chainer_profile.shared_arguments import asked_device, check_input, read_input
 
@@ -356,8 +356,8 @@ def _show(
     from rich.console import Console
 
     from chainer_profile import output
+    from chainer_profile.analyse.summaries import summarise
     from chainer_profile.renderers import json_report, table
-    from chainer_profile.summaries import summarise
 
     rule = args.hotspots if isinstance(args.hotspots, Rule) else parse_rule(args.hotspots)
     summary = summarise(recording, rule)

@@ -125,13 +125,13 @@ def _side(text: str) -> Side:
 
 def _write(comparisons: Sequence[Comparison], args: argparse.Namespace) -> list[Path]:
     """Write everything into a folder; returns the files."""
+    from chainer_profile.analyse.summaries import summarise
     from chainer_profile.renderers import (
         comparison_csv,
         comparison_markdown,
         comparison_plot,
         page,
     )
-    from chainer_profile.summaries import summarise
 
     several = len(comparisons) > 1
     plots = [

@@ -296,7 +296,7 @@ class LayerProfile(Extension):
         )
 
     def _write(self) -> None:
-        from chainer_profile.summaries import summarise
+        from chainer_profile.analyse.summaries import summarise
 
         recording = self._journal.recording(self._conditions, COMPLETE)
         settings = replace(

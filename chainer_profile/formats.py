@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from chainer_profile.basics.errors import ProfileError, UsageError
 
 if TYPE_CHECKING:
+    from chainer_profile.analyse.summary import Summary
     from chainer_profile.renderers.coursework import ReportTitle
-    from chainer_profile.summary import Summary
 
 #: The formats, and the files that they are written into.
 FILES = {

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import chainer
 
+from chainer_profile.analyse.hotspots import DEFAULT_RULE, parse_rule
+from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.parsing import Parser, checked, positive_seconds, whole
 from chainer_profile.basics.units import parse_percent
 from chainer_profile.basics.words import DEFAULT_DEPTH, GROUPS, PHASES
-from chainer_profile.hotspots import DEFAULT_RULE, parse_rule
 from chainer_profile.measure import runner
 from chainer_profile.measure.cell_step import CellStep
 from chainer_profile.measure.configuration import dtype_name
@@ -31,12 +32,11 @@ from chainer_profile.measure.steps import make_step
 from chainer_profile.record.recording import Settings
 from chainer_profile.renderers.notebook_html import LIMIT, summary_html
 from chainer_profile.renderers.notebook_text import summary_text
-from chainer_profile.summaries import summarise
 
 if TYPE_CHECKING:
+    from chainer_profile.analyse.summary import Summary
     from chainer_profile.measure.clock import Clock
     from chainer_profile.record.recording import Recording
-    from chainer_profile.summary import Summary
 
 try:
     from IPython.core.error import UsageError as ShownError

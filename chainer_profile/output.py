@@ -17,8 +17,8 @@ from chainer_profile.basics.files import lock, numbered, remove_empty, replacing
 from chainer_profile.formats import USUAL, Wanted
 
 if TYPE_CHECKING:
+    from chainer_profile.analyse.summary import Summary
     from chainer_profile.record.recording import Recording
-    from chainer_profile.summary import Summary
 
 RECORDING = "recording.npz"
 JOURNAL = "recording.journal"
@@ -195,8 +195,8 @@ def write_reports(folder: Path, summary: Summary, wanted: Wanted = USUAL) -> lis
 
 
 def _usual_reports(summary: Summary, wanted: Wanted) -> dict[str, bytes]:
+    from chainer_profile.analyse.roofline import has_plot
     from chainer_profile.renderers import csv, links_csv, markdown, page, plot, roofline
-    from chainer_profile.roofline import has_plot
 
     contents = {
         "layers.csv": csv.render(summary).encode(),

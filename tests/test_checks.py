@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chainer_profile.analyse.summaries import summarise
+from chainer_profile.analyse.summary import NOTE, WARNING
 from chainer_profile.record.recording import (
     BlasLibrary,
     Conditions,
@@ -16,8 +18,6 @@ from chainer_profile.record.recording import (
     Recording,
     Settings,
 )
-from chainer_profile.summaries import summarise
-from chainer_profile.summary import NOTE, WARNING
 from tests.conftest import make_layers, make_training
 
 US = 1000

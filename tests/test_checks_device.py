@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chainer_profile.analyse.summary import NOTE, WARNING, Finding
 from chainer_profile.record.recording import BlasLibrary, Conditions, Environment, GpuState
-from chainer_profile.summary import NOTE, WARNING, Finding
 from tests.renderers.devicing import (
     DEVICE_BOUND,
     GPU,

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from chainer_profile import cli, output
-from chainer_profile.summaries import summarise
+from chainer_profile.analyse.summaries import summarise
 from models.registry import REGISTRY
 from models.torchvision_weights import WEIGHT_FORMATS
 from tests.command import Net, folder, main, one_line, signals  # noqa: F401

@@ -11,7 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainer_profile import summarise
-from chainer_profile.device_use import DEVICE, DeviceUse, device_use, layer_device, phase_device
+from chainer_profile.analyse.device_use import (
+    DEVICE,
+    DeviceUse,
+    device_use,
+    layer_device,
+    phase_device,
+)
 from tests.conftest import make_recording, make_training
 from tests.renderers.devicing import (
     DEVICE_BOUND,

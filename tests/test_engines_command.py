@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from chainer_profile import compare_command, engines_command, output
+from chainer_profile.analyse.summaries import summarise
 from chainer_profile.commands import run_command
 from chainer_profile.engines import chosen, run_folder
 from chainer_profile.engines.catalogue import ENGINES, EngineEntry
@@ -21,7 +22,6 @@ from chainer_profile.engines.chosen import choose
 from chainer_profile.measure import environment, runner
 from chainer_profile.record.recording import Calibration
 from chainer_profile.renderers import engines_plot, roofline
-from chainer_profile.summaries import summarise
 from tests.command import Entry, Net, file_size_limit, folder, one_line, signals  # noqa: F401
 
 OWN = '''

@@ -12,9 +12,9 @@ import chainer
 import chainer.functions as F
 import chainer.links as L
 
+from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.record.folding import fold_call_history, shortest_period
-from chainer_profile.summaries import summarise
 
 NAMES = ("LinearFunction", "ReLU", "FixedBatchNormalization")
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainer_profile import summarise
-from chainer_profile.footprint import MEMORY, layer_memory
+from chainer_profile.analyse.footprint import MEMORY, layer_memory
 from chainer_profile.record.recording import Layer, MemoryUse, Recording
 from tests.conftest import make_recording, make_training
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chainer_profile.analyse.grouping import OUTSIDE, block_of, common_link, links_to
+from chainer_profile.analyse.summaries import summarise
+from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.words import GROUPS
-from chainer_profile.grouping import OUTSIDE, block_of, common_link, links_to
 from chainer_profile.record.folding import fold_call_history
 from chainer_profile.record.recording import Layer, LinkCalls, Recording
-from chainer_profile.summaries import summarise
-from chainer_profile.summary import Summary
 from tests.conftest import TRAINING_LINKS, make_recording, make_training
 
 US = 1e-6

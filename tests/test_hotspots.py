@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chainer_profile.analyse.hotspots import DEFAULT_RULE, find_hotspots, parse_rule
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.units import parse_duration
-from chainer_profile.hotspots import DEFAULT_RULE, find_hotspots, parse_rule
 
 times = st.lists(st.integers(0, 10**7), min_size=1, max_size=60).map(
     lambda ns: np.array(ns, np.float64) * 1e-9

@@ -17,7 +17,7 @@ import chainer.links as L
 import numpy as np
 import pytest
 
-from chainer_profile.summary import Summary
+from chainer_profile.analyse.summary import Summary
 from tests import ROOT
 
 IPython = pytest.importorskip("IPython")

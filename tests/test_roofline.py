@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainer_profile import roofline, summarise
+from chainer_profile import summarise
+from chainer_profile.analyse import roofline
+from chainer_profile.analyse.roofline import COMPUTE, MEMORY, OVERHEAD
 from chainer_profile.record.recording import Layer, MachineLimits, Recording
-from chainer_profile.roofline import COMPUTE, MEMORY, OVERHEAD
 
 # 100 GFLOP/s, 10 GB/s: the ridge is at 10 operations a byte.
 LIMITS = MachineLimits(

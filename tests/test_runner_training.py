@@ -8,13 +8,13 @@ import chainer.links as L
 import numpy as np
 import pytest
 
+from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure import trials
 from chainer_profile.measure.runner import RunError, run
 from chainer_profile.measure.steps import make_step
 from chainer_profile.record.journal import Journal, recover
 from chainer_profile.record.recording import Settings
-from chainer_profile.summaries import summarise
 from tests.networks import (
     Nesting,
     SlowHook,

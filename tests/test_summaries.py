@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chainer_profile.analyse.hotspots import parse_rule
+from chainer_profile.analyse.summaries import summarise
+from chainer_profile.analyse.summary import Overhead
 from chainer_profile.basics.describe import Statistics, describe
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.hotspots import parse_rule
 from chainer_profile.record.recording import Layer, Recording, Settings
-from chainer_profile.summaries import summarise
-from chainer_profile.summary import Overhead
 from tests.conftest import make_layers, make_recording, make_training
 
 MS = 1_000_000

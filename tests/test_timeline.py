@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chainer_profile.basics.errors import ProfileError
-from chainer_profile.record.recording import Layer, Recording
-from chainer_profile.timeline import (
+from chainer_profile.analyse.timeline import (
     FUNCTION,
     LINK,
     PHASE,
@@ -25,6 +23,8 @@ from chainer_profile.timeline import (
     median_trial,
     phase_framework_ns,
 )
+from chainer_profile.basics.errors import ProfileError
+from chainer_profile.record.recording import Layer, Recording
 from tests.conftest import make_recording
 from tests.renderers.tracing import nested
 

@@ -128,9 +128,9 @@ def write_reports(folder: Path, run: EnginesRun, recordings: Mapping[str, Record
     Raises:
         ProfileError: A file cannot be written.
     """
+    from chainer_profile.analyse.summaries import summarise
     from chainer_profile.renderers import engines_csv, engines_markdown, engines_plot, page
     from chainer_profile.renderers.page.engines import from_run
-    from chainer_profile.summaries import summarise
 
     contents = {
         "engines.csv": engines_csv.render(run, recordings).encode(),
@@ -156,7 +156,7 @@ def write_engine_reports(
     Raises:
         ProfileError: A file cannot be written.
     """
-    from chainer_profile.summaries import summarise
+    from chainer_profile.analyse.summaries import summarise
 
     written = []
     for engine in run.engines:

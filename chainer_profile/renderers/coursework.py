@@ -47,7 +47,7 @@ from chainer_profile.renderers.text import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from chainer_profile.summary import Summary
+    from chainer_profile.analyse.summary import Summary
 
 #: Hot layers that the result lists; the appendix has them all.
 MAX_HOT = 20

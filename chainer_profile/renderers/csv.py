@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from chainer_profile.analyse.footprint import MEMORY
+from chainer_profile.analyse.roofline import WORK
 from chainer_profile.basics.units import (
     format_exact,
     format_exact_giga,
@@ -16,14 +18,12 @@ from chainer_profile.basics.units import (
     format_exact_percent,
     format_shapes,
 )
-from chainer_profile.footprint import MEMORY
 from chainer_profile.renderers.text import printable
-from chainer_profile.roofline import WORK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from chainer_profile.summary import Summary
+    from chainer_profile.analyse.summary import Summary
 
 #: The columns and what they mean. Times are self times of one layer in the profiled trials.
 COLUMNS = {

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from chainer_profile.analyse.device_use import phase_device
 from chainer_profile.basics.units import (
     format_bare_percent,
     format_duration,
@@ -13,7 +14,6 @@ from chainer_profile.basics.units import (
     format_percent,
     plural,
 )
-from chainer_profile.device_use import phase_device
 from chainer_profile.renderers.columns import MAX_NAME, Column
 from chainer_profile.renderers.markdown_syntax import columns_table, properties, text
 from chainer_profile.renderers.rows import phases_of
@@ -22,8 +22,8 @@ from chainer_profile.renderers.text import Row, printable
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from chainer_profile.device_use import DeviceUse
-    from chainer_profile.summary import Summary
+    from chainer_profile.analyse.device_use import DeviceUse
+    from chainer_profile.analyse.summary import Summary
 
 #: What is shown of a time: so many seconds are one in the last digit of a time in ms.
 _STEP_S = 1e-7

@@ -10,8 +10,8 @@ from chainer_profile.renderers.columns import Column
 from chainer_profile.renderers.text import Row, printable, totals_rows
 
 if TYPE_CHECKING:
+    from chainer_profile.analyse.summary import Summary
     from chainer_profile.record.recording import Settings
-    from chainer_profile.summary import Summary
 
 OVERHEAD = "Runtime overhead (between the nodes)"
 _FRAMEWORK, _SUM = "Framework", "Sum of the layers"

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from chainer_profile.analyse.checks import BUSY_CORES
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.units import (
     NOT_KNOWN,
@@ -18,7 +19,6 @@ from chainer_profile.basics.units import (
     plural,
 )
 from chainer_profile.basics.words import PROG
-from chainer_profile.checks import BUSY_CORES
 from chainer_profile.engines.catalogue import BASELINE
 from chainer_profile.engines.results import EngineResult, EnginesRun, main_layer, speedup
 from chainer_profile.record.recording import COMPLETE

@@ -16,7 +16,7 @@ from chainer_profile.renderers.text import mean_text, model_name, settings_text,
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from chainer_profile.summary import Summary
+    from chainer_profile.analyse.summary import Summary
 
 # A red and a blue-grey that differ in lightness too: for colour-blind readers and grey print.
 HOT_COLOUR = "#cc3311"

@@ -8,8 +8,8 @@ from chainer_profile.basics.units import format_count, format_nbytes, format_sig
 from chainer_profile.renderers.text import Row, printable
 
 if TYPE_CHECKING:
+    from chainer_profile.analyse.summary import Summary
     from chainer_profile.record.recording import Gpu, GpuState, Recording, Settings
-    from chainer_profile.summary import Summary
 
 NO_CUDNN = "none: Chainer convolves by im2col and matrix product"
 

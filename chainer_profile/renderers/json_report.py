@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from chainer_profile.analyse.device_use import DEVICE
+from chainer_profile.analyse.footprint import MEMORY
+from chainer_profile.analyse.roofline import WORK
 from chainer_profile.basics.words import GROUPS
-from chainer_profile.device_use import DEVICE
-from chainer_profile.footprint import MEMORY
-from chainer_profile.roofline import WORK
 
 if TYPE_CHECKING:
+    from chainer_profile.analyse.summary import Summary
     from chainer_profile.basics.describe import Statistics
-    from chainer_profile.summary import Summary
 
 FORMAT = "chainer-profile report"
 #: Raised when a key changes its meaning or goes. Keys may be added without that.

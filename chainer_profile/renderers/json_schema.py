@@ -8,8 +8,10 @@ import types
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
 
+from chainer_profile.analyse.device_use import DeviceUse
+from chainer_profile.analyse.roofline import COMPUTE, MEMORY, OVERHEAD
+from chainer_profile.analyse.summary import NOTE, WARNING, Finding
 from chainer_profile.basics.words import GROUPS
-from chainer_profile.device_use import DeviceUse
 from chainer_profile.record.recording import (
     Conditions,
     Environment,
@@ -19,8 +21,6 @@ from chainer_profile.record.recording import (
 )
 from chainer_profile.renderers import csv, links_csv
 from chainer_profile.renderers.json_report import FORMAT, STATISTICS, VERSION
-from chainer_profile.roofline import COMPUTE, MEMORY, OVERHEAD
-from chainer_profile.summary import NOTE, WARNING, Finding
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -32,9 +32,9 @@ from chainer_profile.renderers.text import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from chainer_profile.analyse.summary import Summary
     from chainer_profile.renderers.columns import Column
     from chainer_profile.renderers.text import Row
-    from chainer_profile.summary import Summary
 
 #: Layers of the short table; functions of the table by function.
 TOP, MAX_FUNCTIONS = 10, 20

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from chainer_profile.analyse.summary import Summary
     from chainer_profile.renderers.columns import Column
-    from chainer_profile.summary import Summary
 
 #: With more layers than this the report shows the hot and the slowest ones only; and of more links
 #: those of the longest times.

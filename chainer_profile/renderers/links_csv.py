@@ -10,7 +10,7 @@ from chainer_profile.basics.units import format_exact_ms, format_exact_percent
 from chainer_profile.renderers.csv import safe, table_text
 
 if TYPE_CHECKING:
-    from chainer_profile.summary import Summary
+    from chainer_profile.analyse.summary import Summary
 
 #: Phases that have columns, in every file: so files of different runs can be compared.
 _PHASES = ("data", "forward", "backward", "update")

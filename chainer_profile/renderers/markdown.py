@@ -11,8 +11,8 @@ from chainer_profile.renderers.markdown_syntax import text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from chainer_profile.analyse.summary import Summary
     from chainer_profile.renderers.document import Block
-    from chainer_profile.summary import Summary
 
 
 def render(

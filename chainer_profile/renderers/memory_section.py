@@ -15,8 +15,8 @@ from chainer_profile.renderers.text import printable
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from chainer_profile.analyse.summary import Summary
     from chainer_profile.record.recording import PhaseMemory
-    from chainer_profile.summary import Summary
 
 _MAX_LAYERS = 10
 _SIZES = ("peak", "workspace", "retained")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chainer_profile.analyse.checks import takes_options
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.units import format_duration, plural
-from chainer_profile.checks import takes_options
 from chainer_profile.renderers.engine_words import engine_text
 from chainer_profile.renderers.markdown_syntax import text
 from chainer_profile.renderers.rows import phases_of
@@ -14,8 +14,8 @@ from chainer_profile.renderers.rows import phases_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from chainer_profile.analyse.summary import Summary
     from chainer_profile.record.recording import Settings
-    from chainer_profile.summary import Summary
 
 
 def method_points(summary: Summary) -> Iterator[str]:

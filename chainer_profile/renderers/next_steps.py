@@ -6,6 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chainer_profile.analyse.checks import takes_options
+from chainer_profile.analyse.grouping import OUTSIDE
+from chainer_profile.analyse.hotspots import DEFAULT_RULE, find_hotspots, parse_rule
+from chainer_profile.analyse.roofline import COMPUTE, MEMORY, OVERHEAD, REACHED
 from chainer_profile.basics.units import (
     format_count,
     format_duration,
@@ -15,19 +19,15 @@ from chainer_profile.basics.units import (
     format_ratio,
     plural,
 )
-from chainer_profile.checks import takes_options
-from chainer_profile.grouping import OUTSIDE
-from chainer_profile.hotspots import DEFAULT_RULE, find_hotspots, parse_rule
 from chainer_profile.renderers.rows import phases_of
 from chainer_profile.renderers.text import of_layers, printable
-from chainer_profile.roofline import COMPUTE, MEMORY, OVERHEAD, REACHED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     import pandas as pd
 
-    from chainer_profile.summary import Summary
+    from chainer_profile.analyse.summary import Summary
 
 #: Framework time worth a word, as a fraction of the trial; a batch below which it can be spread.
 _MUCH_FRAMEWORK = 0.10

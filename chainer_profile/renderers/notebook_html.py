@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from chainer_profile.analyse.summary import WARNING
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.units import (
     NOT_KNOWN,
@@ -48,15 +49,14 @@ from chainer_profile.renderers.text import (
     trial_text,
     trials_text,
 )
-from chainer_profile.summary import WARNING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from chainer_profile.analyse.summary import Summary
     from chainer_profile.comparison import Comparison, Side
     from chainer_profile.record.network import ModelSummary
     from chainer_profile.record.recording import Recording
-    from chainer_profile.summary import Summary
 
 #: Rows of a table of layers, where no other number is asked for.
 LIMIT = 10
@@ -145,7 +145,7 @@ def summary_html(
 
 def recording_html(recording: Recording) -> str:
     """The same of a recording, with the usual rule for hotspots; one without trials says so."""
-    from chainer_profile.summaries import summarise
+    from chainer_profile.analyse.summaries import summarise
 
     try:
         return summary_html(summarise(recording))
@@ -188,7 +188,7 @@ def model_html(summary: ModelSummary, *, limit: int | None = MODEL_LIMIT) -> str
     """A network's layers, totals and estimated memory.
 
     Args:
-        summary: What :func:`chainer_profile.summary` gives.
+        summary: What :func:`chainer_profile.analyse.summary` gives.
         limit: Rows at most; None for all.
     """
     pairs = zip(summary.input_shapes, summary.input_dtypes, strict=True)

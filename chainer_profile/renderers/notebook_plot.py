@@ -14,7 +14,7 @@ from chainer_profile.renderers.figures import save
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from chainer_profile.summary import Summary
+    from chainer_profile.analyse.summary import Summary
 
 _COLOURS = 256
 

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure as Drawing
 
+    from chainer_profile.analyse.summary import Summary
     from chainer_profile.renderers.document import Block
     from chainer_profile.renderers.pdf_page import Pages, Picture
-    from chainer_profile.summary import Summary
 
 _PLOT, _ROOFLINE = "layers.svg", "roofline.svg"
 #: Height below a heading that has to be there for text to begin.

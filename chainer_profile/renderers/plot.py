@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-    from chainer_profile.summary import Summary
+    from chainer_profile.analyse.summary import Summary
 
 _BAND_COLOUR = "#f1f1f1"
 _POINTS = 72

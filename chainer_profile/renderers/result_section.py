@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from chainer_profile.analyse.grouping import common_link
 from chainer_profile.basics.units import (
     NOT_KNOWN,
     format_bare_percent,
@@ -14,7 +15,6 @@ from chainer_profile.basics.units import (
     plural,
 )
 from chainer_profile.basics.words import DEFAULT_DEPTH
-from chainer_profile.grouping import common_link
 from chainer_profile.renderers.columns import group_columns, phase_columns, tree_columns
 from chainer_profile.renderers.device_section import device
 from chainer_profile.renderers.engine_words import between, totals
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from chainer_profile.summary import Summary
+    from chainer_profile.analyse.summary import Summary
 
 MAX_GROUPS = 20
 

@@ -10,6 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from chainer_profile.analyse.roofline import drawable
 from chainer_profile.basics.units import format_giga, format_significant
 from chainer_profile.renderers.figures import (
     DPI,
@@ -22,14 +23,13 @@ from chainer_profile.renderers.figures import (
     title,
 )
 from chainer_profile.renderers.text import printable
-from chainer_profile.roofline import drawable
 
 if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
+    from chainer_profile.analyse.summary import Summary
     from chainer_profile.record.recording import MachineLimits
-    from chainer_profile.summary import Summary
 
 _WIDTH, _HEIGHT = 8.0, 5.6
 #: Area of the largest dot in square points, and of the smallest that can be seen.

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from chainer_profile.analyse.grouping import OUTSIDE
 from chainer_profile.basics.units import format_count
 from chainer_profile.basics.words import GROUPS
-from chainer_profile.grouping import OUTSIDE
 from chainer_profile.renderers.text import printable
 
 if TYPE_CHECKING:
-    from chainer_profile.summary import Summary
+    from chainer_profile.analyse.summary import Summary
 
 
 @dataclass(frozen=True)

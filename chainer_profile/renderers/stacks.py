@@ -9,9 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from chainer_profile.basics.units import plural
-from chainer_profile.renderers.text import model_name, printable
-from chainer_profile.timeline import (
+from chainer_profile.analyse.timeline import (
     FUNCTION,
     LINK,
     PHASE,
@@ -25,12 +23,14 @@ from chainer_profile.timeline import (
     phase_framework_ns,
     wall_ns,
 )
+from chainer_profile.basics.units import plural
+from chainer_profile.renderers.text import model_name, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chainer_profile.summary import Summary
-    from chainer_profile.timeline import Slice
+    from chainer_profile.analyse.summary import Summary
+    from chainer_profile.analyse.timeline import Slice
 
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 FRAMEWORK = "(framework)"

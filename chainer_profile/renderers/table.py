@@ -8,6 +8,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from chainer_profile.analyse.summary import WARNING
 from chainer_profile.basics.units import format_percent, plural
 from chainer_profile.basics.words import DEFAULT_DEPTH
 from chainer_profile.renderers import layer_columns
@@ -42,7 +43,6 @@ from chainer_profile.renderers.work_section import (
     work_columns,
     work_rows,
 )
-from chainer_profile.summary import WARNING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
-    from chainer_profile.summary import Summary
+    from chainer_profile.analyse.summary import Summary
 
 _SORT_COLUMNS = {
     "time": "mean_s",

@@ -19,9 +19,9 @@ from chainer_profile.basics.units import (
 from chainer_profile.record.recording import COMPLETE
 
 if TYPE_CHECKING:
+    from chainer_profile.analyse.summary import Totals
     from chainer_profile.basics.describe import Statistics
     from chainer_profile.record.recording import Environment, Recording, Settings
-    from chainer_profile.summary import Totals
 
 #: A name and its value, for a table of two columns.
 Row = tuple[str, str]

@@ -7,10 +7,7 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
-from chainer_profile.basics.errors import UsageError
-from chainer_profile.basics.units import format_shapes, plural
-from chainer_profile.renderers.text import model_name, printable
-from chainer_profile.timeline import (
+from chainer_profile.analyse.timeline import (
     DEVICE_PLACES,
     FUNCTION,
     HOST_PLACES,
@@ -26,12 +23,15 @@ from chainer_profile.timeline import (
     parent_of,
     wall_ns,
 )
+from chainer_profile.basics.errors import UsageError
+from chainer_profile.basics.units import format_shapes, plural
+from chainer_profile.renderers.text import model_name, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from chainer_profile.analyse.summary import Summary
     from chainer_profile.record.recording import LinkCalls, Recording
-    from chainer_profile.summary import Summary
 
 #: The tracks of a process: their names, and the kinds of slices that they hold.
 TRACKS = (

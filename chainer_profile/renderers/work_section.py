@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from chainer_profile.analyse.roofline import REACHED, has_plot, without_formula, work_by_function
 from chainer_profile.basics.units import (
     format_bare_percent,
     format_giga,
@@ -16,12 +17,11 @@ from chainer_profile.renderers.columns import MAX_NAME, Column
 from chainer_profile.renderers.markdown_syntax import address, columns_table, text
 from chainer_profile.renderers.rows import phases_of
 from chainer_profile.renderers.text import printable
-from chainer_profile.roofline import REACHED, has_plot, without_formula, work_by_function
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chainer_profile.summary import Summary
+    from chainer_profile.analyse.summary import Summary
 
 _MAX_LAYERS = 10
 _MAX_PHASE = 12

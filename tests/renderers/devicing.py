@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from chainer_profile import summarise
+from chainer_profile.analyse.summary import Summary
 from chainer_profile.record.recording import (
     Conditions,
     Environment,
@@ -16,7 +17,6 @@ from chainer_profile.record.recording import (
     Recording,
     Settings,
 )
-from chainer_profile.summary import Summary
 from tests.conftest import make_layers, make_training
 
 GPU = Gpu(

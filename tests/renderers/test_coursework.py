@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from chainer_profile.analyse.summaries import summarise
+from chainer_profile.analyse.summary import Summary
 from chainer_profile.record.recording import Settings
 from chainer_profile.renderers.coursework import ReportTitle, blocks, heading_text
 from chainer_profile.renderers.document import (
@@ -19,8 +21,6 @@ from chainer_profile.renderers.document import (
     sections,
 )
 from chainer_profile.renderers.layer_section import MAX_ROWS
-from chainer_profile.summaries import summarise
-from chainer_profile.summary import Summary
 from tests.conftest import make_recording, make_training
 
 ADDRESSES = {"plot": "p.png", "table": "t.csv", "links": "l.csv", "roofline": "r.png"}

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chainer_profile.analyse.summaries import summarise
 from chainer_profile.record.recording import Layer, Recording
 from chainer_profile.renderers.csv import COLUMNS, render
-from chainer_profile.summaries import summarise
 from tests.conftest import make_recording, make_training
 from tests.renderers.devicing import launching
 

@@ -13,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from chainer_profile.analyse.summaries import summarise
+from chainer_profile.analyse.summary import Summary
 from chainer_profile.renderers import markdown, table
 from chainer_profile.renderers.device_section import (
     NO_HELD_TRIALS,
@@ -22,8 +24,6 @@ from chainer_profile.renderers.device_section import (
     pace,
 )
 from chainer_profile.renderers.method import method_points
-from chainer_profile.summaries import summarise
-from chainer_profile.summary import Summary
 from tests.renderers.devicing import (
     computing,
     launching,

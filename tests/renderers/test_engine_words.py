@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from chainer_profile.checks import check, takes_options
+from chainer_profile.analyse.checks import check, takes_options
+from chainer_profile.analyse.summaries import summarise
+from chainer_profile.analyse.summary import Summary
 from chainer_profile.record.recording import BlasLibrary, Environment, Recording
 from chainer_profile.renderers import table
 from chainer_profile.renderers.engine_words import engine_text, node_columns, totals
@@ -17,8 +19,6 @@ from chainer_profile.renderers.layer_section import by_layer
 from chainer_profile.renderers.markdown import render
 from chainer_profile.renderers.method import method_points
 from chainer_profile.renderers.next_steps import next_steps
-from chainer_profile.summaries import summarise
-from chainer_profile.summary import Summary
 from tests.engines.fake_engines import recordings
 from tests.renderers.reading import read
 

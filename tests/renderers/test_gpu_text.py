@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from chainer_profile.analyse.summaries import summarise
 from chainer_profile.record.recording import (
     Conditions,
     Environment,
@@ -14,7 +15,6 @@ from chainer_profile.record.recording import (
 )
 from chainer_profile.renderers.gpu_text import NO_CUDNN, gpu_lines, gpu_rows, on_gpu, option_rows
 from chainer_profile.renderers.text import settings_text
-from chainer_profile.summaries import summarise
 from tests.conftest import make_recording
 from tests.renderers.devicing import GPU, STATE, launching, make_device_recording
 

@@ -16,6 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from chainer_profile.analyse.roofline import has_plot
+from chainer_profile.analyse.summaries import summarise
+from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.comparison import Side, compare
 from chainer_profile.history import Run
@@ -35,9 +38,6 @@ from chainer_profile.renderers import (
     table,
 )
 from chainer_profile.renderers.text import printable
-from chainer_profile.roofline import has_plot
-from chainer_profile.summaries import summarise
-from chainer_profile.summary import Summary
 from tests.comparing import run
 from tests.conftest import make_recording
 from tests.renderers.devicing import launching, make_device_training

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.renderers import csv
 from chainer_profile.renderers.layer_columns import (
@@ -16,7 +17,6 @@ from chainer_profile.renderers.layer_columns import (
     columns,
     with_content,
 )
-from chainer_profile.summaries import summarise
 from tests.conftest import make_recording, make_training
 from tests.renderers.test_csv import read
 from tests.renderers.working import training, working

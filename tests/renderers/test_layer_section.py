@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from chainer_profile import summarise
+from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.units import format_mega
 from chainer_profile.renderers.layer_section import MAX_ROWS, SLOWEST, by_layer
-from chainer_profile.summary import Summary
 from tests.conftest import make_recording, make_training
 from tests.renderers.reading import Report, read
 from tests.renderers.working import training, with_work, working

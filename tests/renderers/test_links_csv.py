@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 
+from chainer_profile.analyse.summaries import summarise
 from chainer_profile.record.recording import Layer, LinkCalls, Recording
 from chainer_profile.renderers.links_csv import COLUMNS, render
-from chainer_profile.summaries import summarise
 from tests.conftest import make_recording, make_training
 from tests.test_grouping import recordings
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from chainer_profile import summarise
+from chainer_profile.analyse.summary import Summary
 from chainer_profile.record.recording import PhaseMemory
 from chainer_profile.renderers.memory_section import (
     memory,
@@ -13,7 +14,6 @@ from chainer_profile.renderers.memory_section import (
     peak_rows,
     phase_memory,
 )
-from chainer_profile.summary import Summary
 from tests.conftest import make_recording
 from tests.renderers.reading import read
 from tests.renderers.working import training, working

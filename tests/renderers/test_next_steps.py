@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from chainer_profile.analyse.summaries import summarise
 from chainer_profile.record.recording import Layer, Recording, Settings
 from chainer_profile.renderers import next_steps as module
-from chainer_profile.summaries import summarise
 from tests.conftest import make_training
 from tests.renderers.scaled import scaled
 

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.units import format_bare_percent
 from chainer_profile.comparison import Side, compare
 from chainer_profile.record.network import ModelSummary
@@ -18,7 +19,6 @@ from chainer_profile.renderers.notebook_html import (
     recording_html,
     summary_html,
 )
-from chainer_profile.summaries import summarise
 from tests import ROOT
 from tests.conftest import make_recording, make_training
 from tests.recordings import on_gpu

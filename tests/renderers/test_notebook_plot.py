@@ -3,8 +3,8 @@ import io
 import numpy as np
 from PIL import Image
 
+from chainer_profile.analyse.summaries import summarise
 from chainer_profile.renderers import plot
-from chainer_profile.summaries import summarise
 from tests.conftest import make_recording
 
 

@@ -3,6 +3,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.units import format_duration
 from chainer_profile.comparison import Side, compare
 from chainer_profile.record.recording import Settings
@@ -14,7 +15,6 @@ from chainer_profile.renderers.notebook_text import (
     summary_line,
     summary_text,
 )
-from chainer_profile.summaries import summarise
 from tests.conftest import make_recording, make_training
 
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.record.recording import Recording
 from chainer_profile.renderers import markdown, pdf
 from chainer_profile.renderers.coursework import ReportTitle
 from chainer_profile.renderers.pdf_text import Cells, Piece, cells, code_lines, passages, plain
-from chainer_profile.summaries import summarise
 from tests.conftest import make_recording, make_training
 from tests.renderers.reading import read
 from tests.renderers.working import working

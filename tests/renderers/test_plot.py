@@ -14,9 +14,9 @@ from matplotlib.colors import to_hex
 from matplotlib.text import Annotation
 from PIL import Image
 
+from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.units import format_duration
 from chainer_profile.renderers import plot
-from chainer_profile.summaries import summarise
 from tests.conftest import make_recording, make_training
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ def test_recordings_that_lack_parts(recording: Recording) -> None:
 def test_no_state_of_pyplot_is_made() -> None:
     code = (
         "import sys; from tests.conftest import make_recording;"
-        "from chainer_profile.summaries import summarise;"
+        "from chainer_profile.analyse.summaries import summarise;"
         "from chainer_profile.renderers import plot;"
         "plot.render(summarise(make_recording()), 'png');"
         "assert 'matplotlib.pyplot' not in sys.modules;"

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
+from chainer_profile.analyse.roofline import drawable
 from chainer_profile.renderers import roofline
 from chainer_profile.renderers.figures import HOT_COLOUR, OTHER_COLOUR
-from chainer_profile.roofline import drawable
 from tests.renderers.working import LIMITS, training, working
 
 

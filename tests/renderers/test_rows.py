@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chainer_profile.analyse.summaries import summarise
 from chainer_profile.record.folding import fold_call_history
 from chainer_profile.record.recording import Recording
 from chainer_profile.renderers.rows import (
@@ -18,7 +19,6 @@ from chainer_profile.renderers.rows import (
     shortened,
     tree_rows,
 )
-from chainer_profile.summaries import summarise
 from tests.conftest import make_recording, make_training
 from tests.test_grouping import recordings
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chainer_profile.analyse.summaries import summarise
+from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.units import format_bare_percent, format_giga, format_ms
 from chainer_profile.renderers.layer_columns import LAYER_COLUMNS
-from chainer_profile.summaries import summarise
-from chainer_profile.summary import Summary
 from tests.conftest import make_recording
 from tests.renderers.test_table import layer_rows, order, shown, table_below
 from tests.renderers.working import training, with_work, working

@@ -6,6 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from chainer_profile.analyse.summaries import summarise
+from chainer_profile.analyse.summary import Overhead, Summary
 from chainer_profile.record.recording import BlasLibrary, Environment, Layer, Recording, Settings
 from chainer_profile.renderers.text import (
     environment_lines,
@@ -23,8 +25,6 @@ from chainer_profile.renderers.text import (
     versions,
     weights_text,
 )
-from chainer_profile.summaries import summarise
-from chainer_profile.summary import Overhead, Summary
 from tests.conftest import make_recording
 
 FULL = Environment(

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.record.recording import (
     Layer,
@@ -20,7 +21,6 @@ from chainer_profile.record.recording import (
     Settings,
 )
 from chainer_profile.renderers import trace
-from chainer_profile.summaries import summarise
 from tests.conftest import make_layers, make_recording, make_training
 from tests.renderers.devicing import DEVICE_BOUND, make_device_recording, make_device_training
 from tests.renderers.tracing import SAMPLES, Block, Trace, nested, read

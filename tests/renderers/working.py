@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from chainer_profile import summarise
+from chainer_profile.analyse.summary import Summary
 from chainer_profile.record.recording import MachineLimits, MemoryUse, PhaseMemory, Recording
-from chainer_profile.summary import Summary
 from tests.conftest import make_recording, make_training
 
 LIMITS = MachineLimits("k", "cpu", "2026-01-02T03:04:05Z", 2, 1e11, None, 2e10, 8e9, 1 << 28)

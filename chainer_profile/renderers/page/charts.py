@@ -21,6 +21,7 @@ from bokeh.models import (
     Span,
 )
 
+from chainer_profile.analyse.grouping import OUTSIDE, group_names
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.units import (
     duration_unit,
@@ -31,7 +32,6 @@ from chainer_profile.basics.units import (
     format_percent,
     in_unit,
 )
-from chainer_profile.grouping import OUTSIDE, group_names
 from chainer_profile.renderers.figures import shorten
 from chainer_profile.renderers.gpu_text import on_gpu
 from chainer_profile.renderers.page.drawing import (
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from bokeh.plotting import figure as Figure
     from numpy.typing import NDArray
 
-    from chainer_profile.summary import Summary
+    from chainer_profile.analyse.summary import Summary
 
 #: With more layers than this the chart shows so many at once, and a strip below shows all.
 MAX_AT_ONCE = 200

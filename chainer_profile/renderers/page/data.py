@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from chainer_profile.analyse.summary import Summary
     from chainer_profile.renderers.rows import LinkRow
-    from chainer_profile.summary import Summary
 
 #: Columns of the page's table of layers, where they say something, and what each is sorted by: a
 #: column of ``Summary.layers``; empty for the text itself.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chainer_profile.analyse.checks import DRIFT, MIN_TRIALS, UNSTABLE
 from chainer_profile.basics.describe import NS, Statistics, describe, halves_differ
 from chainer_profile.basics.units import (
     duration_unit,
@@ -20,7 +21,6 @@ from chainer_profile.basics.units import (
     in_unit,
     plural,
 )
-from chainer_profile.checks import DRIFT, MIN_TRIALS, UNSTABLE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from bokeh.models import ColumnDataSource, NumeralTickFormatter, Range1d
 
+from chainer_profile.analyse.roofline import drawable
 from chainer_profile.basics.units import (
     format_duration,
     format_flops_rate,
@@ -24,12 +25,11 @@ from chainer_profile.renderers.page.drawing import (
     themed,
 )
 from chainer_profile.renderers.text import printable
-from chainer_profile.roofline import drawable
 
 if TYPE_CHECKING:
     from bokeh.plotting import figure as Figure
 
-    from chainer_profile.summary import Summary
+    from chainer_profile.analyse.summary import Summary
 
 #: Sizes of dots in pixels.
 _LEAST_DOT, _MOST_DOT = 5.0, 34.0

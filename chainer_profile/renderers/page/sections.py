@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from chainer_profile.analyse.roofline import has_plot
 from chainer_profile.basics.units import (
     NOT_KNOWN,
     format_count,
@@ -48,17 +49,16 @@ from chainer_profile.renderers.text import (
     weights_text,
 )
 from chainer_profile.renderers.work_section import work
-from chainer_profile.roofline import has_plot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from markupsafe import Markup
 
+    from chainer_profile.analyse.summary import Summary
     from chainer_profile.comparison import Comparison
     from chainer_profile.renderers.columns import Column
     from chainer_profile.renderers.page.engines import Engines
-    from chainer_profile.summary import Summary
 
 _HOTTEST = 8
 #: Rows of a comparison's table of layers.

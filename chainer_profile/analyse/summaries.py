@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from chainer_profile import checks
+from chainer_profile.analyse import checks
+from chainer_profile.analyse.device_use import device_use, layer_device
+from chainer_profile.analyse.footprint import layer_memory
+from chainer_profile.analyse.grouping import by_phase, group, link_tree
+from chainer_profile.analyse.hotspots import DEFAULT_RULE, Rule, find_hotspots, parse_rule
+from chainer_profile.analyse.roofline import layer_work
+from chainer_profile.analyse.summary import Overhead, Summary, Totals
 from chainer_profile.basics.describe import describe, median_interval
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.device_use import device_use, layer_device
-from chainer_profile.footprint import layer_memory
-from chainer_profile.grouping import by_phase, group, link_tree
-from chainer_profile.hotspots import DEFAULT_RULE, Rule, find_hotspots, parse_rule
-from chainer_profile.roofline import layer_work
-from chainer_profile.summary import Overhead, Summary, Totals
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,7 +29,7 @@ def summarise(recording: Recording, hotspots: Rule | str = DEFAULT_RULE) -> Summ
 
     Args:
         recording: A recording with at least one profiled trial.
-        hotspots: Rule for hot layers (see :func:`chainer_profile.hotspots.parse_rule`).
+        hotspots: Rule for hot layers (see :func:`chainer_profile.analyse.hotspots.parse_rule`).
 
     Raises:
         ProfileError: The recording holds no complete profiled trial.

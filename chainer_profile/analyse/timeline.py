@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chainer_profile.analyse.grouping import links_to
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.grouping import links_to
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

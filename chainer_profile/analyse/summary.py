@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from chainer_profile.analyse.grouping import group
 from chainer_profile.basics.views import Shown
-from chainer_profile.grouping import group
 
 if TYPE_CHECKING:
+    from chainer_profile.analyse.device_use import DeviceUse
+    from chainer_profile.analyse.hotspots import Hotspots
     from chainer_profile.basics.describe import Statistics
-    from chainer_profile.device_use import DeviceUse
-    from chainer_profile.hotspots import Hotspots
     from chainer_profile.record.recording import Recording
 
 WARNING = "warning"

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chainer_profile.analyse.grouping import OUTSIDE
+from chainer_profile.analyse.summary import NOTE, WARNING, Finding
 from chainer_profile.basics.describe import NS, halves_differ
 from chainer_profile.basics.units import (
     format_count,
@@ -16,13 +18,11 @@ from chainer_profile.basics.units import (
     plural,
 )
 from chainer_profile.basics.words import PROG
-from chainer_profile.grouping import OUTSIDE
 from chainer_profile.record.recording import COMPLETE, INTERVAL, TIME_LIMIT
-from chainer_profile.summary import NOTE, WARNING, Finding
 
 if TYPE_CHECKING:
+    from chainer_profile.analyse.summary import Summary
     from chainer_profile.record.recording import Settings
-    from chainer_profile.summary import Summary
 
 #: Half width of the mean trial's 95 % interval, as a fraction of it, above which trials are few.
 WIDE_INTERVAL = 0.02
