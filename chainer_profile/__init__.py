@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from chainer_profile.analyse.summaries import summarise
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.basics.errors import ProfileError, UsageError
-    from chainer_profile.comparison import Comparison, compare
+    from chainer_profile.compare.comparison import Comparison, compare
     from chainer_profile.engines.folded import optimize
     from chainer_profile.extension import LayerProfile
     from chainer_profile.measure.layer_timer import LayerTimerHook
@@ -50,7 +50,7 @@ __all__ = [
 
 # Public names are imported when they are used: `--help` must not wait for pandas and Chainer.
 _HOMES = {
-    "Comparison": "comparison",
+    "Comparison": "compare.comparison",
     "Layer": "record.recording",
     "LayerProfile": "extension",
     "LayerTimerHook": "measure.layer_timer",
@@ -59,7 +59,7 @@ _HOMES = {
     "Recording": "record.recording",
     "Summary": "analyse.summaries",
     "UsageError": "basics.errors",
-    "compare": "comparison",
+    "compare": "compare.comparison",
     "fold_call_history": "record.folding",
     # IPython looks for these two, for %load_ext chainer_profile.
     "load_ipython_extension": "notebook",

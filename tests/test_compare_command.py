@@ -12,7 +12,7 @@ import pytest
 
 from chainer_profile import cli, compare_command, output
 from chainer_profile.analyse.summary import Summary
-from chainer_profile.comparison import Comparison
+from chainer_profile.compare.comparison import Comparison
 from chainer_profile.renderers import page
 from tests.command import ROOT, folder, one_line, signals  # noqa: F401
 from tests.comparing import run, scaled

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from chainer_profile.record.recording import BlasLibrary, Calibration, Conditions, Gpu
-from chainer_profile.run_differences import (
+from chainer_profile.compare.run_differences import (
     USUAL_SHIFT,
     Difference,
     Movement,
@@ -17,6 +16,7 @@ from chainer_profile.run_differences import (
     other_machine,
     same_place,
 )
+from chainer_profile.record.recording import BlasLibrary, Calibration, Conditions, Gpu
 from tests.comparing import run
 
 

@@ -24,7 +24,7 @@ from chainer_profile.renderers.markdown_syntax import address, bullets, columns_
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from chainer_profile.comparison import Comparison
+    from chainer_profile.compare.comparison import Comparison
 
 
 def render(

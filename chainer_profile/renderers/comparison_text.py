@@ -18,17 +18,17 @@ from chainer_profile.basics.units import (
     format_significant,
     plural,
 )
-from chainer_profile.comparison import FASTER, MIN_TRIALS, SLOWER, UNKNOWN
-from chainer_profile.fused import CHAINER, place, short_name
+from chainer_profile.compare.comparison import FASTER, MIN_TRIALS, SLOWER, UNKNOWN
+from chainer_profile.compare.fused import CHAINER, place, short_name
+from chainer_profile.compare.run_differences import COPY, OTHERS, PRODUCT
 from chainer_profile.renderers.columns import Column
 from chainer_profile.renderers.text import model_name, printable, settings_text
-from chainer_profile.run_differences import COPY, OTHERS, PRODUCT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Any
 
-    from chainer_profile.comparison import Comparison, Side, Slower
+    from chainer_profile.compare.comparison import Comparison, Side, Slower
     from chainer_profile.record.recording import Layer
 
 #: What ``--sort`` takes.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from chainer_profile import summarise
-from chainer_profile.comparison import compare
+from chainer_profile.compare.comparison import compare
 from chainer_profile.record.recording import Layer, Settings
 from chainer_profile.renderers.page import render
 from chainer_profile.renderers.page.engines import EngineRow, Engines

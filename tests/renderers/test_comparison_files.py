@@ -12,7 +12,7 @@ from matplotlib.colors import to_hex
 from PIL import Image
 from rich.console import Console
 
-from chainer_profile.comparison import Side, compare
+from chainer_profile.compare.comparison import Side, compare
 from chainer_profile.renderers import (
     comparison_csv,
     comparison_markdown,

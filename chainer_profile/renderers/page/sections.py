@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
     from chainer_profile.analyse.summary import Summary
-    from chainer_profile.comparison import Comparison
+    from chainer_profile.compare.comparison import Comparison
     from chainer_profile.renderers.columns import Column
     from chainer_profile.renderers.page.engines import Engines
 

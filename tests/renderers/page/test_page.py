@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from chainer_profile import summarise
-from chainer_profile.comparison import compare
+from chainer_profile.compare.comparison import compare
 from chainer_profile.record.recording import Layer, LinkCalls, Settings
 from chainer_profile.renderers.figures import HOT_COLOUR, OTHER_COLOUR
 from chainer_profile.renderers.next_steps import next_steps
