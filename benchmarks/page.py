@@ -199,7 +199,7 @@ def main() -> int:
     summary = summarise(recording)
     print(f"{len(recording.layers):,} rows x {arguments.trials:,} trials")
     begin = time.perf_counter()
-    from chainer_profile.renderers.page import render
+    from chainer_profile.report.page import render
 
     text = render(summary)
     with tempfile.TemporaryDirectory() as folder:

@@ -96,7 +96,7 @@ def _view(module: str, name: str) -> Callable[[Any], Any]:
     return view
 
 
-_TEXT, _HTML = "renderers.notebook_text", "renderers.notebook_html"
+_TEXT, _HTML = "report.writers.notebook_text", "report.writers.notebook_html"
 views.plug(
     "Recording",
     line=_view(_TEXT, "recording_line"),
@@ -108,7 +108,7 @@ views.plug(
     line=_view(_TEXT, "summary_line"),
     text=_view(_TEXT, "summary_text"),
     html=_view(_HTML, "summary_html"),
-    plot=_view("renderers.notebook_plot", "LayerPlot"),
+    plot=_view("report.pictures.notebook", "LayerPlot"),
 )
 views.plug(
     "Comparison",
@@ -119,8 +119,8 @@ views.plug(
 # A prompt shows the table.
 views.plug(
     "ModelSummary",
-    line=_view("renderers.model_table", "render"),
-    text=_view("renderers.model_table", "render"),
+    line=_view("report.writers.model_table", "render"),
+    text=_view("report.writers.model_table", "render"),
     html=_view(_HTML, "model_html"),
 )
 

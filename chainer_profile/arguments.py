@@ -156,7 +156,7 @@ def _add_shown(parser: argparse.ArgumentParser) -> None:
 
 def wanted(args: argparse.Namespace) -> Wanted:
     """What the options ask for beside the usual reports."""
-    from chainer_profile.renderers.coursework import ReportTitle
+    from chainer_profile.report.content.coursework import ReportTitle
 
     title = ReportTitle(title=args.title, author=args.author, course=args.course)
     asked = tuple(name for name in args.formats if name != NONE)
@@ -302,6 +302,6 @@ def machine_parser() -> argparse.ArgumentParser:
 
 def layer_columns(text: str) -> tuple[str, ...]:
     """Names of columns of the layer table."""
-    from chainer_profile.renderers.layer_columns import choose_layer_columns
+    from chainer_profile.report.layer_columns import choose_layer_columns
 
     return choose_layer_columns(split_names(text))

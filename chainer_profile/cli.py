@@ -119,7 +119,7 @@ def _machine(args: argparse.Namespace) -> int:
 
     from chainer_profile.measure import environment, machine
     from chainer_profile.measure.limits import limits_file
-    from chainer_profile.renderers.aligned import pairs
+    from chainer_profile.report.aligned import pairs
 
     device = machine.find_device(asked_device(args))
     threads = nullcontext() if args.threads is None else threadpool_limits(args.threads, "blas")
@@ -163,7 +163,7 @@ def _run(
     interrupts: Interrupts,
 ) -> int:
     if args.list_models:
-        from chainer_profile.renderers.aligned import wrapped
+        from chainer_profile.report.aligned import wrapped
 
         width = terminal_width()
         with printing():
@@ -357,7 +357,7 @@ def _show(
 
     from chainer_profile import output
     from chainer_profile.analyse.summaries import summarise
-    from chainer_profile.renderers import json_report, table
+    from chainer_profile.report.writers import json_report, table
 
     rule = args.hotspots if isinstance(args.hotspots, Rule) else parse_rule(args.hotspots)
     summary = summarise(recording, rule)

@@ -95,7 +95,7 @@ def run(argv: list[str]) -> int:
         raise UsageError("--fail-above is less than --min-effect, below which nothing is a change")
 
     from chainer_profile.compare.comparison import compare
-    from chainer_profile.renderers.text import printable
+    from chainer_profile.report.text import printable
 
     before, *others = [_side(text) for text in args.runs]
     comparisons = []
@@ -126,12 +126,9 @@ def _side(text: str) -> Side:
 def _write(comparisons: Sequence[Comparison], args: argparse.Namespace) -> list[Path]:
     """Write everything into a folder; returns the files."""
     from chainer_profile.analyse.summaries import summarise
-    from chainer_profile.renderers import (
-        comparison_csv,
-        comparison_markdown,
-        comparison_plot,
-        page,
-    )
+    from chainer_profile.report import page
+    from chainer_profile.report.pictures import comparison as comparison_plot
+    from chainer_profile.report.writers import comparison_csv, comparison_markdown
 
     several = len(comparisons) > 1
     plots = [
@@ -162,8 +159,8 @@ def _print(
 ) -> None:
     from rich.console import Console
 
-    from chainer_profile.renderers import comparison_table
-    from chainer_profile.renderers.text import printable
+    from chainer_profile.report.text import printable
+    from chainer_profile.report.writers import comparison_table
 
     console = Console(width=console_width())
     with printing():
@@ -187,8 +184,8 @@ def _print(
 
 def _gate(comparisons: Sequence[Comparison], args: argparse.Namespace) -> int:
     """Say on the standard error what the gate fails for, a line each; returns the exit code."""
-    from chainer_profile.renderers.comparison_text import failures
-    from chainer_profile.renderers.text import printable
+    from chainer_profile.report.content.comparison_text import failures
+    from chainer_profile.report.text import printable
 
     failed = False
     for comparison in comparisons:

@@ -154,7 +154,7 @@ def _finish(
 ) -> int:
     """Write everything and print the table; returns the exit code."""
     from chainer_profile.engines import run_folder
-    from chainer_profile.renderers.engines_text import wrong_lines
+    from chainer_profile.report.content.engines_text import wrong_lines
 
     run, recordings = measured.run, measured.recordings
     if any(len(engine.clean_ns) for engine in run.engines):
@@ -179,7 +179,7 @@ def _finish(
     if args.engines is not None and not any(e.name != BASELINE for e in run.measured):
         named = [engine for engine in run.others if engine.name != BASELINE]
         if named:
-            from chainer_profile.renderers.engines_text import other_line
+            from chainer_profile.report.content.engines_text import other_line
 
             raise ProfileError(f"no engine but {BASELINE} ran: {other_line(named[0])}")
     return 0
@@ -188,7 +188,7 @@ def _finish(
 def _print(run: EnginesRun, recordings: Mapping[str, Recording], args: argparse.Namespace) -> None:
     from rich.console import Console
 
-    from chainer_profile.renderers import engines_table
+    from chainer_profile.report.writers import engines_table
 
     with printing():
         console = Console(quiet=args.quiet, width=console_width())
@@ -198,7 +198,7 @@ def _print(run: EnginesRun, recordings: Mapping[str, Recording], args: argparse.
 def _say_written(place: Path, files: Sequence[str], args: argparse.Namespace) -> None:
     from rich.console import Console
 
-    from chainer_profile.renderers.text import printable
+    from chainer_profile.report.text import printable
 
     with printing():
         console = Console(quiet=args.quiet, width=console_width())

@@ -10,7 +10,7 @@ from chainer_profile.basics.errors import ProfileError, UsageError
 
 if TYPE_CHECKING:
     from chainer_profile.analyse.summary import Summary
-    from chainer_profile.renderers.coursework import ReportTitle
+    from chainer_profile.report.content.coursework import ReportTitle
 
 #: The formats, and the files that they are written into.
 FILES = {
@@ -80,7 +80,7 @@ def check(wanted: Wanted, n_trials: int) -> None:
         UsageError: The trace is to show a trial that there will not be.
     """
     if "pdf" in wanted.formats:
-        from chainer_profile.renderers.pdf import require_packages
+        from chainer_profile.report.writers.pdf import require_packages
 
         require_packages()
     if wanted.trace_trial is None:
@@ -112,7 +112,8 @@ def contents(summary: Summary, wanted: Wanted) -> Iterator[tuple[str, bytes]]:
 
 
 def _made(name: str, summary: Summary, wanted: Wanted) -> bytes:
-    from chainer_profile.renderers import json_report, latex, pdf, stacks, trace
+    from chainer_profile.report.pictures import stacks, trace
+    from chainer_profile.report.writers import json_report, latex, pdf
 
     if name == "pdf":
         return pdf.render(summary, title=wanted.title)

@@ -114,7 +114,7 @@ def run(argv: list[str]) -> int:
             else f"no runs under {reports}/"
         )
     else:
-        from chainer_profile.renderers import history_table
+        from chainer_profile.report.writers import history_table
 
         text = history_table.render(
             shown,

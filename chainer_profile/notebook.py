@@ -30,8 +30,8 @@ from chainer_profile.measure.devices import clock_of, device_name, device_of
 from chainer_profile.measure.progress import ProgressBar
 from chainer_profile.measure.steps import make_step
 from chainer_profile.record.recording import Settings
-from chainer_profile.renderers.notebook_html import LIMIT, summary_html
-from chainer_profile.renderers.notebook_text import summary_text
+from chainer_profile.report.writers.notebook_html import LIMIT, summary_html
+from chainer_profile.report.writers.notebook_text import summary_text
 
 if TYPE_CHECKING:
     from chainer_profile.analyse.summary import Summary

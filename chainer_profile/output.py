@@ -196,7 +196,11 @@ def write_reports(folder: Path, summary: Summary, wanted: Wanted = USUAL) -> lis
 
 def _usual_reports(summary: Summary, wanted: Wanted) -> dict[str, bytes]:
     from chainer_profile.analyse.roofline import has_plot
-    from chainer_profile.renderers import csv, links_csv, markdown, page, plot, roofline
+    from chainer_profile.report import csv_file as csv
+    from chainer_profile.report import links_csv, page
+    from chainer_profile.report.pictures import layers as plot
+    from chainer_profile.report.pictures import roofline
+    from chainer_profile.report.writers import markdown
 
     contents = {
         "layers.csv": csv.render(summary).encode(),

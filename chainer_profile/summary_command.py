@@ -85,7 +85,7 @@ def run(argv: list[str], registry: Mapping[str, RegisteredModel]) -> int:
     if args.arrays and args.depth is not None:
         raise UsageError("give --arrays or --depth, not both: arrays are not added up by link")
 
-    from chainer_profile.renderers import model_table
+    from chainer_profile.report.writers import model_table
 
     view = model_table.LAYERS if args.depth is None else model_table.LINKS
     view = model_table.ARRAYS if args.arrays else view

@@ -237,7 +237,7 @@ class _Sweep:
 
     def show(self) -> int:
         """Print the table; returns the exit code."""
-        from chainer_profile.renderers import sweep_table
+        from chainer_profile.report.writers import sweep_table
 
         results = self.results
         if not self._args.quiet:
@@ -255,13 +255,14 @@ class _Sweep:
         return 0
 
     def _write_csv(self) -> None:
-        from chainer_profile.renderers import sweep_table
+        from chainer_profile.report.writers import sweep_table
 
         content = sweep_table.render_csv(self.results).encode()
         write_file(self._folder.path / "sweep.csv", content)
 
     def _write(self) -> None:
-        from chainer_profile.renderers import sweep_plot, sweep_table
+        from chainer_profile.report.pictures import sweep as sweep_plot
+        from chainer_profile.report.writers import sweep_table
 
         self._write_csv()
         results = self.results

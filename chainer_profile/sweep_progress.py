@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from chainer_profile.basics.units import format_duration, format_significant
 from chainer_profile.basics.words import PROG
-from chainer_profile.renderers.text import printable
+from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:
     from chainer_profile.sweep import Result

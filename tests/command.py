@@ -20,7 +20,8 @@ import pytest
 from chainer_profile import cli
 from chainer_profile.measure import machine
 from chainer_profile.record.recording import Environment, MachineLimits
-from chainer_profile.renderers import page, plot
+from chainer_profile.report import page
+from chainer_profile.report.pictures import layers as plot
 from tests import ROOT
 
 #: What a run writes that ended before its trials were made, or left the limits out.

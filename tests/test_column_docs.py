@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from chainer_profile.renderers import comparison_csv, csv, links_csv, model_table
-from chainer_profile.renderers.layer_columns import LAYER_COLUMNS, USUAL
+from chainer_profile.report import csv_file as csv
+from chainer_profile.report import links_csv
+from chainer_profile.report.layer_columns import LAYER_COLUMNS, USUAL
+from chainer_profile.report.writers import comparison_csv, model_table
 from tests import ROOT
 
 DOCS = ROOT / "docs" / "columns.md"

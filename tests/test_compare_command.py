@@ -13,7 +13,7 @@ import pytest
 from chainer_profile import cli, compare_command, output
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.compare.comparison import Comparison
-from chainer_profile.renderers import page
+from chainer_profile.report import page
 from tests.command import ROOT, folder, one_line, signals  # noqa: F401
 from tests.comparing import run, scaled
 from tests.conftest import make_training
@@ -221,7 +221,7 @@ def test_a_full_standard_output_is_one_line(
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    from chainer_profile.renderers import comparison_table
+    from chainer_profile.report.writers import comparison_table
 
     monkeypatch.setattr(comparison_table, "render", full)
     assert command("A", "B") == 1
@@ -229,7 +229,7 @@ def test_a_full_standard_output_is_one_line(
 
 
 def test_the_choices_of_sort_are_the_renderers() -> None:
-    from chainer_profile.renderers.comparison_text import SORTS
+    from chainer_profile.report.content.comparison_text import SORTS
 
     assert compare_command._SORTS == SORTS
 

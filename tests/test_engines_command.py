@@ -21,7 +21,8 @@ from chainer_profile.engines.catalogue import ENGINES, EngineEntry
 from chainer_profile.engines.chosen import choose
 from chainer_profile.measure import environment, runner
 from chainer_profile.record.recording import Calibration
-from chainer_profile.renderers import engines_plot, roofline
+from chainer_profile.report.pictures import engines as engines_plot
+from chainer_profile.report.pictures import roofline
 from tests.command import Entry, Net, file_size_limit, folder, one_line, signals  # noqa: F401
 
 OWN = '''

@@ -15,7 +15,7 @@ import pytest
 from chainer_profile import output
 from chainer_profile.record import journal
 from chainer_profile.record.recording import Recording
-from chainer_profile.renderers import csv
+from chainer_profile.report import csv_file as csv
 from tests.command import (  # noqa: F401
     ALL_FILES,
     FILES,

@@ -19,7 +19,7 @@ from chainer_profile import history_command, output
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.history import SORTS, STORE, History, Query, history, parse_since, resolve_run
 from chainer_profile.record.recording import Environment, Gpu, Recording, Settings
-from chainer_profile.renderers import history_table
+from chainer_profile.report.writers import history_table
 from tests.command import ROOT
 from tests.conftest import make_recording
 

@@ -12,7 +12,7 @@ import pytest
 
 from chainer_profile import output
 from chainer_profile.interrupts import Interrupted, Interrupts
-from chainer_profile.renderers import plot
+from chainer_profile.report.pictures import layers as plot
 from tests.command import FILES, FIRST_TRIAL, Net, folder, main, one_line, process  # noqa: F401
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]

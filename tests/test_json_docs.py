@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from chainer_profile.renderers.json_report import VERSION
-from chainer_profile.renderers.json_schema import schema
+from chainer_profile.report.writers.json_report import VERSION
+from chainer_profile.report.writers.json_schema import schema
 from tests import ROOT
 
 DOCS = ROOT / "docs"

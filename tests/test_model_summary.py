@@ -14,7 +14,7 @@ import pytest
 import chainer_profile
 from chainer_profile import ModelSummary, ProfileError, UsageError
 from chainer_profile.record.network import ARRAY_COLUMNS, LAYER_COLUMNS, LINK_COLUMNS
-from chainer_profile.renderers import model_table
+from chainer_profile.report.writers import model_table
 from models.registry import REGISTRY
 
 ADDED_UP = (

@@ -22,7 +22,7 @@ from chainer_profile.basics.files import make_folder
 from chainer_profile.basics.words import PROG
 from chainer_profile.engines import run_folder
 from chainer_profile.formats import FILES, Wanted
-from chainer_profile.renderers.page.html import script_text
+from chainer_profile.report.page.html import script_text
 from tests.command import ROOT
 
 SAMPLES = ROOT / "reports" / "samples"

@@ -15,7 +15,7 @@ import pytest
 
 from chainer_profile import summary_command
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.renderers import model_table
+from chainer_profile.report.writers import model_table
 from models.registry import REGISTRY
 from tests.command import OWN, ROOT, Entry, Net, folder  # noqa: F401
 

@@ -19,7 +19,7 @@ from chainer_profile import executors, sweep_command
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.interrupts import Interrupted
 from chainer_profile.output import load_run
-from chainer_profile.renderers import sweep_plot
+from chainer_profile.report.pictures import sweep as sweep_plot
 from models.registry import REGISTRY
 from tests import sweeping
 from tests.command import OWN, ROOT, process

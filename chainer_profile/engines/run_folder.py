@@ -129,8 +129,10 @@ def write_reports(folder: Path, run: EnginesRun, recordings: Mapping[str, Record
         ProfileError: A file cannot be written.
     """
     from chainer_profile.analyse.summaries import summarise
-    from chainer_profile.renderers import engines_csv, engines_markdown, engines_plot, page
-    from chainer_profile.renderers.page.engines import from_run
+    from chainer_profile.report import page
+    from chainer_profile.report.page.engines import from_run
+    from chainer_profile.report.pictures import engines as engines_plot
+    from chainer_profile.report.writers import engines_csv, engines_markdown
 
     contents = {
         "engines.csv": engines_csv.render(run, recordings).encode(),

@@ -8,9 +8,9 @@ import pytest
 from chainer_profile import summarise
 from chainer_profile.compare.comparison import compare
 from chainer_profile.record.recording import Layer, Settings
-from chainer_profile.renderers.page import render
-from chainer_profile.renderers.page.engines import EngineRow, Engines
-from chainer_profile.renderers.text import printable
+from chainer_profile.report.page import render
+from chainer_profile.report.page.engines import EngineRow, Engines
+from chainer_profile.report.text import printable
 from tests.comparing import run, scaled
 from tests.conftest import make_recording
 from tests.renderers import working

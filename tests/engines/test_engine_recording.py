@@ -15,7 +15,8 @@ from chainer_profile.analyse.summaries import summarise
 from chainer_profile.engines.engine_recording import engine_recording, node_rows
 from chainer_profile.engines.protocol import EngineError, EngineNode, EngineProfile
 from chainer_profile.record.recording import LinkCalls, Recording
-from chainer_profile.renderers import csv, markdown
+from chainer_profile.report import csv_file as csv
+from chainer_profile.report.writers import markdown
 from tests.engines.fake_engines import SETTINGS, layers, profile, recordings
 
 FAST = replace(SETTINGS, engine="fast 1.0", precision="fp32")

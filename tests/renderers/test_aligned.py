@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from chainer_profile.renderers.aligned import aligned_table, pairs, wrapped
-from chainer_profile.renderers.columns import Column
+from chainer_profile.report.aligned import aligned_table, pairs, wrapped
+from chainer_profile.report.columns import Column
 
 COLUMNS = [
     Column("name", str, folds=4),

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
-from chainer_profile.renderers.columns import group_columns, phase_columns, tree_columns
-from chainer_profile.renderers.rows import group_rows, phase_rows, phases_of, tree_rows
+from chainer_profile.report.columns import group_columns, phase_columns, tree_columns
+from chainer_profile.report.rows import group_rows, phase_rows, phases_of, tree_rows
 from tests.conftest import make_recording, make_training
 
 

@@ -13,12 +13,8 @@ from PIL import Image
 from rich.console import Console
 
 from chainer_profile.compare.comparison import Side, compare
-from chainer_profile.renderers import (
-    comparison_csv,
-    comparison_markdown,
-    comparison_plot,
-    comparison_table,
-)
+from chainer_profile.report.pictures import comparison as comparison_plot
+from chainer_profile.report.writers import comparison_csv, comparison_markdown, comparison_table
 from tests.comparing import run, scaled
 from tests.fusing import chainer_run, engine_run, in_threes
 from tests.renderers.reading import read

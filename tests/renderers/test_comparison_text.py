@@ -6,7 +6,7 @@ import pytest
 
 from chainer_profile.compare.comparison import FASTER, SAME, SLOWER, UNKNOWN, Side, compare
 from chainer_profile.record.recording import Conditions
-from chainer_profile.renderers.comparison_text import (
+from chainer_profile.report.content.comparison_text import (
     SORTS,
     change,
     counts_line,

@@ -7,8 +7,9 @@ import pytest
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.record.recording import Settings
-from chainer_profile.renderers.coursework import ReportTitle, blocks, heading_text
-from chainer_profile.renderers.document import (
+from chainer_profile.report.content.coursework import ReportTitle, blocks, heading_text
+from chainer_profile.report.content.layer_section import MAX_ROWS
+from chainer_profile.report.document import (
     Block,
     Code,
     Figure,
@@ -20,7 +21,6 @@ from chainer_profile.renderers.document import (
     read_blocks,
     sections,
 )
-from chainer_profile.renderers.layer_section import MAX_ROWS
 from tests.conftest import make_recording, make_training
 
 ADDRESSES = {"plot": "p.png", "table": "t.csv", "links": "l.csv", "roofline": "r.png"}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.record.recording import Layer, Recording
-from chainer_profile.renderers.csv import COLUMNS, render
+from chainer_profile.report.csv_file import COLUMNS, render
 from tests.conftest import make_recording, make_training
 from tests.renderers.devicing import launching
 

@@ -15,15 +15,15 @@ from rich.console import Console
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
-from chainer_profile.renderers import markdown, table
-from chainer_profile.renderers.device_section import (
+from chainer_profile.report.content.device_section import (
     NO_HELD_TRIALS,
     device,
     device_rows,
     explained,
     pace,
 )
-from chainer_profile.renderers.method import method_points
+from chainer_profile.report.content.method import method_points
+from chainer_profile.report.writers import markdown, table
 from tests.renderers.devicing import (
     computing,
     launching,

@@ -13,12 +13,12 @@ from chainer_profile.analyse.checks import check, takes_options
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.record.recording import BlasLibrary, Environment, Recording
-from chainer_profile.renderers import table
-from chainer_profile.renderers.engine_words import engine_text, node_columns, totals
-from chainer_profile.renderers.layer_section import by_layer
-from chainer_profile.renderers.markdown import render
-from chainer_profile.renderers.method import method_points
-from chainer_profile.renderers.next_steps import next_steps
+from chainer_profile.report.content.engine_words import engine_text, node_columns, totals
+from chainer_profile.report.content.layer_section import by_layer
+from chainer_profile.report.content.method import method_points
+from chainer_profile.report.content.next_steps import next_steps
+from chainer_profile.report.writers import table
+from chainer_profile.report.writers.markdown import render
 from tests.engines.fake_engines import recordings
 from tests.renderers.reading import read
 

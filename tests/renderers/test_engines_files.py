@@ -13,9 +13,10 @@ from matplotlib.patches import Rectangle
 from rich.console import Console
 
 from chainer_profile.engines.results import EnginesRun
-from chainer_profile.renderers import engines_csv, engines_markdown, engines_plot, engines_table
-from chainer_profile.renderers.engines_plot import bars
-from chainer_profile.renderers.engines_text import BETWEEN
+from chainer_profile.report.content.engines_text import BETWEEN
+from chainer_profile.report.pictures import engines as engines_plot
+from chainer_profile.report.pictures.engines import bars
+from chainer_profile.report.writers import engines_csv, engines_markdown, engines_table
 from tests.engines.fake_engines import MISSING, WRONG, make_run, recordings, result
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from chainer_profile.basics.units import format_scientific
 from chainer_profile.engines.results import OutputDifference
-from chainer_profile.renderers.engine_words import _indices
-from chainer_profile.renderers.engines_text import (
+from chainer_profile.report.content.engine_words import _indices
+from chainer_profile.report.content.engines_text import (
     OWN_STEPS,
     about_lines,
     factor_text,

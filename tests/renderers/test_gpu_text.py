@@ -13,8 +13,14 @@ from chainer_profile.record.recording import (
     Recording,
     Settings,
 )
-from chainer_profile.renderers.gpu_text import NO_CUDNN, gpu_lines, gpu_rows, on_gpu, option_rows
-from chainer_profile.renderers.text import settings_text
+from chainer_profile.report.content.gpu_text import (
+    NO_CUDNN,
+    gpu_lines,
+    gpu_rows,
+    on_gpu,
+    option_rows,
+)
+from chainer_profile.report.text import settings_text
 from tests.conftest import make_recording
 from tests.renderers.devicing import GPU, STATE, launching, make_device_recording
 

@@ -23,21 +23,21 @@ from chainer_profile.basics.errors import ProfileError
 from chainer_profile.compare.comparison import Side, compare
 from chainer_profile.history import Run
 from chainer_profile.record.recording import Layer, LinkCalls, Recording
-from chainer_profile.renderers import (
+from chainer_profile.report import csv_file as csv
+from chainer_profile.report import links_csv
+from chainer_profile.report.pictures import comparison as comparison_plot
+from chainer_profile.report.pictures import layers as plot
+from chainer_profile.report.pictures import roofline
+from chainer_profile.report.text import printable
+from chainer_profile.report.writers import (
     comparison_csv,
     comparison_markdown,
-    comparison_plot,
     comparison_table,
-    csv,
     history_table,
     json_report,
-    links_csv,
     markdown,
-    plot,
-    roofline,
     table,
 )
-from chainer_profile.renderers.text import printable
 from tests.comparing import run
 from tests.conftest import make_recording
 from tests.renderers.devicing import launching, make_device_training

@@ -22,9 +22,11 @@ from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.units import format_exact_giga, format_exact_ms, format_exact_percent
 from chainer_profile.basics.words import GROUPS
 from chainer_profile.record.recording import Layer, Recording, Settings
-from chainer_profile.renderers import csv, json_report, links_csv
-from chainer_profile.renderers.json_schema import schema
-from chainer_profile.renderers.text import printable
+from chainer_profile.report import csv_file as csv
+from chainer_profile.report import links_csv
+from chainer_profile.report.text import printable
+from chainer_profile.report.writers import json_report
+from chainer_profile.report.writers.json_schema import schema
 from tests.conftest import make_recording, make_training
 from tests.recordings import on_gpu, trained
 from tests.renderers.devicing import launching, make_device_training

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.record.recording import Environment, Recording, Settings
-from chainer_profile.renderers import latex
-from chainer_profile.renderers.coursework import ReportTitle
-from chainer_profile.renderers.latex_syntax import label, tabular, text
-from chainer_profile.renderers.layer_section import MAX_ROWS, SLOWEST
+from chainer_profile.report.content.coursework import ReportTitle
+from chainer_profile.report.content.layer_section import MAX_ROWS, SLOWEST
+from chainer_profile.report.latex_syntax import label, tabular, text
+from chainer_profile.report.writers import latex
 from tests.conftest import make_recording, make_training
 from tests.renderers.devicing import make_device_training
 

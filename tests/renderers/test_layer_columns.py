@@ -6,8 +6,8 @@ import pytest
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.errors import UsageError
-from chainer_profile.renderers import csv
-from chainer_profile.renderers.layer_columns import (
+from chainer_profile.report import csv_file as csv
+from chainer_profile.report.layer_columns import (
     LAYER_COLUMNS,
     TIMES,
     USUAL,

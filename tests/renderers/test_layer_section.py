@@ -7,7 +7,7 @@ import pytest
 from chainer_profile import summarise
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.units import format_mega
-from chainer_profile.renderers.layer_section import MAX_ROWS, SLOWEST, by_layer
+from chainer_profile.report.content.layer_section import MAX_ROWS, SLOWEST, by_layer
 from tests.conftest import make_recording, make_training
 from tests.renderers.reading import Report, read
 from tests.renderers.working import training, with_work, working

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.record.recording import Layer, LinkCalls, Recording
-from chainer_profile.renderers.links_csv import COLUMNS, render
+from chainer_profile.report.links_csv import COLUMNS, render
 from tests.conftest import make_recording, make_training
 from tests.test_grouping import recordings
 

@@ -11,10 +11,11 @@ from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Finding
 from chainer_profile.basics.words import DEFAULT_DEPTH
 from chainer_profile.record.recording import Conditions, Environment, Layer, Recording, Settings
-from chainer_profile.renderers import csv, links_csv
-from chainer_profile.renderers.coursework import MAX_HOT, ReportTitle
-from chainer_profile.renderers.layer_section import MAX_ROWS, SLOWEST
-from chainer_profile.renderers.markdown import render
+from chainer_profile.report import csv_file as csv
+from chainer_profile.report import links_csv
+from chainer_profile.report.content.coursework import MAX_HOT, ReportTitle
+from chainer_profile.report.content.layer_section import MAX_ROWS, SLOWEST
+from chainer_profile.report.writers.markdown import render
 from tests.conftest import make_recording, make_training
 from tests.renderers.reading import read
 from tests.renderers.scaled import scaled

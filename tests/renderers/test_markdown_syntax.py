@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from chainer_profile.renderers.columns import Column
-from chainer_profile.renderers.markdown_syntax import address, code, columns_table, link, table
+from chainer_profile.report.columns import Column
+from chainer_profile.report.markdown_syntax import address, code, columns_table, link, table
 from tests.renderers.reading import read
 
 

@@ -7,7 +7,7 @@ import pytest
 from chainer_profile import summarise
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.record.recording import PhaseMemory
-from chainer_profile.renderers.memory_section import (
+from chainer_profile.report.content.memory_section import (
     memory,
     memory_sentences,
     peak_columns,

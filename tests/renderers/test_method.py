@@ -4,7 +4,7 @@ import pytest
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.record.recording import Settings
-from chainer_profile.renderers.method import has_rate_of_zero, method_points
+from chainer_profile.report.content.method import has_rate_of_zero, method_points
 from tests.conftest import make_recording, make_training
 
 

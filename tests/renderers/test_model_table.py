@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.record.network import TEXTS, ModelSummary
-from chainer_profile.renderers.model_table import (
+from chainer_profile.report.writers.model_table import (
     ARRAYS,
     COLUMNS,
     DEFAULTS,

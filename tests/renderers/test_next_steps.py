@@ -7,7 +7,7 @@ import pytest
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.record.recording import Layer, Recording, Settings
-from chainer_profile.renderers import next_steps as module
+from chainer_profile.report.content import next_steps as module
 from tests.conftest import make_training
 from tests.renderers.scaled import scaled
 

@@ -10,8 +10,8 @@ import pytest
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.record.recording import Environment, MachineLimits, Recording
-from chainer_profile.renderers import next_steps as module
-from chainer_profile.renderers.work_section import limits_sentence, work
+from chainer_profile.report.content import next_steps as module
+from chainer_profile.report.content.work_section import limits_sentence, work
 from tests.renderers.devicing import (
     DEVICE_BOUND,
     GPU,

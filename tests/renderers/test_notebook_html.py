@@ -11,7 +11,7 @@ from chainer_profile.basics.units import format_bare_percent
 from chainer_profile.compare.comparison import Side, compare
 from chainer_profile.record.network import ModelSummary
 from chainer_profile.record.recording import Layer, Recording, Settings
-from chainer_profile.renderers.notebook_html import (
+from chainer_profile.report.writers.notebook_html import (
     LIMIT,
     MODEL_LIMIT,
     comparison_html,

@@ -4,7 +4,7 @@ import numpy as np
 from PIL import Image
 
 from chainer_profile.analyse.summaries import summarise
-from chainer_profile.renderers import plot
+from chainer_profile.report.pictures import layers as plot
 from tests.conftest import make_recording
 
 

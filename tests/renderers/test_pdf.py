@@ -12,9 +12,9 @@ import pytest
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.record.recording import Recording
-from chainer_profile.renderers import markdown, pdf
-from chainer_profile.renderers.coursework import ReportTitle
-from chainer_profile.renderers.pdf_text import Cells, Piece, cells, code_lines, passages, plain
+from chainer_profile.report.content.coursework import ReportTitle
+from chainer_profile.report.writers import markdown, pdf
+from chainer_profile.report.writers.pdf_text import Cells, Piece, cells, code_lines, passages, plain
 from tests.conftest import make_recording, make_training
 from tests.renderers.reading import read
 from tests.renderers.working import working
@@ -197,7 +197,7 @@ def test_cells_of_a_table() -> None:
 
 
 def test_a_long_table_repeats_its_head_and_a_wide_one_lies() -> None:
-    from chainer_profile.renderers.pdf_page import Pages
+    from chainer_profile.report.writers.pdf_page import Pages
 
     rows = [f"| layer{n} | {n}.5 |" for n in range(150)]
     long = cells("\n".join(["| name | time |", "| --- | ---: |", *rows]))
@@ -225,7 +225,7 @@ def test_a_long_table_repeats_its_head_and_a_wide_one_lies() -> None:
 
 
 def test_columns_are_never_wider_than_the_page() -> None:
-    from chainer_profile.renderers.pdf_page import Pages
+    from chainer_profile.report.writers.pdf_page import Pages
 
     many = cells("\n".join(["| a " * 40 + "|", "| ---: " * 40 + "|", "| 123.456 " * 40 + "|"]))
     pages = Pages("x")

@@ -16,7 +16,7 @@ from PIL import Image
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.units import format_duration
-from chainer_profile.renderers import plot
+from chainer_profile.report.pictures import layers as plot
 from tests.conftest import make_recording, make_training
 
 if TYPE_CHECKING:
@@ -253,7 +253,7 @@ def test_no_state_of_pyplot_is_made() -> None:
     code = (
         "import sys; from tests.conftest import make_recording;"
         "from chainer_profile.analyse.summaries import summarise;"
-        "from chainer_profile.renderers import plot;"
+        "from chainer_profile.report import plot;"
         "plot.render(summarise(make_recording()), 'png');"
         "assert 'matplotlib.pyplot' not in sys.modules;"
         "assert 'chainer' not in sys.modules; assert 'cupy' not in sys.modules"

@@ -7,9 +7,9 @@ import pytest
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.units import format_ms
 from chainer_profile.record.recording import Layer
-from chainer_profile.renderers.layer_section import MAX_ROWS
-from chainer_profile.renderers.markdown import render
-from chainer_profile.renderers.result_section import MAX_GROUPS
+from chainer_profile.report.content.layer_section import MAX_ROWS
+from chainer_profile.report.content.result_section import MAX_GROUPS
+from chainer_profile.report.writers.markdown import render
 from tests.conftest import make_recording, make_training
 from tests.renderers.reading import Report, read
 

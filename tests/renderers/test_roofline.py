@@ -5,8 +5,8 @@ import pytest
 from matplotlib.colors import to_hex
 
 from chainer_profile.analyse.roofline import drawable
-from chainer_profile.renderers import roofline
-from chainer_profile.renderers.figures import HOT_COLOUR, OTHER_COLOUR
+from chainer_profile.report.pictures import roofline
+from chainer_profile.report.pictures.figures import HOT_COLOUR, OTHER_COLOUR
 from tests.renderers.working import LIMITS, training, working
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.record.folding import fold_call_history
 from chainer_profile.record.recording import Recording
-from chainer_profile.renderers.rows import (
+from chainer_profile.report.rows import (
     GroupRow,
     group_rows,
     has_blocks,

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.record.recording import Layer, Recording, Settings
-from chainer_profile.renderers import stacks
+from chainer_profile.report.pictures import stacks
 from tests.conftest import make_layers, make_recording, make_training
 from tests.renderers.devicing import make_device_recording, make_device_training
 from tests.renderers.tracing import SAMPLES, nested

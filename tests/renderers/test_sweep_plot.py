@@ -7,8 +7,8 @@ import math
 
 import pytest
 
-from chainer_profile.renderers import sweep_plot
-from chainer_profile.renderers.sweep_plot import batch_figure, batch_series, latency_figure
+from chainer_profile.report.pictures import sweep as sweep_plot
+from chainer_profile.report.pictures.sweep import batch_figure, batch_series, latency_figure
 from tests.sweeping import make_result
 
 NETWORKS = ("resnet18", "resnet34", "resnet50")

@@ -8,7 +8,7 @@ import math
 from dataclasses import replace
 
 from chainer_profile.basics.units import format_exact
-from chainer_profile.renderers import sweep_table
+from chainer_profile.report.writers import sweep_table
 from tests import ROOT
 from tests.sweeping import make_result
 

@@ -14,8 +14,8 @@ from chainer_profile.analyse.summary import Finding, Summary
 from chainer_profile.arguments import SORT_KEYS
 from chainer_profile.basics.units import format_bare_percent, format_ms
 from chainer_profile.record.recording import Recording
-from chainer_profile.renderers.rows import group_rows, tree_rows
-from chainer_profile.renderers.table import render
+from chainer_profile.report.rows import group_rows, tree_rows
+from chainer_profile.report.writers.table import render
 from tests.conftest import make_recording, make_training
 from tests.renderers.working import with_work
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.units import format_bare_percent, format_giga, format_ms
-from chainer_profile.renderers.layer_columns import LAYER_COLUMNS
+from chainer_profile.report.layer_columns import LAYER_COLUMNS
 from tests.conftest import make_recording
 from tests.renderers.test_table import layer_rows, order, shown, table_below
 from tests.renderers.working import training, with_work, working

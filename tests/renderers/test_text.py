@@ -9,7 +9,7 @@ import pytest
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Overhead, Summary
 from chainer_profile.record.recording import BlasLibrary, Environment, Layer, Recording, Settings
-from chainer_profile.renderers.text import (
+from chainer_profile.report.text import (
     environment_lines,
     environment_rows,
     gaps,

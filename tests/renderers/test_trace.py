@@ -20,7 +20,7 @@ from chainer_profile.record.recording import (
     Recording,
     Settings,
 )
-from chainer_profile.renderers import trace
+from chainer_profile.report.pictures import trace
 from tests.conftest import make_layers, make_recording, make_training
 from tests.renderers.devicing import DEVICE_BOUND, make_device_recording, make_device_training
 from tests.renderers.tracing import SAMPLES, Block, Trace, nested, read

@@ -5,14 +5,15 @@ from dataclasses import replace
 import pytest
 
 from chainer_profile import summarise
-from chainer_profile.renderers import csv, markdown
-from chainer_profile.renderers.work_section import (
+from chainer_profile.report import csv_file as csv
+from chainer_profile.report.content.work_section import (
     has_work,
     limits_sentence,
     work,
     work_columns,
     work_rows,
 )
+from chainer_profile.report.writers import markdown
 from tests.conftest import make_recording
 from tests.renderers.working import LIMITS, training, working
 

@@ -3,10 +3,10 @@ import pytest
 
 from chainer_profile import summarise
 from chainer_profile.compare.comparison import compare
-from chainer_profile.renderers.page import charts, comparing
-from chainer_profile.renderers.page.drawing import as_json
-from chainer_profile.renderers.page.engines import EngineRow, Engines
-from chainer_profile.renderers.page.roofline_chart import roofline_chart
+from chainer_profile.report.page import charts, comparing
+from chainer_profile.report.page.drawing import as_json
+from chainer_profile.report.page.engines import EngineRow, Engines
+from chainer_profile.report.page.roofline_chart import roofline_chart
 from tests.comparing import run, scaled
 from tests.conftest import make_recording, make_training
 from tests.renderers import working

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from chainer_profile import summarise
 from chainer_profile.record.recording import Layer
-from chainer_profile.renderers import layer_columns
-from chainer_profile.renderers.page import data
+from chainer_profile.report import layer_columns
+from chainer_profile.report.page import data
 from tests.conftest import make_recording, make_training
 from tests.renderers import working
 from tests.renderers.devicing import launching

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainer_profile.renderers.page.distributions import (
+from chainer_profile.report.page.distributions import (
     LEVELS,
     MAX_BINS,
     MAX_BLOCKS,

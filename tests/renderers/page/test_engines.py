@@ -8,9 +8,9 @@ import pytest
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.engines.results import EnginesRun
-from chainer_profile.renderers.engines_text import BETWEEN
-from chainer_profile.renderers.page import render
-from chainer_profile.renderers.page.engines import Engines, from_run
+from chainer_profile.report.content.engines_text import BETWEEN
+from chainer_profile.report.page import render
+from chainer_profile.report.page.engines import Engines, from_run
 from tests.engines.fake_engines import MISSING, WRONG, make_run, recordings, result
 from tests.renderers.page.test_page import Read
 

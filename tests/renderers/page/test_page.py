@@ -9,12 +9,12 @@ import pytest
 from chainer_profile import summarise
 from chainer_profile.compare.comparison import compare
 from chainer_profile.record.recording import Layer, LinkCalls, Settings
-from chainer_profile.renderers.figures import HOT_COLOUR, OTHER_COLOUR
-from chainer_profile.renderers.next_steps import next_steps
-from chainer_profile.renderers.page import render
-from chainer_profile.renderers.page.engines import EngineRow, Engines
-from chainer_profile.renderers.page.html import blocks, digest, inline, own_file, script_text
-from chainer_profile.renderers.text import printable
+from chainer_profile.report.content.next_steps import next_steps
+from chainer_profile.report.page import render
+from chainer_profile.report.page.engines import EngineRow, Engines
+from chainer_profile.report.page.html import blocks, digest, inline, own_file, script_text
+from chainer_profile.report.pictures.figures import HOT_COLOUR, OTHER_COLOUR
+from chainer_profile.report.text import printable
 from tests.comparing import run, scaled
 from tests.conftest import make_recording, make_training
 from tests.renderers import working
@@ -210,8 +210,8 @@ def test_a_script_cannot_end_its_element():
 
 def test_needs_neither_chainer_nor_a_gpu():
     code = (
-        "import sys; import chainer_profile.renderers.page.sections, "
-        "chainer_profile.renderers.page; print({'chainer', 'cupy'} & set(sys.modules))"
+        "import sys; import chainer_profile.report.page.sections, "
+        "chainer_profile.report.page; print({'chainer', 'cupy'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"

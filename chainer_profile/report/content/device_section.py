@@ -1,0 +1,186 @@
+"""Summary -> what a trial does on a GPU: for the terminal, and as a part of the report."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from chainer_profile.analyse.device_use import phase_device
+from chainer_profile.basics.units import (
+    format_bare_percent,
+    format_duration,
+    format_ms,
+    format_percent,
+    plural,
+)
+from chainer_profile.report.columns import MAX_NAME, Column
+from chainer_profile.report.markdown_syntax import columns_table, properties, text
+from chainer_profile.report.rows import phases_of
+from chainer_profile.report.text import Row, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from chainer_profile.analyse.device_use import DeviceUse
+    from chainer_profile.analyse.summary import Summary
+
+#: What is shown of a time: so many seconds are one in the last digit of a time in ms.
+_STEP_S = 1e-7
+NO_HELD_TRIALS = "not known: there are no held trials"
+_MEANINGS = {
+    "host": "host is the time of the host in the layer's call",
+    "gap": "gap is the time on the device between the layer before and this one",
+    "busy": "busy is the time on the device when it never waits for the host",
+}
+
+
+@dataclass(frozen=True)
+class _PhaseUse:
+    """A phase on the GPU, or all of them. Times are in seconds a trial, NaN where not known."""
+
+    name: str
+    host_s: float
+    layers_s: float
+    gaps_s: float
+    busy_s: float
+
+    @property
+    def busy_share(self) -> float:
+        """Part of the layers' time on the device in which it works."""
+        return self.busy_s / self.layers_s if self.layers_s else float("nan")
+
+
+def explained(names: Sequence[str]) -> str:
+    """What those of the columns say that only a GPU fills, in a sentence; empty without them."""
+    said = [meaning for name, meaning in _MEANINGS.items() if name in names]
+    if not said:
+        return ""
+    sentence = ", ".join(said)
+    return f"{sentence[0].upper()}{sentence[1:]}."
+
+
+def device_rows(summary: Summary) -> list[Row]:
+    """Wall time, device time, and how busy the device is, one row each; none on a CPU."""
+    use = summary.device
+    if use is None:
+        return []
+    wall, (launch, wait) = _adding_up((use.launch_s, use.wait_s))
+    span, (layers, gaps, rest) = _adding_up((use.layers_s, use.gaps_s, use.rest_s))
+    return [
+        (
+            "Wall time of a profiled trial",
+            f"{wall} = launching {launch} + waiting for the GPU {wait}",
+        ),
+        (
+            "Time of a trial on the GPU",
+            f"{span} = layers {layers} + between them {gaps} + behind the last {rest}",
+        ),
+        ("GPU busy", _busy_text(use)),
+    ]
+
+
+def pace(use: DeviceUse) -> str:
+    """What sets the pace, in a sentence."""
+    launch, wait = format_duration(use.launch_s), format_duration(use.wait_s)
+    if use.launch_bound and use.busy_s is not None:
+        return (
+            f"the GPU waits for the host. The host needs {launch} to launch what the GPU does in "
+            f"{format_duration(use.busy_s)} ({format_percent(use.busy_share)} busy)."
+        )
+    if use.launch_bound:
+        return (
+            f"it seems that the GPU waits for the host. The host launches for {launch}, and then "
+            f"waits for {wait} only. (So it looks as well where the network waits for the GPU in "
+            "its middle.)"
+        )
+    busy = "" if use.busy_share is None else f", busy for {format_percent(use.busy_share)} of it"
+    return (
+        f"The GPU sets the pace{busy}: when the host has launched all of a trial, which takes "
+        f"{launch}, it waits for another {wait}."
+    )
+
+
+def device(summary: Summary) -> Iterator[str]:
+    """The part of the report on the GPU, as blocks of Markdown; nothing on a CPU."""
+    use = summary.device
+    if use is None:
+        return
+    yield "### On the GPU"
+    yield f"**Launch bound**: {text(pace(use))}" if use.launch_bound else text(pace(use))
+    wall, (launch, wait) = _adding_up((use.launch_s, use.wait_s))
+    span, (layers, gaps, rest) = _adding_up((use.layers_s, use.gaps_s, use.rest_s))
+    yield properties(
+        [
+            ("Wall time of a profiled trial", wall),
+            ("... the host launches", launch),
+            ("... of that in the layers' calls", f"{format_ms(use.calls_s)} ms"),
+            ("... the host waits for the GPU", wait),
+            ("Time of a trial on the GPU", span),
+            ("... in the layers", layers),
+            ("... between the layers", gaps),
+            ("... behind the last layer", rest),
+            ("GPU busy", _busy_text(use)),
+            *_held(use),
+        ]
+    )
+    yield f"It adds up: launching {launch} + waiting {wait} = wall time {wall}."
+    yield (
+        f"On the GPU: layers {layers} + between them {gaps} + behind the last {rest} = time on the "
+        f"GPU {span}."
+    )
+    if len(phases_of(summary)) > 1:
+        yield from _phases(summary, use)
+
+
+def _held(use: DeviceUse) -> list[Row]:
+    if use.held_span_s is None:
+        return []
+    return [("A held trial on the GPU, median", f"{format_ms(use.held_span_s)} ms")]
+
+
+def _phases(summary: Summary, use: DeviceUse) -> Iterator[str]:
+    rows = [
+        _PhaseUse(printable(str(row.Index)), row.host_s, row.layers_s, row.gap_s, row.busy_s)
+        for row in phase_device(summary.layers).itertuples()
+    ]
+    busy_s = float("nan") if use.busy_s is None else use.busy_s
+    whole = _PhaseUse("all layers", use.calls_s, use.layers_s, use.gaps_s, busy_s)
+    columns = [
+        Column("phase", lambda row: row.name, folds=MAX_NAME),
+        Column("host in the layers' calls [ms]", lambda row: format_ms(row.host_s)),
+        Column("layers on the GPU [ms]", lambda row: format_ms(row.layers_s)),
+        Column("between the layers [ms]", lambda row: format_ms(row.gaps_s)),
+        Column("GPU busy [ms]", lambda row: format_ms(row.busy_s)),
+        Column("busy part of the layers [%]", lambda row: format_bare_percent(row.busy_share)),
+    ]
+    yield (
+        "By phase; the time between two layers is that of the phase of the second one, and what "
+        "the host does between the layers' calls is of no phase:"
+    )
+    yield columns_table(columns, [*rows, whole], bold=[False] * len(rows) + [True])
+
+
+def _busy_text(use: DeviceUse) -> str:
+    """How long the device works in a trial, and how long it does not."""
+    share = use.busy_share
+    if use.busy_s is None or use.idle_s is None or share is None:
+        return NO_HELD_TRIALS
+    # Both as they are shown add up to 100 %.
+    share = round(share, 3)
+    return (
+        f"{format_ms(use.busy_s)} ms ({format_percent(share)} of the wall time), idle "
+        f"{format_ms(use.idle_s)} ms ({format_percent(1 - share)}); from "
+        f"{plural(use.held_trials, 'held trial')}"
+    )
+
+
+def _adding_up(parts_s: Sequence[float]) -> tuple[str, list[str]]:
+    """A sum and its parts in ms; as they are shown, the parts add up to the sum.
+
+    What rounding leaves over goes to the largest part.
+    """
+    steps = [round(part / _STEP_S) for part in parts_s]
+    whole = round(math.fsum(parts_s) / _STEP_S)
+    steps[steps.index(max(steps))] += whole - sum(steps)
+    return f"{format_ms(whole * _STEP_S)} ms", [f"{format_ms(n * _STEP_S)} ms" for n in steps]

@@ -1,0 +1,68 @@
+"""Words for the recording of another engine than Chainer: its nodes, and what passes between."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chainer_profile.basics.describe import NS
+from chainer_profile.basics.units import NOT_KNOWN, format_count, format_ms
+from chainer_profile.report.columns import Column
+from chainer_profile.report.text import Row, printable, totals_rows
+
+if TYPE_CHECKING:
+    from chainer_profile.analyse.summary import Summary
+    from chainer_profile.record.recording import Settings
+
+OVERHEAD = "Runtime overhead (between the nodes)"
+_FRAMEWORK, _SUM = "Framework", "Sum of the layers"
+_MAX_NODE = 40
+
+
+def engine_text(settings: Settings) -> str:
+    """The engine with its version, and its precision: ``onnxruntime 1.31.1 in fp32``."""
+    precision = f" in {printable(settings.precision)}" if settings.precision else ""
+    return f"{printable(settings.engine)}{precision}"
+
+
+def totals(summary: Summary) -> list[Row]:
+    """The times of a whole trial; under an engine in its words, without what it has none of."""
+    recording = summary.recording
+    rows = totals_rows(summary.totals, on_device=recording.on_device)
+    if not recording.settings.engine:
+        return rows
+    named = {_FRAMEWORK: OVERHEAD, _SUM: "Sum of the nodes"}
+    return [
+        (next((new for old, new in named.items() if name.startswith(old)), name), value)
+        for name, value in rows
+        if value != NOT_KNOWN
+    ]
+
+
+def between(summary: Summary) -> str:
+    """What time of a trial that no row has is called."""
+    return "runtime overhead" if summary.recording.settings.engine else "framework"
+
+
+def node_columns(summary: Summary) -> list[Column]:
+    """Columns of a table of nodes; its rows are those of ``Summary.layers``."""
+    layers, covers = summary.recording.layers, "Chainer's layers"
+    mean_s = (summary.recording.self_ns.mean(axis=0) * NS).tolist()
+    return [
+        Column("#", lambda row: str(row.Index)),
+        Column("node", lambda row: printable(layers[row.Index].node), folds=_MAX_NODE),
+        Column(covers, lambda row: _indices(layers[row.Index].covers), folds=_MAX_NODE),
+        Column("number", lambda row: format_count(len(layers[row.Index].covers))),
+        Column("mean ms", lambda row: format_ms(mean_s[row.Index]), "mean [ms]"),
+    ]
+
+
+def _indices(covers: tuple[int, ...]) -> str:
+    """Indices with runs of them shortened: ``3 to 5, 9``."""
+    runs: list[list[int]] = []
+    for index in covers:
+        if runs and index == runs[-1][-1] + 1:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    texts = (str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs)
+    return ", ".join(texts) or NOT_KNOWN

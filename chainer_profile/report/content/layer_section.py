@@ -1,0 +1,120 @@
+"""Summary -> the report's tables by layer: times, and work and memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chainer_profile.basics.units import format_count, format_percent, plural
+from chainer_profile.report import layer_columns
+from chainer_profile.report.content.device_section import explained
+from chainer_profile.report.content.engine_words import engine_text, node_columns
+from chainer_profile.report.content.gpu_text import on_gpu
+from chainer_profile.report.markdown_syntax import address, columns_table, link, text
+from chainer_profile.report.rows import phases_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pandas as pd
+
+    from chainer_profile.analyse.summary import Summary
+    from chainer_profile.report.columns import Column
+
+#: With more layers than this the report shows the hot and the slowest ones only; and of more links
+#: those of the longest times.
+MAX_ROWS = 200
+SLOWEST = 50
+
+
+def by_layer(summary: Summary, plot: str, address_of_all: str) -> Iterator[str]:
+    """The parts by layer, as blocks of Markdown.
+
+    Args:
+        summary: The summary of a run.
+        plot: Address of the bar plot.
+        address_of_all: Address of the table of all layers.
+    """
+    several = len(phases_of(summary)) > 1
+    if summary.recording.settings.engine:
+        yield from _by_node(summary)
+    yield "### By layer"
+    yield f"![Bar plot of the mean self time of every layer]({address(plot)})"
+    yield (
+        "*One bar for each layer in the order of the calls"
+        + (", phase after phase" if several else "")
+        + f": mean self time{on_gpu(summary)}, with whiskers from the 5th to the 95th percentile. "
+        "Hot layers are red here, and bold in the table.*"
+    )
+    shown = _chosen(summary.layers)
+    rest = summary.layers.drop(shown.index)
+    if len(rest):
+        yield (
+            f"{format_count(len(shown))} of {plural(len(summary.layers), 'layer')} are shown, the "
+            f"slowest ones; the others hold {format_percent(rest['share'].sum())} of the "
+            f"layers' time. All are in {link(address_of_all)}."
+        )
+    times = list(layer_columns.TIMES)
+    if summary.recording.n_trials == 1:
+        yield "One trial gives no interval of the mean."
+        times.remove("interval")
+    rows, bold = list(shown.itertuples()), shown["hot"].tolist()
+    known = layer_columns.with_content(layer_columns.columns(layer_columns.DEVICE), rows)
+    times = [key for key in times if key not in layer_columns.DEVICE or _column(key) in known]
+    if said := explained([column.name for column in known]):
+        yield f"Mean, interval, median and percentile are times on the GPU. {said}"
+    which = layer_columns.columns(layer_columns.WHICH, several_phases=several)
+    yield columns_table([*which, *layer_columns.columns(times)], rows, bold=bold)
+    work = layer_columns.with_content(layer_columns.columns(layer_columns.WORK), rows)
+    if work:
+        yield "### Work and memory by layer"
+        yield _explained([column.name for column in work])
+        yield columns_table([*which, *work], rows, bold=bold)
+
+
+def _by_node(summary: Summary) -> Iterator[str]:
+    """What an engine's nodes are, where it is not Chainer that ran."""
+    yield "### By node"
+    yield (
+        f"A row is a node of {text(engine_text(summary.recording.settings))}. Its path is that of "
+        "the layer with the most operations among those of Chainer that it does, and its function "
+        "names all of them; a node that does none is named by the engine. Numbers of layers are "
+        "those of the profile of the network under Chainer."
+    )
+    yield columns_table(node_columns(summary), list(_chosen(summary.layers).itertuples()))
+
+
+def _column(key: str) -> Column:
+    return layer_columns.LAYER_COLUMNS[key].column
+
+
+def _chosen(layers: pd.DataFrame) -> pd.DataFrame:
+    """All layers in order, or the slowest of very many."""
+    if len(layers) <= MAX_ROWS:
+        return layers
+    # Whatever the rule, the hot layers are the slowest ones.
+    count = min(MAX_ROWS, max(SLOWEST, int(layers["hot"].sum())))
+    slowest = layers.sort_values("mean_s", ascending=False, kind="stable")
+    return layers.loc[slowest.head(count).index.sort_values()]
+
+
+def _explained(names: list[str]) -> str:
+    """What the columns say that are there."""
+    said = []
+    if "MFLOP" in names:
+        said.append("Operations and bytes are those of all calls in a trial, in millions.")
+    if "verdict" in names:
+        said.append(
+            "The verdict says what bounds a layer: compute, memory, or, where less than a third of "
+            "the limit is reached, overhead."
+        )
+    if "peak" in names:
+        said.append(
+            "The peak is the most that is allocated in the layer beyond what is there at its begin"
+            + (
+                "; of a forward call, the workspace is the part beyond its outputs."
+                if "workspace" in names
+                else "."
+            )
+        )
+    said.append("What is not known is shown as -.")
+    return " ".join(said)

@@ -1,0 +1,113 @@
+"""Summary -> what the memory pass says: for the terminal, and as a part of the report."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from chainer_profile.basics.units import format_nbytes, plural
+from chainer_profile.report import layer_columns
+from chainer_profile.report.columns import MAX_NAME, Column
+from chainer_profile.report.markdown_syntax import columns_table, text
+from chainer_profile.report.rows import phases_of
+from chainer_profile.report.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from chainer_profile.analyse.summary import Summary
+    from chainer_profile.record.recording import PhaseMemory
+
+_MAX_LAYERS = 10
+_SIZES = ("peak", "workspace", "retained")
+#: The order in which a narrow console does without them.
+_DROPS = (0, 2, 1)
+
+
+def memory_sentences(summary: Summary) -> list[str]:
+    """The highest point of a trial, and what is kept for backward; empty without a memory pass."""
+    use = summary.recording.memory
+    if use is None:
+        return []
+    where = "between the layers"
+    if use.high_water_layer is not None:
+        row = summary.layers.loc[use.high_water_layer]
+        label, path, phase = (printable(row[name]) for name in ("label", "path", "phase"))
+        where = f"in {label} at {path} ({phase})"
+    sentences = [
+        f"One trial allocates up to {format_nbytes(use.high_water_nbytes)} beyond what is there at "
+        f"its begin, {where}. Parameters take {format_nbytes(use.parameter_nbytes)}, the input "
+        f"{format_nbytes(use.input_nbytes)}."
+    ]
+    if use.pool_total_nbytes is not None:
+        sentences.append(
+            f"After it CuPy's memory pool held {format_nbytes(use.pool_total_nbytes)} of the GPU's "
+            f"memory, of which {format_nbytes(use.pool_used_nbytes)} were in use."
+        )
+    if use.kept_for_backward_nbytes is not None:
+        kept = format_nbytes(use.kept_for_backward_nbytes)
+        sentences.append(f"The forward phase leaves {kept} of activations for the backward phase.")
+    return sentences
+
+
+def phase_memory(summary: Summary) -> tuple[PhaseMemory, ...]:
+    """The memory of every phase, where there are several and it is known."""
+    use = summary.recording.memory
+    return use.phases if use is not None and len(use.phases) > 1 else ()
+
+
+def phase_memory_columns() -> list[Column]:
+    """Columns of :func:`phase_memory`."""
+    return [
+        Column("phase", lambda row: printable(row.phase), folds=MAX_NAME),
+        Column("high water", lambda row: format_nbytes(row.high_nbytes)),
+        Column("left allocated", lambda row: format_nbytes(row.retained_nbytes)),
+    ]
+
+
+def peak_rows(summary: Summary, most: int) -> list[Any]:
+    """The layers with the highest peaks; none without a memory pass."""
+    if summary.recording.memory is None:
+        return []
+    order = summary.layers.sort_values("peak_nbytes", ascending=False, kind="stable")
+    return list(order.head(most).itertuples())
+
+
+def peak_columns(summary: Summary) -> list[Column]:
+    """Columns of :func:`peak_rows`."""
+    several = len(phases_of(summary)) > 1
+    which = layer_columns.columns(layer_columns.WHICH, several_phases=several)
+    sizes = [
+        replace(column, drop=drop)
+        for column, drop in zip(layer_columns.columns(_SIZES), _DROPS, strict=True)
+    ]
+    return which + layer_columns.with_content(sizes, list(summary.layers.itertuples()))
+
+
+def peaks_sentence(rows: list[Any]) -> str:
+    """What the table of :func:`peak_rows` is."""
+    which = "The layer" if len(rows) == 1 else f"The {plural(len(rows), 'layer')}"
+    peaks = "peak" if len(rows) == 1 else "peaks"
+    return (
+        f"{which} with the highest {peaks}; the workspace of a forward call is its peak beyond its "
+        "outputs:"
+    )
+
+
+def memory(summary: Summary) -> Iterator[str]:
+    """The part of the report on memory, as blocks of Markdown."""
+    sentences = memory_sentences(summary)
+    if not sentences:
+        return
+    yield "### Memory"
+    yield from map(text, sentences)
+    phases = phase_memory(summary)
+    if phases:
+        yield (
+            "By phase: the most that is allocated in it beyond what is there at the trial's begin, "
+            "and what it leaves allocated, negative where it frees more:"
+        )
+        yield columns_table(phase_memory_columns(), phases)
+    rows = peak_rows(summary, _MAX_LAYERS)
+    yield text(peaks_sentence(rows))
+    yield columns_table(peak_columns(summary), rows)

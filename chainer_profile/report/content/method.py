@@ -1,0 +1,188 @@
+"""Summary -> how a run was measured and what its rows are, for the report."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chainer_profile.analyse.checks import takes_options
+from chainer_profile.basics.describe import NS
+from chainer_profile.basics.units import format_duration, plural
+from chainer_profile.report.content.engine_words import engine_text
+from chainer_profile.report.markdown_syntax import text
+from chainer_profile.report.rows import phases_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from chainer_profile.analyse.summary import Summary
+    from chainer_profile.record.recording import Settings
+
+
+def method_points(summary: Summary) -> Iterator[str]:
+    """One point each, in Markdown."""
+    recording, totals = summary.recording, summary.totals
+    several = len(phases_of(summary)) > 1
+    warmups = len(recording.warmup_ns) or recording.settings.warmups
+    if recording.settings.engine:
+        yield (
+            f"The network did not run under Chainer but under "
+            f"{text(engine_text(recording.settings))}, which was given the same weights."
+        )
+    if warmups:
+        yield f"{plural(warmups, 'warm-up trial')} came first and count nowhere."
+    if recording.settings.engine:
+        yield from _of_engine(summary)
+    elif recording.trial_ns is not None and totals.clean is not None:
+        # Without their starts nothing is known of their order: in a race of engines the clean ones
+        # come first.
+        order = "apart from" if recording.start_ns is None else "in blocks that alternate with"
+        yield (
+            f"{plural(totals.clean.count, 'clean trial')} ran without any hook, {order} "
+            f"the {plural(recording.n_trials, 'profiled trial')}: the "
+            f"{'time' if several else 'latency'} to quote is that of the clean ones, the layers' "
+            "times come from the profiled ones."
+        )
+    else:
+        yield f"The layers' times come from {plural(recording.n_trials, 'profiled trial')}."
+    if recording.on_device:
+        yield from _on_device(summary)
+    if not recording.settings.engine:
+        yield (
+            "The time of a layer is its self time: a call made within another one counts for the "
+            "inner one only."
+        )
+    yield from _rows(summary)
+    if totals.framework is not None and not recording.settings.engine:
+        between = (
+            "what passes between the rows, such as type checks, making variables, and walking back "
+            "through the graph. It is known for each phase, and what passes outside of all phases "
+            "has a row of its own. Freeing the graph comes after the backward phase: in a training "
+            "step it is framework time of the update."
+            if recording.phases
+            else "what passes between the functions, such as type checks and making variables."
+        )
+        if recording.on_device:
+            between = (
+                "what passes on the trial's wall clock beside the layers' time on the GPU. It is "
+                "the time between the layers and behind the last, in which the GPU mostly waits "
+                "for the host."
+            )
+            if recording.phases:
+                between += (
+                    " That of a phase is the time on the GPU between its layers; what is outside "
+                    "of all phases has a row of its own."
+                )
+        yield f"Framework time is the profiled trial less the sum of its layers: {between}"
+    if recording.n_trials > 1:
+        yield (
+            "The 95 % interval of a mean comes from batch means: successive trials are cut into "
+            "batches of equal length, and the spread of the batches' means gives the interval. "
+            "Trials that depend on one another do not make it too narrow."
+        )
+    yield "A layer's share is its mean over the sum of all layers' means."
+    if has_rate_of_zero(recording.settings):
+        yield (
+            "The optimizer's learning rate is 0: all trials have the same weights, and the "
+            "arithmetic of the update is the same as with any other rate."
+        )
+    conditions = recording.conditions
+    if conditions.clock_resolution_ns is not None:
+        step = format_duration(conditions.clock_resolution_ns * NS)
+        which = "host's clock" if recording.on_device else "clock"
+        yield f"The smallest step of the {which} that was seen is {step}."
+    if conditions.window_ns is not None:
+        window = format_duration(conditions.window_ns * NS)
+        whose = "the host's time in every layer" if recording.on_device else "every layer's time"
+        yield (
+            f"A function that does nothing shows {window}: {whose} holds so much of "
+            "the recorder itself."
+        )
+
+
+def _of_engine(summary: Summary) -> Iterator[str]:
+    """How the times of another engine than Chainer are taken."""
+    recording, clean = summary.recording, summary.totals.clean
+    if clean is not None:
+        yield (
+            f"{plural(clean.count, 'clean trial')} ran without the engine's profiling, in turn "
+            "with those of other engines: the latency to quote is theirs."
+        )
+    yield (
+        f"The times of nodes are the engine's own, from {plural(recording.n_trials, 'trial')} in "
+        "which its profiling was on."
+    )
+    yield (
+        "Runtime overhead is the time of such a trial less the sum of its nodes: what the engine "
+        "does between them, and its profiling."
+    )
+
+
+def _on_device(summary: Summary) -> Iterator[str]:
+    """How times are taken on a GPU."""
+    yield (
+        "The times of layers are the GPU's: on entering and on leaving every layer an event is put "
+        "into its queue. Nothing waits for them in between; they are read after one "
+        "synchronisation at the end of each trial."
+    )
+    yield (
+        "Such a time runs from event to event. It holds the layer's own work, and what the GPU "
+        "waited within the layer for the host to launch the next kernel."
+    )
+    yield (
+        "The times of trials are the host's: from the first call to the moment when the GPU is "
+        "done. Launching is the part until all was launched, waiting the rest."
+    )
+    use = summary.device
+    if use is not None and use.held_trials:
+        yield (
+            f"{plural(use.held_trials, 'held trial')} came last: the GPU began with each of them "
+            "only when the host had launched all of it, so that it never waited. The medians of "
+            "these times are how long the GPU is busy in every layer; they count nowhere else."
+        )
+
+
+def has_rate_of_zero(settings: Settings) -> bool:
+    """Whether the run trained with the default optimizer of our own command line."""
+    ours = takes_options(settings) and settings.command
+    return bool(ours) and settings.phase == "train" and settings.optimizer == "MomentumSGD"
+
+
+def _rows(summary: Summary) -> Iterator[str]:
+    """What the rows beside the calls of a forward pass are, where a trial has them."""
+    layers = summary.layers
+    phases = set(layers["phase"])
+    paths = {(row.phase, row.path) for row in layers.itertuples()}
+    if ("forward", "loss") in paths:
+        yield "Functions of the loss that no link calls have the path `loss`."
+    if "backward" in phases:
+        yield (
+            "The backward of a function is a row of its own, in the link that made the call. "
+            "Its column `forward_index` in the table of all layers is the call that it goes back "
+            "through."
+        )
+    if "gradient_accumulation" in set(layers["function"]):
+        yield (
+            "Where several functions use a variable, its gradients are added up: the row "
+            "`gradient_accumulation`, in the link whose backward adds them."
+        )
+    if ("backward", "cleargrads") in paths:
+        yield (
+            "Clearing the gradients before the backward pass is the row `cleargrads` of the "
+            "backward phase."
+        )
+    updates = layers[layers["phase"] == "update"]
+    if len(updates):
+        hooks = updates[updates["path"] == "optimizer"]["function"]
+        sentence = (
+            "The update of all parameters of one link is one row, named after the optimizer; its "
+            "calls are the arrays of parameters"
+        )
+        if len(hooks):
+            named = ", ".join(text(name) for name in dict.fromkeys(hooks))
+            sentence += (
+                f". The optimizer's hooks ({named}) go over all parameters; their path is "
+                "`optimizer`"
+            )
+        yield sentence + "."
+    if "data" in phases:
+        yield "Loading a batch and converting it to arrays are the rows of the path `data`."

@@ -1,0 +1,139 @@
+"""Summary -> what work and limits say: for the terminal, and as a part of the report."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from chainer_profile.analyse.roofline import REACHED, has_plot, without_formula, work_by_function
+from chainer_profile.basics.units import (
+    format_bare_percent,
+    format_giga,
+    format_mega,
+    format_percent,
+    format_significant,
+    plural,
+)
+from chainer_profile.report.columns import MAX_NAME, Column
+from chainer_profile.report.markdown_syntax import address, columns_table, text
+from chainer_profile.report.rows import phases_of
+from chainer_profile.report.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from chainer_profile.analyse.summary import Summary
+
+_MAX_LAYERS = 10
+_MAX_PHASE = 12
+
+
+def has_work(summary: Summary) -> bool:
+    """Whether the work of any layer is known."""
+    return bool(summary.layers["flops"].notna().any())
+
+
+def work_rows(summary: Summary) -> list[Any]:
+    """The work by function and phase, most time first; see :func:`.roofline.work_by_function`."""
+    return list(work_by_function(summary.layers).itertuples())
+
+
+def work_columns(summary: Summary, macs: bool = False) -> list[Column]:
+    """Columns of :func:`work_rows`.
+
+    Args:
+        summary: The summary of a run.
+        macs: Show multiply-adds in place of operations.
+    """
+    work = (
+        Column("MMAC", lambda row: format_mega(row.macs), drop=3)
+        if macs
+        else Column("MFLOP", lambda row: format_mega(row.flops), drop=3)
+    )
+    limits = summary.recording.limits is not None
+    return [
+        Column("function", lambda row: printable(row.function), folds=MAX_NAME),
+        *(
+            [Column("phase", lambda row: printable(row.phase), folds=_MAX_PHASE, drop=5)]
+            if len(phases_of(summary)) > 1
+            else []
+        ),
+        *(
+            [Column("mostly", lambda row: row.verdict or "no formula", folds=14, drop=1)]
+            if limits
+            else []
+        ),
+        work,
+        Column("GFLOP/s", lambda row: format_giga(row.flops_per_s)),
+        Column("GB/s", lambda row: format_giga(row.nbytes_per_s), drop=4),
+        *([Column("% of limit", lambda row: format_bare_percent(row.reached))] if limits else []),
+        Column("% of time", lambda row: format_bare_percent(row.share)),
+    ]
+
+
+def limits_sentence(summary: Summary) -> str:
+    """The machine's limits; empty where they were not measured."""
+    limits = summary.recording.limits
+    if limits is None:
+        return ""
+    known = limits.device == "cpu" and limits.threads
+    threads = f" with {plural(limits.threads, 'BLAS thread')}" if known else ""
+    rate = limits.half_flops_per_s
+    half = "" if rate is None else f" ({format_giga(rate)} GFLOP/s in float16)"
+    return (
+        f"Limits of this machine{threads}: {format_giga(limits.flops_per_s)} GFLOP/s in a float32 "
+        f"matrix product{half}, {format_giga(limits.copy_nbytes_per_s)} GB/s in a copy "
+        f"({format_giga(limits.fresh_nbytes_per_s)} GB/s into newly allocated memory)."
+    )
+
+
+def _overhead(summary: Summary) -> str:
+    """Where the time of an overhead-bound layer goes, and what else bounds the others."""
+    if summary.recording.on_device:
+        return (
+            "the GPU waits for the host to launch, or has too little to do at once to be filled. "
+            "Arrays that stay in a cache can be faster than the limit of memory."
+        )
+    return (
+        "its time goes into Python, launching, copying and page faults. Chainer allocates outputs "
+        "anew, so the third rate is what functions that only move data can hope for; arrays that "
+        "stay in a cache can be faster than all of them."
+    )
+
+
+def work(summary: Summary, plot: str) -> Iterator[str]:
+    """The part of the report on work and limits, as blocks of Markdown.
+
+    Args:
+        summary: The summary of a run.
+        plot: Address of the roofline plot.
+    """
+    if not has_work(summary):
+        return
+    yield "### Work and limits"
+    yield (
+        "Operations (a multiply-add is two) and bytes (each array read or written once) follow "
+        "from the shapes, by formulas; the rates from the median self times."
+    )
+    limits = summary.recording.limits
+    if limits is not None:
+        yield (
+            f"{limits_sentence(summary)} The least time of a layer is the longer of its "
+            "operations at the first rate and its bytes at the second; the limit reached is that "
+            "over its median time. Below "
+            f"{format_percent(REACHED, 0)} a layer is called overhead bound: {_overhead(summary)}"
+        )
+    yield columns_table(work_columns(summary), work_rows(summary))
+    unknown = without_formula(summary.layers)
+    if len(unknown):
+        listed = ", ".join(
+            f"{text(str(row.Index))} ({format_percent(row.share)})"
+            for row in unknown.head(_MAX_LAYERS).itertuples()
+        )
+        yield f"Without a formula, with their part of the layers' time: {listed}."
+    if limits is not None and has_plot(summary.recording, summary.layers):
+        yield f"![Roofline plot of the layers]({address(plot)})"
+        yield (
+            "*One dot a layer: operations a byte against operations a second, the area being its "
+            "time; hot layers are red. The line is what the machine can do at best; arithmetic is "
+            f"the bound from {format_significant(limits.ridge)} operations a byte.*"
+        )

@@ -1,0 +1,214 @@
+"""LaTeX: names that are shown just as they are, in any document, and tables with booktabs.
+
+What is written here is ASCII and needs no package but booktabs and longtable, whatever the
+document's encoding, font and language are.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import TYPE_CHECKING
+
+from chainer_profile.report.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+#: Signs with a meaning in LaTeX or in a language of babel; \symbol is in every encoding of fonts.
+_SIGNS = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "%": r"\%",
+    # A line may end behind these, or a path would run out of its column.
+    "_": r"\_\allowbreak{}",
+    "/": r"/\allowbreak{}",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\symbol{34}",
+    "`": r"\symbol{96}",
+    "'": r"\symbol{39}",
+    # At the begin of a row a bracket or a star would belong to the end of the row before.
+    "[": "{[}",
+    "]": "{]}",
+    "*": "{*}",
+}
+#: Letters and signs beyond ASCII that every LaTeX has.
+_BEYOND = {
+    "\u00a0": "~",
+    "±": r"$\pm$",
+    "\u00d7": r"$\times$",
+    "·": r"$\cdot$",
+    "÷": r"$\div$",
+    "°": r"$^\circ$",
+    "²": r"$^2$",
+    "³": r"$^3$",
+    "µ": r"$\mu$",
+    "Ω": r"$\Omega$",
+    "\u2013": "--",
+    "—": "---",
+    "…": r"\ldots{}",
+    "\u2018": "`",
+    "\u2019": "'",
+    "“": "``",
+    "”": "''",
+    "→": r"$\rightarrow$",
+    "←": r"$\leftarrow$",
+    "↑": r"$\uparrow$",
+    "↓": r"$\downarrow$",
+    "↔": r"$\leftrightarrow$",
+    "⇒": r"$\Rightarrow$",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
+    "≠": r"$\neq$",
+    "≈": r"$\approx$",
+    "∞": r"$\infty$",
+    "∑": r"$\sum$",
+    "∂": r"$\partial$",
+    "ß": r"\ss{}",
+    "æ": r"\ae{}",
+    "Æ": r"\AE{}",
+    "œ": r"\oe{}",
+    "Œ": r"\OE{}",
+    "ø": r"\o{}",
+    "Ø": r"\O{}",
+    "å": r"\aa{}",
+    "Å": r"\AA{}",
+    "ł": r"\l{}",
+    "Ł": r"\L{}",
+    "\u0131": r"\i{}",
+}
+_ACCENTS = {
+    "\u0300": r"\`",
+    "\u0301": r"\'",
+    "\u0302": r"\^",
+    "\u0303": r"\~",
+    "\u0304": r"\=",
+    "\u0306": r"\u",
+    "\u0307": r"\.",
+    "\u0308": r"\"",
+    "\u030a": r"\r",
+    "\u030b": r"\H",
+    "\u030c": r"\v",
+    "\u0323": r"\d",
+    "\u0327": r"\c",
+}
+#: Columns from which on there is less room between them.
+_MANY = 8
+_GREEK = {
+    "GREEK SMALL LETTER": {
+        *("ALPHA", "BETA", "GAMMA", "DELTA", "EPSILON", "ZETA", "ETA", "THETA", "IOTA", "KAPPA"),
+        *("MU", "NU", "XI", "PI", "RHO", "SIGMA", "TAU", "UPSILON", "PHI", "CHI", "PSI", "OMEGA"),
+    },
+    "GREEK CAPITAL LETTER": {
+        *("GAMMA", "DELTA", "THETA", "XI", "PI", "SIGMA", "UPSILON", "PHI", "PSI", "OMEGA"),
+    },
+}
+
+
+def text(name: object) -> str:
+    """A name or a sentence that is shown just as it is, on one line.
+
+    A letter that no LaTeX has without further packages is shown by its number, as in Python.
+    """
+    shown = "".join(map(_sign, printable(str(name)).strip()))
+    # Two of them would become one sign.
+    return re.sub(r"([-,])(?=\1)", r"\1{}", shown)
+
+
+def _sign(sign: str) -> str:
+    if sign in _SIGNS:
+        return _SIGNS[sign]
+    if sign.isascii():
+        return sign
+    if sign in _BEYOND:
+        return _BEYOND[sign]
+    letter, *accents = list(unicodedata.normalize("NFD", sign))
+    if letter.isascii() and letter.isalpha() and len(accents) == 1 and accents[0] in _ACCENTS:
+        # An accent takes the place of the dot.
+        letter = {"i": r"\i", "j": r"\j"}.get(letter, letter) if accents[0] < "\u0323" else letter
+        return f"{_ACCENTS[accents[0]]}{{{letter}}}"
+    kind, _, greek = unicodedata.name(sign, "").rpartition(" ")
+    if greek in _GREEK.get(kind, ()):
+        return f"$\\{greek.lower() if 'SMALL' in kind else greek.capitalize()}$"
+    return "".join(_SIGNS.get(c, c) for c in sign.encode("unicode_escape").decode("ascii"))
+
+
+def comment(line: str) -> str:
+    """A line that LaTeX passes over."""
+    shown = printable(line).encode("ascii", "backslashreplace").decode("ascii")
+    return f"% {shown}"
+
+
+def label(name: str) -> str:
+    """A name of nothing but letters, digits and hyphens, for a label."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-").lower()
+
+
+def tabular(
+    head: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    columns: str,
+    *,
+    caption: str,
+    name: str,
+    long: bool = False,
+) -> str:
+    r"""A table with its caption and label; cells are LaTeX.
+
+    Args:
+        head: The headings; empty where there are none.
+        rows: The cells of every row.
+        columns: The kinds of the columns, such as ``lrr``.
+        caption: The caption.
+        name: The label.
+        long: Let it go over several pages (a ``longtable``, its head on every page).
+    """
+    room = "1.5pt" if len(head) > _MANY else "3.5pt"
+    size = rf"\footnotesize\setlength{{\tabcolsep}}{{{room}}}"
+    # What ends a row even behind a cell that is set in paragraphs.
+    lines = [" & ".join(row) + r" \tabularnewline" for row in rows]
+    headings = [" & ".join(head) + r" \tabularnewline", r"\midrule"] if head else []
+    if not long:
+        return "\n".join(
+            (
+                r"\begin{table}[htbp]",
+                r"\centering" + size,
+                rf"\caption{{{caption}}}",
+                rf"\label{{{name}}}",
+                rf"\begin{{tabular}}{{{columns}}}",
+                r"\toprule",
+                *headings,
+                *lines,
+                r"\bottomrule",
+                r"\end{tabular}",
+                r"\end{table}",
+            )
+        )
+    again = rf"\multicolumn{{{len(head)}}}{{l}}{{\emph{{continued}}}} \tabularnewline"
+    return "\n".join(
+        (
+            r"\begingroup" + size,
+            rf"\begin{{longtable}}{{{columns}}}",
+            rf"\caption{{{caption}}}\label{{{name}}} \tabularnewline",
+            r"\toprule",
+            *headings,
+            r"\endfirsthead",
+            again,
+            r"\toprule",
+            *headings,
+            r"\endhead",
+            r"\bottomrule",
+            r"\endfoot",
+            *lines,
+            r"\end{longtable}",
+            r"\endgroup",
+        )
+    )

@@ -1,0 +1,1 @@
+"""Charts, traces and stacks."""

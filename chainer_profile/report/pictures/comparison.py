@@ -1,0 +1,189 @@
+"""Comparison -> bar plot: two bars a layer, as PNG or SVG."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from chainer_profile.basics.units import duration_unit, format_count, format_factor, in_unit
+from chainer_profile.compare.comparison import FASTER, SLOWER
+from chainer_profile.report.content.comparison_text import change, fusion_line, row_label
+from chainer_profile.report.pictures.figures import (
+    DPI,
+    HOT_COLOUR,
+    OTHER_COLOUR,
+    STYLE,
+    TEXT,
+    save,
+    shorten,
+)
+from chainer_profile.report.text import printable
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+    from chainer_profile.compare.comparison import Comparison
+
+#: Layers that are shown of a network that has more.
+MAX_LAYERS = 80
+#: Beside the red of what is slower, for colour-blind readers too.
+FASTER_COLOUR = "#0072b2"
+SAME_COLOUR = "#5f6f82"
+_COLOURS = {SLOWER: HOT_COLOUR, FASTER: FASTER_COLOUR}
+_MIN_WIDTH, _LAYER_WIDTH, _SIDES, _HEIGHT = 8.0, 0.19, 1.0, 6.0
+_POINTS = 72
+_BAR = 0.4
+_MIN_FONT, _MAX_FONT = 5.0, 8.0
+_LINE_HEIGHT = 1.25
+_MAX_LABEL = 40
+#: Characters of the title to an inch.
+_CHARS = 12.0
+#: Room above the highest bar for what is written there, of its height.
+_HEADROOM = 1.22
+#: The same between engines, where the highest bars have marks, and layers long names.
+_ENGINE_HEADROOM = 1.36
+
+
+def render(comparison: Comparison, format: Literal["png", "svg"] = "png") -> bytes:
+    """The figure as a file's bytes; the same comparison gives the same bytes.
+
+    Args:
+        comparison: A comparison.
+        format: ``png`` (150 dots an inch) or ``svg``.
+    """
+    return save(lambda: figure(comparison), format)
+
+
+def figure(comparison: Comparison) -> Figure:
+    """Two bars a layer in the order of the calls, its median before and after.
+
+    Changed layers are red where they became slower and green where faster, with the factor above.
+    Of more than 80 layers those are shown that changed most, and then those with the most time.
+    """
+    with mpl.rc_context(STYLE):
+        layers = _shown(comparison)
+        count = len(layers)
+        width = max(_MIN_WIDTH, _SIDES + _LAYER_WIDTH * count)
+        fig = Figure(figsize=(width, _HEIGHT), dpi=DPI, layout="constrained")
+        FigureCanvasAgg(fig)
+        ax = fig.add_subplot()
+        highest_s = float(layers[["before_s", "after_s"]].to_numpy().max())
+        unit = duration_unit(highest_s)
+        size = TEXT * max(1.0, width / 12)
+        points = (width - _SIDES) * _POINTS / count
+        font = float(np.clip(points / _LINE_HEIGHT, _MIN_FONT, _MAX_FONT))
+        _draw_bars(ax, layers, unit)
+        _mark(ax, layers, unit, font)
+        labels = [shorten(row_label(row), _MAX_LABEL) for row in layers.itertuples()]
+        ax.set_xticks(range(count), labels, rotation=90, fontsize=font, parse_math=False)
+        ax.set_ylabel(f"median self time [{unit}]", fontsize=size)
+        ax.set_xlabel("layer, in the order of the calls", fontsize=size)
+        ax.tick_params(axis="y", labelsize=size)
+        ax.tick_params(axis="x", length=2, pad=1.5)
+        ax.set_xlim(-0.7, count - 0.3)
+        headroom = _HEADROOM if comparison.fusion is None else _ENGINE_HEADROOM
+        ax.set_ylim(0, in_unit(highest_s, unit) * headroom or 1.0)
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.grid(axis="y", color="#dddddd", linewidth=0.6)
+        ax.set_axisbelow(True)
+        words = _title(comparison, int(width * _CHARS * TEXT / size))
+        fig.suptitle(words, x=0.01, ha="left", fontsize=size, parse_math=False)
+        _draw_legend(ax, layers, size - 1)
+    return fig
+
+
+def _shown(comparison: Comparison) -> pd.DataFrame:
+    """The layers to draw, in the order of the calls."""
+    layers = comparison.layers
+    if len(layers) <= MAX_LAYERS:
+        return layers
+    changed = layers["verdict"].isin(list(_COLOURS))
+    by = {
+        "changed": changed,
+        "difference": (layers["after_s"] - layers["before_s"]).abs().where(changed, 0.0),
+        "time": layers[["before_s", "after_s"]].max(axis=1),
+    }
+    ordered = layers.assign(**by).sort_values(list(by), ascending=False, kind="stable")
+    return layers.loc[sorted(ordered.index[:MAX_LAYERS])]
+
+
+def _draw_bars(ax: Axes, layers: pd.DataFrame, unit: str) -> None:
+    x = np.arange(len(layers))
+    scale = in_unit(1.0, unit)
+    colours = [_COLOURS.get(verdict, SAME_COLOUR) for verdict in layers["verdict"]]
+    for offset, name, colour in ((-0.5, "before_s", OTHER_COLOUR), (0.5, "after_s", colours)):
+        heights = layers[name].to_numpy() * scale
+        ax.bar(x + offset * _BAR, heights, width=_BAR, color=colour, linewidth=0)
+
+
+def _mark(ax: Axes, layers: pd.DataFrame, unit: str, font: float) -> None:
+    """The factor above each changed layer."""
+    for at, row in enumerate(layers.itertuples()):
+        if row.verdict not in _COLOURS:
+            continue
+        factor = format_factor(max(row.ratio, 1 / row.ratio))
+        ax.annotate(
+            f"{factor} {row.verdict}",
+            (at, in_unit(max(row.before_s, row.after_s), unit)),
+            (0, 3),
+            textcoords="offset points",
+            ha="center",
+            va="bottom",
+            rotation=90,
+            fontsize=font,
+            color=_COLOURS[row.verdict],
+            annotation_clip=False,
+        )
+
+
+def _title(comparison: Comparison, most: int) -> str:
+    """What was compared, in lines of so many characters at most."""
+    names = [
+        shorten(printable(s.name), most // 2 - 2) for s in (comparison.after, comparison.before)
+    ]
+    lines = [f"{names[0]} compared with {names[1]}"]
+    if comparison.headline:
+        row = comparison.totals.iloc[0]
+        lines.append(f"{comparison.headline}: {change(row['ratio'], row['verdict'])}")
+    if line := fusion_line(comparison):
+        lines.append(line.removesuffix("."))
+    count = len(comparison.layers)
+    if count > MAX_LAYERS:
+        lines.append(
+            f"{MAX_LAYERS} of {format_count(count)} layers: the most changed ones, then those with "
+            "the most time"
+        )
+    if comparison.other_machine:
+        lines.append("different machines")
+    elif comparison.moved:
+        lines.append("the machine itself moved")
+    return "\n".join(shorten(line, most) for line in lines)
+
+
+def _draw_legend(ax: Axes, layers: pd.DataFrame, size: float) -> None:
+    found = layers["verdict"]
+    handles: list[Any] = [
+        Patch(color=OTHER_COLOUR, label="before"),
+        Patch(color=SAME_COLOUR, label="after"),
+    ]
+    for verdict, colour in _COLOURS.items():
+        number = int((found == verdict).sum())
+        if number:
+            handles.append(Patch(color=colour, label=f"after, {verdict} ({format_count(number)})"))
+    ax.legend(
+        handles=handles,
+        loc="lower left",
+        bbox_to_anchor=(0, 1.0),
+        ncols=len(handles),
+        frameon=False,
+        fontsize=size,
+        borderaxespad=0.2,
+        handlelength=1.4,
+        columnspacing=1.4,
+    )

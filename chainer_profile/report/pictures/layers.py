@@ -1,0 +1,292 @@
+"""Summary -> bar plot of the layers, as PNG or SVG."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, PathPatch
+from matplotlib.path import Path
+
+from chainer_profile.basics.units import duration_unit, format_count, format_duration, in_unit
+from chainer_profile.report.content.gpu_text import on_gpu
+from chainer_profile.report.pictures.figures import (
+    DPI,
+    HOT_COLOUR,
+    INK,
+    OTHER_COLOUR,
+    STYLE,
+    TEXT,
+    save,
+    shorten,
+    title,
+)
+from chainer_profile.report.rows import phases_of
+from chainer_profile.report.text import printable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from numpy.typing import NDArray
+
+    from chainer_profile.analyse.summary import Summary
+
+_BAND_COLOUR = "#f1f1f1"
+_POINTS = 72
+
+_MIN_WIDTH, _MAX_WIDTH = 7.2, 20.0
+_MIN_HEIGHT, _MAX_HEIGHT = 4.8, 8.0
+#: Width of a layer where there is room, and what the axis labels take, in inches.
+_LAYER_WIDTH, _SIDES = 0.15, 1.0
+_MIN_FONT, _MAX_FONT = 6.0, 8.0
+#: Width at which a picture is shown in its own size, in inches; a wider one is shown smaller.
+_SHOWN_WIDTH = 12.0
+#: A label's line is so many times as high as its font size.
+_LINE_HEIGHT = 1.25
+_MAX_LABEL = 32
+#: Width of a character as a part of the font size, with some room.
+_CHAR_WIDTH = 0.65
+#: Between the axis and the names of the phases, in points: a triangle of a cut fits.
+_PHASE_GAP = 5.0
+#: Characters of the title to an inch, in the usual size.
+_CHARS = 12.5
+#: Below so many points a layer, bars and whiskers run into one another.
+_DENSE = 1.5
+#: Bars beyond so many are drawn at once.
+_MANY = 300
+#: The axis reaches so many times the highest bar at most, whatever the whiskers do.
+_HEADROOM = 1.4
+
+
+def render(summary: Summary, format: Literal["png", "svg"]) -> bytes:
+    """The figure as a file's bytes; the same summary gives the same bytes.
+
+    Args:
+        summary: The summary of a run.
+        format: ``png`` (150 dots an inch) or ``svg`` (its text is text, and can be searched).
+    """
+    return save(lambda: figure(summary), format)
+
+
+def figure(summary: Summary, widest: float = _MAX_WIDTH) -> Figure:
+    """One bar a layer in the order of the calls: its mean self time, hot layers in red.
+
+    Whiskers reach from the 5th to the 95th percentile. The axis is made for the bars: a whisker
+    that would need more than 1.4 times the highest bar is cut, and a triangle marks the cut.
+    Where labels of all layers would overlap, the slowest layers are labelled first. Lines and
+    names tell the phases of a trial apart, where it has several.
+
+    Args:
+        summary: The summary of a run.
+        widest: The most inches that it may be wide.
+    """
+    with mpl.rc_context(STYLE):
+        layers = summary.layers
+        count = len(layers)
+        width = min(widest, max(_MIN_WIDTH, _SIDES + _LAYER_WIDTH * count))
+        height = min(_MAX_HEIGHT, max(_MIN_HEIGHT, 0.4 * width))
+        fig = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
+        FigureCanvasAgg(fig)
+        ax = fig.add_subplot()
+        unit = duration_unit(float(layers["mean_s"].max()))
+        points = (width - _SIDES) * _POINTS / count
+        limit = _draw_bars(ax, summary, unit, points)
+        line = _draw_line(ax, summary, unit, limit)
+        # A wide picture is shown smaller, so its words are larger.
+        scale = max(1.0, width / _SHOWN_WIDTH)
+        _label_layers(ax, summary, points, scale)
+        size = TEXT * scale
+        if len(phases_of(summary)) > 1:
+            _draw_phases(ax, summary, points, size)
+        ax.set_ylabel(f"mean self time{on_gpu(summary)} [{unit}]", fontsize=size)
+        ax.set_xlabel("layer, in the order of the calls", fontsize=size)
+        ax.tick_params(axis="y", labelsize=size)
+        ax.set_xlim(-0.7, count - 0.3)
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.grid(axis="y", color="#dddddd", linewidth=0.6)
+        ax.set_axisbelow(True)
+        ax.tick_params(axis="x", length=2, pad=1.5)
+        words = title(summary, int(width * _CHARS * TEXT / size))
+        fig.suptitle(words, x=0.01, ha="left", fontsize=size, parse_math=False)
+        _draw_legend(fig, summary, line, size - 1)
+    return fig
+
+
+def _draw_bars(ax: Axes, summary: Summary, unit: str, points: float) -> float:
+    """Bars and whiskers; returns the upper end of the axis, in the unit."""
+    layers = summary.layers
+    x = np.arange(len(layers))
+    scale = in_unit(1.0, unit)
+    mean, low, high = (layers[name].to_numpy() * scale for name in ("mean_s", "p5_s", "p95_s"))
+    hot = layers["hot"].to_numpy()
+    dense = points < _DENSE
+    top = float(mean.max()) or 1.0
+    limit = min(max(top, float(high.max())), _HEADROOM * top) * 1.04
+    thin = float(np.clip(points / 10, 0.3, 1.0))
+    if len(x) <= _MANY:
+        ax.bar(x, mean, 0.8, color=np.where(hot, HOT_COLOUR, OTHER_COLOUR).tolist(), linewidth=0)
+        ax.vlines(x, low, np.minimum(high, limit), INK, linewidth=thin)
+    else:
+        _draw_many(ax, x[~hot], mean[~hot], OTHER_COLOUR, 0.0)
+        # Narrower than a dot, a hot bar would vanish among its neighbours.
+        _draw_many(ax, x[hot], mean[hot], HOT_COLOUR, _DENSE / 2 if dense else 0.0)
+        gaps = np.full(len(x), np.nan)
+        ends = np.column_stack([low, np.minimum(high, limit), gaps]).ravel()
+        alpha = 0.3 if dense else 1
+        ax.plot(np.repeat(x, 3), ends, color=INK, linewidth=thin, alpha=alpha, zorder=2.6)
+    cap = min(6.0, points * 0.45)
+    if cap >= 1.5:
+        for ends in (low, np.where(high <= limit, high, np.nan)):
+            ax.plot(x, ends, "_", color=INK, markersize=cap, markeredgewidth=thin)
+    cut = high > limit
+    if cut.any():
+        ax.plot(
+            x[cut],
+            np.full(int(cut.sum()), limit),
+            "^",
+            color=INK,
+            markersize=max(3.0, cap),
+            clip_on=False,
+            label=f"cut (up to {format_duration(high.max() / scale)})",
+        )
+    ax.set_ylim(0, limit)
+    return limit
+
+
+def _draw_many(
+    ax: Axes, x: NDArray[np.int64], heights: NDArray[np.float64], colour: str, edge: float
+) -> None:
+    """Bars as a single path: thousands of them would take half a minute one by one."""
+    left, right, floor = x - 0.4, x + 0.4, np.zeros(len(x))
+    corners = np.stack(
+        [
+            np.column_stack([left, left, right, right, left]),
+            np.column_stack([floor, heights, heights, floor, floor]),
+        ],
+        axis=-1,
+    )
+    codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY]
+    path = Path(corners.reshape(-1, 2), codes * len(x))
+    style = {"linewidth": edge, "edgecolor": colour if edge else "none"}
+    ax.add_patch(PathPatch(path, facecolor=colour, zorder=2.5 if edge else 1.0, **style))
+
+
+def _draw_line(ax: Axes, summary: Summary, unit: str, limit: float) -> bool:
+    """The line from which a layer is hot, where the rule has one and it is not far above all."""
+    line_s = summary.hotspots.line_s
+    if line_s is None:
+        return False
+    line = in_unit(line_s, unit)
+    if line > _HEADROOM * limit:
+        return False
+    ax.axhline(line, color=HOT_COLOUR, linewidth=0.9, linestyle=(0, (5, 3)))
+    ax.set_ylim(0, max(limit, line * 1.04))
+    return True
+
+
+def _phase_regions(summary: Summary) -> list[tuple[str, int, int]]:
+    """Successive layers of one phase: its name, the first one, and the one behind the last."""
+    phases = summary.layers["phase"].tolist()
+    starts = [at for at, phase in enumerate(phases) if at == 0 or phase != phases[at - 1]]
+    return [
+        (phases[start], start, end)
+        for start, end in zip(starts, [*starts[1:], len(phases)], strict=True)
+    ]
+
+
+def _draw_phases(ax: Axes, summary: Summary, points: float, size: float) -> None:
+    """A line between two phases, every second one on grey, and above each its name and time.
+
+    Where names would overlap, those of phases of more layers are written first.
+    """
+    mean_s = summary.layers["mean_s"]
+    taken: list[tuple[float, float]] = []
+    regions = _phase_regions(summary)
+    for _, start, end in regions[1::2]:
+        ax.axvspan(start - 0.5, end - 0.5, color=_BAND_COLOUR, linewidth=0, zorder=0.5)
+    for phase, start, end in sorted(regions, key=lambda region: region[1] - region[2]):
+        if start:
+            ax.axvline(start - 0.5, color=INK, linewidth=0.6, zorder=0.6)
+        name = printable(phase)
+        with_sum = f"{name}: {format_duration(float(mean_s.iloc[start:end].sum()))}"
+        centre = (start + end - 1) / 2
+        for text in (with_sum, name):
+            half = len(text) * size * _CHAR_WIDTH / points / 2
+            # At the ends the axis is no place to write beyond.
+            at = float(np.clip(centre, half - 0.7, max(half - 0.7, len(mean_s) - 0.3 - half)))
+            if all(at + half < low or at - half > high for low, high in taken):
+                taken.append((at - half, at + half))
+                ax.annotate(
+                    text,
+                    (at, 1.0),
+                    (0, _PHASE_GAP),
+                    xycoords=("data", "axes fraction"),
+                    textcoords="offset points",
+                    ha="center",
+                    va="bottom",
+                    fontsize=size,
+                    parse_math=False,
+                )
+                break
+
+
+def _label_layers(ax: Axes, summary: Summary, points: float, scale: float) -> None:
+    font = float(np.clip(points / _LINE_HEIGHT, _MIN_FONT * scale, _MAX_FONT * scale))
+    apart = int(np.ceil(font * _LINE_HEIGHT / points - 1e-9))
+    shown = _labelled(summary, max(1, apart))
+    labels = [shorten(printable(str(summary.layers["label"].iloc[i])), _MAX_LABEL) for i in shown]
+    ax.set_xticks(shown, labels, rotation=90, fontsize=font, parse_math=False)
+
+
+def _labelled(summary: Summary, apart: int) -> list[int]:
+    """The layers to label: at least so many calls apart, slowest first and so hot ones first."""
+    layers = summary.layers
+    if apart == 1:
+        return list(range(len(layers)))
+    order = np.argsort(-layers["mean_s"].to_numpy(), kind="stable")
+    taken: NDArray[np.bool_] = np.zeros(len(layers), bool)
+    for i in order:
+        if not taken[max(0, i - apart + 1) : i + apart].any():
+            taken[i] = True
+    return [int(i) for i in np.flatnonzero(taken)]
+
+
+def _draw_legend(fig: Figure, summary: Summary, line: bool, size: float) -> None:
+    hot = int(summary.layers["hot"].sum())
+    of = f"{format_count(hot)} of {format_count(len(summary.layers))}"
+    handles: list[Any] = [
+        Patch(color=HOT_COLOUR, label=f"hot: {summary.hotspots.rule} ({of})"),
+        Patch(color=OTHER_COLOUR, label="other layers"),
+        Line2D(
+            [],
+            [],
+            color=INK,
+            marker="|",
+            markersize=9,
+            linestyle="",
+            label="5th to 95th percentile",
+        ),
+    ]
+    ax = fig.axes[0]
+    if line:
+        label = f"line of the rule: {format_duration(summary.hotspots.line_s)}"
+        dashes = (0, (3, 2))
+        handles.append(Line2D([], [], color=HOT_COLOUR, linestyle=dashes, label=label))
+    handles += ax.get_legend_handles_labels()[0]
+    ax.legend(
+        handles=handles,
+        loc="lower left",
+        bbox_to_anchor=(0, 1.0),
+        ncols=len(handles) if fig.get_figwidth() >= 9.5 else 2,
+        frameon=False,
+        fontsize=size,
+        # In font sizes; names of phases stand between.
+        borderaxespad=0.2
+        if len(phases_of(summary)) == 1
+        else 0.4 + (_PHASE_GAP + 1.3 * size) / size,
+        handlelength=1.4,
+        columnspacing=1.4,
+    )

@@ -1,0 +1,183 @@
+"""Summary -> stacks for flame graphs: ``stacks.folded``, and ``stacks.speedscope.json``.
+
+A stack leads from the network over the phase, where a trial has several, and the links to a
+function. Framework time has a frame of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from chainer_profile.analyse.timeline import (
+    FUNCTION,
+    LINK,
+    PHASE,
+    TRIAL,
+    WAIT,
+    below,
+    lay_out,
+    lay_out_device,
+    median_trial,
+    parent_of,
+    phase_framework_ns,
+    wall_ns,
+)
+from chainer_profile.basics.units import plural
+from chainer_profile.report.text import model_name, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from chainer_profile.analyse.summary import Summary
+    from chainer_profile.analyse.timeline import Slice
+
+SCHEMA = "https://www.speedscope.app/file-format-schema.json"
+FRAMEWORK = "(framework)"
+
+#: Kind and name of every frame, outermost first.
+_Stack = tuple[tuple[str, str], ...]
+
+
+def render_folded(summary: Summary) -> str:
+    """The mean trial as folded stacks: one line a stack, with whole nanoseconds.
+
+    ``network;res2;0;conv1;Convolution2DFunction 12345``: a link is its part of the path.
+    Semicolons, white space and what cannot be printed are ``_`` within names. The numbers add up to
+    the mean profiled trial, rounded to a nanosecond; each is within a nanosecond of its mean.
+    """
+    totals: dict[str, int] = {}
+    for stack, spent in _mean_stacks(summary):
+        line = ";".join(_folded(kind, name) for kind, name in stack)
+        totals[line] = totals.get(line, 0) + spent
+    return "".join(f"{line} {spent}\n" for line, spent in totals.items())
+
+
+def render_speedscope(summary: Summary) -> str:
+    """The median trial and the mean of all trials as a speedscope file, in nanoseconds.
+
+    The first profile is the median trial in the order of time, on a GPU with another for the
+    device; its lengths are measured, its places worked out as in :mod:`.timeline`. The last one has
+    one sample a layer, weighted with its mean over all trials as in :func:`render_folded`.
+
+    Raises:
+        ProfileError: There is no trial at all.
+    """
+    recording = summary.recording
+    name = model_name(recording.settings)
+    frames: dict[tuple[str, str], int] = {}
+    middle = median_trial(recording)
+    title = f"median trial (trial {middle} of {recording.n_trials}, counted from 0)"
+    host, device = lay_out(recording, middle), lay_out_device(recording, middle)
+    profiles = [_evented(title if device is None else f"{title}: host", host, frames)]
+    if device is not None:
+        profiles.append(_evented(f"{title}: device", device, frames))
+    stacks = list(_mean_stacks(summary))
+    profiles.append(
+        {
+            "type": "sampled",
+            "name": f"mean of {plural(recording.n_trials, 'trial')}",
+            "unit": "nanoseconds",
+            "startValue": 0,
+            "endValue": sum(spent for _, spent in stacks),
+            "samples": [[_number(frame, frames) for frame in stack] for stack, _ in stacks],
+            "weights": [spent for _, spent in stacks],
+        }
+    )
+    file = {
+        "$schema": SCHEMA,
+        "name": name,
+        "exporter": f"chainer-profile {recording.environment.profiler}".rstrip(),
+        "activeProfileIndex": 0,
+        "shared": {"frames": [{"name": _shown(kind, name)} for kind, name in frames]},
+        "profiles": profiles,
+    }
+    return json.dumps(file, allow_nan=False) + "\n"
+
+
+def _evented(title: str, root: Slice, frames: dict[tuple[str, str], int]) -> dict[str, Any]:
+    """A trial as a profile of opened and closed frames."""
+    several = sum(part.kind == PHASE for part in root.inner) > 1
+    kinds = [TRIAL, *([PHASE] if several else []), LINK, FUNCTION, WAIT]
+    events = [
+        {
+            "type": "O" if begins else "C",
+            "frame": _number((one.kind, one.name), frames),
+            "at": one.begin_ns if begins else one.end_ns,
+        }
+        for begins, one in root.edges(kinds)
+    ]
+    return {
+        "type": "evented",
+        "name": title,
+        "unit": "nanoseconds",
+        "startValue": root.begin_ns,
+        "endValue": root.end_ns,
+        "events": events,
+    }
+
+
+def _number(frame: tuple[str, str], frames: dict[tuple[str, str], int]) -> int:
+    """The number of a frame, which it gets when it is first seen."""
+    return frames.setdefault(frame, len(frames))
+
+
+def _shown(kind: str, name: str) -> str:
+    return printable(name) or f"({kind} without a name)"
+
+
+def _folded(kind: str, name: str) -> str:
+    """A name for a folded stack; of a link its part of the path."""
+    name = (name.rpartition("/")[2] or name) if kind == LINK else name
+    name = "".join("_" if char == ";" or char.isspace() else char for char in printable(name))
+    return name or "_"
+
+
+def _mean_stacks(summary: Summary) -> Iterator[tuple[_Stack, int]]:
+    """Every layer with its stack and its mean over all trials, and the framework, in ns.
+
+    The framework of a phase follows its last layer.
+
+    The parts add up to the mean of all trials, rounded: each sum over the trials is rounded so that
+    what the parts before it have lost or gained is made good.
+    """
+    trials = summary.recording.n_trials
+    total = 0
+    for stack, spent in _summed_stacks(summary):
+        before, total = total, total + spent
+        yield stack, _rounded(total, trials) - _rounded(before, trials)
+
+
+def _rounded(total: int, parts: int) -> int:
+    return (2 * total + parts) // (2 * parts)
+
+
+def _summed_stacks(summary: Summary) -> Iterator[tuple[_Stack, int]]:
+    """The same with sums over all trials."""
+    recording = summary.recording
+    sums = [int(value) for value in recording.self_ns.sum(axis=0)]
+    known: list[int] = []
+    if recording.framework_ns is not None and recording.trial_ns is not None:
+        known = [int(value) for value in recording.framework_ns.sum(axis=0)]
+    between = sum(wall_ns(recording)) - sum(sums)
+    by_phase, outside = phase_framework_ns(recording, known, between)
+    phases = {*(layer.phase for layer in recording.layers), *by_phase}
+    root = ((TRIAL, recording.settings.model or "network"),)
+    tops: dict[str, _Stack] = {
+        phase: (*root, (PHASE, phase)) if len(phases) > 1 else root for phase in phases
+    }
+    last = {layer.phase: index for index, layer in enumerate(recording.layers)}
+    stacks: list[_Stack] = []
+    for index, layer in enumerate(recording.layers):
+        parent = parent_of(layer, index)
+        holder = tops[layer.phase] if parent is None else stacks[parent]
+        at = "/" if parent is None else recording.layers[parent].path
+        links = ((LINK, path) for path in below(layer.path, at))
+        stacks.append((*holder, *links, (FUNCTION, layer.function)))
+        yield stacks[-1], sums[index]
+        if layer.phase in by_phase and last[layer.phase] == index:
+            yield (*tops[layer.phase], (FUNCTION, FRAMEWORK)), by_phase.pop(layer.phase)
+    for phase, spent in by_phase.items():  # those without layers
+        yield (*tops[phase], (FUNCTION, FRAMEWORK)), spent
+    if outside:
+        yield (*root, (FUNCTION, FRAMEWORK)), outside

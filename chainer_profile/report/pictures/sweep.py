@@ -1,0 +1,304 @@
+"""Results of a sweep -> plots: latency by network, latency and throughput by batch size."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from chainer_profile.basics.units import (
+    duration_unit,
+    format_count,
+    format_significant,
+    in_unit,
+    plural,
+)
+from chainer_profile.report.pictures.figures import DPI, INK, STYLE, TEXT, save, shorten
+from chainer_profile.report.text import printable
+from chainer_profile.report.writers.sweep_table import several_machines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from matplotlib.axes import Axes
+
+    from chainer_profile.sweep import Result
+
+# By Okabe and Ito, for colour-blind readers; in an order that differs in lightness too.
+_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#777777", "#222222")
+_MARKERS = "osD^vP*X"
+_MAX_PANELS = 8
+_MAX_SERIES = 16
+_MAX_NAME = 28
+_PANEL_HEIGHT = 2.7
+_BATCH_WIDTH = 9.6
+_MIN_WIDTH, _MAX_WIDTH = 6.4, 20.0
+#: Bars with more series than this carry no numbers.
+_MAX_NUMBERED = 4
+
+
+def render_all(results: Sequence[Result], format: Literal["png", "svg"]) -> dict[str, bytes]:
+    """The plots that these results have, by the names of their files without the ending."""
+    good = [result for result in results if not math.isnan(result.mean_s)]
+    plots: dict[str, Callable[[], Figure]] = {}
+    if good:
+        plots["latency-by-network"] = lambda: latency_figure(good)
+    if batch_series(good):
+        plots["by-batch-size"] = lambda: batch_figure(good)
+    return {name: save(draw, format) for name, draw in plots.items()}
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A part of what tells cases apart, and how it is written."""
+
+    of: Callable[[Result], Any]
+    text: Callable[[Any], str]
+
+
+_BATCH = _Part(lambda result: result.case.batchsize, lambda n: f"batch {format_count(n)}")
+_INPUT = _Part(lambda result: result.case.input_text, lambda text: f"input {text}")
+_NETWORK = _Part(lambda result: result.case.network, printable)
+_PHASE = _Part(lambda result: result.case.phase, str)
+_OTHERS = (
+    _Part(lambda result: result.case.device, str),
+    _Part(lambda result: result.case.dtype, str),
+    _Part(lambda result: result.case.threads, lambda n: "" if n is None else plural(n, "thread")),
+    _Part(lambda result: result.case.seed, lambda n: f"seed {n}"),
+    _Part(lambda result: result.case.trials, lambda n: plural(n, "trial")),
+)
+_MACHINE = _Part(lambda result: result.machine, printable)
+
+
+def _named(results: Sequence[Result], parts: Sequence[_Part]) -> list[tuple[str, list[Result]]]:
+    """Results by what they differ in among these parts, with a name for each group."""
+    differing = [part for part in parts if len({part.of(result) for result in results}) > 1]
+    groups: dict[str, list[Result]] = {}
+    for result in results:
+        texts = (part.text(part.of(result)) for part in differing)
+        groups.setdefault(", ".join(filter(None, texts)), []).append(result)
+    return list(groups.items())
+
+
+def _others(results: Sequence[Result]) -> tuple[_Part, ...]:
+    return (*_OTHERS, _MACHINE) if several_machines(results) else _OTHERS
+
+
+def _differing(panels: Sequence[tuple[str, list[Result]]], parts: Sequence[_Part]) -> list[_Part]:
+    """The parts in which results of one panel differ: what differs between panels has no colour."""
+    return [
+        part for part in parts if any(len({part.of(r) for r in group}) > 1 for _, group in panels)
+    ]
+
+
+def _networks(results: Sequence[Result]) -> list[str]:
+    return list(dict.fromkeys(result.case.network for result in results))
+
+
+def latency_figure(results: Sequence[Result]) -> Figure:
+    """Grouped bars: mean latency by network, with whiskers of one standard deviation.
+
+    Every input and phase has a panel of its own, since their times differ by far.
+    """
+    with mpl.rc_context(STYLE):
+        panels = _named(results, (_INPUT, _PHASE))
+        shown = panels[:_MAX_PANELS]
+        series = _named(results, _differing(panels, (_BATCH, *_others(results))))[:_MAX_SERIES]
+        networks = max((_networks(group) for _, group in shown), key=len)
+        width = min(_MAX_WIDTH, max(_MIN_WIDTH, 1.2 + 0.3 * len(networks) * (len(series) + 1)))
+        fig = Figure(
+            figsize=(width, 1.1 + _PANEL_HEIGHT * len(shown)), dpi=DPI, layout="constrained"
+        )
+        FigureCanvasAgg(fig)
+        axes = fig.subplots(len(shown), squeeze=False)[:, 0]
+        for ax, (name, group) in zip(axes, shown, strict=True):
+            _draw_panel(ax, name or f"input {group[0].case.input_text}", group, series)
+        left_out = len(panels) - len(shown)
+        _title(fig, "Latency by network, mean and standard deviation", results, left_out)
+        if len(series) > 1:
+            handles = [
+                Patch(facecolor=_colour(at), label=_label(name), **_hatch(at))
+                for at, (name, _) in enumerate(series)
+            ]
+            _legend(fig, handles)
+    return fig
+
+
+def _draw_panel(
+    ax: Axes,
+    name: str,
+    group: list[Result],
+    series: list[tuple[str, list[Result]]],
+) -> None:
+    networks = _networks(group)
+    unit = duration_unit(max(result.mean_s for result in group))
+    wide = 0.8 / len(series)
+    top = 0.0
+    for at, (_, of_series) in enumerate(series):
+        members = [result for result in group if result in of_series]
+        x = np.array([networks.index(result.case.network) for result in members], float)
+        x += (at - (len(series) - 1) / 2) * wide
+        mean = np.array([in_unit(result.mean_s, unit) for result in members])
+        std = np.array([in_unit(result.std_s, unit) for result in members])
+        ax.bar(x, mean, width=wide * 0.92, color=_colour(at), **_hatch(at))
+        known = np.isfinite(std)
+        low = np.minimum(std, mean)[known]
+        ax.errorbar(
+            x[known],
+            mean[known],
+            yerr=np.vstack([low, std[known]]),
+            fmt="none",
+            ecolor=INK,
+            elinewidth=0.8,
+            capsize=2.5,
+        )
+        reach = mean + np.where(known, std, 0)
+        top = max(top, float(reach.max(initial=0)))
+        for place, height, value in zip(x, reach, mean, strict=True):
+            if len(series) <= _MAX_NUMBERED:
+                ax.annotate(
+                    format_significant(value, 3),
+                    (place, height),
+                    (0, 2),
+                    textcoords="offset points",
+                    ha="center",
+                    va="bottom",
+                    fontsize=TEXT - 2,
+                )
+    ax.set_ylim(0, (top or 1.0) * 1.14)
+    names = [shorten(printable(network), _MAX_NAME) for network in networks]
+    turned = sum(map(len, names)) > 70
+    ax.set_xticks(
+        range(len(networks)),
+        names,
+        rotation=30 if turned else 0,
+        ha="right" if turned else "center",
+        parse_math=False,
+    )
+    ax.set_xlim(-0.6, len(networks) - 0.4)
+    ax.set_ylabel(f"latency [{unit}]")
+    ax.set_title(name, fontsize=TEXT, loc="left", parse_math=False)
+    _plain(ax)
+    ax.tick_params(axis="x", length=0)
+
+
+def batch_series(results: Sequence[Result]) -> list[tuple[str, list[Result]]]:
+    """Cases that differ in their batch size only, from small to large; two of them at least."""
+    groups = _named(results, (_NETWORK, _INPUT, _PHASE, *_others(results)))
+    ordered = ((name, sorted(group, key=_BATCH.of)) for name, group in groups)
+    return [(name, group) for name, group in ordered if len({_BATCH.of(r) for r in group}) > 1]
+
+
+def batch_figure(results: Sequence[Result]) -> Figure:
+    """Two panels: latency with its standard deviation, and inputs a second, by batch size."""
+    with mpl.rc_context(STYLE):
+        series = batch_series(results)
+        shown = series[:_MAX_SERIES]
+        labels = [_label(name) for name, _ in shown]
+        height = 4.1 + 0.18 * -(-len(shown) // _legend_columns(labels, _BATCH_WIDTH))
+        fig = Figure(figsize=(_BATCH_WIDTH, height), dpi=DPI, layout="constrained")
+        FigureCanvasAgg(fig)
+        left, right = fig.subplots(1, 2)
+        unit = duration_unit(max(r.mean_s for _, group in shown for r in group))
+        handles: list[Any] = []
+        for at, (_, group) in enumerate(shown):
+            batch = [result.case.batchsize for result in group]
+            mean = np.array([in_unit(result.mean_s, unit) for result in group])
+            std = np.nan_to_num([in_unit(result.std_s, unit) for result in group])
+            style: dict[str, Any] = {
+                "color": _colour(at),
+                "marker": _MARKERS[at % len(_MARKERS)],
+                "linestyle": "-" if at < len(_COLOURS) else "--",
+                "markersize": 4,
+                "linewidth": 1.2,
+            }
+            low = np.minimum(std, mean * 0.99)
+            left.errorbar(
+                batch, mean, yerr=np.vstack([low, std]), capsize=2.5, elinewidth=0.8, **style
+            )
+            right.plot(batch, [result.fps for result in group], **style)
+            handles.append(Line2D([], [], label=labels[at], **style))
+        sizes = sorted({r.case.batchsize for _, group in shown for r in group})
+        for ax in (left, right):
+            ax.set_xscale("log", base=2)
+            ax.set_xticks(_apart(sizes), list(map(format_count, _apart(sizes))))
+            ax.minorticks_off()
+            ax.set_xlabel("batch size")
+            _plain(ax)
+        left.set_ylabel(f"latency [{unit}]")
+        right.set_ylabel("throughput [inputs/s]")
+        right.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+        for ax in (left, right):
+            ax.set_ylim(bottom=0)
+        _title(fig, "Latency and throughput by batch size", results, len(series) - len(shown))
+        if len(shown) > 1 or shown[0][0]:
+            _legend(fig, handles)
+    return fig
+
+
+def _apart(sizes: Sequence[int]) -> list[int]:
+    """Batch sizes to name on a logarithmic axis: not nearer than a part of its length."""
+    least = math.log2(sizes[-1] / sizes[0]) / 12 if len(sizes) > 1 else 0.0
+    found: list[int] = []
+    for size in sizes:
+        if not found or math.log2(size / found[-1]) >= least:
+            found.append(size)
+    return found
+
+
+def _plain(ax: Axes) -> None:
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(axis="y", color="#dddddd", linewidth=0.6)
+    ax.set_axisbelow(True)
+
+
+def _title(fig: Figure, what: str, results: Sequence[Result], left_out: int) -> None:
+    devices = list(dict.fromkeys(result.processor or result.case.device for result in results))
+    lines = [what, shorten(", ".join(map(printable, devices)), int(fig.get_figwidth() * 12))]
+    if several_machines(results):
+        lines.append("from several machines: compare with care")
+    if left_out:
+        lines.append(f"{format_count(left_out)} more not drawn")
+    fig.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=TEXT + 0.5, parse_math=False)
+
+
+def _legend(fig: Figure, handles: list[Any]) -> None:
+    labels = [str(handle.get_label()) for handle in handles]
+    legend = fig.legend(
+        handles=handles,
+        loc="outside lower left",
+        frameon=False,
+        fontsize=TEXT - 0.5,
+        ncols=_legend_columns(labels, fig.get_figwidth()),
+    )
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+
+
+def _legend_columns(labels: Sequence[str], width: float) -> int:
+    """How many entries of a legend a line has, in a figure of so many inches."""
+    return max(1, min(len(labels), int(width * 13 / (max(map(len, labels)) + 6))))
+
+
+def _label(name: str) -> str:
+    name = shorten(name, 60) or "all"
+    # Matplotlib leaves out labels that begin so.
+    return f" {name}" if name.startswith("_") else name
+
+
+def _hatch(at: int) -> dict[str, Any]:
+    """How bars of the same colour are told apart."""
+    if at < len(_COLOURS):
+        return {"linewidth": 0}
+    return {"linewidth": 0, "hatch": "////", "edgecolor": "white"}
+
+
+def _colour(at: int) -> str:
+    return _COLOURS[at % len(_COLOURS)]

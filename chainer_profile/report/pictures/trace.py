@@ -1,0 +1,310 @@
+"""Summary -> ``trace.json``: one or two trials as Chrome trace events, for Perfetto."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+from chainer_profile.analyse.timeline import (
+    DEVICE_PLACES,
+    FUNCTION,
+    HOST_PLACES,
+    LAUNCH_PLACES,
+    LINK,
+    PHASE,
+    TRIAL,
+    WAIT,
+    Slice,
+    lay_out,
+    lay_out_device,
+    median_trial,
+    parent_of,
+    wall_ns,
+)
+from chainer_profile.basics.errors import UsageError
+from chainer_profile.basics.units import format_shapes, plural
+from chainer_profile.report.text import model_name, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from chainer_profile.analyse.summary import Summary
+    from chainer_profile.record.recording import LinkCalls, Recording
+
+#: The tracks of a process: their names, and the kinds of slices that they hold.
+TRACKS = (
+    ("trial and phases", (TRIAL, PHASE, WAIT)),
+    ("links", (LINK,)),
+    ("functions", (FUNCTION,)),
+)
+#: The counters of the memory pass, and what they show.
+ALLOCATED, PEAK = "allocated in the trial", "peak within calls"
+_COUNTERS = (
+    "Memory is from the memory pass, a trial of its own, at the places of the median trial: bytes "
+    "beyond what was there at the trial's begin. What is allocated or freed between the calls is "
+    "shown at the end of the phase, where it is known.",
+)
+_ARROWS = (
+    "An arrow leads from a call of the host to its layer on the device. Where the host's call, as "
+    "laid out, would begin behind its layer there is none.",
+)
+_THREADS = 10
+
+Event = dict[str, Any]
+
+
+def render(summary: Summary, trial: int | None = None) -> str:
+    """The median trial, and one more if wanted, as a JSON object of Chrome trace events, in UTF-8.
+
+    Lengths are measured, places are worked out; ``otherData`` says how. Times are microseconds
+    with all their digits, so a function's slice is as long as its self time to the nanosecond (with
+    the calls that are nested in it), and the slice of the trial as long as the trial. Every trial
+    begins at 0 in a process of its own, on a GPU in one for the host and one for the device.
+
+    Args:
+        summary: The summary.
+        trial: A trial to show beside the median one, counted from 0.
+
+    Raises:
+        UsageError: There is no such trial.
+        ProfileError: There is no trial at all.
+    """
+    recording = summary.recording
+    middle = median_trial(recording)
+    if trial is not None and not 0 <= trial < recording.n_trials:
+        raise UsageError(
+            f"there is no trial {trial}: the recording has trials 0 to {recording.n_trials - 1}"
+        )
+    chosen = [middle] if trial is None or trial == middle else [middle, trial]
+    facts = _Facts(summary)
+    events: list[Event] = []
+    shown: list[Event] = []
+    for number in chosen:
+        words = "median trial" if number == middle else "chosen trial"
+        title = f"{words} (trial {number} of {recording.n_trials}, counted from 0)"
+        host, device = lay_out(recording, number), lay_out_device(recording, number)
+        pids = [len(shown) + 1, len(shown) + 2]
+        tracks = [host] if device is None else [host, device]
+        arrows = _Arrows(host, device, number * len(recording.layers))
+        for place, (pid, root) in enumerate(zip(pids, tracks, strict=False)):
+            side = "" if device is None else (": host", ": device")[place]
+            shown.append({"process": pid, "trial": number, "what": title + side})
+            events += _process_names(pid, title + side)
+            for thread, (_, kinds) in enumerate(TRACKS, start=1):
+                events += _track(pid, pid * _THREADS + thread, root, kinds, facts, arrows, place)
+            if number == middle and root is tracks[-1]:
+                events += _memory(recording, pid, root)
+    head = {
+        "displayTimeUnit": "ns",
+        "otherData": {
+            "model": model_name(recording.settings),
+            "trials": recording.n_trials,
+            "shown": shown,
+            "places": list(_places(recording)),
+            "settings": _plain(dataclasses.asdict(recording.settings)),
+            "environment": _plain(dataclasses.asdict(recording.environment)),
+        },
+    }
+    # One event a line, so that the file can be read and compared by line.
+    lines = ",\n".join(map(_json, events))
+    return f'{_json(head)[:-1]}, "traceEvents": [\n{lines}\n]}}\n'
+
+
+def _places(recording: Recording) -> Iterator[str]:
+    yield from (*LAUNCH_PLACES, *DEVICE_PLACES, *_ARROWS) if recording.on_device else HOST_PLACES
+    if recording.memory is not None:
+        yield from _COUNTERS
+
+
+class _Facts:
+    """What is known of every slice, beside its time.
+
+    Args:
+        summary: The summary.
+    """
+
+    def __init__(self, summary: Summary) -> None:
+        self.recording = summary.recording
+        self.walls = wall_ns(self.recording)
+        self._links: dict[str, LinkCalls] = {link.path: link for link in self.recording.links}
+        self._layers = [self._layer(row) for row in summary.layers.itertuples()]
+
+    def of(self, one: Slice, own_ns: int | None) -> Event:
+        """The arguments of a slice, which for a function has the given own time."""
+        if one.layer is not None:
+            return self._layers[one.layer] | {"self_us": _us(own_ns or 0)}
+        known: Event = {"calls_us": _us(one.calls_ns)}
+        if one.kind == LINK and one.name in self._links:
+            link = self._links[one.name]
+            known |= {
+                "class": printable(link.kind),
+                "calls_in_a_trial": link.calls,
+                "own_parameters": link.parameters,
+            }
+        if one.kind == WAIT:
+            return {}
+        return known
+
+    def _layer(self, row: Any) -> Event:
+        layer = self.recording.layers[row.Index]
+        facts: Event = {
+            "index": row.Index,
+            "path": printable(layer.path),
+            "phase": printable(layer.phase),
+            "input_shapes": format_shapes(layer.input_shapes),
+            "output_shapes": format_shapes(layer.output_shapes),
+            "dtype": printable(layer.dtype),
+            "share": _number(row.share),
+            "mean_us": _number(row.mean_s * 1e6),
+            "median_us": _number(row.median_s * 1e6),
+            "hot": bool(row.hot),
+        }
+        if layer.flops is not None:
+            facts["flops"] = layer.flops
+        if layer.calls > 1:
+            facts["calls"] = f"{plural(layer.calls, 'call')} laid as one"
+        parent, forward = parent_of(layer, row.Index), layer.forward
+        if parent is not None:
+            facts["within"] = self._label(parent)
+        if forward is not None and 0 <= forward < len(self.recording.layers):
+            facts["goes_back_through"] = self._label(forward)
+        if layer.covers:
+            facts["covers"] = list(layer.covers)
+        if layer.node:
+            facts["node"] = printable(layer.node)
+        return facts
+
+    def _label(self, index: int) -> str:
+        return printable(self.recording.layers[index].label)
+
+
+class _Arrows:
+    """Arrows from the host's calls to their layers on the device, by layer.
+
+    Args:
+        host: The trial on the host.
+        device: The trial on the device, if there is one.
+        first_id: The least number of an arrow.
+    """
+
+    def __init__(self, host: Slice, device: Slice | None, first_id: int) -> None:
+        begins = [
+            {one.layer: one.begin_ns for _, one in root.walk((FUNCTION,))}
+            for root in (host, device)
+            if root is not None
+        ]
+        self._first_id = first_id
+        self._layers = (
+            {layer for layer, at in begins[0].items() if at <= begins[1][layer]}
+            if len(begins) == 2
+            else set()
+        )
+
+    def at(self, one: Slice, pid: int, tid: int, place: int) -> Iterator[Event]:
+        """The begin (place 0) or the end (place 1) of the arrow of a slice, if it has one."""
+        if one.layer is None or one.layer not in self._layers:
+            return
+        event: Event = {"ph": "sf"[place], "pid": pid, "tid": tid, "ts": _us(one.begin_ns)}
+        event |= {"name": "launch", "cat": "launch", "id": self._first_id + one.layer + 1}
+        yield event | ({"bp": "e"} if place else {})
+
+
+def _process_names(pid: int, name: str) -> Iterator[Event]:
+    def named(kind: str, tid: int, **args: object) -> Event:
+        return {"ph": "M", "pid": pid, "tid": tid, "name": kind, "args": args}
+
+    yield named("process_name", pid * _THREADS, name=name)
+    yield named("process_sort_index", pid * _THREADS, sort_index=pid)
+    for thread, (track, _) in enumerate(TRACKS, start=1):
+        yield named("thread_name", pid * _THREADS + thread, name=track)
+        yield named("thread_sort_index", pid * _THREADS + thread, sort_index=thread)
+
+
+def _track(
+    pid: int,
+    tid: int,
+    root: Slice,
+    kinds: tuple[str, ...],
+    facts: _Facts,
+    arrows: _Arrows,
+    place: int,
+) -> Iterator[Event]:
+    """The slices of some kinds as begins and ends, in the order of time.
+
+    Begins and ends, not complete events: these would overlap by a nanosecond where a viewer rounds
+    their begins and lengths, and some viewers drop slices that overlap.
+    """
+    for begins, one in root.edges(kinds):
+        at = one.begin_ns if begins else one.end_ns
+        event: Event = {"ph": "B" if begins else "E", "pid": pid, "tid": tid, "ts": _us(at)}
+        if not begins:
+            yield event
+            continue
+        nested = sum(inner.calls_ns for inner in one.inner)
+        event |= {"name": printable(one.name) or "(no name)", "cat": one.kind}
+        yield event | {"args": facts.of(one, one.calls_ns - nested)}
+        yield from arrows.at(one, pid, tid, place)
+
+
+def _memory(recording: Recording, pid: int, root: Slice) -> Iterator[Event]:
+    """The memory pass as counters, at the places of a trial."""
+    use = recording.memory
+    if use is None:
+        return
+    level = 0
+    peaks: list[int] = []
+    of_phases = {phase.phase: phase.retained_nbytes for phase in use.phases}
+    runs = [part.name for part in root.inner if part.kind == PHASE]
+
+    def counted(at: int, name: str, value: int) -> Event:
+        return {"ph": "C", "pid": pid, "ts": _us(at), "name": name, "args": {"bytes": value}}
+
+    began = 0
+    yield counted(root.begin_ns, ALLOCATED, 0)
+    yield counted(root.begin_ns, PEAK, 0)
+    for begins, one in root.edges((PHASE, FUNCTION)):
+        if one.layer is None:
+            if begins:
+                began = level
+            elif one.name in of_phases and runs.count(one.name) == 1:
+                level = began + of_phases[one.name]
+                yield counted(one.end_ns, ALLOCATED, level)
+                yield counted(one.end_ns, PEAK, level)
+        elif begins:
+            peaks.append(level + use.peak_nbytes[one.layer])
+            yield counted(one.begin_ns, PEAK, peaks[-1])
+        else:
+            level += use.retained_nbytes[one.layer]
+            peaks.pop()
+            yield counted(one.end_ns, ALLOCATED, level)
+            yield counted(one.end_ns, PEAK, peaks[-1] if peaks else level)
+
+
+def _json(value: Event) -> str:
+    # As UTF-8: Perfetto 52 shows the numbers of other characters in place of them. A backslash is
+    # written as a number, as Perfetto takes a text to go on behind one at its end.
+    text = json.dumps(value, allow_nan=False, ensure_ascii=False)
+    return text.replace("\\\\", "\\u005c")
+
+
+def _us(ns: int) -> float:
+    """Microseconds, with all digits: so many as a number has in JSON hold days in nanoseconds."""
+    return ns / 1000
+
+
+def _number(value: float) -> float | None:
+    """A number, or none where it is not known: JSON has no NaN."""
+    return round(float(value), 6) if math.isfinite(value) else None
+
+
+def _plain(value: Any) -> Any:
+    """A value that any reader of JSON takes: no NaN, no half characters."""
+    if isinstance(value, dict):
+        return {printable(str(name)): _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return printable(value) if isinstance(value, str) else value

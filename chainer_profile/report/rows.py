@@ -1,0 +1,238 @@
+"""Summary -> rows of the tables by phase, group and link that the terminal and the report share."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from chainer_profile.analyse.grouping import OUTSIDE
+from chainer_profile.basics.units import format_count
+from chainer_profile.basics.words import GROUPS
+from chainer_profile.report.text import printable
+
+if TYPE_CHECKING:
+    from chainer_profile.analyse.summary import Summary
+
+
+@dataclass(frozen=True)
+class PhaseRow:
+    """A phase of a trial, or the whole of it. Times are means in seconds a trial.
+
+    Attributes:
+        name: The phase, in words.
+        layers: Number of its layers.
+        layers_s: Their time.
+        framework_s: Time between them; NaN where trials were not timed.
+        total_s: Both together.
+        share: Part of the whole.
+        whole: Whether the row is the sum of the others.
+    """
+
+    name: str
+    layers: int
+    layers_s: float
+    framework_s: float
+    total_s: float
+    share: float
+    whole: bool = False
+
+
+@dataclass(frozen=True)
+class GroupRow:
+    """Layers added up. Times are in seconds a trial.
+
+    Attributes:
+        name: The group: a function, a link's path, a block, or a function with its input shapes.
+        calls: Calls in a trial, of the forward pass where there are any.
+        phases_s: Time in every phase of :func:`phases_of`.
+        total_s: Time in all of them.
+        mean_s: Time a call.
+        share: Part of the layers' time.
+        hot: Number of hot layers.
+    """
+
+    name: str
+    calls: int
+    phases_s: tuple[float, ...]
+    total_s: float
+    mean_s: float
+    share: float
+    hot: int
+
+
+@dataclass(frozen=True)
+class LinkRow:
+    """A link of the tree, or what is outside of all links. Times are in seconds a trial.
+
+    Attributes:
+        path: Its path; of what is no link, its name.
+        name: The path's last part.
+        depth: Levels below the network.
+        kind: Name of its class; empty where it is not known.
+        calls: Calls in a trial; None where they are not known.
+        parameters: Parameters of it and the links below; None where they are not known.
+        phases_s: Inclusive time in every phase of :func:`phases_of`.
+        inclusive_s: Inclusive time in all of them.
+        exclusive_s: Time of the functions that it calls itself; None for what is no link.
+        share: Inclusive part of the layers' time; None for what is no layer.
+        hot: Number of hot layers, inclusive; None for what is no layer.
+        marked: Whether there are hot layers that no row below it shows.
+    """
+
+    path: str
+    name: str
+    depth: int
+    phases_s: tuple[float, ...]
+    inclusive_s: float
+    kind: str = ""
+    calls: int | None = None
+    parameters: int | None = None
+    exclusive_s: float | None = None
+    share: float | None = None
+    hot: int | None = None
+    marked: bool = False
+
+
+def phases_of(summary: Summary) -> list[str]:
+    """The phases of a trial, in the order in which they begin."""
+    return [str(phase) for phase in summary.phases.index if phase != OUTSIDE]
+
+
+def phase_rows(summary: Summary) -> list[PhaseRow]:
+    """The phases and their sum, which is the profiled trial where trials were timed."""
+    table = summary.phases
+    known = bool(summary.recording.phases)
+    rest = "outside of the phases" if known else "framework, phase not known"
+    rows = [
+        PhaseRow(
+            rest if row.Index == OUTSIDE else printable(str(row.Index)),
+            int(row.layers),
+            row.layers_s,
+            row.framework_s,
+            row.total_s,
+            row.share,
+        )
+        for row in table.itertuples()
+    ]
+    whole = PhaseRow(
+        "all layers" if summary.totals.profiled is None else "profiled trial",
+        int(table["layers"].sum()),
+        float(table["layers_s"].sum()),
+        float(table["framework_s"].sum(skipna=False)),
+        float(table["total_s"].sum()),
+        float(table["share"].sum()),
+        whole=True,
+    )
+    return [*rows, whole]
+
+
+def group_rows(summary: Summary, by: str) -> list[GroupRow]:
+    """The layers added up by one of :data:`~chainer_profile.basics.words.GROUPS`, slowest first."""
+    phases = phases_of(summary)
+    table = summary.functions if by == GROUPS[0] else summary.group(by)
+    return [
+        GroupRow(
+            printable(str(name)),
+            int(row["calls"]),
+            tuple(float(row.get(f"{phase}_s", 0.0)) for phase in phases),
+            float(row["total_s"]),
+            float(row["mean_s"]),
+            float(row["share"]),
+            int(row["hot"]),
+        )
+        for name, row in zip(table.index, table.to_dict("records"), strict=True)
+    ]
+
+
+def shortened(rows: list[GroupRow], most: int) -> list[GroupRow]:
+    """The first groups, and the sum of all others as the last one."""
+    rest = rows[most:]
+    if len(rest) < 2:
+        return rows
+    calls = sum(row.calls for row in rest)
+    total_s = math.fsum(row.total_s for row in rest)
+    others = GroupRow(
+        f"{format_count(len(rest))} others",
+        calls,
+        tuple(map(math.fsum, zip(*(row.phases_s for row in rest), strict=True))),
+        total_s,
+        total_s / calls,
+        math.fsum(row.share for row in rest),
+        sum(row.hot for row in rest),
+    )
+    return [*rows[:most], others]
+
+
+def has_blocks(summary: Summary) -> bool:
+    """Whether adding up by block says something that adding up by link does not."""
+    blocks = [name for name in summary.group("block").index if str(name).startswith("/")]
+    links = {path for path in summary.layers["path"] if path.startswith("/")}
+    return 1 < len(blocks) < len(links)
+
+
+def tree_rows(
+    summary: Summary, depth: int, most: int | None = None
+) -> tuple[list[LinkRow], list[LinkRow]]:
+    """The tree of links down to a level, and what comes beside it, such as the loss.
+
+    The inclusive times of the network and of all that comes beside it add up to the profiled
+    trial, which is the last row, or to the layers' time where trials were not timed.
+
+    Args:
+        summary: The summary of a run.
+        depth: Levels below the network.
+        most: Links at most, those of the longest inclusive times; None for all.
+    """
+    table = summary.links
+    inside = table[[str(path).startswith("/") for path in table.index]]
+    shown = inside[inside["depth"] <= depth]
+    if most is not None and len(shown) > most:
+        # Never a link without those above it: they take at least as long, and come first.
+        slowest = shown.sort_values("inclusive_s", ascending=False, kind="stable").head(most)
+        shown = shown[shown.index.isin(slowest.index)]
+    # Hot layers that are counted in a row further below need no mark.
+    seen_below: dict[str, int] = {}
+    for path, hot in shown["hot"].items():
+        above = _above(str(path))
+        if above is not None:
+            seen_below[above] = seen_below.get(above, 0) + int(hot)
+    links = [_link_row(summary, path, seen_below.get(str(path), 0)) for path in shown.index]
+    outside = table.index.difference(inside.index, sort=False)
+    beside = [_link_row(summary, path, 0) for path in outside]
+    totals, phases = summary.totals, summary.phases
+    columns = phases_of(summary)
+    if totals.framework is not None and totals.profiled is not None:
+        for name, column, whole_s in (
+            ("framework", "framework_s", totals.framework.mean_s),
+            ("profiled trial", "total_s", totals.profiled.mean_s),
+        ):
+            by_phase = tuple(float(phases[column][phase]) for phase in columns)
+            beside.append(LinkRow(name, name, 0, by_phase, whole_s))
+    return links, beside
+
+
+def _above(path: str) -> str | None:
+    """The link above a path, if any."""
+    return None if path == "/" else path.rpartition("/")[0] or "/"
+
+
+def _link_row(summary: Summary, path: str, seen_below: int) -> LinkRow:
+    row = summary.links.loc[path]
+    phases = phases_of(summary)
+    return LinkRow(
+        path=printable(path),
+        name=printable(str(row["name"])),
+        depth=int(row["depth"]),
+        phases_s=tuple(float(row.get(f"{phase}_inclusive_s", 0.0)) for phase in phases),
+        inclusive_s=float(row["inclusive_s"]),
+        kind=printable(str(row["kind"])),
+        calls=None if pd.isna(row["calls"]) else int(row["calls"]),
+        parameters=None if pd.isna(row["parameters"]) else int(row["parameters"]),
+        exclusive_s=float(row["exclusive_s"]),
+        share=float(row["share"]),
+        hot=int(row["hot"]),
+        marked=bool(row["hot"] > seen_below),
+    )

@@ -1,0 +1,139 @@
+"""The runs of the history -> a table for the terminal, CSV or Markdown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chainer_profile.basics.units import (
+    NOT_KNOWN,
+    format_count,
+    format_exact,
+    format_exact_ms,
+    format_exact_percent,
+    format_ms,
+    format_significant,
+)
+from chainer_profile.report import csv_file as csv
+from chainer_profile.report import markdown_syntax
+from chainer_profile.report.aligned import aligned_table
+from chainer_profile.report.columns import Column
+from chainer_profile.report.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chainer_profile.history import Run
+
+FORMATS = ("table", "csv", "markdown")
+#: The columns of the CSV and what they mean.
+COLUMNS = {
+    "when": "When the run began (UTC)",
+    "model": "Name of the network",
+    "device": "cpu, gpu:0 and so on",
+    "batch": "Inputs per trial",
+    "phase": "What a trial is: forward, forward-backward or train",
+    "dtype": "Data type of parameters and input",
+    "input_shape": "Shape of the input, batch included",
+    "commit": "Commit of the repository that the run was started in",
+    "latency_ms": "Median of the trials",
+    "trials_kind": "clean (without hooks), or profiled where there were no clean ones",
+    "fps": "Inputs a second, batch over mean",
+    "hot_layer": "Label of the slowest layer",
+    "hot_path": "Its path",
+    "hot_share_percent": "Its part of the layers' time",
+    "trials": "Number of profiled trials",
+    "ended": "complete, or why the run ended before",
+    "processor": "Processor, or GPU",
+    "folder": "Folder of the run below the reports: its name",
+    "command": "The command line",
+}
+_COMMIT = 12
+_PROFILED = "*"
+
+
+def render(runs: Sequence[Run], form: str, *, hidden: int = 0, width: int | None = None) -> str:
+    """The runs in one of :data:`FORMATS`.
+
+    Args:
+        runs: The runs.
+        form: The format.
+        hidden: How many more there are.
+        width: Width of the terminal; None for any.
+    """
+    if form == "csv":
+        return render_csv(runs).rstrip("\n")
+    columns = table_columns()
+    lines = (
+        [markdown_syntax.columns_table(columns, runs)]
+        if form == "markdown"
+        else aligned_table(columns, runs, width)
+    )
+    notes = []
+    if any(not run.clean for run in runs):
+        notes.append(f"{_PROFILED} of profiled trials: there were no clean ones.")
+    if hidden:
+        notes.append(f"{format_count(hidden)} more not shown (--limit 0 shows all).")
+    if form == "markdown":
+        notes = [markdown_syntax.text(note) for note in notes]
+    return "\n".join([*lines, *([""] if notes else []), *notes])
+
+
+def table_columns() -> list[Column]:
+    """The columns to read."""
+
+    def latency(run: Run) -> str:
+        return format_ms(run.latency_s) + ("" if run.clean else _PROFILED)
+
+    return [
+        Column("when", lambda run: _when(run.started), folds=16),
+        Column("model", lambda run: printable(run.model) or NOT_KNOWN, folds=12),
+        Column("device", lambda run: printable(run.device), folds=6),
+        Column("batch", lambda run: format_count(run.batchsize)),
+        Column("phase", lambda run: printable(run.phase), folds=7, drop=3),
+        Column("commit", lambda run: _commit(run.commit_id), folds=_COMMIT, drop=2),
+        Column("latency ms", latency, "latency [ms]"),
+        Column("FPS", lambda run: format_significant(run.fps), drop=4),
+        Column("hot layer", lambda run: printable(run.hot_layer), folds=12, drop=1),
+        Column("folder", lambda run: printable(run.name), folds=12),
+    ]
+
+
+def render_csv(runs: Sequence[Run]) -> str:
+    """One row a run, with all digits; see :data:`COLUMNS`."""
+    rows = [
+        {
+            "when": csv.safe(run.started),
+            "model": csv.safe(run.model),
+            "device": csv.safe(run.device),
+            "batch": str(run.batchsize),
+            "phase": csv.safe(run.phase),
+            "dtype": csv.safe(run.dtype),
+            "input_shape": csv.safe(run.input_shape),
+            "commit": csv.safe(run.commit_id),
+            "latency_ms": format_exact_ms(run.latency_s),
+            "trials_kind": "clean" if run.clean else "profiled",
+            "fps": format_exact(run.fps),
+            "hot_layer": csv.safe(run.hot_layer),
+            "hot_path": csv.safe(run.hot_path),
+            "hot_share_percent": format_exact_percent(run.hot_share),
+            "trials": str(run.trials),
+            "ended": csv.safe(run.ended),
+            "processor": csv.safe(run.processor),
+            "folder": csv.safe(run.name),
+            "command": csv.safe(run.command),
+        }
+        for run in runs
+    ]
+    return csv.table_text(COLUMNS, rows)
+
+
+def _when(started: str) -> str:
+    """``2026-11-21 09:15``, in UTC as it is recorded."""
+    return printable(started[:16].replace("T", " ")) or NOT_KNOWN
+
+
+def _commit(commit: str) -> str:
+    name, _, changed = printable(commit).partition("-")
+    if not name:
+        return NOT_KNOWN
+    return f"{name[:7]}+" if changed else name[:7]

@@ -1,0 +1,196 @@
+"""Results of a sweep -> one table, for the terminal, as CSV and as Markdown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chainer_profile.basics.units import (
+    NOT_KNOWN,
+    format_count,
+    format_exact,
+    format_exact_ms,
+    format_ms,
+    format_nbytes,
+    format_significant,
+    plural,
+)
+from chainer_profile.report import csv_file as csv
+from chainer_profile.report import markdown_syntax
+from chainer_profile.report.aligned import aligned_table, wrapped
+from chainer_profile.report.columns import Column
+from chainer_profile.report.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chainer_profile.sweep import Result
+
+#: The columns of ``sweep.csv`` and what they mean.
+COLUMNS = {
+    "network": "Name of the network",
+    "input": "Height and width of an image, or the shape of one input",
+    "batch": "Inputs per trial",
+    "device": "cpu, gpu:0 and so on",
+    "phase": "What a trial is: forward, forward-backward or train",
+    "dtype": "Data type of parameters and input",
+    "blocks": "Kind of the network's blocks, such as basic or bottleneck; empty without blocks",
+    "mean_ms": "Mean latency of the clean trials; empty for a case that failed",
+    "std_ms": "Its standard deviation (with trials - 1)",
+    "median_ms": "Median latency",
+    "fps": "Inputs a second, batch over mean",
+    "trials": "Number of these trials",
+    "trials_kind": "clean (without hooks), or profiled where there were no clean ones",
+    "parameters": "Number of parameters",
+    "memory_nbytes": "Most bytes that were allocated in a trial beyond those at its begin",
+    "threads": "BLAS threads in use",
+    "machine": "Name of the machine that the case ran on",
+    "processor": "Its processor, or its GPU",
+    "started": "When the case began (UTC)",
+    "case": "Name of the case's folder",
+    "error": "Why the case failed; empty where it did not",
+}
+
+
+def render_csv(results: Sequence[Result]) -> str:
+    """One row a case, with all digits; see :data:`COLUMNS`."""
+    rows = [
+        {
+            "network": csv.safe(result.case.network),
+            "input": result.case.input_text,
+            "batch": str(result.case.batchsize),
+            "device": result.case.device,
+            "phase": result.case.phase,
+            "dtype": result.case.dtype,
+            "blocks": csv.safe(result.blocks),
+            "mean_ms": format_exact_ms(result.mean_s),
+            "std_ms": format_exact_ms(result.std_s),
+            "median_ms": format_exact_ms(result.median_s),
+            "fps": format_exact(result.fps),
+            "trials": str(result.trials or ""),
+            "trials_kind": ("clean" if result.clean else "profiled") if result.trials else "",
+            "parameters": "" if result.parameters is None else str(result.parameters),
+            "memory_nbytes": "" if result.memory_nbytes is None else str(result.memory_nbytes),
+            "threads": "" if result.threads is None else str(result.threads),
+            "machine": csv.safe(result.machine),
+            "processor": csv.safe(result.processor),
+            "started": csv.safe(result.started),
+            "case": csv.safe(result.name),
+            "error": csv.safe(result.error),
+        }
+        for result in results
+    ]
+    return csv.table_text(COLUMNS, rows)
+
+
+def machines_of(results: Sequence[Result]) -> list[tuple[str, str]]:
+    """Names of the machines, and their processors, in the order in which they come."""
+    known = (result for result in results if not result.error)
+    return list(dict.fromkeys((result.machine, result.processor) for result in known))
+
+
+def several_machines(results: Sequence[Result]) -> bool:
+    """Whether the results come from more than one machine."""
+    return len({machine for machine, _ in machines_of(results)}) > 1
+
+
+def table_columns(results: Sequence[Result]) -> list[Column]:
+    """The columns to read; what is the same in all rows and as usual has none."""
+    cases = [result.case for result in results]
+    machines = several_machines(results)
+    mark = {machine: "*" for machine, _ in machines_of(results)[1:]} if machines else {}
+
+    def machine(result: Result) -> str:
+        return f"{printable(result.machine) or NOT_KNOWN}{mark.get(result.machine, '')}"
+
+    found = [
+        Column("network", lambda row: printable(row.case.network), folds=12),
+        Column("input", lambda row: row.case.input_text, folds=12),
+        Column("batch", lambda row: format_count(row.case.batchsize)),
+        Column("device", lambda row: row.case.device, folds=6),
+    ]
+    if {case.phase for case in cases} - {"forward"}:
+        found.append(Column("phase", lambda row: row.case.phase, folds=8))
+    if {case.dtype for case in cases} - {"float32"}:
+        found.append(Column("dtype", lambda row: row.case.dtype, folds=8))
+    return [
+        *found,
+        Column("blocks", lambda row: printable(row.blocks) or NOT_KNOWN, "block kind", 10, drop=4),
+        Column("mean ms", lambda row: format_ms(row.mean_s), "mean [ms]"),
+        Column("std ms", lambda row: format_ms(row.std_s), "std [ms]"),
+        Column("FPS", lambda row: format_significant(row.fps)),
+        Column("params", lambda row: _count(row.parameters), "parameters", drop=3),
+        Column("memory", lambda row: format_nbytes(row.memory_nbytes), "memory high water", drop=2),
+        Column("threads", lambda row: _count(row.threads), "BLAS threads", drop=5),
+        Column("machine", machine, folds=10, drop=0 if machines else 1),
+    ]
+
+
+def notes(results: Sequence[Result]) -> list[str]:
+    """What the numbers mean, and what to be careful with: a sentence or two each."""
+    found = []
+    if any(result.trials for result in results):
+        found.append(
+            "Times are of clean trials, without hooks. Memory is the most that a trial allocates "
+            "beyond what is there at its begin, such as the parameters."
+        )
+    if any(result.trials and not result.clean for result in results):
+        names = [printable(r.name) for r in results if r.trials and not r.clean]
+        found.append(f"Of profiled trials, as there were no clean ones: {', '.join(names)}.")
+    if several_machines(results):
+        machines = ", ".join(
+            f"{printable(name) or NOT_KNOWN} ({printable(processor) or NOT_KNOWN})"
+            for name, processor in machines_of(results)
+        )
+        found.append(
+            f"The cases ran on several machines: {machines}. Times of different machines are no "
+            "comparison of networks; * marks those that did not run on the first machine."
+        )
+    failed = [result for result in results if result.error]
+    for result in failed:
+        found.append(f"Failed: {printable(result.name)}: {printable(result.error)}")
+    return found
+
+
+def render_text(results: Sequence[Result], width: int | None) -> str:
+    """The table for a terminal of some width; None for any."""
+    good = [result for result in results if not result.error]
+    lines = aligned_table(table_columns(good), good, width) if good else []
+    return "\n".join(
+        [*lines, *([""] if lines else []), *(wrapped(note, width) for note in notes(results))]
+    )
+
+
+def render_markdown(
+    name: str, results: Sequence[Result], planned: int, command: str, plots: Sequence[str]
+) -> str:
+    """The table as a Markdown file with the plots.
+
+    Args:
+        name: The sweep's name.
+        results: The results so far.
+        planned: How many cases there are in all.
+        command: The command line that made it.
+        plots: Names of the plots' files.
+    """
+    good = [result for result in results if not result.error]
+    of = "" if len(good) == planned else f" of {format_count(planned)}"
+    parts = [f"# {markdown_syntax.text(name)}", f"{len(good)}{of} {_cases(planned)}."]
+    if good:
+        parts.append(markdown_syntax.columns_table(table_columns(good), good))
+    if said := notes(results):
+        parts.append(markdown_syntax.bullets(map(markdown_syntax.text, said)))
+    parts += [f"![{_alt(plot)}]({markdown_syntax.address(plot)})" for plot in plots]
+    parts += ["Made by:", markdown_syntax.code(command)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _cases(count: int) -> str:
+    return plural(count, "case").partition(" ")[2]
+
+
+def _alt(plot: str) -> str:
+    return plot.partition(".")[0].replace("-", " ").capitalize()
+
+
+def _count(value: int | None) -> str:
+    return NOT_KNOWN if value is None else format_count(value)
