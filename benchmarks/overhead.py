@@ -32,7 +32,6 @@ from chainer import FunctionHook  # noqa: E402
 from chainer.function_hooks import TimerHook  # noqa: E402
 from threadpoolctl import threadpool_limits  # noqa: E402
 
-from chainer_profile import output  # noqa: E402
 from chainer_profile.basics.describe import median_interval  # noqa: E402
 from chainer_profile.measure import environment  # noqa: E402
 from chainer_profile.measure.clock import HOST_CLOCK  # noqa: E402
@@ -42,6 +41,7 @@ from chainer_profile.measure.trials import Trials  # noqa: E402
 from chainer_profile.networks.inputs import make_input  # noqa: E402
 from chainer_profile.record.journal import Journal, Kind  # noqa: E402
 from chainer_profile.record.recording import Settings  # noqa: E402
+from chainer_profile.runs import output  # noqa: E402
 from models import REGISTRY  # noqa: E402
 
 BLOCK = 10

@@ -18,7 +18,7 @@ from chainer_profile.basics.words import (
     PROG,
     VERSION,
 )
-from chainer_profile.formats import ALL, FILES, NONE, Wanted, parse_formats
+from chainer_profile.runs.formats import ALL, FILES, NONE, Wanted, parse_formats
 from chainer_profile.shared_arguments import (
     add_classes,
     add_input,

@@ -27,9 +27,9 @@ from chainer_profile.basics.units import (
 )
 from chainer_profile.basics.words import DEFAULT_DEPTH, PROG
 from chainer_profile.commands import console_width, printing, run_command, terminal_width
-from chainer_profile.formats import check as check_formats
-from chainer_profile.formats import needs_no_tables
 from chainer_profile.interrupts import Interrupted, Interrupts
+from chainer_profile.runs.formats import check as check_formats
+from chainer_profile.runs.formats import needs_no_tables
 from chainer_profile.shared_arguments import asked_device, check_input, read_input
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     from chainer_profile.networks.loading import RegisteredModel
     from chainer_profile.networks.weights import WeightFormat
-    from chainer_profile.output import RunFolder
     from chainer_profile.record.recording import Recording
+    from chainer_profile.runs.output import RunFolder
 
 
 def main(
@@ -93,9 +93,9 @@ def main(
 
 
 def _report(args: argparse.Namespace, interrupts: Interrupts) -> int:
-    from chainer_profile import output
     from chainer_profile.engines.results import RESULTS
-    from chainer_profile.history import resolve_run
+    from chainer_profile.runs import output
+    from chainer_profile.runs.history import resolve_run
 
     run = resolve_run(args.run)
     if (run / RESULTS).exists():
@@ -179,10 +179,10 @@ def _run(
     if asked and args.gpu < 0:
         raise UsageError(f"{asked[0]} is for a GPU: give --gpu 0 as well")
     check_formats(wanted(args), args.trials)
-    from chainer_profile import output
     from chainer_profile.measure import configuration
     from chainer_profile.networks import loading, weights
     from chainer_profile.record.recording import Settings
+    from chainer_profile.runs import output
 
     source = loading.find_model(args.model, registry, args.classes)
     batch = read_input(args, source)
@@ -355,9 +355,9 @@ def _show(
     """Write a recording's reports where there is a folder for them, and print its tables."""
     from rich.console import Console
 
-    from chainer_profile import output
     from chainer_profile.analyse.summaries import summarise
     from chainer_profile.report.writers import json_report, table
+    from chainer_profile.runs import output
 
     rule = args.hotspots if isinstance(args.hotspots, Rule) else parse_rule(args.hotspots)
     summary = summarise(recording, rule)

@@ -113,9 +113,9 @@ def run(argv: list[str]) -> int:
 
 def _side(text: str) -> Side:
     """The runs of one side; a folder whose name has a comma is taken as it is."""
-    from chainer_profile import output
     from chainer_profile.compare.comparison import Side
-    from chainer_profile.history import resolve_run
+    from chainer_profile.runs import output
+    from chainer_profile.runs.history import resolve_run
 
     names = [text] if "," not in text or Path(text).exists() else text.split(",")
     if not all(names):

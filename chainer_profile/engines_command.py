@@ -56,9 +56,9 @@ def run(
     check(args)
 
     from chainer_profile.engines import chosen as engines
-    from chainer_profile.engines import run_folder
     from chainer_profile.networks import loading
     from chainer_profile.record.recording import Settings
+    from chainer_profile.runs import engines as run_folder
 
     chosen = engines.choose(args.engines, gpu=args.gpu >= 0)
     source = loading.find_model(args.model, registry, args.classes)
@@ -103,7 +103,7 @@ def _list_engines() -> int:
 
 
 def _report(args: argparse.Namespace) -> int:
-    from chainer_profile.engines import run_folder
+    from chainer_profile.runs import engines as run_folder
 
     found, recordings = run_folder.read_run(args.report)
     files = run_folder.write_reports(args.report, found, recordings)
@@ -153,8 +153,8 @@ def _finish(
     measured: Measured, place: Path, args: argparse.Namespace, interrupts: Interrupts
 ) -> int:
     """Write everything and print the table; returns the exit code."""
-    from chainer_profile.engines import run_folder
     from chainer_profile.report.content.engines_text import wrong_lines
+    from chainer_profile.runs import engines as run_folder
 
     run, recordings = measured.run, measured.recordings
     if any(len(engine.clean_ns) for engine in run.engines):

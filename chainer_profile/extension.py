@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from chainer.dataset.convert import Converter
 from chainer.training import Extension
 
-from chainer_profile import output
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.units import format_count, plural
 from chainer_profile.measure import environment, machine
@@ -26,11 +25,12 @@ from chainer_profile.measure.structure import Structure, StructureError, learn_s
 from chainer_profile.measure.windows import Mark, Replacements, replacing, time_optimizer, timed
 from chainer_profile.record.journal import Journal, JournalError, Kind
 from chainer_profile.record.recording import COMPLETE, Conditions, Settings
+from chainer_profile.runs import output
 
 if TYPE_CHECKING:
     from chainer_profile.measure.windows import Enter, Leave
-    from chainer_profile.output import RunFolder
     from chainer_profile.record.recording import MachineLimits, MemoryUse, Recording
+    from chainer_profile.runs.output import RunFolder
 
 
 class LayerProfile(Extension):

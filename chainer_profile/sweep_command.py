@@ -15,10 +15,9 @@ from chainer_profile.basics.files import write_file
 from chainer_profile.basics.parsing import Parser, checked, folder
 from chainer_profile.basics.words import DTYPES, PHASES, PROG
 from chainer_profile.commands import printing, terminal_width
-from chainer_profile.executors import open_workers, parse_executor
 from chainer_profile.interrupts import Interrupted
-from chainer_profile.shared_arguments import add_messages
-from chainer_profile.sweep_cases import (
+from chainer_profile.runs.executors import open_workers, parse_executor
+from chainer_profile.runs.sweep_cases import (
     LISTS,
     SINGLES,
     Case,
@@ -28,10 +27,11 @@ from chainer_profile.sweep_cases import (
     sweep_name,
     without_duplicates,
 )
+from chainer_profile.shared_arguments import add_messages
 
 if TYPE_CHECKING:
     from chainer_profile.networks.loading import RegisteredModel
-    from chainer_profile.sweep import Result, SweepFolder
+    from chainer_profile.runs.sweep import Result, SweepFolder
 
 _HELP = {
     "models": ("A,B,C", "networks, as --model of profile.py takes them"),
@@ -121,7 +121,7 @@ def run(argv: list[str], registry: Mapping[str, RegisteredModel]) -> int:
     if args.dry_run:
         return _list(cases, path, args.force)
 
-    from chainer_profile.sweep import take_sweep
+    from chainer_profile.runs.sweep import take_sweep
 
     with take_sweep(path, cases, args.force) as taken:
         sweep = _Sweep(name, cases, taken, args, shlex.join(["python", PROG, "sweep", *argv]))
@@ -168,7 +168,7 @@ def _cases(
 
 
 def _list(cases: Sequence[Case], path: Path, force: bool) -> int:
-    from chainer_profile.sweep import planned_names
+    from chainer_profile.runs.sweep import planned_names
 
     folder = planned_names(path, cases)
     with printing():
@@ -207,7 +207,7 @@ class _Sweep:
 
     def run(self) -> None:
         """Run the cases that are not done, and write the table and the plots."""
-        from chainer_profile.sweep import run_cases
+        from chainer_profile.runs.sweep import run_cases
         from chainer_profile.sweep_progress import SweepProgress
 
         for case in self._cases:

@@ -12,7 +12,7 @@ from chainer_profile.basics.words import PROG
 from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:
-    from chainer_profile.sweep import Result
+    from chainer_profile.runs.sweep import Result
 
 #: Clears the line of a terminal, and goes to its begin.
 _CLEAR = "\r\x1b[K"

@@ -31,8 +31,8 @@ from chainer_profile.record.recording import (
 )
 
 if __name__ != "__main__":  # the stand-in begins at once without them
-    from chainer_profile.sweep import Result
-    from chainer_profile.sweep_cases import Case
+    from chainer_profile.runs.sweep import Result
+    from chainer_profile.runs.sweep_cases import Case
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAM = Path(__file__).resolve()

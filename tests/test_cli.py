@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 import chainer_profile
-from chainer_profile import arguments, cli, output
+from chainer_profile import arguments, cli
 from chainer_profile.record.recording import Recording
+from chainer_profile.runs import output
 from models.registry import REGISTRY
 from tests.command import (  # noqa: F401
     ALL_FILES,

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from threadpoolctl import threadpool_info
 
-from chainer_profile import output
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure import machine
 from chainer_profile.measure.limits import limits_file, load_limits
 from chainer_profile.measure.machine import Device
 from chainer_profile.record.recording import Environment, MachineLimits
+from chainer_profile.runs import output
 from tests.command import (  # noqa: F401
     FIRST_TRIAL,
     Net,

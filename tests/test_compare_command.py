@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from chainer_profile import cli, compare_command, output
+from chainer_profile import cli, compare_command
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.compare.comparison import Comparison
 from chainer_profile.report import page
+from chainer_profile.runs import output
 from tests.command import ROOT, folder, one_line, signals  # noqa: F401
 from tests.comparing import run, scaled
 from tests.conftest import make_training

@@ -13,16 +13,18 @@ import chainer
 import numpy as np
 import pytest
 
-from chainer_profile import compare_command, engines_command, output
+from chainer_profile import compare_command, engines_command
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.commands import run_command
-from chainer_profile.engines import chosen, run_folder
+from chainer_profile.engines import chosen
 from chainer_profile.engines.catalogue import ENGINES, EngineEntry
 from chainer_profile.engines.chosen import choose
 from chainer_profile.measure import environment, runner
 from chainer_profile.record.recording import Calibration
 from chainer_profile.report.pictures import engines as engines_plot
 from chainer_profile.report.pictures import roofline
+from chainer_profile.runs import engines as run_folder
+from chainer_profile.runs import output
 from tests.command import Entry, Net, file_size_limit, folder, one_line, signals  # noqa: F401
 
 OWN = '''

@@ -20,10 +20,17 @@ from typing import Any
 
 import pytest
 
-from chainer_profile import executors
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.executors import Outcome, Task, open_workers, parse_executor, run_task, stop
 from chainer_profile.record.recording import Recording
+from chainer_profile.runs import executors
+from chainer_profile.runs.executors import (
+    Outcome,
+    Task,
+    open_workers,
+    parse_executor,
+    run_task,
+    stop,
+)
 from tests import sweeping
 from tests.command import OWN, ROOT, process
 from tests.sweeping import make_case

@@ -15,8 +15,9 @@ import pytest
 from chainer import training
 
 import chainer_profile
-from chainer_profile import LayerProfile, output, summarise
+from chainer_profile import LayerProfile, summarise
 from chainer_profile.record.journal import recover
+from chainer_profile.runs import output
 from tests.command import ALL_FILES, folder  # noqa: F401  (plots and limits cost nothing)
 from tests.conftest import FakeClock
 

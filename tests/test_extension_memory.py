@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 from chainer import training
 
-from chainer_profile import extension, output
+from chainer_profile import extension
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.extension import LayerProfile
 from chainer_profile.measure import iteration_memory, machine, memory
 from chainer_profile.measure.memory import HostCounter
 from chainer_profile.measure.recorder import Recorder
+from chainer_profile.runs import output
 from tests.command import folder, stand_in  # noqa: F401
 from tests.queues import check, device_clock
 from tests.test_extension import Net, dataset, losses_of, run_profiled, trainer_of

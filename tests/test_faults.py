@@ -13,7 +13,8 @@ import chainer.functions as F
 import numpy as np
 import pytest
 
-from chainer_profile import cli, output
+from chainer_profile import cli
+from chainer_profile.runs import output
 from models.registry import REGISTRY
 from tests.command import (  # noqa: F401
     OWN,

@@ -12,10 +12,10 @@ import chainer
 import chainer.functions as F
 import pytest
 
-from chainer_profile import output
 from chainer_profile.record import journal
 from chainer_profile.record.recording import Recording
 from chainer_profile.report import csv_file as csv
+from chainer_profile.runs import output
 from tests.command import (  # noqa: F401
     ALL_FILES,
     FILES,

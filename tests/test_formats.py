@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from chainer_profile import formats, output
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.formats import FILES, USUAL, Wanted, check, contents, parse_formats
 from chainer_profile.report.content.coursework import ReportTitle
 from chainer_profile.report.pictures import stacks, trace
 from chainer_profile.report.writers import json_report, latex, markdown, pdf
+from chainer_profile.runs import formats, output
+from chainer_profile.runs.formats import FILES, USUAL, Wanted, check, contents, parse_formats
 from tests.command import folder, main, one_line, signals  # noqa: F401
 from tests.conftest import make_recording
 

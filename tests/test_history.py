@@ -15,11 +15,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from chainer_profile import history_command, output
+from chainer_profile import history_command
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.history import SORTS, STORE, History, Query, history, parse_since, resolve_run
 from chainer_profile.record.recording import Environment, Gpu, Recording, Settings
 from chainer_profile.report.writers import history_table
+from chainer_profile.runs import output
+from chainer_profile.runs.history import (
+    SORTS,
+    STORE,
+    History,
+    Query,
+    history,
+    parse_since,
+    resolve_run,
+)
 from tests.command import ROOT
 from tests.conftest import make_recording
 
@@ -240,7 +249,7 @@ def test_many_processes_at_once() -> None:
         put(f"run{number}")
     (REPORTS / STORE).write_text("damaged " * 1000)
     code = (
-        "from pathlib import Path; from chainer_profile.history import Query, history\n"
+        "from pathlib import Path; from chainer_profile.runs.history import Query, history\n"
         "for _ in range(10): print(len(history(Path('reports'), Query()).runs))"
     )
     env = os.environ | {"PYTHONPATH": str(ROOT)}

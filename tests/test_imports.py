@@ -24,7 +24,7 @@ PURE = [
     "basics.choosing",
     "record.folding",
     "record.journal",
-    "output",
+    "runs.output",
     "compare.comparison",
     "compare.judging",
     "compare.run_differences",

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from chainer_profile import output
 from chainer_profile.interrupts import Interrupted, Interrupts
 from chainer_profile.report.pictures import layers as plot
+from chainer_profile.runs import output
 from tests.command import FILES, FIRST_TRIAL, Net, folder, main, one_line, process  # noqa: F401
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from chainer_profile import output
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.measure.limits import limits_file, load_limits, save_limits
-from chainer_profile.output import JOURNAL, RECORDING, load_run, take_folder
 from chainer_profile.record.journal import Journal, Kind
 from chainer_profile.record.recording import MachineLimits, Recording
+from chainer_profile.runs import output
+from chainer_profile.runs.output import JOURNAL, RECORDING, load_run, take_folder
 from tests.command import file_size_limit
 from tests.conftest import make_recording
 

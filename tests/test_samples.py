@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from chainer_profile import output
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.arguments import run_parser, wanted
 from chainer_profile.basics.files import make_folder
 from chainer_profile.basics.words import PROG
-from chainer_profile.engines import run_folder
-from chainer_profile.formats import FILES, Wanted
 from chainer_profile.report.page.html import script_text
+from chainer_profile.runs import engines as run_folder
+from chainer_profile.runs import output
+from chainer_profile.runs.formats import FILES, Wanted
 from tests.command import ROOT
 
 SAMPLES = ROOT / "reports" / "samples"

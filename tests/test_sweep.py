@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from chainer_profile import output, sweep
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.executors import Outcome, Task, Workers
 from chainer_profile.record.recording import LinkCalls, Recording
-from chainer_profile.sweep import (
+from chainer_profile.runs import output, sweep
+from chainer_profile.runs.executors import Outcome, Task, Workers
+from chainer_profile.runs.sweep import (
     Result,
     SweepFolder,
     block_kind,
@@ -25,7 +25,7 @@ from chainer_profile.sweep import (
     run_cases,
     take_sweep,
 )
-from chainer_profile.sweep_cases import Case
+from chainer_profile.runs.sweep_cases import Case
 from tests.sweeping import LINKS, make_case, recording_of, settings_of
 
 OUT = Path("s")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from chainer_profile.basics.errors import UsageError
-from chainer_profile.sweep_cases import (
+from chainer_profile.runs.sweep_cases import (
     Case,
     case_names,
     cases_of,

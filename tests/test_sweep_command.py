@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
-from chainer_profile import executors, sweep_command
+from chainer_profile import sweep_command
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.interrupts import Interrupted
-from chainer_profile.output import load_run
 from chainer_profile.report.pictures import sweep as sweep_plot
+from chainer_profile.runs import executors
+from chainer_profile.runs.output import load_run
 from models.registry import REGISTRY
 from tests import sweeping
 from tests.command import OWN, ROOT, process

@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 
 from chainer_profile import history_command, sweep_command
-from chainer_profile.sweep_cases import cases_of, read_toml
+from chainer_profile.runs.sweep_cases import cases_of, read_toml
 from models.registry import REGISTRY
 from tests import ROOT
 

@@ -12,9 +12,10 @@ import chainer
 import pytest
 from rich.cells import cell_len
 
-from chainer_profile import cli, output
+from chainer_profile import cli
 from chainer_profile.commands import terminal_width
 from chainer_profile.record.recording import Environment, Recording, Settings
+from chainer_profile.runs import output
 from tests.command import Entry, folder, signals  # noqa: F401
 from tests.conftest import make_recording, make_training
 from tests.renderers.working import with_work

@@ -21,7 +21,6 @@ from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.compare.comparison import Side, compare
-from chainer_profile.history import Run
 from chainer_profile.record.recording import Layer, LinkCalls, Recording
 from chainer_profile.report import csv_file as csv
 from chainer_profile.report import links_csv
@@ -38,6 +37,7 @@ from chainer_profile.report.writers import (
     markdown,
     table,
 )
+from chainer_profile.runs.history import Run
 from tests.comparing import run
 from tests.conftest import make_recording
 from tests.renderers.devicing import launching, make_device_training

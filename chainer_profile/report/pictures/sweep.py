@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from chainer_profile.sweep import Result
+    from chainer_profile.runs.sweep import Result
 
 # By Okabe and Ito, for colour-blind readers; in an order that differs in lightness too.
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#777777", "#222222")

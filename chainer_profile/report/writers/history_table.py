@@ -22,7 +22,7 @@ from chainer_profile.report.text import printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chainer_profile.history import Run
+    from chainer_profile.runs.history import Run
 
 FORMATS = ("table", "csv", "markdown")
 #: The columns of the CSV and what they mean.

@@ -23,7 +23,7 @@ from chainer_profile.report.text import printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chainer_profile.sweep import Result
+    from chainer_profile.runs.sweep import Result
 
 #: The columns of ``sweep.csv`` and what they mean.
 COLUMNS = {

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from chainer_profile import formats
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.files import lock, numbered, remove_empty, replacing
-from chainer_profile.formats import USUAL, Wanted
+from chainer_profile.runs import formats
+from chainer_profile.runs.formats import USUAL, Wanted
 
 if TYPE_CHECKING:
     from chainer_profile.analyse.summary import Summary

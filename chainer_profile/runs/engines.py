@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chainer_profile import output
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.files import (
     make_folder,
@@ -18,6 +17,7 @@ from chainer_profile.basics.files import (
 )
 from chainer_profile.engines.catalogue import BASELINE
 from chainer_profile.engines.results import RESULTS, EnginesRun, read_json, write_json
+from chainer_profile.runs import output
 
 if TYPE_CHECKING:
     from chainer_profile.record.recording import Recording

@@ -16,13 +16,13 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
-from chainer_profile import output
 from chainer_profile.basics.describe import describe
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.files import make_folder, remove_file, remove_folder, taking, write_file
-from chainer_profile.executors import Outcome, Task, Workers, failure, run_task
 from chainer_profile.record.recording import COMPLETE, TIME_LIMIT, Recording
-from chainer_profile.sweep_cases import Case, case_names
+from chainer_profile.runs import output
+from chainer_profile.runs.executors import Outcome, Task, Workers, failure, run_task
+from chainer_profile.runs.sweep_cases import Case, case_names
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
