@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from chainer_profile.basics.errors import ProfileError, UsageError
     from chainer_profile.compare.comparison import Comparison, compare
     from chainer_profile.engines.folded import optimize
-    from chainer_profile.extension import LayerProfile
+    from chainer_profile.integrations.trainer import LayerProfile
     from chainer_profile.measure.layer_timer import LayerTimerHook
     from chainer_profile.measure.network import summary
     from chainer_profile.measure.runner import profile
@@ -52,7 +52,7 @@ __all__ = [
 _HOMES = {
     "Comparison": "compare.comparison",
     "Layer": "record.recording",
-    "LayerProfile": "extension",
+    "LayerProfile": "integrations.trainer",
     "LayerTimerHook": "measure.layer_timer",
     "ModelSummary": "record.network",
     "ProfileError": "basics.errors",
@@ -62,8 +62,8 @@ _HOMES = {
     "compare": "compare.comparison",
     "fold_call_history": "record.folding",
     # IPython looks for these two, for %load_ext chainer_profile.
-    "load_ipython_extension": "notebook",
-    "unload_ipython_extension": "notebook",
+    "load_ipython_extension": "integrations.notebook",
+    "unload_ipython_extension": "integrations.notebook",
     "optimize": "engines.folded",
     "profile": "measure.runner",
     "summarise": "analyse.summaries",

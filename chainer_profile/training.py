@@ -269,7 +269,7 @@ def build_training(
         bar._pbar._out = progress  # the constructor's out is not passed on
         trainer.extend(bar, priority=40)
     if profile_every is not None:
-        from chainer_profile.extension import LayerProfile
+        from chainer_profile.integrations.trainer import LayerProfile
 
         trainer.extend(
             LayerProfile((profile_every, "iteration"), title=settings.model, command=command)

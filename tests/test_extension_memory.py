@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from chainer import training
 
-from chainer_profile import extension
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.extension import LayerProfile
+from chainer_profile.integrations import trainer as extension
+from chainer_profile.integrations.trainer import LayerProfile
 from chainer_profile.measure import iteration_memory, machine, memory
 from chainer_profile.measure.memory import HostCounter
 from chainer_profile.measure.recorder import Recorder
