@@ -21,7 +21,7 @@ from chainer_profile.train_arguments import DATASETS, NEWEST, PROG, SYNTHETIC_SI
 if TYPE_CHECKING:
     from chainer_profile.networks.cifar import Images
     from chainer_profile.networks.loading import ModelSource, RegisteredModel
-    from chainer_profile.training import Training
+    from chainer_profile.training.training import Training
 
 _STATE = "training.json"
 
@@ -133,8 +133,8 @@ def _holds_training(out: Path) -> bool:
 
 
 def _load_data(args: argparse.Namespace, out: Path) -> list[Images]:
-    from chainer_profile import synthetic
     from chainer_profile.networks import cifar
+    from chainer_profile.training.training import synthetic
 
     if args.dataset == "synthetic":
         place = args.data_dir or out / "synthetic"
@@ -164,10 +164,10 @@ def _train(
     import matplotlib
     from threadpoolctl import threadpool_limits
 
-    from chainer_profile.exact_resume import Batches
     from chainer_profile.measure.devices import move_to_gpu
     from chainer_profile.networks import loading
-    from chainer_profile.training import (
+    from chainer_profile.training.exact_resume import Batches
+    from chainer_profile.training.training import (
         TrainingSettings,
         build_training,
         checksum,
@@ -248,8 +248,8 @@ def _train(
 
 def _find_snapshot(args: argparse.Namespace, source: ModelSource, out: Path) -> Path:
     """The snapshot to go on from, after a look at its settings: reading the data takes longer."""
-    from chainer_profile.snapshots import snapshots
-    from chainer_profile.training import check_same, snapshot_settings
+    from chainer_profile.training.snapshots import snapshots
+    from chainer_profile.training.training import check_same, snapshot_settings
 
     path = args.resume
     if path is NEWEST:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainer_profile.augmentation import PAD, augment
+from chainer_profile.training.augmentation import PAD, augment
 
 
 def all_crops(image):

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from chainer.training import extensions
 
-from chainer_profile import exact_resume
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.exact_resume import ShuffleByOrder
-from chainer_profile.training import Training
+from chainer_profile.training.exact_resume import ShuffleByOrder
+from chainer_profile.training.training import Training, exact_resume
 from tests.trainings import (  # noqa: F401
     LAST,
     Losses,

@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from chainer_profile import snapshots
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.training import Training
+from chainer_profile.training.training import Training, snapshots
 from tests.command import file_size_limit
 from tests.trainings import (  # noqa: F401
     Losses,

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from chainer_profile.augmentation import augment
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.networks.cifar import CIFAR10, load_cifar
-from chainer_profile.synthetic import _COLOURS, synthetic_set, write_synthetic
+from chainer_profile.training.augmentation import augment
+from chainer_profile.training.synthetic import _COLOURS, synthetic_set, write_synthetic
 
 
 def contents(folder):

@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 from chainer.training import extensions
 
-from chainer_profile import snapshots, training
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.networks.cifar import Images
 from chainer_profile.networks.weights import load_weights
-from chainer_profile.training import Training, checksum
+from chainer_profile.training.training import Training, checksum, snapshots, training
 from tests.trainings import (  # noqa: F401
     LAST,
     MEAN,

@@ -14,10 +14,15 @@ import numpy as np
 import pytest
 from chainer.training import extensions
 
-from chainer_profile import snapshots
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.networks.cifar import Images
-from chainer_profile.training import Training, TrainingSettings, build_training, checksum
+from chainer_profile.training.training import (
+    Training,
+    TrainingSettings,
+    build_training,
+    checksum,
+    snapshots,
+)
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
 

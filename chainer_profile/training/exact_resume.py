@@ -17,8 +17,8 @@ from chainer import training
 from chainer.iterators import OrderSampler
 from chainer.training import extensions
 
-from chainer_profile.augmentation import augment
 from chainer_profile.networks.inputs import normalise
+from chainer_profile.training.augmentation import augment
 
 
 class Batches(chainer.dataset.Converter):

@@ -20,7 +20,9 @@ from chainer.training import extensions
 
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.files import replacing
-from chainer_profile.exact_resume import (
+from chainer_profile.networks.cifar import Images
+from chainer_profile.networks.weights import load_weights
+from chainer_profile.training.exact_resume import (
     Batches,
     DecayingRate,
     Plot,
@@ -28,9 +30,7 @@ from chainer_profile.exact_resume import (
     StopAfter,
     TrainingState,
 )
-from chainer_profile.networks.cifar import Images
-from chainer_profile.networks.weights import load_weights
-from chainer_profile.snapshots import SnapshotWriter, read_snapshot, snapshot_name
+from chainer_profile.training.snapshots import SnapshotWriter, read_snapshot, snapshot_name
 
 LOSS, ACCURACY = "main/loss", "main/accuracy"
 TEST_LOSS, TEST_ACCURACY = f"validation/{LOSS}", f"validation/{ACCURACY}"
