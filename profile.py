@@ -16,7 +16,7 @@ if __name__ == "profile":
 
 if __name__ == "__main__":
     try:
-        from chainer_profile.cli import main
+        from chainer_profile.cli.main import main
         from models.registry import REGISTRY
         from models.torchvision_weights import WEIGHT_FORMATS
     except KeyboardInterrupt:  # before main could handle it

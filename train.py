@@ -4,7 +4,7 @@ import sys
 
 if __name__ == "__main__":
     try:
-        from chainer_profile.train_cli import main
+        from chainer_profile.cli.train import main
         from models.registry import REGISTRY
     except KeyboardInterrupt:  # before main could handle it
         sys.exit(130)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from chainer_profile.arguments import gpu_options, machine_parser, run_parser
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.parsing import parse_device
+from chainer_profile.cli.arguments import gpu_options, machine_parser, run_parser
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import chainer_profile
-from chainer_profile import arguments, cli
+from chainer_profile.cli.main import arguments
+from chainer_profile.cli.main import main as cli
 from chainer_profile.record.recording import Recording
 from chainer_profile.runs import output
 from models.registry import REGISTRY
@@ -226,7 +227,7 @@ def test_options_that_print_and_exit(
 
 def test_help_imports_nothing_heavy() -> None:
     code = (
-        "import sys; from chainer_profile.cli import main\n"
+        "import sys; from chainer_profile.cli.main import main\n"
         "try: main(['--help'], {})\n"
         "finally: print(sorted({'chainer', 'matplotlib', 'numpy', 'pandas'} & set(sys.modules)))"
     )

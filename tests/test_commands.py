@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.commands import run_command
-from chainer_profile.interrupts import Interrupted, Interrupts
+from chainer_profile.cli.interrupts import Interrupted, Interrupts
+from chainer_profile.cli.running import run_command
 from tests.command import signals  # noqa: F401
 
 

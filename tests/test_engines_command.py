@@ -13,9 +13,10 @@ import chainer
 import numpy as np
 import pytest
 
-from chainer_profile import compare_command, engines_command
 from chainer_profile.analyse.summaries import summarise
-from chainer_profile.commands import run_command
+from chainer_profile.cli.main import compare as compare_command
+from chainer_profile.cli.main import engines as engines_command
+from chainer_profile.cli.running import run_command
 from chainer_profile.engines import chosen
 from chainer_profile.engines.catalogue import ENGINES, EngineEntry
 from chainer_profile.engines.chosen import choose

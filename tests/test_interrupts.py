@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from chainer_profile.interrupts import Interrupted, Interrupts
+from chainer_profile.cli.interrupts import Interrupted, Interrupts
 from chainer_profile.report.pictures import layers as plot
 from chainer_profile.runs import output
 from tests.command import FILES, FIRST_TRIAL, Net, folder, main, one_line, process  # noqa: F401

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from chainer_profile import sweep_progress
-from chainer_profile.sweep_progress import SweepProgress
+from chainer_profile.cli.main import sweep_progress
+from chainer_profile.cli.sweep_progress import SweepProgress
 from tests.sweeping import make_result
 
 

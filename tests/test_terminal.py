@@ -12,8 +12,8 @@ import chainer
 import pytest
 from rich.cells import cell_len
 
-from chainer_profile import cli
-from chainer_profile.commands import terminal_width
+from chainer_profile.cli.main import main as cli
+from chainer_profile.cli.running import terminal_width
 from chainer_profile.record.recording import Environment, Recording, Settings
 from chainer_profile.runs import output
 from tests.command import Entry, folder, signals  # noqa: F401

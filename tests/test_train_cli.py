@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from chainer_profile.cli.train import Console
+from chainer_profile.cli.train_arguments import DATASETS, parser
 from chainer_profile.networks import cifar, weights
-from chainer_profile.train_arguments import DATASETS, parser
-from chainer_profile.train_cli import Console
 from models.registry import REGISTRY
 from tests.command import ROOT, folder, one_line, signals  # noqa: F401
 from tests.train_command import DEFAULT, Net, log, main, no_plots, same, weights_in  # noqa: F401
@@ -260,6 +260,6 @@ def test_help_imports_nothing_heavy() -> None:
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "--synthetic-size" in result.stdout
     imported = set(re.findall(r"^import time:.*\| *([\w.]+)$", result.stderr, re.MULTILINE))
-    assert "chainer_profile.train_cli" in imported
+    assert "chainer_profile.cli.train" in imported
     heavy = {"numpy", "pandas", "scipy", "matplotlib", "PIL", "rich", "chainer", "cupy"}
     assert not {name.partition(".")[0] for name in imported} & heavy

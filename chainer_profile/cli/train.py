@@ -14,9 +14,9 @@ from typing import IO, TYPE_CHECKING, Any
 
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.units import format_count, plural
-from chainer_profile.commands import run_command
-from chainer_profile.interrupts import Interrupted, Interrupts
-from chainer_profile.train_arguments import DATASETS, NEWEST, PROG, SYNTHETIC_SIZE, parser
+from chainer_profile.cli.interrupts import Interrupted, Interrupts
+from chainer_profile.cli.running import run_command
+from chainer_profile.cli.train_arguments import DATASETS, NEWEST, PROG, SYNTHETIC_SIZE, parser
 
 if TYPE_CHECKING:
     from chainer_profile.networks.cifar import Images

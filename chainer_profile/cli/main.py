@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainer_profile.analyse.hotspots import Rule, parse_rule
-from chainer_profile.arguments import gpu_options, machine_parser, report_parser, run_parser, wanted
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.units import (
     NOT_KNOWN,
@@ -26,11 +25,18 @@ from chainer_profile.basics.units import (
     plural,
 )
 from chainer_profile.basics.words import DEFAULT_DEPTH, PROG
-from chainer_profile.commands import console_width, printing, run_command, terminal_width
-from chainer_profile.interrupts import Interrupted, Interrupts
+from chainer_profile.cli.arguments import (
+    gpu_options,
+    machine_parser,
+    report_parser,
+    run_parser,
+    wanted,
+)
+from chainer_profile.cli.interrupts import Interrupted, Interrupts
+from chainer_profile.cli.options import asked_device, check_input, read_input
+from chainer_profile.cli.running import console_width, printing, run_command, terminal_width
 from chainer_profile.runs.formats import check as check_formats
 from chainer_profile.runs.formats import needs_no_tables
-from chainer_profile.shared_arguments import asked_device, check_input, read_input
 
 if TYPE_CHECKING:
     import argparse
@@ -56,31 +62,31 @@ def main(
 
     def command(interrupts: Interrupts) -> int:
         if argv[:1] == ["summary"]:
-            from chainer_profile import summary_command
+            from chainer_profile.cli.main import summary as summary_command
 
             return summary_command.run(argv[1:], registry)
         if argv[:1] == ["compare"]:
-            from chainer_profile import compare_command
+            from chainer_profile.cli.main import compare as compare_command
 
             return compare_command.run(argv[1:])
         if argv[:1] == ["sweep"]:
-            from chainer_profile import sweep_command
+            from chainer_profile.cli.main import sweep as sweep_command
 
             return sweep_command.run(argv[1:], registry)
         if argv[:1] == ["history"]:
-            from chainer_profile import history_command
+            from chainer_profile.cli.main import history as history_command
 
             return history_command.run(argv[1:])
         if argv[:1] == ["engines"]:
-            from chainer_profile import engines_command
+            from chainer_profile.cli.main import engines as engines_command
 
             return engines_command.run(argv[1:], registry, formats, interrupts)
         if argv[:1] == ["export"]:
-            from chainer_profile import export_command
+            from chainer_profile.cli.main import export as export_command
 
             return export_command.run(argv[1:], registry, formats)
         if argv[:1] == ["completion"]:
-            from chainer_profile import completion
+            from chainer_profile.cli.main import completion
 
             return completion.run(argv[1:], registry)
         if argv[:1] == ["report"]:
@@ -99,7 +105,7 @@ def _report(args: argparse.Namespace, interrupts: Interrupts) -> int:
 
     run = resolve_run(args.run)
     if (run / RESULTS).exists():
-        from chainer_profile import engines_command
+        from chainer_profile.cli.main import engines as engines_command
 
         if args.formats:
             raise UsageError(

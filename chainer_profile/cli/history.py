@@ -9,7 +9,7 @@ from pathlib import Path
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.parsing import Parser, checked, folder, parse_device, whole
 from chainer_profile.basics.words import PROG
-from chainer_profile.commands import printing, terminal_width
+from chainer_profile.cli.running import printing, terminal_width
 from chainer_profile.runs.history import REPORTS, SORTS, STORE, Query, history, parse_since
 
 _FORMATS = ("table", "csv", "markdown")

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.parsing import Parser, checked, folder, whole
 from chainer_profile.basics.words import DEFAULT_MODEL, VERSION
+from chainer_profile.cli.options import add_machine, add_messages
 from chainer_profile.networks.cifar import CIFAR10, CIFAR100
-from chainer_profile.shared_arguments import add_machine, add_messages
 
 PROG = "train.py"
 

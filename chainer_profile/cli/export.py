@@ -12,9 +12,7 @@ from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.parsing import Parser, input_shape
 from chainer_profile.basics.units import format_nbytes
 from chainer_profile.basics.words import PROG
-from chainer_profile.commands import printing
-from chainer_profile.engines.protocol import PRECISIONS
-from chainer_profile.shared_arguments import (
+from chainer_profile.cli.options import (
     add_batchsize,
     add_classes,
     add_input_shape,
@@ -23,6 +21,8 @@ from chainer_profile.shared_arguments import (
     add_seed,
     add_weights,
 )
+from chainer_profile.cli.running import printing
+from chainer_profile.engines.protocol import PRECISIONS
 
 if TYPE_CHECKING:
     from chainer_profile.engines.catalogue import EngineEntry

@@ -9,8 +9,7 @@ from chainer_profile.basics.choosing import split_names
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.parsing import Parser, checked, folder, whole
 from chainer_profile.basics.words import PROG
-from chainer_profile.engines.protocol import PRECISIONS
-from chainer_profile.shared_arguments import (
+from chainer_profile.cli.options import (
     add_classes,
     add_input,
     add_machine,
@@ -21,6 +20,7 @@ from chainer_profile.shared_arguments import (
     add_weights,
     check_input,
 )
+from chainer_profile.engines.protocol import PRECISIONS
 
 #: Trials in which nodes are timed, at most, where none were asked for.
 LAYER_TRIALS = 200

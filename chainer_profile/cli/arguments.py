@@ -18,8 +18,7 @@ from chainer_profile.basics.words import (
     PROG,
     VERSION,
 )
-from chainer_profile.runs.formats import ALL, FILES, NONE, Wanted, parse_formats
-from chainer_profile.shared_arguments import (
+from chainer_profile.cli.options import (
     add_classes,
     add_input,
     add_machine,
@@ -29,6 +28,7 @@ from chainer_profile.shared_arguments import (
     add_seed,
     add_weights,
 )
+from chainer_profile.runs.formats import ALL, FILES, NONE, Wanted, parse_formats
 
 SORT_KEYS = (
     *("time", "median", "p95", "std", "index", "path", "name"),

@@ -12,8 +12,8 @@ from chainer_profile.basics.files import write_file
 from chainer_profile.basics.parsing import Parser, checked, folder, whole
 from chainer_profile.basics.units import parse_percent
 from chainer_profile.basics.words import PROG
-from chainer_profile.commands import console_width, printing
-from chainer_profile.shared_arguments import add_messages
+from chainer_profile.cli.options import add_messages
+from chainer_profile.cli.running import console_width, printing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

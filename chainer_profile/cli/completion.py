@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.parsing import Parser
 from chainer_profile.basics.words import PROG
-from chainer_profile.commands import printing
+from chainer_profile.cli.running import printing
 
 if TYPE_CHECKING:
     from chainer_profile.networks.loading import RegisteredModel

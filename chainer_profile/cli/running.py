@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.interrupts import Interrupted, Interrupts
+from chainer_profile.cli.interrupts import Interrupted, Interrupts
 
 #: Columns of what goes into a file or a pipe: all columns of tables fit; rich would take 80.
 _WIDE = 160

@@ -10,8 +10,8 @@ from chainer_profile.basics.choosing import split_names
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.parsing import Parser, input_shape, whole
 from chainer_profile.basics.words import PROG
-from chainer_profile.commands import printing, terminal_width
-from chainer_profile.shared_arguments import add_batchsize, add_classes, add_input_shape, add_model
+from chainer_profile.cli.options import add_batchsize, add_classes, add_input_shape, add_model
+from chainer_profile.cli.running import printing, terminal_width
 
 if TYPE_CHECKING:
     from chainer_profile.networks.loading import RegisteredModel

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.words import PROG
-from chainer_profile.commands import console_width, printing
+from chainer_profile.cli.engines_arguments import LAYER_TRIALS, check, parser
+from chainer_profile.cli.options import asked_device, read_input
+from chainer_profile.cli.running import console_width, printing
 from chainer_profile.engines.catalogue import BASELINE, ENGINES
-from chainer_profile.engines_arguments import LAYER_TRIALS, check, parser
-from chainer_profile.shared_arguments import asked_device, read_input
 
 if TYPE_CHECKING:
+    from chainer_profile.cli.interrupts import Interrupts
     from chainer_profile.engines.chosen import Chosen
     from chainer_profile.engines.measuring import Measured
     from chainer_profile.engines.results import EnginesRun
-    from chainer_profile.interrupts import Interrupts
     from chainer_profile.networks.loading import ModelSource, RegisteredModel
     from chainer_profile.networks.weights import WeightFormat
     from chainer_profile.record.recording import Recording, Settings

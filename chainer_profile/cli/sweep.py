@@ -14,8 +14,9 @@ from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.files import write_file
 from chainer_profile.basics.parsing import Parser, checked, folder
 from chainer_profile.basics.words import DTYPES, PHASES, PROG
-from chainer_profile.commands import printing, terminal_width
-from chainer_profile.interrupts import Interrupted
+from chainer_profile.cli.interrupts import Interrupted
+from chainer_profile.cli.options import add_messages
+from chainer_profile.cli.running import printing, terminal_width
 from chainer_profile.runs.executors import open_workers, parse_executor
 from chainer_profile.runs.sweep_cases import (
     LISTS,
@@ -27,7 +28,6 @@ from chainer_profile.runs.sweep_cases import (
     sweep_name,
     without_duplicates,
 )
-from chainer_profile.shared_arguments import add_messages
 
 if TYPE_CHECKING:
     from chainer_profile.networks.loading import RegisteredModel
@@ -207,8 +207,8 @@ class _Sweep:
 
     def run(self) -> None:
         """Run the cases that are not done, and write the table and the plots."""
+        from chainer_profile.cli.sweep_progress import SweepProgress
         from chainer_profile.runs.sweep import run_cases
-        from chainer_profile.sweep_progress import SweepProgress
 
         for case in self._cases:
             if result := self._folder.finished(case):
