@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT))
 
 import numpy as np  # noqa: E402
 
-from chainer_profile.compare.comparison import SAME, SLOWER, Side, compare  # noqa: E402
+from chainer_profile.comparison.compare import SAME, SLOWER, Side, compare  # noqa: E402
 from chainer_profile.record.recording import Recording  # noqa: E402
 from chainer_profile.runs import output  # noqa: E402
 

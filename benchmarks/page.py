@@ -25,7 +25,7 @@ import numpy as np  # noqa: E402
 
 from chainer_profile import summarise  # noqa: E402
 from chainer_profile.basics.units import format_duration, format_nbytes  # noqa: E402
-from chainer_profile.record.recording import (
+from chainer_profile.record.recording import (  # noqa: E402
     Environment,
     Layer,
     LinkCalls,

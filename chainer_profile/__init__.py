@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from chainer_profile.analyse.summaries import summarise
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.basics.errors import ProfileError, UsageError
-    from chainer_profile.compare.comparison import Comparison, compare
+    from chainer_profile.comparison.compare import Comparison, compare
+    from chainer_profile.costs.work import register_cost
     from chainer_profile.engines.folded import optimize
     from chainer_profile.integrations.trainer import LayerProfile
     from chainer_profile.measure.layer_timer import LayerTimerHook
@@ -40,32 +41,34 @@ __all__ = [
     "Summary",
     "UsageError",
     "__version__",
-    "analyse.summary",
     "compare",
     "fold_call_history",
     "optimize",
     "profile",
+    "register_cost",
     "summarise",
+    "summary",
 ]
 
 # Public names are imported when they are used: `--help` must not wait for pandas and Chainer.
 _HOMES = {
-    "Comparison": "compare.comparison",
+    "Comparison": "comparison.compare",
     "Layer": "record.recording",
     "LayerProfile": "integrations.trainer",
     "LayerTimerHook": "measure.layer_timer",
     "ModelSummary": "record.network",
     "ProfileError": "basics.errors",
     "Recording": "record.recording",
-    "Summary": "analyse.summaries",
+    "Summary": "analyse.summary",
     "UsageError": "basics.errors",
-    "compare": "compare.comparison",
+    "compare": "comparison.compare",
     "fold_call_history": "record.folding",
     # IPython looks for these two, for %load_ext chainer_profile.
     "load_ipython_extension": "integrations.notebook",
     "unload_ipython_extension": "integrations.notebook",
     "optimize": "engines.folded",
     "profile": "measure.runner",
+    "register_cost": "costs.work",
     "summarise": "analyse.summaries",
     "summary": "measure.network",
 }

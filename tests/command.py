@@ -17,7 +17,7 @@ import chainer.functions as F
 import chainer.links as L
 import pytest
 
-from chainer_profile.cli.main import main as cli
+from chainer_profile.cli import main as cli
 from chainer_profile.measure import machine
 from chainer_profile.record.recording import Environment, MachineLimits
 from chainer_profile.report import page

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import chainer_profile
-from chainer_profile.cli.main import arguments
-from chainer_profile.cli.main import main as cli
+from chainer_profile.cli import arguments
+from chainer_profile.cli import main as cli
 from chainer_profile.record.recording import Recording
 from chainer_profile.runs import output
 from models.registry import REGISTRY

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
+from chainer_profile.cli import train_arguments
 from chainer_profile.cli.completion import COMMANDS, RUN, parsers
-from chainer_profile.cli.main import train_arguments
 from tests import ROOT
 
 DOCS = ROOT / "docs" / "cli.md"

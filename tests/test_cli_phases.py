@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from chainer_profile.analyse.summaries import summarise
-from chainer_profile.cli.main import main as cli
+from chainer_profile.cli import main as cli
 from chainer_profile.runs import output
 from models.registry import REGISTRY
 from models.torchvision_weights import WEIGHT_FORMATS

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from chainer_profile.analyse.summary import Summary
-from chainer_profile.cli.main import compare as compare_command
-from chainer_profile.cli.main import main as cli
-from chainer_profile.compare.comparison import Comparison
+from chainer_profile.cli import compare as compare_command
+from chainer_profile.cli import main as cli
+from chainer_profile.comparison.compare import Comparison
 from chainer_profile.report import page
 from chainer_profile.runs import output
 from tests.command import ROOT, folder, one_line, signals  # noqa: F401

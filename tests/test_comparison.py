@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.compare.comparison import (
+from chainer_profile.comparison.compare import (
     FASTER,
     SAME,
     SLOWER,
@@ -19,7 +19,7 @@ from chainer_profile.compare.comparison import (
     compare,
     compare_all,
 )
-from chainer_profile.compare.fused import Fusion
+from chainer_profile.comparison.fused import Fusion
 from chainer_profile.record.recording import Calibration, Conditions, Layer
 from tests.comparing import CALM, alike, run, scaled
 from tests.conftest import make_training

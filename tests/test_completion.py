@@ -12,9 +12,9 @@ import pytest
 
 from chainer_profile.basics.parsing import Parser
 from chainer_profile.basics.words import DTYPES, GROUPS, PHASES
+from chainer_profile.cli import completion
+from chainer_profile.cli import main as cli
 from chainer_profile.cli.completion import COMMANDS, RUN, SHELLS, parsers, script
-from chainer_profile.cli.main import completion
-from chainer_profile.cli.main import main as cli
 from tests.command import Entry, signals  # noqa: F401
 
 NETWORKS = ("resnet20", "resnet20-he", "vgg")

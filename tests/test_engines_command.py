@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from chainer_profile.analyse.summaries import summarise
-from chainer_profile.cli.main import compare as compare_command
-from chainer_profile.cli.main import engines as engines_command
+from chainer_profile.cli import compare as compare_command
+from chainer_profile.cli import engines as engines_command
 from chainer_profile.cli.running import run_command
 from chainer_profile.engines import chosen
 from chainer_profile.engines.catalogue import ENGINES, EngineEntry

@@ -10,8 +10,9 @@ import pytest
 from chainer.training import extensions
 
 from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.training import exact_resume
 from chainer_profile.training.exact_resume import ShuffleByOrder
-from chainer_profile.training.training import Training, exact_resume
+from chainer_profile.training.training import Training
 from tests.trainings import (  # noqa: F401
     LAST,
     Losses,

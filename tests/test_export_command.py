@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.cli.main import export as export_command
+from chainer_profile.cli import export as export_command
 from chainer_profile.engines.onnxruntime_engine import OnnxRuntimeEngine
 from chainer_profile.engines.openvino_engine import OpenVinoEngine
 from tests.command import (  # noqa: F401

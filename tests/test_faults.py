@@ -13,7 +13,7 @@ import chainer.functions as F
 import numpy as np
 import pytest
 
-from chainer_profile.cli.main import main as cli
+from chainer_profile.cli import main as cli
 from chainer_profile.runs import output
 from models.registry import REGISTRY
 from tests.command import (  # noqa: F401

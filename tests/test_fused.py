@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.compare.fused import Fusion, engine_name, merged, place, short_name
+from chainer_profile.comparison.fused import Fusion, engine_name, merged, place, short_name
 from chainer_profile.record.recording import MemoryUse
 from tests.conftest import make_training
 from tests.fusing import ENGINE, chainer_run, engine_run, in_threes

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.cli.main import history as history_command
+from chainer_profile.cli import history as history_command
 from chainer_profile.record.recording import Environment, Gpu, Recording, Settings
 from chainer_profile.report.writers import history_table
 from chainer_profile.runs import output

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from chainer_profile.compare.run_differences import (
+from chainer_profile.comparison.run_differences import (
     USUAL_SHIFT,
     Difference,
     Movement,

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy.special import polygamma
 from scipy.stats import false_discovery_control, mannwhitneyu, ttest_ind
 
-from chainer_profile.compare import significance
-from chainer_profile.compare.significance import (
+from chainer_profile.comparison import significance
+from chainer_profile.comparison.significance import (
     LEAST_SPREAD,
     MOST_SPREAD,
     Groups,

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.training.training import Training, snapshots
+from chainer_profile.training import snapshots
+from chainer_profile.training.training import Training
 from tests.command import file_size_limit
 from tests.trainings import (  # noqa: F401
     Losses,

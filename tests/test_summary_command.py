@@ -14,7 +14,7 @@ import chainer.links as L
 import pytest
 
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.cli.main import summary as summary_command
+from chainer_profile.cli import summary as summary_command
 from chainer_profile.report.writers import model_table
 from models.registry import REGISTRY
 from tests.command import OWN, ROOT, Entry, Net, folder  # noqa: F401

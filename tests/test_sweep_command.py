@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.cli import sweep as sweep_command
 from chainer_profile.cli.interrupts import Interrupted
-from chainer_profile.cli.main import sweep as sweep_command
 from chainer_profile.report.pictures import sweep as sweep_plot
 from chainer_profile.runs import executors
 from chainer_profile.runs.output import load_run
@@ -193,7 +193,7 @@ def test_replacing_waits_until_there_are_workers(monkeypatch: pytest.MonkeyPatch
 
 
 def test_an_interrupted_sweep_has_its_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    from chainer_profile.cli.main import sweep_progress
+    from chainer_profile.cli import sweep_progress
 
     def interrupt(self: Any, name: str) -> None:
         if name.startswith("resnet34"):

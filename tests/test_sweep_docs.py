@@ -6,8 +6,8 @@ import re
 import shlex
 from pathlib import Path
 
-from chainer_profile.cli.main import history as history_command
-from chainer_profile.cli.main import sweep as sweep_command
+from chainer_profile.cli import history as history_command
+from chainer_profile.cli import sweep as sweep_command
 from chainer_profile.runs.sweep_cases import cases_of, read_toml
 from models.registry import REGISTRY
 from tests import ROOT

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from chainer_profile.cli.main import sweep_progress
+from chainer_profile.cli import sweep_progress
 from chainer_profile.cli.sweep_progress import SweepProgress
 from tests.sweeping import make_result
 

@@ -12,7 +12,7 @@ import chainer
 import pytest
 from rich.cells import cell_len
 
-from chainer_profile.cli.main import main as cli
+from chainer_profile.cli import main as cli
 from chainer_profile.cli.running import terminal_width
 from chainer_profile.record.recording import Environment, Recording, Settings
 from chainer_profile.runs import output

@@ -16,7 +16,8 @@ from chainer.training import extensions
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.networks.cifar import Images
 from chainer_profile.networks.weights import load_weights
-from chainer_profile.training.training import Training, checksum, snapshots, training
+from chainer_profile.training import snapshots, training
+from chainer_profile.training.training import Training, checksum
 from tests.trainings import (  # noqa: F401
     LAST,
     MEAN,

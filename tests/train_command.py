@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from chainer.training import extensions
 
-from chainer_profile.cli.main import train as train_cli
+from chainer_profile.cli import train as train_cli
 from tests.command import ROOT, Entry
 
 #: A file with the network, for tests that need another process; a call may send a signal.

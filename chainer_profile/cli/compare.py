@@ -18,7 +18,7 @@ from chainer_profile.cli.running import console_width, printing
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chainer_profile.compare.comparison import Comparison, Side
+    from chainer_profile.comparison.compare import Comparison, Side
 
 #: Exit code of a gate that fails.
 FAILED = 3
@@ -94,7 +94,7 @@ def run(argv: list[str]) -> int:
     if args.fail_above is not None and args.fail_above < args.min_effect:
         raise UsageError("--fail-above is less than --min-effect, below which nothing is a change")
 
-    from chainer_profile.compare.comparison import compare
+    from chainer_profile.comparison.compare import compare
     from chainer_profile.report.text import printable
 
     before, *others = [_side(text) for text in args.runs]
@@ -113,7 +113,7 @@ def run(argv: list[str]) -> int:
 
 def _side(text: str) -> Side:
     """The runs of one side; a folder whose name has a comma is taken as it is."""
-    from chainer_profile.compare.comparison import Side
+    from chainer_profile.comparison.compare import Side
     from chainer_profile.runs import output
     from chainer_profile.runs.history import resolve_run
 

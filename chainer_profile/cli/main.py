@@ -62,31 +62,31 @@ def main(
 
     def command(interrupts: Interrupts) -> int:
         if argv[:1] == ["summary"]:
-            from chainer_profile.cli.main import summary as summary_command
+            from chainer_profile.cli import summary as summary_command
 
             return summary_command.run(argv[1:], registry)
         if argv[:1] == ["compare"]:
-            from chainer_profile.cli.main import compare as compare_command
+            from chainer_profile.cli import compare as compare_command
 
             return compare_command.run(argv[1:])
         if argv[:1] == ["sweep"]:
-            from chainer_profile.cli.main import sweep as sweep_command
+            from chainer_profile.cli import sweep as sweep_command
 
             return sweep_command.run(argv[1:], registry)
         if argv[:1] == ["history"]:
-            from chainer_profile.cli.main import history as history_command
+            from chainer_profile.cli import history as history_command
 
             return history_command.run(argv[1:])
         if argv[:1] == ["engines"]:
-            from chainer_profile.cli.main import engines as engines_command
+            from chainer_profile.cli import engines as engines_command
 
             return engines_command.run(argv[1:], registry, formats, interrupts)
         if argv[:1] == ["export"]:
-            from chainer_profile.cli.main import export as export_command
+            from chainer_profile.cli import export as export_command
 
             return export_command.run(argv[1:], registry, formats)
         if argv[:1] == ["completion"]:
-            from chainer_profile.cli.main import completion
+            from chainer_profile.cli import completion
 
             return completion.run(argv[1:], registry)
         if argv[:1] == ["report"]:
@@ -105,7 +105,7 @@ def _report(args: argparse.Namespace, interrupts: Interrupts) -> int:
 
     run = resolve_run(args.run)
     if (run / RESULTS).exists():
-        from chainer_profile.cli.main import engines as engines_command
+        from chainer_profile.cli import engines as engines_command
 
         if args.formats:
             raise UsageError(

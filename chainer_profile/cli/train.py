@@ -134,7 +134,7 @@ def _holds_training(out: Path) -> bool:
 
 def _load_data(args: argparse.Namespace, out: Path) -> list[Images]:
     from chainer_profile.networks import cifar
-    from chainer_profile.training.training import synthetic
+    from chainer_profile.training import synthetic
 
     if args.dataset == "synthetic":
         place = args.data_dir or out / "synthetic"

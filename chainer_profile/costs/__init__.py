@@ -1,1 +1,1 @@
-"""The formulas behind :mod:`chainer_profile.costs.work`, by family; its text says what they count."""
+"""What a call works, by formulas. :mod:`.work` is the entrance; its text says what is counted."""

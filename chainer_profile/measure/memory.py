@@ -14,7 +14,7 @@ What the step before left, gradients and an optimizer's state, is there when the
 ``cleargrads`` retains a negative number, and the high water is beyond parameters, gradients and
 state.
 
-A training repeats no iteration for this: see :mod:`chainer_profile.measure.iteration_memory`. What other
+A training repeats no iteration for this: see :mod:`.iteration_memory`. What other
 threads allocate, such as those of an iterator that loads ahead, counts for the row that runs
 meanwhile.
 """

@@ -128,7 +128,7 @@ def load_cifar(
     ``data_dir`` holds the set as its site gives it (www.cs.toronto.edu/~kriz/cifar.html),
     packed or unpacked, or is the unpacked folder itself. The binary version is preferred. The
     Python version is a pickle, which could run code: its MD5 must be the known one, and it is
-    read by :func:`chainer_profile.networks.plain_pickle.load_plain_pickle`. Without ``data_dir`` it is
+    read by :func:`.plain_pickle.load_plain_pickle`. Without ``data_dir`` it is
     the copy that ``chainer.datasets.get_cifar10()`` or ``get_cifar100()`` keeps.
 
     Args:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from chainer_profile import summarise
-from chainer_profile.compare.comparison import compare
+from chainer_profile.comparison.compare import compare
 from chainer_profile.record.recording import Layer, Settings
 from chainer_profile.report.page import render
 from chainer_profile.report.page.engines import EngineRow, Engines

@@ -12,7 +12,7 @@ from matplotlib.colors import to_hex
 from PIL import Image
 from rich.console import Console
 
-from chainer_profile.compare.comparison import Side, compare
+from chainer_profile.comparison.compare import Side, compare
 from chainer_profile.report.pictures import comparison as comparison_plot
 from chainer_profile.report.writers import comparison_csv, comparison_markdown, comparison_table
 from tests.comparing import run, scaled

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from chainer_profile.compare.comparison import FASTER, SAME, SLOWER, UNKNOWN, Side, compare
+from chainer_profile.comparison.compare import FASTER, SAME, SLOWER, UNKNOWN, Side, compare
 from chainer_profile.record.recording import Conditions
 from chainer_profile.report.content.comparison_text import (
     SORTS,

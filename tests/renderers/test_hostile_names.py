@@ -20,7 +20,7 @@ from chainer_profile.analyse.roofline import has_plot
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.compare.comparison import Side, compare
+from chainer_profile.comparison.compare import Side, compare
 from chainer_profile.record.recording import Layer, LinkCalls, Recording
 from chainer_profile.report import csv_file as csv
 from chainer_profile.report import links_csv

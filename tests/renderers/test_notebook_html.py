@@ -8,7 +8,7 @@ import pytest
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.units import format_bare_percent
-from chainer_profile.compare.comparison import Side, compare
+from chainer_profile.comparison.compare import Side, compare
 from chainer_profile.record.network import ModelSummary
 from chainer_profile.record.recording import Layer, Recording, Settings
 from chainer_profile.report.writers.notebook_html import (

@@ -5,7 +5,7 @@ import pytest
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.units import format_duration
-from chainer_profile.compare.comparison import Side, compare
+from chainer_profile.comparison.compare import Side, compare
 from chainer_profile.record.recording import Settings
 from chainer_profile.report.writers.notebook_text import (
     WIDTH,

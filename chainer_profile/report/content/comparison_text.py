@@ -18,9 +18,9 @@ from chainer_profile.basics.units import (
     format_significant,
     plural,
 )
-from chainer_profile.compare.comparison import FASTER, MIN_TRIALS, SLOWER, UNKNOWN
-from chainer_profile.compare.fused import CHAINER, place, short_name
-from chainer_profile.compare.run_differences import COPY, OTHERS, PRODUCT
+from chainer_profile.comparison.compare import FASTER, MIN_TRIALS, SLOWER, UNKNOWN
+from chainer_profile.comparison.fused import CHAINER, place, short_name
+from chainer_profile.comparison.run_differences import COPY, OTHERS, PRODUCT
 from chainer_profile.report.columns import Column
 from chainer_profile.report.text import model_name, printable, settings_text
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Any
 
-    from chainer_profile.compare.comparison import Comparison, Side, Slower
+    from chainer_profile.comparison.compare import Comparison, Side, Slower
     from chainer_profile.record.recording import Layer
 
 #: What ``--sort`` takes.

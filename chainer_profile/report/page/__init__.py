@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import jinja2
 
     from chainer_profile.analyse.summary import Summary
-    from chainer_profile.compare.comparison import Comparison
+    from chainer_profile.comparison.compare import Comparison
     from chainer_profile.report.page.engines import Engines
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from bokeh.models import BasicTickFormatter, ColumnDataSource, FixedTicker, Range1d, Span
 
 from chainer_profile.basics.units import duration_unit, format_duration, in_unit
-from chainer_profile.compare.comparison import FASTER, SLOWER
+from chainer_profile.comparison.compare import FASTER, SLOWER
 from chainer_profile.report.content.comparison_text import change, row_label
 from chainer_profile.report.page.drawing import (
     INK,
@@ -26,7 +26,7 @@ from chainer_profile.report.text import printable
 if TYPE_CHECKING:
     from bokeh.plotting import figure as Figure
 
-    from chainer_profile.compare.comparison import Comparison
+    from chainer_profile.comparison.compare import Comparison
     from chainer_profile.report.page.engines import Engines
 
 #: Layers of a comparison, and functions of an engine, that have a bar.

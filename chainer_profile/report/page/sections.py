@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
     from chainer_profile.analyse.summary import Summary
-    from chainer_profile.compare.comparison import Comparison
+    from chainer_profile.comparison.compare import Comparison
     from chainer_profile.report.columns import Column
     from chainer_profile.report.page.engines import Engines
 

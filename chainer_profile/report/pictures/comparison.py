@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from chainer_profile.basics.units import duration_unit, format_count, format_factor, in_unit
-from chainer_profile.compare.comparison import FASTER, SLOWER
+from chainer_profile.comparison.compare import FASTER, SLOWER
 from chainer_profile.report.content.comparison_text import change, fusion_line, row_label
 from chainer_profile.report.pictures.figures import (
     DPI,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-    from chainer_profile.compare.comparison import Comparison
+    from chainer_profile.comparison.compare import Comparison
 
 #: Layers that are shown of a network that has more.
 MAX_LAYERS = 80

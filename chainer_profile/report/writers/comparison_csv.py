@@ -10,7 +10,7 @@ from chainer_profile.report.csv_file import safe, table_text
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from chainer_profile.compare.comparison import Comparison
+    from chainer_profile.comparison.compare import Comparison
 
 #: The columns and what they mean. Times are medians; of several runs their geometric mean.
 COLUMNS = {

@@ -24,7 +24,7 @@ from chainer_profile.report.markdown_syntax import address, bullets, columns_tab
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from chainer_profile.compare.comparison import Comparison
+    from chainer_profile.comparison.compare import Comparison
 
 
 def render(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from chainer_profile.compare.comparison import FASTER, SLOWER
+from chainer_profile.comparison.compare import FASTER, SLOWER
 from chainer_profile.report.aligned import aligned_table
 from chainer_profile.report.content.comparison_text import (
     counts_line,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
-    from chainer_profile.compare.comparison import Comparison
+    from chainer_profile.comparison.compare import Comparison
     from chainer_profile.report.columns import Column
 
 _STYLES = {SLOWER: "bold red", FASTER: "bold green"}

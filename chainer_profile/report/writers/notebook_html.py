@@ -23,7 +23,7 @@ from chainer_profile.basics.units import (
     plural,
 )
 from chainer_profile.basics.words import DEFAULT_DEPTH
-from chainer_profile.compare.judging import FASTER, SLOWER
+from chainer_profile.comparison.judging import FASTER, SLOWER
 from chainer_profile.record.network import TEXTS
 from chainer_profile.report import layer_columns
 from chainer_profile.report.columns import Column, group_columns, phase_columns, tree_columns
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from chainer_profile.analyse.summary import Summary
-    from chainer_profile.compare.comparison import Comparison, Side
+    from chainer_profile.comparison.compare import Comparison, Side
     from chainer_profile.record.network import ModelSummary
     from chainer_profile.record.recording import Recording
 

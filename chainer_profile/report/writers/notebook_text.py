@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from chainer_profile.analyse.summary import Summary
-    from chainer_profile.compare.comparison import Comparison
+    from chainer_profile.comparison.compare import Comparison
     from chainer_profile.record.recording import Recording
 
 #: Characters of a line where there is no terminal that says how many.

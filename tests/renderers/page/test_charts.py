@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from chainer_profile import summarise
-from chainer_profile.compare.comparison import compare
+from chainer_profile.comparison.compare import compare
 from chainer_profile.report.page import charts, comparing
 from chainer_profile.report.page.drawing import as_json
 from chainer_profile.report.page.engines import EngineRow, Engines

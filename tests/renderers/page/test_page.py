@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from chainer_profile import summarise
-from chainer_profile.compare.comparison import compare
+from chainer_profile.comparison.compare import compare
 from chainer_profile.record.recording import Layer, LinkCalls, Settings
 from chainer_profile.report.content.next_steps import next_steps
 from chainer_profile.report.page import render

@@ -24,8 +24,8 @@ import pandas as pd
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.views import Shown
-from chainer_profile.compare.fused import Fusion, engine_name, merged, place, short_name
-from chainer_profile.compare.judging import (
+from chainer_profile.comparison.fused import Fusion, engine_name, merged, place, short_name
+from chainer_profile.comparison.judging import (
     FASTER,
     MIN_TRIALS,
     SAME,
@@ -35,7 +35,7 @@ from chainer_profile.compare.judging import (
     Judge,
     medians_ns,
 )
-from chainer_profile.compare.run_differences import (
+from chainer_profile.comparison.run_differences import (
     Difference,
     Movement,
     allowance,
@@ -44,7 +44,7 @@ from chainer_profile.compare.run_differences import (
     other_machine,
     same_place,
 )
-from chainer_profile.compare.significance import Groups
+from chainer_profile.comparison.significance import Groups
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from chainer_profile.basics.describe import NS
-from chainer_profile.compare.significance import (
+from chainer_profile.comparison.significance import (
     Groups,
     Judged,
     common_part,
