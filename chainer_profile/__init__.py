@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from chainer_profile.analyse.summaries import summarise
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.basics.errors import ProfileError, UsageError
-    from chainer_profile.comparison.compare import Comparison, compare
+    from chainer_profile.comparison.compare import Comparison, Side, compare
     from chainer_profile.costs.work import register_cost
     from chainer_profile.engines.folded import optimize
     from chainer_profile.integrations.trainer import LayerProfile
@@ -38,6 +38,7 @@ __all__ = [
     "ModelSummary",
     "ProfileError",
     "Recording",
+    "Side",
     "Summary",
     "UsageError",
     "__version__",
@@ -59,6 +60,7 @@ _HOMES = {
     "ModelSummary": "record.network",
     "ProfileError": "basics.errors",
     "Recording": "record.recording",
+    "Side": "comparison.compare",
     "Summary": "analyse.summary",
     "UsageError": "basics.errors",
     "compare": "comparison.compare",

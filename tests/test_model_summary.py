@@ -61,7 +61,7 @@ class Nested(chainer.FunctionNode):
 
 def of(forward: Any, shape: Any = (1, 2), dtype: Any = "float32", **links: Any) -> ModelSummary:
     """Summary of a chain of these links with this forward."""
-    return chainer_profile.analyse.summary(net(forward, **links), shape, dtype)
+    return chainer_profile.summary(net(forward, **links), shape, dtype)
 
 
 def net(forward: Any, **links: Any) -> Any:
@@ -74,7 +74,7 @@ def net(forward: Any, **links: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def mixed() -> ModelSummary:
-    return chainer_profile.analyse.summary(Mixed(), (4, 2, 5, 5))
+    return chainer_profile.summary(Mixed(), (4, 2, 5, 5))
 
 
 def test_a_row_is_a_layer(mixed: ModelSummary) -> None:
@@ -145,7 +145,7 @@ def test_by_link_is_by_layer_added_up(name: str, depth: int, mixed: ModelSummary
     found = mixed
     if name != "mixed":
         entry = REGISTRY[name]
-        found = chainer_profile.analyse.summary(entry.build(), (1, *entry.input_shape))
+        found = chainer_profile.summary(entry.build(), (1, *entry.input_shape))
     links = found.by_link(depth)
     for column in ADDED_UP:
         total = getattr(found, column)
@@ -190,7 +190,7 @@ def test_a_link_without_a_formula_holds_what_is_known(mixed: ModelSummary) -> No
 )
 def test_published_figures(name: str, parameters: int, giga_macs: float) -> None:
     model = REGISTRY[name].build()
-    found = chainer_profile.analyse.summary(model, (1, 3, 224, 224))
+    found = chainer_profile.summary(model, (1, 3, 224, 224))
     assert found.parameters == parameters == model.count_params()
     assert round(found.macs / 1e9, 3) == giga_macs
     assert found.without_formula == {}
@@ -198,7 +198,7 @@ def test_published_figures(name: str, parameters: int, giga_macs: float) -> None
 
 
 def test_work_grows_with_the_batch_and_parameters_do_not(mixed: ModelSummary) -> None:
-    twice = chainer_profile.analyse.summary(Mixed(), (8, 2, 5, 5))
+    twice = chainer_profile.summary(Mixed(), (8, 2, 5, 5))
     assert (twice.macs, twice.parameters) == (2 * mixed.macs, mixed.parameters)
     assert twice.forward_nbytes == 2 * mixed.forward_nbytes
 
@@ -210,7 +210,7 @@ def test_str_is_the_table(mixed: ModelSummary) -> None:
 
 def test_the_name_is_that_of_the_class_or_given(mixed: ModelSummary) -> None:
     assert mixed.name == "Mixed"
-    assert chainer_profile.analyse.summary(Mixed(), (1, 2, 5, 5), name="mine").name == "mine"
+    assert chainer_profile.summary(Mixed(), (1, 2, 5, 5), name="mine").name == "mine"
 
 
 # -- parameters
@@ -220,7 +220,7 @@ def test_frozen_parameters_are_not_trainable() -> None:
     model = net(lambda self, x: self.b(self.a(x)), a=L.Linear(2, 3), b=L.Linear(3, 2))
     chainer.optimizers.SGD().setup(model)
     model.a.disable_update()
-    found = chainer_profile.analyse.summary(model, (1, 2))
+    found = chainer_profile.summary(model, (1, 2))
     assert (found.parameters, found.trainable) == (17, 8)
     assert found.table["trainable"].tolist() == [0, 8]
 
@@ -230,7 +230,7 @@ def test_what_is_shared_counts_once() -> None:
     tied = L.Linear(2, 2, nobias=True)
     tied.W = shared.W
     model = net(lambda self, x: self.c(self.b(self.a(x))), a=shared, b=shared, c=tied)
-    found = chainer_profile.analyse.summary(model, (1, 2))
+    found = chainer_profile.summary(model, (1, 2))
     assert (found.parameters, found.parameter_nbytes) == (6, 24)
     assert found.table["parameters"].tolist() == [6, 0, 0]
 
@@ -270,7 +270,7 @@ def test_the_pass_leaves_no_trace() -> None:
     model = Mixed()
     model(np.zeros((1, 2, 5, 5), np.float32))
     before = [array.copy() for array in (*(p.array for p in model.params()), model.bn.avg_mean)]
-    chainer_profile.analyse.summary(model, (4, 2, 5, 5))
+    chainer_profile.summary(model, (4, 2, 5, 5))
     after = [*(p.array for p in model.params()), model.bn.avg_mean]
     assert all(np.array_equal(*pair) for pair in zip(before, after, strict=True))
     assert chainer.get_function_hooks() == {}
@@ -342,7 +342,7 @@ def test_no_shape(shape: Any) -> None:
 
 def test_other_wrong_arguments() -> None:
     with pytest.raises(UsageError, match=r"is of a chainer\.Link, not of an? int"):
-        chainer_profile.analyse.summary(3, (1, 2))
+        chainer_profile.summary(3, (1, 2))
     with pytest.raises(UsageError, match="unknown data type 'floaty'"):
         of(lambda self, x: x, (1, 2), "floaty")
     with pytest.raises(UsageError, match="takes no complex64"):
