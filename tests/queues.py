@@ -15,7 +15,7 @@ from chainer_profile.measure import runner
 from chainer_profile.measure.steps import make_step
 from chainer_profile.record.recording import Recording, Settings
 from tests.conftest import FakeClock
-from tests.networks import image
+from tests.nets import image
 
 
 class OutOfMemoryError(Exception):
@@ -117,7 +117,7 @@ def device_clock(read_ns: int = 0) -> FakeClock:
 
 
 class Launcher:
-    """In the place of a clock of the networks in :mod:`tests.networks`: their time is kernels'.
+    """In the place of a clock of the networks in :mod:`tests.nets`: their time is kernels'.
 
     Args:
         clock: The host's clock, with a queue.

@@ -16,13 +16,8 @@ from chainer.training import extensions
 
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.networks.cifar import Images
-from chainer_profile.training.training import (
-    Training,
-    TrainingSettings,
-    build_training,
-    checksum,
-    snapshots,
-)
+from chainer_profile.training import snapshots
+from chainer_profile.training.training import Training, TrainingSettings, build_training, checksum
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
 

@@ -13,8 +13,8 @@ from chainer_profile.report.page.engines import EngineRow, Engines
 from chainer_profile.report.text import printable
 from tests.comparing import run, scaled
 from tests.conftest import make_recording
-from tests.renderers import working
-from tests.renderers.devicing import launching
+from tests.report import working
+from tests.report.devicing import launching
 
 pytestmark = pytest.mark.browser
 

@@ -1,0 +1,175 @@
+"""Findings about a GPU: each one on a run that deserves it, none on a good run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chainer_profile.analyse.summary import NOTE, WARNING, Finding
+from chainer_profile.record.recording import BlasLibrary, Conditions, Environment, GpuState
+from tests.analyse.test_checks import findings
+from tests.report.devicing import (
+    DEVICE_BOUND,
+    GPU,
+    LAUNCH_BOUND,
+    STATE,
+    make_device_recording,
+    make_device_training,
+)
+
+
+def busy_run(**changes: Any) -> dict[str, Finding]:
+    """Findings of a run in which the device sets the pace."""
+    return findings(make_device_recording(DEVICE_BOUND, wait_us=26_300, **changes))
+
+
+def states(before: GpuState | None, after: GpuState | None) -> dict[str, Finding]:
+    return busy_run(conditions=Conditions(gpu_before=before, gpu_after=after))
+
+
+def test_a_good_run_has_no_findings() -> None:
+    assert busy_run() == {}
+    blas = (BlasLibrary("openblas", "0.3", 4),)
+    assert busy_run(environment=Environment(gpu=GPU, blas=blas)) == {}
+
+
+# --- launching
+
+
+def test_a_launch_bound_run() -> None:
+    found = findings(make_device_recording())
+    assert list(found) == ["launch-bound"]
+    finding = found["launch-bound"]
+    assert finding.severity == NOTE
+    assert finding.text == (
+        "The GPU waits for the host: launching takes 3.900 ms of a trial's 4.000 ms, and the GPU "
+        "works for 600.0 us of it (15.0 %)."
+    )
+    # 4,000 us of wall time over 600 us of work.
+    assert finding.advice == (
+        "Try a larger batch (-b), with which the inputs per second grow until the GPU is busy, "
+        "about 6.67x; fewer and larger functions; or an engine that launches without Python, such "
+        "as CUDA graphs."
+    )
+
+
+def test_a_training_of_another_program_takes_no_options_of_ours() -> None:
+    given = make_device_training(settings={"command": "python other.py"})
+    assert "(-b)" not in findings(given)["launch-bound"].advice
+    given = make_device_training(n_held=0, settings={"command": "python other.py"})
+    assert "--nvtx" not in findings(given)["no-held-trials"].advice
+
+
+def test_without_held_trials() -> None:
+    assert list(busy_run(n_held=0)) == ["no-held-trials"]
+    found = findings(make_device_recording(n_held=0))
+    assert list(found) == ["launch-bound", "no-held-trials"]
+    assert found["no-held-trials"].severity == NOTE
+    assert "--nvtx" in found["no-held-trials"].advice
+    assert "waits for the GPU in its middle" in found["launch-bound"].text
+    assert found["launch-bound"].advice.startswith("Try a larger batch (-b); fewer")
+
+
+def test_a_run_that_was_cut_short_has_not_come_to_held_trials() -> None:
+    assert list(busy_run(n_held=0, ended="interrupted by the user")) == ["interrupted"]
+
+
+# --- clocks
+
+
+def test_lowered_clocks() -> None:
+    after = replace(STATE, sm_mhz=1410, throttle=("power cap", "temperature (hardware)"))
+    found = states(STATE, after)
+    assert list(found) == ["throttled"]
+    assert found["throttled"].severity == WARNING
+    assert found["throttled"].text == (
+        "The GPU had lowered its clocks (power cap, temperature (hardware)); its clock was 1,950 "
+        "MHz before the warm-up, 1,410 MHz at the end."
+    )
+
+
+@pytest.mark.parametrize("which", ["before", "after"])
+def test_lowered_clocks_of_a_clock_that_is_not_known(which: str) -> None:
+    slow = GpuState(throttle=("power cap",))
+    found = states(slow, None) if which == "before" else states(None, slow)
+    assert found["throttled"].text == "The GPU had lowered its clocks (power cap)."
+
+
+def test_clocks_that_somebody_has_set_are_no_fault() -> None:
+    fixed = replace(STATE, throttle=("clocks set by an application",))
+    assert states(fixed, fixed) == {}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "severity"),
+    [
+        (1900, 1805, None),
+        (1900, 1804, WARNING),
+        (1900, 1995, None),
+        (345, 1950, NOTE),
+        (0, 1950, None),
+        (None, 1950, None),
+    ],
+)
+def test_a_clock_that_changed(before: int | None, after: int, severity: str | None) -> None:
+    found = states(replace(STATE, sm_mhz=before), replace(STATE, sm_mhz=after))
+    assert [finding.severity for finding in found.values()] == ([severity] if severity else [])
+    if severity == WARNING:
+        assert found["gpu-clock"].text == (
+            "The GPU's clock fell by 5.1 %: 1,900 MHz before the warm-up, 1,804 MHz at the end."
+        )
+
+
+# --- checks of a CPU
+
+
+def test_the_resolution_is_that_of_events() -> None:
+    conditions = Conditions(window_ns=1e6, clock_resolution_ns=1e6)
+    assert busy_run(conditions=conditions) == {}
+    times = ((10_000, 9), (900, 900), (5, 5), (9800, 9))
+    found = findings(make_device_recording(times, wait_us=7400))
+    assert list(found) == ["near-resolution"]
+    assert found["near-resolution"].text == (
+        "1 layer took less than 20 times the 500.0 ns that events on the GPU can tell: up to 6 % "
+        "of 1_FixedBatchNormalization."
+    )
+
+
+def test_the_rest_of_the_wall_clock_is_not_the_training_loops() -> None:
+    given = make_device_training()
+    assert list(findings(given)) == ["launch-bound"]
+
+
+state = st.none() | st.builds(
+    GpuState,
+    st.none() | st.integers(0, 3000),
+    st.none() | st.integers(0, 3000),
+    throttle=st.lists(st.sampled_from(["power cap", "clocks set by an application"])).map(tuple),
+)
+
+
+@settings(max_examples=40)
+@given(
+    st.sampled_from([LAUNCH_BOUND, DEVICE_BOUND, ((0,), (0,), (0,), (0,))]),
+    st.integers(0, 30_000),
+    st.integers(1, 100),
+    st.integers(0, 2),
+    state,
+    state,
+)
+def test_any_finding_of_any_run_is_fit_to_print(
+    times: Any, wait_us: int, n_trials: int, n_held: int, before: Any, after: Any
+) -> None:
+    findings(
+        make_device_recording(
+            times,
+            wait_us=wait_us,
+            n_trials=n_trials,
+            n_held=n_held,
+            conditions=Conditions(gpu_before=before, gpu_after=after),
+        )
+    )

@@ -1,0 +1,159 @@
+"""How a trial uses a GPU, on recordings whose times are known by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chainer_profile import summarise
+from chainer_profile.analyse.device_use import (
+    DEVICE,
+    DeviceUse,
+    device_use,
+    layer_device,
+    phase_device,
+)
+from tests.conftest import make_recording, make_training
+from tests.report.devicing import (
+    DEVICE_BOUND,
+    LAUNCH_BOUND,
+    make_device_recording,
+    make_device_training,
+)
+
+US = 1e-6
+
+
+def use_of(*args: Any, **changes: Any) -> DeviceUse:
+    use = device_use(make_device_recording(*args, **changes))
+    assert use is not None
+    return use
+
+
+def test_a_launch_bound_trial() -> None:
+    use = use_of()
+    found = (use.trial_s, use.launch_s, use.calls_s, use.between_s, use.wait_s)
+    assert found == pytest.approx((4000 * US, 3900 * US, 3000 * US, 900 * US, 100 * US))
+    found = (use.span_s, use.layers_s, use.gaps_s, use.rest_s)
+    assert found == pytest.approx((3950 * US, 3000 * US, 900 * US, 50 * US))
+    assert (use.busy_s, use.held_span_s) == pytest.approx((600 * US, 660 * US))
+    assert (use.busy_share, use.idle_s) == pytest.approx((0.15, 3400 * US))
+    assert use.held_trials == 20
+    assert use.launch_bound
+
+
+def test_a_device_bound_trial() -> None:
+    use = use_of(DEVICE_BOUND, wait_us=26_300)
+    assert use.trial_s == pytest.approx(30_200 * US)
+    assert use.busy_share == pytest.approx(29_400 / 30_200)
+    assert not use.launch_bound
+
+
+@pytest.mark.parametrize(
+    ("wait_us", "n_held", "launch_bound"),
+    [(100, 20, True), (390, 0, True), (433, 20, True), (434, 20, False), (434, 0, False)],
+)
+def test_a_run_is_launch_bound_below_a_tenth_of_waiting(
+    wait_us: int, n_held: int, launch_bound: bool
+) -> None:
+    assert use_of(wait_us=wait_us, n_held=n_held).launch_bound is launch_bound
+
+
+@pytest.mark.parametrize(("busy_us", "launch_bound"), [(3500, True), (3700, False)])
+def test_a_busy_device_is_not_launch_bound(busy_us: int, launch_bound: bool) -> None:
+    times = (*LAUNCH_BOUND[:3], (busy_us, 0, 0, 0, 0, 0))
+    assert use_of(times).launch_bound is launch_bound
+
+
+def test_without_held_trials_it_is_not_known_how_busy_the_device_is() -> None:
+    for recording in (
+        make_device_recording(n_held=0),
+        make_device_recording(held_ns=np.zeros((0, 6), int), held_span_ns=np.zeros(0, int)),
+    ):
+        use = device_use(recording)
+        assert use is not None
+        assert (use.busy_s, use.busy_share, use.idle_s, use.held_span_s) == (None,) * 4
+        assert use.held_trials == 0
+        assert layer_device(recording)["busy_s"].isna().all()
+
+
+def test_more_work_than_a_trial_is_all_of_it() -> None:
+    use = replace(use_of(), busy_s=5000 * US)
+    assert (use.busy_share, use.idle_s) == (1.0, 0.0)
+    assert replace(use, trial_s=0.0).busy_share is None
+
+
+def test_a_run_on_the_host_has_none_of_it() -> None:
+    for recording in (make_recording(), make_training()):
+        assert device_use(recording) is None
+        summary = summarise(recording)
+        assert summary.device is None
+        assert summary.layers[list(DEVICE)].isna().all(axis=None)
+
+
+def test_layers_have_means_and_medians() -> None:
+    recording = make_device_recording(n_trials=4, n_held=3)
+    assert recording.host_ns is not None
+    assert recording.held_ns is not None
+    recording.host_ns[0, 0] += 4000
+    recording.held_ns[0, 0] += 9000
+    table = layer_device(recording)
+    assert table["host_s"].tolist() == pytest.approx(
+        [901e-6, *(t * US for t in LAUNCH_BOUND[1][1:])]
+    )
+    assert table["gap_s"].tolist() == pytest.approx([t * US for t in LAUNCH_BOUND[2]])
+    assert table["busy_s"].tolist() == pytest.approx([t * US for t in LAUNCH_BOUND[3]])
+
+
+@pytest.mark.parametrize("n_held", [20, 0])
+def test_phases_add_up_to_the_trial(n_held: int) -> None:
+    summary = summarise(make_device_training(n_held=n_held))
+    use, table = summary.device, phase_device(summary.layers)
+    assert use is not None
+    assert list(table.index) == ["forward", "backward", "update"]
+    assert table["layers_s"].tolist() == pytest.approx([1000 * US, 1800 * US, 200 * US])
+    assert table["host_s"].sum() == pytest.approx(use.calls_s)
+    assert table["layers_s"].sum() == pytest.approx(use.layers_s)
+    assert table["gap_s"].sum() == pytest.approx(use.gaps_s)
+    if n_held:
+        assert table["busy_s"].sum() == pytest.approx(use.busy_s)
+    else:
+        assert table["busy_s"].isna().all()
+
+
+times = st.integers(0, 10**9)
+
+
+@given(
+    st.lists(st.tuples(*[times] * 3), min_size=1, max_size=5),
+    st.lists(times, min_size=4, max_size=4),
+)
+def test_the_parts_of_any_trial_add_up(rows: list[tuple[int, ...]], more: list[int]) -> None:
+    own, host, gaps = (np.array([column] * 2, np.int64) for column in zip(*rows, strict=True))
+    between, wait, rest, busy = more
+    launch = host.sum(axis=1) + between
+    recording = make_recording(
+        len(rows),
+        2,
+        0,
+        self_ns=own,
+        host_ns=host,
+        gap_ns=gaps,
+        launch_ns=launch,
+        span_ns=own.sum(axis=1) + gaps.sum(axis=1) + rest,
+        trial_ns=launch + wait,
+        held_ns=np.full((3, len(rows)), busy),
+        held_span_ns=np.full(3, busy * len(rows)),
+    )
+    use = device_use(recording)
+    assert use is not None
+    assert use.launch_s + use.wait_s == pytest.approx(use.trial_s, abs=1e-12)
+    assert use.calls_s + use.between_s == pytest.approx(use.launch_s, abs=1e-12)
+    assert use.layers_s + use.gaps_s + use.rest_s == pytest.approx(use.span_s, abs=1e-12)
+    if use.idle_s is not None and use.busy_share is not None and use.busy_share < 1:
+        assert use.idle_s == pytest.approx((1 - use.busy_share) * use.trial_s)

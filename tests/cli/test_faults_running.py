@@ -1,0 +1,335 @@
+"""What goes wrong while a network runs, or when its disk is full: said, and nothing is lost."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import chainer
+import chainer.functions as F
+import pytest
+
+from chainer_profile.record import journal
+from chainer_profile.record.recording import Recording
+from chainer_profile.report import csv_file as csv
+from chainer_profile.runs import output
+from tests.cli.test_faults import said
+from tests.command import (  # noqa: F401
+    ALL_FILES,
+    FILES,
+    FIRST_TRIAL,
+    Net,
+    file_size_limit,
+    folder,
+    main,
+    one_line,
+    signals,
+)
+
+
+class Branching(Net):
+    """Another function from a call on."""
+
+    branch = FIRST_TRIAL + 3
+
+    def forward(self, x: Any) -> Any:
+        self.calls += 1
+        y = self.fc(x)
+        return F.sigmoid(y) if self.calls >= self.branch else F.relu(y)
+
+
+class Shrinking(Net):
+    """Fewer rows from a call on, by the same functions."""
+
+    branch = FIRST_TRIAL + 3
+
+    def forward(self, x: Any) -> Any:
+        self.calls += 1
+        return F.relu(self.fc(x[: 1 if self.calls >= self.branch else 2]))
+
+
+DIFFERS = "the network's calls differ from trial to trial: "
+FIXED = "; such a network has no fixed layers to take means of"
+
+
+@pytest.mark.parametrize(
+    ("build", "difference", "n_trials"),
+    [
+        (Branching, "call 1 was Sigmoid, and ReLU in the first trial", 3),
+        # Shapes are looked at after the trials once more.
+        (Shrinking, "layer 0_LinearFunction at /fc took 2x3, 2x3, 2, and then 1x3, 2x3, 2", 10),
+    ],
+)
+def test_calls_that_differ(
+    build: Any, difference: str, n_trials: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["-n", "10", "--clean-trials", "0", "-b", "2", "-q", "-o", "run"]
+    assert main(*words, build=build) == 1
+    assert said(capsys) == f"{DIFFERS}{difference}{FIXED}; {n_trials} of 10 trials are in run"
+    assert sorted(os.listdir("run")) == FILES
+    recording = output.load_run(Path("run"))
+    assert recording.n_trials == n_trials
+    assert recording.ended == f"failed: {DIFFERS}{difference}{FIXED}"
+
+
+@pytest.mark.parametrize("cls", [Branching, Shrinking])
+def test_calls_that_differ_from_the_start(
+    cls: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cls, "branch", 3)
+    assert main("-b", "2", build=cls) == 1
+    line = said(capsys)
+    assert line.startswith(DIFFERS)
+    assert line.endswith(FIXED)
+    assert os.listdir() == []
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            RuntimeError("out of\nluck"),
+            "the network fails after 45 trials, in or after layer 0_LinearFunction: "
+            "RuntimeError: out of luck",
+        ),
+        (SystemExit("bye"), "the network ends the program: SystemExit: bye"),
+        (KeyboardInterrupt(), "the network ends the program: KeyboardInterrupt"),
+    ],
+)
+def test_a_network_that_fails_at_its_50th_call(
+    error: BaseException, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Failing(Net):
+        def at_call(self, number: int) -> None:
+            if number == 50:
+                raise error
+
+    words = ["-n", "60", "--clean-trials", "0", "-q", "-o", "run"]
+    assert main(*words, build=Failing) == 1
+    assert said(capsys) == f"{message}; 45 of 60 trials are in run"
+    assert sorted(os.listdir("run")) == FILES
+    recording = output.load_run(Path("run"))
+    assert (recording.n_trials, recording.ended) == (45, f"failed: {message}")
+
+
+def breaking(number: int) -> Any:
+    """A network whose backward fails at its so many-th call."""
+
+    class Breaking(Net):
+        backwards = 0
+
+        def forward(self, x: Any) -> Any:
+            return Fuse(self, number).apply((super().forward(x),))[0]
+
+    return Breaking
+
+
+class Fuse(chainer.FunctionNode):
+    def __init__(self, net: Any, number: int) -> None:
+        self.net, self.number = net, number
+
+    def forward(self, inputs: Any) -> Any:
+        return inputs
+
+    def backward(self, indexes: Any, grads: Any) -> Any:
+        self.net.backwards += 1
+        if self.net.backwards == self.number:
+            raise RuntimeError("out of\nluck")
+        return grads
+
+
+@pytest.mark.parametrize("phase", ["forward-backward", "train"])
+def test_a_backward_that_fails(phase: str, capsys: pytest.CaptureFixture[str]) -> None:
+    # Three structure passes, one warm-up, and four trials.
+    words = ["--phase", phase, "-n", "9", "--clean-trials", "0", "-q", "-o", "run"]
+    assert main(*words, build=lambda: breaking(3 + 1 + 4)()) == 1
+    message = (
+        "the network fails after 3 trials, in or after layer 6_Fuse: RuntimeError: out of luck"
+    )
+    assert said(capsys) == f"{message}; 3 of 9 trials are in run"
+    recording = output.load_run(Path("run"))
+    assert (recording.n_trials, recording.ended) == (3, f"failed: {message}")
+
+
+def test_a_backward_that_fails_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("--phase", "train", build=lambda: breaking(1)()) == 1
+    assert said(capsys) == (
+        "the network fails with an input of 1x3, in the backward of layer 6_Fuse at /: "
+        "RuntimeError: out of luck"
+    )
+    assert os.listdir() == []
+
+
+@pytest.mark.parametrize(
+    ("words", "change", "message"),
+    [
+        ([], lambda y: (y, y), "the network gives a tuple, which has no loss to go back from: "),
+        ([], F.argmax, "the network gives a Variable, which has no loss to go back from: "),
+        ([], lambda y: y[0], "the network's output has the shape (2,), and softmax_cross_entropy"),
+        (["--loss", "output"], F.relu, "the network's output has the shape (1, 2): it is no loss"),
+    ],
+)
+def test_outputs_without_a_loss(
+    words: list[str], change: Any, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Giving(Net):
+        def forward(self, x: Any) -> Any:
+            return change(super().forward(x))
+
+    assert main("--phase", "train", *words, build=Giving) == 1
+    assert said(capsys).startswith(message)
+    assert os.listdir() == []
+
+
+@pytest.mark.parametrize("error", [SystemExit("bye"), KeyboardInterrupt()])
+def test_a_network_that_ends_the_program_at_once(
+    error: BaseException, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Ending(Net):
+        def at_call(self, number: int) -> None:
+            raise error
+
+    assert main(build=Ending) == 1
+    assert said(capsys).startswith("the network ends the program: ")
+    assert os.listdir() == []
+
+
+def test_a_disk_that_is_full_at_the_start(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_space(fd: int, offset: int, size: int) -> None:
+        # What 10,000 trials of two layers need, beside the header.
+        assert size > 10_000 * 6 * 8
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", no_space)
+    assert main("-n", "10000", "-o", "run") == 1
+    assert said(capsys) == (
+        "the samples cannot be written after 0 trials: No space left on device; free some space, "
+        "or name a folder elsewhere with --out"
+    )
+    assert os.listdir() == []
+
+
+def test_a_disk_that_fills_up_during_the_trials(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Space is taken in small steps, so that the first ones succeed.
+    monkeypatch.setattr(journal, "_RESERVE_NBYTES", 1000)
+    monkeypatch.setattr(journal, "_SLACK_NBYTES", 1000)
+    with file_size_limit(20_000):
+        assert main("-n", "1000", "--clean-trials", "0", "-q", "-o", "run") == 1
+    recording = output.load_run(Path("run"))
+    done = recording.n_trials
+    line = said(capsys)
+    written = int(line.split()[6])
+    # The last group of trials is in memory only, and in the recording nevertheless.
+    assert 10 < written < done < 1000
+    assert line == (
+        f"the samples cannot be written after {written} trials: File too large; {done} of "
+        "1,000 trials are in run; free some space, or name a folder elsewhere with --out"
+    )
+    assert sorted(os.listdir("run")) == FILES
+
+
+@pytest.mark.parametrize("words", [[], ["-q"]])
+def test_a_recording_for_which_there_is_no_space(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_space(recording: Recording, file: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Recording, "save", no_space)
+        assert main("-n", "6", "-o", "run", *words) == 1
+        out, err = capsys.readouterr()
+        assert ("LinearFunction" in out) is not bool(words)
+        assert one_line(err) == (
+            "profile.py: error: run/recording.npz: cannot be written (No space left on device); "
+            "the trials are kept in run/recording.journal: free some space, then run "
+            "profile.py report run"
+        )
+        assert os.listdir("run") == ["recording.journal"]
+        assert main("report", "run") == 1
+        assert said(capsys) == (
+            "run/recording.npz: cannot be written (No space left on device); the trials are kept "
+            "in run/recording.journal"
+        )
+    assert main("report", "run", "-q") == 0
+    assert sorted(os.listdir("run")) == FILES
+    assert output.load_run(Path("run")).n_trials == 6
+
+
+def test_a_failure_and_no_space_are_both_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Failing(Net):
+        def at_call(self, number: int) -> None:
+            if number == FIRST_TRIAL + 3:
+                raise RuntimeError("oh")
+
+    def no_space(recording: Recording, file: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Recording, "save", no_space)
+        assert main("-o", "run", "-q", "--clean-trials", "0", build=Failing) == 1
+    line = said(capsys)
+    assert line.startswith("the network fails after 3 trials")
+    assert line.endswith("free some space, then run profile.py report run")
+    assert main("report", "run", "-q") == 0
+    assert output.load_run(Path("run")).n_trials == 3
+
+
+def test_reports_for_which_there_is_no_space(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(csv, "render", lambda summary: "x" * 80_000)
+    with file_size_limit(40_000):
+        assert main("-n", "6", "-o", "run") == 1
+    out, err = capsys.readouterr()
+    assert "LinearFunction" in out
+    assert one_line(err) == (
+        "profile.py: error: run/layers.csv: cannot be written (File too large); the trials are "
+        "safe in recording.npz: free some space, then run profile.py report run"
+    )
+    assert os.listdir("run") == ["recording.npz"]
+    assert main("report", "run", "-q") == 0
+    assert sorted(os.listdir("run")) == ALL_FILES
+
+
+def test_tables_that_cannot_be_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(sys, "stdout", Full())
+    assert main("-o", "run") == 1
+    assert sorted(os.listdir("run")) == ALL_FILES
+    assert one_line(capsys.readouterr().err).startswith(
+        "profile.py: error: standard output cannot be written (No space left on device)"
+    )
+
+
+def test_force_replaces_only_what_is_complete(capsys: pytest.CaptureFixture[str]) -> None:
+    def no_network() -> Any:
+        raise ZeroDivisionError
+
+    assert main("-q", "-o", "run") == 0
+    before = Path("run/recording.npz").read_bytes()
+    assert main("-q", "-o", "run") == 2
+    assert said(capsys) == (
+        "--out run: holds a run already; name another folder, or replace it with --force"
+    )
+    assert main("-q", "-o", "run", "--force", "--input-shape", "5") == 1
+    assert sorted(os.listdir("run")) == ALL_FILES
+    assert Path("run/recording.npz").read_bytes() == before
+    capsys.readouterr()
+    assert main("-q", "-o", "run", "--force", "-n", "9") == 0
+    assert sorted(os.listdir("run")) == ALL_FILES
+    assert output.load_run(Path("run")).n_trials == 9

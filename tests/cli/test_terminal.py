@@ -1,0 +1,144 @@
+"""What the commands print on a terminal: as wide as it is, with colour only where it is wanted."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import chainer
+import pytest
+from rich.cells import cell_len
+
+from chainer_profile.cli import main as cli
+from chainer_profile.cli.running import terminal_width
+from chainer_profile.record.recording import Environment, Recording, Settings
+from chainer_profile.runs import output
+from tests.command import Entry, folder, signals  # noqa: F401
+from tests.conftest import make_recording, make_training
+from tests.report.working import with_work
+from tests.terminals import CODES, on_terminal, plain
+
+WIDTHS = (60, 80, 120, 200)
+REGISTRY = {
+    "tiny": Entry(),
+    "other": Entry(name="other", description="Another network with a rather long description " * 2),
+}
+
+
+def save(name: str, recording: Recording) -> None:
+    place = Path("reports") / name
+    place.mkdir(parents=True)
+    output.save_recording(place, recording)
+
+
+@pytest.fixture(autouse=True)
+def runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    """Two runs of one network and a training; their reports are not written again."""
+    monkeypatch.setattr(
+        output, "write_reports", lambda place, summary, wanted: [place / "layers.csv"]
+    )
+    environment = Environment(started="2026-01-02T03:04:05Z", processor="A processor", numpy="2")
+    for seed in range(2):
+        settings = Settings(model="a-network-with-a-name", input="random", input_shape=(1, 3, 8, 8))
+        recording = make_recording(30, seed=seed, settings=settings, environment=environment)
+        save(f"a-run-with-a-rather-long-name-{seed}", with_work(recording))
+    save("training", with_work(make_training()))
+
+
+def command(*argv: str) -> Callable[[], int]:
+    return lambda: cli.main(list(argv), REGISTRY)
+
+
+A, B = "reports/a-run-with-a-rather-long-name-0", "reports/a-run-with-a-rather-long-name-1"
+COMMANDS = {
+    "run": ("--model", "tiny", "--trials", "4", "--warmups", "1", "--no-memory"),
+    "report": ("report", A, "--limit", "0"),
+    "report of a training": ("report", "reports/training", "--group-by", "shape"),
+    "tree": ("report", "reports/training", "--tree", "--depth", "9"),
+    "summary": ("summary", "--model", "tiny"),
+    "summary of arrays": ("summary", "--model", "tiny", "--arrays"),
+    "machine": ("machine",),
+    "compare": ("compare", A, B, "--all"),
+    "history": ("history",),
+    "sweep": ("sweep", "--models", "tiny,other", "--dry-run"),
+    "networks": ("--list-models",),
+}
+#: Of these all is in colour, of the others nothing.
+COLOURED = {"run", "report", "report of a training", "tree", "compare"}
+
+
+def copied(line: str) -> bool:
+    """Whether a line is to be copied, and so not broken: a command, or a path on its own."""
+    return line.startswith(("Written to ", "  python profile.py ")) or " " not in line.strip()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_line_is_wider_than_the_terminal(name: str) -> None:
+    # Of a comparison the numbers alone take 72 columns. A run prints what a report does.
+    for width in {"compare": WIDTHS[1:], "run": (80,)}.get(name, WIDTHS):
+        text = plain(on_terminal(command(*COMMANDS[name]), width))
+        assert "Traceback" not in text, text
+        lines = [line.rpartition("\r")[2] for line in text.splitlines()]
+        assert len(lines) > 1
+        wide = [line for line in lines if cell_len(line) > width and not copied(line)]
+        assert not wide, (width, wide)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_codes_are_for_terminals_that_want_them(name: str) -> None:
+    argv = COMMANDS[name]
+    shown = on_terminal(command(*argv))
+    assert bool(CODES.search(shown)) == (name in COLOURED)
+    assert not CODES.search(on_terminal(command(*argv), environment={"TERM": "dumb"}))
+    assert not colours(on_terminal(command(*argv), environment={"NO_COLOR": "1"}))
+
+
+def colours(text: str) -> list[str]:
+    """Codes that set a colour of text or background; bold and dim are none."""
+    found = re.findall(r"\x1b\[([\d;]*)m", text)
+    return [
+        code
+        for codes in found
+        for code in codes.split(";")
+        if code.isdigit() and (30 <= int(code) <= 49 or 90 <= int(code) <= 107)
+    ]
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "run"])
+def test_a_pipe_gets_plain_text(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(variable, raising=False)
+    pipe = io.StringIO()
+    monkeypatch.setattr("sys.stdout", pipe)
+    assert command(*COMMANDS[name])() == 0
+    assert pipe.getvalue()
+    assert all(line.isprintable() for line in pipe.getvalue().splitlines())
+
+
+def test_the_width_is_the_terminals() -> None:
+    assert plain(on_terminal(lambda: print(terminal_width()), 93)) == "93\n"
+    narrow = on_terminal(lambda: print(terminal_width()), 93, {"COLUMNS": "70"})
+    assert plain(narrow) == "70\n"
+
+
+def test_names_cannot_write_codes() -> None:
+    name = "\x1b[31mred\x1b]0;title\x07\u202e"
+    settings = Settings(model=name, input=name, command=name)
+    recording = make_recording(3, settings=settings, environment=Environment(processor=name))
+    layers = tuple(type(layer)(layer.index, f"/{name}", name) for layer in recording.layers)
+    values: dict[str, Any] = {"settings": settings, "layers": layers}
+    save("hostile", make_recording(3, environment=recording.environment, **values))
+    for argv in (["report", "reports/hostile"], ["compare", "reports/hostile", A], ["history"]):
+        text = on_terminal(command(*argv), 200, {"NO_COLOR": "1"})
+        assert "\x1b]" not in text
+        assert "\x1b[31m" not in text
+        assert "\u202e" not in text
+        assert "\\x1b[31mred" in text
+
+
+def test_the_test_sees_a_failure() -> None:
+    assert chainer.__version__
+    assert "ZeroDivisionError" in on_terminal(lambda: print(1 // 0))

@@ -1,0 +1,134 @@
+"""docs/cli.md lists just the options that there are."""
+
+from __future__ import annotations
+
+import argparse
+import re
+
+import pytest
+
+from chainer_profile.cli import train_arguments
+from chainer_profile.cli.completion import COMMANDS, RUN, parsers
+from tests import ROOT
+
+DOCS = ROOT / "docs" / "cli.md"
+
+HEAD = """# The command line
+
+This file is made from the parsers (`python -m tests.docs.test_cli_docs`), and a test holds it.
+Every command says the same with `--help`. An option's value follows it, as in `--trials 100` or
+`--trials=100`; options are not to be shortened.
+
+Exit codes: 0 where all went well, 1 where something failed, 2 for arguments that cannot be, 3 for
+`compare --fail-above` where a run is slower, 128 and the signal's number for a run that a signal
+ended (130 after Ctrl-C). An error is one line; `--debug` adds its traceback.
+
+Tables fit the width of the terminal. Colour is for terminals only: a pipe or a file gets plain
+text, and so does a terminal with `NO_COLOR` set or with `TERM=dumb`.
+"""
+
+
+def escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;")
+
+
+def value(action: argparse.Action) -> str:
+    """How an option's value is written: ``N``, ``{a,b}``, or nothing for a flag."""
+    if action.nargs == 0:
+        return ""
+    if action.metavar is not None:
+        return str(action.metavar)
+    if action.choices is not None:
+        return "{" + ",".join(map(str, action.choices)) + "}"
+    return action.dest.upper()
+
+
+def name(action: argparse.Action) -> str:
+    """All ways to write an option, in code."""
+    shown = value(action)
+    if not action.option_strings:
+        several = {"+": f"{shown} [{shown} ...]", "*": f"[{shown} ...]", "?": f"[{shown}]"}
+        return f"`{several.get(str(action.nargs), shown)}`"
+    return ", ".join(f"`{option} {shown}`".replace(" `", "`") for option in action.option_strings)
+
+
+def meaning(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
+    """The help of an option, with its default where the words do not say it."""
+    help = action.help or ""
+    default = action.default
+    said = "default" in help or not action.option_strings or action.nargs == 0
+    if not said and default not in (None, False, "", argparse.SUPPRESS):
+        help += " (default: %(default)s)"
+    text = help % {**vars(action), "prog": parser.prog}
+    return escaped(text)
+
+
+def section(parser: argparse.ArgumentParser) -> str:
+    lines = [f"## {parser.prog}", "", escaped(parser.description or "")]
+    for group in parser._action_groups:
+        actions = [action for action in group._group_actions if action.help != argparse.SUPPRESS]
+        if not actions:
+            continue
+        first = actions[0].option_strings[:1] == ["-h"] or not actions[0].option_strings
+        if not first:
+            lines += ["", f"### {parser.prog}: {group.title}"]
+        kind = "argument" if not actions[0].option_strings else "option"
+        lines += ["", f"| {kind} | meaning |", "| --- | --- |"]
+        lines += [f"| {name(action)} | {meaning(parser, action)} |" for action in actions]
+    return "\n".join(lines)
+
+
+def documentation() -> str:
+    found = [*parsers().values(), train_arguments.parser()]
+    listed = [
+        f"- [{parser.prog}](#{re.sub('[^a-z -]', '', parser.prog.lower()).replace(' ', '-')})"
+        for parser in found
+    ]
+    return "\n\n".join([HEAD.strip(), "\n".join(listed), *map(section, found)]) + "\n"
+
+
+def test_the_documentation_is_that_of_the_code() -> None:
+    assert DOCS.read_text() == documentation()
+
+
+def test_every_option_of_every_command_is_there() -> None:
+    lines = DOCS.read_text()
+    for parser in [*parsers().values(), train_arguments.parser()]:
+        part = lines.partition(f"\n## {parser.prog}\n")[2].partition("\n## ")[0]
+        for action in parser._actions:
+            for option in action.option_strings:
+                assert re.search(f"`{option}[ `]", part), f"{parser.prog} {option}"
+
+
+def test_every_option_has_a_meaning() -> None:
+    for parser in [*parsers().values(), train_arguments.parser()]:
+        assert parser.description
+        for action in parser._actions:
+            assert meaning(parser, action), f"{parser.prog} {action.option_strings}"
+
+
+def test_every_command_of_the_command_line_is_there() -> None:
+    """What main asks for by its first word has a parser here; a run has no word."""
+    source = (ROOT / "chainer_profile" / "cli.py").read_text()
+    words = set(re.findall(r'argv\[:1\] == \["(\w+)"\]', source))
+    assert words
+    assert words <= set(COMMANDS) - {RUN}
+
+
+@pytest.mark.parametrize("page", ["reading.md", "json.md", "compare.md", "history.md"])
+def test_a_page_names_options_and_pages_that_there_are(page: str) -> None:
+    text = (DOCS.parent / page).read_text()
+    known = {
+        option
+        for parser in [*parsers().values(), train_arguments.parser()]
+        for action in parser._actions
+        for option in action.option_strings
+    }
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
+    assert named <= known, named - known
+    for target in re.findall(r"\]\((?!https:)([^)#]+)", text):
+        assert (DOCS.parent / target).exists(), target
+
+
+if __name__ == "__main__":
+    DOCS.write_text(documentation())

@@ -1,0 +1,116 @@
+"""docs/columns.md lists just the columns that there are."""
+
+from __future__ import annotations
+
+from chainer_profile.report import csv_file as csv
+from chainer_profile.report import links_csv
+from chainer_profile.report.layer_columns import LAYER_COLUMNS, USUAL
+from chainer_profile.report.writers import comparison_csv, model_table
+from tests import ROOT
+
+DOCS = ROOT / "docs" / "columns.md"
+
+HEAD = """# Columns of all tables
+
+This file is made from the code (`python -m tests.docs.test_column_docs`), and a test holds it.
+
+- [The layer table on the terminal](#the-layer-table-on-the-terminal)
+- [layers.csv](#layerscsv)
+- [links.csv](#linkscsv)
+- [profile.py summary](#profilepy-summary)
+- [comparison.csv](#comparisoncsv)
+"""
+
+TERMINAL = """## The layer table on the terminal
+
+`profile.py --columns path,mean,verdict,peak` and `profile.py report DIR --columns ...` choose its
+columns, by the names here or those of `layers.csv`. Without that the usual ones are shown, of which
+a narrow console leaves some out. Times are in ms; MFLOP, MMAC and MB are millions, GFLOP/s and
+GB/s billions; sizes of memory have their unit, in powers of 1024. What is not known is `-`. The
+tables by layer of `report.md` have the same columns, with units in their headings.
+"""
+
+LAYERS = """## layers.csv
+
+One row a layer, with all digits. Times are self times in milliseconds over the profiled trials; on
+a GPU those of the device, but for `host_ms`. [gpu.md](gpu.md) explains them.
+"""
+
+LINKS = """## links.csv
+
+One row a link, with all digits. Times are means in milliseconds over the profiled trials.
+"""
+
+SUMMARY = """## profile.py summary
+
+`profile.py summary --columns path,output_shapes,macs` chooses its columns. The usual ones are
+marked; a narrow terminal leaves some out.
+"""
+
+COMPARISON = """## comparison.csv
+
+`profile.py compare A B --out DIR` writes it: a row for each total, each layer that both runs have,
+and each layer that only one of them has, with all digits. [compare.md](compare.md) explains them.
+"""
+
+_VIEWS = {
+    model_table.LAYERS: "### By layer",
+    model_table.LINKS: "### By link, with `--depth`",
+    model_table.ARRAYS: "### Every array, with `--arrays`",
+}
+
+
+def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [head, ("---",) * len(head), *rows]
+    cells = ([cell.replace("|", "\\|") for cell in line] for line in lines)
+    return "\n".join("| " + " | ".join(line) + " |" for line in cells)
+
+
+def meanings(columns: dict[str, str]) -> str:
+    return table(("column", "meaning"), [(f"`{k}`", meaning) for k, meaning in columns.items()])
+
+
+def layer_table() -> str:
+    rows = [
+        (
+            f"`{name}`",
+            described.column.name,
+            "yes" if name in USUAL else "",
+            f"`{described.csv}`" if described.csv else "",
+            described.meaning,
+        )
+        for name, described in LAYER_COLUMNS.items()
+    ]
+    return table(("name", "heading", "usual", "in layers.csv", "meaning"), rows)
+
+
+def summary_table(view: str) -> str:
+    usual = model_table.DEFAULTS[view]
+    rows = [
+        (f"`{name}`", "yes" if name in usual else "", meaning)
+        for name, meaning in model_table.COLUMNS[view].items()
+    ]
+    return table(("column", "usual", "meaning"), rows)
+
+
+def documentation() -> str:
+    parts = [
+        *(HEAD, TERMINAL, layer_table(), LAYERS, meanings(csv.COLUMNS)),
+        *(LINKS, meanings(links_csv.COLUMNS), SUMMARY),
+    ]
+    for view, heading in _VIEWS.items():
+        parts += [heading, summary_table(view)]
+    parts += [COMPARISON, meanings(comparison_csv.COLUMNS)]
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def test_the_documentation_is_that_of_the_code() -> None:
+    assert DOCS.read_text() == documentation()
+
+
+def test_every_view_of_the_summary_is_there() -> None:
+    assert set(_VIEWS) == set(model_table.COLUMNS)
+
+
+if __name__ == "__main__":
+    DOCS.write_text(documentation())

@@ -1,0 +1,63 @@
+"""The example notebook runs, and what it keeps is what it shows.
+
+``python -m tests.docs.test_example_notebook`` runs it again and keeps what it shows then.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests import ROOT
+
+NOTEBOOK = ROOT / "examples/notebook.ipynb"
+
+
+def executed() -> Any:
+    """The example notebook, run from top to bottom in its own folder."""
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    metadata = notebook.metadata.copy()
+    where = {"metadata": {"path": str(NOTEBOOK.parent)}}
+    client = nbclient.NotebookClient(
+        notebook, timeout=120, kernel_name="python3", resources=where, record_timing=False
+    )
+    client.execute()
+    notebook.metadata = metadata
+    return notebook
+
+
+def kinds(notebook: Any) -> list[list[tuple[str, ...]]]:
+    """Of every cell the types of what it shows."""
+    return [
+        [
+            (output.output_type, *sorted(output.get("data", {})))
+            for output in cell.get("outputs", ())
+        ]
+        for cell in notebook.cells
+    ]
+
+
+def test_the_example_runs_and_shows_what_it_keeps() -> None:
+    nbformat = pytest.importorskip("nbformat")
+    kept = nbformat.read(NOTEBOOK, as_version=4)
+    nbformat.validate(kept)
+    text = NOTEBOOK.read_text(encoding="utf-8")
+    assert len(text) < 300_000
+    assert str(ROOT) not in text
+    assert kinds(executed()) == kinds(kept)
+
+
+def test_the_example_was_run_from_top_to_bottom() -> None:
+    nbformat = pytest.importorskip("nbformat")
+    cells = [c for c in nbformat.read(NOTEBOOK, as_version=4).cells if c.cell_type == "code"]
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    assert not any(o.output_type == "error" for cell in cells for o in cell.outputs)
+
+
+if __name__ == "__main__":
+    import nbformat
+
+    NOTEBOOK.write_text(nbformat.writes(executed()) + "\n", encoding="utf-8")

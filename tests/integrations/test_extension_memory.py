@@ -1,0 +1,442 @@
+"""LayerProfile: the memory pass in a training, and the machine's limits."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from contextlib import contextmanager
+
+import chainer
+import chainer.functions as F
+import chainer.links as L
+import numpy as np
+import pytest
+from chainer import training
+
+from chainer_profile.basics.errors import ProfileError
+from chainer_profile.integrations import trainer as extension
+from chainer_profile.integrations.trainer import LayerProfile
+from chainer_profile.measure import iteration_memory, machine, memory
+from chainer_profile.measure.memory import HostCounter
+from chainer_profile.measure.recorder import Recorder
+from chainer_profile.runs import output
+from tests.command import folder, stand_in  # noqa: F401
+from tests.integrations.test_extension import Net, dataset, losses_of, run_profiled, trainer_of
+from tests.queues import check, device_clock
+
+KB = 1000
+
+
+class Wide(chainer.Chain):
+    """Of a batch of 4: 4 MB in each of two activations, and 12 kB of weights."""
+
+    def __init__(self):
+        super().__init__()
+        with self.init_scope():
+            self.fc = L.Linear(3, 250 * KB)
+            self.out = L.Linear(250 * KB, 2)
+
+    def forward(self, x):
+        return self.out(F.tanh(self.fc(x)))
+
+
+class Scripted(HostCounter):
+    """Fails in a read, counted from 1 after counting has begun, or in the begin or the end."""
+
+    def __init__(self, fails_at):
+        self.fails_at = fails_at
+        self.reads = 0
+
+    @contextmanager
+    def counting(self):
+        if self.fails_at == "begin":
+            raise OSError("no counter")
+        with super().counting():
+            yield
+        if self.fails_at == "end":
+            raise OSError("no counter")
+
+    def read(self):
+        self.reads += 1
+        if self.reads == self.fails_at:
+            raise OSError("no counter")
+        return super().read()
+
+    def reset(self):
+        super().reset()
+        if self.fails_at == "reset":
+            raise OSError("no counter")
+
+
+class Modes:
+    """Notes under what each iteration runs."""
+
+    def __init__(self, monkeypatch):
+        self.tracing, self.collecting, self.recorded = [], [], []
+        self.running = False
+        enter = Recorder.__enter__
+
+        def entered(recorder):
+            self.running = True
+            return enter(recorder)
+
+        monkeypatch.setattr(Recorder, "__enter__", entered)
+
+    def net(self):
+        modes = self
+
+        class Noting(Net):
+            def forward(self, x):
+                modes.tracing.append(tracemalloc.is_tracing())
+                modes.collecting.append(gc.isenabled())
+                modes.recorded.append(modes.running)
+                modes.running = False
+                return super().forward(x)
+
+        return Noting()
+
+
+def places(flags, value=True):
+    """Numbers of the iterations, from 1, that have this value."""
+    return [number for number, flag in enumerate(flags, 1) if flag == value]
+
+
+def test_one_iteration_is_traced_and_counting_begins_before_it(monkeypatch):
+    modes = Modes(monkeypatch)
+    run_profiled(trainer_of(model=modes.net()))
+    assert places(modes.tracing) == [6, 7]
+    assert places(modes.collecting, False) == [7]
+    assert places(modes.recorded) == [8, 11, 16]
+
+
+def test_without_it_nothing_is_traced(monkeypatch):
+    modes = Modes(monkeypatch)
+    recording = run_profiled(trainer_of(model=modes.net()), memory=False, machine=False)
+    assert places(modes.tracing) == []
+    assert places(modes.collecting, False) == []
+    assert places(modes.recorded) == [7, 11, 16]
+    assert (recording.memory, recording.limits) == (None, None)
+
+
+def test_what_the_layers_of_a_training_allocate():
+    use = run_profiled(trainer_of(model=Wide())).memory
+    recording = output.load_run(output.Path("result/profile"))
+    rows = {(row.phase, row.path, row.function): row.index for row in recording.layers}
+    activation = 4 * 250 * KB * 4
+    fc = rows["forward", "/predictor/fc", "LinearFunction"]
+    tanh = rows["forward", "/predictor", "Tanh"]
+    for row in (fc, tanh):
+        # Within a call older NumPys take a buffer for the addition of the bias.
+        assert use.peak_nbytes[row] == pytest.approx(activation, abs=10 * KB + 4 * np.getbufsize())
+        assert use.retained_nbytes[row] == pytest.approx(activation, abs=10 * KB)
+    # Gradients of the iteration before, counted when they were allocated.
+    weights = (3 + 1 + 2) * 250 * KB * 4
+    assert use.retained_nbytes[rows["backward", "cleargrads", "cleargrads"]] == pytest.approx(
+        -weights, abs=10 * KB
+    )
+    assert use.parameter_nbytes == weights + 8
+    # Four rows of three numbers and their labels.
+    assert use.input_nbytes == 4 * (3 * 4 + 4)
+    # Tanh keeps its output; Linear's own is freed.
+    assert use.kept_for_backward_nbytes == pytest.approx(activation, abs=50 * KB)
+    assert [part.phase for part in use.phases] == ["data", "forward", "backward", "update"]
+    # All is as the iteration before has left it: gradients and the graph of a Classifier's loss.
+    assert sum(part.retained_nbytes for part in use.phases) == pytest.approx(0, abs=50 * KB)
+    assert use.high_water_nbytes == max(part.high_nbytes for part in use.phases)
+
+
+def test_inputs_that_no_converter_makes():
+    def updater(iterator, optimizer):
+        class Own(training.updaters.StandardUpdater):
+            def update_core(self):
+                x, t = chainer.dataset.concat_examples(self.get_iterator("main").next())
+                optimizer.update(optimizer.target, x, t)
+
+        return Own(iterator, optimizer)
+
+    use = run_profiled(trainer_of(updater=updater)).memory
+    assert use.input_nbytes == 4 * (3 * 4 + 4)
+
+
+def test_batches_of_a_kind_of_their_own_do_not_matter():
+    class Odd(list):
+        @property
+        def nbytes(self):
+            raise ZeroDivisionError
+
+    def converter(batch, device):
+        x, t = chainer.dataset.concat_examples(batch, device)
+        odd = Odd()
+        odd.append(odd)
+        return {"x": x, "t": t, "odd": odd}
+
+    class Model(chainer.Chain):
+        def __init__(self):
+            super().__init__()
+            with self.init_scope():
+                self.net = Net()
+
+        def forward(self, x, t, odd):
+            loss = F.softmax_cross_entropy(self.net(x), t)
+            chainer.report({"loss": loss}, self)
+            return loss
+
+    optimizer = chainer.optimizers.SGD(0.1).setup(Model())
+    iterator = chainer.iterators.SerialIterator(dataset(), 4)
+    updater = training.updaters.StandardUpdater(iterator, optimizer, converter=converter)
+    trainer = training.Trainer(updater, (10, "iteration"), out="result")
+    assert run_profiled(trainer).memory.input_nbytes == 4 * (3 * 4 + 4)  # as they were loaded
+
+
+class Changing(Net):
+    """Calls another function in these calls of its."""
+
+    def __init__(self, *others):
+        super().__init__()
+        self.calls = 0
+        self.others = others
+        self.tracing = []
+
+    def forward(self, x):
+        self.calls += 1
+        self.tracing.append(tracemalloc.is_tracing())
+        h = F.tanh(self.fc1(x)) if self.calls in self.others else F.relu(self.fc1(x))
+        return self.fc2(h)
+
+
+def test_an_iteration_that_differs_is_traced_again():
+    model = Changing(7, 8)
+    recording = run_profiled(trainer_of(model=model))
+    assert recording.memory is not None
+    assert places(model.tracing) == [6, 7, 8, 9]
+    # 10 is the first profiled one, then 11 and 16.
+    assert recording.n_trials == 3
+
+
+def test_after_three_that_differ_there_is_no_memory_part():
+    trainer = trainer_of(model=Changing(7, 8, 9))
+    losses = losses_of(trainer)
+    message = (
+        "^LayerProfile: no iteration for the memory pass in 3: call 5 was Tanh, and ReLU in the "
+        "first trial$"
+    )
+    with pytest.warns(UserWarning, match=message):
+        recording = run_profiled(trainer)
+    assert recording.memory is None
+    assert recording.n_trials == 3
+    assert len(losses) == 20
+    assert not tracemalloc.is_tracing()
+
+
+@pytest.mark.parametrize("fails_at", ["begin", 1, 2, 9, "reset"])
+def test_a_counter_that_fails_is_a_warning(monkeypatch, fails_at):
+    plain = trainer_of()
+    expected = losses_of(plain)
+    plain.run()
+    monkeypatch.setattr(memory, "counter_of", lambda arrays: Scripted(fails_at))
+    trainer = trainer_of()
+    losses = losses_of(trainer)
+    with pytest.warns(UserWarning, match="memory cannot be counted: OSError: no counter") as caught:
+        recording = run_profiled(trainer)
+    assert len(caught) == 1
+    assert losses == expected
+    assert recording.memory is None
+    assert recording.n_trials == 3
+    assert not tracemalloc.is_tracing()
+    assert not chainer.get_function_hooks()
+
+
+def test_a_counter_that_does_not_end(monkeypatch):
+    monkeypatch.setattr(memory, "counter_of", lambda arrays: Scripted("end"))
+    message = "the counting of memory does not end: OSError: no counter"
+    with pytest.warns(UserWarning, match=message):
+        recording = run_profiled(trainer_of())
+    assert recording.memory is not None
+
+
+def test_a_memory_pass_that_cannot_be_evaluated(monkeypatch):
+    def fail(*args):
+        raise IndexError("pop from empty list")
+
+    monkeypatch.setattr(iteration_memory, "use_of", fail)
+    with pytest.warns(UserWarning, match="the memory pass fails: IndexError: pop from"):
+        recording = run_profiled(trainer_of())
+    assert recording.memory is None
+    assert recording.n_trials == 3
+
+
+@pytest.mark.parametrize("end", [6, 7])
+def test_a_training_that_ends_meanwhile(end):
+    trainer = trainer_of(end)
+    trainer.extend(LayerProfile(trigger=(5, "iteration")))
+    trainer.run()
+    assert not tracemalloc.is_tracing()
+    assert not output.Path("result/profile").exists()
+
+
+def test_another_extension_fails_meanwhile():
+    trainer = trainer_of()
+
+    def fail(trainer):
+        assert tracemalloc.is_tracing()
+        raise ZeroDivisionError("here")
+
+    trainer.extend(fail, name="fail", trigger=(6, "iteration"))
+    trainer.extend(LayerProfile(trigger=(5, "iteration")))
+    with pytest.raises(ZeroDivisionError, match="here"):
+        trainer.run(show_loop_exception_msg=False)
+    assert not tracemalloc.is_tracing()
+
+
+# While it learns, and while it is traced: also what is no Exception ends the counting at once.
+@pytest.mark.parametrize("call", [2, 3])
+def test_ctrl_c_takes_counting_off_before_the_end(call):
+    class Stopping(Net):
+        calls = 0
+
+        def forward(self, x):
+            self.calls += 1
+            if self.calls == call:
+                assert tracemalloc.is_tracing()
+                raise KeyboardInterrupt
+            return super().forward(x)
+
+    trainer = trainer_of(model=Stopping())
+    profile = LayerProfile()
+    profile.initialize(trainer)
+    for _ in range(call - 1):
+        trainer.updater.update()
+        profile(trainer)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.updater.update()
+    assert not tracemalloc.is_tracing()
+    assert gc.isenabled()
+    profile.finalize()
+
+
+def test_tracing_of_the_user_goes_on():
+    tracemalloc.start()
+    try:
+        assert run_profiled(trainer_of()).memory is not None
+        assert tracemalloc.is_tracing()
+    finally:
+        tracemalloc.stop()
+
+
+def test_the_report_says_what_the_layers_allocate_and_how_near_they_are_to_the_limits():
+    recording = run_profiled(trainer_of())
+    assert recording.limits == stand_in(recording.environment, machine.find_device("cpu"))
+    text = output.Path("result/profile/report.md").read_text()
+    assert "### Work and limits" in text
+    assert "### Memory" in text
+    header, first = output.Path("result/profile/layers.csv").read_text().splitlines()[:2]
+    row = dict(zip(header.split(","), first.split(","), strict=False))
+    assert row["peak_nbytes"] == str(recording.memory.peak_nbytes[0])
+
+
+def count_measuring(monkeypatch):
+    measured = []
+
+    def measure(environment, device):
+        measured.append(device.name)
+        return stand_in(environment, device)
+
+    monkeypatch.setattr(machine, "measure_limits", measure)
+    return measured
+
+
+def test_limits_are_measured_once(monkeypatch):
+    measured = count_measuring(monkeypatch)
+    first = run_profiled(trainer_of())
+    run_profiled(trainer_of())
+    assert measured == ["cpu"]
+    assert output.load_run(output.Path("result/profile-2")).limits == first.limits
+
+
+def failing_at_18():
+    class Failing(Net):
+        calls = 0
+
+        def forward(self, x):
+            self.calls += 1
+            if self.calls == 18:
+                raise KeyboardInterrupt
+            return super().forward(x)
+
+    trainer = trainer_of(model=Failing())
+    trainer.extend(LayerProfile(trigger=(5, "iteration")))
+    with pytest.raises(KeyboardInterrupt):
+        trainer.run(show_loop_exception_msg=False)
+    return output.load_run(output.Path("result/profile"))
+
+
+def test_after_ctrl_c_nothing_is_measured(monkeypatch):
+    measured = count_measuring(monkeypatch)
+    recording = failing_at_18()
+    assert recording.n_trials == 3
+    assert recording.memory is not None
+    assert (measured, recording.limits) == ([], None)
+
+
+def test_after_ctrl_c_limits_that_are_kept_are_used(monkeypatch):
+    trainer = trainer_of()
+    trainer.extend(LayerProfile(trigger=(5, "iteration"), out="before"))
+    trainer.run()
+    measured = count_measuring(monkeypatch)
+    before = output.load_run(output.Path("result/before"))
+    assert failing_at_18().limits == before.limits is not None
+    assert measured == []
+
+
+@pytest.mark.parametrize("error", [ProfileError("no\nmemory"), RuntimeError("no\nmemory")])
+def test_limits_that_cannot_be_measured_are_a_warning(monkeypatch, error):
+    def fail(environment, device):
+        raise error
+
+    monkeypatch.setattr(machine, "measure_limits", fail)
+    with pytest.warns(UserWarning, match="the machine's limits are left out: .*no memory"):
+        recording = run_profiled(trainer_of())
+    assert recording.limits is None
+    assert recording.n_trials == 3
+    assert recording.memory is not None
+
+
+def test_without_a_profiled_iteration_or_a_folder_nothing_is_measured(monkeypatch):
+    measured = count_measuring(monkeypatch)
+    trainer = trainer_of(6)
+    trainer.extend(LayerProfile(trigger=(5, "iteration")))
+    trainer.run()
+    output.Path("result/blocked").write_text("a file")
+    trainer = trainer_of()
+    trainer.extend(LayerProfile(trigger=(5, "iteration"), out="blocked/below"))
+    with pytest.warns(UserWarning, match="LayerProfile"):
+        trainer.run()
+    assert measured == []
+
+
+def test_on_a_device_its_own_times_are_taken(monkeypatch):
+    clock = device_clock()
+    queue = clock.device
+    monkeypatch.setattr(extension, "clock_of", lambda device: clock)
+    trainer = trainer_of()
+    model = trainer.updater.get_optimizer("main").target
+    forward = model.forward
+
+    def launching(*args):
+        loss = forward(*args)
+        clock.advance(10)
+        queue.launch(500)  # between the layers
+        return loss
+
+    model.forward = launching
+    recording = run_profiled(trainer)
+    assert recording.on_device
+    check(recording)
+    # What an iteration launches is done when it ends, and none waits for the one before.
+    assert set(recording.trial_ns.tolist()) == {510}
+    assert set(recording.launch_ns.tolist()) == {10}
+    assert set(recording.span_ns.tolist()) == {510}
+    assert not recording.self_ns.any()
+    # Plain iterations are timed behind profiled ones only: waiting in all would slow them down.
+    assert len(recording.clean_ns) <= recording.n_trials
+    assert set(recording.clean_ns.tolist()) == {510}

@@ -1,0 +1,84 @@
+"""The fixed work that tells how fast a machine is."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from chainer_profile import profile
+from chainer_profile.measure import calibration, runner
+from chainer_profile.measure.calibration import calibrate
+from chainer_profile.measure.steps import make_step
+from chainer_profile.record.recording import Calibration, Environment, Settings
+from tests.conftest import FakeClock
+from tests.nets import Chain, image
+
+
+class Work:
+    """NumPy whose product and copy take as long as a fake clock is told."""
+
+    def __init__(self, clock, products, copies):
+        self.clock = clock
+        self._products, self._copies = iter(products), iter(copies)
+        self.sides, self.copied = set(), set()
+        self.full, self.empty_like, self.ones = np.full, np.empty_like, np.ones
+
+    def matmul(self, a, b, out):
+        self.sides |= {a.shape, b.shape, out.shape}
+        self.clock.advance(next(self._products))
+
+    def copyto(self, target, source):
+        self.copied |= {target.nbytes, source.nbytes}
+        self.clock.advance(next(self._copies))
+
+
+def test_medians_without_the_first():
+    rounds = calibration._ROUNDS
+    clock = FakeClock()
+    # The first of each is long, and so are two of the others.
+    work = Work(clock, [10**9, 10**9, 10**9, *[4000] * (rounds - 2)], [10**9, *[700] * rounds])
+    assert calibrate(clock.now_ns, work) == Calibration(4000 * 1e-9, 700 * 1e-9)
+    # It is no NumPy, so it is taken for a GPU.
+    assert work.sides == {(calibration.GPU_SIDE,) * 2}
+    assert work.copied == {calibration.GPU_COPY_NBYTES}
+
+
+def test_for_real():
+    found = calibrate()
+    assert 0 < found.product_s < 10
+    assert 0 < found.copy_s < 10
+
+
+def test_a_run_is_calibrated_before_and_after_its_trials(clock, monkeypatch):
+    monkeypatch.setattr(runner.environment, "collect", lambda *_: Environment())
+    step = make_step("forward", Chain(clock), (image(),))
+    at = []
+
+    def calibration():
+        at.append(clock.time_ns)
+        return Calibration(len(at), 2.0)
+
+    asked = Settings(trials=3, clean_trials=1, warmups=1)
+    recording = runner.run(step, asked, clock=clock, memory=False, calibration=calibration)
+    assert recording.conditions.calibrations == (Calibration(1, 2.0), Calibration(2, 2.0))
+    assert at[0] < recording.start_ns[0]
+    assert at[1] >= recording.start_ns[-1] + recording.trial_ns[-1]
+
+
+def test_a_calibration_that_fails_is_left_out(clock, monkeypatch):
+    def fail(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(runner, "calibrate", fail)
+    monkeypatch.setattr(runner.environment, "collect", lambda *_: Environment())
+    step = make_step("forward", Chain(clock), (image(),))
+    asked = Settings(trials=3, clean_trials=1, warmups=1)
+    measured = runner.calibration_of(step, clock)
+    recording = runner.run(step, asked, clock=clock, memory=False, calibration=measured)
+    assert recording.conditions.calibrations == ()
+    assert recording.n_trials == 3
+
+
+def test_the_api_calibrates():
+    clock = FakeClock()
+    recording = profile(Chain(clock), image(), trials=1, warmups=0, memory=False)
+    assert len(recording.conditions.calibrations) == 2

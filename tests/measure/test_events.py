@@ -1,0 +1,260 @@
+"""Events in a device's queue: made once, used again and again, and divided among the layers."""
+
+from __future__ import annotations
+
+import chainer
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chainer_profile.measure.events import EventPool, Timeline
+from chainer_profile.measure.recorder import Recorder
+from chainer_profile.measure.steps import ForwardStep
+from chainer_profile.measure.structure import Structure, learn_structure
+from chainer_profile.measure.windows import Mark
+from tests.nets import image
+from tests.queues import PlannedNet, calls, device_clock, kernel
+
+
+@pytest.fixture
+def clock():
+    return device_clock()
+
+
+@pytest.fixture
+def queue(clock):
+    return clock.device
+
+
+class TestEventPool:
+    def test_events_are_made_once_and_used_again(self, queue):
+        pool = EventPool(queue)
+        for count in (3, 5, 2, 5):
+            for _ in range(count):
+                pool.record()
+            assert pool.used == count
+            pool.wait()
+            assert len(pool.times_ns()) == count
+            pool.clear()
+            assert pool.used == 0
+        assert len(queue.events) == 5
+        assert queue.log.count("record") == 3 + 5 + 2 + 5
+
+    def test_times_are_those_of_the_last_recording_in_order(self, clock, queue):
+        pool = EventPool(queue)
+        for kernels in ([70, 20, 5], [1, 2, 3, 4], [8]):
+            pool.clear()
+            pool.record()
+            for duration in kernels:
+                queue.launch(duration)
+                pool.record()
+            pool.wait()
+            times = pool.times_ns()
+            assert times.tolist() == [0, *np.cumsum(kernels).tolist()]
+            assert times.dtype == np.int64
+            clock.advance(1000)
+
+    def test_without_events_there_are_no_times(self, queue):
+        pool = EventPool(queue)
+        assert pool.times_ns().tolist() == []
+        pool.record()
+        assert pool.times_ns().tolist() == [0]
+
+    def test_it_waits_once_and_for_the_last_event(self, clock, queue):
+        pool = EventPool(queue)
+        start_ns = clock.time_ns
+        for duration in (70, 20):
+            queue.launch(duration)
+            pool.record()
+        assert clock.time_ns == start_ns
+        pool.wait()
+        assert clock.time_ns == start_ns + 90
+        pool.times_ns()
+        assert queue.log == ["record", "record", "synchronize"]
+
+    def test_begun_is_when_the_device_has_passed_the_first_event(self, clock, queue):
+        pool = EventPool(queue)
+        assert not pool.begun
+        queue.hold(50)
+        pool.record()
+        queue.launch(10)
+        pool.record()
+        assert not pool.begun
+        clock.advance(49)
+        assert not pool.begun
+        clock.advance(1)
+        assert pool.begun
+        pool.wait()
+        assert pool.begun
+        # An event of the trial before is none of this one.
+        pool.clear()
+        assert not pool.begun
+
+    @given(st.lists(st.integers(0, 30_000_000), min_size=1, max_size=60))
+    def test_a_long_trial_is_as_exact_as_a_short_one(self, spans):
+        """CUDA's milliseconds in single precision are exact to the nanosecond up to 8 ms.
+
+        Steps are 0.95 ns from there on, 1.9 ns from 16 ms, and 122 ns from 1 s.
+        """
+        clock = device_clock()
+        queue, pool = clock.device, EventPool(clock.device)
+        pool.record()
+        for span in spans:
+            queue.launch(span)
+            pool.record()
+        pool.wait()
+        found = np.diff(pool.times_ns())
+        assert np.abs(found - spans).max() <= 1
+        short = np.array(spans) <= 8_000_000
+        assert (found[short] == np.array(spans)[short]).all()
+
+    def test_differences_to_the_first_event_would_be_coarse(self, queue):
+        """What the sum of neighbours is good for: here 150 times 13,333,333 ns, 2 s in all."""
+        pool = EventPool(queue)
+        pool.record()
+        for _ in range(150):
+            queue.launch(13_333_333)
+            pool.record()
+        pool.wait()
+        assert pool.times_ns().tolist() == [13_333_333 * i for i in range(151)]
+        first, last = queue.events[0], queue.events[-1]
+        assert abs(queue.elapsed_ms(first, last) * 1e6 - 150 * 13_333_333) > 20
+
+
+def structure_of(owners, n_layers, phases=()):
+    layers = tuple(range(n_layers))  # only their number counts
+    return Structure(layers, phases, (), [], [], np.array(owners, np.intp))
+
+
+class TestTimeline:
+    def test_every_span_has_one_owner(self):
+        # A phase (3) with layer 0, in which layer 1 is nested, and with layer 2; then outside.
+        structure = structure_of([3, 0, 1, 0, 3, 2, 3, -1], 3, ("forward",))
+        # The spans are 1 to 9 ns: before the phase, then one behind each read.
+        stamps = np.cumsum([100, 1, 2, 3, 4, 5, 6, 7, 8, 9])
+        device = Timeline(structure).divide(stamps)
+        # Layer 0 has 3 + 5, layer 1 has 4, layer 2 has 7, and the phase's framework 2 + 6 + 8.
+        assert device.times_ns.tolist() == [8, 4, 7, 16]
+        # Before layer 0 the 1 outside and the phase's 2; none before layer 1; before layer 2 the
+        # phase's 6. What follows, 8 + 9, is no layer's gap.
+        assert device.gaps_ns.tolist() == [3, 0, 6]
+        assert device.span_ns == 45
+
+    def test_gaps_before_each_call_of_a_row_add_up(self):
+        # Row 0 is entered three times, row 1 once in between.
+        structure = structure_of([0, -1, 1, -1, 0, -1, 0, -1], 2)
+        device = Timeline(structure).divide(np.cumsum([0, 1, 10, 2, 20, 3, 30, 4, 40, 5]))
+        assert device.times_ns.tolist() == [10 + 30 + 40, 20]
+        assert device.gaps_ns.tolist() == [1 + 3 + 4, 2]
+        assert device.span_ns == 115
+
+    def test_one_timeline_divides_many_trials(self):
+        timeline = Timeline(structure_of([0, -1], 1))
+        for scale in (1, 5):
+            device = timeline.divide(np.array([0, 2, 5, 9]) * scale)
+            assert (device.times_ns.tolist(), device.gaps_ns.tolist()) == ([3 * scale], [2 * scale])
+            assert device.span_ns == 9 * scale
+
+
+def learned(model):
+    step = ForwardStep(model, (image(),))
+    with step.configured():
+        return step, learn_structure(step)
+
+
+class TestRecorder:
+    def test_an_event_goes_with_every_clock_read(self, clock, queue):
+        step, structure = learned(PlannedNet(clock, calls(kernel(10, 30), kernel(20, 40))))
+        queue.synchronize()
+        pool = EventPool(queue)
+        recorder = Recorder(clock.now_ns, step, pool)
+        with step.configured(), recorder:
+            pool.record()
+            step()
+            pool.record()
+        pool.wait()
+        assert pool.used == len(recorder.stamps) + 2 == 6
+        # The kernels are launched at 10 and 30, so the second begins when the first ends, at 40.
+        assert pool.times_ns().tolist() == [0, 0, 40, 40, 80, 80]
+        assert structure.times_ns(recorder.stamps).tolist() == [10, 20]
+        # The events were recorded in the order of their times.
+        assert [event.time_ns for event in queue.events] == sorted(e.time_ns for e in queue.events)
+
+    def test_recording_an_event_is_in_no_layers_host_time(self, clock, queue):
+        step, structure = learned(PlannedNet(clock, calls(kernel(10, 30), kernel(20, 40))))
+        recorder = Recorder(clock.now_ns, step, EventPool(queue))
+        queue.record_ns = 1000
+        with step.configured(), recorder:
+            step()
+        assert structure.times_ns(recorder.stamps).tolist() == [10, 20]
+
+    def test_backwards_and_marks_have_events_too(self, clock, queue):
+        pool = EventPool(queue)
+
+        class Marked(ForwardStep):
+            def timed(self, enter, leave):
+                enter(Mark("data", "data", "load"))
+                queue.launch(7)
+                leave()
+                return super().timed(enter, leave)
+
+        model = PlannedNet(clock, calls(kernel(0, 3)))
+        recorder = Recorder(clock.now_ns, Marked(model, (image(),)), pool)
+        x = chainer.Variable(image())
+        with recorder:
+            y = model(x)
+            y.grad = image()
+            y.backward()
+        pool.wait()
+        # The mark's 7, the forward's 3, and 3 of its backward.
+        assert pool.times_ns().tolist() == [0, 7, 7, 10, 10, 13]
+        assert len(recorder.stamps) == 6
+        assert len(recorder.backwards) == 1
+
+    def test_clear_forgets_the_events_of_a_trial_that_an_exception_ended(self, clock, queue):
+        model = PlannedNet(clock, calls(kernel(10, 30), kernel(20, 40)))
+        step, structure = learned(model)
+        queue.synchronize()
+        pool = EventPool(queue)
+        recorder = Recorder(clock.now_ns, step, pool)
+        whole, model.plan = model.plan, (*model.plan[:2], ("broken", None))
+        with pytest.raises(TypeError), recorder:
+            step()
+        assert not chainer.get_function_hooks()
+        # The broken call was entered: two events of the first function, one of this.
+        assert pool.used == 3
+        model.plan = whole
+        queue.synchronize()
+        recorder.clear()
+        assert pool.used == 0
+        with recorder:
+            step()
+        pool.wait()
+        assert pool.times_ns().tolist() == [0, 40, 40, 80]
+        assert structure.times_ns(recorder.stamps).tolist() == [10, 20]
+        assert len(queue.events) == 4
+
+    @pytest.mark.parametrize(("read_ns", "expected"), [(0, 0), (3, 6)])
+    def test_a_window_is_what_passes_between_its_two_events(self, read_ns, expected):
+        clock = device_clock(read_ns)
+        pool = EventPool(clock.device)
+        step = ForwardStep(PlannedNet(clock, ()), (image(),))
+        recorder = Recorder(clock.now_ns, step, pool)
+        # Both clock reads of a function are between its events.
+        assert recorder.window_ns() == expected
+        assert (pool.used, recorder.stamps, recorder.entries) == (0, [], [])
+        # It waits for what was there before, and once for a few hundred events.
+        assert clock.device.log.count("synchronize") == 2
+        assert clock.device.log[0] == clock.device.log[-1] == "synchronize"
+        assert len(clock.device.events) == 400
+
+    def test_a_busy_device_does_not_hide_the_window(self):
+        clock = device_clock(3)
+        recorder = Recorder(
+            clock.now_ns,
+            ForwardStep(PlannedNet(clock, ()), (image(),)),
+            EventPool(clock.device),
+        )
+        clock.device.launch(1_000_000)
+        assert recorder.window_ns() == 6

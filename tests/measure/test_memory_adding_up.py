@@ -1,0 +1,181 @@
+"""The memory pass of any network: all bytes are found, and each once."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+
+import chainer
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chainer_profile.measure.memory import HostCounter, measure_memory, memory_use, trace_memory
+from chainer_profile.measure.structure import learn_structure
+from tests.measure import test_adding_up as drawn
+from tests.measure.test_memory import Script, by_phase
+
+ledger = drawn.ledger
+
+
+class OfLedger:
+    """Counts a ledger's nanoseconds as if they were bytes."""
+
+    def __init__(self, clock):
+        self.clock = clock
+
+    def counting(self):
+        return chainer.using_config("debug", False)
+
+    def read(self):
+        return self.clock.time_ns, self.clock.time_ns
+
+    def reset(self):
+        pass
+
+
+programs = {
+    "program": st.lists(drawn.calls, min_size=1, max_size=4),
+    "aliases": st.lists(st.integers(0, 3), min_size=1, max_size=4),
+}
+
+
+def framework(trace, structure):
+    """Bytes that were retained outside of all rows, one interval at a time."""
+    total, owner = 0, -1
+    for index in range(len(trace.values) - 1):
+        if not 0 <= owner < len(structure.layers):
+            total += trace.values[index + 1] - trace.values[index]
+        if index < len(structure.owners):
+            owner = structure.owners[index]
+    return total
+
+
+def peaks(trace, structure):
+    """Peak of every row, by looking at each of its windows from its begin to its end."""
+    found = [0] * len(structure.layers)
+    owners = [-1, *structure.owners.tolist()]
+    for begin in range(1, len(trace.values) - 1):
+        depth, end = 1, begin
+        while trace.enters[begin] and depth:
+            end += 1
+            depth += 1 if trace.enters[end] else -1
+        row = owners[begin]
+        # Within a window of its own a row has no other.
+        if end > begin and row < len(found) and owners[begin - 1] != row:
+            high = max(trace.peaks[begin + 1 : end + 1]) - trace.values[begin]
+            found[row] = max(found[row], high)
+    return tuple(found)
+
+
+def phases(trace, structure):
+    """What every phase allocates, one moment at a time; and the same outside of all."""
+    names = [layer.phase for layer in structure.layers] + list(structure.phases)
+    owners = [-1, *structure.owners.tolist()]
+    highs, grown = {}, {}
+    for moment, owner in enumerate(owners):
+        name = names[owner] if owner >= 0 else "outside"
+        if not structure.phases:
+            name = "forward"
+        high = trace.peaks[moment + 1] - trace.values[0]
+        highs[name] = max(highs.get(name, high), high)
+        grown[name] = grown.get(name, 0) + trace.values[moment + 1] - trace.values[moment]
+    return highs, grown
+
+
+@pytest.fixture(scope="class")
+def no_collection():
+    """Collecting garbage takes longest in a process of many tests, and changes no sum."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gc, "collect", lambda: 0)
+        yield
+
+
+@pytest.mark.usefixtures("no_collection")
+class TestAddingUp:
+    @pytest.mark.parametrize("phase", ["forward", "forward-backward", "train"])
+    @settings(max_examples=25)
+    @given(**programs, data=st.data())
+    def test_all_that_is_retained_is_what_the_trial_grew_by(
+        self,
+        phase,
+        ledger,
+        program,
+        aliases,
+        data,
+    ):
+        step = drawn.make_step(phase, ledger, drawn.Drawn(ledger, program, aliases), (1, 1))
+        with step.configured():
+            structure = learn_structure(step)
+            n = len(structure.owners)
+            seed = data.draw(st.integers(0, 2**32 - 1))
+            rng = np.random.default_rng(seed)
+            values = rng.integers(-(2**40), 2**40, n + 2).tolist()
+            script = Script(values, rng.integers(0, 2**42, n + 2).tolist())
+            for counter in (script, HostCounter()):
+                trace = trace_memory(step, n, counter)
+                use = memory_use(trace, structure, parameter_nbytes=0, input_nbytes=0)
+                grown = trace.values[-1] - trace.values[0]
+                assert sum(use.retained_nbytes) + framework(trace, structure) == grown
+                assert use.high_water_nbytes == max(trace.peaks[1:]) - trace.values[0]
+                assert use.peak_nbytes == peaks(trace, structure)
+                highs, retained = phases(trace, structure)
+                assert max(highs.values()) == use.high_water_nbytes
+                assert sum(retained.values()) == grown
+                assert list(dict.fromkeys(layer.phase for layer in structure.layers)) == [
+                    part.phase for part in use.phases
+                ]
+                for part in use.phases:
+                    assert part.high_nbytes == highs.pop(part.phase)
+                    assert part.retained_nbytes == retained.pop(part.phase)
+                assert set(highs) == (set() if phase == "forward" else {"outside"})
+            assert script.resets == n + 2
+            assert not tracemalloc.is_tracing()
+
+    @pytest.mark.parametrize("phase", ["forward", "forward-backward", "train"])
+    @settings(max_examples=25)
+    @given(**programs)
+    def test_every_byte_is_found_where_it_was_allocated(
+        self,
+        phase,
+        ledger,
+        program,
+        aliases,
+    ):
+        step = drawn.make_step(phase, ledger, drawn.Drawn(ledger, program, aliases), (3, 4))
+        with step.configured():
+            structure = learn_structure(step)
+            use = measure_memory(step, structure, OfLedger(ledger))
+        spent = ledger.spent
+        total = sum(spent.values())
+        rows = {key: n for key, n in spent.items() if n and key[0] not in ("framework", "outside")}
+        none = [0] * len(structure.phases)
+        assert +drawn.found(structure, np.array([*use.retained_nbytes, *none])) == rows
+        # Nothing is ever freed on a ledger.
+        assert use.high_water_nbytes == total
+        nested = [0] * len(structure.layers)
+        for layer in structure.layers:
+            if layer.parent is not None:
+                nested[layer.parent] += use.retained_nbytes[layer.index]
+        for layer, peak, retained in zip(
+            structure.layers, use.peak_nbytes, use.retained_nbytes, strict=True
+        ):
+            inclusive = retained + nested[layer.index]
+            if layer.phase == "forward":
+                assert peak == inclusive
+            # Gradients may be added up within a backward, in a row of their own.
+            assert inclusive <= peak * layer.calls
+            assert peak <= inclusive + spent["accumulation",]
+        grown = {part.phase: part.retained_nbytes for part in use.phases}
+        if phase == "forward":
+            assert grown == {"forward": total}
+        else:
+            forward = sum(n for key, n in spent.items() if "forward" in key)
+            assert use.kept_for_backward_nbytes == forward
+            update = sum(n for key, n in spent.items() if {"update", "hook"} & set(key))
+            outside = spent["outside",]
+            known = {"forward": forward, "backward": total - forward - update - outside}
+            assert grown == known | ({"update": update} if phase == "train" else {})
+            # The forward phase comes first, after what is outside.
+            assert by_phase(use)["forward"].high_nbytes >= forward

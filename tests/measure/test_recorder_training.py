@@ -1,0 +1,446 @@
+"""The recorder in training: exact times that add up, and nothing that stays behind."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from contextlib import nullcontext
+
+import chainer
+import chainer.functions as F
+import chainer.links as L
+import numpy as np
+import pytest
+
+from chainer_profile.measure.clock import HOST_CLOCK
+from chainer_profile.measure.recorder import Recorder
+from chainer_profile.measure.steps import BackwardStep, TrainStep, make_step
+from chainer_profile.measure.structure import learn_structure
+from tests.conftest import FakeClock
+from tests.nets import (
+    Nesting,
+    SlowHook,
+    SlowOptimizer,
+    Sum,
+    Total,
+    Trained,
+    Wait,
+    Weighted,
+    image,
+    slow_loss,
+    slow_sums,
+)
+
+FORWARD_ROWS = {
+    ("forward", "/first", "Sum"): 100,
+    ("forward", "/second", "Nesting"): 2 * 40,
+    ("forward", "loss", "Total"): 20,
+}
+BACKWARD_ROWS = {
+    ("backward", "cleargrads", "cleargrads"): 9,
+    ("backward", "loss", "Total"): 30,
+    ("backward", "/second", "Nesting"): 2 * (80 + 3),
+    ("backward", "/second", "gradient_accumulation"): 13,
+    ("backward", "/first", "Sum"): 200,
+}
+# The network's 10, its links' 3 x 7, and the loss function's 11.
+FORWARD_NS = 10 + 3 * 7 + 11
+STEP_NS = sum(FORWARD_ROWS.values()) + sum(BACKWARD_ROWS.values()) + FORWARD_NS
+
+
+def record(step, clock, recorder=None):
+    """A structure, and a trial's time by row (same names added up), phase, and in all."""
+    with step.configured():
+        structure = learn_structure(step)
+        recorder = recorder or Recorder(clock.now_ns, step)
+        recorder.clear()
+        with recorder:
+            start_ns = clock.time_ns
+            step()
+            trial_ns = clock.time_ns - start_ns
+    assert structure.difference(recorder.entries, recorder.backwards, len(recorder.stamps)) == ""
+    times = structure.times_ns(recorder.stamps)
+    rows: dict[tuple[str, str, str], int] = {}
+    for layer, time in zip(structure.layers, times.tolist(), strict=False):
+        key = layer.phase, layer.path, layer.function
+        rows[key] = rows.get(key, 0) + time
+    framework = dict(zip(structure.phases, times[len(structure.layers) :].tolist(), strict=True))
+    return structure, rows, framework, trial_ns
+
+
+def slow_optimizer(clock, model):
+    optimizer = SlowOptimizer(clock).setup(model)
+    optimizer.add_hook(SlowHook(clock, 17, "before"))
+    optimizer.add_hook(SlowHook(clock, 6, "each", call_for_each_param=True))
+    optimizer.add_hook(SlowHook(clock, 19, "after", timing="post"))
+    return optimizer
+
+
+@pytest.fixture
+def model(clock, monkeypatch):
+    slow_sums(monkeypatch, clock)
+    return Trained(clock)
+
+
+class TestExactTimes:
+    def test_forward_and_backward(self, clock, model):
+        step = make_step("forward-backward", model, (image(),), loss=slow_loss(clock))
+        _, rows, framework, trial_ns = record(step, clock)
+        assert rows == FORWARD_ROWS | BACKWARD_ROWS
+        assert framework == {"forward": FORWARD_NS, "backward": 0}
+        assert trial_ns == STEP_NS
+
+    def test_a_training_step(self, clock, model):
+        optimizer = slow_optimizer(clock, model)
+        step = make_step("train", model, (image(),), loss=slow_loss(clock), optimizer=optimizer)
+        _, rows, framework, trial_ns = record(step, clock)
+        assert rows == FORWARD_ROWS | BACKWARD_ROWS | {
+            # Every hook ends with a look for cleared gradients.
+            ("update", "optimizer", "before"): 17 + 1,
+            ("update", "optimizer", "each"): 2 * 6 + 1,
+            ("update", "/first", "SlowOptimizer"): 50,
+            ("update", "/second", "SlowOptimizer"): 50,
+            ("update", "optimizer", "after"): 19 + 1,
+        }
+        assert framework == {"update": 2, "forward": FORWARD_NS, "backward": 0}
+        assert trial_ns == sum(rows.values()) + sum(framework.values())
+
+    def test_hooks_of_an_update_rule_are_in_its_window(self, clock, model):
+        optimizer = SlowOptimizer(clock).setup(model)
+        model.second.W.update_rule.add_hook(SlowHook(clock, 5, "pre"))
+        model.second.W.update_rule.add_hook(SlowHook(clock, 2, "post", timing="post"))
+        model.first.W.update_rule.enabled = False
+        step = make_step("train", model, (image(),), loss=slow_loss(clock), optimizer=optimizer)
+        _, rows, framework, _ = record(step, clock)
+        updates = {key[1:]: time for key, time in rows.items() if key[0] == "update"}
+        assert updates == {("/first", "SlowOptimizer"): 0, ("/second", "SlowOptimizer"): 57}
+        assert framework["update"] == 2
+
+    def test_time_between_the_windows_is_outside(self, clock, model):
+        class Loose(BackwardStep):
+            def __call__(self):
+                clock.advance(1000)
+                super().__call__()
+                clock.advance(3000)
+
+        loss = make_step("forward-backward", model, (image(),), loss=slow_loss(clock)).loss
+        _, rows, framework, trial_ns = record(Loose(model, (image(),), loss), clock)
+        assert rows == FORWARD_ROWS | BACKWARD_ROWS
+        assert framework == {"forward": FORWARD_NS, "backward": 0}
+        assert trial_ns == STEP_NS + 4000
+
+    def test_lazily_accumulated_gradients(self, clock, model):
+        step = make_step("forward-backward", model, (image(),), loss=slow_loss(clock))
+        with chainer.using_config("lazy_grad_sum", True):
+            _, rows, framework, trial_ns = record(step, clock)
+        lazily = dict(BACKWARD_ROWS)
+        lazily["backward", "/", "gradient_accumulation"] = lazily.pop(
+            ("backward", "/second", "gradient_accumulation")
+        )
+        assert rows == FORWARD_ROWS | lazily
+        assert framework == {"forward": FORWARD_NS, "backward": 0}
+        assert trial_ns == STEP_NS
+
+    def test_calls_nested_in_a_nested_backward_count_once(self, clock):
+        class Deep(Wait):
+            def backward(self, indexes, grads):
+                clock.advance(1)
+                (gy,) = Outermost(clock, 20).apply(grads)
+                clock.advance(2)
+                return (gy,)
+
+        class Outermost(Wait):
+            def forward(self, inputs):
+                clock.advance(4)
+                (y,) = Wait(clock, 8).apply(inputs)
+                return (y.array,)
+
+        class Net(Trained):
+            def forward(self, x):
+                return Deep(clock, 7).apply((self.first(x),))[0]
+
+        step = make_step("forward-backward", Net(clock), (image(),), loss=slow_loss(clock))
+        _, rows, _, _ = record(step, clock)
+        assert rows["backward", "/", "Deep"] == 1 + 2 + 4 + 8
+        assert rows["backward", "/first", "Sum"] == 200
+        assert not any(function in ("Wait", "Outermost") for _, _, function in rows)
+
+    def test_a_gradient_in_the_loss(self, clock):
+        """Its backward windows stand in the forward phase, and are gone back through later."""
+
+        class Chained(chainer.Chain):
+            def __init__(self):
+                super().__init__()
+                with self.init_scope():
+                    self.first = Weighted(clock, 100, 200)
+
+            def forward(self, x):
+                return Nesting(clock, 40, 80).apply((self.first(x),))[0]
+
+        def loss(y):
+            (gx,) = chainer.grad([y], [model.first.W], enable_double_backprop=True)
+            clock.advance(1)
+            return Total(clock, 20, 30).apply((Sum(clock, 5, 9).apply((y, gx))[0],))[0]
+
+        model = Chained()
+        step = make_step("forward-backward", model, (image(),), loss=loss)
+        structure, rows, framework, trial_ns = record(step, clock)
+        assert framework["forward"] == 7 + 1
+        assert rows["backward", "/first", "Sum"] == 2 * 200
+        # Its own row twice with the nested call's 3; the nested call's own backward takes 4.
+        assert rows["backward", "/", "Nesting"] == 2 * (80 + 3)
+        assert trial_ns == sum(rows.values()) + sum(framework.values())
+        assert {a.calls for a in structure.layers if a.forward == 1} == {2}
+
+    def test_every_read_of_the_clock_falls_into_one_place(self, monkeypatch):
+        clock = FakeClock(read_ns=1)
+        slow_sums(monkeypatch, clock)
+        model = Trained(clock)
+        optimizer = slow_optimizer(clock, model)
+        step = make_step("train", model, (image(),), loss=slow_loss(clock), optimizer=optimizer)
+        structure, rows, framework, trial_ns = record(step, clock)
+        # The first read is before all windows.
+        assert sum(rows.values()) + sum(framework.values()) == trial_ns - 1
+        assert rows["forward", "/first", "Sum"] == 101
+        assert rows["backward", "/first", "Sum"] == 201
+        assert len(structure.owners) % 2 == 0
+
+
+REAL = {
+    "convolutions": lambda: chainer.Sequential(
+        L.Convolution2D(2, 3, 3, pad=1),
+        L.BatchNormalization(3),
+        F.relu,
+        lambda x: x + F.dropout(x),
+        L.Convolution2D(3, 4, 3),
+        F.average,
+    ),
+    "linear": lambda: L.Linear(None, 5),
+    "two layers": lambda: chainer.Sequential(L.Linear(None, 4), F.tanh, L.Linear(4, 3)),
+    # Runs forward and backward of its own within a backward.
+    "forgetting": lambda: chainer.Sequential(
+        L.Linear(None, 4), lambda x: F.forget(lambda y: F.tanh(y) * y, x)
+    ),
+}
+
+
+@pytest.mark.parametrize("phase", ["forward", "forward-backward", "train"])
+@pytest.mark.parametrize("build", REAL.values(), ids=list(REAL))
+@pytest.mark.parametrize("lazy", [False, True])
+def test_all_the_time_of_real_networks_is_somewhere_once(phase, build, lazy):
+    x = np.random.default_rng(0).standard_normal((2, 2, 6, 6)).astype(np.float32)
+    step = make_step(phase, build(), (x,))
+    with step.configured(), chainer.using_config("lazy_grad_sum", lazy):
+        learn_structure(step)
+        structure = learn_structure(step)
+        recorder = Recorder(HOST_CLOCK.now_ns, step)
+        for _ in range(3):
+            recorder.clear()
+            with recorder:
+                step()
+            stamps = recorder.stamps
+            assert not structure.difference(recorder.entries, recorder.backwards, len(stamps))
+            times = structure.times_ns(stamps)
+            spans = np.diff(np.array(stamps))
+            outside = spans[structure.owners[:-1] == -1].sum()
+            assert times.min() >= 0
+            assert times[: len(structure.layers)].min() > 0
+            assert times.sum() + outside == stamps[-1] - stamps[0]
+
+
+def attributes(step):
+    """All attributes of everything whose methods are replaced."""
+    optimizer = getattr(step, "optimizer", None)
+    owners = [step, step.model]
+    if optimizer is not None:
+        owners += [optimizer, *(p.update_rule for p in step.model.params())]
+    return [(owner, {k: v for k, v in vars(owner).items() if k != "t"}) for owner in owners]
+
+
+def assert_clean(step, before):
+    for (owner, known), (_, now) in zip(before, attributes(step), strict=True):
+        assert known.keys() == now.keys(), owner
+        for name, value in known.items():
+            if callable(value) or name in ("_hookable", "target"):
+                assert now[name] is value, (owner, name)
+    assert not chainer.get_function_hooks()
+    assert not chainer._get_link_hooks()
+
+
+class Fuse:
+    """Fails when it is told to, at a place."""
+
+    def __init__(self):
+        self.place = ""
+
+    def at(self, place):
+        if self.place == place:
+            raise ZeroDivisionError(place)
+
+
+def fused(clock):
+    """A training step that may fail in all its parts."""
+    fuse = Fuse()
+
+    class Fused(Sum):
+        def forward(self, inputs):
+            fuse.at("forward")
+            return super().forward(inputs)
+
+        def backward(self, indexes, grads):
+            fuse.at("backward")
+            return super().backward(indexes, grads)
+
+    class Net(Trained):
+        def cleargrads(self):
+            fuse.at("cleargrads")
+            super().cleargrads()
+
+        def forward(self, x):
+            y = super().forward(x)
+            fuse.at("link")
+            return y
+
+    def loss(y):
+        fuse.at("loss")
+        return slow_loss(clock)(y)
+
+    def hook(optimizer):
+        fuse.at("hook")
+
+    model = Net(clock)
+    model.second._cls = Fused
+    optimizer = SlowOptimizer(clock).setup(model)
+    optimizer.add_hook(hook)
+    rule = model.second.W.update_rule
+    update_core = rule.update_core
+
+    def failing(param):
+        fuse.at("rule")
+        update_core(param)
+
+    rule.update_core = failing
+    step = make_step("train", model, (image(),), loss=loss, optimizer=optimizer)
+    return step, fuse
+
+
+PLACES = ["forward", "link", "loss", "cleargrads", "backward", "hook", "rule"]
+
+
+class TestNothingStaysBehind:
+    @pytest.mark.parametrize("place", ["", *PLACES])
+    def test_methods_are_put_back_and_the_next_trial_is_right(self, clock, place):
+        step, fuse = fused(clock)
+        recorder = Recorder(clock.now_ns, step)
+        _, rows, framework, trial_ns = record(step, clock, recorder)
+        before = attributes(step)
+        fuse.place = place
+        with pytest.raises(ZeroDivisionError) if place else nullcontext(), recorder:
+            step()
+        assert_clean(step, before)
+        fuse.place = ""
+        assert record(step, clock, recorder)[1:] == (rows, framework, trial_ns)
+        assert_clean(step, before)
+
+    @pytest.mark.parametrize("place", PLACES)
+    def test_a_failure_in_the_structure_pass(self, clock, place):
+        step, fuse = fused(clock)
+        known = record(step, clock)
+        before = attributes(step)
+        fuse.place = place
+        with pytest.raises(Exception, match=place):
+            learn_structure(step)
+        assert_clean(step, before)
+        fuse.place = ""
+        structure, *times = record(step, clock)
+        assert structure.layers == known[0].layers
+        assert structure.owners.tolist() == known[0].owners.tolist()
+        assert times == list(known[1:])
+
+    def test_methods_that_were_put_by_others_come_back(self, clock):
+        step, _ = fused(clock)
+        calls = []
+        update = step.optimizer.update
+        step.optimizer.update = lambda *args: calls.append(args) or update(*args)
+        mine = step.optimizer.update
+        record(step, clock)
+        assert step.optimizer.update is mine
+        assert len(calls) == 2
+
+
+def function_nodes():
+    return [o for o in gc.get_objects() if isinstance(o, chainer.FunctionNode)]
+
+
+def convolutions():
+    return chainer.Sequential(
+        L.Convolution2D(2, 3, 3, pad=1), L.BatchNormalization(3), F.relu, L.Linear(None, 4)
+    )
+
+
+@pytest.fixture
+def no_collector():
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.parametrize("phase", ["forward-backward", "train"])
+class TestGraphsAreFreedAtOnce:
+    def make(self, phase):
+        x = np.ones((2, 2, 6, 6), np.float32)
+        step = make_step(phase, convolutions(), (x,))
+        losses = []
+        lossfun = step.loss.of
+
+        def loss(y):
+            value = lossfun(y)
+            losses.append(weakref.ref(value))
+            return value
+
+        optimizer = step.optimizer if isinstance(step, TrainStep) else None
+        return make_step(phase, step.model, (x,), loss=loss, optimizer=optimizer), losses
+
+    def test_in_the_structure_pass(self, phase, no_collector):
+        step, losses = self.make(phase)
+        before = len(function_nodes())
+
+        class Counting:
+            roots, timed = step.roots, step.timed
+
+            def __call__(self):
+                step()
+                assert len(function_nodes()) == before
+
+        with step.configured():
+            for count in range(1, 4):
+                structure = learn_structure(Counting())
+                assert len(losses) == count
+                assert [loss() for loss in losses] == [None] * count
+                assert len(function_nodes()) == before
+        assert len(structure.backwards) > 3
+
+    def test_in_a_trial(self, phase, no_collector):
+        step, losses = self.make(phase)
+        with step.configured():
+            learn_structure(step)
+            recorder = Recorder(lambda: 0, step)
+            before = len(function_nodes())
+            with recorder:
+                for _ in range(3):
+                    step()
+                    assert len(function_nodes()) == before
+        assert [loss() for loss in losses] == [None] * 4
+        assert len(recorder.backwards) > 9
+        kept = [*recorder.stamps, *recorder.entries, *recorder.backwards]
+        assert not any(isinstance(item, (chainer.FunctionNode, chainer.Variable)) for item in kept)
+
+    def test_the_count_would_notice(self, phase, no_collector):
+        step, _ = self.make(phase)
+        before = len(function_nodes())
+        with step.configured():
+            loss = step.lossfun(*step.inputs)
+            assert len(function_nodes()) > before + 3
+            del loss
+            assert len(function_nodes()) == before

@@ -1,0 +1,451 @@
+from __future__ import annotations
+
+import errno
+import tracemalloc
+
+import chainer
+import chainer.functions as F
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chainer_profile import profile
+from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.measure import runner, trials
+from chainer_profile.measure.runner import RunError, default_clean_trials
+from chainer_profile.measure.steps import make_step
+from chainer_profile.measure.trials import cycles
+from chainer_profile.record.journal import Journal, JournalError, recover
+from chainer_profile.record.recording import BlasLibrary, Environment, Recording, Settings
+from tests.conftest import FakeClock
+from tests.nets import Chain, Step, Wait, image
+
+TRIAL_NS = 208  # of a Chain: 180 in its functions, 7 of its own and 7 in each of its three links
+N_STRUCTURE = 3  # structure passes before the first trial
+
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def settings(**changes):
+    return Settings(**({"trials": 20, "clean_trials": 5, "warmups": 2} | changes))
+
+
+def run(model, x, asked, **kwargs):
+    """A run of a network's forward pass."""
+    inputs = x if isinstance(x, tuple) else (x,)
+    step = make_step("forward", model, inputs, train_mode=asked.train_mode)
+    return runner.run(step, asked, **kwargs)
+
+
+class TestRun:
+    def test_times_are_exact_and_add_up(self, clock):
+        recording = run(Chain(clock), image(), settings(), clock=clock)
+        assert recording.ended == "complete"
+        assert recording.self_ns.tolist() == [[100, 40, 40]] * 20
+        assert set(recording.trial_ns.tolist()) == {TRIAL_NS}
+        assert set((recording.trial_ns - recording.self_ns.sum(axis=1)).tolist()) == {28}
+        assert recording.clean_ns.tolist() == [TRIAL_NS] * 5
+        assert recording.warmup_ns.tolist() == [TRIAL_NS] * 2
+        assert recording.phases == ()
+        assert recording.framework_ns is None
+        assert [(link.path, link.calls) for link in recording.links] == [
+            ("/", 1),
+            ("/first", 1),
+            ("/second", 2),
+        ]
+
+    def test_every_trial_is_one_call_of_the_network(self, clock):
+        model = Chain(clock)
+        run(model, image(), settings(), clock=clock, memory=False)
+        assert model.calls == N_STRUCTURE + 2 + 20 + 5 + 1
+
+    def test_clean_blocks_alternate_with_profiled_ones(self, clock):
+        recording = run(Chain(clock), image(), settings(trials=40, clean_trials=10), clock=clock)
+        kinds = sorted(
+            [(start, "P") for start in recording.start_ns.tolist()]
+            + [(start, "C") for start in recording.clean_start_ns.tolist()]
+        )
+        text = "".join(kind for _, kind in kinds)
+        assert text == ("P" * 10 + "C" * 5 + "P" * 10) * 2
+        starts = [start for start, _ in kinds]
+        assert np.diff(starts).tolist() == [TRIAL_NS] * 49
+
+    def test_test_mode_without_a_graph_unless_asked(self, clock):
+        seen = set()
+
+        class Net(chainer.Chain):
+            def forward(self, x):
+                seen.add((bool(chainer.config.train), bool(chainer.config.enable_backprop)))
+                return F.relu(x)
+
+        run(Net(), image(), settings(), clock=clock)
+        assert seen == {(False, False)}
+        seen.clear()
+        run(Net(), image(), settings(train_mode=True), clock=clock)
+        assert seen == {(True, False)}
+
+    def test_several_inputs(self, clock):
+        class Net(chainer.Chain):
+            def forward(self, a, b):
+                return chainer.as_variable(a) + b
+
+        recording = run(Net(), (image(), image()), settings(), clock=clock)
+        assert [layer.function for layer in recording.layers] == ["Add"]
+
+    def test_the_journal_holds_the_recording(self, clock, tmp_path):
+        path = tmp_path / "journal"
+        with open(path, "w+b") as file:
+            recording = run(Chain(clock), image(), settings(), clock=clock, journal=Journal(file))
+        recovered = recover(path)
+        assert recovered.layers == recording.layers
+        assert recovered.settings == recording.settings
+        for name in ("self_ns", "trial_ns", "start_ns", "clean_ns", "clean_start_ns", "warmup_ns"):
+            np.testing.assert_array_equal(getattr(recovered, name), getattr(recording, name))
+
+    def test_progress_counts_to_the_end_with_the_mean(self, clock):
+        seen = []
+        run(Chain(clock), image(), settings(), clock=clock, progress=lambda *a: seen.append(a))
+        done = [count for count, _, _ in seen]
+        assert done == sorted(set(done))
+        assert done[-1] == 20
+        assert all(total == 20 for _, total, _ in seen)
+        assert [mean for _, _, mean in seen] == pytest.approx([TRIAL_NS * 1e-9] * len(seen))
+
+    @pytest.mark.parametrize("group_ns", [1, 3 * TRIAL_NS, 10**9])
+    def test_trials_are_the_same_in_groups_of_any_size(self, clock, monkeypatch, group_ns):
+        monkeypatch.setattr(trials, "_GROUP_NS", group_ns)
+        recording = run(Chain(clock), image(), settings(), clock=clock)
+        assert recording.self_ns.tolist() == [[100, 40, 40]] * 20
+        assert recording.trial_ns.tolist() == [TRIAL_NS] * 20
+        assert (np.diff(recording.start_ns) >= TRIAL_NS).all()
+
+    def test_conditions_are_recorded(self):
+        clock = FakeClock(read_ns=3)
+        recording = run(Chain(clock), image(), settings(), clock=clock)
+        assert recording.conditions.window_ns == 3
+        assert recording.conditions.clock_resolution_ns == 1
+
+    def test_hooks_are_gone_afterwards(self, clock):
+        run(Chain(clock), image(), settings(), clock=clock)
+        assert not chainer.get_function_hooks()
+        assert not chainer._get_link_hooks()
+
+
+class TestEnds:
+    def test_stop_keeps_the_trials_so_far(self, clock):
+        model = Chain(clock)
+
+        def stop():
+            return "interrupted by SIGINT" if model.calls == N_STRUCTURE + 2 + 4 else ""
+
+        recording = run(model, image(), settings(), clock=clock, stop=stop)
+        assert recording.ended == "interrupted by SIGINT"
+        assert recording.self_ns.tolist() == [[100, 40, 40]] * 4
+
+    def test_stop_during_the_warm_up(self, clock):
+        recording = run(Chain(clock), image(), settings(), clock=clock, stop=lambda: "enough")
+        assert (recording.n_trials, len(recording.warmup_ns)) == (0, 1)
+        assert recording.ended == "enough"
+
+    def test_time_limit(self, clock):
+        limit = settings(trials=1000, clean_trials=0, max_seconds=10 * TRIAL_NS * 1e-9)
+        recording = run(Chain(clock), image(), limit, clock=clock)
+        assert recording.n_trials == 10
+        assert recording.ended == "time limit reached"
+
+    def test_the_wanted_interval_ends_the_run_at_30_trials_or_later(self, clock):
+        wanted = settings(trials=4000, clean_trials=100, until_ci=0.01)
+        recording = run(Chain(clock), image(), wanted, clock=clock)
+        assert 30 <= recording.n_trials < 4000
+        assert recording.ended == "wanted interval reached"
+
+    def test_an_interval_that_is_not_reached_does_not_end_it(self, clock):
+        class Drifting(Step):
+            def forward(self, x):
+                self._duration_ns += 1000
+                return super().forward(x)
+
+        wanted = settings(trials=200, until_ci=0.001)
+        recording = run(Drifting(clock, 1), image(), wanted, clock=clock)
+        assert (recording.n_trials, recording.ended) == (200, "complete")
+
+
+class Changing(Chain):
+    """Behaves differently from a call on: calls count from 1, structure passes included."""
+
+    def __init__(self, clock, call, change):
+        super().__init__(clock)
+        self._call, self._change = call, change
+
+    def forward(self, x):
+        y = super().forward(x)
+        return self._change(self, y) if self.calls >= self._call else y
+
+
+def another_call(model, y):
+    return Wait(model.clock, 1).apply((y,))[0]
+
+
+def failure(model, y):
+    raise ValueError("broken\n  on purpose")
+
+
+class TestFailures:
+    def test_a_change_of_calls_at_once(self, clock):
+        with pytest.raises(ProfileError, match="differ from trial to trial: it made 4 function"):
+            run(Changing(clock, 3, another_call), image(), settings(), clock=clock)
+
+    def test_a_change_of_calls_in_trial_5_keeps_4(self, clock):
+        model = Changing(clock, N_STRUCTURE + 2 + 5, another_call)
+        with pytest.raises(RunError, match="differ from trial to trial: it made 4") as caught:
+            run(model, image(), settings(), clock=clock)
+        assert caught.value.recording.n_trials == 4
+        assert caught.value.recording.ended.startswith("failed: ")
+
+    def test_a_change_of_shapes_is_found_at_the_end(self, clock):
+        class Growing(chainer.Chain):
+            calls = 0
+
+            def forward(self, x):
+                self.calls += 1
+                width = 2 if self.calls <= N_STRUCTURE else 3
+                return Wait(clock, 1).apply((np.zeros((1, width), np.float32),))[0]
+
+        with pytest.raises(RunError, match="layer 0_Wait at / took 1x2, and then 1x3"):
+            run(Growing(), image(), settings(), clock=clock)
+
+    def test_an_exception_in_trial_5_keeps_4(self, clock):
+        model = Changing(clock, N_STRUCTURE + 2 + 5, failure)
+        with pytest.raises(RunError) as caught:
+            run(model, image(), settings(), clock=clock)
+        assert str(caught.value) == (
+            "the network fails after 4 trials, in or after layer 2_LongWait: ValueError: broken on "
+            "purpose"
+        )
+        assert caught.value.recording.self_ns.tolist() == [[100, 40, 40]] * 4
+        assert not chainer.get_function_hooks()
+
+    def test_an_input_that_the_network_refuses(self, clock):
+        model = chainer.Sequential(chainer.links.Linear(3, 2))
+        with pytest.raises(ProfileError) as caught:
+            run(model, image(), settings(input_shape=(1, 2)), clock=clock)
+        message = str(caught.value)
+        assert message.startswith("the network fails with an input of 1x2, in Linear at /0: ")
+        assert "\n" not in message
+
+    def test_a_network_without_functions(self, clock):
+        with pytest.raises(ProfileError, match="calls no Chainer function"):
+            run(chainer.Sequential(lambda x: x), image(), settings(), clock=clock)
+
+    def test_a_full_disk_keeps_every_trial(self, clock, monkeypatch):
+        journal = Journal()
+        add = Journal.add
+        calls = []
+
+        def full(self, *record):
+            add(self, *record)
+            calls.append(record)
+            if len(calls) == 4:
+                raise JournalError("No space left on device") from OSError(errno.ENOSPC)
+
+        monkeypatch.setattr(Journal, "add", full)
+        with pytest.raises(RunError, match=r"cannot be written after 3 trials: No space") as caught:
+            run(Chain(clock), image(), settings(warmups=0), clock=clock, journal=journal)
+        assert caught.value.recording.n_trials == 10  # all of the group
+
+
+class TestProbe:
+    def test_one_thread_is_tried_where_more_are_used(self, clock, monkeypatch):
+        blas = (BlasLibrary("openblas", "1", 4),)
+        monkeypatch.setattr(runner.environment, "collect", lambda *_: Environment(blas=blas))
+        limits = []
+        real = trials.threadpool_limits
+
+        def limit(count, user_api):
+            limits.append(count)
+            return real(1, user_api)
+
+        monkeypatch.setattr(trials, "threadpool_limits", limit)
+        recording = run(Chain(clock), image(), settings(trials=100), clock=clock)
+        assert limits == [4, 1] * 10
+        assert recording.probe_threads.tolist() == [4, 4, 4, 1, 1, 1] * 10
+        assert set(recording.probe_ns.tolist()) == {TRIAL_NS}
+
+    @pytest.mark.parametrize("changes", [{"threads": 4}, {"trials": 99}])
+    def test_not_where_the_user_chose_or_trials_are_few(self, clock, monkeypatch, changes):
+        blas = (BlasLibrary("openblas", "1", 4),)
+        monkeypatch.setattr(runner.environment, "collect", lambda *_: Environment(blas=blas))
+        recording = run(Chain(clock), image(), settings(**({"trials": 100} | changes)), clock=clock)
+        assert not len(recording.probe_ns)
+
+
+class TestMemory:
+    CALLS = N_STRUCTURE + 2 + 20 + 5 + 1  # of a run without the memory pass
+
+    def test_the_pass_comes_after_all_trials(self, clock, tmp_path):
+        traced = []
+
+        class Net(Chain):
+            def forward(self, x):
+                traced.append((tracemalloc.is_tracing(), len(chainer.get_function_hooks())))
+                return super().forward(x)
+
+        path = tmp_path / "journal"
+        with open(path, "w+b") as file:
+            recording = run(Net(clock), image(), settings(), clock=clock, journal=Journal(file))
+        assert [on for on, _ in traced] == [False] * self.CALLS + [True] * 2
+        assert [hooks for _, hooks in traced[-2:]] == [0, 1]
+        assert not tracemalloc.is_tracing()
+        assert len(recording.memory.peak_nbytes) == len(recording.layers) == 3
+        assert recording.memory.input_nbytes == image().nbytes
+        assert recording.memory.high_water_nbytes >= max(recording.memory.peak_nbytes) > 0
+        assert recording.n_trials == 20
+        # It is no part of the journal.
+        assert recover(path).memory is None
+
+    def test_times_are_the_same_without_it(self, clock):
+        with_it, without = (
+            run(Chain(clock), image(), settings(), clock=clock, memory=memory)
+            for memory in (True, False)
+        )
+        assert without.memory is None
+        for name in ("self_ns", "trial_ns", "clean_ns", "warmup_ns"):
+            np.testing.assert_array_equal(getattr(with_it, name), getattr(without, name))
+
+    @pytest.mark.parametrize(
+        ("call", "change", "message"),
+        [
+            (1, lambda model, y: failure(model, y), "ValueError: broken on purpose"),
+            (2, lambda model, y: failure(model, y), "ValueError: broken on purpose"),
+            (2, lambda model, y: another_call(model, y), "made 8 calls and returns, and the"),
+        ],
+    )
+    def test_its_failure_is_a_warning(self, clock, call, change, message):
+        model = Changing(clock, self.CALLS + call, change)
+        with pytest.warns(UserWarning, match=rf"the memory pass fails \(.*{message}") as caught:
+            recording = run(model, image(), settings(), clock=clock)
+        assert len(caught) == 1
+        assert "\n" not in str(caught[0].message)
+        assert (recording.n_trials, recording.ended, recording.memory) == (20, "complete", None)
+        assert not chainer.get_function_hooks()
+        assert not tracemalloc.is_tracing()
+
+    @pytest.mark.parametrize(
+        ("changes", "ended"),
+        [
+            ({"max_seconds": 10 * TRIAL_NS * 1e-9}, "time limit reached"),
+            ({"trials": 4000, "until_ci": 0.01}, "wanted interval reached"),
+        ],
+    )
+    def test_it_is_made_where_a_run_ends_by_itself(self, clock, changes, ended):
+        recording = run(Chain(clock), image(), settings(**changes), clock=clock)
+        assert recording.ended == ended
+        assert recording.memory is not None
+
+    @pytest.mark.parametrize("after", [N_STRUCTURE + 2 + 4, CALLS])
+    def test_it_is_left_out_where_a_run_is_stopped(self, clock, after):
+        model = Chain(clock)
+
+        def stop():
+            return "interrupted by SIGINT" if model.calls >= after else ""
+
+        recording = run(model, image(), settings(), clock=clock, stop=stop)
+        assert recording.memory is None
+        assert model.calls == after
+
+    def test_a_stop_that_is_asked_for_once_is_enough(self, clock):
+        says = iter(["", "", "", "", "", "enough"])
+        recording = run(Chain(clock), image(), settings(), clock=clock, stop=lambda: next(says, ""))
+        assert (recording.n_trials, recording.ended, recording.memory) == (4, "enough", None)
+
+    def test_it_is_saved(self, clock, tmp_path):
+        recording = run(Chain(clock), image(), settings(), clock=clock)
+        recording.save(tmp_path / "recording.npz")
+        assert Recording.load(tmp_path / "recording.npz").memory == recording.memory
+
+
+class TestCycles:
+    @given(st.integers(0, 30_000), st.integers(0, 3_000))
+    def test_every_trial_is_made_once(self, trials, clean):
+        made = list(cycles(trials, clean))
+        assert sum(before + behind for before, _, behind in made) == trials
+        assert sum(clean for _, clean, _ in made) == clean
+        assert all(min(cycle) >= 0 for cycle in made)
+        assert all(before - behind in (0, 1) for before, _, behind in made)
+
+    def test_the_main_job(self):
+        assert list(cycles(10_000, 1000)) == [(100, 20, 100)] * 50
+
+    def test_default_clean_trials(self):
+        assert [default_clean_trials(n) for n in (1, 50, 51, 10_000)] == [5, 5, 6, 1000]
+
+
+class TestProfile:
+    def test_it_describes_itself(self, clock):
+        recording = profile(Chain(clock), image(4, 2), trials=10, warmups=1)
+        made = recording.settings
+        assert (made.model, made.batchsize, made.input_shape) == ("Chain", 4, (4, 2))
+        assert (made.trials, made.clean_trials, made.warmups) == (10, 5, 1)
+        assert (made.phase, made.loss, made.optimizer, made.train_mode) == (
+            "forward",
+            "",
+            "",
+            False,
+        )
+        assert recording.self_ns.shape == (10, 3)
+
+    @pytest.mark.parametrize(
+        ("phase", "optimizer"), [("forward-backward", ""), ("train", "MomentumSGD")]
+    )
+    def test_training(self, phase, optimizer):
+        model = chainer.Sequential(chainer.links.Linear(3, 4), F.relu)
+        recording = profile(model, image(5, 3), trials=6, warmups=1, phase=phase)
+        made = recording.settings
+        assert (made.phase, made.loss, made.optimizer, made.train_mode) == (
+            phase,
+            "softmax_cross_entropy",
+            optimizer,
+            True,
+        )
+        assert set(recording.phases) == {"forward", "backward"} | (
+            {"update"} if optimizer else set()
+        )
+        assert recording.framework_ns.shape == (6, len(recording.phases))
+        outside = recording.trial_ns - recording.self_ns.sum(axis=1)
+        assert (outside - recording.framework_ns.sum(axis=1) > 0).all()
+        assert (recording.self_ns > 0).all()
+
+    def test_a_loss_and_an_optimizer_of_ones_own(self):
+        def distance(y):
+            return F.mean(y * y)
+
+        model = chainer.links.Linear(3, 4)
+        adam = chainer.optimizers.Adam().setup(model)
+        recording = profile(
+            model,
+            image(5, 3),
+            trials=5,
+            warmups=1,
+            phase="train",
+            loss=distance,
+            optimizer=adam,
+            memory=False,
+        )
+        made = recording.settings
+        assert (made.loss, made.optimizer) == ("distance", "Adam")
+        # Three structure passes, a warm-up, clean and profiled trials, and the last look.
+        assert adam.t == N_STRUCTURE + 1 + 5 + 5 + 1
+        assert recording.memory is None
+        assert "Adam" in {layer.function for layer in recording.layers}
+
+    def test_train_mode_of_a_forward_pass(self, clock):
+        recording = profile(Chain(clock), image(), trials=5, train_mode=True)
+        assert recording.settings.train_mode is True
+
+    def test_what_cannot_be_is_refused(self, clock):
+        with pytest.raises(UsageError, match="unknown phase 'sideways'"):
+            profile(Chain(clock), image(), phase="sideways")
+        with pytest.raises(ProfileError, match="it is no loss, which is one number"):
+            profile(Chain(clock), image(), phase="train", loss="output")

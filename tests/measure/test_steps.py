@@ -1,0 +1,350 @@
+"""What a trial runs: the three phases, their configuration, losses and the default optimizer."""
+
+from __future__ import annotations
+
+import chainer
+import chainer.functions as F
+import chainer.links as L
+import numpy as np
+import pytest
+
+from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.basics.words import LOSSES, PHASES
+from chainer_profile.measure.recorder import Recorder
+from chainer_profile.measure.steps import (
+    BackwardStep,
+    ForwardStep,
+    Loss,
+    TrainStep,
+    choose_loss,
+    make_step,
+)
+from chainer_profile.measure.structure import StructureError, learn_structure
+from tests.nets import SlowOptimizer, Trained, image, slow_loss
+
+
+def refusal(call, *args, kind=ProfileError, **kwargs):
+    """The one line with which a call is refused."""
+    with pytest.raises(kind) as caught:
+        call(*args, **kwargs)
+    assert type(caught.value) is kind
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+class TestForwardStep:
+    def test_test_mode_without_a_graph(self):
+        step = ForwardStep(L.Linear(2, 2), (image(),))
+        with step.configured():
+            assert chainer.config.train is False
+            assert chainer.config.enable_backprop is False
+            assert step().shape == (1, 2)
+
+    def test_train_mode(self):
+        with ForwardStep(L.Linear(2, 2), (image(),), train_mode=True).configured():
+            assert chainer.config.train is True
+            assert chainer.config.enable_backprop is False
+
+    def test_batch_normalisation_is_fixed_only_in_test_mode(self):
+        model = chainer.Sequential(L.BatchNormalization(2))
+        functions = []
+        for train_mode in (False, True):
+            step = ForwardStep(model, (np.ones((2, 2), np.float32),), train_mode)
+            with step.configured():
+                functions += [layer.function for layer in learn_structure(step).layers]
+        assert functions == ["FixedBatchNormalization", "BatchNormalization"]
+
+
+class TestBackwardStep:
+    def test_train_mode_with_a_graph_whatever_is_set_outside(self):
+        step = BackwardStep(L.Linear(2, 2), (image(),), Loss("sum", F.sum))
+        with chainer.using_config("train", False), chainer.no_backprop_mode():
+            with step.configured():
+                assert chainer.config.train is True
+                assert chainer.config.enable_backprop is True
+            assert chainer.config.train is False
+
+    def test_gradients_are_those_of_one_trial(self):
+        model = L.Linear(2, 3)
+        x = np.array([[1, 2]], np.float32)
+        step = BackwardStep(model, (x,), Loss("sum", F.sum))
+        with step.configured():
+            for _ in range(3):
+                step()
+        np.testing.assert_array_equal(model.W.grad, np.repeat(x, 3, axis=0))
+
+    def test_timed_or_not_the_result_is_the_same(self):
+        gradients = []
+        for timed in (False, True):
+            np.random.seed(0)  # noqa: NPY002  (Chainer's initialisers draw from it)
+            model = chainer.Sequential(L.Linear(2, 5), F.tanh, L.Linear(5, 3))
+            step = make_step("forward-backward", model, (image() + 1,))
+            with step.configured():
+                if timed:
+                    learn_structure(step)
+                    with Recorder(lambda: 0, step):
+                        step()
+                else:
+                    step()
+            gradients.append([param.grad for param in model.params()])
+        for one, other in zip(*gradients, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+class TestTrainStep:
+    def test_the_default_leaves_all_weights_as_they_are_while_momentum_sgd_runs(self, monkeypatch):
+        rule = chainer.optimizers.momentum_sgd.MomentumSGDRule
+        updates, update_core_cpu = [], rule.update_core_cpu
+
+        def counted(self, param):
+            updates.append(param.name)
+            update_core_cpu(self, param)
+
+        monkeypatch.setattr(rule, "update_core_cpu", counted)
+        model = chainer.Sequential(L.Linear(2, 5), F.tanh, L.Linear(5, 3))
+        step = make_step("train", model, (image() + 1,))
+        before = [param.array.tobytes() for param in model.params()]
+        with step.configured():
+            for _ in range(5):
+                step()
+            with Recorder(lambda: 0, step):
+                step()
+        assert [param.array.tobytes() for param in model.params()] == before
+        assert updates == ["W", "b", "W", "b"] * 6
+        assert step.optimizer.t == 6
+        assert any(param.update_rule.state["v"].any() for param in model.params()) is False
+        assert all((param.grad != 0).any() for param in model.params())
+
+    def test_batch_statistics_move_on_as_in_training(self):
+        model = chainer.Sequential(L.BatchNormalization(2), L.Linear(2, 2))
+        step = make_step("train", model, (np.ones((3, 2), np.float32),))
+        with step.configured():
+            step()
+        assert model[0].avg_mean.any()
+
+    def test_weight_decay_and_momentum_are_train_pys(self):
+        step = make_step("train", L.Linear(2, 3), (image(),))
+        (decay,) = step.optimizer._hookable._pre_update_hooks.values()
+        assert (decay.name, decay.rate) == ("WeightDecay", 1e-4)
+        assert (step.optimizer.lr, step.optimizer.momentum) == (0.0, 0.9)
+
+    def test_an_optimizer_of_the_caller_goes_on_working(self, clock):
+        model = L.Linear(2, 3)
+        adam = chainer.optimizers.Adam(alpha=0.5).setup(model)
+        step = make_step("train", model, (image() + 1,), optimizer=adam)
+        assert step.optimizer is adam
+        with step.configured():
+            learn_structure(step)
+            with Recorder(clock.now_ns, step):
+                step()
+        assert adam.t == 2
+        weights = model.W.array.copy()
+        adam.update(lambda: F.sum(model(image() + 1)))
+        assert adam.t == 3
+        assert (model.W.array != weights).all()
+
+    @pytest.mark.parametrize("target", [None, "another"])
+    def test_an_optimizer_that_is_not_set_up_for_it(self, target):
+        optimizer = chainer.optimizers.SGD()
+        if target:
+            optimizer.setup(L.Linear(2, 3))
+        text = refusal(
+            make_step, "train", L.Linear(2, 3), (image(),), optimizer=optimizer, kind=UsageError
+        )
+        assert text == (
+            "the optimizer is not set up for this network: call optimizer.setup(model) first"
+        )
+
+    def test_half_precision_with_loss_scaling(self):
+        model = L.Linear(2, 3)
+        model.W.array = model.W.array.astype(np.float16)
+        model.b.array = model.b.array.astype(np.float16)
+        optimizer = chainer.optimizers.MomentumSGD(lr=0.1).setup(model)
+        optimizer.loss_scaling(scale=128)
+        x = np.ones((1, 2), np.float16)
+        step = make_step("train", model, (x,), optimizer=optimizer)
+        with step.configured(), Recorder(lambda: 0, step):
+            step()
+        assert model.W.dtype == np.float16
+        assert optimizer.t == 1
+        grads = np.abs(np.asarray(model.b.grad, np.float32))
+        assert 0 < grads.max() <= 1  # the scale was taken away again
+
+
+class TestMakeStep:
+    @pytest.mark.parametrize("phase", PHASES)
+    def test_every_phase(self, phase, clock):
+        step = make_step(phase, L.Linear(2, 3), (image(),))
+        kinds = {"forward": ForwardStep, "forward-backward": BackwardStep, "train": TrainStep}
+        assert type(step) is kinds[phase]
+        assert [prefix for prefix, _ in step.roots] == [""]
+        with step.configured():
+            assert learn_structure(step).layers
+
+    def test_an_unknown_phase(self):
+        assert refusal(make_step, "backward", None, (), kind=UsageError) == (
+            "unknown phase 'backward': it is forward, forward-backward, train"
+        )
+
+    def test_an_unknown_loss(self):
+        text = refusal(
+            make_step, "train", L.Linear(2, 3), (image(),), loss="hinge", kind=UsageError
+        )
+        assert text == f"unknown loss 'hinge': it is {', '.join(LOSSES)}"
+
+    def test_a_forward_pass_asks_for_no_loss(self):
+        model = chainer.Sequential(lambda x: F.argmax(x))
+        assert type(make_step("forward", model, (image(),), loss="hinge")) is ForwardStep
+
+    def test_train_mode_is_for_the_forward_pass(self):
+        with make_step("forward", L.Linear(2, 3), (image(),), train_mode=True).configured():
+            assert chainer.config.train is True
+
+    def test_a_callable_is_the_loss_and_the_network_does_not_run(self, clock):
+        model = Trained(clock)
+        step = make_step("train", model, (image(),), loss=slow_loss(clock))
+        assert step.loss.name == "loss"
+        assert model.calls == 0
+
+    def test_callables_have_names(self):
+        class Own:
+            def __call__(self, y):
+                return F.sum(y)
+
+        step = make_step("train", L.Linear(2, 3), (image(),), loss=Own())
+        assert step.loss.name == "Own"
+        assert make_step("train", L.Linear(2, 3), (image(),), loss=F.sum).loss.name == "sum"
+
+    def test_a_network_that_fails_says_its_layer(self):
+        model = chainer.Sequential(L.Linear(2, 3), L.Linear(4, 2))
+        text = refusal(make_step, "train", model, (image(5, 2),))
+        assert text.startswith("the network fails with an input of 5x2, in Linear at /1: Invalid")
+
+    def test_it_says_it_later_where_a_callable_is_the_loss(self, clock):
+        model = chainer.Sequential(L.Linear(2, 3), L.Linear(4, 2))
+        step = make_step("train", model, (image(5, 2),), loss=F.sum)
+        with pytest.raises(StructureError) as caught, step.configured():
+            learn_structure(step)
+        assert caught.value.where == "in Linear at /1"
+
+    def test_looking_at_the_output_changes_no_statistics(self):
+        model = chainer.Sequential(L.BatchNormalization(2), L.Linear(2, 2))
+        make_step("train", model, (np.ones((3, 2), np.float32),))
+        assert not model[0].avg_mean.any()
+
+    def test_the_network_may_give_its_own_loss(self):
+        model = L.Classifier(L.Linear(2, 3))
+        inputs = np.ones((4, 2), np.float32), np.array([0, 1, 2, 0], np.int32)
+        step = make_step("train", model, inputs)
+        assert step.loss.name == "output"
+        with step.configured():
+            step()
+        assert model.predictor.W.grad.any()
+
+    def test_uninitialised_parameters(self, clock):
+        model = chainer.Sequential(L.Linear(None, 4), L.Linear(None, 3))
+        step = make_step("train", model, (image() + 1,), loss=F.sum)
+        with step.configured():
+            learn_structure(step)
+            structure = learn_structure(step)
+        shapes = {a.path: a.input_shapes for a in structure.layers if a.phase == "update"}
+        assert shapes == {"optimizer": (), "/0": ((4, 2), (4,)), "/1": ((3, 4), (3,))}
+
+
+def labels_of(loss, shape):
+    """The labels that a loss was made with, found by which class each example is best as."""
+    grad = chainer.Variable(np.zeros(shape, np.float32))
+    loss.of(grad).backward()
+    return grad.grad.argmin(axis=1)
+
+
+class TestChooseLoss:
+    def output(self, *shape, dtype=np.float32):
+        return chainer.Variable(np.ones(shape, dtype))
+
+    @pytest.mark.parametrize("shape", [(64, 10), (8, 7, 5, 4), (16, 3, 6)])
+    @pytest.mark.parametrize("name", ["auto", "softmax_cross_entropy"])
+    def test_softmax_cross_entropy_against_labels_of_all_classes(self, name, shape):
+        loss = choose_loss(name, self.output(*shape))
+        assert loss.name == "softmax_cross_entropy"
+        value = loss.of(self.output(*shape))
+        assert value.shape == ()
+        assert value.array == pytest.approx(np.log(shape[1]))
+        labels = labels_of(loss, shape)
+        assert labels.shape == (shape[0], *shape[2:])
+        assert set(labels.ravel().tolist()) == set(range(shape[1]))
+
+    def test_labels_are_the_seeds(self):
+        first, same, other = (
+            labels_of(choose_loss("auto", self.output(64, 10), seed), (64, 10)).tolist()
+            for seed in (3, 3, 4)
+        )
+        assert first == same != other
+
+    @pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+    def test_a_scalar_is_the_loss_itself(self, shape):
+        output = self.output(*shape)
+        for name in ("auto", "output"):
+            loss = choose_loss(name, output)
+            assert loss.name == "output"
+            assert loss.of(output) is output
+
+    def test_more_than_a_number_is_not(self):
+        assert refusal(choose_loss, "output", self.output(4, 3)) == (
+            "the network's output has the shape (4, 3): it is no loss, which is one number"
+        )
+
+    @pytest.mark.parametrize("shape", [(6,), (4, 3), (2, 3, 4, 5)])
+    @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+    def test_mean_squared_error_against_normal_targets(self, shape, dtype):
+        output = self.output(*shape, dtype=dtype)
+        values = [
+            choose_loss("mean_squared_error", output, seed).of(output).array for seed in (1, 1, 2)
+        ]
+        assert values[0].dtype == dtype
+        assert values[0] == values[1] != values[2]
+
+    @pytest.mark.parametrize("name", ["auto", "softmax_cross_entropy"])
+    def test_an_output_without_classes(self, name):
+        assert refusal(choose_loss, name, self.output(4)) == (
+            "the network's output has the shape (4,), and softmax_cross_entropy needs "
+            "(batch, classes): choose another loss, such as mean_squared_error"
+        )
+
+    @pytest.mark.parametrize("name", LOSSES)
+    @pytest.mark.parametrize(
+        ("output", "kind"),
+        [
+            ((np.ones((2, 3), "f"),), "tuple"),
+            ({"loss": 1}, "dict"),
+            (chainer.Variable(np.ones((2, 3), np.int32)), "Variable"),
+            (None, "NoneType"),
+            (3.0, "float"),
+        ],
+    )
+    def test_an_output_that_has_no_loss(self, name, output, kind):
+        text = refusal(choose_loss, name, output)
+        assert text.startswith(f"the network gives a {kind}, which has no loss to go back from: ")
+
+    def test_plain_arrays_have_one(self):
+        assert choose_loss("auto", np.ones((2, 3), np.float32)).name == "softmax_cross_entropy"
+
+    def test_an_unknown_name(self):
+        text = refusal(choose_loss, "hinge", self.output(2, 3), kind=UsageError)
+        assert text == f"unknown loss 'hinge': it is {', '.join(LOSSES)}"
+
+
+def test_the_step_of_the_tests_takes_time(clock):
+    """The fake clock's networks are no use if they stand still."""
+    model = Trained(clock)
+    step = make_step(
+        "train",
+        model,
+        (image(),),
+        loss=slow_loss(clock),
+        optimizer=SlowOptimizer(clock).setup(model),
+    )
+    before = clock.time_ns
+    with step.configured():
+        step()
+    assert clock.time_ns > before + 600

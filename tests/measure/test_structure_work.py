@@ -1,0 +1,346 @@
+"""What a pass learns of work and sizes: of every row of a training step, exactly."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import chainer
+import chainer.functions as F
+import chainer.links as L
+import numpy as np
+import pytest
+from chainer import optimizer_hooks as hooks
+from chainer import optimizers
+
+from chainer_profile.costs import registry
+from chainer_profile.costs.work import register_cost
+from chainer_profile.measure.recorder import Recorder
+from chainer_profile.measure.steps import ForwardStep, Loss, TrainStep, make_step
+from chainer_profile.measure.structure import learn_structure
+from chainer_profile.measure.windows import CLEARGRADS, Mark
+from chainer_profile.record.journal import Journal, Kind, recover
+from chainer_profile.record.recording import Recording, Settings
+from tests import ROOT
+from tests.journals import ENVIRONMENT, add
+from tests.nets import SlowHook, SlowOptimizer, SlowRule, Trained, image, slow_loss
+
+WORK = ("flops", "macs", "nbytes_read", "nbytes_written")
+SIZES = ("input_nbytes", "parameter_nbytes", "output_nbytes")
+UNKNOWN = (None,) * 4
+SAMPLES = ROOT / "reports" / "samples"
+
+
+def work(row):
+    return tuple(getattr(row, name) for name in WORK)
+
+
+def sizes(row):
+    return tuple(getattr(row, name) for name in SIZES)
+
+
+class Residual(chainer.Chain):
+    """A network with a shortcut, whose gradients are added up."""
+
+    def __init__(self):
+        super().__init__()
+        with self.init_scope():
+            self.conv = L.Convolution2D(3, 4, 3, pad=1)
+            self.bn = L.BatchNormalization(4)
+            self.again = L.Convolution2D(4, 4, 3, pad=1)
+            self.fc = L.Linear(4, 5)
+
+    def forward(self, x):
+        h = F.relu(self.bn(self.conv(x)))
+        h = h + self.again(h)
+        return self.fc(F.average(h, axis=(2, 3)))
+
+
+def learn(model, *inputs, phase="train", loss=F.sum, optimizer=None):
+    step = make_step(phase, model, inputs, loss=loss, optimizer=optimizer)
+    with step.configured():
+        return learn_structure(step)
+
+
+def updates(structure):
+    return [a for a in structure.layers if a.phase == "update"]
+
+
+class TestTrainingStep:
+    def test_every_row_has_its_work(self):
+        structure = learn(Residual(), image(2, 3, 6, 6), loss="auto")
+        names = [a.function for a in structure.layers]
+        assert {"gradient_accumulation", "cleargrads", "WeightDecay", "MomentumSGD"} <= set(names)
+        assert [a.function for a in structure.layers if None in work(a)] == []
+
+    def test_the_update_is_that_of_all_parameters(self):
+        model = Residual()
+        structure = learn(model, image(2, 3, 6, 6), loss="auto")
+        n = sum(param.size for param in model.params())
+        hook, *rest = updates(structure)
+        assert (hook.function, work(hook)) == ("WeightDecay", (2 * n, 0, 8 * n, 4 * n))
+        assert {a.function for a in rest} == {"MomentumSGD"}
+        sums = [sum(column) for column in zip(*map(work, rest), strict=True)]
+        assert sums == [4 * n, 0, 12 * n, 8 * n]
+        by_path = {a.path: a for a in rest}
+        assert by_path["/fc"].flops == 4 * (4 * 5 + 5)
+        assert by_path["/fc"].calls == 2
+
+    @pytest.mark.parametrize(
+        ("make", "flops"),
+        [
+            (optimizers.SGD, 2),
+            (optimizers.Adam, 13),
+            (optimizers.SMORMS3, 21),
+            (optimizers.AMSBound, 16),
+            (optimizers.RMSpropGraves, 15),
+        ],
+    )
+    def test_of_any_optimizer(self, make, flops):
+        model = Residual()
+        structure = learn(model, image(2, 3, 6, 6), optimizer=make().setup(model))
+        n = sum(param.size for param in model.params())
+        assert sum(a.flops for a in updates(structure)) == flops * n
+
+    def test_clearing_gradients_is_nothing(self):
+        structure = learn(Residual(), image(2, 3, 6, 6))
+        (row,) = [a for a in structure.layers if a.function == "cleargrads"]
+        assert work(row) == (0, 0, 0, 0)
+
+    def test_adding_up_gradients_is_an_addition_of_them(self):
+        structure = learn(Residual(), image(2, 3, 6, 6))
+        (row,) = [a for a in structure.layers if a.function == "gradient_accumulation"]
+        n = 2 * 4 * 6 * 6
+        assert work(row) == (n, 0, 8 * n, 4 * n)
+
+    def test_adding_up_lazily_too(self):
+        class Threefold(chainer.Chain):
+            def __init__(self):
+                super().__init__()
+                with self.init_scope():
+                    self.fc = L.Linear(2, 3)
+
+            def forward(self, x):
+                h = self.fc(x)
+                return F.tanh(h) + F.relu(h) + F.sigmoid(h)
+
+        with chainer.using_config("lazy_grad_sum", True):
+            structure = learn(Threefold(), image(4, 2))
+        (row,) = [a for a in structure.layers if a.function == "gradient_accumulation"]
+        assert work(row) == (24, 0, 3 * 48, 48)
+
+    def test_a_shared_parameter_is_updated_twice(self):
+        shared = L.Linear(2, 2)
+        model = chainer.Sequential(shared, F.relu, shared)
+        optimizer = optimizers.SGD().setup(model)
+        (row,) = updates(learn(model, image(1, 2), optimizer=optimizer))
+        assert (row.calls, row.flops) == (4, 2 * 2 * 6)
+
+    def test_the_scale_of_the_loss(self):
+        model = L.Linear(2, 3)
+        optimizer = optimizers.SGD().setup(model)
+        optimizer.loss_scaling(scale=8)
+        (row,) = updates(learn(model, image(4, 2), optimizer=optimizer))
+        assert work(row) == (3 * 9, 0, 8 * 9, 8 * 9)
+
+
+class TestUnusualUpdates:
+    def test_what_has_no_formula_has_no_work(self, clock):
+        model = Trained(clock)
+        optimizer = SlowOptimizer(clock).setup(model)
+        optimizer.add_hook(SlowHook(clock, 1))
+        structure = learn(model, image(), loss=slow_loss(clock), optimizer=optimizer)
+        assert [work(a) for a in updates(structure)] == [UNKNOWN] * 3
+
+    def test_formulas_of_users(self, clock):
+        register_cost(SlowRule)(lambda call: call.p.size)
+        register_cost(SlowHook)(lambda call: 7)
+        try:
+            model = Trained(clock)
+            optimizer = SlowOptimizer(clock).setup(model)
+            optimizer.add_hook(SlowHook(clock, 1))
+            structure = learn(model, image(), loss=slow_loss(clock), optimizer=optimizer)
+        finally:
+            registry.forget(SlowRule)
+            registry.forget(SlowHook)
+        assert [a.flops for a in updates(structure)] == [7, 2, 2]
+
+    def test_a_formula_that_fails_is_left_out(self, clock):
+        register_cost(SlowRule)(lambda call: 1 / 0)
+        try:
+            model = Trained(clock)
+            optimizer = SlowOptimizer(clock).setup(model)
+            with pytest.warns(UserWarning, match="cost formula of SlowOptimizer fails"):
+                structure = learn(model, image(), loss=slow_loss(clock), optimizer=optimizer)
+        finally:
+            registry.forget(SlowRule)
+        assert [work(a) for a in updates(structure)] == [UNKNOWN] * 2
+
+    def test_a_parameter_without_a_gradient_is_not_updated(self):
+        class NoGradients(optimizers.SGD):
+            def reallocate_cleared_grads(self):
+                pass
+
+        model = chainer.Chain()
+        with model.init_scope():
+            model.used, model.unused = L.Linear(2, 2), L.Linear(2, 2)
+        model.forward = lambda x: model.used(x)
+        structure = learn(model, image(), optimizer=NoGradients().setup(model))
+        assert {a.path: a.flops for a in updates(structure)} == {"/used": 12, "/unused": 0}
+
+    def test_a_rule_that_is_switched_off_on_the_way(self):
+        def switch_off(optimizer):
+            model.W.update_rule.enabled = False
+
+        model = L.Linear(2, 2)
+        optimizer = optimizers.SGD().setup(model)
+        optimizer.add_hook(switch_off)
+        _, row = updates(learn(model, image(), optimizer=optimizer))
+        assert row.flops == 2 * 2  # the bias alone
+
+    def test_a_rule_of_several_parameters_is_not_known(self):
+        model = L.Linear(2, 2)
+        optimizer = optimizers.SGD().setup(model)
+        model.b.update_rule = model.W.update_rule
+        (row,) = updates(learn(model, image(), optimizer=optimizer))
+        assert (row.calls, work(row)) == (2, UNKNOWN)
+
+    def test_hooks_of_a_rule_count_for_its_row(self):
+        model = L.Linear(2, 2, nobias=True)
+        optimizer = optimizers.SGD().setup(model)
+        model.W.update_rule.add_hook(hooks.WeightDecay(0.1))
+        (row,) = updates(learn(model, image(), optimizer=optimizer))
+        assert work(row) == (4 * 4, 0, 32, 32)
+
+
+class TestMarks:
+    def test_work_makes_no_difference(self):
+        mark = Mark("backward", "cleargrads", "cleargrads")
+        assert mark == CLEARGRADS
+        assert hash(mark) == hash(CLEARGRADS)
+        assert repr(mark) == repr(CLEARGRADS)
+
+    def test_trials_enter_what_the_structure_has(self, clock):
+        model = Residual()
+        step = make_step("train", model, (image(2, 3, 6, 6),))
+        recorder = Recorder(clock.now_ns, step)
+        with step.configured():
+            structure = learn_structure(step)
+            with recorder:
+                step()
+        seen = recorder.entries, recorder.backwards, len(recorder.stamps)
+        assert structure.difference(*seen) == ""
+
+    def test_a_structure_holds_no_network(self):
+        model = Residual()
+        step = make_step("train", model, (image(2, 3, 6, 6),))
+        with step.configured():
+            structure = learn_structure(step)
+        assert {e.work for e in structure.entries if isinstance(e, Mark)} == {None}
+        there = weakref.ref(model)
+        del model, step
+        gc.collect()
+        assert there() is None
+
+
+class TestSizes:
+    def test_of_a_link(self):
+        model = L.Linear(3, 2)
+        (row,) = learn(model, image(4, 3), phase="forward").layers
+        assert sizes(row) == (4 * 3 * 4, (3 * 2 + 2) * 4, 4 * 2 * 4)
+
+    def test_other_rows_have_none(self):
+        structure = learn(Residual(), image(2, 3, 6, 6), loss="auto")
+        for row in structure.layers:
+            assert (None in sizes(row)) == (row.phase != "forward")
+            assert sizes(row) == (None,) * 3 or row.phase == "forward"
+
+    def test_an_array_that_is_passed_twice_counts_once(self):
+        x = chainer.Variable(image(4, 3))
+        (row,) = learn_structure(ForwardStep(chainer.Sequential(lambda x: x * x), (x,))).layers
+        assert row.input_shapes == ((4, 3), (4, 3))
+        assert sizes(row) == (48, 0, 48)
+
+    def test_arrays_of_other_types(self):
+        model = chainer.Sequential(L.EmbedID(7, 5))
+        labels = np.zeros((2, 3), np.int32)
+        (row,) = learn(model, labels, phase="forward").layers
+        assert sizes(row) == (24, 7 * 5 * 4, 2 * 3 * 5 * 4)
+
+    def test_parameters_alone(self):
+        model = L.Linear(2, 2, nobias=True)
+        step = ForwardStep(chainer.Sequential(lambda x: F.sum(model.W)), (image(),))
+        (row,) = learn_structure(step).layers
+        assert sizes(row) == (16, 0, 4)  # of another network: an input like others
+        step = ForwardStep(model, (image(),))
+        model.forward = lambda x: F.sum(model.W)
+        (row,) = learn_structure(step).layers
+        assert sizes(row) == (0, 16, 4)
+
+    def test_a_parameter_that_the_call_initializes(self):
+        model = L.Linear(None, 2)
+        (row,) = learn_structure(ForwardStep(model, (image(4, 3),))).layers
+        assert sizes(row) == (48, 32, 32)
+
+    def test_statistics_are_no_parameters(self):
+        model = L.BatchNormalization(3)
+        with chainer.using_config("train", False):
+            (row,) = learn_structure(ForwardStep(model, (image(2, 3, 4, 4),))).layers
+        assert row.function == "FixedBatchNormalization"
+        assert sizes(row) == (2 * 3 * 16 * 4 + 2 * 12, 24, 2 * 3 * 16 * 4)
+
+    def test_functions_in_another_phase_have_none(self):
+        model = L.Linear(2, 2)
+        optimizer = optimizers.SGD().setup(model)
+        optimizer.add_hook(lambda opt: None, name="hook")
+
+        def loss(y):
+            (gx,) = chainer.grad([F.sum(y)], [model.W], enable_double_backprop=True)
+            return F.sum(gx * gx)
+
+        structure = learn(model, image(), loss=loss, optimizer=optimizer)
+        assert all((None in sizes(row)) == (row.phase != "forward") for row in structure.layers)
+
+
+class TestFiles:
+    @pytest.fixture
+    def layers(self):
+        return learn(Residual(), image(2, 3, 6, 6), loss="auto").layers
+
+    def test_a_recording_keeps_them(self, layers, tmp_path):
+        path = tmp_path / "recording.npz"
+        Recording(layers, np.ones((2, len(layers)), np.int64)).save(path)
+        assert Recording.load(path).layers == layers
+
+    def test_a_journal_keeps_them(self, layers, tmp_path):
+        path = tmp_path / "run.journal"
+        with open(path, "w+b") as file:
+            journal = Journal(file)
+            journal.begin(layers, Settings(trials=1), ENVIRONMENT)
+            add(journal, (Kind.PROFILED, 0, 100, tuple(range(len(layers)))))
+            journal.close()
+        assert recover(path).layers == layers
+
+    @pytest.mark.parametrize(
+        "path", sorted(SAMPLES.glob("*/recording.npz")), ids=lambda path: path.parent.name
+    )
+    def test_samples_can_be_loaded(self, path):
+        for row in Recording.load(path).layers:
+            assert all(size is None or size >= 0 for size in sizes(row))
+
+
+def test_a_train_step_by_hand():
+    """The whole step of a linear network: rows, and what each of them does."""
+    model = L.Linear(3, 2)
+    step = TrainStep(model, (image(4, 3),), Loss("sum", F.sum))
+    with step.configured():
+        structure = learn_structure(step)
+    assert [(a.phase, a.function, a.flops, a.nbytes_read) for a in structure.layers] == [
+        ("forward", "LinearFunction", 2 * 24 + 8, 48 + 24 + 8),
+        ("forward", "Sum", 7, 32),
+        ("backward", "cleargrads", 0, 0),
+        ("backward", "Sum", 0, 0),
+        ("backward", "LinearFunction", 2 * 24 + 2 * 3, 32 + 48),
+        ("update", "WeightDecay", 2 * 8, 64),
+        ("update", "MomentumSGD", 4 * 8, 96),
+    ]

@@ -1,0 +1,296 @@
+"""Windows: methods in others' place, what they tell, and that all comes back."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import chainer
+import chainer.functions as F
+import chainer.links as L
+import numpy as np
+import pytest
+
+from chainer_profile.measure.windows import (
+    BACKWARD,
+    CLEARGRADS,
+    FORWARD,
+    UPDATE,
+    Mark,
+    Replacements,
+    hook_name,
+    joined,
+    link_path,
+    replacing,
+    time_optimizer,
+    timed,
+    timed_loss,
+)
+from tests.nets import SlowHook, SlowOptimizer, Trained, image, slow_loss
+
+
+class Events(list):
+    """What was entered and left, in order."""
+
+    def enter(self, mark):
+        self.append(mark)
+
+    def leave(self):
+        self.append("leave")
+
+
+@pytest.fixture
+def events():
+    return Events()
+
+
+class Thing:
+    def method(self):
+        return "its own"
+
+
+class TestReplacements:
+    def test_a_method_of_the_class_is_one_again(self):
+        thing = Thing()
+        with replacing() as replacements:
+            replacements.put(thing, "method", lambda: "another")
+            assert thing.method() == "another"
+        assert thing.method() == "its own"
+        assert vars(thing) == {}
+
+    def test_an_attribute_of_the_object_comes_back(self):
+        thing = Thing()
+        mine = thing.method = lambda: "mine"
+        with replacing() as replacements:
+            replacements.put(thing, "method", lambda: "another")
+        assert thing.method is mine
+
+    def test_an_attribute_that_is_none_comes_back(self):
+        thing = Thing()
+        thing.method = None
+        with replacing() as replacements:
+            replacements.put(thing, "method", lambda: "another")
+        assert vars(thing) == {"method": None}
+
+    def test_the_same_one_twice(self):
+        thing = Thing()
+        with replacing() as replacements:
+            replacements.put(thing, "method", lambda: "another")
+            replacements.put(thing, "method", lambda: "a third")
+            assert thing.method() == "a third"
+        assert thing.method() == "its own"
+        assert vars(thing) == {}
+
+    def test_after_an_exception(self):
+        thing = Thing()
+
+        def fail(replacements):
+            replacements.put(thing, "method", lambda: "another")
+            replacements.put(object(), "method", None)
+
+        with pytest.raises(TypeError), replacing() as replacements:
+            fail(replacements)
+        assert vars(thing) == {}
+
+    def test_links_forget_it_as_other_objects_do(self):
+        model = chainer.Sequential(L.Linear(2, 2))
+        before = set(vars(model))
+        with replacing() as replacements:
+            replacements.put(model, "cleargrads", lambda: None)
+        assert set(vars(model)) == before
+        model.cleargrads()
+
+    def test_undone_once_and_usable_again(self):
+        thing, replacements = Thing(), Replacements()
+        replacements.undo()
+        for _ in range(2):
+            replacements.put(thing, "method", lambda: "another")
+            replacements.undo()
+            assert vars(thing) == {}
+
+
+class TestTimed:
+    def test_arguments_and_results_go_through(self, events):
+        call = timed(lambda a, *, b: (a, b), UPDATE, events.enter, events.leave)
+        assert call(1, b=2) == (1, 2)
+        assert events == [UPDATE, "leave"]
+
+    def test_an_exception_is_not_left(self, events):
+        """So that it can be told where it came from."""
+        with pytest.raises(ZeroDivisionError):
+            timed(lambda: 1 / 0, UPDATE, events.enter, events.leave)()
+        assert events == [UPDATE]
+
+
+class TestTimedLoss:
+    def test_the_loss_and_its_backward_are_phases(self, events):
+        x = chainer.Parameter(np.array(3.0, np.float32))
+        lossfun = timed_loss(lambda a, b: a * b, events.enter, events.leave)
+        loss = lossfun(x, b=2)
+        assert events == [FORWARD, "leave"]
+        loss.backward(loss_scale=4)
+        assert events == [FORWARD, "leave", BACKWARD, "leave"]
+        assert x.grad == 8
+
+    def test_backward_takes_its_arguments(self, events):
+        x = chainer.Parameter(np.array(3.0, np.float32))
+        loss = timed_loss(lambda: x * x * x, events.enter, events.leave)()
+        loss.backward(True, enable_double_backprop=True)
+        assert x.grad_var.creator is not None
+        assert loss.grad is not None
+
+    def test_the_loss_is_not_kept(self, events):
+        gc.collect()
+        gc.disable()
+        try:
+            x = chainer.Parameter(np.array(3.0, np.float32))
+            loss = timed_loss(lambda: F.relu(x), events.enter, events.leave)()
+            node, variable = weakref.ref(loss.creator_node), weakref.ref(loss)
+            loss.backward()
+            del loss
+            assert variable() is None
+            assert node() is None
+        finally:
+            gc.enable()
+
+    def test_what_is_no_variable_goes_through(self, events):
+        assert timed_loss(lambda: 3.0, events.enter, events.leave)() == 3.0
+        assert events == [FORWARD, "leave"]
+
+    def test_a_loss_that_is_the_same_every_time(self, events):
+        x = chainer.Parameter(np.array(3.0, np.float32))
+        lossfun = timed_loss(lambda: x, events.enter, events.leave)
+        for _ in range(3):
+            events.clear()
+            lossfun().backward()
+            assert events == [FORWARD, "leave", BACKWARD, "leave"]
+
+
+def names(events):
+    return [event if event == "leave" else event.function or event.phase for event in events]
+
+
+class TestTimeOptimizer:
+    def update(self, optimizer, events, *args, prefix=""):
+        with replacing() as replacements:
+            time_optimizer(replacements, optimizer, events.enter, events.leave, prefix)
+            optimizer.update(*args)
+        return [event for event in events if event != "leave"]
+
+    def test_all_parts_in_order(self, clock, events):
+        model = Trained(clock)
+        optimizer = SlowOptimizer(clock).setup(model)
+        optimizer.add_hook(SlowHook(clock, 1, "before"))
+        optimizer.add_hook(SlowHook(clock, 1, "after", timing="post"))
+        loss = slow_loss(clock)
+        marks = self.update(optimizer, events, lambda: loss(model(image())))
+        assert marks == [
+            UPDATE,
+            FORWARD,
+            CLEARGRADS,
+            BACKWARD,
+            Mark("update", "optimizer", "before"),
+            Mark("update", "/first", "SlowOptimizer"),
+            Mark("update", "/second", "SlowOptimizer"),
+            Mark("update", "optimizer", "after"),
+        ]
+        assert names(events)[:3] == ["update", "forward", "leave"]
+        assert events.count("leave") == len(marks)
+        assert events[-1] == "leave"
+
+    def test_without_a_loss_function(self, clock, events):
+        model = Trained(clock)
+        optimizer = SlowOptimizer(clock).setup(model)
+        slow_loss(clock)(model(image())).backward()
+        assert [mark.function for mark in self.update(optimizer, events)] == [
+            "",
+            "SlowOptimizer",
+            "SlowOptimizer",
+        ]
+
+    def test_a_prefix_stands_before_the_paths(self, events):
+        model = L.Classifier(L.Linear(2, 3))
+        with model.init_scope():
+            model.scale = chainer.Parameter(np.ones(1, np.float32))
+        optimizer = chainer.optimizers.SGD().setup(model)
+        model.cleargrads()
+        marks = self.update(optimizer, events, prefix="/main")
+        assert [mark.path for mark in marks[1:]] == [
+            "/main",
+            "/main/predictor",
+            "/main/predictor",
+        ]
+
+    def test_parameters_without_a_rule_have_no_window(self, clock, events):
+        model = Trained(clock)
+        optimizer = SlowOptimizer(clock).setup(model)
+        model.first.W.update_rule = None
+        model.cleargrads()
+        marks = self.update(optimizer, events)
+        assert [mark.path for mark in marks[1:]] == ["/second"]
+
+    def test_a_shared_parameter_goes_by_its_first_path(self, clock, events):
+        model = Trained(clock)
+        with model.init_scope():
+            model.third = model.first
+        optimizer = SlowOptimizer(clock).setup(model)
+        model.cleargrads()
+        paths = [mark.path for mark in self.update(optimizer, events)[1:]]
+        assert paths == ["/first", "/second", "/first"]
+
+    def test_rules_of_every_kind_of_optimizer_are_really_called(self, events):
+        kinds = [
+            chainer.optimizers.Adam,
+            chainer.optimizers.RMSprop,
+            chainer.optimizers.NesterovAG,
+            chainer.optimizers.CorrectedMomentumSGD,
+        ]
+        for kind in kinds:
+            model = L.Linear(2, 2)
+            optimizer = kind().setup(model)
+            weights = model.W.array.copy()
+            events.clear()
+            marks = self.update(optimizer, events, lambda m=model: F.sum(m(image() + 1)))
+            assert [mark.function for mark in marks[-2:]] == [kind.__name__] * 2
+            assert (model.W.array != weights).any()
+            assert optimizer.t == 1
+
+    def test_everything_is_as_before(self, clock, events):
+        model = Trained(clock)
+        optimizer = SlowOptimizer(clock).setup(model)
+        optimizer.add_hook(SlowHook(clock, 1))
+        model.cleargrads()
+        optimizer.update()
+        owners = [optimizer, model, *(param.update_rule for param in model.params())]
+        before = [set(vars(owner)) for owner in owners]
+        self.update(optimizer, events)
+        assert [set(vars(owner)) for owner in owners] == before
+        events.clear()
+        optimizer.update()
+        assert not events
+
+
+class TestNames:
+    def test_of_hooks(self):
+        class Named:
+            name = "by its name"
+
+        class Plain:
+            pass
+
+        def function():
+            pass
+
+        assert [hook_name(hook) for hook in (Named(), function, Plain())] == [
+            "by its name",
+            "function",
+            "Plain",
+        ]
+        assert hook_name(chainer.optimizer_hooks.WeightDecay(1)) == "WeightDecay"
+
+    def test_of_a_parameters_link(self):
+        assert [link_path(path) for path in ("/W", "/conv1/W", "/a/0/b")] == ["/", "/conv1", "/a/0"]
+
+    def test_joined(self):
+        cases = [("", "/"), ("", "/a"), ("/main", "/"), ("/main", "/a")]
+        assert [joined(*case) for case in cases] == ["/", "/a", "/main", "/main/a"]

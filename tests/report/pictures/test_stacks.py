@@ -1,0 +1,246 @@
+"""Stacks for flame graphs add up to the recording's trials."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from chainer_profile.analyse.summaries import summarise
+from chainer_profile.record.recording import Layer, Recording, Settings
+from chainer_profile.report.pictures import stacks
+from tests.conftest import make_layers, make_recording, make_training
+from tests.report.devicing import make_device_recording, make_device_training
+from tests.report.tracing import SAMPLES, nested
+
+
+def folded(recording: Recording) -> dict[tuple[str, ...], int]:
+    """Lines as flame graph programs read them: the last word is the number."""
+    found: dict[tuple[str, ...], int] = {}
+    text = stacks.render_folded(summarise(recording))
+    assert text.endswith("\n")
+    for line in text[:-1].split("\n"):
+        frames, number = line.rsplit(" ", 1)
+        assert number.isdecimal()
+        assert not any(char.isspace() or not char.isprintable() for char in frames)
+        stack = tuple(frames.split(";"))
+        assert all(stack)
+        assert stack not in found
+        found[stack] = int(number)
+    return found
+
+
+def mean_ns(recording: Recording) -> int:
+    """The mean trial in whole nanoseconds, half of one rounded up."""
+    times = recording.self_ns.sum(axis=1) if recording.trial_ns is None else recording.trial_ns
+    total, trials = sum(map(int, times)), recording.n_trials
+    return total // trials + (2 * (total % trials) >= trials)
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def speedscope(recording: Recording) -> dict[str, Any]:
+    """Check the file against the rules of its format."""
+    text = stacks.render_speedscope(summarise(recording))
+    file: dict[str, Any] = json.loads(text)
+    assert file["$schema"] == "https://www.speedscope.app/file-format-schema.json"
+    assert set(file) == {
+        "$schema", "name", "exporter", "activeProfileIndex", "shared", "profiles"
+    }  # fmt: skip
+    assert isinstance(file["name"], str)
+    assert isinstance(file["exporter"], str)
+    assert set(file["shared"]) == {"frames"}
+    names = file["shared"]["frames"]
+    assert all(set(frame) == {"name"} and frame["name"].isprintable() for frame in names)
+    used: set[int] = set()
+    for profile in file["profiles"]:
+        common = {"type", "name", "unit", "startValue", "endValue"}
+        assert profile["unit"] == "nanoseconds"
+        assert is_number(profile["startValue"])
+        assert is_number(profile["endValue"])
+        if profile["type"] == "evented":
+            assert set(profile) == common | {"events"}
+            used |= nesting(profile)
+        else:
+            assert profile["type"] == "sampled"
+            assert set(profile) == common | {"samples", "weights"}
+            assert len(profile["samples"]) == len(profile["weights"])
+            assert all(map(is_number, profile["weights"]))
+            assert sum(profile["weights"]) == profile["endValue"] - profile["startValue"]
+            used |= {frame for sample in profile["samples"] for frame in sample}
+    assert used == set(range(len(names)))
+    assert 0 <= file["activeProfileIndex"] < len(file["profiles"])
+    return file
+
+
+def nesting(profile: dict[str, Any]) -> set[int]:
+    """Check that what is opened last is closed first, in order of time; the frames used."""
+    opened: list[int] = []
+    at = profile["startValue"]
+    for event in profile["events"]:
+        assert set(event) == {"type", "frame", "at"}
+        assert is_number(event["at"])
+        assert at <= event["at"] <= profile["endValue"]
+        at = event["at"]
+        if event["type"] == "O":
+            opened.append(event["frame"])
+        else:
+            assert event["type"] == "C"
+            assert opened.pop() == event["frame"]
+    assert not opened
+    return {event["frame"] for event in profile["events"]}
+
+
+def own_ns(profile: dict[str, Any], frames: list[dict[str, str]]) -> Counter[str]:
+    """Time of every frame by name in an evented profile, without that of frames within it."""
+    spent: Counter[str] = Counter()
+    opened: list[str] = []
+    at = profile["startValue"]
+    for event in profile["events"]:
+        if opened:
+            spent[opened[-1]] += event["at"] - at
+        at = event["at"]
+        if event["type"] == "O":
+            opened.append(frames[event["frame"]]["name"])
+        else:
+            opened.pop()
+    return spent
+
+
+def check(recording: Recording) -> None:
+    found = folded(recording)
+    assert sum(found.values()) == mean_ns(recording)
+    file = speedscope(recording)
+    *timed, sampled = file["profiles"]
+    assert sampled["endValue"] == mean_ns(recording)
+    assert len(timed) == (2 if recording.on_device else 1)
+    names = [frame["name"] for frame in file["shared"]["frames"]]
+    rows = [
+        weight
+        for sample, weight in zip(sampled["samples"], sampled["weights"], strict=True)
+        if names[sample[-1]] != stacks.FRAMEWORK
+    ]
+    assert np.abs(np.array(rows) - recording.self_ns.mean(axis=0)).max() <= 1
+    # The median trial, by function.
+    lengths = recording.self_ns.sum(axis=1) if recording.trial_ns is None else recording.trial_ns
+    middle = int(np.argmin(np.abs(lengths - np.median(lengths))))
+    wanted: Counter[str] = Counter()
+    for layer, own in zip(recording.layers, recording.self_ns[middle].tolist(), strict=True):
+        wanted[layer.function] += own
+    spent = own_ns(timed[-1], file["shared"]["frames"])
+    assert {name: spent[name] for name in wanted} == wanted
+    length = timed[0]["endValue"] - timed[0]["startValue"]
+    assert length == lengths[middle]
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.parent.name)
+def test_the_samples(path: Path) -> None:
+    check(Recording.load(path))
+
+
+@settings(max_examples=20)
+@given(nested())
+def test_any_recording(recording: Recording) -> None:
+    check(recording)
+
+
+@pytest.mark.parametrize("n_layers", [1, 2, 1100])
+def test_any_size(n_layers: int) -> None:
+    check(make_recording(n_layers, n_trials=3))
+
+
+def test_on_a_device() -> None:
+    check(make_device_training(4))
+    names = [
+        profile["name"] for profile in speedscope(make_device_recording(n_trials=3))["profiles"]
+    ]
+    assert names == [
+        "median trial (trial 0 of 3, counted from 0): host",
+        "median trial (trial 0 of 3, counted from 0): device",
+        "mean of 3 trials",
+    ]
+
+
+def test_a_training_step_by_hand() -> None:
+    found = folded(make_training(2))
+    assert found["net", "forward", "res", "0", "conv", "Convolution2DFunction"] == 300_000
+    assert found["net", "forward", "ReLU"] == 20_000
+    assert found["net", "backward", "loss", "SoftmaxCrossEntropy"] == 10_000
+    assert found["net", "update", "optimizer", "WeightDecay"] == 80_000
+    framework = {stack[:-1]: ns for stack, ns in found.items() if stack[-1] == stacks.FRAMEWORK}
+    # The framework of a phase follows its last layer.
+    assert [stack[1] for stack in found] == sorted(
+        (stack[1] for stack in found),
+        key=["forward", "backward", "update", stacks.FRAMEWORK].index,
+    )
+    assert framework == {
+        ("net", "forward"): 300_000,
+        ("net", "backward"): 250_000,
+        ("net", "update"): 100_000,
+        ("net",): 50_000,
+    }
+
+
+def test_one_phase_has_no_frame_of_its_own() -> None:
+    found = folded(make_recording(3, n_trials=4))
+    assert next(iter(found)) == ("chain", "res2", "0", "conv1", "Convolution2DFunction")
+    assert found["chain", stacks.FRAMEWORK] == pytest.approx(50_000, abs=1)
+
+
+def test_calls_within_calls_and_equal_stacks() -> None:
+    layers = (
+        Layer(0, "/a", "Outer"),
+        Layer(1, "/a", "Inner", parent=0),
+        Layer(2, "/b/c", "Inner", parent=0),
+        Layer(3, "/a", "Outer"),
+    )
+    recording = make_recording(
+        4,
+        n_trials=1,
+        layers=layers,
+        self_ns=np.array([[1, 2, 4, 8]], np.int64),
+        trial_ns=np.array([15], np.int64),
+        start_ns=np.array([0], np.int64),
+    )
+    assert folded(recording) == {
+        ("chain", "a", "Outer"): 9,
+        ("chain", "a", "Outer", "Inner"): 2,
+        ("chain", "a", "Outer", "b", "c", "Inner"): 4,
+        ("chain", stacks.FRAMEWORK): 0,
+    }
+    check(recording)
+
+
+@pytest.mark.parametrize(
+    "name", ["a;b", "a b 5", "a\nb", "<script>", "=cmd", "\u202egnp", "\ud800", "{}\\\"'", "\u2028"]
+)
+def test_names_are_data(name: str) -> None:
+    layers = (Layer(0, f"/{name}", name, phase=name), Layer(1, "", ""))
+    recording = make_recording(2, n_trials=2, layers=layers, settings=Settings(model=name))
+    check_names = folded(recording)
+    assert len(check_names) >= 2
+    speedscope(recording)
+
+
+def test_a_trial_shorter_than_its_layers() -> None:
+    """In a damaged recording there is no time between the layers."""
+    recording = make_recording(2, n_trials=1, n_clean=0)
+    recording = replace(recording, trial_ns=recording.self_ns.sum(axis=1) - 10)
+    assert sum(folded(recording).values()) == recording.self_ns.sum()
+    speedscope(recording)
+
+
+def test_deep_nesting() -> None:
+    layers = tuple(
+        replace(layer, parent=layer.index - 1 if layer.index else None, path="/a")
+        for layer in make_layers(300)
+    )
+    check(make_recording(300, n_trials=1, n_clean=0, layers=layers))

@@ -1,0 +1,250 @@
+"""report.json: it fits its schema, and has the numbers of the other files."""
+
+from __future__ import annotations
+
+import csv as csv_files
+import io
+import json
+import math
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from chainer_profile import summarise
+from chainer_profile.analyse.summary import Summary
+from chainer_profile.basics.units import format_exact_giga, format_exact_ms, format_exact_percent
+from chainer_profile.basics.words import GROUPS
+from chainer_profile.record.recording import Layer, Recording, Settings
+from chainer_profile.report import csv_file as csv
+from chainer_profile.report import links_csv
+from chainer_profile.report.text import printable
+from chainer_profile.report.writers import json_report
+from chainer_profile.report.writers.json_schema import schema
+from tests.conftest import make_recording, make_training
+from tests.recordings import on_gpu, trained
+from tests.report.devicing import launching, make_device_training
+from tests.report.working import training, working
+
+
+def strict(part: Any) -> Any:
+    """The same schema, which refuses keys that it does not name."""
+    if isinstance(part, list):
+        return [strict(item) for item in part]
+    if not isinstance(part, dict):
+        return part
+    inner = {key: strict(value) for key, value in part.items()}
+    if "required" in part and isinstance(part["required"], list):
+        inner["additionalProperties"] = False
+    return inner
+
+
+VALIDATOR = Draft202012Validator(strict(schema()))
+
+
+def read(text: str) -> dict[str, Any]:
+    """The report as a strict reader sees it: NaN and Infinity are no JSON."""
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    report: dict[str, Any] = json.loads(text, parse_constant=refuse)
+    VALIDATOR.validate(report)
+    return report
+
+
+@lru_cache
+def summaries() -> dict[str, Summary]:
+    bare = Recording(tuple(Layer(i, f"/l{i}", "ReLU") for i in range(2)), np.ones((1, 2), np.int64))
+    return {
+        "forward": working(),
+        "training": training(),
+        "gpu": launching(),
+        "gpu without held trials": launching(n_held=0),
+        "gpu training": summarise(make_device_training()),
+        "gpu conditions": summarise(on_gpu()),
+        "framework": summarise(trained()),
+        "one layer, one trial": summarise(make_recording(1, n_trials=1, n_clean=0)),
+        "functions only": summarise(bare),
+        "a training with data": summarise(make_training(data=True), "0.2ms"),
+        "engine": summarise(
+            replace(
+                make_recording(2),
+                layers=(
+                    Layer(0, "/a", "Conv, Relu", covers=(0, 1), node="a b"),
+                    Layer(1, "/", "x"),
+                ),
+                settings=Settings(engine="onnxruntime 1.20.1", precision="fp32"),
+            )
+        ),
+    }
+
+
+NAMES = list(summaries())
+
+
+def test_the_schema_is_one() -> None:
+    Draft202012Validator.check_schema(schema())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_report_fits_the_schema(name: str) -> None:
+    report = read(json_report.render(summaries()[name]))
+    assert report == json_report.content(summaries()[name])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_layers_are_those_of_layers_csv(name: str) -> None:
+    summary = summaries()[name]
+    rows = list(csv_files.DictReader(io.StringIO(csv.render(summary))))
+    layers = read(json_report.render(summary))["layers"]
+    assert len(rows) == len(layers)
+    for row, layer in zip(rows, layers, strict=True):
+        for column, cell in row.items():
+            assert cell == as_cell(column, layer), column
+
+
+def as_cell(column: str, layer: dict[str, Any]) -> str:
+    """A cell of layers.csv, from the numbers in the report."""
+    if column in ("input_shapes", "output_shapes"):
+        return " ".join("x".join(map(str, shape)) or "scalar" for shape in layer[column])
+    if column in ("gflops_per_s", "gbytes_per_s"):
+        value = layer[column.replace("gflops", "flops").replace("gbytes", "nbytes")]
+        return "" if value is None else format_exact_giga(value)
+    if column.endswith("_ms"):
+        value = layer[column.removesuffix("_ms") + "_s"]
+        return "" if value is None else format_exact_ms(value)
+    if column.endswith("_percent"):
+        value = layer[column.removesuffix("_percent")]
+        return "" if value is None else format_exact_percent(value)
+    value = layer[column]
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else str(value)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_links_are_those_of_links_csv(name: str) -> None:
+    summary = summaries()[name]
+    rows = list(csv_files.DictReader(io.StringIO(links_csv.render(summary))))
+    links = read(json_report.render(summary))["links"]
+    assert [row["path"] for row in rows] == [link["path"] for link in links]
+    for row, link in zip(rows, links, strict=True):
+        assert row["inclusive_ms"] == format_exact_ms(link["inclusive_s"])
+        assert row["exclusive_ms"] == format_exact_ms(link["exclusive_s"])
+        assert row["parameters"] == ("" if link["parameters"] is None else str(link["parameters"]))
+        assert int(row["hot_layers"]) == link["hot_layers"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_parts_add_up(name: str) -> None:
+    report = read(json_report.render(summaries()[name]))
+    layers_s = report["totals"]["layers_s"]
+    assert sum(layer["mean_s"] for layer in report["layers"]) == pytest.approx(layers_s)
+    for by in GROUPS:
+        assert sum(group["total_s"] for group in report["groups"][by]) == pytest.approx(layers_s)
+        for group in report["groups"][by]:
+            assert sum(group["phases_s"].values()) == pytest.approx(group["total_s"])
+    assert [layer["index"] for layer in report["layers"] if layer["hot"]] == (
+        report["hotspots"]["layers"]
+    )
+    children: dict[str | None, float] = {}
+    for link in report["links"]:
+        children[link["parent"]] = children.get(link["parent"], 0) + link["inclusive_s"]
+    assert children[None] == pytest.approx(layers_s)
+    for link in report["links"]:
+        below = children.get(link["path"], 0)
+        assert link["exclusive_s"] + below == pytest.approx(link["inclusive_s"])
+    profiled = report["totals"]["profiled"]
+    if profiled is not None and report["device"] is None:
+        framework = report["totals"]["framework"]["mean_s"]
+        assert layers_s + framework == pytest.approx(profiled["mean_s"])
+        assert sum(phase["total_s"] for phase in report["phases"]) == pytest.approx(
+            profiled["mean_s"]
+        )
+
+
+def test_a_parent_comes_first_and_is_one_level_above() -> None:
+    links = read(json_report.render(training()))["links"]
+    depth = {link["path"]: link["depth"] for link in links}
+    seen: set[str] = set()
+    for link in links:
+        if link["parent"] is not None:
+            assert link["parent"] in seen
+            assert depth[link["parent"]] == link["depth"] - 1
+        seen.add(link["path"])
+    assert {link["path"] for link in links if link["parent"] is None} == {
+        *("/", "loss", "cleargrads", "optimizer")
+    }
+
+
+def test_what_is_not_known_is_null() -> None:
+    report = read(json_report.render(summaries()["functions only"]))
+    assert report["totals"]["clean"] is report["totals"]["profiled"] is None
+    assert report["totals"]["framework_share"] is report["totals"]["inputs_per_s"] is None
+    assert report["memory"] is report["limits"] is report["device"] is None
+    for layer in report["layers"]:
+        for key in ("std_s", "host_s", "flops", "reached", "verdict", "peak_nbytes"):
+            assert layer[key] is None, key
+
+
+def test_values_are_those_of_the_recording() -> None:
+    summary = launching()
+    report = read(json_report.render(summary))
+    assert report["settings"]["input_shape"] == [1, 16, 32, 32]
+    assert report["environment"]["gpu"]["name"] == "NVIDIA H200"
+    assert report["trials"] == {"profiled": 100, "clean": 10, "warmup": 0, "held": 20}
+    assert report["device"]["trial_s"] == pytest.approx(4e-3)
+    assert report["device"]["busy_share"] == pytest.approx(0.15)
+    assert report["findings"] == [
+        {"code": f.code, "severity": f.severity, "text": f.text, "advice": f.advice}
+        for f in summary.findings
+    ]
+    work = read(json_report.render(working()))
+    assert work["limits"]["ridge"] == 5.0
+    assert work["memory"]["peak_nbytes"] == [1024 * n for n in range(1, 7)]
+    assert work["layers"][0]["macs"] == 5_000_000
+
+
+@settings(max_examples=25)
+@given(st.text(min_size=1))
+def test_any_name_comes_back_as_it_is(name: str) -> None:
+    recording = make_recording(2, n_trials=2, n_clean=0)
+    layers = (replace(recording.layers[0], path=f"/{name}", function=name), recording.layers[1])
+    changed = replace(recording, layers=layers, settings=Settings(model=name, command=name))
+    report = read(json_report.render(summarise(changed)))
+    assert report["layers"][0]["path"] == f"/{name}"
+    assert report["layers"][0]["function"] == report["settings"]["model"] == name
+
+
+@settings(max_examples=25)
+@given(st.lists(st.integers(0, 10**15), min_size=1, max_size=4))
+def test_any_times_are_numbers(times: list[int]) -> None:
+    layers = (Layer(0, "/a", "ReLU"),)
+    summary = summarise(Recording(layers, np.array(times, np.int64)[:, None]))
+    (layer,) = read(json_report.render(summary))["layers"]
+    assert layer["mean_s"] == summary.layers["mean_s"].iloc[0]
+    assert math.isfinite(layer["max_s"])
+
+
+def test_the_text_is_printable_ascii_with_a_line_a_row() -> None:
+    recording = make_recording(3)
+    layers = tuple(replace(layer, path="/\x1b[31m\u202e\n") for layer in recording.layers)
+    text = json_report.render(summarise(replace(recording, layers=layers)))
+    assert text.isascii()
+    assert text.endswith("}\n")
+    assert all(printable(line) == line for line in text.splitlines())
+    assert sum('"label"' in line for line in text.splitlines()) == 3
+    assert text == json_report.render(summarise(replace(recording, layers=layers)))
+
+
+def test_rows_are_a_table() -> None:
+    table = pd.DataFrame(read(json_report.render(working()))["layers"])
+    assert table["mean_s"].dtype == np.float64
+    assert table["share"].sum() == pytest.approx(1)

@@ -1,0 +1,234 @@
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chainer_profile.analyse.summaries import summarise
+from chainer_profile.record.recording import Environment, Recording, Settings
+from chainer_profile.report.content.coursework import ReportTitle
+from chainer_profile.report.content.layer_section import MAX_ROWS, SLOWEST
+from chainer_profile.report.latex_syntax import label, tabular, text
+from chainer_profile.report.writers import latex
+from tests.conftest import make_recording, make_training
+from tests.report.devicing import make_device_training
+
+HOSTILE = (
+    r"\end{document}\input{x}",
+    "}}} {{{ $ & # ^ _ ~ % < > \" | ` '",
+    "<script>alert(1)</script>",
+    "=cmd|' /C calc'!A0",
+    "[x]*y*",
+    "--,,``''?`!` ^^41 \\\\",
+    "\u202eabc\u202c \u200f",
+    "\u05e9\u05dc\u05d5\u05dd \u0645\u0631 \u5c42",
+    "\x1b[31m\x00\n\n\t",
+    "\ud800",
+    "\u00e9 \u00f1 \u00df \u0141 \u0151 \u0129 \u03b1\u03a9 \u2192 \u00d7 \u00b5 \u00b1 \U0001f600",
+    "a" * 300,
+)
+RECORDINGS = {
+    "inference": make_recording(66),
+    "training": make_training(data=True),
+    "gpu": make_device_training(),
+    "one layer": make_recording(1, n_trials=1, n_clean=0),
+    "bare": make_recording(
+        2, settings=Settings(), environment=Environment(), trial_ns=None, start_ns=None, n_clean=0
+    ),
+    "many layers": make_recording(MAX_ROWS + 1, n_trials=3),
+}
+
+
+def renamed(name: str) -> Recording:
+    recording = make_recording(12, n_trials=6)
+    layers = tuple(replace(row, function=name, path=f"/{name}") for row in recording.layers)
+    settings = replace(recording.settings, model=name, input=name, weights=name, command=name)
+    environment = replace(recording.environment, processor=name)
+    return replace(recording, layers=layers, settings=settings, environment=environment)
+
+
+def without_signs(source: str) -> str:
+    """The source without its escaped signs."""
+    return re.sub(r"\\[\\{}$&#%_]", "", source)
+
+
+def tables(source: str) -> list[tuple[str, str]]:
+    """The kinds of columns of every table, and what is between its begin and end."""
+    pattern = r"\\begin\{(tabular|longtable)\}\{((?:[^{}]|\{[^{}]*\})*)\}\n(.*?)\\end\{\1\}"
+    return [(found[2], found[3]) for found in re.finditer(pattern, source, re.DOTALL)]
+
+
+def check_structure(source: str) -> None:
+    """What any LaTeX that compiles has: braces and environments in pairs, rows that fit."""
+    assert source.isascii()
+    assert all(c.isprintable() or c == "\n" for c in source)
+    body = "\n".join(line for line in source.splitlines() if not line.startswith("%"))
+    bare = without_signs(body)
+    depth = 0
+    for sign in bare:
+        depth += {"{": 1, "}": -1}.get(sign, 0)
+        assert depth >= 0
+    assert depth == 0
+    assert bare.count("$") % 2 == 0
+    assert "%" not in bare
+    assert "#" not in bare
+    assert "_" not in bare
+    opened: list[str] = []
+    for kind, name in re.findall(r"\\(begin|end)\{(\w+)\}", bare):
+        if name == "document":
+            continue
+        if kind == "begin":
+            opened.append(name)
+        else:
+            assert opened.pop() == name
+    assert opened == []
+    found = tables(source)
+    assert len(found) == len(re.findall(r"\\begin\{(?:tabular|longtable)\}", source))
+    for kinds, content in found:
+        columns = len(re.sub(r"\{[^{}]*\}", "", kinds))
+        assert content.count(r"\bottomrule") == 1
+        assert content.count(r"\toprule") in (1, 2)
+        assert "|" not in kinds
+        assert r"\hline" not in content
+        for line in content.splitlines():
+            if not line.endswith(r"\tabularnewline") or r"\caption" in line or "multicol" in line:
+                continue
+            assert without_signs(line).count("&") == columns - 1, line
+    labels = re.findall(r"\\label\{([^}]*)\}", source)
+    assert len(labels) == len(set(labels)) == source.count(r"\caption")
+    assert all(re.fullmatch(r"tab:[a-z0-9-]+", name) for name in labels)
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_structure(name: str) -> None:
+    source = latex.render(summarise(RECORDINGS[name]))
+    check_structure(source)
+    assert not re.search(r"\bnan\b|\binf\b|\bNone\b|<NA>", source)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_structure_with_any_name(name: str) -> None:
+    source = latex.render(summarise(renamed(name)), title=ReportTitle(*[name] * 4))
+    check_structure(source)
+    body = [line for line in source.splitlines() if not line.startswith("%")]
+    assert r"\end{document}" not in "\n".join(body)
+
+
+@given(st.text(max_size=30))
+def test_names_are_data(name: str) -> None:
+    shown = text(name)
+    assert shown.isascii()
+    bare = without_signs(shown)
+    # What is left are commands that are closed by braces, and mathematics in pairs.
+    assert bare.count("{") == bare.count("}")
+    assert bare.count("$") % 2 == 0
+    plain = re.sub(r"\$[^$]*\$|\\[\"^~=.`']\{|~|---?|``|''", "", bare)
+    assert not re.search(r"[%#_&~^<>\"|]", plain)
+    assert "\n" not in shown
+    assert not shown.startswith(("[", "*"))
+    commands = re.findall(r"\\([A-Za-z]+)", bare)
+    assert not {"input", "end", "begin", "write", "catcode", "def"} & set(commands)
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("conv1", "conv1"),
+        ("res_2/a b", r"res\_\allowbreak{}2/\allowbreak{}a b"),
+        ("50 %", r"50 \%"),
+        ("--out x", "-{}-out x"),
+        ("a\\b", r"a\textbackslash{}b"),
+        ("\u00e9\u00ef", r"\'{e}\"{\i}"),
+        ("\u00b5s \u00d7 \u03b2", r"$\mu$s $\times$ $\beta$"),
+        ("\u5c42", r"\textbackslash{}u5c42"),
+        ("\n", r"\textbackslash{}n"),
+        ("[0]", "{[}0{]}"),
+    ],
+)
+def test_text(name: str, shown: str) -> None:
+    assert text(name) == shown
+
+
+@given(st.text())
+def test_a_label_has_letters_digits_and_hyphens(name: str) -> None:
+    assert re.fullmatch(r"[a-z0-9-]*", label(name))
+
+
+def test_a_table() -> None:
+    lines = tabular(("a", "b"), [("x", "1")], "lr", caption="Of x.", name="tab:x").splitlines()
+    assert lines[5:10] == [
+        r"\toprule",
+        r"a & b \tabularnewline",
+        r"\midrule",
+        r"x & 1 \tabularnewline",
+        r"\bottomrule",
+    ]
+
+
+def test_which_tables_there_are() -> None:
+    source = latex.render(summarise(make_recording(66)))
+    assert re.findall(r"\\label\{tab:chain-b1-(\w+)\}", source) == [
+        *("experiment", "environment", "times", "functions", "slowest", "layers")
+    ]
+    training = latex.render(summarise(make_training()))
+    assert r"\label{tab:net-b4-train-phases}" in training
+
+
+@pytest.mark.parametrize(("n_layers", "shown"), [(1, 1), (66, 66), (MAX_ROWS + 1, SLOWEST)])
+def test_the_long_table_has_the_layers_and_hot_ones_are_bold(n_layers: int, shown: int) -> None:
+    summary = summarise(make_recording(n_layers, n_trials=5), "top:3")
+    content = tables(latex.render(summary))[-1][1]
+    rows = [line for line in content.partition(r"\endfoot")[2].splitlines() if "&" in line]
+    assert len(rows) == shown
+    assert sum(row.startswith(r"\textbf{") for row in rows) == min(3, n_layers)
+    if shown == n_layers:
+        means = [float(re.sub(r"[^\d.]", "", row.split("&")[3])) for row in rows]
+        assert sum(means) == pytest.approx(summary.totals.layers_s * 1e3, abs=n_layers * 5.1e-5)
+
+
+def test_title_and_author_stand_only_in_a_document_of_its_own() -> None:
+    title = ReportTitle("Mine", "Ada & co", "Lab", "today")
+    source = latex.render(summarise(make_recording()), title=title)
+    alone = source.split(r"\ifdefined\chainerprofilealone")[1].partition(r"\fi")[0]
+    assert r"\section*{Mine}" in alone
+    assert r"Author: Ada \& co\\Course: Lab\\Date: today" in alone
+
+
+PDFLATEX = shutil.which("pdflatex")
+
+
+def run_latex(folder: Path, name: str) -> str:
+    assert PDFLATEX
+    done = subprocess.run(
+        [PDFLATEX, "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", name],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:]
+    return done.stdout
+
+
+@pytest.mark.skipif(not PDFLATEX, reason="pdflatex is not installed (texlive-latex-base)")
+def test_it_compiles_alone_and_within_a_document(tmp_path: Path) -> None:
+    names = []
+    for at, recording in enumerate([*RECORDINGS.values(), *map(renamed, HOSTILE)]):
+        names.append(f"tables{at}.tex")
+        (tmp_path / names[-1]).write_text(latex.render(summarise(recording)))
+    # The first one is a document of its own, all of them are parts of another one.
+    out = run_latex(tmp_path, names[0])
+    assert "Overfull" not in out
+    inputs = "\n".join(rf"\input{{{name}}}\clearpage" for name in names)
+    (tmp_path / "whole.tex").write_text(
+        "\\documentclass{article}\n\\usepackage{booktabs,longtable}\n\\begin{document}\n"
+        f"before\n{inputs}\nthe last words\n\\end{{document}}\n"
+    )
+    assert "Output written" in run_latex(tmp_path, "whole.tex")
