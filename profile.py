@@ -16,9 +16,9 @@ if __name__ == "profile":
 
 if __name__ == "__main__":
     try:
-        from chainer_profile.cli.main import main
-        from models.registry import REGISTRY
-        from models.torchvision_weights import WEIGHT_FORMATS
+        from chainer_profile.__main__ import main
+    except ImportError as error:
+        sys.exit(f"profile.py: error: {error}")
     except KeyboardInterrupt:  # before main could handle it
         sys.exit(130)
-    sys.exit(main(sys.argv[1:], registry=REGISTRY, formats=WEIGHT_FORMATS))
+    sys.exit(main())

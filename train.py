@@ -4,8 +4,9 @@ import sys
 
 if __name__ == "__main__":
     try:
-        from chainer_profile.cli.train import main
-        from models.registry import REGISTRY
+        from chainer_profile.__main__ import main
+    except ImportError as error:
+        sys.exit(f"train.py: error: {error}")
     except KeyboardInterrupt:  # before main could handle it
         sys.exit(130)
-    sys.exit(main(sys.argv[1:], registry=REGISTRY))
+    sys.exit(main(["train", *sys.argv[1:]]))

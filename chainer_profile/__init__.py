@@ -6,6 +6,12 @@ import it before Chainer.
 
 from __future__ import annotations
 
+import sys
+
+if sys.version_info < (3, 10):  # noqa: UP036  (a clone is run as it is, without pip's check)
+    version = ".".join(map(str, sys.version_info[:3]))
+    raise ImportError(f"chainer-profile needs Python 3.10 or newer; this is Python {version}")
+
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 

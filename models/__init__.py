@@ -4,6 +4,6 @@ Importing this package imports neither Chainer nor NumPy: a network's module is
 imported when the network is built.
 """
 
-from models.registry import REGISTRY, ModelEntry
+from .registry import REGISTRY, ModelEntry
 
 __all__ = ["REGISTRY", "ModelEntry"]

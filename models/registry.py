@@ -53,7 +53,7 @@ class ModelEntry:
         arguments: dict[str, Any] = {} if self.classes is None else {"classes": self.classes}
         arguments.update(self.kwargs)
         arguments.update(overrides)
-        return getattr(importlib.import_module(module), attribute)(**arguments)
+        return getattr(importlib.import_module(module, __package__), attribute)(**arguments)
 
 
 # The usual statistics of CIFAR-10's 50,000 training images, scaled to 0..1.
@@ -69,7 +69,7 @@ def _resnet_cifar(name: str, description: str, depth: int, identity_shortcuts: b
         classes=10,
         mean=_CIFAR10_MEAN,
         std=_CIFAR10_STD,
-        factory="models.resnet_cifar:ResNetCIFAR",
+        factory=".resnet_cifar:ResNetCIFAR",
         kwargs=MappingProxyType({"depth": depth, "identity_shortcuts": identity_shortcuts}),
     )
 
@@ -87,7 +87,7 @@ def _resnet(name: str, description: str, depth: int, variant: str) -> ModelEntry
         classes=1000,
         mean=_IMAGENET_MEAN,
         std=_IMAGENET_STD,
-        factory="models.resnet:ResNet",
+        factory=".resnet:ResNet",
         kwargs=MappingProxyType({"depth": depth, "variant": variant}),
     )
 
@@ -100,7 +100,7 @@ def _se_resnet9_fixup(name: str, description: str, channels: int) -> ModelEntry:
         classes=None,
         mean=(0.0,) * channels,
         std=(1.0,) * channels,
-        factory="models.se_resnet9_fixup:SEResNet9Fixup",
+        factory=".se_resnet9_fixup:SEResNet9Fixup",
         kwargs=MappingProxyType({"channels": channels}),
     )
 
@@ -175,7 +175,7 @@ _ENTRIES = (
         classes=1000,
         mean=_IMAGENET_MEAN,
         std=_IMAGENET_STD,
-        factory="models.resnet34_relu_bn:ResNet34ReluBN",
+        factory=".resnet34_relu_bn:ResNet34ReluBN",
     ),
     _se_resnet9_fixup(
         "se-resnet9-fixup",

@@ -12,8 +12,8 @@ import chainer.functions as F
 import chainer.links as L
 import numpy
 
-from models.convolution import bare_convolution
-from models.resnet_cifar import Stage
+from .convolution import bare_convolution
+from .resnet_cifar import Stage
 
 #: Blocks of the four stages at each depth, of He et al.'s table 1.
 BLOCKS = {

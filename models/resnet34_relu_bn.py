@@ -11,8 +11,8 @@ import chainer
 import chainer.functions as F
 import chainer.links as L
 
-from models.resnet import FastHeNormal
-from models.resnet_cifar import Stage
+from .resnet import FastHeNormal
+from .resnet_cifar import Stage
 
 #: Shape of one input: the linear layer fits this size only.
 INPUT_SHAPE = (3, 224, 224)

@@ -11,7 +11,7 @@ import chainer
 import chainer.functions as F
 import chainer.links as L
 
-from models.convolution import bare_convolution
+from .convolution import bare_convolution
 
 
 class ResNetCIFAR(chainer.Chain):

@@ -15,8 +15,8 @@ import chainer
 import chainer.functions as F
 import chainer.links as L
 
-from models.convolution import bare_convolution
-from models.resnet import FastHeNormal
+from .convolution import bare_convolution
+from .resnet import FastHeNormal
 
 _STAGES = 4
 _REDUCTION = 16

@@ -73,7 +73,7 @@ def load_torchvision_npz(model: chainer.Link, path: str | Path) -> None:
     """
     from chainer import serializers
 
-    from models.resnet import ResNet
+    from .resnet import ResNet
 
     if not isinstance(model, ResNet):
         raise ProfileError(

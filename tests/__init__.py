@@ -4,3 +4,5 @@ from pathlib import Path
 
 #: The repository.
 ROOT = Path(__file__).parents[1]
+#: Seconds after which a process hangs, and is not just slow on a busy machine.
+HANGS_S = 600

@@ -6,10 +6,12 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import chainer
@@ -18,11 +20,12 @@ import chainer.links as L
 import pytest
 
 from chainer_profile.cli import main as cli
+from chainer_profile.cli.running import Context
 from chainer_profile.measure import machine
 from chainer_profile.record.recording import Environment, MachineLimits
 from chainer_profile.report import page
 from chainer_profile.report.pictures import layers as plot
-from tests import ROOT
+from tests import HANGS_S, ROOT
 
 #: What a run writes that ended before its trials were made, or left the limits out.
 FILES = ["layers.csv", "layers.png", "layers.svg", "links.csv", "recording.npz"]
@@ -88,13 +91,23 @@ def main(*argv: str, build: Any = Net) -> int:
     return cli.main(args, registry)
 
 
+def command(
+    word: str, argv: Sequence[str], registry: Mapping[str, Any] | None = None, **more: Any
+) -> int:
+    """Run one of the commands in this process without what catches its errors and signals."""
+    module = import_module(f"chainer_profile.cli.{word}")
+    nobody: Any = SimpleNamespace(signum=0, reason=str, measuring=nullcontext)
+    context = Context(list(argv), nobody, registry or {}, **more)
+    return int(module.run(module.parser().parse_args(argv), context))
+
+
 def process(*argv: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:
     """Run a command in a process of its own, in ``cwd``; a run does not measure the machine."""
     own = argv[:1] in (("report",), ("machine",))
     words = [sys.executable, str(ROOT / "profile.py"), *argv, *([] if own else ["--no-machine"])]
     if "stdout" not in kwargs:
         kwargs["stdout"] = subprocess.PIPE
-    return subprocess.run(words, stderr=subprocess.PIPE, text=True, timeout=60, **kwargs)
+    return subprocess.run(words, stderr=subprocess.PIPE, text=True, timeout=HANGS_S, **kwargs)
 
 
 def stand_in(environment: Environment, device: machine.Device, seconds: float = 0) -> MachineLimits:

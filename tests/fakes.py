@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests import ROOT
+from tests import HANGS_S, ROOT
 
 FAKE = ROOT / "tests" / "fake_cupy"
 #: With so little memory the calibration's arrays do not fit, and are left out: they take seconds.
@@ -28,7 +28,7 @@ def process(
         env=os.environ | fixed | given,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HANGS_S,
     )
 
 

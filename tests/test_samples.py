@@ -18,7 +18,8 @@ from PIL import Image
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.files import make_folder
 from chainer_profile.basics.words import PROG
-from chainer_profile.cli.arguments import run_parser, wanted
+from chainer_profile.cli.run import parser as run_parser
+from chainer_profile.cli.shown import wanted
 from chainer_profile.report.page.html import script_text
 from chainer_profile.runs import engines as run_folder
 from chainer_profile.runs import output

@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 from chainer.training import extensions
 
-from chainer_profile.cli import train as train_cli
+from chainer_profile.cli import main as cli
+from tests import HANGS_S
 from tests.command import ROOT, Entry
 
 #: A file with the network, for tests that need another process; a call may send a signal.
@@ -86,7 +87,7 @@ def main(*words: str, build: Callable[..., Any] = Net, small: bool = True) -> in
         "other": Entry(build, "other", classes=10),
         "features": Entry(build, "features"),
     }
-    return train_cli.main(["-m", "tiny", *(SMALL if small else []), *words], registry)
+    return cli.main(["train", "-m", "tiny", *(SMALL if small else []), *words], registry)
 
 
 def process(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -94,7 +95,7 @@ def process(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
     Path("net.py").write_text(OWN)
     command = [sys.executable, str(ROOT / "train.py"), "-m", "net.py:Net", *SMALL, *words]
     return subprocess.run(
-        command, env=os.environ | env, capture_output=True, text=True, timeout=120
+        command, env=os.environ | env, capture_output=True, text=True, timeout=HANGS_S
     )
 
 

@@ -35,14 +35,15 @@ def choose_names(
     """
     unknown = [name for name in names if name not in known and name not in also]
     if unknown or not names:
-        wrong = ", ".join(_with_nearest(name, known) for name in unknown[:_MAX_WRONG])
+        wrong = ", ".join(with_nearest(name, known) for name in unknown[:_MAX_WRONG])
         raise UsageError(
             f"unknown column of {table}: {wrong or 'none given'}; known are {', '.join(known)}"
         )
     return tuple(dict.fromkeys(names))
 
 
-def _with_nearest(name: str, known: Collection[str]) -> str:
+def with_nearest(name: str, known: Collection[str]) -> str:
+    """A mistyped name in quotes, and the nearest of those that there are, if one is near."""
     shown = ascii(name[:_MAX_NAME]) if not name.isprintable() else repr(name[:_MAX_NAME])
     nearest = difflib.get_close_matches(name.lower()[:_MAX_NAME], known, n=1)
     return f"{shown} (did you mean {nearest[0]}?)" if nearest else shown

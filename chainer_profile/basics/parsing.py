@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -128,6 +129,16 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **kwargs: Any) -> None:
         # Shortened names would change their meaning with every new option.
         super().__init__(allow_abbrev=False, **kwargs)
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """The values of the options; a mistyped option is refused with the nearest one."""
+        found, left = self.parse_known_args(args, namespace)
+        if left:
+            name = next((word for word in left if word.startswith("--")), "").partition("=")[0]
+            nearest = difflib.get_close_matches(name, self._option_string_actions, n=1)
+            hint = f" (did you mean {nearest[0]}?)" if name and nearest else ""
+            self.error(f"unrecognized arguments: {' '.join(left)}{hint}")
+        return found
 
     def error(self, message: str) -> NoReturn:
         """Raise a UsageError in place of printing the usage."""

@@ -1,9 +1,34 @@
 """Words that several floors share: the program's name, defaults, and what options take."""
 
-#: The package's version; `pyproject.toml` reads it here.
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+#: The package's version; ``pyproject.toml`` reads it here.
 VERSION = "0.1.0"
-#: The program, in messages and advice.
-PROG = "profile.py"
+
+
+def _command() -> tuple[str, ...]:
+    """What the user types to start the program: as it was started, else by what there is."""
+    started = Path(sys.argv[0]).stem if sys.argv else ""
+    words = sys.orig_argv
+    if "-m" in words and words[words.index("-m") + 1 :][:1] == ["chainer_profile"]:
+        return ("python", "-m", "chainer_profile")
+    in_clone = (Path(__file__).parents[2] / "profile.py").is_file()
+    if started == "chainer-profile" or not in_clone:
+        return ("chainer-profile",)
+    return ("python", "profile.py")
+
+
+#: How the program is started, in recordings; and its name, in messages and advice.
+COMMAND = _command()
+PROG = " ".join(COMMAND) if "-m" in COMMAND else COMMAND[-1]
+#: The same of what trains a network: a clone has a program of its own for it.
+TRAIN_COMMAND = ("python", "train.py") if PROG == "profile.py" else (*COMMAND, "train")
+TRAIN_PROG = "train.py" if PROG == "profile.py" else f"{PROG} train"
+#: What pip is to install where a package is missing.
+REQUIREMENTS = "-r requirements.txt" if PROG == "profile.py" else "chainer-profile"
 DEFAULT_MODEL = "resnet20"
 #: Levels of the tree of links below the network.
 DEFAULT_DEPTH = 2

@@ -1,1 +1,32 @@
-"""The command line: one file a command."""
+"""The command line. :data:`COMMANDS` is the list; each command is the file of its name.
+
+A command's file has ``parser()``, its options, and ``run(args, context)``, which gives the exit
+code. :mod:`.options` has what several share, :mod:`.main` finds the command and runs it.
+"""
+
+from __future__ import annotations
+
+#: The command that needs no word.
+RUN = "run"
+
+#: The commands, and what each does.
+COMMANDS = {
+    RUN: "profile a network layer by layer; needs no word",
+    "report": "make the reports of a run again, from its recording",
+    "compare": "say what became faster or slower between runs, and what is noise",
+    "engines": "run the network under faster engines too, and compare",
+    "sweep": "profile many networks, inputs and devices",
+    "history": "list the runs so far",
+    "summary": "show a network's layers without timing",
+    "export": "write a network for a runtime",
+    "train": "train a network",
+    "machine": "show what this machine can do at best",
+    "completion": "print a script that completes all this in a shell",
+}
+
+
+def other_commands() -> str:
+    """The commands with a word, a line each, for the end of ``--help``."""
+    width = max(map(len, COMMANDS)) + 2
+    lines = [f"  {word:{width}}{about}" for word, about in COMMANDS.items() if word != RUN]
+    return "\n".join(["other commands, each with --help of its own:", *lines])

@@ -1,4 +1,4 @@
-"""``profile.py compare``: what became faster or slower between runs, and whether it is noise."""
+"""``compare``: what became faster or slower between runs, and whether it is noise."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chainer_profile.basics.parsing import Parser, checked, folder, whole
 from chainer_profile.basics.units import parse_percent
 from chainer_profile.basics.words import PROG
 from chainer_profile.cli.options import add_messages
-from chainer_profile.cli.running import console_width, printing
+from chainer_profile.cli.running import Context, console_width, printing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,17 +78,13 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def run(argv: list[str]) -> int:
+def run(args: argparse.Namespace, context: Context) -> int:
     """Run the command; returns the exit code.
-
-    Args:
-        argv: The arguments after ``compare``.
 
     Raises:
         ProfileError: A run cannot be read or compared, or the output not be written.
         UsageError: The arguments say nothing that can be done.
     """
-    args = parser().parse_args(argv)
     if len(args.runs) < 2:
         raise UsageError(f"give two runs at least: {PROG} compare BEFORE AFTER")
     if args.fail_above is not None and args.fail_above < args.min_effect:

@@ -1,4 +1,4 @@
-"""``profile.py engines``: the same network under other engines, in turn and layer by layer."""
+"""``engines``: the same network under other engines, in turn and layer by layer."""
 
 from __future__ import annotations
 
@@ -9,51 +9,179 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chainer_profile.basics.errors import ProfileError
-from chainer_profile.basics.words import PROG
-from chainer_profile.cli.engines_arguments import LAYER_TRIALS, check, parser
-from chainer_profile.cli.options import asked_device, read_input
-from chainer_profile.cli.running import console_width, printing
+from chainer_profile.basics.choosing import split_names
+from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.basics.parsing import Parser, checked, folder, whole
+from chainer_profile.basics.words import COMMAND, PROG
+from chainer_profile.cli.options import (
+    add_classes,
+    add_input,
+    add_machine,
+    add_max_seconds,
+    add_messages,
+    add_model,
+    add_seed,
+    add_weights,
+    asked_device,
+    check_input,
+    read_input,
+)
+from chainer_profile.cli.running import Context, console_width, printing
 from chainer_profile.engines.catalogue import BASELINE, ENGINES
+from chainer_profile.engines.protocol import PRECISIONS
 
 if TYPE_CHECKING:
     from chainer_profile.cli.interrupts import Interrupts
     from chainer_profile.engines.chosen import Chosen
     from chainer_profile.engines.measuring import Measured
     from chainer_profile.engines.results import EnginesRun
-    from chainer_profile.networks.loading import ModelSource, RegisteredModel
-    from chainer_profile.networks.weights import WeightFormat
+    from chainer_profile.networks.loading import ModelSource
     from chainer_profile.record.recording import Recording, Settings
 
 #: Exit code where an engine's outputs differ from Chainer's by more than the tolerance.
 WRONG = 4
+#: Trials in which nodes are timed, at most, where none were asked for.
+LAYER_TRIALS = 200
 
 
-def run(
-    argv: list[str],
-    registry: Mapping[str, RegisteredModel],
-    formats: Sequence[WeightFormat],
-    interrupts: Interrupts,
-) -> int:
+def parser() -> argparse.ArgumentParser:
+    """Options of the command."""
+    parser = Parser(
+        prog=f"{PROG} engines",
+        description="Runs the same network with the same weights under several engines, compares "
+        "their outputs with Chainer's, and shows how fast each is and what became of every layer.",
+    )
+    group = parser.add_argument_group("network")
+    add_model(group)
+    add_classes(group)
+    add_weights(group)
+    group = parser.add_argument_group("input")
+    add_input(group)
+
+    group = parser.add_argument_group("engines")
+    group.add_argument(
+        "--engines",
+        metavar="A,B",
+        type=checked(split_names),
+        help="names of --list-engines, or module:Class of your own; chainer always comes first "
+        "(default: all that can run on the device)",
+    )
+    group.add_argument("--list-engines", action="store_true", help="list the engines and exit")
+    group.add_argument(
+        "--precision",
+        choices=PRECISIONS,
+        default=PRECISIONS[0],
+        help="what the other engines compute in; Chainer stays in fp32 (default: %(default)s)",
+    )
+    group.add_argument(
+        "--tolerance",
+        metavar="F",
+        type=_fraction,
+        help="largest difference of an output that is right, as a fraction of the largest output "
+        "(default: 1e-4 for fp32, 1e-2 for fp16, 5e-2 for bf16)",
+    )
+    group.add_argument(
+        "--save-engine",
+        metavar="FILE",
+        type=Path,
+        help="keep an engine made ready; the file's ending says which",
+    )
+    group.add_argument(
+        "--load-engine",
+        metavar="FILE",
+        type=Path,
+        help="run an engine from such a file, with the weights that are in it",
+    )
+
+    group = parser.add_argument_group("measuring")
+    group.add_argument(
+        "-n",
+        "--trials",
+        metavar="N",
+        type=whole(1),
+        default=1000,
+        help="trials of each engine, taken in turn (default: %(default)s)",
+    )
+    group.add_argument(
+        "-w",
+        "--warmups",
+        metavar="N",
+        type=whole(0),
+        default=10,
+        help="warm-up runs of each (default: %(default)s)",
+    )
+    group.add_argument(
+        "--layer-trials",
+        metavar="N",
+        type=whole(1),
+        help="further trials of each, in which its layers are timed (default: as many as trials, "
+        f"{LAYER_TRIALS} at most)",
+    )
+    add_max_seconds(group)
+    add_machine(group, "-d")
+    add_seed(group)
+
+    group = parser.add_argument_group("output")
+    group.add_argument(
+        "-o",
+        "--out",
+        metavar="DIR",
+        type=folder,
+        help="folder of the results (default: the next free reports/engines-MODEL-DEVICE-bBATCH)",
+    )
+    group.add_argument(
+        "--force", action="store_true", help="replace a run in the --out folder, or a saved engine"
+    )
+    group.add_argument(
+        "--report", metavar="DIR", type=folder, help="make the reports of such a run again"
+    )
+    add_messages(group)
+    return parser
+
+
+def _fraction(text: str) -> float:
+    """A number above 0 and up to 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(
+            f"must be a number above 0 up to 1, such as 1e-4, not {text[:40]!r}"
+        )
+    return value
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Refuse options that do not go together, before anything is done.
+
+    Raises:
+        UsageError: Some do not.
+    """
+    if args.force and args.out is None and args.save_engine is None:
+        raise UsageError("--force replaces the run in a folder: name it with --out")
+    check_input(args)
+    if args.load_engine is not None and not args.load_engine.is_file():
+        raise UsageError(f"--load-engine {args.load_engine}: there is no such file")
+    if args.save_engine is not None and args.save_engine.exists() and not args.force:
+        raise UsageError(
+            f"--save-engine {args.save_engine}: is there already; replace it with --force"
+        )
+
+
+def run(args: argparse.Namespace, context: Context) -> int:
     """Run the command; returns the exit code: 4 where an engine's outputs are wrong.
-
-    Args:
-        argv: The arguments after ``engines``.
-        registry: The networks that ``--model`` knows by name.
-        formats: Forms of weights that ``--weights`` reads beside Chainer's own.
-        interrupts: Handles signals: the first one ends the trials in good order.
 
     Raises:
         ProfileError: Chainer cannot run the network, none of the engines that were named could
             run, or something cannot be written.
         UsageError: The arguments say nothing that can be done.
     """
-    args = parser().parse_args(argv)
     if args.list_engines:
         return _list_engines()
     if args.report is not None:
-        return _report(args)
-    check(args)
+        return report(args.report, quiet=args.quiet)
+    _check(args)
 
     from chainer_profile.engines import chosen as engines
     from chainer_profile.networks import loading
@@ -61,7 +189,7 @@ def run(
     from chainer_profile.runs import engines as run_folder
 
     chosen = engines.choose(args.engines, gpu=args.gpu >= 0)
-    source = loading.find_model(args.model, registry, args.classes)
+    source = loading.find_model(args.model, context.registry, args.classes)
     batch = read_input(args, source)
     device = asked_device(args)
     settings = Settings(
@@ -77,7 +205,7 @@ def run(
         seed=args.seed,
         weights=args.weights or "",
         max_seconds=args.max_seconds,
-        command=shlex.join(["python", PROG, "engines", *argv]),
+        command=shlex.join([*COMMAND, "engines", *context.argv]),
         precision=args.precision,
     )
     engines.place(
@@ -88,8 +216,8 @@ def run(
     )
     default = Path("reports") / f"engines-{source.name}-{device.replace(':', '')}-b{args.batchsize}"
     with run_folder.taken(args.out, default, args.force) as place:
-        measured = _measure(source, batch.array, settings, chosen, args, formats, interrupts)
-        return _finish(measured, place, args, interrupts)
+        measured = _measure(source, batch.array, settings, chosen, args, context)
+        return _finish(measured, place, args, context.interrupts)
 
 
 def _list_engines() -> int:
@@ -102,13 +230,14 @@ def _list_engines() -> int:
     return 0
 
 
-def _report(args: argparse.Namespace) -> int:
+def report(place: Path, *, quiet: bool) -> int:
+    """The reports of such a run again, from its recordings."""
     from chainer_profile.runs import engines as run_folder
 
-    found, recordings = run_folder.read_run(args.report)
-    files = run_folder.write_reports(args.report, found, recordings)
-    _print(found, recordings, args)
-    _say_written(args.report, files, args)
+    found, recordings = run_folder.read_run(place)
+    files = run_folder.write_reports(place, found, recordings)
+    _print(found, recordings, quiet)
+    _say_written(place, files, quiet)
     return 0
 
 
@@ -118,8 +247,7 @@ def _measure(
     settings: Settings,
     chosen: Chosen,
     args: argparse.Namespace,
-    formats: Sequence[WeightFormat],
-    interrupts: Interrupts,
+    context: Context,
 ) -> Measured:
     """Build the network on its device, and measure."""
     from chainer_profile.engines.measuring import measure
@@ -130,7 +258,7 @@ def _measure(
 
     model = loading.build_model(source, args.seed)
     if args.weights:
-        weights.load_weights(model, args.weights, formats)
+        weights.load_weights(model, args.weights, context.formats)
     clock = HOST_CLOCK
     if args.gpu >= 0:
         array, clock = move_to_gpu(model, array, args.gpu)
@@ -143,8 +271,8 @@ def _measure(
         tolerance=args.tolerance,
         save=args.save_engine,
         clock=clock,
-        stop=interrupts.reason,
-        measuring=interrupts.measuring(),
+        stop=context.interrupts.reason,
+        measuring=context.interrupts.measuring(),
         bar=ProgressBar(args.quiet),
     )
 
@@ -164,8 +292,8 @@ def _finish(
             files = ["engines.json", *run_folder.write_reports(place, run, recordings)]
             files += run_folder.write_engine_reports(place, run, recordings)
         finally:
-            _print(run, recordings, args)
-        _say_written(place, files, args)
+            _print(run, recordings, args.quiet)
+        _say_written(place, files, args.quiet)
     elif interrupts.signum:
         print(f"{PROG}: {interrupts.reason()}: no trial was made", file=sys.stderr)
     if measured.failure is not None:
@@ -185,22 +313,22 @@ def _finish(
     return 0
 
 
-def _print(run: EnginesRun, recordings: Mapping[str, Recording], args: argparse.Namespace) -> None:
+def _print(run: EnginesRun, recordings: Mapping[str, Recording], quiet: bool) -> None:
     from rich.console import Console
 
     from chainer_profile.report.writers import engines_table
 
     with printing():
-        console = Console(quiet=args.quiet, width=console_width())
+        console = Console(quiet=quiet, width=console_width())
         engines_table.render(run, recordings, console)
 
 
-def _say_written(place: Path, files: Sequence[str], args: argparse.Namespace) -> None:
+def _say_written(place: Path, files: Sequence[str], quiet: bool) -> None:
     from rich.console import Console
 
     from chainer_profile.report.text import printable
 
     with printing():
-        console = Console(quiet=args.quiet, width=console_width())
+        console = Console(quiet=quiet, width=console_width())
         said = f"Written to {printable(str(place))}: {', '.join(files)}"
         console.print(said, markup=False, highlight=False, soft_wrap=True)

@@ -1,10 +1,9 @@
-"""``profile.py export``: a network and its weights as a file for a runtime."""
+"""``export``: a network and its weights as a file for a runtime."""
 
 from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,15 +20,13 @@ from chainer_profile.cli.options import (
     add_seed,
     add_weights,
 )
-from chainer_profile.cli.running import printing
+from chainer_profile.cli.running import Context, printing
 from chainer_profile.engines.protocol import PRECISIONS
 
 if TYPE_CHECKING:
     from chainer_profile.engines.catalogue import EngineEntry
     from chainer_profile.engines.protocol import Network
     from chainer_profile.engines.results import OutputDifference
-    from chainer_profile.networks.loading import RegisteredModel
-    from chainer_profile.networks.weights import WeightFormat
 
 #: Engines by what their files end with.
 _ENGINES = {".onnx": "onnxruntime", ".xml": "openvino", ".npz": "folded"}
@@ -71,24 +68,14 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def run(
-    argv: list[str],
-    registry: Mapping[str, RegisteredModel],
-    formats: Iterable[WeightFormat] = (),
-) -> int:
+def run(args: argparse.Namespace, context: Context) -> int:
     """Run the command; returns the exit code: 4 where the outputs are not Chainer's.
-
-    Args:
-        argv: The arguments after ``export``.
-        registry: The networks that ``--model`` knows by name.
-        formats: Forms of weights that ``--weights`` reads beside Chainer's own.
 
     Raises:
         ProfileError: The network cannot be built, exported or read again, or the file not be
             written.
         UsageError: The arguments say nothing that can be done.
     """
-    args = parser().parse_args(argv)
     path: Path = args.to
     if path.suffix not in _ENGINES:
         raise UsageError(f"--to {path}: name a file that ends with {', '.join(_ENGINES)}")
@@ -106,7 +93,7 @@ def run(
     entry = ENGINES[_ENGINES[path.suffix]]
     if missing := entry.missing():
         raise ProfileError(f"{' and '.join(missing)} is not installed: {entry.install}")
-    network = _network(args, registry, formats)
+    network = _network(args, context)
     with tempfile.TemporaryDirectory(prefix="chainer-profile-") as folder:
         part = Path(folder, path.name)
         try:
@@ -122,25 +109,21 @@ def run(
     return 0
 
 
-def _network(
-    args: argparse.Namespace,
-    registry: Mapping[str, RegisteredModel],
-    formats: Iterable[WeightFormat],
-) -> Network:
+def _network(args: argparse.Namespace, context: Context) -> Network:
     """The network that was asked for, on its input."""
     from chainer_profile.engines.protocol import Network
     from chainer_profile.measure.steps import ForwardStep
     from chainer_profile.measure.structure import StructureError, learn_structure
     from chainer_profile.networks import inputs, loading, weights
 
-    source = loading.find_model(args.model, registry, args.classes)
+    source = loading.find_model(args.model, context.registry, args.classes)
     shape = input_shape(args, source.input_shape)
     batch = inputs.make_input(
         "random", shape, args.batchsize, seed=args.seed, mean=source.mean, std=source.std
     )
     model = loading.build_model(source, args.seed)
     if args.weights:
-        weights.load_weights(model, args.weights, formats)
+        weights.load_weights(model, args.weights, context.formats)
     step = ForwardStep(model, (batch.array,))
     with step.configured():
         try:

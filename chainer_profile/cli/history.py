@@ -1,4 +1,4 @@
-"""``profile.py history``: the runs so far, to search and to compare by name."""
+"""``history``: the runs so far, to search and to compare by name."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.parsing import Parser, checked, folder, parse_device, whole
 from chainer_profile.basics.words import PROG
-from chainer_profile.cli.running import printing, terminal_width
-from chainer_profile.runs.history import REPORTS, SORTS, STORE, Query, history, parse_since
+from chainer_profile.cli.running import Context, printing, terminal_width
+from chainer_profile.runs.history import REPORTS, SORTS, Query, history, parse_since
 
 _FORMATS = ("table", "csv", "markdown")
 _TABLE_ROWS = 20
@@ -21,8 +21,7 @@ def parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog=f"{PROG} history",
         description="Lists the runs under reports/, with those of sweeps. A run's name is its "
-        f"folder below that. What is known of them is kept in {STORE} there, which follows the "
-        "recordings by itself.",
+        "folder below that.",
     )
     group = parser.add_argument_group("which runs")
     group.add_argument(
@@ -58,7 +57,6 @@ def parser() -> argparse.ArgumentParser:
     group.add_argument(
         "--names", action="store_true", help="names only, one a line, for other commands"
     )
-    group = parser.add_argument_group("the store")
     group.add_argument(
         "--reports",
         metavar="DIR",
@@ -66,22 +64,17 @@ def parser() -> argparse.ArgumentParser:
         default=REPORTS,
         help="folder of the runs (default: %(default)s)",
     )
-    group.add_argument("--rebuild", action="store_true", help="read all recordings again")
     group.add_argument("--debug", action="store_true", help="show the traceback of an error")
     return parser
 
 
-def run(argv: list[str]) -> int:
+def run(args: argparse.Namespace, context: Context) -> int:
     """Run the command; returns the exit code.
-
-    Args:
-        argv: The arguments after ``history``.
 
     Raises:
         ProfileError: The output cannot be written.
         UsageError: The arguments say nothing that can be done.
     """
-    args = parser().parse_args(argv)
     reports: Path = args.reports
     if reports.exists() and not reports.is_dir():
         raise UsageError(f"--reports {reports}: is a file; name a folder")
@@ -95,9 +88,7 @@ def run(argv: list[str]) -> int:
         since=args.since or "",
         sort=args.sort,
     )
-    found = history(reports, query, rebuild=args.rebuild)
-    for note in found.notes:
-        _say(note)
+    found = history(reports, query)
     if found.unread:
         count = len(found.unread)
         what = "recording cannot be read" if count == 1 else "recordings cannot be read, such as"

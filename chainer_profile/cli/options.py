@@ -103,6 +103,11 @@ def add_machine(group: argparse._ArgumentGroup, *device: str) -> None:
 def add_messages(group: argparse._ArgumentGroup) -> None:
     """Options of what is said."""
     group.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
+    add_debug(group)
+
+
+def add_debug(group: argparse._ActionsContainer) -> None:
+    """The option of tracebacks, which :func:`.running.run_command` reads."""
     group.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
 

@@ -6,11 +6,18 @@ import os
 import shutil
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from chainer_profile.basics.errors import ProfileError
+from chainer_profile.basics.words import REQUIREMENTS
 from chainer_profile.cli.interrupts import Interrupted, Interrupts
+
+if TYPE_CHECKING:
+    from chainer_profile.networks.loading import RegisteredModel
+    from chainer_profile.networks.weights import WeightFormat
 
 #: Columns of what goes into a file or a pipe: all columns of tables fit; rich would take 80.
 _WIDE = 160
@@ -32,6 +39,15 @@ def run_command(prog: str, argv: list[str], command: Callable[[Interrupts], int]
             traceback.print_exc()
         print(f"{prog}: error: {error}", file=sys.stderr)
         return error.exit_code
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package in ("", "chainer_profile"):
+            raise
+        if "--debug" in argv:
+            traceback.print_exc()
+        said = f"the package {package} is not installed: python -m pip install {REQUIREMENTS}"
+        print(f"{prog}: error: {said}", file=sys.stderr)
+        return 1
     except Interrupted as interrupt:
         print(f"{prog}: interrupted{interrupt.hint}", file=sys.stderr)
         return 128 + interrupt.signum
@@ -39,6 +55,23 @@ def run_command(prog: str, argv: list[str], command: Callable[[Interrupts], int]
         # The reader of our output went away (`| head`): nothing is left to say to it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a command is given beside its options.
+
+    Attributes:
+        argv: The arguments behind the command's word.
+        interrupts: Handles signals: the first one ends the trials in good order.
+        registry: The networks that ``--model`` knows by name.
+        formats: Forms of weights that ``--weights`` reads beside Chainer's own.
+    """
+
+    argv: list[str]
+    interrupts: Interrupts
+    registry: Mapping[str, RegisteredModel] = field(default_factory=dict)
+    formats: Sequence[WeightFormat] = ()
 
 
 @contextmanager

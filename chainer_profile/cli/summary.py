@@ -1,9 +1,8 @@
-"""``profile.py summary``: what a network consists of, without timing."""
+"""``summary``: what a network consists of, without timing."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from chainer_profile.basics.choosing import split_names
@@ -11,10 +10,10 @@ from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.parsing import Parser, input_shape, whole
 from chainer_profile.basics.words import PROG
 from chainer_profile.cli.options import add_batchsize, add_classes, add_input_shape, add_model
-from chainer_profile.cli.running import printing, terminal_width
+from chainer_profile.cli.running import Context, printing, terminal_width
 
 if TYPE_CHECKING:
-    from chainer_profile.networks.loading import RegisteredModel
+    pass
 
 _FORMATS = ("table", "csv", "markdown")
 _DTYPES = ("float32", "float16", "float64", "int32", "int64")
@@ -70,18 +69,13 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def run(argv: list[str], registry: Mapping[str, RegisteredModel]) -> int:
+def run(args: argparse.Namespace, context: Context) -> int:
     """Run the command; returns the exit code.
-
-    Args:
-        argv: The arguments after ``summary``.
-        registry: The networks that ``--model`` knows by name.
 
     Raises:
         ProfileError: The network cannot be built or run, or the output not be written.
         UsageError: The arguments say nothing that can be done.
     """
-    args = parser().parse_args(argv)
     if args.arrays and args.depth is not None:
         raise UsageError("give --arrays or --depth, not both: arrays are not added up by link")
 
@@ -96,7 +90,7 @@ def run(argv: list[str], registry: Mapping[str, RegisteredModel]) -> int:
 
     from chainer_profile.networks import loading
 
-    source = loading.find_model(args.model, registry, args.classes)
+    source = loading.find_model(args.model, context.registry, args.classes)
     shape = input_shape(args, source.input_shape)
 
     from chainer_profile.measure.network import summary

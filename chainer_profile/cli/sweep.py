@@ -1,4 +1,4 @@
-"""``profile.py sweep``: many networks, inputs and devices, each case in a fresh process."""
+"""``sweep``: many networks, inputs and devices, each case in a fresh process."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.files import write_file
 from chainer_profile.basics.parsing import Parser, checked, folder
-from chainer_profile.basics.words import DTYPES, PHASES, PROG
+from chainer_profile.basics.words import COMMAND, DTYPES, PHASES, PROG
 from chainer_profile.cli.interrupts import Interrupted
 from chainer_profile.cli.options import add_messages
-from chainer_profile.cli.running import printing, terminal_width
+from chainer_profile.cli.running import Context, printing, terminal_width
 from chainer_profile.runs.executors import open_workers, parse_executor
 from chainer_profile.runs.sweep_cases import (
     LISTS,
@@ -31,7 +31,8 @@ from chainer_profile.runs.sweep_cases import (
 
 if TYPE_CHECKING:
     from chainer_profile.networks.loading import RegisteredModel
-    from chainer_profile.runs.sweep import Result, SweepFolder
+    from chainer_profile.record.digest import Run
+    from chainer_profile.runs.sweep import SweepFolder
 
 _HELP = {
     "models": ("A,B,C", "networks, as --model of profile.py takes them"),
@@ -97,19 +98,14 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def run(argv: list[str], registry: Mapping[str, RegisteredModel]) -> int:
+def run(args: argparse.Namespace, context: Context) -> int:
     """Run the command; returns the exit code, 1 where a case failed.
-
-    Args:
-        argv: The arguments after ``sweep``.
-        registry: The networks that ``--models`` knows by name.
 
     Raises:
         ProfileError: The results cannot be written, or the workers not be reached.
         UsageError: The arguments say nothing that can be done.
     """
-    args = parser().parse_args(argv)
-    name, cases = _cases(args, registry)
+    name, cases = _cases(args, context.registry)
     cases, repeated = without_duplicates(cases)
     if repeated and not args.quiet:
         case = repeated[0]
@@ -124,7 +120,7 @@ def run(argv: list[str], registry: Mapping[str, RegisteredModel]) -> int:
     from chainer_profile.runs.sweep import take_sweep
 
     with take_sweep(path, cases, args.force) as taken:
-        sweep = _Sweep(name, cases, taken, args, shlex.join(["python", PROG, "sweep", *argv]))
+        sweep = _Sweep(name, cases, taken, args, shlex.join([*COMMAND, "sweep", *context.argv]))
         try:
             sweep.run()
         except Interrupted as interrupt:
@@ -174,7 +170,7 @@ def _list(cases: Sequence[Case], path: Path, force: bool) -> int:
     with printing():
         for case in cases:
             done = not force and folder.finished(case) is not None
-            words = ["python", PROG, *case.arguments, "--out", str(path / folder.names[case])]
+            words = [*COMMAND, *case.arguments, "--out", str(path / folder.names[case])]
             print(f"{folder.names[case]}{' (done)' if done else ''}\n  {shlex.join(words)}")
     return 0
 
@@ -192,11 +188,11 @@ class _Sweep:
     ) -> None:
         self._name, self._cases, self._folder = name, cases, folder
         self._args, self._command = args, command
-        self._results: dict[Case, Result] = {}
+        self._results: dict[Case, Run] = {}
         self._files: list[str] = []
 
     @property
-    def results(self) -> list[Result]:
+    def results(self) -> list[Run]:
         """The results so far, in the order of the cases."""
         return [self._results[case] for case in self._cases if case in self._results]
 
@@ -227,8 +223,8 @@ class _Sweep:
                     extra = ["--no-machine"] if self._args.no_machine else []
                     running = run_cases(todo, self._folder, workers, progress, extra)
                     with closing(running):
-                        for result in running:
-                            self._results[result.case] = result
+                        for case, result in running:
+                            self._results[case] = result
                             self._write_csv()
         finally:
             # Of a sweep that is interrupted, too.

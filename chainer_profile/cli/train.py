@@ -1,4 +1,4 @@
-"""The command line of ``train.py``."""
+"""``train``, which ``train.py`` begins: trains a network with Chainer's Trainer."""
 
 from __future__ import annotations
 
@@ -7,43 +7,182 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.basics.parsing import Parser, checked, folder, whole
 from chainer_profile.basics.units import format_count, plural
-from chainer_profile.cli.interrupts import Interrupted, Interrupts
-from chainer_profile.cli.running import run_command
-from chainer_profile.cli.train_arguments import DATASETS, NEWEST, PROG, SYNTHETIC_SIZE, parser
+from chainer_profile.basics.words import DEFAULT_MODEL, PROG, TRAIN_COMMAND, TRAIN_PROG, VERSION
+from chainer_profile.cli.interrupts import Interrupted
+from chainer_profile.cli.options import add_machine, add_messages
+from chainer_profile.cli.running import Context
+from chainer_profile.networks.cifar import CIFAR10, CIFAR100
 
 if TYPE_CHECKING:
     from chainer_profile.networks.cifar import Images
-    from chainer_profile.networks.loading import ModelSource, RegisteredModel
+    from chainer_profile.networks.loading import ModelSource
     from chainer_profile.training.training import Training
 
 _STATE = "training.json"
 
 
-def main(argv: list[str], registry: Mapping[str, RegisteredModel]) -> int:
-    """Run a command; returns the exit code.
+class Defaults(NamedTuple):
+    """How a set is trained on unless told otherwise, and its number of classes."""
 
-    Args:
-        argv: The arguments after the program's name.
-        registry: The networks that ``--model`` knows by name.
-    """
-    return run_command(
-        PROG, argv, lambda interrupts: _run(parser().parse_args(argv), argv, registry, interrupts)
+    classes: int
+    epochs: int
+    batchsize: int
+    learning_rate: float
+
+
+#: The sets by what ``--dataset`` calls them. For CIFAR 64,000 iterations, as He et al. trained;
+#: the synthetic set is too small for large batches and rates.
+DATASETS = {
+    "cifar10": Defaults(CIFAR10.classes, 164, 128, 0.1),
+    "cifar100": Defaults(CIFAR100.classes, 164, 128, 0.1),
+    "synthetic": Defaults(10, 6, 32, 0.02),
+}
+SYNTHETIC_SIZE = 1000
+#: ``--resume`` without a file.
+NEWEST = True
+
+
+def _every(text: str) -> int:
+    match = re.fullmatch("every=([1-9][0-9]{0,17})", text)
+    if match is None:
+        raise UsageError(f"must be every=N with N iterations, 1 or more, not {text[:40]!r}")
+    return int(match[1])
+
+
+def _rate(text: str) -> float:
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = 0.0
+    if not 0 < rate < float("inf"):
+        raise UsageError(f"must be a number above 0, not {text[:40]!r}")
+    return rate
+
+
+def _file(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("must be the name of a file, not ''")
+    return Path(text)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Options of a training."""
+    usual, small = DATASETS["cifar10"], DATASETS["synthetic"]
+    parser = Parser(
+        prog=TRAIN_PROG,
+        description="Trains a network on CIFAR-10, CIFAR-100 or a small synthetic set with "
+        "Chainer's Trainer: momentum SGD, the learning rate falls to a tenth at half and again "
+        "at three quarters of the epochs.",
+    )
+    parser.add_argument("--version", action="version", version=VERSION)
+
+    group = parser.add_argument_group("network and data")
+    group.add_argument(
+        "-m",
+        "--model",
+        default=DEFAULT_MODEL,
+        help=f"a network of {PROG} --list-models, package.module:Callable or "
+        "path/to/file.py:Callable (default: %(default)s)",
+    )
+    group.add_argument(
+        "-d",
+        "--dataset",
+        choices=tuple(DATASETS),
+        default="cifar10",
+        help="what to train on (default: %(default)s); synthetic needs no download",
+    )
+    group.add_argument(
+        "--data-dir",
+        metavar="DIR",
+        type=folder,
+        help="folder of the set's files (default: Chainer's own copy, downloaded if need be; for "
+        "synthetic the folder it is made in, default OUT/synthetic)",
+    )
+    group.add_argument(
+        "--synthetic-size",
+        metavar="N",
+        type=whole(1),
+        default=None,
+        help=f"training images of the synthetic set, a multiple of 10 (default: {SYNTHETIC_SIZE})",
+    )
+    group.add_argument(
+        "--no-augmentation", action="store_true", help="do not crop and flip the training images"
     )
 
+    group = parser.add_argument_group("training")
+    group.add_argument(
+        "-e",
+        "--epoch",
+        metavar="N",
+        type=whole(1),
+        help=f"epochs (default: {usual.epochs}, for synthetic {small.epochs})",
+    )
+    group.add_argument(
+        "-b",
+        "--batchsize",
+        metavar="N",
+        type=whole(1),
+        help=f"images per iteration (default: {usual.batchsize}, for synthetic {small.batchsize})",
+    )
+    group.add_argument(
+        "-l",
+        "--learning-rate",
+        metavar="RATE",
+        type=checked(_rate),
+        help=f"learning rate at the begin (default: {usual.learning_rate}, for synthetic "
+        f"{small.learning_rate})",
+    )
+    group.add_argument(
+        "--seed",
+        metavar="N",
+        type=whole(0),
+        default=0,
+        help="seed of the weights, the order, the crops and the synthetic set "
+        "(default: %(default)s)",
+    )
+    add_machine(group)
+    group.add_argument(
+        "--profile",
+        metavar="every=N",
+        type=checked(_every),
+        help="profile every N-th iteration layer by layer, into OUT/profile",
+    )
 
-def _run(
-    args: argparse.Namespace,
-    argv: list[str],
-    registry: Mapping[str, RegisteredModel],
-    interrupts: Interrupts,
-) -> int:
+    group = parser.add_argument_group("output")
+    group.add_argument(
+        "-o", "--out", metavar="DIR", type=folder, help="folder (default: results/MODEL-DATASET)"
+    )
+    group.add_argument(
+        "-r",
+        "--resume",
+        metavar="FILE",
+        nargs="?",
+        const=NEWEST,
+        type=_file,
+        help="go on from a snapshot, without FILE from the newest in --out; give the other "
+        "options as before. More epochs leave the learning rate's falls where they were",
+    )
+    group.add_argument("--force", action="store_true", help="replace a training in the folder")
+    group.add_argument(
+        "--snapshot",
+        metavar="every=N",
+        type=checked(_every),
+        help="write a snapshot every N iterations (default: every epoch); the last 3 are kept",
+    )
+    add_messages(group)
+    return parser
+
+
+def run(args: argparse.Namespace, context: Context) -> int:
+    """Make a training, or go on with one."""
     if args.resume is not None and args.force:
         raise UsageError("--resume goes on with a training, --force replaces it: give one of them")
     if args.synthetic_size is not None and args.dataset != "synthetic":
@@ -57,8 +196,8 @@ def _run(
     args.batchsize = args.batchsize or defaults.batchsize
     args.learning_rate = args.learning_rate or defaults.learning_rate
     # A user's own network has its number of classes already: a first batch will tell.
-    own = args.model not in registry
-    source = loading.find_model(args.model, registry, None if own else classes)
+    own = args.model not in context.registry
+    source = loading.find_model(args.model, context.registry, None if own else classes)
     out = args.out or Path("results") / f"{source.name}-{args.dataset}"
     if isinstance(args.resume, Path) and args.out is None:
         out = args.resume.parent
@@ -70,7 +209,7 @@ def _run(
                 f"--batchsize {args.batchsize}: the training set has only "
                 f"{plural(len(train.images), 'image')}"
             )
-        return _train(args, argv, source, classes, train, test, out, snapshot, state, interrupts)
+        return _train(args, source, classes, train, test, out, snapshot, state, context)
 
 
 @contextmanager
@@ -149,7 +288,6 @@ def _load_data(args: argparse.Namespace, out: Path) -> list[Images]:
 
 def _train(
     args: argparse.Namespace,
-    argv: list[str],
     source: ModelSource,
     classes: int,
     train: Images,
@@ -157,7 +295,7 @@ def _train(
     out: Path,
     snapshot: Path | None,
     state: IO[bytes],
-    interrupts: Interrupts,
+    context: Context,
 ) -> int:
     """Builds the training, runs it, and says what came out."""
     import chainer
@@ -175,7 +313,8 @@ def _train(
     )
 
     matplotlib.use("Agg")
-    command = shlex.join(["python", PROG, *argv])
+    interrupts = context.interrupts
+    command = shlex.join([*TRAIN_COMMAND, *context.argv])
     settings = TrainingSettings(
         model=source.name,
         dataset=args.dataset,
@@ -234,8 +373,8 @@ def _train(
             raise
     if not training.is_complete():
         print(
-            f"{PROG}: {interrupts.reason()}: the snapshot is {training.writer.last}; go on with "
-            "--resume",
+            f"{TRAIN_PROG}: {interrupts.reason()}: the snapshot is {training.writer.last}; go on "
+            "with --resume",
             file=sys.stderr,
         )
         return 128 + interrupts.signum

@@ -16,6 +16,7 @@ from chainer_profile.cli import main as cli
 from chainer_profile.comparison.compare import Comparison
 from chainer_profile.report import page
 from chainer_profile.runs import output
+from tests import HANGS_S
 from tests.command import ROOT, folder, one_line, signals  # noqa: F401
 from tests.comparing import run, scaled
 from tests.conftest import make_training
@@ -165,7 +166,7 @@ def in_a_shell(words: str) -> subprocess.CompletedProcess[str]:
         ["sh", "-c", f'"{sys.executable}" "{ROOT}/profile.py" compare {words}; echo "exit $?"'],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HANGS_S,
     )
 
 
@@ -238,7 +239,7 @@ def test_the_choices_of_sort_are_the_renderers() -> None:
 
 def test_help_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit:
-        compare_command.run(["--help"])
+        compare_command.parser().parse_args(["--help"])
     assert exit.value.code == 0
     text = " ".join(capsys.readouterr().out.split())
     for part in ("--min-effect PCT", "(default: 2%)", "--fail-above PCT", "more than 1% of"):

@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 
 from chainer_profile.analyse.summaries import summarise
-from chainer_profile.cli import compare as compare_command
 from chainer_profile.cli import engines as engines_command
-from chainer_profile.cli.running import run_command
+from chainer_profile.cli import main as cli
 from chainer_profile.engines import chosen
 from chainer_profile.engines.catalogue import ENGINES, EngineEntry
 from chainer_profile.engines.chosen import choose
@@ -26,7 +25,7 @@ from chainer_profile.report.pictures import engines as engines_plot
 from chainer_profile.report.pictures import roofline
 from chainer_profile.runs import engines as run_folder
 from chainer_profile.runs import output
-from tests.command import Entry, Net, file_size_limit, folder, one_line, signals  # noqa: F401
+from tests.command import Entry, Net, command, file_size_limit, folder, one_line, signals  # noqa: F401
 
 OWN = '''
 import chainer
@@ -116,9 +115,7 @@ class Calm:
 def run(*argv: str, build: Any = Net) -> int:
     words = ["--model", "tiny", "--trials", "12", "--warmups", "1", *argv]
     registry: Any = {"tiny": Entry(build)}
-    return run_command(
-        "profile.py", words, lambda handler: engines_command.run(words, registry, (), handler)
-    )
+    return cli.main(["engines", *words], registry)
 
 
 def table(out: str) -> dict[str, dict[str, str]]:
@@ -164,7 +161,7 @@ def test_engines_are_measured_compared_and_written(
     assert {link.path for link in recording.links} == {"/", "/fc"}
     assert (place / "fast" / "report.md").is_file()
     assert summarise(recording).totals.clean is not None
-    assert compare_command.run([str(place / "chainer"), str(place / "fast")]) == 0
+    assert command("compare", [str(place / "chainer"), str(place / "fast")]) == 0
 
 
 def test_reports_are_made_again_from_what_was_kept(capsys: pytest.CaptureFixture[str]) -> None:

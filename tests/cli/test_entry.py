@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import ROOT
+from tests import HANGS_S, ROOT
 
 STDLIB = Path(os.__file__).parent
 RUNPY = """
@@ -23,7 +23,7 @@ def python(*words: str) -> subprocess.CompletedProcess[str]:
     """Run Python in the project's root, with the root on its path as a user would have it."""
     env = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
     return subprocess.run(
-        [sys.executable, *words], cwd=ROOT, env=env, capture_output=True, text=True, timeout=60
+        [sys.executable, *words], cwd=ROOT, env=env, capture_output=True, text=True, timeout=HANGS_S
     )
 
 

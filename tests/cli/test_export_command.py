@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,6 @@ import numpy as np
 import pytest
 
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.cli import export as export_command
 from chainer_profile.engines.onnxruntime_engine import OnnxRuntimeEngine
 from chainer_profile.engines.openvino_engine import OpenVinoEngine
 from tests.command import (  # noqa: F401
@@ -22,6 +19,7 @@ from tests.command import (  # noqa: F401
     ROOT,
     Entry,
     Net,
+    command,
     file_size_limit,
     folder,
     one_line,
@@ -36,7 +34,7 @@ def run(*argv: str, build: Any = Net) -> int:
     args = list(argv)
     if "--model" not in args:
         args += ["--model", "tiny"]
-    return export_command.run(args, {"tiny": Entry(build)})
+    return command("export", args, {"tiny": Entry(build)})
 
 
 def files(folder: Path) -> list[str]:  # noqa: F811
@@ -216,19 +214,3 @@ def test_an_own_network(folder: Path) -> None:  # noqa: F811
     (folder / "own.py").write_text(OWN)
     words = ["--to", "net.onnx", "--model", "own.py:Net", "--input-shape", "3", "-q"]
     assert run(*words) == 0
-
-
-def test_help_imports_nothing_heavy() -> None:
-    heavy = "{'numpy', 'pandas', 'chainer', 'onnx', 'onnxruntime', 'openvino', 'models'}"
-    code = (
-        "import sys\n"
-        "from chainer_profile import export_command\n"
-        "try:\n    export_command.run(['--help'], {})\n"
-        "except SystemExit as end:\n    assert end.code == 0\n"
-        f"print('heavy:', {heavy} & sys.modules.keys())\n"
-    )
-    out = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout
-    assert "--precision" in out
-    assert out.splitlines()[-1] == "heavy: set()"

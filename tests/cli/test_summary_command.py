@@ -6,7 +6,6 @@ import csv
 import errno
 import io
 import re
-import subprocess
 import sys
 from typing import Any
 
@@ -17,7 +16,7 @@ from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.cli import summary as summary_command
 from chainer_profile.report.writers import model_table
 from models.registry import REGISTRY
-from tests.command import OWN, ROOT, Entry, Net, folder  # noqa: F401
+from tests.command import OWN, ROOT, Entry, Net, command, folder  # noqa: F401
 
 
 def run(*argv: str, build: Any = Net, **entry: Any) -> int:
@@ -25,7 +24,7 @@ def run(*argv: str, build: Any = Net, **entry: Any) -> int:
     args = list(argv)
     if "--model" not in args:
         args += ["--model", "tiny"]
-    return summary_command.run(args, {"tiny": Entry(build, **entry), **REGISTRY})
+    return command("summary", args, {"tiny": Entry(build, **entry), **REGISTRY})
 
 
 def rows(capsys: pytest.CaptureFixture[str], *argv: str, **more: Any) -> list[dict[str, str]]:
@@ -44,7 +43,7 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_registered_network_by_default(capsys: pytest.CaptureFixture[str]) -> None:
-    assert summary_command.run(["--columns", "path"], REGISTRY) == 0
+    assert command("summary", ["--columns", "path"], REGISTRY) == 0
     assert capsys.readouterr().out.startswith("resnet20: input 1x3x32x32 float32")
 
 
@@ -147,21 +146,6 @@ def test_what_the_command_does_not_take(words: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=re.escape(message)) as error:
         run(*words)
     assert "\n" not in str(error.value)
-
-
-def test_help_imports_nothing_heavy() -> None:
-    code = (
-        "import sys\n"
-        "from chainer_profile import summary_command\n"
-        "try:\n    summary_command.run(['--help'], {})\n"
-        "except SystemExit as end:\n    assert end.code == 0\n"
-        "print('heavy:', {'numpy', 'pandas', 'rich', 'chainer', 'models'} & sys.modules.keys())\n"
-    )
-    out = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout
-    assert "--columns" in out
-    assert out.splitlines()[-1] == "heavy: set()"
 
 
 def test_the_formats_are_those_of_the_renderer() -> None:

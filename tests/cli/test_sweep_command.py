@@ -16,14 +16,13 @@ from typing import Any
 import pytest
 
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.cli import sweep as sweep_command
 from chainer_profile.cli.interrupts import Interrupted
 from chainer_profile.report.pictures import sweep as sweep_plot
 from chainer_profile.runs import executors
 from chainer_profile.runs.output import load_run
 from models.registry import REGISTRY
 from tests import sweeping
-from tests.command import OWN, ROOT, process
+from tests.command import OWN, ROOT, command, process
 from tests.sweeping import PROGRAM
 
 CASES = ("--input-shapes", "3x8x8", "--trials", "4", "--warmups", "1")
@@ -41,7 +40,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(*argv: str) -> int:
-    return sweep_command.run(list(argv), REGISTRY)
+    return command("sweep", argv, REGISTRY)
 
 
 def ran() -> list[str]:
@@ -276,25 +275,6 @@ def test_a_real_sweep(folder: Path) -> None:
     # The command of a case repeats it.
     command = load_run(Path("s/own-Net-3-cpu-b4")).settings.command
     assert command.startswith("python profile.py --model own.py:Net --input-shape 3 --batchsize 4")
-
-
-def test_help_imports_nothing_heavy() -> None:
-    code = (
-        "import sys\n"
-        "from chainer_profile import history_command, sweep_command\n"
-        "sweep = lambda: sweep_command.run(['--help'], {})\n"
-        "for run in (sweep, lambda: history_command.run(['--help'])):\n"
-        "    try:\n        run()\n"
-        "    except SystemExit as end:\n        assert end.code == 0\n"
-        "heavy = {'numpy', 'pandas', 'rich', 'chainer', 'models', 'distributed', 'mpi4py'}\n"
-        "print('heavy:', heavy & sys.modules.keys())\n"
-    )
-    out = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout
-    assert "--executor" in out
-    assert "--rebuild" in out
-    assert out.splitlines()[-1] == "heavy: set()"
 
 
 def test_the_stand_in_is_the_right_one() -> None:

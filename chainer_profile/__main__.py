@@ -1,0 +1,45 @@
+"""The door: ``python -m chainer_profile``, the command ``chainer-profile``, and ``profile.py``."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a command with the networks that come with the profiler; returns the exit code.
+
+    Args:
+        argv: The arguments after the program's name; by default the process's own.
+    """
+    try:
+        from chainer_profile.cli.main import main as run
+
+        models = _models()
+        registry = import_module(f"{models}.registry").REGISTRY
+        formats = import_module(f"{models}.torchvision_weights").WEIGHT_FORMATS
+    except KeyboardInterrupt:  # before the command could handle it
+        return 130
+    return run(sys.argv[1:] if argv is None else argv, registry, formats)
+
+
+def _models() -> str:
+    """The package of the networks: installed within this one, in a clone the folder beside it."""
+    name = "chainer_profile.models"
+    beside: Any = Path(__file__).parents[1] / "models" / "__init__.py"
+    if (
+        name not in sys.modules
+        and beside.is_file()
+        and not (Path(__file__).parent / "models").is_dir()
+    ):
+        spec: Any = spec_from_file_location(name, beside)
+        sys.modules[name] = module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+    return name
+
+
+if __name__ == "__main__":
+    sys.exit(main())

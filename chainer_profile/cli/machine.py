@@ -1,0 +1,75 @@
+"""``machine``: what this machine can do at best."""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import nullcontext
+
+from chainer_profile.basics.parsing import Parser
+from chainer_profile.basics.units import (
+    NOT_KNOWN,
+    format_count,
+    format_flops_rate,
+    format_intensity,
+    format_nbytes,
+    format_nbytes_rate,
+)
+from chainer_profile.basics.words import PROG
+from chainer_profile.cli.options import add_debug, add_machine, asked_device
+from chainer_profile.cli.running import Context, printing, terminal_width
+
+
+def parser() -> argparse.ArgumentParser:
+    """Options of showing the machine's limits."""
+    parser = Parser(
+        prog=f"{PROG} machine",
+        description="Shows what this machine can do at best: the rate of matrix products and of "
+        "copies. They are measured once, which takes some seconds, and kept.",
+    )
+    group = parser.add_argument_group("measuring")
+    add_machine(group, "-d")
+    group.add_argument("--refresh", action="store_true", help="measure again, and keep that")
+    add_debug(group)
+    return parser
+
+
+def run(args: argparse.Namespace, context: Context) -> int:
+    """Print the limits, measured or as they are kept."""
+    from threadpoolctl import threadpool_limits
+
+    from chainer_profile.measure import environment, machine
+    from chainer_profile.measure.limits import limits_file
+    from chainer_profile.report.aligned import pairs
+
+    device = machine.find_device(asked_device(args))
+    threads = nullcontext() if args.threads is None else threadpool_limits(args.threads, "blas")
+    with threads:
+        collected = environment.collect()
+        found = machine.find_limits(collected, device, refresh=args.refresh)
+    limits = found.limits
+    lines = [("machine", limits.key)]
+    if not device.gpu:
+        lines.append(
+            ("BLAS threads", format_count(limits.threads) if limits.threads else NOT_KNOWN)
+        )
+    lines.append(("float32 matrix product", format_flops_rate(limits.flops_per_s)))
+    if limits.half_flops_per_s is not None:
+        lines.append(("float16 matrix product", format_flops_rate(limits.half_flops_per_s)))
+    copied = f"copy of {format_nbytes(limits.copied_nbytes)}"
+    fresh_ridge = limits.flops_per_s / limits.fresh_nbytes_per_s
+    lines += [
+        (copied, f"{format_nbytes_rate(limits.copy_nbytes_per_s)}, read and written"),
+        ("the same into new memory", format_nbytes_rate(limits.fresh_nbytes_per_s)),
+        (
+            "ridge point",
+            f"{format_intensity(limits.ridge)}, into new memory {format_intensity(fresh_ridge)}",
+        ),
+    ]
+    if found.kept:
+        lines.append(("kept in", f"{limits_file()} since {limits.measured}"))
+    if found.note:
+        lines.append(("note" if found.kept else "not kept", found.note))
+    with printing():
+        for line in pairs(lines, terminal_width()):
+            print(line)
+    return 0

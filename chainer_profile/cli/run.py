@@ -1,0 +1,377 @@
+"""A run, the command that needs no word: measures a network, and reports."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from chainer_profile.basics.errors import ProfileError, UsageError, one_line
+from chainer_profile.basics.parsing import Parser, checked, folder, whole
+from chainer_profile.basics.units import format_count, parse_nbytes, parse_percent, plural
+from chainer_profile.basics.words import COMMAND, DTYPES, LOSSES, PHASES, PROG, VERSION
+from chainer_profile.cli import other_commands
+from chainer_profile.cli.interrupts import Interrupted, Interrupts
+from chainer_profile.cli.options import (
+    add_classes,
+    add_input,
+    add_machine,
+    add_max_seconds,
+    add_model,
+    add_seed,
+    add_weights,
+    asked_device,
+    check_input,
+    read_input,
+)
+from chainer_profile.cli.running import Context, printing, terminal_width
+from chainer_profile.cli.shown import add_shown, show, wanted
+from chainer_profile.runs.formats import check as check_formats
+
+if TYPE_CHECKING:
+    from chainer_profile.record.recording import Recording
+    from chainer_profile.runs.output import RunFolder
+
+
+def parser() -> argparse.ArgumentParser:
+    """Options of a run."""
+    parser = Parser(
+        prog=PROG,
+        description="Profiles a Chainer network layer by layer and writes tables, a plot and a "
+        "report.",
+        epilog=other_commands(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=VERSION)
+
+    group = parser.add_argument_group("network")
+    add_model(group)
+    group.add_argument("--list-models", action="store_true", help="list the networks and exit")
+    add_classes(group)
+    add_weights(group)
+
+    group.add_argument(
+        "--dtype",
+        choices=DTYPES,
+        default=DTYPES[0],
+        help="data type of parameters and input (Chainer's config.dtype; mixed16 is float16 with "
+        "float32 where precision needs it; default: %(default)s)",
+    )
+
+    group = parser.add_argument_group("what a trial is")
+    group.add_argument(
+        "--phase",
+        choices=PHASES,
+        default=PHASES[0],
+        help="forward: inference; forward-backward: with a loss and its backward; train: a whole "
+        "step, with the update by momentum SGD (default: %(default)s)",
+    )
+    group.add_argument(
+        "--loss",
+        choices=LOSSES,
+        default=LOSSES[0],
+        help="loss to go back from, against random labels; output: the network gives its loss "
+        "(default: %(default)s, softmax_cross_entropy unless the output is one number)",
+    )
+    group.add_argument(
+        "--train-mode",
+        action="store_true",
+        help="run the forward phase with chainer.config.train on; inference is done in test mode, "
+        "without it",
+    )
+
+    group = parser.add_argument_group("input")
+    add_input(group)
+
+    group = parser.add_argument_group("measuring")
+    group.add_argument(
+        "-n",
+        "--trials",
+        metavar="N",
+        type=whole(1),
+        default=1000,
+        help="profiled trials (default: %(default)s)",
+    )
+    group.add_argument(
+        "--clean-trials",
+        metavar="N",
+        type=whole(0),
+        help="trials without hooks on top (default: a tenth of the trials, at least 5)",
+    )
+    group.add_argument(
+        "-w",
+        "--warmups",
+        metavar="N",
+        type=whole(0),
+        default=50,
+        help="warm-up trials (default: %(default)s)",
+    )
+    add_max_seconds(group)
+    group.add_argument(
+        "--until-ci",
+        metavar="PCT",
+        type=checked(parse_percent),
+        help="end the trials when the 95%% interval of the mean trial is within PCT per cent",
+    )
+    add_machine(group, "-d")
+    group.add_argument(
+        "--no-memory",
+        action="store_true",
+        help="leave out the memory pass, two trials more after the timed ones",
+    )
+    group.add_argument(
+        "--no-machine",
+        action="store_true",
+        help="leave out the machine's limits, which are measured after the trials of the first run "
+        "and kept for later ones",
+    )
+    add_seed(group)
+
+    _add_gpu(parser)
+
+    group = parser.add_argument_group("output")
+    group.add_argument(
+        "-o",
+        "--out",
+        metavar="DIR",
+        type=folder,
+        help="folder of the results (default: the next free reports/MODEL-DEVICE-bBATCH)",
+    )
+    group.add_argument("--force", action="store_true", help="replace a run in the --out folder")
+    add_shown(parser)
+    return parser
+
+
+def _add_gpu(parser: argparse.ArgumentParser) -> None:
+    """Options that only a GPU has; :func:`gpu_options` says which were given."""
+    group = parser.add_argument_group("on a GPU")
+    cudnn = group.add_mutually_exclusive_group()
+    cudnn.add_argument("--no-cudnn", action="store_true", help="do not use cuDNN")
+    cudnn.add_argument(
+        "--cudnn-autotune",
+        action="store_true",
+        help="let cuDNN try its convolution algorithms, and take the fastest",
+    )
+    group.add_argument(
+        "--workspace",
+        metavar="SIZE",
+        type=checked(parse_nbytes),
+        help="memory that a convolution of cuDNN may work in, such as 64MiB (default: Chainer's, "
+        "8 MiB)",
+    )
+    group.add_argument(
+        "--tf32",
+        action="store_true",
+        help="let float32 matrix products round their inputs to TF32 (CUPY_TF32=1)",
+    )
+    group.add_argument(
+        "--nvtx",
+        action="store_true",
+        help="make ten more trials with the layers as NVTX ranges, for nsys profile "
+        "--capture-range=cudaProfilerApi",
+    )
+
+
+def gpu_options(args: argparse.Namespace) -> list[str]:
+    """Those of the options that only a GPU has which were given."""
+    given = {
+        "--no-cudnn": args.no_cudnn,
+        "--cudnn-autotune": args.cudnn_autotune,
+        "--workspace": args.workspace is not None,
+        "--tf32": args.tf32,
+        "--nvtx": args.nvtx,
+    }
+    return [option for option, is_given in given.items() if is_given]
+
+
+def run(args: argparse.Namespace, context: Context) -> int:
+    """Make a run: take its folder, build the network, measure, write and print."""
+    if args.list_models:
+        from chainer_profile.report.aligned import wrapped
+
+        width = terminal_width()
+        with printing():
+            for name, entry in context.registry.items():
+                line = f"{name:23} {'x'.join(map(str, entry.input_shape)):10} {entry.description}"
+                print(wrapped(line, width, 24))
+        return 0
+
+    if args.force and args.out is None:
+        raise UsageError("--force replaces the run in a folder: name it with --out")
+    check_input(args)
+    asked = gpu_options(args)
+    if asked and args.gpu < 0:
+        raise UsageError(f"{asked[0]} is for a GPU: give --gpu 0 as well")
+    check_formats(wanted(args), args.trials)
+    from chainer_profile.measure import configuration
+    from chainer_profile.networks import loading, weights
+    from chainer_profile.record.recording import Settings
+    from chainer_profile.runs import output
+
+    source = loading.find_model(args.model, context.registry, args.classes)
+    batch = read_input(args, source)
+    device = asked_device(args)
+    phase = "" if args.phase == "forward" else f"-{args.phase}"
+    default = Path("reports") / f"{source.name}-{device.replace(':', '')}-b{args.batchsize}{phase}"
+    with output.take_folder(args.out, default, args.force) as folder:
+        settings = Settings(
+            model=source.name,
+            input=batch.description,
+            input_shape=batch.array.shape,
+            batchsize=args.batchsize,
+            device=device,
+            phase=args.phase,
+            train_mode=args.train_mode,
+            trials=args.trials,
+            clean_trials=_clean_trials(args),
+            warmups=args.warmups,
+            threads=args.threads,
+            seed=args.seed,
+            weights=args.weights or "",
+            max_seconds=args.max_seconds,
+            until_ci=args.until_ci,
+            command=shlex.join([*COMMAND, *context.argv]),
+            dtype=args.dtype,
+            cudnn=_cudnn(args),
+            workspace_nbytes=args.workspace,
+        )
+        try:
+            with configuration.configured(settings):
+                model = loading.build_model(source, args.seed)
+                if args.weights:
+                    weights.load_weights(model, args.weights, context.formats)
+                array = batch.array.astype(configuration.input_dtype(), copy=False)
+                return _measure(model, array, settings, folder, args, context.interrupts)
+        except Interrupted as interrupt:
+            if folder.holds_trials():
+                interrupt.hint = f"; {PROG} report {folder.path} shows the trials so far"
+            raise
+
+
+def _cudnn(args: argparse.Namespace) -> str:
+    from chainer_profile.measure.configuration import AUTOTUNE, NEVER
+
+    return NEVER if args.no_cudnn else AUTOTUNE if args.cudnn_autotune else ""
+
+
+def _clean_trials(args: argparse.Namespace) -> int:
+    from chainer_profile.measure.runner import default_clean_trials
+
+    if args.clean_trials is None:
+        return default_clean_trials(args.trials)
+    return int(args.clean_trials)
+
+
+def _measure(
+    model: Any,
+    array: Any,
+    settings: Any,
+    folder: RunFolder,
+    args: argparse.Namespace,
+    interrupts: Interrupts,
+) -> int:
+    """Make the trials, and write what came out, also when they failed or were interrupted."""
+    from threadpoolctl import threadpool_limits
+
+    from chainer_profile.measure import configuration
+    from chainer_profile.measure.clock import HOST_CLOCK
+    from chainer_profile.measure.devices import move_to_gpu
+    from chainer_profile.measure.progress import ProgressBar
+    from chainer_profile.measure.runner import RunError, calibration_of, run
+    from chainer_profile.measure.steps import make_step
+    from chainer_profile.record.journal import Journal, JournalError
+    from chainer_profile.record.recording import Conditions
+
+    clock = HOST_CLOCK
+    if args.gpu >= 0:
+        if args.tf32:
+            configuration.allow_tf32()
+        array, clock = move_to_gpu(model, array, args.gpu)
+        for_cudnn = ("--cudnn-autotune", "--workspace")
+        configuration.require_cudnn([name for name in gpu_options(args) if name in for_cudnn])
+    step = make_step(
+        settings.phase,
+        model,
+        (array,),
+        train_mode=settings.train_mode,
+        loss=args.loss,
+        seed=settings.seed,
+    )
+    journal = Journal(folder.journal)
+    failure: ProfileError | None = None
+    threads = nullcontext() if args.threads is None else threadpool_limits(args.threads, "blas")
+    try:
+        with threads, interrupts.measuring():
+            with ProgressBar(args.quiet) as progress:
+                recording = run(
+                    step,
+                    settings,
+                    journal=journal,
+                    clock=clock,
+                    progress=progress,
+                    stop=interrupts.reason,
+                    memory=not args.no_memory,
+                    ranges=args.nvtx,
+                    calibration=calibration_of(step, clock),
+                )
+            if not (args.no_machine or interrupts.signum):
+                recording = _with_limits(recording)
+    except RunError as error:
+        failure, recording = error, error.recording
+    except (KeyboardInterrupt, SystemExit) as error:  # raised by the network's own code
+        failure = ProfileError(f"the network ends the program: {one_line(error)}")
+        recording = journal.recording(Conditions(), f"failed: {failure}")
+    finally:
+        journal.close()
+    trials = f"{format_count(recording.n_trials)} of {plural(settings.trials, 'trial')}"
+    if recording.n_trials:
+        try:
+            _save(recording, folder, args)
+        except ProfileError as error:
+            raise ProfileError(f"{failure}; {error}" if failure else str(error)) from error
+    if failure is not None:
+        kept = f"; {trials} are in {folder.path}" if recording.n_trials else ""
+        full = isinstance(failure.__cause__, JournalError)
+        advice = "; free some space, or name a folder elsewhere with --out" if full else ""
+        raise ProfileError(f"{failure}{kept}{advice}") from failure
+    if interrupts.signum:
+        done = (
+            f"{trials} are in {folder.path}"
+            if recording.n_trials
+            else "no profiled trial was complete"
+        )
+        print(f"{PROG}: {interrupts.reason()}: {done}", file=sys.stderr)
+        return 128 + interrupts.signum
+    return 0
+
+
+def _with_limits(recording: Recording) -> Recording:
+    """The recording with the machine's limits; without them where they cannot be measured."""
+    from chainer_profile.measure import machine
+
+    try:
+        device = machine.find_device(recording.settings.device)
+        limits = machine.find_limits(recording.environment, device).limits
+    except ProfileError:
+        return recording
+    return replace(recording, limits=limits)
+
+
+def _save(recording: Recording, folder: RunFolder, args: argparse.Namespace) -> None:
+    """Write a recording and its reports, and print its tables whether that works or not."""
+    again = f"free some space, then run {PROG} report {folder.path}"
+    try:
+        folder.save(recording)
+    except ProfileError as error:
+        show(recording, None, args)
+        raise ProfileError(f"{error}; the trials are kept in {folder.journal.name}: {again}") from (
+            error
+        )
+    try:
+        show(recording, folder.path, args, "recording.npz")
+    except ProfileError as error:
+        raise ProfileError(f"{error}; the trials are safe in recording.npz: {again}") from error
