@@ -31,7 +31,7 @@ from chainer_profile.record.recording import (
 )
 
 if __name__ != "__main__":  # the stand-in begins at once without them
-    from chainer_profile.runs.sweep import Result
+    from chainer_profile.record.digest import Digest, Run
     from chainer_profile.runs.sweep_cases import Case
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -63,47 +63,32 @@ def recording_of(settings: Settings, **changes: Any) -> Recording:
     return Recording(**(values | changes))
 
 
-def settings_of(case: Case) -> Settings:
-    """What a run of the case would have for settings."""
-    return Settings(
-        model=case.network,
-        input_shape=(case.batchsize, *case.input_shape),
-        batchsize=case.batchsize,
-        device=case.device,
-        phase=case.phase,
-        trials=case.trials,
-        warmups=case.warmups,
-        threads=case.threads,
-        seed=case.seed,
-        dtype=case.dtype,
-        max_seconds=case.max_seconds,
-    )
-
-
 def make_case(model: str = "resnet18", **changes: Any) -> Case:
     values: dict[str, Any] = {"input_shape": (3, 8, 8), "trials": 4, "warmups": 1}
     return Case(model, **(values | {"network": model} | changes))
 
 
-def make_result(model: str = "resnet18", mean_ms: float = 2.0, **changes: Any) -> Result:
+def make_run(model: str = "resnet18", mean_ms: float = 2.0, **changes: Any) -> Run:
     of_case = ("input_shape", "batchsize", "device", "phase", "dtype", "threads", "trials", "seed")
     case = make_case(model, **{name: changes.pop(name) for name in of_case if name in changes})
+    of_run = {name: changes.pop(name) for name in ("name", "machine", "error") if name in changes}
     values: dict[str, Any] = {
-        "machine": "here",
         "processor": "A processor",
         "blocks": "basic",
         "mean_s": mean_ms / 1e3,
         "std_s": mean_ms / 1e4,
         "median_s": mean_ms / 1e3,
-        "trials": 5,
+        "timed": 5,
         "fps": case.batchsize * 1e3 / mean_ms,
         "parameters": 11_689_512,
         "memory_nbytes": 1 << 20,
         "threads": 1,
         "started": "2026-01-02T03:04:05Z",
-        "name": f"{model}-b{case.batchsize}",
     }
-    return Result(case=case, **(values | changes))
+    digest = Digest(case.settings, **(values | changes))
+    return Run(
+        **({"name": f"{model}-b{case.batchsize}", "machine": "here"} | of_run), digest=digest
+    )
 
 
 def main() -> int:

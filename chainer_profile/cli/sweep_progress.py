@@ -12,7 +12,7 @@ from chainer_profile.basics.words import PROG
 from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:
-    from chainer_profile.runs.sweep import Result
+    from chainer_profile.record.digest import Run
 
 #: Clears the line of a terminal, and goes to its begin.
 _CLEAR = "\r\x1b[K"
@@ -64,7 +64,7 @@ class SweepProgress:
         self._running.pop(name, None)
         self.say(f"{name}: {error}; it is tried once more")
 
-    def ended(self, result: Result, seconds: float) -> None:
+    def ended(self, result: Run, seconds: float) -> None:
         """A case has come to its end, and took so long."""
         self._running.pop(result.name, None)
         self._done += 1
@@ -72,8 +72,8 @@ class SweepProgress:
         if result.error:
             said = f"failed: {result.error}"
         else:
-            mean, std = format_duration(result.mean_s), format_duration(result.std_s)
-            said = f"{mean}, std {std}, {format_significant(result.fps)} FPS"
+            mean, std = format_duration(result.digest.mean_s), format_duration(result.digest.std_s)
+            said = f"{mean}, std {std}, {format_significant(result.digest.fps)} FPS"
         left = self._left()
         self.say(f"[{self._done}/{self._total}] {result.name}: {said}{left and f' ({left})'}")
 

@@ -117,7 +117,7 @@ def measure(
             except ProfileError as error:
                 failure = error
         conditions = Conditions(
-            clock_resolution_ns=clock.resolution_ns(),
+            clock_resolution_ns=float(clock.resolution_ns()),
             other_cpu=watch.other_cpu(),
             calibrations=tuple(one for one in calibrations if one is not None),
         )

@@ -16,6 +16,7 @@ from chainer_profile.engines.protocol import EngineError, Network
 
 if TYPE_CHECKING:
     from chainer_profile.record.parts import Shape
+from chainer_profile.record.versioned import build
 
 #: Where a model keeps what :class:`Origin` says.
 METADATA = "chainer_profile"
@@ -85,17 +86,7 @@ class Origin:
                 raise EngineError(
                     "the file was written by another version of the profiler: export it again"
                 )
-            return cls(
-                network=str(found["network"]),
-                shapes=tuple(tuple(int(n) for n in shape) for shape in found["shapes"]),
-                dtypes=tuple(map(str, found["dtypes"])),
-                layers=tuple((str(path), str(function)) for path, function in found["layers"]),
-                covers={
-                    str(name): tuple(int(index) for index in layers)
-                    for name, layers in found["covers"].items()
-                },
-                precision=str(found["precision"]),
-            )
+            return build(cls, found)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise EngineError("what the file says of Chainer's layers is damaged") from error
 

@@ -14,7 +14,8 @@ import numpy as np
 from chainer_profile.basics.describe import Statistics, describe, median_interval
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.engines.catalogue import BASELINE
-from chainer_profile.record.recording import COMPLETE, Environment, Settings, build
+from chainer_profile.record.recording import COMPLETE, Environment, Settings
+from chainer_profile.record.versioned import build, read_known
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -251,21 +252,11 @@ def read_json(path: Path) -> EnginesRun:
         ProfileError: The file is missing, damaged, of another kind, or from a newer version.
     """
     try:
-        content = json.loads(path.read_bytes())
-        if content["format"] != FORMAT:
-            raise KeyError("format")
-        version = content["version"]
+        content = read_known(path, path.read_bytes(), FORMAT, VERSION)
     except FileNotFoundError:
         raise ProfileError(f"{path.parent}: holds no run of engines (no {path.name})") from None
     except OSError as error:
         raise ProfileError(f"{path}: cannot be read ({error.strerror})") from None
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise ProfileError(f"{path}: is no {FORMAT}") from None
-    if not isinstance(version, int) or version > VERSION:
-        raise ProfileError(
-            f"{path}: has format version {version}, this program reads up to {VERSION}: "
-            "update the program"
-        )
     try:
         return EnginesRun(
             engines=tuple(_engine(entry) for entry in content["engines"]),
@@ -289,7 +280,8 @@ def _engine(entry: dict[str, Any]) -> EngineResult:
         OutputDifference(float(d["largest"]), float(d["magnitude"]), int(d["output"]))
         for d in entry["differences"]
     )
-    return build(EngineResult, values)
+    known = {item.name for item in dataclasses.fields(EngineResult)}
+    return EngineResult(**{name: value for name, value in values.items() if name in known})
 
 
 def folder_names(names: Sequence[str]) -> dict[str, str]:

@@ -175,7 +175,8 @@ class LayerProfile(Extension):
         assert self._clock is not None
         # Counting of memory would make the windows longer.
         self._conditions = Conditions(
-            clock_resolution_ns=self._clock.resolution_ns(), window_ns=self._recorder.window_ns()
+            clock_resolution_ns=float(self._clock.resolution_ns()),
+            window_ns=self._recorder.window_ns(),
         )
         if self._memory is not None:
             self._memory.begin()

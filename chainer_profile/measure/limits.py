@@ -6,13 +6,15 @@ import json
 import math
 import os
 import uuid
-from dataclasses import asdict, fields
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.files import replacing
 from chainer_profile.record.recording import MachineLimits
+from chainer_profile.record.versioned import build
 
 #: Of the cache of limits; to be raised when they are measured in another way.
 _LIMITS_VERSION = 1
@@ -36,33 +38,23 @@ def load_limits() -> dict[str, MachineLimits]:
         return {}
     try:
         content = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        if content["version"] != _LIMITS_VERSION:
+            return {}
+        entries = list(content["limits"])
+    except (OSError, ValueError, RecursionError, KeyError, TypeError):
         return {}
-    if not isinstance(content, dict) or content.get("version") != _LIMITS_VERSION:
-        return {}
-    entries = content.get("limits")
-    found = [_limits(entry) for entry in entries] if isinstance(entries, list) else []
-    return {limits.key: limits for limits in found if limits is not None}
+    return {limits.key: limits for entry in entries for limits in _limits(entry)}
 
 
-def _limits(entry: Any) -> MachineLimits | None:
-    """Limits from JSON, or None where they cannot be what was written."""
-    from chainer_profile.record.recording import MachineLimits
-
-    names = {field.name for field in fields(MachineLimits)}
-    if not isinstance(entry, dict) or set(entry) != names:
-        return None
-    values = dict(entry)
-    if not all(isinstance(values.pop(name), str) for name in ("key", "device", "measured")):
-        return None
-    if values["half_flops_per_s"] is None:
-        del values["half_flops_per_s"]
-    if not all(type(values.pop(name)) is int for name in ("threads", "copied_nbytes")):
-        return None
-    rates = values.values()
-    if not all(isinstance(rate, float) and 0 < rate < math.inf for rate in rates):
-        return None
-    return MachineLimits(**entry)
+def _limits(entry: Any) -> Iterator[MachineLimits]:
+    """Limits from JSON, where they can be what was written."""
+    try:
+        found = build(MachineLimits, entry)
+    except ValueError:
+        return
+    rates = [value for name, value in vars(found).items() if name.endswith("_per_s")]
+    if all(rate is None or 0 < rate < math.inf for rate in rates):
+        yield found
 
 
 def save_limits(limits: MachineLimits) -> None:

@@ -148,7 +148,7 @@ class Trials:
     def begin(self) -> None:
         """Look at the clock and open the journal."""
         self._conditions = Conditions(
-            clock_resolution_ns=self._clock.resolution_ns(),
+            clock_resolution_ns=float(self._clock.resolution_ns()),
             window_ns=self._recorder.window_ns(),
             gpu_before=self._gpu_state(),
         )

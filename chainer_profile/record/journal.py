@@ -39,9 +39,8 @@ from chainer_profile.record.recording import (
     LinkCalls,
     Recording,
     Settings,
-    build,
-    check_version,
 )
+from chainer_profile.record.versioned import build, check_version
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -241,7 +240,7 @@ def recover(path: Path) -> Recording:
         at = content.index(b"\n", len(_MAGIC)) + 1
         body_start = at + int(content[len(_MAGIC) : at])
         text = json.loads(content[at:body_start])
-        check_version(path, text["version"])
+        check_version(path, text["version"], VERSION)
         header = _Header(
             tuple(build(Layer, layer) for layer in text["layers"]),
             tuple(text.get("phases", ())),

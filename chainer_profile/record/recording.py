@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.views import Shown
+from chainer_profile.record.digest import as_comment
 from chainer_profile.record.parts import (
     BlasLibrary,
     Calibration,
@@ -30,14 +32,13 @@ from chainer_profile.record.parts import (
     Settings,
     Shape,
 )
+from chainer_profile.record.versioned import build, read_known
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FORMAT = "chainer-profile recording"
 VERSION = 2
-
-T = TypeVar("T")
 
 __all__ = [
     "COMPLETE",
@@ -59,8 +60,6 @@ __all__ = [
     "Recording",
     "Settings",
     "Shape",
-    "build",
-    "check_version",
 ]
 
 
@@ -204,17 +203,15 @@ class Recording(Shown):
             for name in _ARRAYS
             if (samples := getattr(self, name)) is not None
         }
-        meta: dict[str, Any] = {"format": FORMAT, "version": VERSION, "ended": self.ended}
-        for name in _PARTS:
-            meta[name] = dataclasses.asdict(getattr(self, name))
-        meta["layers"] = [dataclasses.asdict(layer) for layer in self.layers]
-        meta["links"] = [dataclasses.asdict(link) for link in self.links]
-        meta["phases"] = self.phases
-        for name in _OPTIONAL_PARTS:
-            part = getattr(self, name)
-            meta[name] = None if part is None else dataclasses.asdict(part)
+        parts = _Meta(**{item.name: getattr(self, item.name) for item in dataclasses.fields(_Meta)})
+        meta = {"format": FORMAT, "version": VERSION, **dataclasses.asdict(parts)}
         arrays["meta"] = np.frombuffer(json.dumps(meta).encode(), np.uint8)
-        np.savez_compressed(file, **arrays)
+        # As np.savez_compressed does, which knows no comment.
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, samples in arrays.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as part:
+                    np.lib.format.write_array(part, samples, allow_pickle=False)
+            archive.comment = as_comment(self)
 
     @classmethod
     def load(cls, path: Path) -> Recording:
@@ -236,28 +233,17 @@ class Recording(Shown):
             raise ProfileError(f"{path}: damaged, or not a recording ({one_line(error)})") from None
         if "meta" not in arrays:
             raise ProfileError(f"{path}: is no {FORMAT} (it holds no 'meta')")
+        text = arrays.pop("meta")
+        content = text.tobytes() if isinstance(text, np.ndarray) else b""
+        meta = read_known(path, content, FORMAT, VERSION)
         try:
-            meta = json.loads(arrays.pop("meta").tobytes())
-            if meta["format"] != FORMAT:
-                raise KeyError("format")
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise ProfileError(f"{path}: is no {FORMAT}") from None
-        check_version(path, meta.get("version"))
-        try:
-            parts: dict[str, Any] = {name: build(part, meta[name]) for name, part in _PARTS.items()}
+            parts = dict(vars(build(_Meta, meta)))
             for name in arrays.keys() & _ARRAYS:
                 if arrays[name].dtype.kind not in "iu":
                     raise ValueError(f"{name} holds {arrays[name].dtype}, not integers")
                 parts[name] = arrays[name].astype(np.int64)
-            parts["layers"] = tuple(build(Layer, layer) for layer in meta["layers"])
-            # Version 1 had no links and no phases.
-            parts["links"] = tuple(build(LinkCalls, link) for link in meta.get("links", ()))
-            parts["phases"] = tuple(meta.get("phases", ()))
-            for name, kind in _OPTIONAL_PARTS.items():
-                if meta.get(name) is not None:
-                    parts[name] = build(kind, meta[name])
-            return cls(ended=meta["ended"], **parts)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            return cls(**parts)
+        except (ValueError, TypeError, AttributeError) as error:
             raise ProfileError(f"{path}: damaged recording ({one_line(error)})") from None
 
 
@@ -280,21 +266,21 @@ _ARRAYS = (
     "probe_ns",
     "probe_threads",
 )
-_OPTIONAL_PARTS: dict[str, type] = {"limits": MachineLimits, "memory": MemoryUse}
-_PARTS: dict[str, type] = {
-    "settings": Settings,
-    "environment": Environment,
-    "conditions": Conditions,
-}
 
 
-def check_version(path: Path, version: object) -> None:
-    """Refuse a file whose format is newer than this program."""
-    if not isinstance(version, int) or version > VERSION:
-        raise ProfileError(
-            f"{path}: has format version {version}, this program reads up to {VERSION}: "
-            "update the program, or use the one that wrote the file"
-        )
+@dataclass(frozen=True)
+class _Meta:
+    """What the file holds beside arrays. Version 1 had no links and no phases."""
+
+    layers: tuple[Layer, ...]
+    settings: Settings
+    environment: Environment
+    conditions: Conditions
+    ended: str
+    links: tuple[LinkCalls, ...] = ()
+    phases: tuple[str, ...] = ()
+    limits: MachineLimits | None = None
+    memory: MemoryUse | None = None
 
 
 def _smallest(samples: NDArray[np.int64]) -> NDArray[Any]:
@@ -302,31 +288,3 @@ def _smallest(samples: NDArray[np.int64]) -> NDArray[Any]:
     if samples.size and samples.min() >= 0 and samples.max() < 2**32:
         return samples.astype(np.uint32)
     return samples
-
-
-_NESTED: dict[type, dict[str, type]] = {
-    Environment: {"blas": BlasLibrary, "gpu": Gpu},
-    Conditions: {"gpu_before": GpuState, "gpu_after": GpuState, "calibrations": Calibration},
-    MemoryUse: {"phases": PhaseMemory},
-}
-
-
-#: Those of them that are tuples of such parts.
-_SEVERAL = ("blas", "calibrations", "phases")
-
-
-def build(kind: type[T], values: dict[str, Any]) -> T:
-    """A dataclass from JSON values: lists become tuples, unknown fields are passed over."""
-    known = {f.name for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    kwargs = {name: _tuples(value) for name, value in values.items() if name in known}
-    for name, part in _NESTED.get(kind, {}).items():
-        value = kwargs.get(name)
-        if name in _SEVERAL:
-            kwargs[name] = tuple(build(part, item) for item in value or ())
-        elif value is not None:
-            kwargs[name] = build(part, value)
-    return kind(**kwargs)
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(v) for v in value) if isinstance(value, list) else value

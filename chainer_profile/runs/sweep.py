@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import shlex
 import uuid
@@ -11,15 +10,16 @@ from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
-from chainer_profile.basics.describe import describe
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.files import make_folder, remove_file, remove_folder, taking, write_file
+from chainer_profile.record.digest import Digest, Run, digest_of
 from chainer_profile.record.recording import COMPLETE, TIME_LIMIT, Recording
+from chainer_profile.record.versioned import read_known
 from chainer_profile.runs import output
 from chainer_profile.runs.executors import Outcome, Task, Workers, failure, run_task
 from chainer_profile.runs.sweep_cases import Case, case_names
@@ -40,97 +40,8 @@ _TICK_S = 5.0
 _WHOLE = (COMPLETE, TIME_LIMIT)
 
 
-@dataclass(frozen=True)
-class Result:
-    """What came out of one case. Times are in seconds, of clean trials where there are any.
-
-    Attributes:
-        case: The case.
-        name: Name of its folder.
-        machine: The machine that it ran on; empty where that is not known.
-        processor: What the machine has, GPU or processor.
-        blocks: Kind of the network's blocks, such as ``basic``; empty without blocks.
-        mean_s: Mean latency; NaN for a case that failed, as all numbers.
-        std_s: Its standard deviation.
-        median_s: Median latency.
-        trials: How many trials that are.
-        clean: Whether they are trials without hooks.
-        fps: Inputs a second.
-        parameters: Number of parameters.
-        memory_nbytes: The most that was allocated in a trial, beyond what was there at its begin;
-            None where it is not known.
-        threads: BLAS threads in use; None where that is not known.
-        started: When the run began (UTC).
-        error: Why the case failed, in one line; empty where it did not.
-    """
-
-    case: Case
-    name: str
-    machine: str = ""
-    processor: str = ""
-    blocks: str = ""
-    mean_s: float = math.nan
-    std_s: float = math.nan
-    median_s: float = math.nan
-    trials: int = 0
-    clean: bool = True
-    fps: float = math.nan
-    parameters: int | None = None
-    memory_nbytes: int | None = None
-    threads: int | None = None
-    started: str = ""
-    error: str = ""
-
-
-def result_of(case: Case, name: str, recording: Recording, machine: str) -> Result:
-    """The result of a case from its recording."""
-    clean = len(recording.clean_ns) > 0
-    samples = recording.clean_ns if clean else recording.trial_ns
-    environment = recording.environment
-    gpu = environment.gpu
-    values: dict[str, Any] = {}
-    if samples is not None and len(samples):
-        trial = describe(samples)
-        values = {
-            "mean_s": trial.mean_s,
-            "std_s": trial.std_s,
-            "median_s": trial.median_s,
-            "trials": trial.count,
-            "fps": case.batchsize / trial.mean_s if trial.mean_s else math.nan,
-        }
-    return Result(
-        case=case,
-        name=name,
-        machine=machine,
-        processor=gpu.name if gpu is not None and gpu.name else environment.processor,
-        blocks=block_kind(recording),
-        clean=clean,
-        parameters=sum(link.parameters for link in recording.links) or None,
-        memory_nbytes=None if recording.memory is None else recording.memory.high_water_nbytes,
-        threads=max((library.threads for library in environment.blas), default=None),
-        started=environment.started,
-        **values,
-    )
-
-
-def block_kind(recording: Recording) -> str:
-    """Kinds of the network's blocks: ``basic``, ``bottleneck``; empty where it has none.
-
-    A block is a link that has links of its own, is in no other block, and has a number for a name
-    (``/res2/0``) or a class of which the name ends with Block. Its kind is that name without Block.
-    """
-    paths = [link.path for link in recording.links]
-    parents = {path.rpartition("/")[0] for path in paths}
-    kinds: dict[str, None] = {}
-    blocks: list[str] = []
-    for link in recording.links:
-        named = link.path.rpartition("/")[2].isdecimal() or link.kind.endswith("Block")
-        inside = any(link.path.startswith(f"{block}/") for block in blocks)
-        if not named or inside or link.path not in parents:
-            continue
-        blocks.append(link.path)
-        kinds.setdefault((link.kind.removesuffix("Block") or link.kind).lower())
-    return "+".join(kinds)
+def _failed(case: Case, name: str, machine: str, error: str) -> Run:
+    return Run(name, Digest(case.settings), machine, error)
 
 
 class Listener(Protocol):
@@ -145,7 +56,7 @@ class Listener(Protocol):
     def again(self, name: str, error: str) -> None:
         """A case is tried once more."""
 
-    def ended(self, result: Result, seconds: float) -> None:
+    def ended(self, result: Run, seconds: float) -> None:
         """A case has come to its end, and took so long."""
 
 
@@ -174,7 +85,7 @@ class SweepFolder:
         plan = {"format": FORMAT, "version": VERSION, "cases": cases}
         write_file(self.path / PLAN, _json_bytes(plan))
 
-    def finished(self, case: Case) -> Result | None:
+    def finished(self, case: Case) -> Run | None:
         """The result of a case that is done, or None."""
         folder = self.path / self.names[case]
         if self._stale:
@@ -187,9 +98,9 @@ class SweepFolder:
             return None
         about = _read_json(folder / ABOUT)
         machine = about.get("machine", "") if isinstance(about, dict) else ""
-        return result_of(case, self.names[case], recording, str(machine))
+        return Run(self.names[case], digest_of(recording), str(machine))
 
-    def keep(self, case: Case, outcome: Outcome) -> Result:
+    def keep(self, case: Case, outcome: Outcome) -> Run:
         """Write what a case brought, and give its result.
 
         Raises:
@@ -206,12 +117,13 @@ class SweepFolder:
             recording = Recording.load(received)
             words = ["python", "profile.py", *case.arguments, "--out", str(folder)]
             settings = replace(recording.settings, command=shlex.join(words))
-            output.save_recording(folder, replace(recording, settings=settings))
+            recording = replace(recording, settings=settings)
+            output.save_recording(folder, recording)
         except ProfileError as error:
-            return Result(case, name, outcome.machine, error=f"what came back is bad: {error}")
+            return _failed(case, name, outcome.machine, f"what came back is bad: {error}")
         finally:
             remove_file(received)
-        return result_of(case, name, recording, outcome.machine)
+        return Run(name, digest_of(recording), outcome.machine)
 
 
 @contextmanager
@@ -270,13 +182,14 @@ def _read_plan(path: Path) -> dict[str, str]:
     place = path / PLAN
     if not place.exists():
         return {}
-    content = _read_json(place)
     damaged = UsageError(
         f"{place}: damaged, or of a newer version; remove it, or name another folder"
     )
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise damaged
-    if content.get("version") != VERSION or not isinstance(content.get("cases"), list):
+    try:
+        content = read_known(place, place.read_bytes(), FORMAT, VERSION)
+    except (OSError, ProfileError):
+        raise damaged from None
+    if not isinstance(content.get("cases"), list):
         raise damaged
     kept = {}
     for entry in content["cases"]:
@@ -305,8 +218,8 @@ def run_cases(
     workers: Workers,
     listener: Listener,
     extra: Sequence[str] = (),
-) -> Generator[Result]:
-    """Run cases, as many at a time as there are workers; gives every result when it is there.
+) -> Generator[tuple[Case, Run]]:
+    """Run cases, as many at a time as there are workers; gives every one with its result.
 
     Args:
         todo: The cases.
@@ -347,9 +260,9 @@ def run_cases(
                 else:
                     twice = ", twice" if outcome.died else ""
                     error = f"{outcome.error}{twice}"
-                    result = Result(case, name, outcome.machine, error=error)
+                    result = _failed(case, name, outcome.machine, error)
                 listener.ended(result, monotonic() - begin)
-                yield result
+                yield case, result
     finally:
         for future in running:
             future.cancel()

@@ -24,6 +24,7 @@ from chainer_profile.basics.parsing import (
 )
 from chainer_profile.basics.units import format_shape
 from chainer_profile.basics.words import DEFAULT_MODEL, DTYPES, PHASES
+from chainer_profile.record.parts import Settings
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -39,6 +40,13 @@ FindModel = Callable[[str], tuple[str, "tuple[int, ...] | None"]]
 Options = Mapping[str, Any]
 
 _MAX_ENTRIES = 10_000
+
+
+#: The settings that a case says.
+_OF_CASE = (
+    *("model", "input_shape", "batchsize", "device", "phase", "trials", "warmups", "threads"),
+    *("seed", "dtype", "max_seconds"),
+)
 
 
 @dataclass(frozen=True)
@@ -102,18 +110,21 @@ class Case:
         image = len(self.input_shape) == 3 and self.input_shape[0] == 3
         return format_shape(self.input_shape[1:] if image else self.input_shape)
 
+    @property
+    def settings(self) -> Settings:
+        """What a run of the case has for settings, as far as the case says it."""
+        return Settings(
+            model=self.network,
+            input_shape=(self.batchsize, *self.input_shape),
+            **{name: getattr(self, name) for name in _OF_CASE[2:]},
+        )
+
     def is_of(self, recording: Recording) -> bool:
         """Whether a recording is one of this case."""
-        settings = recording.settings
-        found = (
-            *(settings.model, settings.input_shape, settings.batchsize, settings.device),
-            *(settings.phase, settings.trials, settings.warmups, settings.threads),
-            *(settings.seed, settings.dtype, settings.max_seconds),
-        )
-        return found == (
-            *(self.network, (self.batchsize, *self.input_shape), self.batchsize, self.device),
-            *(self.phase, self.trials, self.warmups, self.threads),
-            *(self.seed, self.dtype, self.max_seconds),
+        return all(
+            getattr(recording.settings, name) == value
+            for name, value in vars(self.settings).items()
+            if name in _OF_CASE
         )
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from chainer_profile.cli import sweep_progress
 from chainer_profile.cli.sweep_progress import SweepProgress
-from tests.sweeping import make_result
+from tests.sweeping import make_run
 
 
 class Terminal(io.StringIO):
@@ -37,12 +37,12 @@ def test_times_as_one_looks_at_a_clock(seconds: float, text: str) -> None:
 def test_a_line_a_case(capsys: pytest.CaptureFixture[str]) -> None:
     with SweepProgress(4, 1, quiet=False) as progress:
         progress.begun("a")
-        progress.ended(make_result(name="a"), 60)
+        progress.ended(make_run(name="a"), 60)
         progress.begun("b")
         progress.again("b", "killed")
         progress.begun("b")
-        progress.ended(make_result(name="b", mean_ms=math.nan, error="no\nluck"), 20)
-        progress.ended(make_result(name="c"), 1)
+        progress.ended(make_run(name="b", mean_ms=math.nan, error="no\nluck"), 20)
+        progress.ended(make_run(name="c"), 1)
     assert capsys.readouterr().err.splitlines() == [
         "profile.py: 1 of 4 cases are done already",
         "profile.py: [2/4] a: 2.000 ms, std 200.0 us, 500.0 FPS (about 2 min left)",
@@ -57,7 +57,7 @@ def test_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     with SweepProgress(4, 1, quiet=True) as progress:
         progress.begun("a")
         progress.waiting(0)
-        progress.ended(make_result(name="a"), 60)
+        progress.ended(make_run(name="a"), 60)
     assert terminal.getvalue() == ""
 
 
@@ -72,7 +72,7 @@ def test_workers_that_are_gone_are_said_once(capsys: pytest.CaptureFixture[str])
 def test_the_time_left_with_several_workers(capsys: pytest.CaptureFixture[str]) -> None:
     with SweepProgress(9, 0, quiet=False) as progress:
         progress.waiting(4)
-        progress.ended(make_result(name="a"), 60)
+        progress.ended(make_run(name="a"), 60)
     assert "(about 2 min left)" in capsys.readouterr().err
 
 

@@ -31,7 +31,7 @@ from chainer_profile.runs.executors import (
     run_task,
     stop,
 )
-from tests import sweeping
+from tests import HANGS_S, sweeping
 from tests.command import OWN, ROOT, process
 from tests.sweeping import make_case
 
@@ -247,7 +247,7 @@ def test_mpi(folder: Path) -> None:
         capture_output=True,
         text=True,
         env=env,
-        timeout=120,
+        timeout=HANGS_S,
         check=False,
     )
     assert len(cases_in(result)) == 2

@@ -1,4 +1,4 @@
-"""profile.py history, and its store."""
+"""profile.py history."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import csv
 import io
 import math
 import os
-import sqlite3
-import subprocess
-import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +15,19 @@ import pytest
 
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.cli import history as history_command
+from chainer_profile.record.digest import Run, digest_of, read_digest
 from chainer_profile.record.recording import Environment, Gpu, Recording, Settings
 from chainer_profile.report.writers import history_table
 from chainer_profile.runs import output
 from chainer_profile.runs.history import (
     SORTS,
-    STORE,
     History,
     Query,
     history,
     parse_since,
     resolve_run,
 )
-from tests.command import ROOT
+from tests.command import command as run_command
 from tests.conftest import make_recording
 
 REPORTS = Path("reports")
@@ -78,13 +76,9 @@ def names(**query: Any) -> list[str]:
 def test_a_run() -> None:
     recording = put("a", batchsize=4)
     (run,) = history(REPORTS, Query()).runs
-    assert (run.name, run.model, run.device, run.batchsize) == ("a", "resnet20", "cpu", 4)
-    assert run.latency_s == pytest.approx(float(np.median(recording.clean_ns)) * 1e-9)
-    assert run.fps == pytest.approx(4e9 / recording.clean_ns.mean())
-    assert run.clean is True
-    assert run.hot_layer == "0_Convolution2DFunction"
-    assert 0.5 < run.hot_share < 1
-    assert run.input_shape == "4x3x8x8"
+    assert run == Run("a", digest_of(recording))
+    assert run.digest.settings.input_shape == (4, 3, 8, 8)
+    assert run.digest.median_s == pytest.approx(float(np.median(recording.clean_ns)) * 1e-9)
 
 
 def test_newest_first_and_those_of_sweeps_too() -> None:
@@ -129,72 +123,34 @@ def test_every_order(sort: str) -> None:
     if sort in ("latency", "fps"):
         assert found[-1] == "unknown"
         values = [
-            getattr(run, {"latency": "latency_s", "fps": "fps"}[sort])
+            getattr(run.digest, {"latency": "median_s", "fps": "fps"}[sort])
             for run in history(REPORTS, Query(sort=sort)).runs[:-1]
         ]
         assert values == sorted(values, reverse=sort == "fps")
 
 
-def test_the_store_follows_the_recordings(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_digests_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     put_several()
-    assert len(names()) == 3
-    loaded: list[str] = []
-    load = Recording.load
-
-    def counting(path: Path) -> Recording:
-        loaded.append(path.parent.name)
-        return load(path)
-
-    monkeypatch.setattr(Recording, "load", counting)
-    assert len(names()) == 3
-    assert loaded == []
-    put("a", model="other")
-    put("d")
-    (REPORTS / "b/recording.npz").unlink()
-    assert sorted(names()) == ["a", "d", "sweep-x/c"]
-    assert loaded == ["a", "d"]
-    assert names(model="other") == ["a"]
-    assert len(history(REPORTS, Query(), rebuild=True).runs) == 3
-    assert sorted(loaded[2:]) == ["a", "c", "d"]
-    assert sorted(os.listdir()) == ["reports"]
-    assert sorted(name for name in os.listdir(REPORTS) if "sqlite" in name) == [STORE]
+    monkeypatch.setattr(Recording, "load", None)
+    assert names() == ["a", "b", "sweep-x/c"]
+    assert sorted(os.listdir(REPORTS)) == ["a", "b", "sweep-x"]
 
 
-def test_a_store_of_another_version_is_made_anew() -> None:
-    put("a")
-    names()
-    with sqlite3.connect(REPORTS / STORE) as store:
-        store.execute("PRAGMA user_version = 99")
-        store.execute("ALTER TABLE runs RENAME COLUMN model TO network")
-    assert names(model="resnet20") == ["a"]
+def test_a_recording_without_a_digest_is_read_whole() -> None:
+    """As those that older versions wrote."""
+    put_several()
+    expected = history(REPORTS, Query())
+    for path in REPORTS.rglob("recording.npz"):
+        with zipfile.ZipFile(path, "a") as archive:
+            archive.comment = b""
+        assert read_digest(path) is None
+    assert history(REPORTS, Query()) == expected
 
 
-@pytest.mark.parametrize("how", ["text", "empty", "half", "page", "foreign"])
-def test_a_damaged_store_is_made_again(how: str) -> None:
-    for number in range(60):
-        put(f"run{number}")
-    before = names()
-    path = REPORTS / STORE
-    content = path.read_bytes()
-    assert len(content) > 3 * 4096
-    if how == "text":
-        path.write_text("no store at all " * 1000)
-    elif how == "empty":
-        path.write_bytes(b"")
-    elif how == "half":
-        path.write_bytes(content[: len(content) // 2])
-    elif how == "page":
-        path.write_bytes(content[:4096] + b"\xff" * 4096 + content[8192:])
-    else:
-        path.unlink()
-        with sqlite3.connect(path) as store:
-            store.execute("CREATE TABLE runs (a)")
-            store.execute("PRAGMA user_version = 1")
-    found = history(REPORTS, Query())
-    assert [run.name for run in found.runs] == before
-    said = () if how == "empty" else (f"{path} was damaged; it was made again from the recordings",)
-    assert found.notes == said
-    assert history(REPORTS, Query()).notes == ()
+def test_a_name_that_is_no_text_is_passed_over() -> None:
+    put_several()
+    os.rename(REPORTS / "b", os.fsencode(REPORTS) + b"/\xff")
+    assert names() == ["a", "sweep-x/c"]
 
 
 def test_recordings_that_cannot_be_read_are_counted() -> None:
@@ -208,64 +164,6 @@ def test_recordings_that_cannot_be_read_are_counted() -> None:
     assert history(REPORTS, Query()).unread == ()
 
 
-@pytest.mark.parametrize("rebuild", [False, True])
-def test_where_the_store_cannot_be_written(rebuild: bool) -> None:
-    put_several()
-    (REPORTS / STORE).mkdir()
-    found = history(REPORTS, Query(), rebuild=rebuild)
-    assert len(found.runs) == 3
-    said = "reports/history.sqlite: cannot be written (unable to open database file); working "
-    assert len(found.notes) == rebuild
-    assert all(note.startswith(said) for note in found.notes)
-
-
-def test_a_read_only_store_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    put_several()
-    names()
-    connect = sqlite3.connect
-    loaded: list[Path] = []
-    load = Recording.load
-
-    def read_only(place: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(place, Path):
-            return connect(f"{place.absolute().as_uri()}?mode=ro", uri=True)
-        return connect(place, *args, **kwargs)
-
-    def counting(path: Path) -> Recording:
-        loaded.append(path)
-        return load(path)
-
-    monkeypatch.setattr(sqlite3, "connect", read_only)
-    monkeypatch.setattr(Recording, "load", counting)
-    put("d")
-    found = history(REPORTS, Query())
-    assert len(found.runs) == 4
-    assert found.notes == ()
-    assert {path.parent.name for path in loaded} == {"d"}
-
-
-def test_many_processes_at_once() -> None:
-    for number in range(12):
-        put(f"run{number}")
-    (REPORTS / STORE).write_text("damaged " * 1000)
-    code = (
-        "from pathlib import Path; from chainer_profile.runs.history import Query, history\n"
-        "for _ in range(10): print(len(history(Path('reports'), Query()).runs))"
-    )
-    env = os.environ | {"PYTHONPATH": str(ROOT)}
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", code],
-            env=env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for _ in range(4)
-    ]
-    assert [process.communicate()[0].split() for process in started] == [["12"] * 10] * 4
-
-
 def test_no_reports_at_all() -> None:
     assert history(REPORTS, Query()) == History((), 0)
     assert os.listdir() == []
@@ -275,7 +173,7 @@ def test_no_reports_at_all() -> None:
 
 def test_a_gpu_is_named() -> None:
     put("a", environment=Environment(processor="A processor", gpu=Gpu(name="A GPU")))
-    assert history(REPORTS, Query(words=("a gpu",))).runs[0].processor == "A GPU"
+    assert history(REPORTS, Query(words=("a gpu",))).runs[0].digest.processor == "A GPU"
 
 
 @pytest.mark.parametrize(
@@ -314,7 +212,7 @@ def test_runs_by_name() -> None:
 
 
 def command(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[str, str]:
-    assert history_command.run(list(argv)) == 0
+    assert run_command("history", argv) == 0
     found = capsys.readouterr()
     return found.out, found.err
 
@@ -339,7 +237,7 @@ def test_csv_and_markdown(capsys: pytest.CaptureFixture[str]) -> None:
     rows = list(csv.DictReader(io.StringIO(command(capsys, "--format", "csv")[0])))
     assert [row["folder"] for row in rows] == ["a", "b", "p", "sweep-x/c"]
     assert rows[2]["trials_kind"] == "profiled"
-    assert float(rows[0]["latency_ms"]) == history(REPORTS, Query()).runs[0].latency_s * 1e3
+    assert float(rows[0]["latency_ms"]) == history(REPORTS, Query()).runs[0].digest.median_s * 1e3
     markdown, _ = command(capsys, "--format", "markdown")
     assert markdown.startswith("| when | model |")
     assert "\\* of profiled trials: there were no clean ones." in markdown
@@ -362,13 +260,11 @@ def test_nothing_to_show(capsys: pytest.CaptureFixture[str]) -> None:
     assert command(capsys, "nothing")[0] == "none of 1 runs under reports/ is such a run\n"
 
 
-def test_notes_are_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_read_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     put("a")
     (REPORTS / "a/recording.npz").write_bytes(b"x")
-    (REPORTS / STORE).write_text("damaged " * 1000)
     _, err = command(capsys)
-    assert len(err.splitlines()) == 2
-    assert "made again from the recordings" in err
+    assert len(err.splitlines()) == 1
     assert "1 recording cannot be read: reports/a/recording.npz" in err
     put("b")
     (REPORTS / "b/recording.npz").write_bytes(b"x")
@@ -389,7 +285,7 @@ def test_notes_are_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_the_command_does_not_take(words: list[str], message: str) -> None:
     Path("file").touch()
     with pytest.raises(ProfileError, match=message) as error:
-        history_command.run(words)
+        run_command("history", words)
     assert "\n" not in str(error.value)
 
 
@@ -401,5 +297,5 @@ def test_numbers_that_are_not_known() -> None:
     none = np.zeros(0, np.int64)
     put("a", trial_ns=None, start_ns=None, clean_ns=none, clean_start_ns=none)
     (run,) = history(REPORTS, Query()).runs
-    assert math.isnan(run.latency_s)
+    assert math.isnan(run.digest.median_s)
     assert history_table.render([run], "table").splitlines()[2].split()[7:9] == ["-*", "-"]

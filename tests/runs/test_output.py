@@ -400,7 +400,6 @@ GOOD = asdict(make_limits())
         cached(GOOD)[:-9],
         cached(GOOD, version=2),
         cached(None, [], "here", 3),
-        cached(GOOD | {"more": 1}),
         cached({name: value for name, value in GOOD.items() if name != "threads"}),
     ],
 )

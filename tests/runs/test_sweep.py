@@ -9,24 +9,21 @@ from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.record.recording import LinkCalls, Recording
+from chainer_profile.record.digest import Run
+from chainer_profile.record.recording import Recording
 from chainer_profile.runs import output, sweep
 from chainer_profile.runs.executors import Outcome, Task, Workers
 from chainer_profile.runs.sweep import (
-    Result,
     SweepFolder,
-    block_kind,
     planned_names,
-    result_of,
     run_cases,
     take_sweep,
 )
 from chainer_profile.runs.sweep_cases import Case
-from tests.sweeping import LINKS, make_case, recording_of, settings_of
+from tests.sweeping import make_case, recording_of
 
 OUT = Path("s")
 CASES = [make_case("resnet18"), make_case("resnet34"), make_case("resnet18", batchsize=2)]
@@ -71,7 +68,7 @@ class Heard:
     def again(self, name: str, error: str) -> None:
         self.said.append(f"again {name}: {error}")
 
-    def ended(self, result: Result, seconds: float) -> None:
+    def ended(self, result: Run, seconds: float) -> None:
         self.said.append(f"ended {result.name}")
 
 
@@ -82,7 +79,7 @@ def case_of(task: Task) -> Case:
 
 def good(task: Task) -> Outcome:
     path = Path("sent.npz")
-    recording_of(settings_of(case_of(task))).save(path)
+    recording_of(case_of(task).settings).save(path)
     return Outcome(path.read_bytes(), "there", 1.5)
 
 
@@ -91,11 +88,11 @@ def run(
     answer: Callable[[Task], Outcome] = good,
     cases: list[Case] = CASES,
     local: bool = True,
-) -> tuple[list[Result], list[str], list[Task]]:
+) -> tuple[list[Run], list[str], list[Task]]:
     executor, heard, stopped = AtOnce(answer), Heard(), []
     workers = Workers(executor, lambda: 1, stopped.append, local=local)
     folder.begin()
-    results = list(run_cases(cases, folder, workers, heard, ["--no-machine"]))
+    results = [run for _, run in run_cases(cases, folder, workers, heard, ["--no-machine"])]
     assert stopped == []
     return results, heard.said, executor.tasks
 
@@ -127,63 +124,6 @@ def test_workers_elsewhere_have_their_own_scratch() -> None:
     with take_sweep(OUT, CASES, force=False) as taken:
         *_, tasks = run(taken, local=False)
     assert {(task.scratch, task.alone) for task in tasks} == {(None, True)}
-
-
-def test_the_result_of_a_case() -> None:
-    case = CASES[2]
-    result = result_of(case, "name", recording_of(settings_of(case)), "there")
-    assert result.mean_s == pytest.approx(4e-3)
-    assert result.std_s == pytest.approx(2e-3)
-    assert result.fps == pytest.approx(500)
-    assert (result.trials, result.clean, result.parameters) == (3, True, 300)
-    assert (result.memory_nbytes, result.blocks, result.machine) == (2048, "basic", "there")
-
-
-def test_without_clean_trials_the_profiled_ones_count() -> None:
-    none = np.zeros(0, np.int64)
-    recording = recording_of(settings_of(CASES[0]), clean_ns=none, clean_start_ns=none)
-    result = result_of(CASES[0], "name", recording, "")
-    assert (result.clean, result.trials) == (False, 4)
-    assert result.mean_s == pytest.approx(1.001e-3)
-
-
-@pytest.mark.parametrize(
-    ("links", "kind"),
-    [
-        (LINKS, "basic"),
-        ((), ""),
-        (LINKS[:3], ""),
-        (
-            (
-                *LINKS,
-                LinkCalls("/res/1", "BottleneckBlock", 1, 0),
-                LinkCalls("/res/1/conv", "Convolution2D", 1, 1),
-                # Within a block.
-                LinkCalls("/res/1/0", "Inner", 1, 0),
-                LinkCalls("/res/1/0/conv", "Convolution2D", 1, 1),
-                # A numbered link without links of its own is a layer.
-                LinkCalls("/res/2", "Linear", 1, 1),
-            ),
-            "basic+bottleneck",
-        ),
-        ((LinkCalls("/0", "Block", 1, 0), LinkCalls("/0/conv", "Linear", 1, 0)), "block"),
-    ],
-)
-def test_the_kind_of_blocks(links: tuple[LinkCalls, ...], kind: str) -> None:
-    assert block_kind(recording_of(settings_of(CASES[0]), links=links)) == kind
-
-
-def test_the_blocks_of_the_registered_networks() -> None:
-    from models.registry import REGISTRY
-
-    kinds = {}
-    for name in ("resnet18", "resnet50", "resnet20", "resnet34-relu-bn", "se-resnet9-fixup"):
-        paths = [(path, link) for path, link in REGISTRY[name].build().namedlinks()]
-        links = [LinkCalls(path, type(link).__name__, 1, 0) for path, link in sorted(paths)]
-        kinds[name] = block_kind(recording_of(settings_of(CASES[0]), links=tuple(links)))
-    assert kinds["resnet18"] == "basic"
-    assert kinds["resnet50"] == "bottleneck"
-    assert all(kinds.values()), kinds
 
 
 def test_a_failing_case_is_reported_and_the_rest_done() -> None:
@@ -277,7 +217,7 @@ def test_only_what_is_whole_is_done(what: str) -> None:
         run(taken)
         place = OUT / taken.names[CASES[0]]
         if what == "other settings":
-            change(place, settings=settings_of(CASES[1]))
+            change(place, settings=CASES[1].settings)
         elif what == "interrupted":
             change(place, ended="interrupted by SIGTERM")
         elif what == "damaged":

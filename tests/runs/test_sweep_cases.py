@@ -18,7 +18,7 @@ from chainer_profile.runs.sweep_cases import (
     sweep_name,
     without_duplicates,
 )
-from tests.sweeping import make_case, recording_of, settings_of
+from tests.sweeping import make_case, recording_of
 
 R3 = {
     "models": "resnet18,resnet34, resnet50",
@@ -55,7 +55,7 @@ def test_the_command_of_a_case() -> None:
 
 
 def test_the_profiler_takes_the_arguments_of_a_case() -> None:
-    from chainer_profile.cli.arguments import run_parser
+    from chainer_profile.cli.run import parser as run_parser
 
     for case in cases_of(R3 | {"threads": "2", "max-seconds": "0.125"}, find):
         args = run_parser().parse_args([*case.arguments, "-q", "--out", "x"])
@@ -65,7 +65,7 @@ def test_the_profiler_takes_the_arguments_of_a_case() -> None:
 
 
 def test_what_is_not_given_is_as_usual() -> None:
-    from chainer_profile.cli.arguments import run_parser
+    from chainer_profile.cli.run import parser as run_parser
 
     (case,) = cases_of({}, find)
     usual = run_parser().parse_args([])
@@ -138,7 +138,7 @@ def test_the_name_of_a_sweep() -> None:
 @pytest.mark.parametrize("field", [f.name for f in dataclasses.fields(Case) if f.compare])
 def test_a_case_knows_its_recording(field: str) -> None:
     case = make_case()
-    recording = recording_of(settings_of(case))
+    recording = recording_of(case.settings)
     assert case.is_of(recording)
     others: dict[str, Any] = {
         **{"model": "other", "input_shape": (3, 9, 9), "device": "gpu:0", "phase": "train"},

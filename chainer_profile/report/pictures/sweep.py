@@ -20,16 +20,16 @@ from chainer_profile.basics.units import (
     in_unit,
     plural,
 )
+from chainer_profile.record.digest import several_machines
 from chainer_profile.report.pictures.figures import DPI, INK, STYLE, TEXT, save, shorten
 from chainer_profile.report.text import printable
-from chainer_profile.report.writers.sweep_table import several_machines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from matplotlib.axes import Axes
 
-    from chainer_profile.runs.sweep import Result
+    from chainer_profile.record.digest import Run
 
 # By Okabe and Ito, for colour-blind readers; in an order that differs in lightness too.
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#777777", "#222222")
@@ -44,9 +44,9 @@ _MIN_WIDTH, _MAX_WIDTH = 6.4, 20.0
 _MAX_NUMBERED = 4
 
 
-def render_all(results: Sequence[Result], format: Literal["png", "svg"]) -> dict[str, bytes]:
+def render_all(results: Sequence[Run], format: Literal["png", "svg"]) -> dict[str, bytes]:
     """The plots that these results have, by the names of their files without the ending."""
-    good = [result for result in results if not math.isnan(result.mean_s)]
+    good = [result for result in results if not math.isnan(result.digest.mean_s)]
     plots: dict[str, Callable[[], Figure]] = {}
     if good:
         plots["latency-by-network"] = lambda: latency_figure(good)
@@ -59,50 +59,55 @@ def render_all(results: Sequence[Result], format: Literal["png", "svg"]) -> dict
 class _Part:
     """A part of what tells cases apart, and how it is written."""
 
-    of: Callable[[Result], Any]
+    of: Callable[[Run], Any]
     text: Callable[[Any], str]
 
 
-_BATCH = _Part(lambda result: result.case.batchsize, lambda n: f"batch {format_count(n)}")
-_INPUT = _Part(lambda result: result.case.input_text, lambda text: f"input {text}")
-_NETWORK = _Part(lambda result: result.case.network, printable)
-_PHASE = _Part(lambda result: result.case.phase, str)
+_BATCH = _Part(
+    lambda result: result.digest.settings.batchsize, lambda n: f"batch {format_count(n)}"
+)
+_INPUT = _Part(lambda result: result.digest.input_text, lambda text: f"input {text}")
+_NETWORK = _Part(lambda result: result.digest.settings.model, printable)
+_PHASE = _Part(lambda result: result.digest.settings.phase, str)
 _OTHERS = (
-    _Part(lambda result: result.case.device, str),
-    _Part(lambda result: result.case.dtype, str),
-    _Part(lambda result: result.case.threads, lambda n: "" if n is None else plural(n, "thread")),
-    _Part(lambda result: result.case.seed, lambda n: f"seed {n}"),
-    _Part(lambda result: result.case.trials, lambda n: plural(n, "trial")),
+    _Part(lambda result: result.digest.settings.device, str),
+    _Part(lambda result: result.digest.settings.dtype, str),
+    _Part(
+        lambda result: result.digest.settings.threads,
+        lambda n: "" if n is None else plural(n, "thread"),
+    ),
+    _Part(lambda result: result.digest.settings.seed, lambda n: f"seed {n}"),
+    _Part(lambda result: result.digest.settings.trials, lambda n: plural(n, "trial")),
 )
 _MACHINE = _Part(lambda result: result.machine, printable)
 
 
-def _named(results: Sequence[Result], parts: Sequence[_Part]) -> list[tuple[str, list[Result]]]:
+def _named(results: Sequence[Run], parts: Sequence[_Part]) -> list[tuple[str, list[Run]]]:
     """Results by what they differ in among these parts, with a name for each group."""
     differing = [part for part in parts if len({part.of(result) for result in results}) > 1]
-    groups: dict[str, list[Result]] = {}
+    groups: dict[str, list[Run]] = {}
     for result in results:
         texts = (part.text(part.of(result)) for part in differing)
         groups.setdefault(", ".join(filter(None, texts)), []).append(result)
     return list(groups.items())
 
 
-def _others(results: Sequence[Result]) -> tuple[_Part, ...]:
+def _others(results: Sequence[Run]) -> tuple[_Part, ...]:
     return (*_OTHERS, _MACHINE) if several_machines(results) else _OTHERS
 
 
-def _differing(panels: Sequence[tuple[str, list[Result]]], parts: Sequence[_Part]) -> list[_Part]:
+def _differing(panels: Sequence[tuple[str, list[Run]]], parts: Sequence[_Part]) -> list[_Part]:
     """The parts in which results of one panel differ: what differs between panels has no colour."""
     return [
         part for part in parts if any(len({part.of(r) for r in group}) > 1 for _, group in panels)
     ]
 
 
-def _networks(results: Sequence[Result]) -> list[str]:
-    return list(dict.fromkeys(result.case.network for result in results))
+def _networks(results: Sequence[Run]) -> list[str]:
+    return list(dict.fromkeys(result.digest.settings.model for result in results))
 
 
-def latency_figure(results: Sequence[Result]) -> Figure:
+def latency_figure(results: Sequence[Run]) -> Figure:
     """Grouped bars: mean latency by network, with whiskers of one standard deviation.
 
     Every input and phase has a panel of its own, since their times differ by far.
@@ -119,7 +124,7 @@ def latency_figure(results: Sequence[Result]) -> Figure:
         FigureCanvasAgg(fig)
         axes = fig.subplots(len(shown), squeeze=False)[:, 0]
         for ax, (name, group) in zip(axes, shown, strict=True):
-            _draw_panel(ax, name or f"input {group[0].case.input_text}", group, series)
+            _draw_panel(ax, name or f"input {group[0].digest.input_text}", group, series)
         left_out = len(panels) - len(shown)
         _title(fig, "Latency by network, mean and standard deviation", results, left_out)
         if len(series) > 1:
@@ -134,19 +139,19 @@ def latency_figure(results: Sequence[Result]) -> Figure:
 def _draw_panel(
     ax: Axes,
     name: str,
-    group: list[Result],
-    series: list[tuple[str, list[Result]]],
+    group: list[Run],
+    series: list[tuple[str, list[Run]]],
 ) -> None:
     networks = _networks(group)
-    unit = duration_unit(max(result.mean_s for result in group))
+    unit = duration_unit(max(result.digest.mean_s for result in group))
     wide = 0.8 / len(series)
     top = 0.0
     for at, (_, of_series) in enumerate(series):
         members = [result for result in group if result in of_series]
-        x = np.array([networks.index(result.case.network) for result in members], float)
+        x = np.array([networks.index(result.digest.settings.model) for result in members], float)
         x += (at - (len(series) - 1) / 2) * wide
-        mean = np.array([in_unit(result.mean_s, unit) for result in members])
-        std = np.array([in_unit(result.std_s, unit) for result in members])
+        mean = np.array([in_unit(result.digest.mean_s, unit) for result in members])
+        std = np.array([in_unit(result.digest.std_s, unit) for result in members])
         ax.bar(x, mean, width=wide * 0.92, color=_colour(at), **_hatch(at))
         known = np.isfinite(std)
         low = np.minimum(std, mean)[known]
@@ -189,14 +194,14 @@ def _draw_panel(
     ax.tick_params(axis="x", length=0)
 
 
-def batch_series(results: Sequence[Result]) -> list[tuple[str, list[Result]]]:
+def batch_series(results: Sequence[Run]) -> list[tuple[str, list[Run]]]:
     """Cases that differ in their batch size only, from small to large; two of them at least."""
     groups = _named(results, (_NETWORK, _INPUT, _PHASE, *_others(results)))
     ordered = ((name, sorted(group, key=_BATCH.of)) for name, group in groups)
     return [(name, group) for name, group in ordered if len({_BATCH.of(r) for r in group}) > 1]
 
 
-def batch_figure(results: Sequence[Result]) -> Figure:
+def batch_figure(results: Sequence[Run]) -> Figure:
     """Two panels: latency with its standard deviation, and inputs a second, by batch size."""
     with mpl.rc_context(STYLE):
         series = batch_series(results)
@@ -206,12 +211,12 @@ def batch_figure(results: Sequence[Result]) -> Figure:
         fig = Figure(figsize=(_BATCH_WIDTH, height), dpi=DPI, layout="constrained")
         FigureCanvasAgg(fig)
         left, right = fig.subplots(1, 2)
-        unit = duration_unit(max(r.mean_s for _, group in shown for r in group))
+        unit = duration_unit(max(r.digest.mean_s for _, group in shown for r in group))
         handles: list[Any] = []
         for at, (_, group) in enumerate(shown):
-            batch = [result.case.batchsize for result in group]
-            mean = np.array([in_unit(result.mean_s, unit) for result in group])
-            std = np.nan_to_num([in_unit(result.std_s, unit) for result in group])
+            batch = [result.digest.settings.batchsize for result in group]
+            mean = np.array([in_unit(result.digest.mean_s, unit) for result in group])
+            std = np.nan_to_num([in_unit(result.digest.std_s, unit) for result in group])
             style: dict[str, Any] = {
                 "color": _colour(at),
                 "marker": _MARKERS[at % len(_MARKERS)],
@@ -223,9 +228,9 @@ def batch_figure(results: Sequence[Result]) -> Figure:
             left.errorbar(
                 batch, mean, yerr=np.vstack([low, std]), capsize=2.5, elinewidth=0.8, **style
             )
-            right.plot(batch, [result.fps for result in group], **style)
+            right.plot(batch, [result.digest.fps for result in group], **style)
             handles.append(Line2D([], [], label=labels[at], **style))
-        sizes = sorted({r.case.batchsize for _, group in shown for r in group})
+        sizes = sorted({r.digest.settings.batchsize for _, group in shown for r in group})
         for ax in (left, right):
             ax.set_xscale("log", base=2)
             ax.set_xticks(_apart(sizes), list(map(format_count, _apart(sizes))))
@@ -259,8 +264,12 @@ def _plain(ax: Axes) -> None:
     ax.set_axisbelow(True)
 
 
-def _title(fig: Figure, what: str, results: Sequence[Result], left_out: int) -> None:
-    devices = list(dict.fromkeys(result.processor or result.case.device for result in results))
+def _title(fig: Figure, what: str, results: Sequence[Run], left_out: int) -> None:
+    devices = list(
+        dict.fromkeys(
+            result.digest.processor or result.digest.settings.device for result in results
+        )
+    )
     lines = [what, shorten(", ".join(map(printable, devices)), int(fig.get_figwidth() * 12))]
     if several_machines(results):
         lines.append("from several machines: compare with care")

@@ -11,6 +11,7 @@ from chainer_profile.basics.units import (
     format_exact_ms,
     format_exact_percent,
     format_ms,
+    format_shape,
     format_significant,
 )
 from chainer_profile.report import csv_file as csv
@@ -22,7 +23,7 @@ from chainer_profile.report.text import printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chainer_profile.runs.history import Run
+    from chainer_profile.record.digest import Run
 
 FORMATS = ("table", "csv", "markdown")
 #: The columns of the CSV and what they mean.
@@ -69,7 +70,7 @@ def render(runs: Sequence[Run], form: str, *, hidden: int = 0, width: int | None
         else aligned_table(columns, runs, width)
     )
     notes = []
-    if any(not run.clean for run in runs):
+    if any(not run.digest.clean for run in runs):
         notes.append(f"{_PROFILED} of profiled trials: there were no clean ones.")
     if hidden:
         notes.append(f"{format_count(hidden)} more not shown (--limit 0 shows all).")
@@ -82,18 +83,18 @@ def table_columns() -> list[Column]:
     """The columns to read."""
 
     def latency(run: Run) -> str:
-        return format_ms(run.latency_s) + ("" if run.clean else _PROFILED)
+        return format_ms(run.digest.median_s) + ("" if run.digest.clean else _PROFILED)
 
     return [
-        Column("when", lambda run: _when(run.started), folds=16),
-        Column("model", lambda run: printable(run.model) or NOT_KNOWN, folds=12),
-        Column("device", lambda run: printable(run.device), folds=6),
-        Column("batch", lambda run: format_count(run.batchsize)),
-        Column("phase", lambda run: printable(run.phase), folds=7, drop=3),
-        Column("commit", lambda run: _commit(run.commit_id), folds=_COMMIT, drop=2),
+        Column("when", lambda run: _when(run.digest.started), folds=16),
+        Column("model", lambda run: printable(run.digest.settings.model) or NOT_KNOWN, folds=12),
+        Column("device", lambda run: printable(run.digest.settings.device), folds=6),
+        Column("batch", lambda run: format_count(run.digest.settings.batchsize)),
+        Column("phase", lambda run: printable(run.digest.settings.phase), folds=7, drop=3),
+        Column("commit", lambda run: _commit(run.digest.commit), folds=_COMMIT, drop=2),
         Column("latency ms", latency, "latency [ms]"),
-        Column("FPS", lambda run: format_significant(run.fps), drop=4),
-        Column("hot layer", lambda run: printable(run.hot_layer), folds=12, drop=1),
+        Column("FPS", lambda run: format_significant(run.digest.fps), drop=4),
+        Column("hot layer", lambda run: printable(run.digest.hot_layer), folds=12, drop=1),
         Column("folder", lambda run: printable(run.name), folds=12),
     ]
 
@@ -102,25 +103,25 @@ def render_csv(runs: Sequence[Run]) -> str:
     """One row a run, with all digits; see :data:`COLUMNS`."""
     rows = [
         {
-            "when": csv.safe(run.started),
-            "model": csv.safe(run.model),
-            "device": csv.safe(run.device),
-            "batch": str(run.batchsize),
-            "phase": csv.safe(run.phase),
-            "dtype": csv.safe(run.dtype),
-            "input_shape": csv.safe(run.input_shape),
-            "commit": csv.safe(run.commit_id),
-            "latency_ms": format_exact_ms(run.latency_s),
-            "trials_kind": "clean" if run.clean else "profiled",
-            "fps": format_exact(run.fps),
-            "hot_layer": csv.safe(run.hot_layer),
-            "hot_path": csv.safe(run.hot_path),
-            "hot_share_percent": format_exact_percent(run.hot_share),
-            "trials": str(run.trials),
-            "ended": csv.safe(run.ended),
-            "processor": csv.safe(run.processor),
+            "when": csv.safe(run.digest.started),
+            "model": csv.safe(run.digest.settings.model),
+            "device": csv.safe(run.digest.settings.device),
+            "batch": str(run.digest.settings.batchsize),
+            "phase": csv.safe(run.digest.settings.phase),
+            "dtype": csv.safe(run.digest.settings.dtype),
+            "input_shape": csv.safe(_shape(run.digest.settings.input_shape)),
+            "commit": csv.safe(run.digest.commit),
+            "latency_ms": format_exact_ms(run.digest.median_s),
+            "trials_kind": "clean" if run.digest.clean else "profiled",
+            "fps": format_exact(run.digest.fps),
+            "hot_layer": csv.safe(run.digest.hot_layer),
+            "hot_path": csv.safe(run.digest.hot_path),
+            "hot_share_percent": format_exact_percent(run.digest.hot_share),
+            "trials": str(run.digest.trials),
+            "ended": csv.safe(run.digest.ended),
+            "processor": csv.safe(run.digest.processor),
             "folder": csv.safe(run.name),
-            "command": csv.safe(run.command),
+            "command": csv.safe(run.digest.settings.command),
         }
         for run in runs
     ]
@@ -130,6 +131,10 @@ def render_csv(runs: Sequence[Run]) -> str:
 def _when(started: str) -> str:
     """``2026-11-21 09:15``, in UTC as it is recorded."""
     return printable(started[:16].replace("T", " ")) or NOT_KNOWN
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return format_shape(shape) if shape else ""
 
 
 def _commit(commit: str) -> str:

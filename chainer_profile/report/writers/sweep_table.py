@@ -14,6 +14,7 @@ from chainer_profile.basics.units import (
     format_significant,
     plural,
 )
+from chainer_profile.record.digest import machines_of, several_machines
 from chainer_profile.report import csv_file as csv
 from chainer_profile.report import markdown_syntax
 from chainer_profile.report.aligned import aligned_table, wrapped
@@ -23,7 +24,7 @@ from chainer_profile.report.text import printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chainer_profile.runs.sweep import Result
+    from chainer_profile.record.digest import Run
 
 #: The columns of ``sweep.csv`` and what they mean.
 COLUMNS = {
@@ -51,29 +52,33 @@ COLUMNS = {
 }
 
 
-def render_csv(results: Sequence[Result]) -> str:
+def render_csv(results: Sequence[Run]) -> str:
     """One row a case, with all digits; see :data:`COLUMNS`."""
     rows = [
         {
-            "network": csv.safe(result.case.network),
-            "input": result.case.input_text,
-            "batch": str(result.case.batchsize),
-            "device": result.case.device,
-            "phase": result.case.phase,
-            "dtype": result.case.dtype,
-            "blocks": csv.safe(result.blocks),
-            "mean_ms": format_exact_ms(result.mean_s),
-            "std_ms": format_exact_ms(result.std_s),
-            "median_ms": format_exact_ms(result.median_s),
-            "fps": format_exact(result.fps),
-            "trials": str(result.trials or ""),
-            "trials_kind": ("clean" if result.clean else "profiled") if result.trials else "",
-            "parameters": "" if result.parameters is None else str(result.parameters),
-            "memory_nbytes": "" if result.memory_nbytes is None else str(result.memory_nbytes),
-            "threads": "" if result.threads is None else str(result.threads),
+            "network": csv.safe(result.digest.settings.model),
+            "input": result.digest.input_text,
+            "batch": str(result.digest.settings.batchsize),
+            "device": result.digest.settings.device,
+            "phase": result.digest.settings.phase,
+            "dtype": result.digest.settings.dtype,
+            "blocks": csv.safe(result.digest.blocks),
+            "mean_ms": format_exact_ms(result.digest.mean_s),
+            "std_ms": format_exact_ms(result.digest.std_s),
+            "median_ms": format_exact_ms(result.digest.median_s),
+            "fps": format_exact(result.digest.fps),
+            "trials": str(result.digest.timed or ""),
+            "trials_kind": ("clean" if result.digest.clean else "profiled")
+            if result.digest.timed
+            else "",
+            "parameters": "" if result.digest.parameters is None else str(result.digest.parameters),
+            "memory_nbytes": ""
+            if result.digest.memory_nbytes is None
+            else str(result.digest.memory_nbytes),
+            "threads": "" if result.digest.threads is None else str(result.digest.threads),
             "machine": csv.safe(result.machine),
-            "processor": csv.safe(result.processor),
-            "started": csv.safe(result.started),
+            "processor": csv.safe(result.digest.processor),
+            "started": csv.safe(result.digest.started),
             "case": csv.safe(result.name),
             "error": csv.safe(result.error),
         }
@@ -82,59 +87,59 @@ def render_csv(results: Sequence[Result]) -> str:
     return csv.table_text(COLUMNS, rows)
 
 
-def machines_of(results: Sequence[Result]) -> list[tuple[str, str]]:
-    """Names of the machines, and their processors, in the order in which they come."""
-    known = (result for result in results if not result.error)
-    return list(dict.fromkeys((result.machine, result.processor) for result in known))
-
-
-def several_machines(results: Sequence[Result]) -> bool:
-    """Whether the results come from more than one machine."""
-    return len({machine for machine, _ in machines_of(results)}) > 1
-
-
-def table_columns(results: Sequence[Result]) -> list[Column]:
+def table_columns(results: Sequence[Run]) -> list[Column]:
     """The columns to read; what is the same in all rows and as usual has none."""
-    cases = [result.case for result in results]
+    asked = [result.digest.settings for result in results]
     machines = several_machines(results)
     mark = {machine: "*" for machine, _ in machines_of(results)[1:]} if machines else {}
 
-    def machine(result: Result) -> str:
+    def machine(result: Run) -> str:
         return f"{printable(result.machine) or NOT_KNOWN}{mark.get(result.machine, '')}"
 
     found = [
-        Column("network", lambda row: printable(row.case.network), folds=12),
-        Column("input", lambda row: row.case.input_text, folds=12),
-        Column("batch", lambda row: format_count(row.case.batchsize)),
-        Column("device", lambda row: row.case.device, folds=6),
+        Column("network", lambda row: printable(row.digest.settings.model), folds=12),
+        Column("input", lambda row: row.digest.input_text, folds=12),
+        Column("batch", lambda row: format_count(row.digest.settings.batchsize)),
+        Column("device", lambda row: row.digest.settings.device, folds=6),
     ]
-    if {case.phase for case in cases} - {"forward"}:
-        found.append(Column("phase", lambda row: row.case.phase, folds=8))
-    if {case.dtype for case in cases} - {"float32"}:
-        found.append(Column("dtype", lambda row: row.case.dtype, folds=8))
+    if {run.phase for run in asked} - {"forward"}:
+        found.append(Column("phase", lambda row: row.digest.settings.phase, folds=8))
+    if {run.dtype for run in asked} - {"float32"}:
+        found.append(Column("dtype", lambda row: row.digest.settings.dtype, folds=8))
     return [
         *found,
-        Column("blocks", lambda row: printable(row.blocks) or NOT_KNOWN, "block kind", 10, drop=4),
-        Column("mean ms", lambda row: format_ms(row.mean_s), "mean [ms]"),
-        Column("std ms", lambda row: format_ms(row.std_s), "std [ms]"),
-        Column("FPS", lambda row: format_significant(row.fps)),
-        Column("params", lambda row: _count(row.parameters), "parameters", drop=3),
-        Column("memory", lambda row: format_nbytes(row.memory_nbytes), "memory high water", drop=2),
-        Column("threads", lambda row: _count(row.threads), "BLAS threads", drop=5),
+        Column(
+            "blocks",
+            lambda row: printable(row.digest.blocks) or NOT_KNOWN,
+            "block kind",
+            10,
+            drop=4,
+        ),
+        Column("mean ms", lambda row: format_ms(row.digest.mean_s), "mean [ms]"),
+        Column("std ms", lambda row: format_ms(row.digest.std_s), "std [ms]"),
+        Column("FPS", lambda row: format_significant(row.digest.fps)),
+        Column("params", lambda row: _count(row.digest.parameters), "parameters", drop=3),
+        Column(
+            "memory",
+            lambda row: format_nbytes(row.digest.memory_nbytes),
+            "memory high water",
+            drop=2,
+        ),
+        Column("threads", lambda row: _count(row.digest.threads), "BLAS threads", drop=5),
         Column("machine", machine, folds=10, drop=0 if machines else 1),
     ]
 
 
-def notes(results: Sequence[Result]) -> list[str]:
+def notes(results: Sequence[Run]) -> list[str]:
     """What the numbers mean, and what to be careful with: a sentence or two each."""
     found = []
-    if any(result.trials for result in results):
+    if any(result.digest.timed for result in results):
         found.append(
             "Times are of clean trials, without hooks. Memory is the most that a trial allocates "
             "beyond what is there at its begin, such as the parameters."
         )
-    if any(result.trials and not result.clean for result in results):
-        names = [printable(r.name) for r in results if r.trials and not r.clean]
+    if any(result.digest.timed and not result.digest.clean for result in results):
+        names = [printable(r.name) for r in results if r.digest.timed and not r.digest.clean]
         found.append(f"Of profiled trials, as there were no clean ones: {', '.join(names)}.")
     if several_machines(results):
         machines = ", ".join(
@@ -151,7 +156,7 @@ def notes(results: Sequence[Result]) -> list[str]:
     return found
 
 
-def render_text(results: Sequence[Result], width: int | None) -> str:
+def render_text(results: Sequence[Run], width: int | None) -> str:
     """The table for a terminal of some width; None for any."""
     good = [result for result in results if not result.error]
     lines = aligned_table(table_columns(good), good, width) if good else []
@@ -161,7 +166,7 @@ def render_text(results: Sequence[Result], width: int | None) -> str:
 
 
 def render_markdown(
-    name: str, results: Sequence[Result], planned: int, command: str, plots: Sequence[str]
+    name: str, results: Sequence[Run], planned: int, command: str, plots: Sequence[str]
 ) -> str:
     """The table as a Markdown file with the plots.
 

@@ -9,17 +9,17 @@ import pytest
 
 from chainer_profile.report.pictures import sweep as sweep_plot
 from chainer_profile.report.pictures.sweep import batch_figure, batch_series, latency_figure
-from tests.sweeping import make_result
+from tests.sweeping import make_run
 
 NETWORKS = ("resnet18", "resnet34", "resnet50")
 R3 = [
-    make_result(network, factor * (at + 1), input_shape=shape, device=device)
+    make_run(network, factor * (at + 1), input_shape=shape, device=device)
     for at, network in enumerate(NETWORKS)
     for shape, factor in (((3, 1024, 2048), 500.0), ((3, 500, 334), 50.0))
     for device in ("cpu", "gpu:0")
 ]
 BATCHES = [
-    make_result(network, 5.0 * batchsize, batchsize=batchsize)
+    make_run(network, 5.0 * batchsize, batchsize=batchsize)
     for network in NETWORKS
     for batchsize in (8, 1, 2)
 ]
@@ -55,13 +55,13 @@ def test_one_case() -> None:
 
 
 def test_whiskers_are_one_standard_deviation() -> None:
-    (bars,) = latency_figure([make_result(mean_ms=2.0)]).axes[0].collections
+    (bars,) = latency_figure([make_run(mean_ms=2.0)]).axes[0].collections
     (segment,) = bars.get_segments()
     assert segment[:, 1] == pytest.approx([1.8, 2.2])
 
 
 def test_a_deviation_that_is_not_known_or_larger_than_the_mean() -> None:
-    results = [make_result(std_s=math.nan), make_result("resnet34", std_s=1.0)]
+    results = [make_run(std_s=math.nan), make_run("resnet34", std_s=1.0)]
     ax = latency_figure(results).axes[0]
     assert ax.get_ylim()[0] == 0
     assert len(ax.collections[0].get_segments()) == 1
@@ -69,8 +69,8 @@ def test_a_deviation_that_is_not_known_or_larger_than_the_mean() -> None:
 
 def test_what_differs_between_panels_alone_has_no_colour() -> None:
     few = {"input_shape": (3, 1024, 2048), "trials": 2}
-    small = [make_result(network) for network in NETWORKS]
-    large = [make_result(network, **few) for network in NETWORKS[:2]]
+    small = [make_run(network) for network in NETWORKS]
+    large = [make_run(network, **few) for network in NETWORKS[:2]]
     figure = latency_figure([*small, *large])
     assert not figure.legends
     for ax, networks in zip(figure.axes, (NETWORKS, NETWORKS[:2]), strict=True):
@@ -80,7 +80,7 @@ def test_what_differs_between_panels_alone_has_no_colour() -> None:
 
 
 def test_many_panels_are_cut_and_said() -> None:
-    results = [make_result(input_shape=(3, 8, width)) for width in range(1, 14)]
+    results = [make_run(input_shape=(3, 8, width)) for width in range(1, 14)]
     figure = latency_figure(results)
     assert len(figure.axes) == 8
     assert "5 more not drawn" in figure.get_suptitle()
@@ -101,15 +101,15 @@ def test_latency_and_throughput_by_batch_size() -> None:
 def test_series_differ_in_the_batch_size_only() -> None:
     assert batch_series(R3) == []
     assert len(batch_series(BATCHES)) == 3
-    two = [make_result(batchsize=1), make_result(batchsize=2, phase="train")]
+    two = [make_run(batchsize=1), make_run(batchsize=2, phase="train")]
     assert batch_series(two) == []
-    seeds = [make_result(batchsize=n, seed=n) for n in (1, 2)]
+    seeds = [make_run(batchsize=n, seed=n) for n in (1, 2)]
     assert batch_series(seeds) == []
 
 
 def test_which_plots_there_are() -> None:
     assert sweep_plot.render_all([], "png") == {}
-    assert sweep_plot.render_all([make_result(mean_ms=math.nan)], "png") == {}
+    assert sweep_plot.render_all([make_run(mean_ms=math.nan)], "png") == {}
     assert list(sweep_plot.render_all(R3, "svg")) == ["latency-by-network"]
     plots = sweep_plot.render_all(BATCHES, "png")
     assert list(plots) == ["latency-by-network", "by-batch-size"]
@@ -118,12 +118,12 @@ def test_which_plots_there_are() -> None:
 
 
 def test_several_machines_are_said() -> None:
-    results = [*BATCHES, make_result("vgg", machine="there", processor="Another")]
+    results = [*BATCHES, make_run("vgg", machine="there", processor="Another")]
     assert "from several machines: compare with care" in latency_figure(results).get_suptitle()
 
 
 def test_odd_names_are_shown_as_they_are() -> None:
-    odd = [make_result(name, batchsize=n) for name in ("_a$b$", "$x") for n in (1, 2)]
+    odd = [make_run(name, batchsize=n) for name in ("_a$b$", "$x") for n in (1, 2)]
     for figure in (latency_figure(odd), batch_figure(odd)):
         figure.canvas.draw()
         assert any("$b$" in text for text in texts(figure))

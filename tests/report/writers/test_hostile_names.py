@@ -21,7 +21,8 @@ from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.comparison.compare import Side, compare
-from chainer_profile.record.recording import Layer, LinkCalls, Recording
+from chainer_profile.record.digest import Digest, Run
+from chainer_profile.record.recording import Layer, LinkCalls, Recording, Settings
 from chainer_profile.report import csv_file as csv
 from chainer_profile.report import links_csv
 from chainer_profile.report.pictures import comparison as comparison_plot
@@ -37,7 +38,6 @@ from chainer_profile.report.writers import (
     markdown,
     table,
 )
-from chainer_profile.runs.history import Run
 from tests.comparing import run
 from tests.conftest import make_recording
 from tests.report.devicing import launching, make_device_training
@@ -207,25 +207,18 @@ def test_comparisons() -> None:
 def test_history() -> None:
     runs = [
         Run(
-            name=name,
-            started=name,
-            model=name,
-            device=name,
-            batchsize=1,
-            phase=name,
-            dtype=name,
-            input_shape=name,
-            commit_id=name,
-            latency_s=1.0,
-            clean=True,
-            fps=1.0,
-            hot_layer=name,
-            hot_path=name,
-            hot_share=0.5,
-            trials=1,
-            ended=name,
-            processor=name,
-            command=name,
+            name,
+            Digest(
+                Settings(name, name, (1, 2), 1, name, name, dtype=name, command=name),
+                *(name, name, name),
+                ended=name,
+                median_s=1.0,
+                fps=1.0,
+                hot_layer=name,
+                hot_path=name,
+                hot_share=0.5,
+                trials=1,
+            ),
         )
         for name in NAMES
     ]

@@ -5,27 +5,29 @@ from __future__ import annotations
 import csv
 import io
 import math
-from dataclasses import replace
 
 from chainer_profile.basics.units import format_exact
+from chainer_profile.record.digest import Run
 from chainer_profile.report.writers import sweep_table
 from tests import ROOT
-from tests.sweeping import make_result
+from tests.sweeping import make_run
 
 RESULTS = [
-    make_result("resnet18", 18.719, input_shape=(3, 1024, 2048)),
-    make_result("resnet50", 61.397, input_shape=(3, 1024, 2048), blocks="bottleneck"),
+    make_run("resnet18", 18.719, input_shape=(3, 1024, 2048)),
+    make_run("resnet50", 61.397, input_shape=(3, 1024, 2048), blocks="bottleneck"),
 ]
-FAILED = replace(
-    make_result("resnet34", math.nan, error="out of memory | =1"),
+FAILED = make_run(
+    "resnet34",
+    math.nan,
+    error="out of memory | =1",
     fps=math.nan,
-    trials=0,
+    timed=0,
     parameters=None,
     memory_nbytes=None,
 )
 
 
-def rows(results: list[sweep_table.Result]) -> list[dict[str, str]]:
+def rows(results: list[Run]) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(sweep_table.render_csv(results))))
 
 
@@ -33,8 +35,8 @@ def test_csv_has_all_digits() -> None:
     first = rows(RESULTS)[0]
     assert list(first) == list(sweep_table.COLUMNS)
     assert (first["network"], first["input"], first["blocks"]) == ("resnet18", "1024x2048", "basic")
-    assert float(first["mean_ms"]) == RESULTS[0].mean_s * 1e3
-    assert first["fps"] == format_exact(RESULTS[0].fps)
+    assert float(first["mean_ms"]) == RESULTS[0].digest.mean_s * 1e3
+    assert first["fps"] == format_exact(RESULTS[0].digest.fps)
     assert (first["parameters"], first["memory_nbytes"]) == ("11689512", "1048576")
     assert (first["machine"], first["error"]) == ("here", "")
 
@@ -66,14 +68,14 @@ def test_a_narrow_terminal_leaves_out_columns_but_no_times() -> None:
 
 
 def test_phase_and_dtype_where_they_differ_from_the_usual() -> None:
-    head = sweep_table.render_text([make_result(phase="train"), *RESULTS], None).splitlines()[0]
+    head = sweep_table.render_text([make_run(phase="train"), *RESULTS], None).splitlines()[0]
     assert " phase " in head
     assert "dtype" not in head
-    assert "dtype" in sweep_table.render_text([make_result(dtype="mixed16")], None)
+    assert "dtype" in sweep_table.render_text([make_run(dtype="mixed16")], None)
 
 
 def test_several_machines_are_marked() -> None:
-    results = [*RESULTS, make_result("resnet34", machine="other", processor="Another")]
+    results = [*RESULTS, make_run("resnet34", machine="other", processor="Another")]
     text = sweep_table.render_text(results, 60)
     assert "other*" in text
     assert "here*" not in text
@@ -83,7 +85,7 @@ def test_several_machines_are_marked() -> None:
 
 
 def test_profiled_trials_are_named() -> None:
-    text = sweep_table.render_text([make_result(clean=False)], None)
+    text = sweep_table.render_text([make_run(clean=False)], None)
     assert "Of profiled trials, as there were no clean ones: resnet18-b1." in text
 
 

@@ -1,0 +1,204 @@
+"""The facts of a run in one line: they stand in its file, and lists of runs are made from them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from chainer_profile.basics.units import format_shape
+from chainer_profile.record.parts import Settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from chainer_profile.record.recording import Recording
+
+#: What the comment of a recording's file begins with, which holds the digest as JSON.
+_MARK = b"chainer-profile digest 1\n"
+#: A zip's comment is its last part, and 65,535 bytes at most.
+_TAIL = 4096
+
+
+@dataclass(frozen=True)
+class Digest:
+    """What a run was, and what came out. Times are in seconds; numbers not known are NaN.
+
+    Attributes:
+        settings: What was asked for.
+        started: When it began (UTC).
+        commit: Commit of the user's repository; empty where it is not known.
+        processor: The processor, or the GPU.
+        threads: BLAS threads in use; None where that is not known.
+        blocks: Kind of the network's blocks, such as ``basic``; empty without blocks.
+        parameters: Number of parameters; None where it is not known.
+        memory_nbytes: The most that was allocated in a trial, beyond what was there at its begin;
+            None where it is not known.
+        trials: Number of profiled trials.
+        ended: ``complete``, or why the run ended before.
+        timed: Number of the trials that the latency is of.
+        clean: Whether these are clean trials; else profiled ones.
+        mean_s: Their mean.
+        std_s: Their standard deviation (with trials - 1).
+        median_s: Their median.
+        fps: Inputs a second, batch over mean.
+        hot_layer: Label of the slowest layer.
+        hot_path: Its path.
+        hot_share: Its part of the layers' time.
+    """
+
+    settings: Settings = field(default_factory=Settings)
+    started: str = ""
+    commit: str = ""
+    processor: str = ""
+    threads: int | None = None
+    blocks: str = ""
+    parameters: int | None = None
+    memory_nbytes: int | None = None
+    trials: int = 0
+    ended: str = ""
+    timed: int = 0
+    clean: bool = True
+    mean_s: float = math.nan
+    std_s: float = math.nan
+    median_s: float = math.nan
+    fps: float = math.nan
+    hot_layer: str = ""
+    hot_path: str = ""
+    hot_share: float = math.nan
+
+    @property
+    def input_text(self) -> str:
+        """The input's shape; of an image with three channels height and width: ``1024x2048``."""
+        shape = self.settings.input_shape[1:]
+        image = len(shape) == 3 and shape[0] == 3
+        return format_shape(shape[1:] if image else shape) if shape else ""
+
+
+_DECODER = msgspec.json.Decoder(Digest)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a list: of the history, or of a sweep.
+
+    Attributes:
+        name: Its folder below that of the list, such as ``resnet20-cpu-b1``.
+        digest: Its facts.
+        machine: The machine that a case of a sweep ran on; empty where that is not known.
+        error: Why a case of a sweep failed, in one line; empty where it did not.
+    """
+
+    name: str
+    digest: Digest
+    machine: str = ""
+    error: str = ""
+
+
+def machines_of(runs: Sequence[Run]) -> list[tuple[str, str]]:
+    """Names of the machines, and their processors, in the order in which they come."""
+    known = (run for run in runs if not run.error)
+    return list(dict.fromkeys((run.machine, run.digest.processor) for run in known))
+
+
+def several_machines(runs: Sequence[Run]) -> bool:
+    """Whether runs come from more than one machine."""
+    return len({machine for machine, _ in machines_of(runs)}) > 1
+
+
+def digest_of(recording: Recording) -> Digest:
+    """The facts of a recording. Without a profiled trial there is no hot layer."""
+    settings, environment = recording.settings, recording.environment
+    clean = len(recording.clean_ns) > 0
+    samples = recording.clean_ns if clean else recording.trial_ns
+    times: dict[str, float] = {}
+    if samples is not None and len(samples):
+        mean_s = int(samples.sum()) / len(samples) * 1e-9
+        times = {
+            "mean_s": mean_s,
+            "std_s": float(samples.std(ddof=1)) * 1e-9 if len(samples) > 1 else math.nan,
+            "median_s": float(np.median(samples)) * 1e-9,
+            "fps": settings.batchsize / mean_s if mean_s else math.nan,
+        }
+    hot_layer, hot_path, hot_share = "", "", math.nan
+    if recording.self_ns.size:
+        sums = recording.self_ns.sum(axis=0)
+        hot = recording.layers[int(sums.argmax())]
+        hot_layer, hot_path = hot.label, hot.path
+        hot_share = float(sums.max() / sums.sum()) if sums.any() else math.nan
+    gpu = environment.gpu
+    return Digest(
+        settings=settings,
+        started=environment.started,
+        commit=environment.commit,
+        processor=gpu.name if gpu is not None and gpu.name else environment.processor,
+        threads=max((library.threads for library in environment.blas), default=None),
+        blocks=block_kind(recording),
+        parameters=sum(link.parameters for link in recording.links) or None,
+        memory_nbytes=None if recording.memory is None else recording.memory.high_water_nbytes,
+        trials=recording.n_trials,
+        ended=recording.ended,
+        timed=0 if samples is None else len(samples),
+        clean=clean,
+        hot_layer=hot_layer,
+        hot_path=hot_path,
+        hot_share=hot_share,
+        **times,
+    )
+
+
+def block_kind(recording: Recording) -> str:
+    """Kinds of the network's blocks: ``basic``, ``bottleneck``; empty where it has none.
+
+    A block is a link that has links of its own, is in no other block, and has a number for a name
+    (``/res2/0``) or a class of which the name ends with Block. Its kind is that name without Block.
+    """
+    paths = [link.path for link in recording.links]
+    parents = {path.rpartition("/")[0] for path in paths}
+    kinds: dict[str, None] = {}
+    blocks: list[str] = []
+    for link in recording.links:
+        named = link.path.rpartition("/")[2].isdecimal() or link.kind.endswith("Block")
+        inside = any(link.path.startswith(f"{block}/") for block in blocks)
+        if not named or inside or link.path not in parents:
+            continue
+        blocks.append(link.path)
+        kinds.setdefault((link.kind.removesuffix("Block") or link.kind).lower())
+    return "+".join(kinds)
+
+
+def as_comment(recording: Recording) -> bytes:
+    """The digest as the comment of the recording's file; nothing where it would be too long."""
+    digest = dataclasses.asdict(digest_of(recording))
+    # JSON knows no NaN.
+    known = {name: value for name, value in digest.items() if value == value}
+    written = _MARK + json.dumps(known).encode()
+    return written if len(written) <= _TAIL else b""
+
+
+def read_digest(path: Path | str) -> Digest | None:
+    """The digest in a recording's file, without reading the rest.
+
+    Returns:
+        The digest; None where the file holds none, as those of older versions do.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        size = os.fstat(opened).st_size
+        found = os.pread(opened, _TAIL, max(0, size - _TAIL)).partition(_MARK)[2]
+    finally:
+        os.close(opened)
+    try:
+        return _DECODER.decode(found) if found else None
+    except msgspec.DecodeError:
+        return None

@@ -1,0 +1,61 @@
+"""Files of ours in JSON, which say what they are and in which version; and types from JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from chainer_profile.basics.errors import ProfileError
+
+T = TypeVar("T")
+
+
+def read_known(path: Path, content: bytes, form: str, version: int) -> dict[str, Any]:
+    """The content of a file of ours.
+
+    Args:
+        path: The file, for messages.
+        content: What is in it.
+        form: Its ``format``.
+        version: The newest version that is known.
+
+    Raises:
+        ProfileError: It is of another kind, or of a newer version.
+    """
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or found.get("format") != form:
+        raise ProfileError(f"{path}: is no {form}")
+    check_version(path, found.get("version"), version)
+    return found
+
+
+def check_version(path: Path, found: object, newest: int) -> None:
+    """Refuse a file whose format is newer than this program.
+
+    Raises:
+        ProfileError: It is.
+    """
+    if not isinstance(found, int) or found > newest:
+        raise ProfileError(
+            f"{path}: has format version {found}, this program reads up to {newest}: "
+            "update the program, or use the one that wrote the file"
+        )
+
+
+def build(kind: type[T], values: Mapping[str, Any]) -> T:
+    """A dataclass from values of JSON: lists become tuples, unknown fields are passed over.
+
+    Raises:
+        ValueError: A field is missing, or of another type.
+    """
+    try:
+        return msgspec.convert(values, kind)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None
