@@ -26,7 +26,7 @@ from typing import Any
 
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 
-PROGRAM = Path(__file__).resolve().parents[1] / "profile.py"
+PROGRAM = Path(__file__).resolve().parents[2] / "profile.py"
 LOCAL, DASK, MPI = "local", "dask", "mpi"
 
 #: Seconds until a scheduler of Dask must have answered, and until it must have a worker.

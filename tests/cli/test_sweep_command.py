@@ -213,7 +213,9 @@ def test_an_interrupted_sweep_has_its_table(monkeypatch: pytest.MonkeyPatch) -> 
 def driver(*argv: str, **behaviour: str) -> subprocess.Popen[str]:
     """A sweep by the stand-in."""
     code = (
-        "import sys; from pathlib import Path; from chainer_profile import cli, executors\n"
+        "import sys; from pathlib import Path\n"
+        "from chainer_profile.cli import main as cli\n"
+        "from chainer_profile.runs import executors\n"
         "from models.registry import REGISTRY\n"
         f"executors.PROGRAM = Path({str(PROGRAM)!r})\n"
         f"sys.exit(cli.main(['sweep', *{argv!r}], REGISTRY))"
@@ -281,7 +283,7 @@ def test_a_real_sweep(folder: Path) -> None:
 def test_help_imports_nothing_heavy() -> None:
     code = (
         "import sys\n"
-        "from chainer_profile import history_command, sweep_command\n"
+        "from chainer_profile.cli import history as history_command, sweep as sweep_command\n"
         "sweep = lambda: sweep_command.run(['--help'], {})\n"
         "for run in (sweep, lambda: history_command.run(['--help'])):\n"
         "    try:\n        run()\n"

@@ -119,7 +119,7 @@ def test_a_case_ends_with_its_worker(folder: Path, monkeypatch: pytest.MonkeyPat
     behave(monkeypatch, resnet18="gate")
     os.mkfifo("gate")
     code = (
-        "import sys; from pathlib import Path; from chainer_profile import executors\n"
+        "import sys; from pathlib import Path; from chainer_profile.runs import executors\n"
         f"executors.PROGRAM = Path({str(sweeping.PROGRAM)!r})\n"
         f"executors.run_task(executors.Task('a', {task().arguments!r}, {str(folder)!r}))"
     )
