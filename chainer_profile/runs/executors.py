@@ -19,7 +19,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, CancelledError, Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -208,7 +208,8 @@ def _local(place: str) -> Iterator[Workers]:
 def _dask(place: str) -> Iterator[Workers]:
     distributed = _import("distributed", DASK, "dask.distributed", "dask distributed")
     # What it would log of a lost connection, with tracebacks, is said here in one line.
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    for name in ("distributed", "distributed.client"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         client = distributed.Client(f"tcp://{place}", timeout=_CONNECT_S, set_as_default=False)
     except (OSError, ValueError) as error:
@@ -298,8 +299,10 @@ def _import(module: str, kind: str, what: str, packages: str) -> Any:
 
 def failure(error: BaseException) -> Outcome:
     """An outcome for a case whose worker gave none."""
-    name = type(error).__name__
     # Dask has tried it on several workers by itself before it says so.
-    if name == "KilledWorker":
+    if type(error).__name__ == "KilledWorker":
         return Outcome(error="its workers died, one after another")
+    # Dask cancels what it has no word of: its scheduler went away.
+    if isinstance(error, CancelledError):
+        return Outcome(error="its worker cannot be reached", died=True)
     return Outcome(error=one_line(error)[:300], died=isinstance(error, BrokenExecutor))

@@ -366,8 +366,3 @@ def _outcome(future: Future[Outcome]) -> Outcome:
         return future.result()
     except Exception as error:  # by others' code, with errors of any kind
         return failure(error)
-    except BaseException as error:
-        # A cancelled future of Dask: its scheduler or all its workers went away.
-        if type(error).__name__ == "CancelledError":
-            return failure(error)
-        raise

@@ -167,6 +167,7 @@ class Cluster:
 
     Attributes:
         address: Host and port of the scheduler.
+        scheduler: The scheduler.
         workers: The workers, each a nanny with a process that runs cases.
     """
 
@@ -177,7 +178,9 @@ class Cluster:
         self.address = f"127.0.0.1:{port}"
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         # Away from the project: the scheduler cannot import it.
-        start([*documented("dask scheduler"), *HERE.split(), "--port", str(port)], **quiet)
+        self.scheduler = start(
+            [*documented("dask scheduler"), *HERE.split(), "--port", str(port)], **quiet
+        )
         worker = [*documented("dask worker", HOST=[self.address]), *HERE.split(), *more]
         env = os.environ | (env or {})
         self.workers = [start(worker, cwd=ROOT, env=env, **quiet) for _ in range(2)]
@@ -222,6 +225,26 @@ def test_dask_tries_again_and_stops(start: Start, folder: Path) -> None:
     assert sweep.returncode == 130
     assert "interrupted; 1 of 2 cases are done: the same command goes on" in err
     assert ran() == ["resnet18", "resnet18", "resnet34", "resnet34"]
+
+
+def test_dask_without_its_scheduler(start: Start, folder: Path) -> None:
+    how = {"SWEEP": json.dumps({"resnet34": "gate"})}
+    cluster = Cluster(start, "--preload", str(folder / "stand_in.py"), env=how)
+    # It tries to reach the scheduler again; not for long here.
+    soon = os.environ | {"DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "1s"}
+    words = documented("profile.py .*dask:", HOST=[cluster.address], r3=TWO)
+    sweep = start(words, env=soon)
+    with open("gate") as gate:
+        until_ended(sweep, "resnet18")
+        cluster.scheduler.kill()
+        assert gate.read() == ""  # its worker ends, and the case with it
+    _, err = sweep.communicate()
+    assert sweep.returncode == 1
+    assert len(err.splitlines()) == 2  # and no traceback
+    assert "its worker cannot be reached; it is tried once more" in err
+    assert "the scheduler of Dask at 127.0.0.1:" in err
+    assert "the same command goes on when it is back" in err
+    assert [row["case"] for row in rows()] == ["resnet18-8x8-cpu-b1-t1"]
 
 
 def test_mpi_as_documented(start: Start) -> None:

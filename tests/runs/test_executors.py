@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import CancelledError
 from concurrent.futures.thread import BrokenThreadPool
 from contextlib import suppress
 from pathlib import Path
@@ -177,4 +178,5 @@ def test_what_a_worker_may_fail_with() -> None:
     assert executors.failure(KilledWorker("x")).died is False
     assert "workers died" in executors.failure(KilledWorker("x")).error
     assert executors.failure(BrokenThreadPool("gone")).died is True
+    assert executors.failure(CancelledError()).died is True
     assert executors.failure(ImportError("no\nmodule")).error == "ImportError: no module"
