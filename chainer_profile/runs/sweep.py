@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.files import make_folder, remove_file, remove_folder, taking, write_file
@@ -21,11 +21,8 @@ from chainer_profile.record.digest import Digest, Run, digest_of
 from chainer_profile.record.recording import COMPLETE, TIME_LIMIT, Recording
 from chainer_profile.record.versioned import read_known
 from chainer_profile.runs import output
-from chainer_profile.runs.executors import Outcome, Task, Workers, failure, run_task
+from chainer_profile.runs.executors import Outcome, Task, Workers, failure
 from chainer_profile.runs.sweep_cases import Case, case_names
-
-if TYPE_CHECKING:
-    from concurrent.futures import Executor
 
 FORMAT = "chainer-profile sweep"
 VERSION = 1
@@ -239,10 +236,8 @@ def run_cases(
         while waiting or running:
             while waiting and len(running) < max(1, workers.count()):
                 case, attempt = waiting.popleft()
-                task = Task(
-                    sweep, (*case.arguments, *extra), os.getcwd(), scratch, not workers.local
-                )
-                future = _submit(workers.executor, task)
+                task = Task(sweep, (*case.arguments, *extra), os.getcwd(), scratch)
+                future = _submit(workers, task)
                 running[future] = case, attempt, monotonic()
                 listener.begun(folder.names[case])
             done, _ = wait(running, timeout=_TICK_S, return_when="FIRST_COMPLETED")
@@ -270,9 +265,9 @@ def run_cases(
             workers.stop(sweep)
 
 
-def _submit(executor: Executor, task: Task) -> Future[Outcome]:
+def _submit(workers: Workers, task: Task) -> Future[Outcome]:
     try:
-        return executor.submit(run_task, task)
+        return workers.submit(task)
     except Exception as error:  # a pool that broke, a scheduler that went away
         broken: Future[Outcome] = Future()
         broken.set_exception(error)
@@ -284,8 +279,3 @@ def _outcome(future: Future[Outcome]) -> Outcome:
         return future.result()
     except Exception as error:  # by others' code, with errors of any kind
         return failure(error)
-    except BaseException as error:
-        # A cancelled future of Dask: its scheduler or all its workers went away.
-        if type(error).__name__ == "CancelledError":
-            return failure(error)
-        raise

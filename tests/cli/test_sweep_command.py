@@ -212,7 +212,9 @@ def test_an_interrupted_sweep_has_its_table(monkeypatch: pytest.MonkeyPatch) -> 
 def driver(*argv: str, **behaviour: str) -> subprocess.Popen[str]:
     """A sweep by the stand-in."""
     code = (
-        "import sys; from pathlib import Path; from chainer_profile import cli, executors\n"
+        "import sys; from pathlib import Path\n"
+        "from chainer_profile.cli import main as cli\n"
+        "from chainer_profile.runs import executors\n"
         "from models.registry import REGISTRY\n"
         f"executors.PROGRAM = Path({str(PROGRAM)!r})\n"
         f"sys.exit(cli.main(['sweep', *{argv!r}], REGISTRY))"

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
-import re
-import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from concurrent.futures import CancelledError
 from concurrent.futures.thread import BrokenThreadPool
 from contextlib import suppress
 from pathlib import Path
@@ -31,8 +27,8 @@ from chainer_profile.runs.executors import (
     run_task,
     stop,
 )
-from tests import HANGS_S, sweeping
-from tests.command import OWN, ROOT, process
+from tests import sweeping
+from tests.command import ROOT
 from tests.sweeping import make_case
 
 
@@ -119,7 +115,7 @@ def test_a_case_ends_with_its_worker(folder: Path, monkeypatch: pytest.MonkeyPat
     behave(monkeypatch, resnet18="gate")
     os.mkfifo("gate")
     code = (
-        "import sys; from pathlib import Path; from chainer_profile import executors\n"
+        "import sys; from pathlib import Path; from chainer_profile.runs import executors\n"
         f"executors.PROGRAM = Path({str(sweeping.PROGRAM)!r})\n"
         f"executors.run_task(executors.Task('a', {task().arguments!r}, {str(folder)!r}))"
     )
@@ -156,7 +152,7 @@ def test_what_is_no_executor(text: str) -> None:
 def test_local_workers() -> None:
     with open_workers("local", "2") as workers:
         assert (workers.count(), workers.local, workers.notes) == (2, True, ())
-        assert workers.executor.submit(run_task, task(alone=False)).result().error == ""
+        assert workers.submit(task()).result().error == ""
 
 
 @pytest.mark.parametrize(
@@ -182,72 +178,5 @@ def test_what_a_worker_may_fail_with() -> None:
     assert executors.failure(KilledWorker("x")).died is False
     assert "workers died" in executors.failure(KilledWorker("x")).error
     assert executors.failure(BrokenThreadPool("gone")).died is True
+    assert executors.failure(CancelledError()).died is True
     assert executors.failure(ImportError("no\nmodule")).error == "ImportError: no module"
-
-
-# With other people's executors, for real.
-
-ARGUMENTS = ("--models", "own.py:Net", "--input-shapes", "3", "--batchsizes", "1,2")
-FEW = ("--trials", "3", "--warmups", "1", "--no-machine", "--out", "s")
-
-
-def cases_in(result: subprocess.CompletedProcess[str]) -> list[str]:
-    assert result.returncode == 0, result.stderr
-    return sorted(re.findall(r"^(own-Net .*?) +-", result.stdout, re.MULTILINE))
-
-
-@pytest.fixture
-def dask_scheduler(folder: Path) -> Iterator[str]:
-    """A scheduler with two workers, each a process."""
-    pytest.importorskip("distributed", reason="dask.distributed is not installed")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    env = os.environ | {"PYTHONPATH": str(ROOT)}
-    base = [sys.executable, "-m", "distributed.cli"]
-    scheduler = [f"{base[-1]}.dask_scheduler", "--host", "127.0.0.1", "--port", str(port)]
-    worker = [f"{base[-1]}.dask_worker", f"tcp://127.0.0.1:{port}", "--nthreads", "1", "--no-nanny"]
-    started = []
-    try:
-        for words in (scheduler, worker, worker):
-            command = [*base[:-1], *words, "--no-dashboard"]
-            started.append(
-                subprocess.Popen(
-                    command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-                )
-            )
-        yield f"127.0.0.1:{port}"
-    finally:
-        for process in started:
-            process.kill()
-        for process in started:
-            process.wait()
-
-
-def test_dask(dask_scheduler: str, folder: Path) -> None:
-    (folder / "own.py").write_text(OWN)
-    where = ("--executor", f"dask://{dask_scheduler}")
-    # The limits are not measured: --no-machine is a sweep's option as well.
-    result = process("sweep", *ARGUMENTS, *FEW[:-3], *where, "--out", "s")
-    assert len(cases_in(result)) == 2
-    assert sorted(os.listdir("s"))[-3:] == ["sweep.csv", "sweep.json", "sweep.md"]
-
-
-def test_mpi(folder: Path) -> None:
-    pytest.importorskip("mpi4py", reason="mpi4py is not installed")
-    mpiexec = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    if mpiexec is None or importlib.util.find_spec("mpi4py.futures") is None:
-        pytest.skip("there is no mpiexec")
-    (folder / "own.py").write_text(OWN)
-    env = os.environ | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    env |= {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
-    words = [mpiexec, "-n", "3", sys.executable, "-m", "mpi4py.futures", str(ROOT / "profile.py")]
-    result = subprocess.run(
-        [*words, "sweep", *ARGUMENTS, *FEW, "--executor", "mpi"],
-        capture_output=True,
-        text=True,
-        env=env,
-        timeout=HANGS_S,
-        check=False,
-    )
-    assert len(cases_in(result)) == 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.record.digest import Run
 from chainer_profile.record.recording import Recording
-from chainer_profile.runs import output, sweep
+from chainer_profile.runs import output
 from chainer_profile.runs.executors import Outcome, Task, Workers
 from chainer_profile.runs.sweep import (
     SweepFolder,
@@ -35,17 +35,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-class AtOnce(Executor):
+class AtOnce:
     """Runs nothing: gives what a function makes of a task, or raises it."""
 
     def __init__(self, answer: Callable[[Task], Outcome]) -> None:
         self.answer = answer
         self.tasks: list[Task] = []
 
-    def submit(self, function: Any, task: Task) -> Future[Any]:  # type: ignore[override]
-        assert function is sweep.run_task
+    def submit(self, task: Task) -> Future[Outcome]:
         self.tasks.append(task)
-        future: Future[Any] = Future()
+        future: Future[Outcome] = Future()
         try:
             future.set_result(self.answer(task))
         except BaseException as error:
@@ -90,7 +89,7 @@ def run(
     local: bool = True,
 ) -> tuple[list[Run], list[str], list[Task]]:
     executor, heard, stopped = AtOnce(answer), Heard(), []
-    workers = Workers(executor, lambda: 1, stopped.append, local=local)
+    workers = Workers(executor.submit, lambda: 1, stopped.append, local=local)
     folder.begin()
     results = [run for _, run in run_cases(cases, folder, workers, heard, ["--no-machine"])]
     assert stopped == []
@@ -123,7 +122,7 @@ def test_the_kept_command_repeats_the_case() -> None:
 def test_workers_elsewhere_have_their_own_scratch() -> None:
     with take_sweep(OUT, CASES, force=False) as taken:
         *_, tasks = run(taken, local=False)
-    assert {(task.scratch, task.alone) for task in tasks} == {(None, True)}
+    assert {task.scratch for task in tasks} == {None}
 
 
 def test_a_failing_case_is_reported_and_the_rest_done() -> None:
@@ -177,7 +176,7 @@ def test_what_is_no_recording_is_a_failed_case() -> None:
 
 def test_an_interruption_stops_the_workers() -> None:
     class Never(AtOnce):
-        def submit(self, function: Any, task: Task) -> Future[Any]:  # type: ignore[override]
+        def submit(self, task: Task) -> Future[Outcome]:
             self.tasks.append(task)
             return Future()
 
@@ -189,7 +188,7 @@ def test_an_interruption_stops_the_workers() -> None:
     executor = Never(good)
     with take_sweep(OUT, CASES, force=False) as taken:
         taken.begin()
-        workers = Workers(executor, lambda: 1, stopped.append, local=True)
+        workers = Workers(executor.submit, lambda: 1, stopped.append, local=True)
         with pytest.raises(KeyboardInterrupt):
             list(run_cases(CASES, taken, workers, Impatient()))
     assert stopped == [executor.tasks[0].sweep]
@@ -200,7 +199,7 @@ def test_several_workers_have_several_cases_at_a_time() -> None:
     heard = Heard()
     with take_sweep(OUT, CASES, force=False) as taken:
         taken.begin()
-        workers = Workers(AtOnce(good), lambda: 2, lambda name: None)
+        workers = Workers(AtOnce(good).submit, lambda: 2, lambda name: None)
         assert len(list(run_cases(CASES, taken, workers, heard))) == 3
     assert [word.split()[0] for word in heard.said[:3]] == ["begun", "begun", "ended"]
 

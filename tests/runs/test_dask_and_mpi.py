@@ -1,0 +1,270 @@
+"""Sweeps over Dask and MPI for real, as docs/sweep.md starts them, on this machine alone."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from threading import Timer
+from typing import Any
+
+import psutil
+import pytest
+from distributed import Client
+
+from tests.command import OWN, ROOT
+from tests.sweeping import PROGRAM
+
+#: Seconds until what a test has started is ended: far more than it takes on a busy machine.
+DEADLINE_S = 240
+#: For this machine alone. Only mpiexec itself listens elsewhere, which cannot be changed.
+HERE = "--host 127.0.0.1 --dashboard-address 127.0.0.1:0 --no-dashboard"
+MPI = ["--allow-run-as-root", "--oversubscribe", "--mca", "pml", "ob1", "--mca", "btl", "sm,self"]
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+#: Lets the stand-in run the cases of this process.
+STAND_IN = f"""
+from pathlib import Path
+from chainer_profile.runs import executors
+executors.PROGRAM = Path({str(PROGRAM)!r})
+"""
+#: In place of profile.py: the stand-in runs the cases, and Dask is not waited for so long.
+DRIVER = f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+{STAND_IN}
+executors._CONNECT_S = 5
+if __name__ == "__main__":
+    from chainer_profile.cli.main import main
+    from models.registry import REGISTRY
+    sys.exit(main(sys.argv[1:], registry=REGISTRY))
+"""
+SWEEP = """
+[common]
+models = ["own.py:Net"]
+input-shapes = ["3"]
+batchsizes = [1, 2]
+trials = 3
+warmups = 1
+"""
+TWO = ["--models", "resnet18,resnet34", "--input-shapes", "3x8x8", "--out", "s"]
+TWO += ["--trials", "4", "--warmups", "1"]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # what is killed leaves its folders
+    (tmp_path / "own.py").write_text(OWN)
+    (tmp_path / "r3.toml").write_text(SWEEP)
+    (tmp_path / "stand_in.py").write_text(STAND_IN)
+    (tmp_path / "driver.py").write_text(DRIVER)
+    os.mkfifo("gate")
+    return tmp_path
+
+
+@pytest.fixture
+def start(folder: Path) -> Iterator[Start]:
+    """Starts programs; all of them are ended after the test, or when it takes too long."""
+    started: list[subprocess.Popen[str]] = []
+
+    def end() -> None:
+        for process in started:
+            with suppress(psutil.NoSuchProcess):
+                root = psutil.Process(process.pid)
+                for each in (*root.children(recursive=True), root):
+                    with suppress(psutil.NoSuchProcess):
+                        each.kill()
+        with suppress(OSError):  # nobody waits for a case at the gate
+            os.close(os.open(folder / "gate", os.O_WRONLY | os.O_NONBLOCK))
+
+    def begin(words: list[str], **kwargs: Any) -> subprocess.Popen[str]:
+        kwargs = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE, **kwargs}
+        started.append(subprocess.Popen(words, text=True, start_new_session=True, **kwargs))
+        return started[-1]
+
+    timer = Timer(DEADLINE_S, end)
+    timer.start()
+    try:
+        yield begin
+    finally:
+        timer.cancel()
+        end()
+        for process in started:
+            process.communicate()
+
+
+def documented(line: str, **more: list[str]) -> list[str]:
+    """The words of a line of docs/sweep.md, made to fit this machine.
+
+    Args:
+        line: A pattern of the line.
+        more: What stands for ``HOST``, ``r3`` (the file's name) or ``profile``.
+    """
+    text = (ROOT / "docs" / "sweep.md").read_text()
+    (found,) = re.findall(rf"^    (.*{line}.*)$", text, re.MULTILINE)
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    places = {
+        "python": [sys.executable],
+        "mpiexec": [shutil.which("mpiexec", path=path) or "mpiexec", *MPI],
+        "profile.py": more.get("profile", [str(ROOT / "profile.py")]),
+        "r3.toml": more.get("r3", ["r3.toml"]),
+    }
+    (host,) = more.get("HOST", ["HOST"])
+    words = shlex.split(found.replace("HOST:8786", host), comments=True)
+    return [word for each in words for word in places.get(each, [each])]
+
+
+def finished(process: subprocess.Popen[str]) -> str:
+    """What a sweep said that succeeded."""
+    _, err = process.communicate()
+    assert process.returncode == 0, err
+    return err
+
+
+def rows() -> list[dict[str, str]]:
+    found = list(csv.DictReader(Path("s/sweep.csv").read_text().splitlines()))
+    return sorted(found, key=lambda row: row["case"])
+
+
+def ran() -> list[str]:
+    return sorted(Path("ran.log").read_text().split())
+
+
+def case_process(root: subprocess.Popen[str]) -> psutil.Process | None:
+    """The stand-in that runs a case below a process."""
+    for process in psutil.Process(root.pid).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if str(PROGRAM) in process.cmdline():
+                return process
+    return None
+
+
+def until_ended(sweep: subprocess.Popen[str], name: str) -> str:
+    """What a sweep says until a case has ended."""
+    assert sweep.stderr is not None
+    said = ""
+    for line in sweep.stderr:
+        said += line
+        if re.search(rf"\[\d/\d\] {name}", line):
+            return said
+    raise AssertionError(said)
+
+
+class Cluster:
+    """A scheduler of Dask and two workers.
+
+    Attributes:
+        address: Host and port of the scheduler.
+        scheduler: The scheduler.
+        workers: The workers, each a nanny with a process that runs cases.
+    """
+
+    def __init__(self, start: Start, *more: str, env: dict[str, str] | None = None) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.address = f"127.0.0.1:{port}"
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        # Away from the project: the scheduler cannot import it.
+        self.scheduler = start(
+            [*documented("dask scheduler"), *HERE.split(), "--port", str(port)], **quiet
+        )
+        worker = [*documented("dask worker", HOST=[self.address]), *HERE.split(), *more]
+        env = os.environ | (env or {})
+        self.workers = [start(worker, cwd=ROOT, env=env, **quiet) for _ in range(2)]
+        with Client(f"tcp://{self.address}", timeout=DEADLINE_S, set_as_default=False) as client:
+            client.wait_for_workers(2, timeout=DEADLINE_S)
+
+
+def test_the_options_are_documented() -> None:
+    text = (ROOT / "docs" / "sweep.md").read_text()
+    assert f"`{HERE}`" in text
+    options = " ".join(re.findall(r"^\| `(--.*?)` \|", text, re.MULTILINE)).split()
+    assert {word for word in MPI if word.startswith("--")} <= set(options)
+
+
+def test_dask_as_documented(start: Start) -> None:
+    cluster = Cluster(start)
+    words = documented("profile.py .*dask:", HOST=[cluster.address])
+    finished(start([*words, "--no-machine", "--out", "s"]))
+    assert [(row["batch"], row["threads"], row["error"]) for row in rows()] == [
+        ("1", "1", ""),
+        ("2", "1", ""),
+    ]
+    assert {row["machine"] for row in rows()} == {os.uname().nodename}
+
+
+def test_dask_tries_again_and_stops(start: Start, folder: Path) -> None:
+    how = {"SWEEP": json.dumps({"resnet18": "die once", "resnet34": "gate"})}
+    cluster = Cluster(start, "--preload", str(folder / "stand_in.py"), env=how)
+    sweep = start(documented("profile.py .*dask:", HOST=[cluster.address], r3=TWO))
+    with open("gate") as gate:  # until the case is there
+        said = until_ended(sweep, "resnet18")
+        assert "killed by SIGKILL; it is tried once more" in said
+        (case,) = filter(None, map(case_process, cluster.workers))
+        parent = case.parent()
+        assert parent is not None
+        parent.kill()
+        assert gate.read() == ""  # the case ends with its worker
+    with open("gate") as gate:  # and comes again, elsewhere
+        sweep.send_signal(signal.SIGINT)
+        assert gate.read() == ""  # the case ends with the sweep
+    _, err = sweep.communicate()
+    assert sweep.returncode == 130
+    assert "interrupted; 1 of 2 cases are done: the same command goes on" in err
+    assert ran() == ["resnet18", "resnet18", "resnet34", "resnet34"]
+
+
+def test_dask_without_its_scheduler(start: Start, folder: Path) -> None:
+    how = {"SWEEP": json.dumps({"resnet34": "gate"})}
+    cluster = Cluster(start, "--preload", str(folder / "stand_in.py"), env=how)
+    at = [cluster.address]
+    sweep = start(documented("profile.py .*dask:", HOST=at, r3=TWO, profile=["driver.py"]))
+    with open("gate"):  # until the case is there
+        until_ended(sweep, "resnet18")
+        cluster.scheduler.kill()
+        _, err = sweep.communicate()
+    assert sweep.returncode == 1
+    assert len(err.splitlines()) == 2  # and no traceback
+    assert "its worker cannot be reached; it is tried once more" in err
+    assert "the scheduler of Dask at 127.0.0.1:" in err
+    assert "the same command goes on when it is back" in err
+    assert [row["case"] for row in rows()] == ["resnet18-8x8-cpu-b1-t1"]
+
+
+def test_mpi_as_documented(start: Start) -> None:
+    finished(start([*documented("--executor mpi"), "--no-machine", "--out", "s"]))
+    assert [(row["batch"], row["threads"], row["error"]) for row in rows()] == [
+        ("1", "1", ""),
+        ("2", "1", ""),
+    ]
+
+
+def test_mpi_tries_again_and_goes_on(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = documented("--executor mpi", profile=["driver.py"], r3=TWO)
+    monkeypatch.setenv("SWEEP", json.dumps({"resnet18": "die once", "resnet34": "gate"}))
+    sweep = start(command)
+    with open("gate") as gate:  # until the case is there
+        said = until_ended(sweep, "resnet18")
+        assert "killed by SIGKILL; it is tried once more" in said
+        sweep.send_signal(signal.SIGINT)
+        assert gate.read() == ""  # mpiexec ends all
+    sweep.communicate()
+    assert sweep.returncode != 0
+    monkeypatch.delenv("SWEEP")
+    assert "1 of 2 cases are done already" in finished(start(command))
+    assert ran() == ["resnet18", "resnet18", "resnet34", "resnet34"]
+    assert [row["error"] for row in rows()] == ["", ""]
