@@ -60,6 +60,10 @@ def is_source(name: str) -> bool:
     return Path(name).name in (RESULTS, output.RECORDING)
 
 
+def is_of_engines(sample: str) -> bool:
+    return RESULTS in KEPT[sample]
+
+
 def command(sample: str) -> list[str]:
     """The words of the command that measured a sample, from ``profile.py`` on."""
     folder = SAMPLES / sample
@@ -69,10 +73,6 @@ def command(sample: str) -> list[str]:
         settings = output.load_run(folder).settings
     words = shlex.split(settings.command)
     return words[words.index(PROG) :]
-
-
-def is_of_engines(sample: str) -> bool:
-    return RESULTS in KEPT[sample]
 
 
 def make(sample: str, place: Path, names: Collection[str] | None = None) -> set[str]:
@@ -94,7 +94,7 @@ def make(sample: str, place: Path, names: Collection[str] | None = None) -> set[
         for engine in run.engines:
             begin = f"{engine.folder}/"
             own = {name.removeprefix(begin) for name in names if name.startswith(begin)}
-            if not all(map(is_source, own)):
+            if engine.name in recordings and not all(map(is_source, own)):
                 make_folder(place / begin)
                 summary = summarise(recordings[engine.name])
                 made |= set(output.write_reports(place / begin, summary, only=own))
@@ -116,7 +116,8 @@ def in_few_colours(path: Path) -> None:
 
 def measure(sample: str) -> None:
     """Run the command that measured a sample again; it replaces the sample's files."""
-    subprocess.run([sys.executable, *command(sample)], cwd=ROOT, check=True)
+    words = [sys.executable, *command(sample)]
+    subprocess.run(words, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
 
 
 def remove_others(sample: str) -> None:
@@ -143,6 +144,9 @@ def main(argv: list[str] | None = None) -> None:
             make(sample, SAMPLES / sample)
         except (ProfileError, subprocess.CalledProcessError) as error:
             sys.exit(f"{sample}: {error}")
+        missing = [name for name in KEPT[sample] if not (SAMPLES / sample / name).exists()]
+        if missing:
+            sys.exit(f"{sample}: there is no {', '.join(missing)}")
         remove_others(sample)
 
 
