@@ -1,69 +1,28 @@
-"""The sample reports are what this code makes of their recordings.
-
-``python -m tests.test_samples`` makes them again, from the recordings that are there.
-"""
+"""The samples are what the code makes of their recordings: ``benchmarks/samples.py``."""
 
 from __future__ import annotations
 
 import io
 import math
 import re
-import shlex
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from chainer_profile.analyse.summaries import summarise
-from chainer_profile.basics.files import make_folder
+from benchmarks import samples
+from benchmarks.samples import KEPT, SAMPLES
 from chainer_profile.basics.words import PROG
+from chainer_profile.cli import engines
 from chainer_profile.cli.run import parser as run_parser
-from chainer_profile.cli.shown import wanted
 from chainer_profile.report.page.html import script_text
-from chainer_profile.runs import engines as run_folder
-from chainer_profile.runs import output
-from chainer_profile.runs.formats import FILES, Wanted
+from chainer_profile.runs.formats import FILES
 from tests.command import ROOT
 
-SAMPLES = ROOT / "reports" / "samples"
-RUNS = sorted(path.parent for path in SAMPLES.glob("*/recording.npz"))
-ENGINES = sorted(path.parent for path in SAMPLES.glob("*/engines.json"))
-#: Of an engine's own folder only these are kept: the page alone is 1 MB.
-KEPT = ("layers.csv", "layers.png", "links.csv", "report.md", "roofline.png")
-
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:e[-+]?[0-9]+)?")
-
-
-def asked(command: str) -> Wanted:
-    """What the command that made a sample asked for."""
-    words = shlex.split(command)
-    return wanted(run_parser().parse_args(words[words.index(PROG) + 1 :]))
-
-
-def make_run(folder: Path, place: Path) -> list[Path]:
-    """Make the reports of a run again, in another folder."""
-    recording = output.load_run(folder)
-    return output.write_reports(place, summarise(recording), asked(recording.settings.command))
-
-
-def make_engines(folder: Path, place: Path) -> list[Path]:
-    """Make the reports of a run of several engines again, and of each of its engines."""
-    run, recordings = run_folder.read_run(folder)
-    written = [place / name for name in run_folder.write_reports(place, run, recordings)]
-    (place / "engines.svg").unlink()
-    written.remove(place / "engines.svg")
-    for engine in run.engines:
-        if engine.name in recordings:
-            make_folder(place / engine.folder)
-            for path in output.write_reports(
-                place / engine.folder, summarise(recordings[engine.name])
-            ):
-                if path.name in KEPT:
-                    written.append(path)
-                else:
-                    path.unlink()
-    return written
 
 
 def assert_same_text(old: str, new: str, where: Path) -> None:
@@ -97,6 +56,8 @@ def pixels(content: bytes) -> np.ndarray:
 def assert_same(kept: Path, made: Path) -> None:
     """One file of a sample is what was made again; pictures but for the details of fonts."""
     old, new = kept.read_bytes(), made.read_bytes()
+    if old == new:
+        return
     if kept.suffix == ".html":
         assert_same_text(page_without_scripts(old), page_without_scripts(new), kept)
     elif kept.suffix == ".pdf":
@@ -116,31 +77,112 @@ def names_in(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("folder", RUNS, ids=lambda path: path.name)
-def test_reports_are_made_from_their_recording(folder: Path, tmp_path: Path) -> None:
-    if "pdf" in asked(output.load_run(folder).settings.command).formats:
+@pytest.mark.parametrize("sample", KEPT)
+def test_files_are_made_from_the_recordings(sample: str, tmp_path: Path) -> None:
+    if "report.pdf" in KEPT[sample]:
         pytest.importorskip("fpdf")
-    made = make_run(folder, tmp_path)
-    assert names_in(folder) == {path.name for path in made} | {"recording.npz"}
-    for path in made:
-        assert_same(folder / path.name, path)
-
-
-@pytest.mark.parametrize("folder", ENGINES, ids=lambda path: path.name)
-def test_reports_of_engines_are_made_from_their_recordings(folder: Path, tmp_path: Path) -> None:
-    made = {str(path.relative_to(tmp_path)) for path in make_engines(folder, tmp_path)}
-    others = {"engines.json"}
-    others |= {str(path.relative_to(folder)) for path in folder.glob("*/recording.npz")}
-    assert names_in(folder) == made | others
+    made = samples.make(sample, tmp_path)
+    assert names_in(tmp_path) == made
+    assert names_in(SAMPLES / sample) == set(KEPT[sample])
+    assert made == {name for name in KEPT[sample] if not samples.is_source(name)}
     for name in made:
-        assert_same(folder / name, tmp_path / name)
+        assert_same(SAMPLES / sample / name, tmp_path / name)
 
 
-def test_all_formats_have_a_sample() -> None:
-    for folder in RUNS:
-        assert set(FILES.values()) <= names_in(folder)
-    assert {path.name for path in RUNS} >= {"resnet20-cpu-b1", "resnet20-cpu-b32-train"}
-    assert len(ENGINES) >= 5
+def test_the_samples() -> None:
+    assert {path.name for path in SAMPLES.iterdir() if path.is_dir()} == set(KEPT)
+    assert sum(path.stat().st_size for path in SAMPLES.rglob("*") if path.is_file()) < 8e6
+    assert {*FILES.values(), "report.html", "layers.svg"} <= set(KEPT["resnet20-cpu-b1"])
+    listed = (SAMPLES / "README.md").read_text()
+    for sample, names in KEPT.items():
+        report = "engines.md" if "engines.md" in names else "report.md"
+        assert f"({sample}/{report})" in listed
+
+
+@pytest.mark.parametrize("sample", KEPT)
+def test_the_command_of_a_sample_can_be_run_again(
+    sample: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, *words = samples.command(sample)
+    assert program == PROG
+    of_engines = words[0] == "engines"
+    parser = engines.parser() if of_engines else run_parser()
+    asked = parser.parse_args(words[1:] if of_engines else words)
+    assert (ROOT / asked.out, asked.force) == (SAMPLES / sample, True)
+    ran: list[tuple[list[str], dict[str, Any]]] = []
+    monkeypatch.setattr(samples.subprocess, "run", lambda *a, **named: ran.append((*a, named)))
+    samples.measure(sample)
+    ((command, options),) = ran
+    assert command == [sys.executable, PROG, *words]
+    assert (options["cwd"], options["check"]) == (ROOT, True)
+
+
+def copy_of_one(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of samples, with little in it."""
+    sample = "resnet20-cpu-b32"
+    monkeypatch.setattr(samples, "SAMPLES", place)
+    monkeypatch.setitem(KEPT, sample, ("recording.npz", "report.md"))
+    (place / sample).mkdir()
+    write_again(place / sample)
+    return place / sample
+
+
+def write_again(folder: Path) -> None:
+    recording = SAMPLES / folder.name / "recording.npz"
+    (folder / "recording.npz").write_bytes(recording.read_bytes())
+
+
+def test_a_sample_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = copy_of_one(tmp_path, monkeypatch)
+    monkeypatch.setattr(samples.subprocess, "run", lambda *_, **__: pytest.fail("measures"))
+    (folder / "report.md").write_text("old")
+    (folder / "report.html").write_text("not kept")
+    samples.main([folder.name])
+    assert names_in(folder) == {"recording.npz", "report.md"}
+    assert_same(SAMPLES / folder.name / "report.md", folder / "report.md")
+    assert capsys.readouterr().out == f"{folder.name}\n"
+
+
+def test_a_sample_is_measured_before_it_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = copy_of_one(tmp_path, monkeypatch)
+    other = (SAMPLES / "resnet18-cpu-b1" / "recording.npz").read_bytes()
+    monkeypatch.setattr(
+        samples.subprocess, "run", lambda *_, **__: (folder / "recording.npz").write_bytes(other)
+    )
+    samples.main(["--measure", folder.name])
+    assert_same(SAMPLES / "resnet18-cpu-b1" / "report.md", folder / "report.md")
+
+
+def test_what_cannot_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = copy_of_one(tmp_path, monkeypatch)
+    (folder / "recording.npz").unlink()
+    (folder / "kept").touch()
+    with pytest.raises(SystemExit, match=f"^{folder.name}: .*holds no run"):
+        samples.main([folder.name])
+    assert names_in(folder) == {"kept"}
+    write_again(folder)
+    monkeypatch.setitem(KEPT, folder.name, ("recording.npz", "report.md", "engine.png"))
+    with pytest.raises(SystemExit, match=f"^{folder.name}: there is no engine.png$"):
+        samples.main([folder.name])
+    assert names_in(folder) == {"kept", "recording.npz", "report.md"}
+    with pytest.raises(SystemExit):
+        samples.main(["resnet19"])
+    assert "there is no sample resnet19: it is one of resnet20-cpu-b1" in capsys.readouterr().err
+
+
+def test_few_colours_look_the_same(tmp_path: Path) -> None:
+    grey = np.arange(256, dtype=np.uint8).repeat(16).reshape(64, 64)
+    Image.fromarray(grey).convert("RGBA").save(tmp_path / "a.png")
+    samples.in_few_colours(tmp_path / "a.png")
+    made = Image.open(tmp_path / "a.png")
+    assert made.mode == "P"
+    np.testing.assert_array_equal(np.asarray(made.convert("L")), grey)
 
 
 def test_a_sample_that_differs_is_seen(tmp_path: Path) -> None:
@@ -162,10 +204,3 @@ def test_a_sample_that_differs_is_seen(tmp_path: Path) -> None:
     assert_same(tmp_path / "a.html", tmp_path / "b.html")
     with pytest.raises(AssertionError):
         assert_same(tmp_path / "a.html", tmp_path / "c.html")
-
-
-if __name__ == "__main__":
-    for folder in RUNS:
-        make_run(folder, folder)
-    for folder in ENGINES:
-        make_engines(folder, folder)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -122,8 +122,19 @@ def read_run(folder: Path) -> tuple[EnginesRun, dict[str, Recording]]:
     return run, recordings
 
 
-def write_reports(folder: Path, run: EnginesRun, recordings: Mapping[str, Recording]) -> list[str]:
+def write_reports(
+    folder: Path,
+    run: EnginesRun,
+    recordings: Mapping[str, Recording],
+    only: Collection[str] | None = None,
+) -> list[str]:
     """Write everything that is made from a run; returns the names of the files.
+
+    Args:
+        folder: Where they go.
+        run: The results.
+        recordings: The recordings by the engines' names.
+        only: Names of files: no others are made. None for all of them.
 
     Raises:
         ProfileError: A file cannot be written.
@@ -134,17 +145,18 @@ def write_reports(folder: Path, run: EnginesRun, recordings: Mapping[str, Record
     from chainer_profile.report.pictures import engines as engines_plot
     from chainer_profile.report.writers import engines_csv, engines_markdown
 
-    contents = {
-        "engines.csv": engines_csv.render(run, recordings).encode(),
-        "engines.md": engines_markdown.render(run, recordings).encode(),
-        "engines.png": engines_plot.render(run, recordings, "png"),
-        "engines.svg": engines_plot.render(run, recordings, "svg"),
+    makers: dict[str, Callable[[], bytes]] = {
+        "engines.csv": lambda: engines_csv.render(run, recordings).encode(),
+        "engines.md": lambda: engines_markdown.render(run, recordings).encode(),
+        "engines.png": lambda: engines_plot.render(run, recordings, "png"),
+        "engines.svg": lambda: engines_plot.render(run, recordings, "svg"),
     }
     # The page is that of Chainer's layers, with a section of the engines.
     if BASELINE in recordings:
-        summary = summarise(recordings[BASELINE])
-        engines = from_run(run, recordings)
-        contents["report.html"] = page.render(summary, engines=engines).encode()
+        makers["report.html"] = lambda: page.render(
+            summarise(recordings[BASELINE]), engines=from_run(run, recordings)
+        ).encode()
+    contents = {name: make() for name, make in makers.items() if only is None or name in only}
     for name, content in contents.items():
         write_file(folder / name, content)
     return list(contents)

@@ -54,7 +54,7 @@ class Task:
 
     Attributes:
         sweep: A name of the sweep that no other has; see :func:`stop`.
-        arguments: What follows ``profile.py``, without the folder of the results.
+        arguments: What follows the program's name, without the folder of the results.
         folder: The driver's current folder; the case runs there where it exists.
         scratch: Where to put what the case writes; None for the worker's own temporary folder.
     """
@@ -141,7 +141,7 @@ def _run(task: Task, scratch: Path) -> Outcome:
         return Outcome(error=f"its process was killed by {name}", died=True)
     lines = said.read_text(errors="replace").strip().splitlines()
     last = lines[-1] if lines else f"exit code {code} without a word"
-    return Outcome(error=last.removeprefix("profile.py: error: "))
+    return Outcome(error=last.partition(": error: ")[2] or last)
 
 
 def stop(sweep: str) -> None:

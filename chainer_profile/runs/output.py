@@ -5,9 +5,9 @@ Outside of it there is one file more: the cache of the machine's limits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -171,18 +171,25 @@ def load_run(place: Path) -> Recording:
     raise ProfileError(f"{place}: holds no run (there is no {RECORDING} in it)")
 
 
-def write_reports(folder: Path, summary: Summary, wanted: Wanted = USUAL) -> list[Path]:
+def write_reports(
+    folder: Path, summary: Summary, wanted: Wanted = USUAL, only: Collection[str] | None = None
+) -> list[Path]:
     """Write everything that is made from a recording; returns the files.
 
     Args:
         folder: Where they go.
         summary: What they are made from.
         wanted: What is wanted beside the usual files.
+        only: Names of files: no others are made. None for all of them.
 
     Raises:
         ProfileError: A file cannot be written, or a package that one needs is missing.
     """
-    contents = _usual_reports(summary, wanted) if wanted.usual else {}
+    if only is not None:
+        chosen = tuple(name for name in wanted.formats if formats.FILES[name] in only)
+        wanted = replace(wanted, formats=chosen)
+    usual = _usual_reports(summary, wanted) if wanted.usual else {}
+    contents = {name: make() for name, make in usual.items() if only is None or name in only}
     for name, content in contents.items():
         with replacing(folder / name) as file:
             file.write(content)
@@ -194,7 +201,7 @@ def write_reports(folder: Path, summary: Summary, wanted: Wanted = USUAL) -> lis
     return [folder / name for name in contents]
 
 
-def _usual_reports(summary: Summary, wanted: Wanted) -> dict[str, bytes]:
+def _usual_reports(summary: Summary, wanted: Wanted) -> dict[str, Callable[[], bytes]]:
     from chainer_profile.analyse.roofline import has_plot
     from chainer_profile.report import csv_file as csv
     from chainer_profile.report import links_csv, page
@@ -202,17 +209,20 @@ def _usual_reports(summary: Summary, wanted: Wanted) -> dict[str, bytes]:
     from chainer_profile.report.pictures import roofline
     from chainer_profile.report.writers import markdown
 
-    contents = {
-        "layers.csv": csv.render(summary).encode(),
-        "links.csv": links_csv.render(summary).encode(),
-        "layers.png": plot.render(summary, "png"),
-        "layers.svg": plot.render(summary, "svg"),
-        "report.md": markdown.render(
+    def report() -> bytes:
+        return markdown.render(
             summary, plot="layers.png", table="layers.csv", links="links.csv", title=wanted.title
-        ).encode(),
-        "report.html": page.render(summary).encode(),
+        ).encode()
+
+    usual: dict[str, Callable[[], bytes]] = {
+        "layers.csv": lambda: csv.render(summary).encode(),
+        "links.csv": lambda: links_csv.render(summary).encode(),
+        "layers.png": lambda: plot.render(summary, "png"),
+        "layers.svg": lambda: plot.render(summary, "svg"),
+        "report.md": report,
+        "report.html": lambda: page.render(summary).encode(),
     }
     if has_plot(summary.recording, summary.layers):
-        contents["roofline.png"] = roofline.render(summary, "png")
-        contents["roofline.svg"] = roofline.render(summary, "svg")
-    return contents
+        usual["roofline.png"] = lambda: roofline.render(summary, "png")
+        usual["roofline.svg"] = lambda: roofline.render(summary, "svg")
+    return usual

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.files import make_folder, remove_file, remove_folder, taking, write_file
+from chainer_profile.basics.words import COMMAND
 from chainer_profile.record.digest import Digest, Run, digest_of
 from chainer_profile.record.recording import COMPLETE, TIME_LIMIT, Recording
 from chainer_profile.record.versioned import read_known
@@ -112,7 +113,7 @@ class SweepFolder:
         write_file(received, outcome.recording)
         try:
             recording = Recording.load(received)
-            words = ["python", "profile.py", *case.arguments, "--out", str(folder)]
+            words = [*COMMAND, *case.arguments, "--out", str(folder)]
             settings = replace(recording.settings, command=shlex.join(words))
             recording = replace(recording, settings=settings)
             output.save_recording(folder, recording)

@@ -85,7 +85,7 @@ class Case:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """What a user would type behind ``profile.py``."""
+        """What a user would type behind the program's name."""
         words = ["--model", self.model, *self.input_words]
         words += ["--batchsize", str(self.batchsize), "--device", self.device]
         words += ["--phase", self.phase, "--trials", str(self.trials)]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 import shutil
+import tempfile
+from pathlib import Path
 
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
+from benchmarks import samples
 from tests import ROOT
 
-SAMPLES = ROOT / "reports" / "samples"
 PICTURES = ROOT / "docs" / "pictures"
 _WIDTH, _HEIGHT, _SCALE = 1180, 900, 1.5
 
@@ -23,30 +25,38 @@ def taken(page: Page, name: str) -> None:
     picture.quantize(128).save(PICTURES / name, optimize=True)
 
 
+def page_of(sample: str, folder: str) -> str:
+    """Address of a sample's page, which is made for this."""
+    place = Path(folder, sample)
+    place.mkdir()
+    samples.make(sample, place, ("report.html",))
+    return (place / "report.html").as_uri()
+
+
 def show(page: Page, section: str) -> None:
     """Bring a section to the top of the window."""
     page.evaluate("(id) => document.getElementById(id).scrollIntoView()", section)
 
 
 def main() -> None:
-    """Open the page of a sample, and take its pictures."""
-    with sync_playwright() as driver:
+    """Open the pages of samples, and take their pictures."""
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
         path = shutil.which("chromium") or shutil.which("google-chrome")
         browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
         page = browser.new_page(
             viewport={"width": _WIDTH, "height": _HEIGHT}, device_scale_factor=_SCALE
         )
-        page.goto((SAMPLES / "resnet20-cpu-b32-train" / "report.html").as_uri())
+        page.goto(page_of("resnet20-cpu-b32-train", folder))
         page.wait_for_selector('[data-chart="layers"] .bk-Figure')
         taken(page, "page.png")
         show(page, "layers")
         taken(page, "layers.png")
-        page.goto((SAMPLES / "resnet20-cpu-b1" / "report.html").as_uri())
+        page.goto(page_of("resnet20-cpu-b1", folder))
         page.locator("#theme").click()
         page.select_option("#choice", index=5)
         show(page, "trials")
         taken(page, "trials.png")
-        page.goto((SAMPLES / "engines-resnet20-cpu-b1" / "report.html").as_uri())
+        page.goto(page_of("engines-resnet20-cpu-b1", folder))
         page.locator("#engines summary").nth(1).click()
         show(page, "engines")
         taken(page, "engines.png")

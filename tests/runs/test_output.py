@@ -16,7 +16,10 @@ from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.measure.limits import limits_file, load_limits, save_limits
 from chainer_profile.record.journal import Journal, Kind
 from chainer_profile.record.recording import MachineLimits, Recording
+from chainer_profile.report import page
+from chainer_profile.report.writers import json_report
 from chainer_profile.runs import output
+from chainer_profile.runs.formats import Wanted
 from chainer_profile.runs.output import JOURNAL, RECORDING, load_run, take_folder
 from tests.command import file_size_limit
 from tests.conftest import make_recording
@@ -301,6 +304,17 @@ def test_reports_are_written_beside_the_recording() -> None:
     assert all(f"({name})" in report for name in ("layers.csv", "links.csv", "layers.png"))
     assert Path("run/layers.png").read_bytes().startswith(b"\x89PNG")
     assert b"</svg>" in Path("run/layers.svg").read_bytes()
+
+
+def test_only_what_is_named_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page, "render", lambda *_: pytest.fail("draws the page"))
+    monkeypatch.setattr(json_report, "render", lambda *_: pytest.fail("makes JSON"))
+    Path("run").mkdir()
+    summary = summarise(make_recording(n_layers=2))
+    only = ("links.csv", "tables.tex", "recording.npz")
+    files = output.write_reports(Path("run"), summary, Wanted(("json", "latex")), only)
+    assert files == [Path("run/links.csv"), Path("run/tables.tex")]
+    assert sorted(os.listdir("run")) == ["links.csv", "tables.tex"]
 
 
 def test_a_reader_of_an_old_report_keeps_it_whole() -> None:

@@ -1,0 +1,155 @@
+"""Makes the samples in reports/samples again, from the recordings that are there.
+
+    python benchmarks/samples.py                        # all of them
+    python benchmarks/samples.py resnet20-cpu-b1        # one
+    python benchmarks/samples.py --measure              # run the commands in the recordings first
+
+Of what a run writes, :data:`KEPT` names the files that a sample keeps; all others go.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import subprocess
+import sys
+from collections.abc import Collection
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from PIL import Image  # noqa: E402
+
+from chainer_profile.analyse.summaries import summarise  # noqa: E402
+from chainer_profile.basics.errors import ProfileError  # noqa: E402
+from chainer_profile.basics.files import make_folder  # noqa: E402
+from chainer_profile.basics.words import PROG  # noqa: E402
+from chainer_profile.cli.run import parser as run_parser  # noqa: E402
+from chainer_profile.cli.shown import wanted  # noqa: E402
+from chainer_profile.engines.results import RESULTS  # noqa: E402
+from chainer_profile.runs import engines, output  # noqa: E402
+from chainer_profile.runs.formats import FILES  # noqa: E402
+
+SAMPLES = ROOT / "reports" / "samples"
+
+#: report.md, and what it shows and links to.
+_ENGINE = (output.RECORDING, "report.md", "layers.csv", "links.csv", "layers.png")
+_RUN = (*_ENGINE, "roofline.png")
+_ALL = (*_RUN, "layers.svg", "roofline.svg", "report.html", *FILES.values())
+_ENGINES = (
+    *(RESULTS, "engines.md", "engines.csv", "engines.png", f"chainer/{output.RECORDING}"),
+    *(f"{name}/{file}" for name in ("folded", "onnxruntime", "openvino") for file in _ENGINE),
+)
+#: The files that each sample keeps.
+KEPT: dict[str, tuple[str, ...]] = {
+    "resnet20-cpu-b1": _ALL,
+    "resnet20-cpu-b32": _RUN,
+    "resnet20-cpu-b32-train": _RUN,
+    "resnet18-cpu-b1": _RUN,
+    "resnet50-cpu-b1": _RUN,
+    "engines-resnet20-cpu-b1": _ENGINES,
+    "engines-resnet20-cpu-b32": _ENGINES,
+    "engines-resnet18-cpu-b1": _ENGINES,
+    "engines-resnet34-relu-bn-cpu-b2": _ENGINES,
+    "engines-se-resnet9-fixup-cpu-b8": _ENGINES,
+}
+
+
+def is_source(name: str) -> bool:
+    """Whether a file was measured; the others are made from such files."""
+    return Path(name).name in (RESULTS, output.RECORDING)
+
+
+def is_of_engines(sample: str) -> bool:
+    return RESULTS in KEPT[sample]
+
+
+def command(sample: str) -> list[str]:
+    """The words of the command that measured a sample, from ``profile.py`` on."""
+    folder = SAMPLES / sample
+    if is_of_engines(sample):
+        settings = engines.read_run(folder)[0].settings
+    else:
+        settings = output.load_run(folder).settings
+    words = shlex.split(settings.command)
+    return words[words.index(PROG) :]
+
+
+def make(sample: str, place: Path, names: Collection[str] | None = None) -> set[str]:
+    """Make files of a sample again from its recordings.
+
+    Args:
+        sample: The sample.
+        place: The folder that they go into.
+        names: The files; by default those that the sample keeps.
+
+    Returns:
+        The names of the files that were made.
+    """
+    folder = SAMPLES / sample
+    names = KEPT[sample] if names is None else names
+    if is_of_engines(sample):
+        run, recordings = engines.read_run(folder)
+        made = {place / name for name in engines.write_reports(place, run, recordings, names)}
+        for engine in run.engines:
+            begin = f"{engine.folder}/"
+            own = {name.removeprefix(begin) for name in names if name.startswith(begin)}
+            if engine.name in recordings and not all(map(is_source, own)):
+                make_folder(place / begin)
+                summary = summarise(recordings[engine.name])
+                made |= set(output.write_reports(place / begin, summary, only=own))
+    else:
+        asked = wanted(run_parser().parse_args(command(sample)[1:]))
+        summary = summarise(output.load_run(folder))
+        made = set(output.write_reports(place, summary, asked, only=names))
+    for path in made:
+        if path.suffix == ".png":
+            in_few_colours(path)
+    return {path.relative_to(place).as_posix() for path in made}
+
+
+def in_few_colours(path: Path) -> None:
+    """Write a picture again with a palette of 256 colours, which takes 40 % of the bytes."""
+    picture = Image.open(path).convert("RGB").quantize(256, dither=Image.Dither.NONE)
+    picture.save(path, optimize=True)
+
+
+def measure(sample: str) -> None:
+    """Run the command that measured a sample again; it replaces the sample's files."""
+    words = [sys.executable, *command(sample)]
+    subprocess.run(words, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+
+
+def remove_others(sample: str) -> None:
+    """Remove the files that a sample does not keep."""
+    folder = SAMPLES / sample
+    for path in folder.rglob("*"):
+        if path.is_file() and path.relative_to(folder).as_posix() not in KEPT[sample]:
+            path.unlink()
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("samples", nargs="*", metavar="SAMPLE", help="one of reports/samples")
+    parser.add_argument("--measure", action="store_true", help="measure them first (minutes)")
+    args = parser.parse_args(argv)
+    for sample in args.samples:
+        if sample not in KEPT:
+            parser.error(f"there is no sample {sample}: it is one of {', '.join(KEPT)}")
+    for sample in args.samples or KEPT:
+        print(sample, flush=True)
+        try:
+            if args.measure:
+                measure(sample)
+            make(sample, SAMPLES / sample)
+        except (ProfileError, subprocess.CalledProcessError) as error:
+            sys.exit(f"{sample}: {error}")
+        missing = [name for name in KEPT[sample] if not (SAMPLES / sample / name).exists()]
+        if missing:
+            sys.exit(f"{sample}: there is no {', '.join(missing)}")
+        remove_others(sample)
+
+
+if __name__ == "__main__":
+    main()

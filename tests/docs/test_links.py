@@ -1,0 +1,64 @@
+"""Relative links in the texts for readers lead to a file that is there, and to a heading in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from markdown_it import MarkdownIt
+
+from tests import ROOT
+
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md"]
+for folder in ("docs", "reports/samples", "reports/references"):
+    PAGES += sorted((ROOT / folder).rglob("*.md"))
+
+
+def links(text: str) -> Iterator[str]:
+    """The addresses of a text's links and pictures."""
+    for block in MarkdownIt().enable("table").parse(text):
+        for token in block.children or []:
+            address = token.attrs.get("href") or token.attrs.get("src")
+            if address:
+                yield unquote(str(address))
+
+
+def anchors(text: str) -> set[str]:
+    """What GitHub calls the headings."""
+    titles = re.findall(r"^#+ +(.+?) *$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def broken(page: Path) -> list[str]:
+    """The relative links that lead nowhere."""
+    found = []
+    for address in links(page.read_text()):
+        parts = urlsplit(address)
+        if parts.scheme or parts.netloc:
+            continue
+        target = page.parent / parts.path if parts.path else page
+        if not target.exists() or (
+            parts.fragment
+            and target.suffix == ".md"
+            and parts.fragment not in anchors(target.read_text())
+        ):
+            found.append(address)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_relative_links(page: Path) -> None:
+    assert broken(page) == []
+
+
+def test_a_broken_link_is_seen(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# A `b-c`, d\n\n[x](#a-b-c-d) [x](#e) ![y](y.png) [z](<no z.md>) [w](https://example.org)\n\n"
+        "| a |\n| - |\n| [p](page.md) [n](none.md) |\n\n`[code](none)`\n"
+    )
+    assert broken(page) == ["#e", "y.png", "no z.md", "none.md"]
+    assert len(PAGES) > 40
