@@ -210,7 +210,7 @@ class Bare:
 def test_n_step_networks_have_the_products_that_chainer_makes_on_the_cpu(
     cls: type, gates: int, bidirectional: bool
 ) -> None:
-    layers, n, width, hidden, lengths = 2, 3, 4, 5, (3, 2, 2)
+    layers, n, width, hidden, lengths = 3, 3, 4, 5, (3, 2, 2)
     directions = 2 if bidirectional else 1
     hx = real(layers * directions, n, hidden).astype(F32)
     xs = [real(length, width).astype(F32) for length in lengths]
