@@ -1,7 +1,9 @@
 """Every formula run on numbers that count: it is the function, and its count is right.
 
 A formula that states a count computes nothing, so numbers cannot see it. Of those, products are
-held by arrays of ones, and the others are compared with counts that were worked out by hand.
+held by arrays of ones, and the others are compared with counts that were worked out by hand. Nor do
+numbers see a step that a formula makes twice, bytes, or other shapes: these are in
+test_cost_update, test_cost and test_cost_networks.
 """
 
 from __future__ import annotations
