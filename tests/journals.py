@@ -1,5 +1,6 @@
 """Trials that are added to a journal, and what must come back: what its tests share."""
 
+import itertools
 import struct
 
 import numpy as np
@@ -8,7 +9,6 @@ from chainer_profile.record.journal import Journal, Kind
 from chainer_profile.record.recording import Environment, Settings
 from tests.conftest import make_layers
 
-HALF_SECOND = 500_000_000
 MAGIC = b"chainer-profile journal\n"
 ENVIRONMENT = Environment(processor="A processor", python="CPython 3.11")
 
@@ -25,6 +25,12 @@ def record(kind, start, wall, more):
 def add(journal, trial):
     kind, start, wall, more = trial
     journal.add(kind, start, wall, words(*more))
+
+
+def add_groups(journal, trials):
+    """Add trials, those of a kind in a row at once."""
+    for kind, group in itertools.groupby(trials, lambda trial: trial[0]):
+        journal.add_group(kind, [(start, wall, words(*more)) for _, start, wall, more in group])
 
 
 def trials_of(recording):
@@ -72,23 +78,24 @@ def lengths(n_layers, n_phases=0, on_device=False):
     return {Kind.PROFILED: n_layers + n_phases + more, Kind.PROBE: 1, Kind.HELD: n_layers}
 
 
-def some_trials(count=8, n_layers=3, step_ns=1000, on_device=False):
-    """Trials of all kinds in turn, with times that tell them apart."""
+def some_trials(count, on_device=False):
+    """Trials of all kinds in turn of three layers, with times that tell them apart."""
     kinds = [Kind.WARMUP, Kind.PROFILED, Kind.CLEAN, Kind.PROFILED, Kind.PROBE, Kind.HELD]
-    sizes = lengths(n_layers, 0, on_device)
-    return [
-        (
-            kinds[i % 6],
-            i * step_ns,
-            step_ns,
-            tuple(i * 100 + j + 1 for j in range(sizes.get(kinds[i % 6], 0))),
-        )
-        for i in range(count)
-    ]
+    sizes = lengths(3, 0, on_device)
+    trials = []
+    for i in range(count):
+        kind = kinds[i % 6]
+        more = tuple(i * 100 + j + 1 for j in range(sizes.get(kind, 0)))
+        trials.append((kind, i * 1000, 1000, more))
+    return trials
 
 
-def begun(file, n_layers=3, trials=10, on_device=False, **changes):
+def begin(journal, on_device=False):
+    journal.begin(make_layers(3), Settings(trials=10), ENVIRONMENT, on_device=on_device)
+
+
+def begun(file):
+    """A journal of three layers."""
     journal = Journal(file)
-    asked = Settings(trials=trials, **changes)
-    journal.begin(make_layers(n_layers), asked, ENVIRONMENT, on_device=on_device)
+    begin(journal)
     return journal

@@ -58,28 +58,28 @@ def optimize(model: Any) -> Any:
 class FoldedLink:
     """What :func:`optimize` adds to a network's class."""
 
-    _plain: type
-    _plans: OrderedDict[Any, _Planned]
+    _folded_plain: type
+    _folded_plans: OrderedDict[Any, _Planned]
 
     def refold(self) -> None:
         """Forget what was folded: the next call folds the parameters as they are then."""
-        vars(self)["_plans"] = OrderedDict()
+        vars(self)["_folded_plans"] = OrderedDict()
         # Two threads would write into one plan's memory.
-        vars(self)["_lock"] = threading.Lock()
+        vars(self)["_folded_lock"] = threading.Lock()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The network's output: a variable, or what the network gives, without a graph."""
         if chainer.config.train:
             self.refold()
-            return self._plain.forward(self, *args, **kwargs)  # type: ignore[attr-defined]
+            return self._folded_plain.forward(self, *args, **kwargs)  # type: ignore[attr-defined]
         arrays = [_array(argument) for argument in args]
         if kwargs or not args or any(array is None for array in arrays):
-            return self._plain.forward(self, *args, **kwargs)  # type: ignore[attr-defined]
-        return self._run(tuple(arrays), None)
+            return self._folded_plain.forward(self, *args, **kwargs)  # type: ignore[attr-defined]
+        return self._folded_run(tuple(arrays), None)
 
     def timed(self, inputs: tuple[Any, ...], read: Callable[[], None]) -> Any:
         """A call in test mode that reads a clock; see :meth:`.plan.Plan.__call__`."""
-        return self._run(inputs, read)
+        return self._folded_run(inputs, read)
 
     def plan(self, inputs: tuple[Any, ...]) -> Plan:
         """The plan for arrays of these shapes; made where there is none yet.
@@ -87,39 +87,43 @@ class FoldedLink:
         Raises:
             EngineError: The network fails, or its calls depend on the data.
         """
-        return self._planned(inputs).plan
+        return self._folded_planned(inputs).plan
 
-    def _run(self, inputs: tuple[Any, ...], read: Callable[[], None] | None) -> Any:
-        with vars(self)["_lock"]:
-            planned = self._planned(inputs)
+    def _folded_run(self, inputs: tuple[Any, ...], read: Callable[[], None] | None) -> Any:
+        with vars(self)["_folded_lock"]:
+            planned = self._folded_planned(inputs)
             return planned.formed(planned.plan(inputs, read))
 
-    def _planned(self, inputs: tuple[Any, ...]) -> _Planned:
+    def _folded_planned(self, inputs: tuple[Any, ...]) -> _Planned:
         device = chainer.backend.get_device_from_array(*inputs)
         key = (str(device), *((array.shape, array.dtype.char) for array in inputs))
-        planned = self._plans.get(key)
+        planned = self._folded_plans.get(key)
         if planned is None or planned.stale():
-            planned = self._plans[key] = _Planned(self, inputs)
-            while len(self._plans) > _KEPT:
-                self._plans.popitem(last=False)
+            planned = self._folded_plans[key] = _Planned(self, inputs)
+            while len(self._folded_plans) > _KEPT:
+                self._folded_plans.popitem(last=False)
         return planned
 
     def serialize(self, serializer: Any) -> None:
         """Save or load the parameters, as the network's class does."""
-        self._plain.serialize(self, serializer)  # type: ignore[attr-defined]
+        self._folded_plain.serialize(self, serializer)  # type: ignore[attr-defined]
         if isinstance(serializer, Deserializer):
             self.refold()
 
     def copy(self, *args: Any, **kwargs: Any) -> Any:
         """Copy it, as the network's class does."""
-        copied = self._plain.copy(self, *args, **kwargs)  # type: ignore[attr-defined]
+        copied = self._folded_plain.copy(self, *args, **kwargs)  # type: ignore[attr-defined]
         copied.refold()
         return copied
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """How to copy and pickle it: its class has no name that could be looked up."""
-        state = {key: value for key, value in vars(self).items() if key not in ("_plans", "_lock")}
-        return _again, (self._plain, state)
+        state = {
+            key: value
+            for key, value in vars(self).items()
+            if key not in ("_folded_plans", "_folded_lock")
+        }
+        return _again, (self._folded_plain, state)
 
 
 class _Planned:
@@ -127,7 +131,7 @@ class _Planned:
 
     def __init__(self, model: Any, inputs: tuple[Any, ...]) -> None:
         def original(*arrays: Any) -> Any:
-            return model._plain.forward(model, *arrays)
+            return model._folded_plain.forward(model, *arrays)
 
         traced: Trace = require_static(original, inputs)
         nodes = fold(nodes_of(traced), traced.outputs)
@@ -180,7 +184,7 @@ _classes: dict[type, type] = {}
 def _folded_class(plain: type) -> type:
     """The subclass of a network's class that folds."""
     if plain not in _classes:
-        members = {"_plain": plain, "__doc__": plain.__doc__, "__module__": plain.__module__}
+        members = {"_folded_plain": plain, "__doc__": plain.__doc__, "__module__": plain.__module__}
         _classes[plain] = type(f"Folded{plain.__name__}", (FoldedLink, plain), members)
     return _classes[plain]
 

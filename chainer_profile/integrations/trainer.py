@@ -127,7 +127,6 @@ class LayerProfile(Extension):
         with self._files:
             if self._profiled:
                 self._write()
-            self._journal.close()
         if self._left_out:
             warnings.warn(
                 f"LayerProfile left {plural(len(self._left_out), 'iteration')} out: "
@@ -304,7 +303,6 @@ class LayerProfile(Extension):
             self._settings, trials=recording.n_trials, clean_trials=len(recording.clean_ns)
         )
         recording = replace(recording, settings=settings, memory=self._memory_use())
-        self._journal.close()
         if self._folder is None:
             return
         recording = replace(recording, limits=self._limits(recording))

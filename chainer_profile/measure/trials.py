@@ -216,34 +216,33 @@ class Trials:
         return True
 
     def _fold(self, group: list[TimedTrial]) -> None:
-        """Write the trials of a group and forget them; the calls of an unfinished one stay."""
+        """Write the trials of a group at once and forget them; calls of an unfinished one stay."""
         recorder, structure = self._recorder, self.structure
         stamps, entries, backwards = recorder.stamps, recorder.entries, recorder.backwards
         trials, group[:] = group[:], []
-        full: JournalError | None = None
-        at = (0, 0, 0)
+        done: list[tuple[TimedTrial, bytes]] = []
+        at, difference = (0, 0, 0), ""
         for trial in trials:
             end = trial.end
             seen = (stamps[at[0] : end[0]], entries[at[1] : end[1]], backwards[at[2] : end[2]])
             difference = structure.difference(seen[1], seen[2], len(seen[0]))
             if difference:
-                raise CallsDifferError(difference)
+                break
             at = end
-            try:
-                times = self._timeline.times(seen[0], trial)
-                self.journal.add(Kind.PROFILED, trial.start_ns, trial.wall_ns, times.tobytes())
-            except JournalError as error:
-                full = error
-            if full is None:
-                self._walls.append(trial.wall_ns)
-                self._total_ns += trial.wall_ns
-                self._launch_ns += trial.launch_ns
+            done.append((trial, self._timeline.times(seen[0], trial).tobytes()))
         del stamps[: at[0]], entries[: at[1]], backwards[: at[2]]
-        if full is not None:
-            raise full
+        self.journal.add_group(
+            Kind.PROFILED, [(trial.start_ns, trial.wall_ns, times) for trial, times in done]
+        )
+        for trial, _ in done:
+            self._walls.append(trial.wall_ns)
+            self._total_ns += trial.wall_ns
+            self._launch_ns += trial.launch_ns
+        if difference:
+            raise CallsDifferError(difference)
         if trials:
-            done = len(self._walls)
-            self._progress(done, self.settings.trials, self._total_ns / done * NS)
+            count = len(self._walls)
+            self._progress(count, self.settings.trials, self._total_ns / count * NS)
 
     def _ends(self) -> bool:
         reason = self._stop()

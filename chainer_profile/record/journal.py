@@ -10,23 +10,21 @@ phase. On a GPU there follow the host's time in every layer, the gap before ever
 until all was launched, and the time on the device. A held trial has the self time of every layer,
 and the time on the device in place of its wall time.
 
-A zero where a kind should stand is reserved space, and ends the file; so does anything else that
-is no kind, and a record that was not written whole, which does not end with its kind.
+What is no kind where one should stand ends the file (a zero is space that older versions reserved);
+so does a record that was not written whole, which does not end with its kind.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import errno
 import json
-import mmap
 import os
 from array import array
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
+from io import BytesIO
 from struct import Struct
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -43,6 +41,7 @@ from chainer_profile.record.recording import (
 from chainer_profile.record.versioned import build, check_version
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -51,14 +50,9 @@ if TYPE_CHECKING:
 HELD_TRIALS = 20
 
 _MAGIC = b"chainer-profile journal\n"
-_RESERVE_NBYTES = 1 << 24
-_SLACK_NBYTES = 1 << 14
-_WINDOW_NBYTES = 1 << 20
+_CHUNK_NBYTES = 1 << 20
 _HEAD = Struct("<qqq")
 _WORD = Struct("<q")
-
-# Reads up to so many bytes from a place in a journal.
-_Read = Callable[[int, int], bytes]
 
 
 class Kind(IntEnum):
@@ -95,10 +89,8 @@ class _Header:
 class Journal:
     """Appends trials to a file, or keeps them in memory where there is no file.
 
-    The end of the file is mapped into memory, so that a trial belongs to the operating system as
-    soon as it is added, without a system call: a process that is killed loses none. Disk space is
-    taken ahead, for the whole run or 16 MiB at a time, so that a disk which fills up later costs
-    nothing.
+    What was written belongs to the operating system: a process that is killed loses none of it.
+    Once a write was cut short the file is left as it is, and further trials are kept in memory.
 
     Attributes:
         file: An empty binary file, open for reading and writing; None keeps everything in memory.
@@ -106,15 +98,12 @@ class Journal:
 
     file: BinaryIO | None = None
     _header: _Header = _Header()
-    _body_start: int = 0
-    # What could not be written; everything where there is no file.
-    _pending: bytearray = field(default_factory=bytearray)
+    # Where the records begin in the file, and where the next one goes.
+    _begin: int = 0
     _end: int = 0
-    _expected: int = 0
-    _reserved: int = 0
-    _window: mmap.mmap | None = None
-    _window_start: int = 0
-    _window_end: int = 0
+    _full: bool = False
+    # The records that are not in the file.
+    _kept: bytearray = field(default_factory=bytearray)
 
     def begin(
         self,
@@ -126,24 +115,19 @@ class Journal:
         links: tuple[LinkCalls, ...] = (),
         on_device: bool = False,
     ) -> None:
-        """Write the header, and take the space that the settings' trials will need.
+        """Write the header.
 
         The arguments are those of a :class:`~.recording.Recording`, and whether its
         times are a device's.
 
         Raises:
-            JournalError: The file cannot be written, or the disk has too little space.
+            JournalError: The file cannot be written.
         """
         self._header = _Header(layers, phases, links, settings, environment, on_device)
         text = json.dumps({"version": VERSION} | dataclasses.asdict(self._header)).encode()
-        head = _MAGIC + b"%d\n" % len(text) + text
-        self._body_start = len(head)
-        plain = settings.clean_trials + settings.warmups
-        words = settings.trials * (4 + self._header.n_times) + 4 * plain
-        if on_device:
-            words += HELD_TRIALS * (4 + len(layers))
-        self._expected = self._body_start + 8 * words + _SLACK_NBYTES
-        self._append(head)
+        if self.file is not None:
+            self._write(_MAGIC + b"%d\n" % len(text) + text)
+            self._begin = self._end
 
     def add(self, kind: Kind, start_ns: int, wall_ns: int, more: bytes = b"") -> None:
         """Append one trial.
@@ -155,73 +139,52 @@ class Journal:
             more: The middle of the record: 64-bit integers.
 
         Raises:
-            JournalError: The disk is full. The record is kept, in memory.
+            JournalError: The file cannot be written. The record is kept, in memory.
         """
-        self._append(_HEAD.pack(kind, start_ns, wall_ns) + more + _WORD.pack(kind))
+        self.add_group(kind, [(start_ns, wall_ns, more)])
 
-    def close(self) -> None:
-        """Let go of the file, but for reading; the file itself stays open."""
-        if self._window is not None:
-            self._window.close()
-        self._window, self._window_end = None, 0
+    def add_group(self, kind: Kind, trials: Iterable[tuple[int, int, bytes]]) -> None:
+        """Append trials of one kind at once: of each its start, wall time and more.
 
-    def _append(self, record: bytes) -> None:
-        end = self._end + len(record)
-        if self.file is None or self._pending:
-            self._pending += record
-        elif end <= self._window_end:
-            assert self._window is not None
-            self._window[self._end - self._window_start : end - self._window_start] = record
-            self._end = end
-        else:
-            try:
-                self._move_window(end)
-            except OSError as error:
-                self._pending += record
-                raise JournalError(error.strerror) from error
-            self._append(record)
-
-    def _move_window(self, end: int) -> None:
-        """Map the part of the file that reaches from the last record to beyond this place."""
-        assert self.file is not None
-        self._reserve(end)
-        start = self._end // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
-        size = max(end - start, min(_WINDOW_NBYTES, self._reserved - start))
-        window = mmap.mmap(self.file.fileno(), size, offset=start)
-        self.close()
-        self._window, self._window_start, self._window_end = window, start, start + size
-
-    def _reserve(self, end: int) -> None:
-        """Take disk space up to this place and ahead of it, for what the run is expected to need.
-
-        Without it, writing into a mapped file on a full disk would end the process.
+        Raises:
+            JournalError: As of :meth:`add`.
         """
-        assert self.file is not None
-        if end <= self._reserved:
-            return
-        size = max(end + _SLACK_NBYTES, min(self._expected, self._reserved + _RESERVE_NBYTES))
+        end = _WORD.pack(kind)
+        records = b"".join(
+            part
+            for start_ns, wall_ns, more in trials
+            for part in (_HEAD.pack(kind, start_ns, wall_ns), more, end)
+        )
         try:
-            os.posix_fallocate(self.file.fileno(), 0, size)
-        except (AttributeError, OSError) as error:
-            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            # Not every system can: space that was written is taken as well.
-            at = self._reserved
-            while at < size:
-                at += os.pwrite(self.file.fileno(), bytes(min(size - at, _WINDOW_NBYTES)), at)
-        self._reserved = size
+            if self.file is not None and not self._full:
+                self._write(records)
+        finally:
+            if self.file is None or self._full:
+                self._kept += records
+
+    def _write(self, content: bytes) -> None:
+        assert self.file is not None
+        fd, left = self.file.fileno(), memoryview(content)
+        self._full = True  # unless all of it gets there
+        try:
+            os.lseek(fd, self._end, os.SEEK_SET)
+            while left:
+                left = left[os.write(fd, left) :]
+        except OSError as error:
+            raise JournalError(error.strerror) from error
+        self._full = False
+        self._end += len(content)
 
     def recording(self, conditions: Conditions, ended: str) -> Recording:
         """All trials so far as a recording."""
+        return _assemble(self._streams(), self._header, conditions, ended)
 
-        def read(at: int, size: int) -> bytes:
-            written = b""
-            if self.file is not None and at < self._end:
-                written = os.pread(self.file.fileno(), min(size, self._end - at), at)
-            begin = at + len(written) - self._end
-            return written + bytes(self._pending[begin : begin + size - len(written)])
-
-        return _assemble(read, self._body_start, self._header, conditions, ended)
+    def _streams(self) -> Iterator[tuple[IO[bytes], int]]:
+        if self.file is not None:
+            with open(self.file.fileno(), "rb", _CHUNK_NBYTES, closefd=False) as stream:
+                stream.seek(self._begin)
+                yield stream, self._end - self._begin
+        yield BytesIO(self._kept), len(self._kept)
 
 
 def recover(path: Path) -> Recording:
@@ -249,39 +212,42 @@ def recover(path: Path) -> Recording:
             build(Environment, text["environment"]),
             bool(text.get("on_device", False)),
         )
-        return _assemble(
-            lambda at, size: content[at : at + size],
-            body_start,
-            header,
-            Conditions(),
-            "killed before its end",
-        )
+        stream = BytesIO(content)
+        stream.seek(body_start)
+        left = len(content) - body_start
+        return _assemble([(stream, left)], header, Conditions(), "killed before its end")
     except (ValueError, KeyError, TypeError, AttributeError):
         raise ProfileError(f"{path}: damaged: its header or its samples are not readable") from None
 
 
 def _assemble(
-    read: _Read, body_start: int, header: _Header, conditions: Conditions, ended: str
+    streams: Iterable[tuple[IO[bytes], int]], header: _Header, conditions: Conditions, ended: str
 ) -> Recording:
-    """Sort a journal's records by kind. One copy of the samples is held, no more."""
+    """Sort the records of streams, of so many bytes each, by kind.
+
+    A record that is none, or is not whole, ends its stream. One copy of the samples is held.
+    """
     n_layers, n_phases, n_times = len(header.layers), len(header.phases), header.n_times
     n_words = {Kind.PROFILED: n_times, Kind.PROBE: 1, Kind.HELD: n_layers}
+    known = {int(kind): (kind, 8 * n_words.get(kind, 0) + 8) for kind in Kind}
     starts = {kind: array("q") for kind in Kind}
     walls = {kind: array("q") for kind in Kind}
     more = {kind: array("q") for kind in Kind}
-    at = body_start
-    while len(head := read(at, _HEAD.size)) == _HEAD.size:
-        word, start_ns, wall_ns = _HEAD.unpack(head)
-        if word not in list(Kind):
-            break
-        kind = Kind(word)
-        rest = read(at + _HEAD.size, 8 * n_words.get(kind, 0) + 8)
-        if len(rest) != 8 * n_words.get(kind, 0) + 8 or _WORD.unpack(rest[-8:])[0] != kind:
-            break
-        starts[kind].append(start_ns)
-        walls[kind].append(wall_ns)
-        more[kind].frombytes(rest[:-8])
-        at += _HEAD.size + len(rest)
+    for stream, left in streams:
+        while left >= _HEAD.size:
+            word, start_ns, wall_ns = _HEAD.unpack(stream.read(_HEAD.size))
+            if word not in known:
+                break
+            kind, size = known[word]
+            left -= _HEAD.size + size
+            if left < 0:
+                break
+            rest = stream.read(size)
+            if _WORD.unpack(rest[-8:])[0] != kind:
+                break
+            starts[kind].append(start_ns)
+            walls[kind].append(wall_ns)
+            more[kind].frombytes(rest[:-8])
 
     def samples(values: array[int]) -> NDArray[np.int64]:
         return np.frombuffer(values, np.int64) if values else np.zeros(0, np.int64)

@@ -158,6 +158,11 @@ def test_it_is_imported_without_chainer() -> None:
         # An index of 8 bytes for each maximum.
         ("max_pooling", (1152, 576), (576 + 576, 1152)),
         ("average_pooling_global", (1152, 48), (48, 1152)),
+        ("upsampling", (2 * 1152, 4608), (2 * 1152, 1152)),
+        # 4 of 12 elements, and labels of 4 bytes.
+        ("select_item", (32 + 16, 32), (32 + 16, 96)),
+        # 2 elements with two indices of 4 bytes each, 4 x 5 elements, 3 x 5 results.
+        ("sparse_matmul", (16 + 16 + 160, 120), (16 + 16 + 160 + 120, 16 + 160)),
         # The logits, labels of 4 bytes; the softmax is kept.
         ("softmax_cross_entropy", (96 + 16, 8), (96 + 16 + 8, 96)),
         # x, 2 of the channels, and 2 averages; x, gy, gamma, mean and 1 / std that are kept.

@@ -1,4 +1,4 @@
-"""Work of whole networks and of backward passes against known figures; properties of work."""
+"""What numbers that count cannot show: whole networks, other shapes, cuDNN, a backward's parts."""
 
 from __future__ import annotations
 
@@ -8,18 +8,14 @@ import chainer
 import chainer.functions as F
 import numpy as np
 import pytest
-from chainer.functions.connection.convolution_2d import Convolution2DFunction
 from chainer.functions.rnn.n_step_gru import NStepGRU
 from chainer.functions.rnn.n_step_lstm import NStepBiLSTM
 from chainer.functions.rnn.n_step_rnn import NStepRNNTanh
-from hypothesis import given
-from hypothesis import strategies as st
 
-from chainer_profile.costs import registry
 from chainer_profile.costs.work import ArraySpec, Work, backward_work, forward_work
 from models.registry import REGISTRY
-from tests.costs.test_cost_cases import CASES, case
-from tests.costs.test_cost_harness import Ran, positive, real, run
+from tests.costs.test_cost_cases import case
+from tests.costs.test_cost_harness import positive, real, run
 
 F32 = "float32"
 
@@ -32,104 +28,45 @@ def spec(*shape: int, dtype: str = F32) -> ArraySpec:
 
 
 class Works(chainer.FunctionHook):
-    """The work of every call of a network, forward and backward."""
+    """The work of the functions that are called, in a backward as well."""
 
     name = "cost-works"
 
     def __init__(self) -> None:
         self.forward: list[Work | None] = []
-        self.backward: list[Work | None] = []
-        self.specs: dict[int, tuple[tuple[ArraySpec, ...], tuple[ArraySpec, ...]]] = {}
-        self.within = False
 
     def forward_preprocess(self, function: Any, in_data: tuple[Any, ...]) -> None:
-        if self.within:
-            return
         run_forward = function.forward
 
         def forward(inputs: tuple[Any, ...]) -> Any:
             outputs = run_forward(inputs)
             specs = tuple(map(ArraySpec.of, inputs)), tuple(map(ArraySpec.of, outputs))
             self.forward.append(forward_work(function, *specs))
-            self.specs[id(function)] = specs
             return outputs
 
         function.forward = forward
 
     def forward_postprocess(self, function: Any, in_data: tuple[Any, ...]) -> None:
-        if not self.within:
-            del function.forward
-
-    def backward_preprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
-        self.within = True
-        needed = tuple(node.requires_grad for node in function.inputs)
-        self.backward.append(backward_work(function, *self.specs[id(function)], needed))
-
-    def backward_postprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
-        self.within = False
+        del function.forward
 
     def sum(self) -> Work:
         assert None not in self.forward
         return sum((work for work in self.forward if work), Work(0, 0, 0))
 
 
-def works(name: str) -> Works:
-    entry = REGISTRY[name]
-    x = np.zeros((1, *entry.input_shape), np.float32)
-    model = entry.build()
-    hook = Works()
-    with chainer.using_config("train", False), chainer.no_backprop_mode(), hook:
-        model(x)
-    return hook
-
-
 @pytest.mark.parametrize(
     ("name", "giga"), [("resnet18", "1.814"), ("resnet34", "3.664"), ("resnet50", "4.089")]
 )
 def test_multiply_adds_of_the_references_networks(name: str, giga: str) -> None:
-    assert f"{works(name).sum().macs / 1e9:.3f}" == giga
-
-
-def test_multiply_adds_of_resnet20_by_its_layers() -> None:
-    """Convolutions of 3 x 3 at 32, 16 and 8 pixels; the stem, two projections, the classifier."""
-    stem = 32 * 32 * 16 * 27
-    stages = 6 * 32 * 32 * 16 * 144
-    stages += 16 * 16 * 32 * 144 + 5 * 16 * 16 * 32 * 288
-    stages += 8 * 8 * 64 * 288 + 5 * 8 * 8 * 64 * 576
-    projections = 16 * 16 * 32 * 16 + 8 * 8 * 64 * 32
-    assert works("resnet20").sum().macs == stem + stages + projections + 640
-
-
-@pytest.mark.parametrize("name", ["resnet20-he", "se-resnet9-fixup", "resnet34-relu-bn"])
-def test_every_function_of_the_networks_has_a_formula(name: str) -> None:
-    assert works(name).sum().macs > 0
-
-
-def test_a_training_step_of_a_network() -> None:
-    model = REGISTRY["resnet20"].build()
-    x = np.zeros((2, 3, 32, 32), np.float32)
-    with Works() as hook:
-        loss = F.softmax_cross_entropy(model(x), np.zeros(2, np.int32))
-        loss.backward()
-    forward = hook.sum()
-    assert None not in hook.backward
-    backward = sum((work for work in hook.backward if work), Work(0, 0, 0))
-    # Twice forward's, but for the first convolution, whose input needs no gradient.
-    assert backward.macs == 2 * forward.macs - 2 * 32 * 32 * 16 * 27
+    entry = REGISTRY[name]
+    x = np.zeros((1, *entry.input_shape), np.float32)
+    model = entry.build()
+    with chainer.using_config("train", False), chainer.no_backprop_mode(), Works() as hook:
+        model(x)
+    assert f"{hook.sum().macs / 1e9:.3f}" == giga
 
 
 # -- backward against the functions that Chainer calls in it
-
-
-class Called(Works):
-    """The work of the functions that are called in a backward."""
-
-    name = "cost-called"
-
-    def backward_preprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
-        pass
-
-    backward_postprocess = backward_preprocess
 
 
 @pytest.mark.parametrize(
@@ -168,7 +105,7 @@ class Called(Works):
 def test_backward_is_the_sum_of_the_functions_that_chainer_makes_it_of(name: str) -> None:
     ran = case(name)
     xs = [node.get_variable() for node in ran.function.inputs if node.requires_grad]
-    with Called() as hook:
+    with Works() as hook:
         chainer.grad(
             list(ran.ys), xs, list(map(chainer.Variable, ran.gys)), enable_double_backprop=True
         )
@@ -212,10 +149,10 @@ PER_EXAMPLE = {
 }
 
 
+@pytest.mark.parametrize("n", [0, 3])
 @pytest.mark.parametrize("name", PER_EXAMPLE)
-@given(n=st.integers(0, 300))
 def test_work_is_linear_in_the_batch(name: str, n: int) -> None:
-    ran = RAN.setdefault(name, case(name))
+    ran = case(name)
     if name == "lstm":  # the state of the case has an example more
         ran.inputs = (ran.inputs[0][:2], ran.inputs[1])
         ran.outputs = (ran.outputs[0][:2], ran.outputs[1])
@@ -233,52 +170,6 @@ def test_work_is_linear_in_the_batch(name: str, n: int) -> None:
     assert work.nbytes_written == n * one.nbytes_written
     parameters = sum(s.nbytes for s in inputs[n_data:])
     assert work.nbytes_read - parameters == n * (one.nbytes_read - parameters)
-
-
-RAN: dict[str, Ran] = {}
-
-
-@given(
-    groups=st.integers(1, 4),
-    batch=st.integers(1, 3),
-    c_in=st.integers(1, 5),
-    c_out=st.integers(1, 5),
-    size=st.integers(3, 9),
-    kernel=st.integers(1, 3),
-    stride=st.integers(1, 3),
-)
-def test_a_grouped_convolution_is_the_sum_of_its_groups(
-    groups: int, batch: int, c_in: int, c_out: int, size: int, kernel: int, stride: int
-) -> None:
-    side = (size - kernel) // stride + 1
-
-    def work(n: int, in_all: bool) -> tuple[Work, Work]:
-        function = Convolution2DFunction(stride, 0, groups=n)
-        inputs = (
-            spec(batch, c_in * (groups if in_all else 1), size, size),
-            spec(c_out * (groups if in_all else 1), c_in, kernel, kernel),
-        )
-        outputs = (spec(batch, c_out * (groups if in_all else 1), side, side),)
-        forward = forward_work(function, inputs, outputs)
-        backward = backward_work(function, inputs, outputs, (True, True))
-        assert forward is not None
-        assert backward is not None
-        return forward, backward
-
-    for whole, part in zip(work(groups, True), work(1, False), strict=True):
-        assert whole == sum((part for _ in range(groups)), Work(0, 0, 0))
-
-
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_nothing_is_negative(name: str) -> None:
-    ran = case(name)
-    works = [ran.forward()]
-    if any(ran.needed) and registry.find(registry.inner(ran.function), registry.BACKWARD):
-        works.append(ran.backward())
-    for work in works:
-        assert min(work.flops, work.macs, work.nbytes_read, work.nbytes_written) >= 0
-        assert 2 * work.macs <= work.flops
 
 
 @pytest.mark.parametrize(
@@ -319,7 +210,7 @@ class Bare:
 def test_n_step_networks_have_the_products_that_chainer_makes_on_the_cpu(
     cls: type, gates: int, bidirectional: bool
 ) -> None:
-    layers, n, width, hidden, lengths = 2, 3, 4, 5, (3, 2, 2)
+    layers, n, width, hidden, lengths = 3, 3, 4, 5, (3, 2, 2)
     directions = 2 if bidirectional else 1
     hx = real(layers * directions, n, hidden).astype(F32)
     xs = [real(length, width).astype(F32) for length in lengths]

@@ -186,7 +186,7 @@ def test_few_plans_are_kept(model: Any) -> None:
     folded = optimize(model)
     for batch in range(1, 12):
         output(folded, images(batch, 3, 6, 6))
-    assert len(folded._plans) == 8
+    assert len(folded._folded_plans) == 8
 
 
 def test_every_kind_of_block_at_once() -> None:

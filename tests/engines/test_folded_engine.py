@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,17 +8,10 @@ import pytest
 from chainer_profile.engines.chainer_engine import ChainerEngine
 from chainer_profile.engines.equality import chainer_intermediates
 from chainer_profile.engines.folded_engine import FoldedEngine
-from chainer_profile.engines.protocol import EngineError, Inspecting, Saving, Versioned
+from chainer_profile.engines.protocol import EngineError
 from tests.engines.varied import Deciding, Residual, given, images, network, relative, vary
 
 X = images(2, 3, 6, 6)
-
-
-def test_it_can_all_that_an_engine_may_do() -> None:
-    engine = FoldedEngine()
-    for protocol in (Versioned, Saving, Inspecting):
-        assert isinstance(engine, protocol)
-    assert engine.version.startswith("Chainer 7.8.1, NumPy ")
 
 
 def test_layers_account_for_all_of_chainer_s() -> None:
@@ -39,25 +31,10 @@ def test_layers_account_for_all_of_chainer_s() -> None:
     assert (profile.node_ns >= 0).all()
 
 
-def test_another_precision() -> None:
-    net = replace(network(vary(Residual()), X), precision="bf16")
-    with pytest.raises(EngineError, match="folds in fp32 only, as NumPy has no fast bf16"):
-        FoldedEngine().prepare(net)
-
-
 def test_calls_that_depend_on_the_data() -> None:
     net = network(Deciding(), np.array([[1, 2, 3, -4]], np.float32))
     with pytest.raises(EngineError, match="calls depend on its data"):
         FoldedEngine().prepare(net)
-
-
-def test_saved_and_loaded(tmp_path: Path) -> None:
-    net = network(vary(Residual()), X)
-    engine, other = FoldedEngine(), FoldedEngine()
-    engine.prepare(net)
-    engine.save(tmp_path / "folded.npz")
-    other.load(network(Residual(), X), tmp_path / "folded.npz")
-    np.testing.assert_array_equal(engine.run((X,))[0], other.run((X,))[0])
 
 
 @pytest.mark.parametrize("content", [None, b"no npz"])
@@ -67,14 +44,6 @@ def test_a_file_that_is_none(content: bytes | None, tmp_path: Path) -> None:
         path.write_bytes(content)
     with pytest.raises(EngineError, match=r"folded\.npz does not hold this network's weights"):
         FoldedEngine().load(network(Residual(), X), path)
-
-
-def test_a_file_of_another_network(tmp_path: Path) -> None:
-    engine = FoldedEngine()
-    engine.prepare(network(*given("se-resnet9-fixup")))
-    engine.save(tmp_path / "other.npz")
-    with pytest.raises(EngineError, match="does not hold this network's weights"):
-        FoldedEngine().load(network(Residual(), X), tmp_path / "other.npz")
 
 
 @pytest.mark.parametrize("name", ["resnet20", "se-resnet9-fixup"])

@@ -1,4 +1,4 @@
-"""ONNX Runtime: its numbers, its files, and whose layer each of its nodes is."""
+"""ONNX Runtime: what it has besides the contract of all engines."""
 
 from __future__ import annotations
 
@@ -12,17 +12,13 @@ import pytest
 
 from chainer_profile.engines import onnxruntime_engine
 from chainer_profile.engines.onnxruntime_engine import OnnxRuntimeEngine
-from chainer_profile.engines.protocol import EngineError, Inspecting, Network, Saving, Versioned
-from models.registry import REGISTRY
-from tests.command import file_size_limit
+from chainer_profile.engines.protocol import EngineError, Network
 from tests.engines.exporting import (
     NETWORKS,
     Net,
     assert_accounts,
     assert_close,
-    assert_same_intermediates,
     functions_of,
-    images,
     network_of,
     outputs_of,
     with_scalars,
@@ -33,38 +29,6 @@ def prepared(network: Network) -> OnnxRuntimeEngine:
     engine = OnnxRuntimeEngine()
     engine.prepare(network)
     return engine
-
-
-def test_it_is_all_that_an_engine_may_be() -> None:
-    engine = OnnxRuntimeEngine()
-    assert isinstance(engine, Versioned)
-    assert isinstance(engine, Saving)
-    assert isinstance(engine, Inspecting)
-    assert engine.version == onnxruntime.__version__
-
-
-@pytest.mark.parametrize("name", NETWORKS)
-def test_every_network_of_ours(name: str) -> None:
-    network = network_of(NETWORKS[name](), threads=1)
-    engine = prepared(network)
-    assert_close(engine.run(network.inputs), outputs_of(network))
-    profile = engine.layers(network.inputs, 3)
-    assert profile is not None
-    assert_accounts(profile, network, 3)
-    # Changes of layout are the only steps of its own.
-    own = {node.kind for node in profile.nodes if not node.layers}
-    assert own <= {"Identity", "ReorderInput", "ReorderOutput"}
-    assert_same_intermediates(engine.intermediates(network.inputs), network)
-
-
-def test_outputs_stay_when_it_runs_again() -> None:
-    network = network_of(NETWORKS["mlp"]())
-    engine = prepared(network)
-    (first,) = engine.run(network.inputs)
-    kept = first.copy()
-    (second,) = engine.run((network.inputs[0] * 2,))
-    assert (first == kept).all()
-    assert (second != kept).any()
 
 
 def test_a_residual_block_is_two_or_three_nodes() -> None:
@@ -79,21 +43,6 @@ def test_a_residual_block_is_two_or_three_nodes() -> None:
     assert [*both, "Add", "ReLU"] in found
     assert len(found) == 3
     assert profile.gone == ()
-
-
-def test_resnet20_layer_by_layer() -> None:
-    entry = REGISTRY["resnet20"]
-    network = network_of(entry.build(), images(1, *entry.input_shape), threads=1)
-    profile = prepared(network).layers(network.inputs, 4)
-    assert profile is not None
-    assert_accounts(profile, network, 4)
-    assert profile.gone == ()
-    found = functions_of(profile, network)
-    assert found.count(["Convolution2DFunction", "FixedBatchNormalization", "ReLU"]) == 17
-    fused = ["Convolution2DFunction", "FixedBatchNormalization", "Add", "ReLU"]
-    assert found.count(fused) == 2
-    assert [node.layers for node in profile.nodes if 0 in node.layers] == [(0, 1, 2)]
-    assert len(found) == 24
 
 
 @pytest.mark.parametrize(("number", "gone"), [(0.0, (2, 5)), (0.25, ())])
@@ -164,55 +113,6 @@ def test_events_are_put_in_order() -> None:
 # Files.
 
 
-def test_a_saved_engine_is_the_same(tmp_path: Path) -> None:
-    network = network_of(NETWORKS["residual"]())
-    engine = prepared(network)
-    path = tmp_path / "net.onnx"
-    engine.save(path)
-    onnx.checker.check_model(str(path))
-    loaded = OnnxRuntimeEngine()
-    loaded.load(network, path)
-    for one, other in zip(loaded.run(network.inputs), engine.run(network.inputs), strict=True):
-        assert (one == other).all()
-    profile = loaded.layers(network.inputs, 1)
-    assert profile is not None
-    assert_accounts(profile, network, 1)
-    assert_same_intermediates(loaded.intermediates(network.inputs), network)
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_the_weights_are_those_of_the_file(tmp_path: Path) -> None:
-    network = network_of(NETWORKS["mlp"]())
-    engine = prepared(network)
-    expected = engine.run(network.inputs)
-    engine.save(tmp_path / "net.onnx")
-    network.model.a.W.array[...] = 0
-    engine.load(network, tmp_path / "net.onnx")
-    assert_close(engine.run(network.inputs), expected)
-
-
-def test_a_model_of_others_has_no_layers(tmp_path: Path) -> None:
-    network = network_of(NETWORKS["mlp"]())
-    engine = prepared(network)
-    model = engine._model
-    del model.metadata_props[:]
-    (tmp_path / "net.onnx").write_bytes(model.SerializeToString())
-    engine.load(network, tmp_path / "net.onnx")
-    assert_close(engine.run(network.inputs), outputs_of(network))
-    profile = engine.layers(network.inputs, 1)
-    assert profile is not None
-    assert {node.layers for node in profile.nodes} == {()}
-    assert len(profile.gone) == len(network.layers)
-    assert engine.intermediates(network.inputs) == {}
-
-
-def test_a_full_disk(tmp_path: Path) -> None:
-    engine = prepared(network_of(NETWORKS["residual"]()))
-    with file_size_limit(1000), pytest.raises(Exception, match=r"net\.onnx: cannot be written"):
-        engine.save(tmp_path / "net.onnx")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_file_that_onnx_runtime_cannot_compile(tmp_path: Path) -> None:
     network = network_of(Net(lambda net, x: F.relu(x)))
     model = prepared(network)._model
@@ -224,31 +124,6 @@ def test_a_file_that_onnx_runtime_cannot_compile(tmp_path: Path) -> None:
 
 
 # What it cannot do.
-
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        ({"precision": "bf16"}, "no kernels for bfloat16"),
-        ({"precision": "fp16"}, "on a CPU it would compute in float32"),
-        (
-            {"device": "gpu:0"},
-            "without its CUDAExecutionProvider: python -m pip install onnxruntime-gpu",
-        ),
-    ],
-)
-def test_what_it_cannot_do(
-    more: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cpu = lambda: ["CPUExecutionProvider"]  # noqa: E731
-    monkeypatch.setattr(onnxruntime, "get_available_providers", cpu)
-    network = network_of(NETWORKS["mlp"](), **more)
-    for action in ("prepare", "load"):
-        engine = OnnxRuntimeEngine()
-        arguments = (network,) if action == "prepare" else (network, Path("none.onnx"))
-        with pytest.raises(EngineError, match=message) as error:
-            getattr(engine, action)(*arguments)
-        assert "\n" not in str(error.value)
 
 
 def test_a_provider_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from chainer_profile.measure import runner, trials
 from chainer_profile.measure.runner import RunError, default_clean_trials
 from chainer_profile.measure.steps import make_step
 from chainer_profile.measure.trials import cycles
-from chainer_profile.record.journal import Journal, JournalError, recover
+from chainer_profile.record.journal import Journal, JournalError, Kind, recover
 from chainer_profile.record.recording import BlasLibrary, Environment, Recording, Settings
 from tests.conftest import FakeClock
 from tests.nets import Chain, Step, Wait, image
@@ -240,20 +240,19 @@ class TestFailures:
             run(chainer.Sequential(lambda x: x), image(), settings(), clock=clock)
 
     def test_a_full_disk_keeps_every_trial(self, clock, monkeypatch):
-        journal = Journal()
-        add = Journal.add
+        add = Journal.add_group
         calls = []
 
-        def full(self, *record):
-            add(self, *record)
-            calls.append(record)
-            if len(calls) == 4:
+        def full(self, kind, trials):
+            add(self, kind, trials)
+            calls.append(kind)
+            if calls.count(Kind.PROFILED) == 2:
                 raise JournalError("No space left on device") from OSError(errno.ENOSPC)
 
-        monkeypatch.setattr(Journal, "add", full)
-        with pytest.raises(RunError, match=r"cannot be written after 3 trials: No space") as caught:
-            run(Chain(clock), image(), settings(warmups=0), clock=clock, journal=journal)
-        assert caught.value.recording.n_trials == 10  # all of the group
+        monkeypatch.setattr(Journal, "add_group", full)
+        with pytest.raises(RunError, match=r"cannot be written after 10 trials: No space") as error:
+            run(Chain(clock), image(), settings(warmups=0), clock=clock)
+        assert error.value.recording.n_trials == 20  # those of the second group as well
 
 
 class TestProbe:

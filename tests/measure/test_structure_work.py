@@ -318,7 +318,6 @@ class TestFiles:
             journal = Journal(file)
             journal.begin(layers, Settings(trials=1), ENVIRONMENT)
             add(journal, (Kind.PROFILED, 0, 100, tuple(range(len(layers)))))
-            journal.close()
         assert recover(path).layers == layers
 
     @pytest.mark.parametrize(

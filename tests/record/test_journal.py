@@ -1,8 +1,8 @@
 """The journal: what was added is what comes back, whatever happens to the file."""
 
+import errno
 import json
 import os
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,21 +11,21 @@ from hypothesis import strategies as st
 
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.record import journal as journals
-from chainer_profile.record.journal import Journal, Kind, recover
+from chainer_profile.record.journal import Journal, JournalError, Kind, recover
 from chainer_profile.record.recording import (
     COMPLETE,
     VERSION,
     Conditions,
-    Gpu,
     Layer,
     LinkCalls,
     Settings,
 )
-from tests.conftest import make_layers
 from tests.journals import (
     ENVIRONMENT,
     MAGIC,
     add,
+    add_groups,
+    begin,
     begun,
     expected,
     lengths,
@@ -44,12 +44,6 @@ def path(tmp_path):
 def file(path):
     with open(path, "w+b") as opened:
         yield opened
-
-
-@pytest.fixture
-def no_reserve(monkeypatch):
-    """Files that hold only what was written, as where the system cannot reserve space."""
-    monkeypatch.delattr(os, "posix_fallocate", raising=False)
 
 
 times = st.integers(0, 2**62)
@@ -71,9 +65,15 @@ def any_trials(draw):
 # --- there and back
 
 
-@settings(max_examples=60)
-@given(case=any_trials(), in_memory=st.booleans(), paths=st.lists(st.text(), min_size=3))
-def test_what_was_added_comes_back(case, in_memory, paths, tmp_path_factory):
+@settings(max_examples=100)
+@given(
+    case=any_trials(),
+    n_groups=st.integers(1, 13),
+    paths=st.lists(st.text(), min_size=3),
+    lost=st.integers(0, 4000),
+    tail=st.sampled_from([b"", bytes(100)]),
+)
+def test_what_was_added_comes_back(case, n_groups, paths, lost, tail, tmp_path_factory):
     n_layers, n_phases, on_device, trials = case
     layers = tuple(
         Layer(i, paths[i], "f", phase=paths[-i], input_shapes=((i, 2), ()), forward=i, calls=i + 1)
@@ -83,14 +83,18 @@ def test_what_was_added_comes_back(case, in_memory, paths, tmp_path_factory):
     links = tuple(LinkCalls(path, "Link", 2, 3) for path in paths)
     asked = Settings(model=paths[0], trials=3, input_shape=(1, 2), phase="train", loss=paths[1])
     path = tmp_path_factory.getbasetemp() / "any.journal"
+    results = []
     with open(path, "w+b") as file:
-        journal = Journal(None if in_memory else file)
-        journal.begin(layers, asked, ENVIRONMENT, phases=phases, links=links, on_device=on_device)
-        for trial in trials:
-            add(journal, trial)
-        now = journal.recording(Conditions(1.0), COMPLETE)
-        results = [now] if in_memory else [now, recover(path)]
-    for recording in results:
+        for journal in (Journal(), Journal(file)):
+            journal.begin(
+                layers, asked, ENVIRONMENT, phases=phases, links=links, on_device=on_device
+            )
+            for group in np.array_split(np.arange(len(trials)), n_groups):
+                add_groups(journal, [trials[i] for i in group])
+            results.append(journal.recording(Conditions(1.0), COMPLETE))
+            assert results[-1].conditions == Conditions(1.0)
+            assert results[-1].ended == COMPLETE
+    for recording in (*results, recover(path)):
         assert trials_of(recording) == expected(trials)
         assert (recording.layers, recording.settings) == (layers, asked)
         assert (recording.phases, recording.links) == (phases, links)
@@ -99,20 +103,30 @@ def test_what_was_added_comes_back(case, in_memory, paths, tmp_path_factory):
         assert recording.on_device is on_device
         assert (recording.held_ns is None) is (Kind.HELD not in {trial[0] for trial in trials})
         assert recording.environment == ENVIRONMENT
-    assert now.conditions == Conditions(1.0)
-    assert now.ended == COMPLETE
+
+    # Cut anywhere; older versions left zeros behind, for which the disk had space.
+    content = path.read_bytes()
+    sizes = [len(record(*trial)) for trial in trials]
+    ends = len(content) - sum(sizes) + np.cumsum([0, *sizes])
+    size = max(0, len(content) - lost)
+    path.write_bytes(content[:size] + tail)
+    if size < ends[0]:
+        with pytest.raises(ProfileError) as error:
+            recover(path)
+        assert str(error.value).startswith(f"{path}: ")
+    else:
+        # A record ends with a small number, so its last 7 bytes are zeros anyway.
+        whole = int(np.searchsorted(ends, size + (7 if tail else 0), side="right")) - 1
+        assert trials_of(recover(path)) == expected(trials[:whole])
 
 
-def test_the_bytes_are_as_described(path, file, no_reserve):
+def test_the_bytes_are_as_described(path, file):
     journal = begun(file)
     trials = some_trials(6)
-    for trial in trials:
-        add(journal, trial)
-    content = path.read_bytes()
-    assert content.startswith(MAGIC)
-    length, _, rest = content[len(MAGIC) :].partition(b"\n")
+    add_groups(journal, trials)
+    length, _, rest = path.read_bytes().removeprefix(MAGIC).partition(b"\n")
     header = json.loads(rest[: int(length)])
-    assert header.keys() == {
+    assert list(header) == [
         "version",
         "layers",
         "phases",
@@ -120,11 +134,9 @@ def test_the_bytes_are_as_described(path, file, no_reserve):
         "settings",
         "environment",
         "on_device",
-    }
+    ]
     assert header["version"] == VERSION
-    assert header["on_device"] is False
-    body = b"".join(record(*trial) for trial in trials)
-    assert rest[int(length) :].rstrip(b"\0") == body.rstrip(b"\0")
+    assert rest[int(length) :] == b"".join(record(*trial) for trial in trials)
 
 
 def test_a_killed_run_says_so(path, file):
@@ -147,58 +159,19 @@ def test_a_recording_does_not_end_the_journal(path, file):
 # --- a file that was cut, or is not ours
 
 
-@pytest.mark.parametrize("on_device", [False, True])
-def test_a_cut_file_keeps_the_records_that_were_whole(path, file, no_reserve, on_device):
-    journal = begun(file, n_layers=2, on_device=on_device)
-    trials = some_trials(7, n_layers=2, on_device=on_device)
-    for trial in trials:
-        add(journal, trial)
-    content = path.read_bytes()[: journal._end]
-    sizes = [len(record(*trial)) for trial in trials]
-    header = len(content) - sum(sizes)
-    ends = header + np.cumsum([0, *sizes])
-    for size in [*range(0, header, 7), *range(header, len(content) + 1)]:
-        for tail in (b"", bytes(100)):  # cut, or followed by reserved space
-            path.write_bytes(content[:size] + tail)
-            if size < header:
-                with pytest.raises(ProfileError) as error:
-                    recover(path)
-                assert str(error.value).startswith(f"{path}: ")
-                continue
-            # A record ends with a small number, so its last 7 bytes are zeros anyway.
-            whole = int(np.searchsorted(ends, size + (7 if tail else 0), side="right")) - 1
-            assert trials_of(recover(path)) == expected(trials[:whole]), (size, len(tail))
+def write(path, body=b"", **header):
+    """A file as another version wrote it, by the format's description."""
+    header = {"version": VERSION, "layers": [], "settings": {}, "environment": {}} | header
+    text = json.dumps(header).encode()
+    path.write_bytes(MAGIC + b"%d\n" % len(text) + text + body)
 
 
-def test_reserved_space_ends_the_file(path, file):
-    journal = begun(file, trials=1000)
-    trials = some_trials(3)
-    for trial in trials:
-        add(journal, trial)
-    if hasattr(os, "posix_fallocate"):
-        assert path.stat().st_size > 1000 * 8 * 7
-    assert trials_of(recover(path)) == expected(trials)
-
-
-def test_what_stands_behind_reserved_space_is_not_read(path, file, no_reserve):
+def test_what_stands_behind_reserved_space_is_not_read(path, file):
     journal = begun(file)
     trials = some_trials(2)
     add(journal, trials[0])
     path.write_bytes(path.read_bytes() + bytes(8) + record(*trials[1]))
     assert trials_of(recover(path)) == expected(trials[:1])
-
-
-def test_a_torn_record_ends_the_file(path, file, no_reserve):
-    journal = begun(file)
-    trials = some_trials(4)
-    for trial in trials:
-        add(journal, trial)
-    content = bytearray(path.read_bytes()[: journal._end])
-    # The last word of the third record was not written.
-    end = len(content) - len(record(*trials[3]))
-    content[end - 8 : end] = bytes(8)
-    path.write_bytes(content)
-    assert trials_of(recover(path)) == expected(trials[:2])
 
 
 def test_a_newer_version_is_refused(path, file, monkeypatch):
@@ -209,113 +182,28 @@ def test_a_newer_version_is_refused(path, file, monkeypatch):
 
 
 def test_fields_of_a_later_writer_are_passed_over(path):
-    header = {
-        "version": VERSION,
-        "later": 1,
-        "layers": [{"index": 0, "path": "/", "function": "f", "colour": 7}],
-        "settings": {"trials": 1, "later": 1},
-        "environment": {"later": 1},
-    }
-    text = json.dumps(header).encode()
-    path.write_bytes(MAGIC + b"%d\n" % len(text) + text + record(Kind.PROFILED, 1, 2, (3,)))
+    layer = {"index": 0, "path": "/", "function": "f", "colour": 7}
+    body = record(Kind.PROFILED, 1, 2, (3,))
+    write(path, body, later=1, layers=[layer], settings={"later": 1}, environment={"later": 1})
     recording = recover(path)
     assert recording.layers == (Layer(0, "/", "f"),)
     assert recording.self_ns.tolist() == [[3]]
 
 
-def test_a_journal_of_version_1(path):
-    """As the first release wrote it: forward only, no links, no phases."""
-    header = {
-        "version": 1,
-        "layers": [{"index": 0, "path": "/", "function": "f", "input_shapes": [[1, 2]]}],
-        "settings": {"trials": 2, "model": "tiny"},
-        "environment": {"blas": []},
-    }
-    text = json.dumps(header).encode()
-    body = record(Kind.WARMUP, 0, 9, ()) + record(Kind.PROFILED, 10, 5, (4,))
-    path.write_bytes(MAGIC + b"%d\n" % len(text) + text + body + bytes(64))
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_journal_of_an_older_version(path, version):
+    """Forward only, no links, no phases, no device; zeros behind, for which space was taken."""
+    layer = {"index": 0, "path": "/", "function": "f", "input_shapes": [[1, 2]]}
+    body = record(Kind.WARMUP, 0, 9, ()) + record(Kind.PROFILED, 10, 5, (4,)) + bytes(1 << 20)
+    asked = {"trials": 2, "model": "tiny"}
+    write(path, body, version=version, layers=[layer], settings=asked, environment={"blas": []})
     recording = recover(path)
     assert recording.self_ns.tolist() == [[4]]
     assert (recording.phases, recording.framework_ns, recording.links) == ((), None, ())
     assert recording.layers == (Layer(0, "/", "f", input_shapes=((1, 2),)),)
     assert recording.settings == Settings(trials=2, model="tiny")
-
-
-def test_a_killed_training_keeps_its_phases(path, file, no_reserve):
-    journal = Journal(file)
-    phases = ("update", "forward", "backward")
-    links = (LinkCalls("/", "Net", 1, 2),)
-    asked = Settings(trials=9, phase="train", loss="sum", optimizer="Adam", train_mode=True)
-    journal.begin(make_layers(2), asked, ENVIRONMENT, phases=phases, links=links)
-    trials = [(Kind.PROFILED, at, 100, (at, 2, 3, 4, 5)) for at in range(4)]
-    for trial in trials:
-        add(journal, trial)
-    content = path.read_bytes()[: journal._end]
-    path.write_bytes(content[:-8])  # the last one was not written whole
-    recording = recover(path)
-    assert recording.self_ns.tolist() == [[at, 2] for at in range(3)]
-    assert recording.framework_ns.tolist() == [[3, 4, 5]] * 3
-    assert (recording.phases, recording.links, recording.settings) == (phases, links, asked)
-    assert recording.ended == "killed before its end"
-
-
-def test_the_space_of_phases_is_taken_ahead_too(file, monkeypatch):
-    asked = []
-    monkeypatch.setattr(Journal, "_append", lambda self, record: None)
-    for phases in ((), ("forward", "backward")):
-        journal = Journal(file)
-        journal.begin(make_layers(3), Settings(trials=100), ENVIRONMENT, phases=phases)
-        asked.append(journal._expected - journal._body_start)
-    assert asked[1] - asked[0] == 100 * 2 * 8
-
-
-def test_a_journal_without_a_word_on_devices_is_of_the_host(path):
-    header = {
-        "version": VERSION,
-        "layers": [{"index": 0, "path": "/", "function": "f"}],
-        "settings": {},
-        "environment": {},
-    }
-    text = json.dumps(header).encode()
-    path.write_bytes(MAGIC + b"%d\n" % len(text) + text + record(Kind.PROFILED, 1, 2, (3,)))
-    recording = recover(path)
-    assert (recording.on_device, recording.self_ns.tolist()) == (False, [[3]])
+    assert not recording.on_device
     assert recording.host_ns is recording.held_ns is recording.span_ns is None
-
-
-@pytest.mark.parametrize("lost", [1, 8, 9, 40])
-def test_a_run_on_a_device_that_is_killed_in_a_record(path, file, no_reserve, lost):
-    journal = Journal(file)
-    gpu = Gpu(1, "A GPU", "9.0", 1 << 30, cudnn="8.9.7", tf32=False)
-    where = replace(ENVIRONMENT, gpu=gpu)
-    asked = Settings(trials=9, dtype="mixed16", cudnn="never", workspace_nbytes=1 << 20)
-    journal.begin(make_layers(2), asked, where, phases=("forward",), on_device=True)
-    # Two layers and a phase on the device, the host's times, the gaps, the launching, the span.
-    add(journal, (Kind.PROFILED, 0, 100, (1, 2, 3, 4, 5, 6, 7, 8, 9)))
-    for at in range(3):
-        add(journal, (Kind.HELD, at, 50 + at, (at, 20)))
-    path.write_bytes(path.read_bytes()[: journal._end - lost])
-    recording = recover(path)
-    assert recording.on_device
-    assert (recording.environment, recording.settings) == (where, asked)
-    assert recording.self_ns.tolist() == [[1, 2]]
-    assert recording.framework_ns.tolist() == [[3]]
-    assert recording.host_ns.tolist() == [[4, 5]]
-    assert recording.gap_ns.tolist() == [[6, 7]]
-    assert (recording.launch_ns.tolist(), recording.span_ns.tolist()) == ([8], [9])
-    assert recording.trial_ns.tolist() == [100]
-    assert recording.held_ns.tolist() == [[0, 20], [1, 20]]
-    assert recording.held_span_ns.tolist() == [50, 51]
-
-
-def test_the_space_of_a_device_is_taken_ahead_too(file, monkeypatch):
-    asked = []
-    monkeypatch.setattr(Journal, "_append", lambda self, record: None)
-    for on_device in (False, True):
-        journal = begun(file, n_layers=5, trials=100, on_device=on_device)
-        asked.append(journal._expected - journal._body_start)
-    # Twice the layers and two more in every trial; 20 held trials of 5 layers.
-    assert asked[1] - asked[0] == 100 * (2 * 5 + 2) * 8 + 20 * (4 + 5) * 8
 
 
 @pytest.mark.parametrize(
@@ -331,9 +219,7 @@ def test_the_space_of_a_device_is_taken_ahead_too(file, monkeypatch):
     ],
 )
 def test_a_damaged_header_is_refused_in_one_line(path, change):
-    header = {"version": VERSION, "layers": [], "settings": {}, "environment": {}} | change
-    text = json.dumps(header).encode()
-    path.write_bytes(MAGIC + b"%d\n" % len(text) + text)
+    write(path, **change)
     with pytest.raises(ProfileError) as error:
         recover(path)
     assert str(error.value).startswith(f"{path}: damaged")
@@ -370,19 +256,69 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path):
             recover(place)
 
 
-# --- when records reach the system
+# --- a disk that fills up
 
 
-@pytest.mark.parametrize("wall_ns", [1, 10**10])
-def test_every_trial_is_in_the_file_when_it_was_added(path, file, wall_ns):
+class Disk:
+    """Takes so many bytes, at most so many at once, and then has an error."""
+
+    def __init__(self, monkeypatch, space, at_once=1 << 30, error=None):
+        self.space, self.at_once = space, at_once
+        self.error = error or OSError(errno.ENOSPC, "No space left on device")
+        self.write = os.write
+        monkeypatch.setattr(os, "write", self)
+
+    def __call__(self, fd, data):
+        size = min(len(data), self.space, self.at_once)
+        if not size:
+            raise self.error
+        self.space -= size
+        return self.write(fd, data[:size])
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+@pytest.mark.parametrize("at_once", [7, 1 << 30])
+@pytest.mark.parametrize("space", [0, 1, 700, 5_000, 9_000])
+def test_a_full_disk_loses_no_record(path, file, monkeypatch, space, at_once, on_device):
+    Disk(monkeypatch, space, at_once)
+    trials = some_trials(200, on_device=on_device)
+    journal = Journal(file)
+    errors = []
+    for action, *arguments in [(begin, on_device), *((add, trial) for trial in trials)]:
+        try:
+            action(journal, *arguments)
+        except JournalError as error:
+            errors.append(str(error))
+    assert errors == ["No space left on device"]
+    assert trials_of(journal.recording(Conditions(), "")) == expected(trials)
+    if space > 4_000:  # the header went through
+        count = sum(map(len, trials_of(recover(path)).values()))
+        assert 0 < count < len(trials)
+        assert trials_of(recover(path)) == expected(trials[:count])
+
+
+def test_any_failure_of_a_file_is_told_in_a_line(file, monkeypatch):
     journal = begun(file)
-    for count in range(1, 4):
-        add(journal, (Kind.CLEAN, count * wall_ns, wall_ns, ()))
-        assert len(recover(path).clean_ns) == count
+    Disk(monkeypatch, 0, error=OSError(errno.EIO, "Input/output error"))
+    with pytest.raises(JournalError, match=r"^Input/output error$"):
+        add(journal, some_trials(1)[0])
+
+
+def test_a_group_whose_writing_was_interrupted_is_kept(path, file, monkeypatch):
+    journal = begun(file)
+    trials = some_trials(3)
+    add(journal, trials[0])
+    with monkeypatch.context() as patch:
+        Disk(patch, 40, error=KeyboardInterrupt())
+        with pytest.raises(KeyboardInterrupt):
+            add(journal, trials[1])
+    add(journal, trials[2])
+    assert trials_of(journal.recording(Conditions(), "")) == expected(trials)
+    assert trials_of(recover(path)) == expected(trials[:1])
 
 
 def test_two_journals_share_nothing():
-    first, second = begun(None), begun(None)
+    first, second = Journal(), Journal()
     add(first, some_trials(1)[0])
     assert not len(second.recording(Conditions(), "").warmup_ns)
     assert Journal().recording(Conditions(), "").n_trials == 0

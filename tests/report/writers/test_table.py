@@ -12,7 +12,7 @@ from rich.console import Console
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Finding, Summary
 from chainer_profile.basics.units import format_bare_percent, format_ms
-from chainer_profile.cli.arguments import SORT_KEYS
+from chainer_profile.cli.shown import SORT_KEYS
 from chainer_profile.record.recording import Recording
 from chainer_profile.report.rows import group_rows, tree_rows
 from chainer_profile.report.writers.table import render

@@ -1,0 +1,229 @@
+"""The rules that decide faster, slower or noise: break one, and a known answer is no longer given.
+
+Each mutation changes one place of the source of ``significance`` or ``judging``; the answers of
+:func:`holds` are those of the rules as they are.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+SIGNIFICANCE = "chainer_profile.comparison.significance"
+JUDGING = "chainer_profile.comparison.judging"
+
+#: What is wrong: the module, the place in its source, and what stands there instead.
+MUTATIONS = {
+    "faster is slower": (JUDGING, "judged.log_ratio > 0, SLOWER", "judged.log_ratio < 0, SLOWER"),
+    "the ratio upside down": (SIGNIFICANCE, "logs[1] - logs[0]", "logs[0] - logs[1]"),
+    "a lenient level": (JUDGING, "LEVEL = 0.05", "LEVEL = 0.10"),
+    "a strict level": (JUDGING, "LEVEL = 0.05", "LEVEL = 0.01"),
+    "Student's test one-sided": (SIGNIFICANCE, "2 * stdtr(", "stdtr("),
+    "the rank test one-sided": (SIGNIFICANCE, "2 * ndtr(", "ndtr("),
+    "an interval of 90 %": (SIGNIFICANCE, "1e6), (1 + CONFIDENCE) / 2)", "1e6), CONFIDENCE)"),
+    "many tests not corrected for": (
+        JUDGING,
+        "discovery_corrected(judged.p_value)",
+        "judged.p_value",
+    ),
+    "corrected by the number of tests alone": (
+        SIGNIFICANCE,
+        "* count / np.arange(1, count + 1)",
+        "* count",
+    ),
+    "a small change matters": (JUDGING, "& (np.abs(judged.log_ratio) > least)\n", "\n"),
+    "a small change of its own matters": (JUDGING, "& (np.abs(own) > least)\n", "\n"),
+    "a change against the others": (
+        JUDGING,
+        "& (np.sign(own) == np.sign(judged.log_ratio))\n",
+        "\n",
+    ),
+    "an interval with no change in it": (
+        JUDGING,
+        "& ((judged.low > 0) | (judged.high < 0))\n",
+        "\n",
+    ),
+    "less than the clock tells apart": (JUDGING, "* NS > window_s", "* NS > 0"),
+    "too few trials": (JUDGING, "MIN_TRIALS = 4", "MIN_TRIALS = 3"),
+    "enough trials that are too few": (JUDGING, "< MIN_TRIALS", "<= MIN_TRIALS"),
+    "trials for blocks of them": (
+        SIGNIFICANCE,
+        "return min(MAX_BLOCKS, max(30, count // 20))",
+        "return count",
+    ),
+    "one test of two is enough": (SIGNIFICANCE, "np.fmax(rank_test", "np.fmin(rank_test"),
+    "the machine's part not taken off": (
+        SIGNIFICANCE,
+        "_two_sided((ratios - shift) / error, _DEGREES)",
+        "_two_sided(ratios / error, _DEGREES)",
+    ),
+    "runs alike by chance": (
+        SIGNIFICANCE,
+        "MOST_SPREAD = 0.0075, 0.03",
+        "MOST_SPREAD = 1e-6, 0.03",
+    ),
+    "layers that are all changed": (
+        SIGNIFICANCE,
+        "MOST_SPREAD = 0.0075, 0.03",
+        "MOST_SPREAD = 0.0075, 1",
+    ),
+    "few runs not moderated": (
+        SIGNIFICANCE,
+        "np.sqrt(moderated * (",
+        "np.sqrt(variance * (",
+    ),
+    "the error of one side": (
+        SIGNIFICANCE,
+        "(1 / len(before) + 1 / len(after))",
+        "(1 / len(after))",
+    ),
+    "degrees of freedom too many": (
+        SIGNIFICANCE,
+        "degrees = len(before) + len(after) - 2",
+        "degrees = len(before) + len(after)",
+    ),
+}
+
+
+def loaded(monkeypatch: pytest.MonkeyPatch, where: str = "", old: str = "", new: str = "") -> Rules:
+    """Both modules made anew from their sources, one of them changed."""
+    made = []
+    for name in (SIGNIFICANCE, JUDGING):
+        source = inspect.getsource(importlib.import_module(name))
+        if name == where:
+            assert source.count(old) == 1, f"no such place any more, or several: {old}"
+            source = source.replace(old, new)
+        module = ModuleType(name)
+        # So that judging takes its tests from the new one.
+        monkeypatch.setitem(sys.modules, name, module)
+        exec(compile(source, name, "exec"), vars(module))
+        made.append(module)
+    return Rules(*made)
+
+
+class Rules:
+    """Both modules, and what they say of times that are made here."""
+
+    def __init__(self, significance: ModuleType, judging: ModuleType) -> None:
+        self.significance = significance
+        self.judging = judging
+
+    def judge(
+        self,
+        factors: list[float] | list[list[float]],
+        *,
+        trials: int = 60,
+        machine: float = 1.0,
+        min_effect: float = 0.03,
+        ns: float = 1e6,
+        window_s: float = 0.0,
+        function: int | None = 0,
+    ) -> dict[str, list]:
+        """Verdicts on layers whose times changed by these factors, or of several runs of a side.
+
+        With several runs each of ``factors`` is one, the first half those before. A run's trials
+        vary by a thousandth.
+        """
+        several = isinstance(factors[0], list)
+        runs = np.array(factors if several else [[1.0] * len(factors), factors])
+        wave = 1 + 0.001 * np.sin(np.arange(trials) * 2.4)
+        samples = [np.rint(ns * wave[:, None] * run).astype(np.int64) for run in runs]
+        half = len(samples) // 2
+        n = runs.shape[1]
+        numbers = np.arange(n) if function is None else np.full(n, function)
+        judge = self.judging.Judge(min_effect, (1 / machine, machine), several, window_s)
+        groups = self.significance.Groups(numbers, numbers)
+        return judge.layers(samples[:half], samples[half:], groups)[0].to_dict("list")
+
+    def verdicts(self, factors: list, **more: float | None) -> list[str]:
+        return self.judge(factors, **more)["verdict"]
+
+
+def close(got: object, expected: object) -> None:
+    np.testing.assert_allclose(got, expected, rtol=0.02)
+
+
+def holds(rules: Rules) -> None:
+    """Known answers, each for a rule."""
+    same = "not significant"
+    # A tenth slower, a tenth faster, and others.
+    assert rules.verdicts([1.1, 0.9] + [1.0] * 8) == ["slower", "faster", *[same] * 8]
+    close(rules.judge([1.1, 0.9] + [1.0] * 8)["ratio"][:2], [1.1, 0.9])
+
+    # Less than the least change, and one that the machine explains but for less than that.
+    assert rules.verdicts([1.028] + [1.0] * 9) == [same] * 10
+    assert rules.verdicts([1.028] + [1.0] * 9, min_effect=0.01)[0] == "slower"
+    explained = rules.judge([1.08] * 9 + [1.08 * 1.028], machine=1.1)
+    assert explained["verdict"] == [same] * 10
+    assert min(explained["p_value"][:9]) > 0.05
+    # The machine was faster, so the layer is slower by itself: but its time hardly changed.
+    assert rules.verdicts([1.02] + [0.92] * 9, machine=1.1)[0] == same
+    # Its time is within what runs differ by, where a function has one layer.
+    assert rules.verdicts([1.05] + [0.9] * 9, machine=1.2, function=None)[0] == same
+    # The others are slower by more: it is neither faster nor slower.
+    assert rules.verdicts([1.04] + [1.1] * 9, machine=1.2)[0] == same
+
+    # 50 ns, by a clock that tells 100 ns apart.
+    assert rules.verdicts([1.5] + [1.0] * 9, ns=100.0)[0] == "slower"
+    assert rules.verdicts([1.5] + [1.0] * 9, ns=100.0, window_s=100e-9)[0] == same
+
+    # 3 trials tell nothing. 4 of each that are all apart: 2 in 66 by chance, Mann and Whitney say.
+    assert rules.verdicts([1.1] * 3, trials=3, function=None) == ["not known"] * 3
+    few = rules.judge([1.3] + [1.0] * 9, trials=4)
+    assert few["verdict"] == [same] * 10
+    close(few["p_value"][0], 10 * 0.0304)
+    assert rules.verdicts([1.3], trials=4, function=None) == ["slower"]
+
+    # All alike by chance: 1.5 % is within what runs differ by. All changed, by different factors.
+    assert rules.verdicts([1.015] + [1.0] * 9, min_effect=0.01)[0] == same
+    assert rules.verdicts([1.25, 0.8] * 5) == ["slower", "faster"] * 5
+
+    # Levels that stay for 20 trials: of 1,000 trials there are but 50.
+    levels = np.random.default_rng(1).normal(1, 0.05, (2, 50))
+    close(rules.significance.rank_test(*levels[:, :, None]), stays_for(rules, levels, 20))
+
+    # Student's test of 3 runs with 3 by a table: t = 2.776 is 5 % of 4 degrees of freedom.
+    for t, p, verdict in ((2.9, 0.0441, "slower"), (2.65, 0.0570, same)):
+        found = of_three(rules, t)
+        close(found["p_value"], [p])
+        assert found["verdict"] == [verdict]
+        close(np.log(found["low"]), [(t - 2.776) * 0.02])
+    # t = 3.2 is 3.3 %: nothing for one of two, something for both.
+    assert of_three(rules, 3.2, 0)["verdict"] == [same] * 2
+    close(of_three(rules, 3.2, 0)["p_value"][0], 2 * 0.0329)
+    assert of_three(rules, 3.2, 3.2)["verdict"] == ["slower"] * 2
+
+    # One of 30 layers has the same time in both runs of a side, by chance.
+    spread = np.random.default_rng(2).normal(1, 0.03, (4, 30))
+    spread[:, 0] = [1, 1, 1.04, 1.0401]
+    assert rules.verdicts(spread.tolist(), function=None)[0] == same
+
+
+def stays_for(rules: Rules, levels: np.ndarray, length: int) -> np.ndarray:
+    """p-values of the rank test on trials whose level stays for so long."""
+    trials = np.rint(np.repeat(levels, length, axis=1) * 1e6).astype(np.int64)[:, :, None]
+    return rules.significance.rank_test(*map(rules.significance.block_medians, trials))
+
+
+def of_three(rules: Rules, *t: float) -> dict[str, list]:
+    """Layers of 3 runs with 3 whose log ratio is so many standard errors of 2 %."""
+    deviation = 0.02 * np.sqrt(3 / 2)
+    runs = np.array([-deviation, 0, deviation])[:, None] * np.ones(len(t))
+    logs = np.concatenate([runs, runs + 0.02 * np.array(t)])
+    return rules.judge(np.exp(logs).tolist(), function=None)
+
+
+def test_the_rules_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    holds(loaded(monkeypatch))
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_broken_rule_does_not_hold(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = loaded(monkeypatch, *MUTATIONS[name])
+    with pytest.raises(AssertionError):
+        holds(rules)

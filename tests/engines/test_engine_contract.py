@@ -1,0 +1,262 @@
+"""What engines that save files and say whose layer each of their nodes is have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import openvino
+import pytest
+
+from chainer_profile.engines.folded_engine import FoldedEngine
+from chainer_profile.engines.onnx_export import export_model
+from chainer_profile.engines.onnxruntime_engine import OnnxRuntimeEngine
+from chainer_profile.engines.openvino_engine import OpenVinoEngine
+from chainer_profile.engines.protocol import EngineError, Inspecting, Network, Saving, Versioned
+from models.registry import REGISTRY
+from tests.command import file_size_limit
+from tests.engines.exporting import (
+    NETWORKS,
+    assert_accounts,
+    assert_close,
+    assert_same_intermediates,
+    functions_of,
+    images,
+    network_of,
+    outputs_of,
+)
+
+CONVOLUTION = ["Convolution2DFunction", "FixedBatchNormalization"]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """An engine, and what of the contract is its own.
+
+    Attributes:
+        make: Makes it.
+        version: What its version begins with.
+        own: Kinds of steps that are no layer's.
+        files: What it saves.
+        trials: Whether it gives the times of every trial, and not of blocks of them.
+        gone: Functions of ResNet-20 that are no node's.
+        of_another: What it says of a file of another network.
+    """
+
+    make: Callable[[], Any]
+    version: str
+    own: frozenset[str]
+    files: tuple[str, ...]
+    trials: bool
+    gone: tuple[str, ...]
+    of_another: str
+
+
+KINDS = {
+    "onnxruntime": Kind(
+        OnnxRuntimeEngine,
+        onnxruntime.__version__,
+        frozenset({"Identity", "ReorderInput", "ReorderOutput"}),
+        ("net.onnx",),
+        True,
+        (),
+        "the file is of another network: its layer 1 is",
+    ),
+    "openvino": Kind(
+        OpenVinoEngine,
+        openvino.__version__.partition("-")[0],
+        frozenset({"Identity", "Reorder"}),
+        ("net.xml", "net.bin"),
+        False,
+        ("Reshape",),
+        "the file is of another network: its layer 1 is",
+    ),
+    "folded": Kind(
+        FoldedEngine,
+        "Chainer 7.8.1, NumPy ",
+        frozenset({"copy"}),
+        ("net.npz",),
+        True,
+        ("Reshape",),
+        "does not hold this network's weights",
+    ),
+}
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> Kind:
+    return KINDS[request.param]
+
+
+def prepared(kind: Kind, network: Network) -> Any:
+    engine = kind.make()
+    engine.prepare(network)
+    return engine
+
+
+def refusal(action: Callable[..., None], *arguments: Any) -> str:
+    with pytest.raises(EngineError) as error:
+        action(*arguments)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_it_is_all_that_an_engine_may_be(kind: Kind) -> None:
+    engine = kind.make()
+    for protocol in (Versioned, Saving, Inspecting):
+        assert isinstance(engine, protocol)
+    assert engine.version.startswith(kind.version)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_network_of_ours(kind: Kind, name: str) -> None:
+    network = network_of(NETWORKS[name](), threads=1)
+    engine = prepared(kind, network)
+    assert_close(engine.run(network.inputs), outputs_of(network))
+    profile = engine.layers(network.inputs, 3)
+    assert_accounts(profile, network, 3 if kind.trials else None)
+    # Changes of layout and copies are the only steps of its own.
+    assert {node.kind for node in profile.nodes if not node.layers} <= kind.own
+    assert_same_intermediates(engine.intermediates(network.inputs), network)
+
+
+def test_outputs_stay_when_it_runs_again(kind: Kind) -> None:
+    network = network_of(NETWORKS["mlp"]())
+    engine = prepared(kind, network)
+    (first,) = engine.run(network.inputs)
+    kept = first.copy()
+    (second,) = engine.run((network.inputs[0] * 2,))
+    assert (first == kept).all()
+    assert (second != kept).any()
+
+
+def test_inputs_in_another_order_of_memory(kind: Kind) -> None:
+    network = network_of(NETWORKS["residual"]())
+    (x,) = network.inputs
+    (y,) = prepared(kind, network).run((np.asfortranarray(x),))
+    assert_close((y,), outputs_of(network))
+
+
+def test_resnet20_layer_by_layer(kind: Kind) -> None:
+    entry = REGISTRY["resnet20"]
+    network = network_of(entry.build(), images(1, *entry.input_shape), threads=1)
+    profile = prepared(kind, network).layers(network.inputs, 4)
+    assert_accounts(profile, network, 4 if kind.trials else None)
+    found = functions_of(profile, network)
+    assert found.count([*CONVOLUTION, "ReLU"]) == 17
+    assert len(found) == 24 - len(kind.gone)
+    # The sum and its activation belong to the convolution that runs last.
+    assert found.count([*CONVOLUTION, "Add", "ReLU"]) == 2
+    assert [node.layers for node in profile.nodes if 0 in node.layers] == [(0, 1, 2)]
+    assert tuple(network.layers[index].function for index in profile.gone) == kind.gone
+
+
+# Files.
+
+
+def test_a_saved_engine_is_the_same(kind: Kind, tmp_path: Path) -> None:
+    network = network_of(NETWORKS["residual"]())
+    engine = prepared(kind, network)
+    path = tmp_path / kind.files[0]
+    engine.save(path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kind.files)
+    loaded = kind.make()
+    loaded.load(network, path)
+    for one, other in zip(loaded.run(network.inputs), engine.run(network.inputs), strict=True):
+        assert (one == other).all()
+    profile = loaded.layers(network.inputs, 2)
+    assert_accounts(profile, network, 2 if kind.trials else None)
+    assert [*CONVOLUTION, "ReLU"] in functions_of(profile, network)
+    assert_same_intermediates(loaded.intermediates(network.inputs), network)
+
+
+def test_the_weights_are_those_of_the_file(kind: Kind, tmp_path: Path) -> None:
+    network = network_of(NETWORKS["mlp"]())
+    engine = prepared(kind, network)
+    expected = engine.run(network.inputs)
+    engine.save(tmp_path / kind.files[0])
+    network.model.a.W.array[...] = 0
+    engine.load(network, tmp_path / kind.files[0])
+    assert_close(engine.run(network.inputs), expected)
+
+
+def test_a_file_of_another_network(kind: Kind, tmp_path: Path) -> None:
+    path = tmp_path / kind.files[0]
+    prepared(kind, network_of(NETWORKS["residual"]())).save(path)
+    other = network_of(NETWORKS["branches"]())
+    assert kind.of_another in refusal(kind.make().load, other, path)
+
+
+def test_missing_and_damaged_files(kind: Kind, tmp_path: Path) -> None:
+    network = network_of(NETWORKS["mlp"]())
+    path = tmp_path / kind.files[0]
+    engine = prepared(kind, network)
+    engine.save(path)
+    path.write_bytes(path.read_bytes()[:200])
+    assert str(path) in refusal(engine.load, network, path)
+    path.write_bytes(b"something else")
+    assert str(path) in refusal(engine.load, network, path)
+    for name in kind.files:
+        (tmp_path / name).unlink()
+    assert str(path) in refusal(engine.load, network, path)
+
+
+def test_a_full_disk(kind: Kind, tmp_path: Path) -> None:
+    engine = prepared(kind, network_of(NETWORKS["residual"]()))
+    with file_size_limit(1000), pytest.raises(Exception, match="cannot be written"):
+        engine.save(tmp_path / kind.files[0])
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["onnxruntime", "openvino"])
+def test_a_model_of_others_has_no_layers(name: str, tmp_path: Path) -> None:
+    kind = KINDS[name]
+    network = network_of(NETWORKS["mlp"]())
+    model, path = export_model(network), tmp_path / kind.files[0]
+    del model.metadata_props[:]
+    if name == "openvino":
+        made = openvino.Core().read_model(model.SerializeToString())
+        openvino.save_model(made, path, compress_to_fp16=False)
+    else:
+        path.write_bytes(model.SerializeToString())
+    engine = kind.make()
+    engine.load(network, path)
+    assert_close(engine.run(network.inputs), outputs_of(network))
+    profile = engine.layers(network.inputs, 1)
+    assert {node.layers for node in profile.nodes} == {()}
+    assert len(profile.gone) == len(network.layers)
+    assert engine.intermediates(network.inputs) == {}
+    wrong = network_of(NETWORKS["mlp"](), images(3, 4))
+    assert "takes inputs of 2x8x8x8, and the network's are 3x4" in refusal(engine.load, wrong, path)
+
+
+# What it cannot do.
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "message"),
+    [
+        ("onnxruntime", {"precision": "bf16"}, "no kernels for bfloat16"),
+        ("onnxruntime", {"precision": "fp16"}, "on a CPU it would compute in float32"),
+        (
+            "onnxruntime",
+            {"device": "gpu:0"},
+            "without its CUDAExecutionProvider: python -m pip install onnxruntime-gpu",
+        ),
+        ("openvino", {"device": "gpu:0"}, "runs on CPUs only"),
+        ("folded", {"precision": "bf16"}, "folds in fp32 only, as NumPy has no fast bf16"),
+    ],
+)
+def test_what_it_cannot_do(
+    name: str, more: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cpu = lambda: ["CPUExecutionProvider"]  # noqa: E731
+    monkeypatch.setattr(onnxruntime, "get_available_providers", cpu)
+    network = network_of(NETWORKS["mlp"](), **more)
+    assert message in refusal(KINDS[name].make().prepare, network)
+    if name != "folded":  # whose files are of no precision
+        assert message in refusal(KINDS[name].make().load, network, Path("none"))
