@@ -11,15 +11,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
-import numpy as np
 
 from chainer_profile.basics.units import format_shape
-from chainer_profile.record.parts import Settings
+from chainer_profile.record.parts import LinkCalls, Settings
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from chainer_profile.record.recording import Recording
 
 #: What the comment of a recording's file begins with, which holds the digest as JSON.
 _MARK = b"chainer-profile digest 1\n"
@@ -113,58 +111,17 @@ def several_machines(runs: Sequence[Run]) -> bool:
     return len({machine for machine, _ in machines_of(runs)}) > 1
 
 
-def digest_of(recording: Recording) -> Digest:
-    """The facts of a recording. Without a profiled trial there is no hot layer."""
-    settings, environment = recording.settings, recording.environment
-    clean = len(recording.clean_ns) > 0
-    samples = recording.clean_ns if clean else recording.trial_ns
-    times: dict[str, float] = {}
-    if samples is not None and len(samples):
-        mean_s = int(samples.sum()) / len(samples) * 1e-9
-        times = {
-            "mean_s": mean_s,
-            "std_s": float(samples.std(ddof=1)) * 1e-9 if len(samples) > 1 else math.nan,
-            "median_s": float(np.median(samples)) * 1e-9,
-            "fps": settings.batchsize / mean_s if mean_s else math.nan,
-        }
-    hot_layer, hot_path, hot_share = "", "", math.nan
-    if recording.self_ns.size:
-        sums = recording.self_ns.sum(axis=0)
-        hot = recording.layers[int(sums.argmax())]
-        hot_layer, hot_path = hot.label, hot.path
-        hot_share = float(sums.max() / sums.sum()) if sums.any() else math.nan
-    gpu = environment.gpu
-    return Digest(
-        settings=settings,
-        started=environment.started,
-        commit=environment.commit,
-        processor=gpu.name if gpu is not None and gpu.name else environment.processor,
-        threads=max((library.threads for library in environment.blas), default=None),
-        blocks=block_kind(recording),
-        parameters=sum(link.parameters for link in recording.links) or None,
-        memory_nbytes=None if recording.memory is None else recording.memory.high_water_nbytes,
-        trials=recording.n_trials,
-        ended=recording.ended,
-        timed=0 if samples is None else len(samples),
-        clean=clean,
-        hot_layer=hot_layer,
-        hot_path=hot_path,
-        hot_share=hot_share,
-        **times,
-    )
-
-
-def block_kind(recording: Recording) -> str:
+def block_kind(links: Sequence[LinkCalls]) -> str:
     """Kinds of the network's blocks: ``basic``, ``bottleneck``; empty where it has none.
 
     A block is a link that has links of its own, is in no other block, and has a number for a name
     (``/res2/0``) or a class of which the name ends with Block. Its kind is that name without Block.
     """
-    paths = [link.path for link in recording.links]
+    paths = [link.path for link in links]
     parents = {path.rpartition("/")[0] for path in paths}
     kinds: dict[str, None] = {}
     blocks: list[str] = []
-    for link in recording.links:
+    for link in links:
         named = link.path.rpartition("/")[2].isdecimal() or link.kind.endswith("Block")
         inside = any(link.path.startswith(f"{block}/") for block in blocks)
         if not named or inside or link.path not in parents:
@@ -174,11 +131,10 @@ def block_kind(recording: Recording) -> str:
     return "+".join(kinds)
 
 
-def as_comment(recording: Recording) -> bytes:
-    """The digest as the comment of the recording's file; nothing where it would be too long."""
-    digest = dataclasses.asdict(digest_of(recording))
+def as_comment(digest: Digest) -> bytes:
+    """A digest as the comment of its recording's file; nothing where it would be too long."""
     # JSON knows no NaN.
-    known = {name: value for name, value in digest.items() if value == value}
+    known = {name: value for name, value in dataclasses.asdict(digest).items() if value == value}
     written = _MARK + json.dumps(known).encode()
     return written if len(written) <= _TAIL else b""
 

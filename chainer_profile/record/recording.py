@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ import numpy as np
 
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.views import Shown
-from chainer_profile.record.digest import as_comment
+from chainer_profile.record.digest import Digest, as_comment, block_kind
 from chainer_profile.record.parts import (
     BlasLibrary,
     Calibration,
@@ -211,7 +212,7 @@ class Recording(Shown):
             for name, samples in arrays.items():
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as part:
                     np.lib.format.write_array(part, samples, allow_pickle=False)
-            archive.comment = as_comment(self)
+            archive.comment = as_comment(digest_of(self))
 
     @classmethod
     def load(cls, path: Path) -> Recording:
@@ -288,3 +289,44 @@ def _smallest(samples: NDArray[np.int64]) -> NDArray[Any]:
     if samples.size and samples.min() >= 0 and samples.max() < 2**32:
         return samples.astype(np.uint32)
     return samples
+
+
+def digest_of(recording: Recording) -> Digest:
+    """The facts of a recording. Without a profiled trial there is no hot layer."""
+    settings, environment = recording.settings, recording.environment
+    clean = len(recording.clean_ns) > 0
+    samples = recording.clean_ns if clean else recording.trial_ns
+    times: dict[str, float] = {}
+    if samples is not None and len(samples):
+        mean_s = int(samples.sum()) / len(samples) * 1e-9
+        times = {
+            "mean_s": mean_s,
+            "std_s": float(samples.std(ddof=1)) * 1e-9 if len(samples) > 1 else math.nan,
+            "median_s": float(np.median(samples)) * 1e-9,
+            "fps": settings.batchsize / mean_s if mean_s else math.nan,
+        }
+    hot_layer, hot_path, hot_share = "", "", math.nan
+    if recording.self_ns.size:
+        sums = recording.self_ns.sum(axis=0)
+        hot = recording.layers[int(sums.argmax())]
+        hot_layer, hot_path = hot.label, hot.path
+        hot_share = float(sums.max() / sums.sum()) if sums.any() else math.nan
+    gpu = environment.gpu
+    return Digest(
+        settings=settings,
+        started=environment.started,
+        commit=environment.commit,
+        processor=gpu.name if gpu is not None and gpu.name else environment.processor,
+        threads=max((library.threads for library in environment.blas), default=None),
+        blocks=block_kind(recording.links),
+        parameters=sum(link.parameters for link in recording.links) or None,
+        memory_nbytes=None if recording.memory is None else recording.memory.high_water_nbytes,
+        trials=recording.n_trials,
+        ended=recording.ended,
+        timed=0 if samples is None else len(samples),
+        clean=clean,
+        hot_layer=hot_layer,
+        hot_path=hot_path,
+        hot_share=hot_share,
+        **times,
+    )

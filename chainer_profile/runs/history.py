@@ -14,7 +14,8 @@ from typing import Any
 
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.units import format_shape
-from chainer_profile.record.digest import Digest, Run, digest_of, read_digest
+from chainer_profile.record.digest import Digest, Run, read_digest
+from chainer_profile.record.recording import digest_of
 
 REPORTS = Path("reports")
 _RECORDING = "recording.npz"

@@ -18,8 +18,8 @@ from typing import Any, Protocol
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.files import make_folder, remove_file, remove_folder, taking, write_file
 from chainer_profile.basics.words import COMMAND
-from chainer_profile.record.digest import Digest, Run, digest_of
-from chainer_profile.record.recording import COMPLETE, TIME_LIMIT, Recording
+from chainer_profile.record.digest import Digest, Run
+from chainer_profile.record.recording import COMPLETE, TIME_LIMIT, Recording, digest_of
 from chainer_profile.record.versioned import read_known
 from chainer_profile.runs import output
 from chainer_profile.runs.executors import Outcome, Task, Workers, failure

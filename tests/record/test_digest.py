@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainer_profile.record.digest import block_kind, digest_of, read_digest
-from chainer_profile.record.recording import Environment, LinkCalls, Recording
+from chainer_profile.record.digest import block_kind, read_digest
+from chainer_profile.record.recording import Environment, LinkCalls, Recording, digest_of
 from models.registry import REGISTRY
 from tests.conftest import make_recording
 from tests.sweeping import LINKS, make_case, recording_of
@@ -61,7 +61,7 @@ def test_without_clean_trials_the_profiled_ones_count() -> None:
     ],
 )
 def test_the_kind_of_blocks(links: tuple[LinkCalls, ...], kind: str) -> None:
-    assert block_kind(recording_of(make_case().settings, links=links)) == kind
+    assert block_kind(links) == kind
 
 
 def test_the_blocks_of_the_registered_networks() -> None:
@@ -69,7 +69,7 @@ def test_the_blocks_of_the_registered_networks() -> None:
     for name in ("resnet18", "resnet50", "resnet20", "resnet34-relu-bn", "se-resnet9-fixup"):
         paths = [(path, link) for path, link in REGISTRY[name].build().namedlinks()]
         links = [LinkCalls(path, type(link).__name__, 1, 0) for path, link in sorted(paths)]
-        kinds[name] = block_kind(recording_of(make_case().settings, links=tuple(links)))
+        kinds[name] = block_kind(links)
     assert kinds["resnet18"] == "basic"
     assert kinds["resnet50"] == "bottleneck"
     assert all(kinds.values()), kinds

@@ -15,8 +15,8 @@ import pytest
 
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.cli import history as history_command
-from chainer_profile.record.digest import Run, digest_of, read_digest
-from chainer_profile.record.recording import Environment, Gpu, Recording, Settings
+from chainer_profile.record.digest import Run, read_digest
+from chainer_profile.record.recording import Environment, Gpu, Recording, Settings, digest_of
 from chainer_profile.report.writers import history_table
 from chainer_profile.runs import output
 from chainer_profile.runs.history import (
