@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from chainer_profile.basics.words import FORWARD
+
 if TYPE_CHECKING:
     from chainer_profile.record.recording import Layer, Recording
 
@@ -15,8 +17,6 @@ if TYPE_CHECKING:
 MEASURED = ("peak_nbytes", "retained_nbytes")
 SIZES = ("input_nbytes", "parameter_nbytes", "output_nbytes")
 MEMORY = (*MEASURED, *SIZES, "workspace_nbytes")
-
-_FORWARD = "forward"
 
 
 def layer_memory(recording: Recording) -> pd.DataFrame:
@@ -41,14 +41,14 @@ def layer_memory(recording: Recording) -> pd.DataFrame:
     data["output_nbytes"] = [_output_nbytes(layer) for layer in layers]
     table = pd.DataFrame({name: pd.array(values, dtype="Int64") for name, values in data.items()})
     beyond = (table["peak_nbytes"] - table["output_nbytes"]).clip(lower=0)
-    forward = np.array([layer.phase == _FORWARD for layer in layers], bool)
+    forward = np.array([layer.phase == FORWARD for layer in layers], bool)
     table["workspace_nbytes"] = beyond.mask(~forward)
     return table
 
 
 def _output_nbytes(layer: Layer) -> int | None:
     """Bytes of the outputs; by shapes and data type where an older recording has no size."""
-    if layer.output_nbytes is not None or layer.phase != _FORWARD or not layer.dtype:
+    if layer.output_nbytes is not None or layer.phase != FORWARD or not layer.dtype:
         return layer.output_nbytes
     try:
         # NumPy knows bfloat16 only where another package has taught it.

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from chainer_profile.basics.describe import NS
+from chainer_profile.basics.paths import depth_first, links_to
 from chainer_profile.basics.units import format_shapes
 from chainer_profile.basics.words import GROUPS
 
@@ -169,14 +170,8 @@ def link_tree(layers: pd.DataFrame, recording: Recording) -> pd.DataFrame:
     """
     phases = list(layers["phase"].unique())
     known = {link.path: link for link in recording.links}
-    order: dict[str, None] = {}
-    for path in [*layers["path"], *known]:
-        for above in links_to(path):
-            order.setdefault(above)
-    # Depth first, siblings in the order of their first row: a path sorts by the places of its
-    # ancestors in that order.
-    place = {path: index for index, path in enumerate(order)}
-    paths = sorted(order, key=lambda path: [place[above] for above in links_to(path)])
+    called = [link for path in [*layers["path"], *known] for link in links_to(path)]
+    paths = depth_first(called)
     columns = ["exclusive_s", *(f"{phase}_exclusive_s" for phase in phases)]
     exclusive = pd.DataFrame(0.0, index=pd.Index(paths, name="path"), columns=columns)
     exclusive["exclusive_s"] = layers.groupby("path")["mean_s"].sum().reindex(paths).fillna(0.0)
@@ -208,11 +203,3 @@ def link_tree(layers: pd.DataFrame, recording: Recording) -> pd.DataFrame:
         table[f"{phase}_inclusive_s"] = inclusive[f"{phase}_exclusive_s"]
         table[f"{phase}_exclusive_s"] = exclusive[f"{phase}_exclusive_s"]
     return table
-
-
-def links_to(path: str) -> list[str]:
-    """A link and all links above it, outermost first: ``/``, ``/a``, ``/a/b``."""
-    if not path.startswith("/") or path == "/":
-        return [path]
-    places = [at for at, char in enumerate(path) if char == "/"]
-    return ["/", *(path[:end] for end in [*places[1:], len(path)])]

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chainer_profile.analyse.grouping import links_to
 from chainer_profile.basics.errors import ProfileError
+from chainer_profile.basics.paths import below, shared
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -116,12 +116,6 @@ def median_trial(recording: Recording) -> int:
     if not lengths:
         raise ProfileError("the recording holds no complete profiled trial, so there is no median")
     return int(np.argmin(np.abs(np.array(lengths) - np.median(lengths))))
-
-
-def below(path: str, holder: str) -> list[str]:
-    """The links that lead to a path from a call at another: of ``/a/b`` at ``/a``, ``/a/b``."""
-    chain = links_to(path)
-    return chain[_shared(chain, links_to(holder)) :]
 
 
 def parent_of(layer: Layer, index: int) -> int | None:
@@ -344,7 +338,7 @@ class _Calls:
                 layer, begin, end = self._layers[row], self._begin[row], self._end(row)
                 chain = below(layer.path, holder_path)
                 # What lies between nested calls is the outer call's own time, and no link's.
-                kept = _shared([link.name for link in opened], chain) if holder is part else 0
+                kept = shared([link.name for link in opened], chain) if holder is part else 0
                 del opened[kept:]
                 for path in chain[len(opened) :]:
                     link = Slice(LINK, path, begin, end)
@@ -357,9 +351,3 @@ class _Calls:
                 (opened[-1] if opened else holder).inner.append(call)
                 if self._nested[row]:
                     waiting.append((call, self._nested[row], layer.path))
-
-
-def _shared(first: Sequence[str], second: Sequence[str]) -> int:
-    """How many items two lists have in common at their begin."""
-    pairs = enumerate(zip(first, second, strict=False))
-    return next((at for at, (a, b) in pairs if a != b), min(len(first), len(second)))

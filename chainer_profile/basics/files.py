@@ -9,11 +9,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from chainer_profile.basics.errors import ProfileError
+from chainer_profile.basics.errors import ProfileError, UsageError
 
 
-def lock(journal: BinaryIO, folder: Path) -> None:
-    """Mark a journal as in use, until it is closed or the process ends.
+def lock(opened: BinaryIO | int, in_use: str) -> None:
+    """Mark an open file or folder as in use, until it is closed or the process ends.
+
+    Args:
+        opened: The file, or the descriptor of a folder.
+        in_use: What to say where another process uses it.
 
     Raises:
         ProfileError: Another process uses it.
@@ -23,18 +27,55 @@ def lock(journal: BinaryIO, folder: Path) -> None:
     except ImportError:  # Windows
         return
     try:
-        fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise ProfileError(f"{folder}: its run is still going on; wait for its end") from error
+        raise ProfileError(in_use) from error
     except OSError:  # a file system without locks
         pass
 
 
-def remove_empty(folders: list[Path]) -> None:
-    """Remove folders that were made for nothing, innermost first."""
-    for folder in folders:
-        with suppress(OSError):
-            folder.rmdir()
+@contextmanager
+def made(folder: Path, *, fresh: bool = False) -> Iterator[None]:
+    """Within this, a folder is there; what was made for it goes again where nothing is in it.
+
+    Args:
+        folder: The folder.
+        fresh: Whether it must be new.
+
+    Raises:
+        FileExistsError: It is not new.
+        UsageError: It is a file, or is in one.
+        ProfileError: It cannot be made.
+    """
+    new = [place for place in (folder, *folder.parents) if not place.exists()]
+    try:
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(exist_ok=not fresh)
+        except (FileExistsError, NotADirectoryError) as error:
+            if fresh and folder.exists():
+                raise
+            is_file = folder.exists() and not isinstance(error, NotADirectoryError)
+            said = "is a file; name a folder" if is_file else "a part of this path is a file"
+            raise UsageError(f"--out {folder}: {said}") from None
+        except OSError as error:
+            raise ProfileError(f"{folder}: cannot be written ({error.strerror})") from error
+        yield
+    finally:
+        for place in new:
+            with suppress(OSError):
+                place.rmdir()
+
+
+@contextmanager
+def locked(folder: Path, in_use: str) -> Iterator[None]:
+    """Within this, a folder is this process's alone; see :func:`lock`."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        lock(opened, in_use)
+        yield
+    finally:
+        os.close(opened)
 
 
 def numbered(default: Path) -> Iterator[Path]:
@@ -78,33 +119,6 @@ def remove_file(path: Path) -> None:
 def remove_folder(path: Path) -> None:
     """Remove a folder of ours with all that is in it, if it is there and can be removed."""
     shutil.rmtree(path, ignore_errors=True)
-
-
-@contextmanager
-def taking(folder: Path) -> Iterator[None]:
-    """Within this, the folder is a sweep's of this process alone.
-
-    Raises:
-        ProfileError: It cannot be made, or another process has taken it.
-    """
-    make_folder(folder)
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        yield
-        return
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(opened)
-        raise ProfileError(f"{folder}: another sweep is writing there; wait for its end") from error
-    except OSError:  # a file system without locks
-        pass
-    try:
-        yield
-    finally:
-        os.close(opened)
 
 
 @contextmanager

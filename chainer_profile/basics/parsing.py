@@ -107,6 +107,17 @@ def parse_shape(text: str) -> tuple[int, ...]:
     return shape
 
 
+def named_device(gpu: int) -> str:
+    """A device as recordings name it, from what :func:`parse_device` gives: ``cpu``, ``gpu:0``."""
+    return "cpu" if gpu < 0 else f"gpu:{gpu}"
+
+
+def gpu_number(device: str) -> int | None:
+    """Number of the GPU that a recording names; None for another device."""
+    match = re.fullmatch(r"gpu:([0-9]+)", device)
+    return int(match[1]) if match else None
+
+
 def input_shape(args: argparse.Namespace, known: tuple[int, ...] | None) -> tuple[int, ...]:
     """Shape of one input without the batch, by the options or as the network has it."""
     if args.input_shape is not None and args.input_size is not None:

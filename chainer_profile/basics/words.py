@@ -33,6 +33,8 @@ DEFAULT_MODEL = "resnet20"
 #: Levels of the tree of links below the network.
 DEFAULT_DEPTH = 2
 
+#: The phases of a row.
+FORWARD, BACKWARD, UPDATE, DATA = "forward", "backward", "update", "data"
 #: What ``--phase`` takes.
 PHASES = ("forward", "forward-backward", "train")
 #: What ``--loss`` takes.

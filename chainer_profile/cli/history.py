@@ -7,7 +7,14 @@ import sys
 from pathlib import Path
 
 from chainer_profile.basics.errors import UsageError
-from chainer_profile.basics.parsing import Parser, checked, folder, parse_device, whole
+from chainer_profile.basics.parsing import (
+    Parser,
+    checked,
+    folder,
+    named_device,
+    parse_device,
+    whole,
+)
 from chainer_profile.basics.words import PROG
 from chainer_profile.cli.running import Context, printing, terminal_width
 from chainer_profile.runs.history import REPORTS, SORTS, Query, history, parse_since
@@ -120,13 +127,12 @@ def run(args: argparse.Namespace, context: Context) -> int:
 
 
 def _device(text: str) -> str:
-    """A pattern for the store from a device as Chainer or the profiler names it."""
+    """A pattern from a device as Chainer or the profiler names it."""
     if text in ("", "gpu", "cupy", "@cupy", "cuda"):
         return "gpu*" if text else ""
     if "*" in text or "?" in text:
         return text
-    number = parse_device(text)
-    return "cpu" if number < 0 else f"gpu:{number}"
+    return named_device(parse_device(text))
 
 
 def _say(text: str) -> None:

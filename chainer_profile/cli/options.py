@@ -9,6 +9,7 @@ from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.parsing import (
     checked,
     input_shape,
+    named_device,
     parse_device,
     parse_shape,
     positive_seconds,
@@ -195,4 +196,4 @@ def read_input(args: argparse.Namespace, source: ModelSource) -> InputBatch:
 
 def asked_device(args: argparse.Namespace) -> str:
     """The device of :func:`add_machine`'s options: ``cpu``, ``gpu:0``."""
-    return "cpu" if args.gpu < 0 else f"gpu:{args.gpu}"
+    return named_device(args.gpu)

@@ -8,11 +8,12 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.basics.files import lock, made
 from chainer_profile.basics.parsing import Parser, checked, folder, whole
 from chainer_profile.basics.units import format_count, plural
 from chainer_profile.basics.words import DEFAULT_MODEL, PROG, TRAIN_COMMAND, TRAIN_PROG, VERSION
@@ -220,22 +221,15 @@ def _take_folder(out: Path, args: argparse.Namespace) -> Iterator[IO[bytes]]:
         UsageError: The folder holds a training that is neither resumed nor replaced.
         ProfileError: The folder cannot be written, or another process trains into it.
     """
-    from chainer_profile.basics.files import lock
-
-    made = [place for place in (out, *out.parents) if not place.exists()]
-    try:
-        if args.resume is NEWEST and not out.is_dir():
-            raise UsageError(f"--resume: there is no folder {out}; name it with --out")
-        out.mkdir(parents=True, exist_ok=True)
-        state = open(out / _STATE, "a+b")  # noqa: SIM115  (closed below)
-    except FileExistsError:
-        raise UsageError(f"--out {out}: is a file; name a folder") from None
-    except NotADirectoryError:
-        raise UsageError(f"--out {out}: a part of this path is a file") from None
-    except OSError as error:
-        raise ProfileError(f"{out}: cannot be written ({error.strerror})") from error
-    with state:
-        lock(state, out)
+    if args.resume is NEWEST and not out.is_dir():
+        raise UsageError(f"--resume: there is no folder {out}; name it with --out")
+    with ExitStack() as stack:
+        stack.enter_context(made(out))
+        try:
+            state = stack.enter_context(open(out / _STATE, "a+b"))
+        except OSError as error:
+            raise ProfileError(f"{out}: cannot be written ({error.strerror})") from error
+        lock(state, f"{out}: its run is still going on; wait for its end")
         try:
             goes_on = args.resume is NEWEST or (
                 args.resume is not None and args.resume.resolve().parent == out.resolve()
@@ -253,9 +247,6 @@ def _take_folder(out: Path, args: argparse.Namespace) -> Iterator[IO[bytes]]:
         finally:
             if not _holds_training(out):
                 (out / _STATE).unlink(missing_ok=True)
-                for place in made:
-                    with suppress(OSError):
-                        place.rmdir()
 
 
 def _training_files(out: Path) -> list[Path]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.units import format_count
-from chainer_profile.basics.words import JOIN
+from chainer_profile.basics.words import FORWARD, JOIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 #: What the recordings of Chainer itself are called.
 CHAINER = "chainer"
 
-_FORWARD = "forward"
 #: Numbers that are added up; not known where one of them is not.
 _SUMS = (
     "flops",
@@ -135,7 +134,7 @@ def _covers(recording: Recording) -> list[Covers]:
     found, number = [], 0
     for layer in recording.layers:
         # Rows that are no links' calls, such as the loss, have paths without a slash.
-        own = layer.phase == _FORWARD and layer.path.startswith("/")
+        own = layer.phase == FORWARD and layer.path.startswith("/")
         if layer.covers or recording.settings.engine or not own:
             found.append(layer.covers)
         else:

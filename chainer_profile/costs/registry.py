@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any, TypeVar
 
+from chainer_profile.basics.words import BACKWARD, FORWARD, UPDATE
 from chainer_profile.costs.counting import Call, Work
 
 #: Counts on a call's arrays and returns the results (see :meth:`Call.work`), or returns the
@@ -18,9 +19,6 @@ from chainer_profile.costs.counting import Call, Work
 Formula = Callable[[Any], Any]
 FormulaT = TypeVar("FormulaT", bound=Formula)
 
-FORWARD = "forward"
-BACKWARD = "backward"
-UPDATE = "update"
 USER = "user"
 
 _CHAINER = "chainer.functions."

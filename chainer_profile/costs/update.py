@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from chainer_profile.basics.words import UPDATE
 from chainer_profile.costs.counting import Array, ArraySpec, Call, Work
-from chainer_profile.costs.registry import UPDATE, find, is_rule, update
+from chainer_profile.costs.registry import find, is_rule, update
 
 #: What a formula changes: an array by name, or for all parameters of a hook one each.
 Changes = Mapping[str, Array | Sequence[Array]]

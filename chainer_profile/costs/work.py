@@ -39,6 +39,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from chainer_profile.basics.words import BACKWARD, FORWARD, UPDATE
 from chainer_profile.costs import (  # noqa: F401  (each registers its formulas)
     activation,
     arithmetic,
@@ -86,7 +87,7 @@ def forward_work(
     Returns:
         Work | None: None for a function that has no formula.
     """
-    return _work(registry.FORWARD, function, inputs, outputs, ())
+    return _work(FORWARD, function, inputs, outputs, ())
 
 
 def backward_work(
@@ -109,7 +110,7 @@ def backward_work(
     """
     if len(needed) != len(inputs):
         raise ValueError(f"needed has {len(needed)} entries, for {len(inputs)} inputs")
-    return _work(registry.BACKWARD, function, inputs, outputs, needed)
+    return _work(BACKWARD, function, inputs, outputs, needed)
 
 
 def _work(
@@ -123,7 +124,7 @@ def _work(
     entry = registry.find(function, phase)
     if entry is None:
         return None
-    if phase == registry.BACKWARD and not any(needed):
+    if phase == BACKWARD and not any(needed):
         return Work(0, 0, 0)
     return registry.evaluate(entry, Call(function, inputs, outputs, needed))
 
@@ -219,9 +220,9 @@ def register_cost(cls: type, *, backward: bool = False) -> Callable[[FormulaT], 
     if not registry.is_function(cls):
         if backward:
             raise ValueError(f"{cls.__name__} is no function: it has no backward")
-        phase = registry.UPDATE
+        phase = UPDATE
     else:
-        phase = registry.BACKWARD if backward else registry.FORWARD
+        phase = BACKWARD if backward else FORWARD
 
     def register(formula: FormulaT) -> FormulaT:
         registry.register_user(cls, phase, formula)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import chainer
 
+from chainer_profile.basics.paths import joined
 from chainer_profile.measure.devices import clock_of, device_name
-from chainer_profile.measure.windows import joined, replacing, time_optimizer
+from chainer_profile.measure.windows import replacing, time_optimizer
 
 if TYPE_CHECKING:
     from chainer_profile.measure.clock import Clock

@@ -14,8 +14,9 @@ from pathlib import Path
 import psutil
 from threadpoolctl import threadpool_info
 
+from chainer_profile.basics.parsing import gpu_number
 from chainer_profile.basics.words import VERSION
-from chainer_profile.measure.gpu_environment import collect_gpu, gpu_number
+from chainer_profile.measure.gpu_environment import collect_gpu
 from chainer_profile.record.recording import BlasLibrary, Environment
 
 

@@ -28,12 +28,6 @@ _THROTTLE_REASONS = {
 }
 
 
-def gpu_number(device: str) -> int | None:
-    """Number of a device such as ``gpu:0``; None for ``cpu``."""
-    kind, _, number = device.partition(":")
-    return int(number) if kind == "gpu" and number.isdecimal() else None
-
-
 def collect_gpu(number: int) -> Gpu:
     """What a GPU is, and the libraries that CuPy has for it.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from chainer_profile.measure.windows import joined, link_path
+from chainer_profile.basics.paths import joined, link_of
 from chainer_profile.record.recording import LinkCalls
 
 
@@ -25,7 +25,7 @@ class Owners:
                 self._paths.setdefault(id(link), (joined(prefix, path), link))
             # Those without an array may get one while the network runs.
             self._params += [
-                (joined(prefix, link_path(path)), param) for path, param in root.namedparams()
+                (joined(prefix, link_of(path)), param) for path, param in root.namedparams()
             ]
 
     def innermost(self, running: Sequence[Any]) -> str | None:

@@ -12,11 +12,12 @@ from threadpoolctl import threadpool_limits
 
 from chainer_profile.basics.describe import NS, half_width
 from chainer_profile.basics.errors import one_line
+from chainer_profile.basics.parsing import gpu_number
 from chainer_profile.basics.units import format_count, format_nbytes, format_shape, plural
 from chainer_profile.measure import environment
 from chainer_profile.measure.clock import Clock
 from chainer_profile.measure.events import EventPool, TimedTrial, Timeline
-from chainer_profile.measure.gpu_environment import gpu_number, gpu_state
+from chainer_profile.measure.gpu_environment import gpu_state
 from chainer_profile.measure.recorder import Recorder
 from chainer_profile.measure.structure import Step, Structure, StructureError
 from chainer_profile.record.journal import HELD_TRIALS, Journal, JournalError, Kind

@@ -14,6 +14,7 @@ from typing import Any
 
 import chainer
 
+from chainer_profile.basics.paths import joined, link_of
 from chainer_profile.costs.work import ArraySpec, Work, hook_work, update_work
 
 
@@ -146,7 +147,7 @@ def time_optimizer(
         # A mark has the work of one parameter; that of a rule of several is not known by it.
         several = any(other is not param for _, other in more)
         work = partial(_work_of_update, param, several)
-        mark = Mark("update", joined(prefix, link_path(path)), name, work)
+        mark = Mark("update", joined(prefix, link_of(path)), name, work)
         replacements.put(rule, "update", timed(rule.update, mark, enter, leave))
 
 
@@ -195,16 +196,6 @@ def hook_name(hook: Any) -> str:
     """What a hook calls itself."""
     name = getattr(hook, "name", None) or getattr(hook, "__name__", None)
     return str(name or type(hook).__name__)
-
-
-def link_path(param_path: str) -> str:
-    """Path of the link that a parameter belongs to: ``/conv1`` for ``/conv1/W``."""
-    return param_path.rpartition("/")[0] or "/"
-
-
-def joined(prefix: str, path: str) -> str:
-    """Path of a link with something before it: ``/main`` for the network itself."""
-    return prefix + path if path != "/" else prefix or "/"
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from chainer_profile.basics.paths import above
 from chainer_profile.basics.units import format_shape
 from chainer_profile.record.parts import LinkCalls, Settings
 
@@ -118,7 +119,7 @@ def block_kind(links: Sequence[LinkCalls]) -> str:
     (``/res2/0``) or a class of which the name ends with Block. Its kind is that name without Block.
     """
     paths = [link.path for link in links]
-    parents = {path.rpartition("/")[0] for path in paths}
+    parents = {above(path) for path in paths}
     kinds: dict[str, None] = {}
     blocks: list[str] = []
     for link in links:

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import pandas as pd
 
+from chainer_profile.basics.paths import cut, depth_first
 from chainer_profile.basics.views import Shown
 from chainer_profile.record.recording import Shape
 
@@ -101,9 +102,9 @@ class ModelSummary(Shown):
             One row a link, indexed by its path, every link before those below it; the columns are
             explained in :data:`~chainer_profile.record.network.LINK_COLUMNS`.
         """
-        paths = self.table["path"].map(lambda path: _cut(path, depth))
+        paths = self.table["path"].map(lambda path: cut(path, depth))
         groups = self.table.groupby(paths, sort=False)
-        links = pd.DataFrame(index=pd.Index(_nested(list(paths)), dtype=object, name="path"))
+        links = pd.DataFrame(index=pd.Index(depth_first(paths), dtype=object, name="path"))
         links["kind"] = [self.kinds.get(path, "") for path in links.index]
         called = self.table["function"] != ""
         links["layers"] = called.groupby(paths, sort=False).sum().astype("int64")
@@ -197,23 +198,3 @@ class ModelSummary(Shown):
             + self.persistent_nbytes
             + self.forward_backward_nbytes
         )
-
-
-def _cut(path: str, depth: int) -> str:
-    """A path up to so many names: ``/res2/0`` of ``/res2/0/conv1`` for 2."""
-    return "/" + "/".join(path.split("/")[1 : depth + 1])
-
-
-def _nested(paths: list[str]) -> list[str]:
-    """Each path once, before those below it; siblings in the order of their first row."""
-    order: dict[str, int] = {}
-    for path in paths:
-        for above in _above(path):
-            order.setdefault(above, len(order))
-    return sorted(set(paths), key=lambda path: [order[above] for above in _above(path)])
-
-
-def _above(path: str) -> list[str]:
-    """All that a path is in, and itself: ``/``, ``/a``, ``/a/b``."""
-    names = [name for name in path.split("/") if name]
-    return ["/", *("/" + "/".join(names[: n + 1]) for n in range(len(names)))]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from chainer_profile.basics.units import format_bare_percent, format_count, format_ms, format_ratio
+from chainer_profile.basics.words import BACKWARD, FORWARD
 from chainer_profile.report.rows import GroupRow, LinkRow, PhaseRow
 
 if TYPE_CHECKING:
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
 
 MAX_NAME = 32
 _MAX_KIND = 20
-_BACKWARD, _FORWARD = "backward", "forward"
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ def _mean(row: GroupRow) -> str:
 
 def _ratio(phases: Sequence[str]) -> Iterator[Column]:
     """Backward over forward, where a trial has both."""
-    if _BACKWARD in phases and _FORWARD in phases:
-        backward, forward = phases.index(_BACKWARD), phases.index(_FORWARD)
+    if BACKWARD in phases and FORWARD in phases:
+        backward, forward = phases.index(BACKWARD), phases.index(FORWARD)
 
         def ratio(row: GroupRow) -> str:
             return format_ratio(row.phases_s[backward], row.phases_s[forward])

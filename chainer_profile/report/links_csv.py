@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from chainer_profile.basics.units import format_exact_ms, format_exact_percent
+from chainer_profile.basics.words import BACKWARD, DATA, FORWARD, UPDATE
 from chainer_profile.report.csv_file import safe, table_text
 
 if TYPE_CHECKING:
     from chainer_profile.analyse.summary import Summary
 
 #: Phases that have columns, in every file: so files of different runs can be compared.
-_PHASES = ("data", "forward", "backward", "update")
+_PHASES = (DATA, FORWARD, BACKWARD, UPDATE)
 
 #: The columns and what they mean. Times are means over the profiled trials.
 COLUMNS = {

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from chainer_profile.analyse.grouping import OUTSIDE
+from chainer_profile.basics.paths import above
 from chainer_profile.basics.units import format_count
 from chainer_profile.basics.words import GROUPS
 from chainer_profile.report.text import printable
@@ -196,9 +197,9 @@ def tree_rows(
     # Hot layers that are counted in a row further below need no mark.
     seen_below: dict[str, int] = {}
     for path, hot in shown["hot"].items():
-        above = _above(str(path))
-        if above is not None:
-            seen_below[above] = seen_below.get(above, 0) + int(hot)
+        holder = above(str(path))
+        if holder is not None:
+            seen_below[holder] = seen_below.get(holder, 0) + int(hot)
     links = [_link_row(summary, path, seen_below.get(str(path), 0)) for path in shown.index]
     outside = table.index.difference(inside.index, sort=False)
     beside = [_link_row(summary, path, 0) for path in outside]
@@ -212,11 +213,6 @@ def tree_rows(
             by_phase = tuple(float(phases[column][phase]) for phase in columns)
             beside.append(LinkRow(name, name, 0, by_phase, whole_s))
     return links, beside
-
-
-def _above(path: str) -> str | None:
-    """The link above a path, if any."""
-    return None if path == "/" else path.rpartition("/")[0] or "/"
 
 
 def _link_row(summary: Summary, path: str, seen_below: int) -> LinkRow:

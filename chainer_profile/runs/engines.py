@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.files import (
+    made,
     make_folder,
     numbered,
-    remove_empty,
     remove_folder,
     write_file,
 )
@@ -37,40 +37,19 @@ def taken(out: Path | None, default: Path, force: bool) -> Iterator[Path]:
         UsageError: The named folder holds a run, or is a file.
         ProfileError: It cannot be made.
     """
-    if out is not None:
-        if out.exists() and not out.is_dir():
-            raise UsageError(f"--out {out}: is a file; name a folder")
-        holds = any((out / name).exists() for name in (RESULTS, output.RECORDING))
-        if holds and not force:
-            raise UsageError(
-                f"--out {out}: holds a run already; name another folder, or replace it with --force"
-            )
-    folder = out or default
-    made = [place for place in (folder, *folder.parents) if not place.exists()]
-    if out is None:
-        folder = _next_free(default)
-        made.insert(0, folder)
-    else:
-        make_folder(folder)
-    try:
-        yield folder
-    finally:
-        remove_empty(made)
-
-
-def _next_free(default: Path) -> Path:
-    """Make the first folder of this name and a number that is not there."""
-    make_folder(default.parent)
-    names = numbered(default)
-    while True:
-        folder = next(names)
-        try:
-            folder.mkdir()
-        except FileExistsError:
-            continue
-        except OSError as error:
-            raise ProfileError(f"{folder}: cannot be written ({error.strerror})") from error
-        return folder
+    holds = out is not None and any((out / name).exists() for name in (RESULTS, output.RECORDING))
+    if holds and not force:
+        raise UsageError(
+            f"--out {out}: holds a run already; name another folder, or replace it with --force"
+        )
+    with ExitStack() as stack:
+        for folder in numbered(default) if out is None else iter([out]):
+            try:
+                stack.enter_context(made(folder, fresh=out is None))
+            except FileExistsError:
+                continue
+            yield folder
+            return
 
 
 def write_run(folder: Path, run: EnginesRun, recordings: Mapping[str, Recording]) -> None:

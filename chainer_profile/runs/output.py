@@ -6,13 +6,13 @@ Outside of it there is one file more: the cache of the machine's limits.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.basics.files import lock, numbered, remove_empty, replacing
+from chainer_profile.basics.files import lock, made, numbered, replacing
 from chainer_profile.runs import formats
 from chainer_profile.runs.formats import USUAL, Wanted
 
@@ -63,35 +63,30 @@ def take_folder(out: Path | None, default: Path, force: bool) -> Iterator[RunFol
     """
     folders = numbered(default) if out is None else iter([out])
     replace = force and out is not None
-    for folder in folders:
-        made: list[Path] = []
-        try:
-            made = [place for place in (folder, *folder.parents) if not place.exists()]
-            folder.mkdir(parents=True, exist_ok=True)
-            journal = _open_journal(folder, replace)
-        except FileExistsError:
-            if folder.exists() and not folder.is_dir():
-                raise UsageError(f"--out {folder}: is a file; name a folder") from None
-            if out is None:
-                continue
-            raise UsageError(
-                f"--out {folder}: holds a run already; name another folder, or replace it with "
-                "--force"
-            ) from None
-        except NotADirectoryError:
-            raise UsageError(f"--out {folder}: a part of this path is a file") from None
-        except OSError as error:
-            remove_empty(made)
-            raise ProfileError(f"{folder}: cannot be written ({error.strerror})") from error
-        break
-    with journal:
+    with ExitStack() as stack:
+        for folder in folders:
+            with ExitStack() as tried:
+                tried.enter_context(made(folder))
+                try:
+                    journal = _open_journal(folder, replace)
+                except FileExistsError:
+                    if out is None:
+                        continue
+                    raise UsageError(
+                        f"--out {folder}: holds a run already; name another folder, or replace it "
+                        "with --force"
+                    ) from None
+                except OSError as error:
+                    raise ProfileError(f"{folder}: cannot be written ({error.strerror})") from error
+                stack.push(tried.pop_all())
+            break
+        stack.enter_context(journal)
         run = RunFolder(folder, journal)
         try:
             yield run
         finally:
             if not journal.closed and not run.holds_trials():
                 (folder / JOURNAL).unlink(missing_ok=True)
-                remove_empty(made)
 
 
 def _open_journal(folder: Path, replace: bool) -> BinaryIO:
@@ -102,7 +97,7 @@ def _open_journal(folder: Path, replace: bool) -> BinaryIO:
     # Opening with x fails where another run of this moment was quicker.
     journal = open(path, "r+b" if replace and path.exists() else "x+b")  # noqa: SIM115
     try:
-        lock(journal, folder)
+        lock(journal, _in_use(folder))
         if not (folder / RECORDING).exists():
             # What a killed run left stays until the new run is there.
             if _trials_in(path):
@@ -115,6 +110,10 @@ def _open_journal(folder: Path, replace: bool) -> BinaryIO:
         journal.close()
         raise
     return journal
+
+
+def _in_use(folder: Path) -> str:
+    return f"{folder}: its run is still going on; wait for its end"
 
 
 def _trials_in(journal: Path) -> int:
@@ -153,7 +152,7 @@ def load_run(place: Path) -> Recording:
     if killed:
         recording = recover(journal)
         with open(journal, "rb") as file:
-            lock(file, place)
+            lock(file, _in_use(place))
             if recording.n_trials:
                 try:
                     save_recording(place, recording)

@@ -16,7 +16,14 @@ from time import monotonic
 from typing import Any, Protocol
 
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.basics.files import make_folder, remove_file, remove_folder, taking, write_file
+from chainer_profile.basics.files import (
+    locked,
+    made,
+    make_folder,
+    remove_file,
+    remove_folder,
+    write_file,
+)
 from chainer_profile.basics.words import COMMAND
 from chainer_profile.record.digest import Digest, Run
 from chainer_profile.record.recording import COMPLETE, TIME_LIMIT, Recording, digest_of
@@ -139,11 +146,10 @@ def take_sweep(path: Path, cases: Sequence[Case], force: bool) -> Iterator[Sweep
         UsageError: The folder holds another sweep, or a run, or is a file.
         ProfileError: It cannot be written, or is in use.
     """
-    if path.exists() and not path.is_dir():
-        raise UsageError(f"--out {path}: is a file; name a folder")
     if (path / output.RECORDING).exists() or (path / output.JOURNAL).exists():
         raise UsageError(f"--out {path}: holds a run; name another folder for the sweep")
-    with taking(path):
+    in_use = f"{path}: another sweep is writing there; wait for its end"
+    with made(path), locked(path, in_use):
         kept = _read_plan(path)
         keys = {_key_text(case.key): case for case in cases}
         others = [name for key, name in kept.items() if key not in keys]

@@ -16,6 +16,7 @@ from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.parsing import (
     checked,
     input_shape,
+    named_device,
     parse_device,
     parse_shape,
     positive_seconds,
@@ -144,8 +145,7 @@ def _model(text: str) -> str:
 
 
 def _device(text: str) -> str:
-    number = parse_device(text)
-    return "cpu" if number < 0 else f"gpu:{number}"
+    return named_device(parse_device(text))
 
 
 #: Options that take a list: a case for each combination. How one entry is read.

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chainer_profile.analyse.grouping import OUTSIDE, block_of, common_link, links_to
+from chainer_profile.analyse.grouping import OUTSIDE, block_of, common_link
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
+from chainer_profile.basics.paths import links_to
 from chainer_profile.basics.words import GROUPS
 from chainer_profile.record.folding import fold_call_history
 from chainer_profile.record.recording import Layer, LinkCalls, Recording

@@ -16,7 +16,6 @@ from chainer_profile.analyse.timeline import (
     TRIAL,
     WAIT,
     Slice,
-    below,
     evenly,
     lay_out,
     lay_out_device,
@@ -24,6 +23,7 @@ from chainer_profile.analyse.timeline import (
     phase_framework_ns,
 )
 from chainer_profile.basics.errors import ProfileError
+from chainer_profile.basics.paths import below
 from chainer_profile.record.recording import Layer, Recording
 from tests.conftest import make_recording
 from tests.report.tracing import nested

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from chainer.functions.activation.relu import ReLU
 
+from chainer_profile.basics.words import BACKWARD, FORWARD
 from chainer_profile.costs import registry
 from chainer_profile.costs.work import (
     ArraySpec,
@@ -84,7 +85,7 @@ def entry(cls: type, phase: str) -> registry.Entry | None:
 def test_every_function_of_chainer_has_a_formula_or_a_reason() -> None:
     classes = list(function_classes())
     assert len(classes) > 250
-    without = {cls.__name__ for cls in classes if entry(cls, registry.FORWARD) is None}
+    without = {cls.__name__ for cls in classes if entry(cls, FORWARD) is None}
     assert {name for name in without if "Grad" not in name} == WITHOUT.keys()
 
 
@@ -92,7 +93,7 @@ def test_every_function_with_a_gradient_has_a_formula_for_it() -> None:
     without = {
         cls.__name__
         for cls in function_classes()
-        if entry(cls, registry.FORWARD) and not entry(cls, registry.BACKWARD)
+        if entry(cls, FORWARD) and not entry(cls, BACKWARD)
     }
     assert {name for name in without if "Grad" not in name} == (
         NOT_DIFFERENTIABLE | DOUBLE_BACKPROPAGATION

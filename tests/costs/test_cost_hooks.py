@@ -11,6 +11,7 @@ import pytest
 from chainer import optimizer_hooks as hooks
 from chainer import optimizers
 
+from chainer_profile.basics.words import UPDATE
 from chainer_profile.costs import registry
 from chainer_profile.costs.work import (
     ArraySpec,
@@ -48,7 +49,7 @@ def test_a_hook_of_each_parameter(name: str) -> None:
     assert work == Work(flops, (2 if takes_param else 1) * 8 * N, 8 * N)
 
     call = UpdateNumbers(hook, [before])
-    entry = registry.find(hook, registry.UPDATE)
+    entry = registry.find(hook, UPDATE)
     assert entry is not None
     np.testing.assert_allclose(values(entry.formula(call)["grad"]), param.grad, rtol=1e-9)
     assert call.tally.operations == flops
@@ -67,7 +68,7 @@ def test_clipping_takes_all_gradients_at_once() -> None:
     assert work == Work(3 * 10 + 2, 80, 80)
 
     call = UpdateNumbers(hook, before)
-    entry = registry.find(hook, registry.UPDATE)
+    entry = registry.find(hook, UPDATE)
     assert entry is not None
     for array, param in zip(entry.formula(call)["grad"], (link.a, link.b), strict=True):
         np.testing.assert_allclose(values(array), param.grad, rtol=1e-9)

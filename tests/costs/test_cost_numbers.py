@@ -14,13 +14,14 @@ import chainer
 import numpy as np
 import pytest
 
+from chainer_profile.basics.words import BACKWARD, FORWARD
 from chainer_profile.costs import registry
 from chainer_profile.costs.counting import Array
 from chainer_profile.costs.work import Call, Work, forward_work
 from tests.costs.test_cost_cases import CASES, case
 from tests.costs.test_cost_harness import NotOnNumbersError, NumberCall, Ran, run, values
 
-FORWARD, BACKWARD = registry.FORWARD, registry.BACKWARD
+FORWARD, BACKWARD = FORWARD, BACKWARD
 
 #: Cases of a sum of products of two arrays' elements, and perhaps a bias.
 PRODUCTS = (

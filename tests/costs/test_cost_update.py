@@ -13,6 +13,7 @@ import pytest
 from chainer import optimizer_hooks as hooks
 from chainer import optimizers
 
+from chainer_profile.basics.words import UPDATE
 from chainer_profile.costs import registry
 from chainer_profile.costs.work import ArraySpec, Work, hook_work, known_functions, update_work
 from tests.costs.test_cost_harness import NumberCall, Tally, numbers, real, values
@@ -117,7 +118,7 @@ def test_a_formula_computes_the_update(name: str) -> None:
     optimizer, an_element = RULES[name]
     ran = update(optimizer)
     call = UpdateNumbers(ran.rule, [ran.before])
-    entry = registry.find(ran.rule, registry.UPDATE)
+    entry = registry.find(ran.rule, UPDATE)
     assert entry is not None
     for key, value in entry.formula(call).items():
         np.testing.assert_allclose(values(value), ran.after[key], rtol=1e-9)
@@ -151,13 +152,13 @@ def test_every_rule_and_hook_of_chainer_has_a_formula() -> None:
         if isinstance(made, type) and issubclass(made, chainer.GradientMethod)
     ]
     assert len(rules) == 15
-    assert all(registry.find(rule, registry.UPDATE) for rule in rules)
+    assert all(registry.find(rule, UPDATE) for rule in rules)
     found = [cls for cls in vars(hooks).values() if isinstance(cls, type)]
     assert len(found) == 6
-    assert all(registry.find(object.__new__(cls), registry.UPDATE) for cls in found)
+    assert all(registry.find(object.__new__(cls), UPDATE) for cls in found)
     classes = {type(rule) for rule in rules} | set(found)
     names = {f"{cls.__module__}.{cls.__qualname__}" for cls in classes}
-    assert registry.chainer_names(registry.UPDATE) == names | {"chainer.Link.cleargrads"}
+    assert registry.chainer_names(UPDATE) == names | {"chainer.Link.cleargrads"}
     assert {name for name, row in known_functions().items() if row[0] == "update"} == (
         {cls.__name__ for cls in classes} | {"cleargrads"}
     )

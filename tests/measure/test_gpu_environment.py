@@ -9,13 +9,9 @@ from typing import Any
 import pytest
 from chainer.backends import cuda
 
+from chainer_profile.basics.parsing import gpu_number
 from chainer_profile.measure import environment
-from chainer_profile.measure.gpu_environment import (
-    collect_gpu,
-    cudnn_version,
-    gpu_number,
-    gpu_state,
-)
+from chainer_profile.measure.gpu_environment import collect_gpu, cudnn_version, gpu_state
 from chainer_profile.record.recording import Gpu, GpuState
 
 HANDLE = object()

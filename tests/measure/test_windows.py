@@ -11,6 +11,7 @@ import chainer.links as L
 import numpy as np
 import pytest
 
+from chainer_profile.basics.paths import joined, link_path
 from chainer_profile.measure.windows import (
     BACKWARD,
     CLEARGRADS,
@@ -19,8 +20,6 @@ from chainer_profile.measure.windows import (
     Mark,
     Replacements,
     hook_name,
-    joined,
-    link_path,
     replacing,
     time_optimizer,
     timed,

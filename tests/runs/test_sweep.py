@@ -284,7 +284,7 @@ def test_folders_that_are_no_place_for_a_sweep() -> None:
     Path("run/recording.npz").touch()
     with pytest.raises(UsageError, match="holds a run"), take_sweep(Path("run"), CASES, False):
         pass
-    message = "cannot be written"
+    message = "a part of this path is a file"
     with pytest.raises(ProfileError, match=message), take_sweep(Path("file/in"), CASES, False):
         pass
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from chainer_profile.analyse.grouping import common_link
+from chainer_profile.basics.paths import part_below
 from chainer_profile.basics.units import (
     NOT_KNOWN,
     format_bare_percent,
@@ -169,8 +170,9 @@ def hotspots(summary: Summary) -> Iterator[str]:
         yield _hot_by("phase", hot, hot["phase"])
     yield _hot_by("function", hot, hot["function"])
     if len(hot) > 1:
-        above = common_link(layers["path"].tolist())
-        yield _hot_by("part of the network", hot, hot["path"].map(lambda path: _part(path, above)))
+        holder = common_link(layers["path"].tolist())
+        parts = hot["path"].map(lambda path: part_below(path, holder))
+        yield _hot_by("part of the network", hot, parts)
     rest = layers[~layers["hot"]]
     if len(rest):
         most = format_percent(rest["share"].max())
@@ -179,14 +181,6 @@ def hotspots(summary: Summary) -> Iterator[str]:
             if len(rest) == 1
             else f"None of the other {plural(len(rest), 'layer')} holds more than {most}."
         )
-
-
-def _part(path: str, above: str) -> str:
-    """The first part of a link path below what all have in common: ``/res3`` for ``/res3/0``."""
-    below = above.rstrip("/") + "/"
-    if not path.startswith(below):
-        return path
-    return below + path[len(below) :].split("/")[0]
 
 
 def _hot_by(name: str, hot: pd.DataFrame, by: pd.Series[Any]) -> str:

@@ -15,7 +15,6 @@ from chainer_profile.analyse.timeline import (
     PHASE,
     TRIAL,
     WAIT,
-    below,
     lay_out,
     lay_out_device,
     median_trial,
@@ -23,6 +22,7 @@ from chainer_profile.analyse.timeline import (
     phase_framework_ns,
     wall_ns,
 )
+from chainer_profile.basics.paths import below
 from chainer_profile.basics.units import plural
 from chainer_profile.report.text import model_name, printable
 

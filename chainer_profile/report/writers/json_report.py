@@ -17,6 +17,7 @@ import pandas as pd
 from chainer_profile.analyse.device_use import DEVICE
 from chainer_profile.analyse.footprint import MEMORY
 from chainer_profile.analyse.roofline import WORK
+from chainer_profile.basics.paths import above
 from chainer_profile.basics.words import GROUPS
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ def _links(summary: Summary) -> list[dict[str, Any]]:
     return [
         {
             "path": path,
-            "parent": (path.rpartition("/")[0] or "/") if row["depth"] else None,
+            "parent": above(path),
             **{key: row[key] for key in ("name", "kind", "depth", "calls", "parameters")},
             **{key: row[key] for key in (*times, "share")},
             "hot_layers": row["hot"],

@@ -1,0 +1,80 @@
+"""Paths of links."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chainer_profile.basics.paths import (
+    above,
+    below,
+    cut,
+    depth_first,
+    joined,
+    link_of,
+    links_to,
+    part_below,
+)
+
+NAMES = st.sampled_from(["a", "b", "0", "1", "conv"])
+PATHS = st.lists(NAMES, max_size=4).map(lambda names: "/" + "/".join(names))
+
+
+@pytest.mark.parametrize(
+    ("path", "chain"),
+    [
+        ("/", ["/"]),
+        ("/a", ["/", "/a"]),
+        ("/a/b/0", ["/", "/a", "/a/b", "/a/b/0"]),
+        ("loss", ["loss"]),
+    ],
+)
+def test_the_links_to_a_path(path: str, chain: list[str]) -> None:
+    assert links_to(path) == chain
+    assert above(path) == (chain[-2] if len(chain) > 1 else None)
+
+
+@given(PATHS, PATHS)
+def test_what_leads_from_one_to_another(path: str, holder: str) -> None:
+    chain = links_to(path)
+    ways = below(path, holder)
+    assert ways == chain[len(chain) - len(ways) :]
+    assert not set(ways) & set(links_to(holder))
+    assert set(chain) - set(ways) <= set(links_to(holder))
+
+
+@given(PATHS, st.integers(0, 5))
+def test_a_path_is_cut_to_one_of_those_above_it(path: str, depth: int) -> None:
+    found = cut(path, depth)
+    assert found in links_to(path)
+    assert len(links_to(found)) == min(depth + 1, len(links_to(path)))
+
+
+@given(st.lists(PATHS, max_size=12))
+def test_what_is_below_comes_after_and_together(paths: list[str]) -> None:
+    found = depth_first(paths)
+    assert sorted(found) == sorted(set(paths))
+    for link in found:
+        inside = [at for at, path in enumerate(found) if link in links_to(path)]
+        assert inside == list(range(found.index(link), found.index(link) + len(inside)))
+
+
+@given(PATHS, PATHS)
+def test_a_path_with_something_before_it(prefix: str, path: str) -> None:
+    whole = joined(prefix.rstrip("/"), path)
+    assert whole.startswith(prefix.rstrip("/") or "/")
+    assert link_of(f"{path.rstrip('/')}/W") == path
+
+
+@pytest.mark.parametrize(
+    ("path", "holder", "part"),
+    [
+        ("/res3/0/conv", "/", "/res3"),
+        ("/m/res3/0", "/m", "/m/res3"),
+        ("/m", "/m", "/m"),
+        ("loss", "/", "loss"),
+    ],
+)
+def test_the_part_below_a_link(path: str, holder: str, part: str) -> None:
+    assert part_below(path, holder) == part
