@@ -25,7 +25,7 @@ import numpy as np  # noqa: E402
 
 from chainer_profile.comparison.compare import SAME, SLOWER, Side, compare  # noqa: E402
 from chainer_profile.record.recording import Recording  # noqa: E402
-from chainer_profile.runs import output  # noqa: E402
+from chainer_profile.runs.folder import RECORDING, load_run  # noqa: E402
 
 PATH = "/res3/1/conv2"
 FRACTION = 0.05
@@ -85,10 +85,10 @@ def slower():
 
 def profile(folder: Path, *options: str) -> Recording:
     """A run in a process of its own; one that is kept from before is not made again."""
-    if not (folder / output.RECORDING).exists():
+    if not (folder / RECORDING).exists():
         command = [sys.executable, str(ROOT / "profile.py"), *OPTIONS, *options]
         subprocess.run([*command, "--out", str(folder)], check=True, cwd=ROOT)
-    return output.load_run(folder)
+    return load_run(folder)
 
 
 def median_ns(recording: Recording) -> float:

@@ -41,7 +41,8 @@ from chainer_profile.measure.trials import Trials  # noqa: E402
 from chainer_profile.networks.inputs import make_input  # noqa: E402
 from chainer_profile.record.journal import Journal, Kind  # noqa: E402
 from chainer_profile.record.recording import Settings  # noqa: E402
-from chainer_profile.runs import output  # noqa: E402
+from chainer_profile.runs.folder import save_recording  # noqa: E402
+from chainer_profile.runs.write import write_reports  # noqa: E402
 from models import REGISTRY  # noqa: E402
 
 BLOCK = 10
@@ -207,8 +208,8 @@ def folding(n_trials: int) -> tuple[float, float]:
     with tempfile.TemporaryDirectory() as folder:
         fold_s = min(timed(lambda: chainer_profile.summarise(recording)) for _ in range(5))
         begin = time.perf_counter()
-        output.save_recording(Path(folder), recording)
-        output.write_reports(Path(folder), chainer_profile.summarise(recording))
+        save_recording(Path(folder), recording)
+        write_reports(Path(folder), chainer_profile.summarise(recording))
         return fold_s, time.perf_counter() - begin
 
 

@@ -28,17 +28,19 @@ from chainer_profile.basics.words import PROG  # noqa: E402
 from chainer_profile.cli.run import parser as run_parser  # noqa: E402
 from chainer_profile.cli.shown import wanted  # noqa: E402
 from chainer_profile.engines.results import RESULTS  # noqa: E402
-from chainer_profile.runs import engines, output  # noqa: E402
-from chainer_profile.runs.formats import FILES  # noqa: E402
+from chainer_profile.runs import engines  # noqa: E402
+from chainer_profile.runs.folder import RECORDING, load_run  # noqa: E402
+from chainer_profile.runs.wanted import FILES  # noqa: E402
+from chainer_profile.runs.write import write_reports  # noqa: E402
 
 SAMPLES = ROOT / "reports" / "samples"
 
 #: report.md, and what it shows and links to.
-_ENGINE = (output.RECORDING, "report.md", "layers.csv", "links.csv", "layers.png")
+_ENGINE = (RECORDING, "report.md", "layers.csv", "links.csv", "layers.png")
 _RUN = (*_ENGINE, "roofline.png")
 _ALL = (*_RUN, "layers.svg", "roofline.svg", "report.html", *FILES.values())
 _ENGINES = (
-    *(RESULTS, "engines.md", "engines.csv", "engines.png", f"chainer/{output.RECORDING}"),
+    *(RESULTS, "engines.md", "engines.csv", "engines.png", f"chainer/{RECORDING}"),
     *(f"{name}/{file}" for name in ("folded", "onnxruntime", "openvino") for file in _ENGINE),
 )
 #: The files that each sample keeps.
@@ -58,7 +60,7 @@ KEPT: dict[str, tuple[str, ...]] = {
 
 def is_source(name: str) -> bool:
     """Whether a file was measured; the others are made from such files."""
-    return Path(name).name in (RESULTS, output.RECORDING)
+    return Path(name).name in (RESULTS, RECORDING)
 
 
 def is_of_engines(sample: str) -> bool:
@@ -71,7 +73,7 @@ def command(sample: str) -> list[str]:
     if is_of_engines(sample):
         settings = engines.read_run(folder)[0].settings
     else:
-        settings = output.load_run(folder).settings
+        settings = load_run(folder).settings
     words = shlex.split(settings.command)
     return words[words.index(PROG) :]
 
@@ -98,11 +100,11 @@ def make(sample: str, place: Path, names: Collection[str] | None = None) -> set[
             if engine.name in recordings and not all(map(is_source, own)):
                 make_folder(place / begin)
                 summary = summarise(recordings[engine.name])
-                made |= set(output.write_reports(place / begin, summary, only=own))
+                made |= set(write_reports(place / begin, summary, only=own))
     else:
         asked = wanted(run_parser().parse_args(command(sample)[1:]))
-        summary = summarise(output.load_run(folder))
-        made = set(output.write_reports(place, summary, asked, only=names))
+        summary = summarise(load_run(folder))
+        made = set(write_reports(place, summary, asked, only=names))
     for path in made:
         if path.suffix == ".png":
             in_few_colours(path)

@@ -19,7 +19,7 @@ from chainer_profile.basics.words import PROG
 from chainer_profile.cli import engines
 from chainer_profile.cli.run import parser as run_parser
 from chainer_profile.report.page.html import script_text
-from chainer_profile.runs.formats import FILES
+from chainer_profile.runs.wanted import FILES
 from tests.command import ROOT
 
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:e[-+]?[0-9]+)?")

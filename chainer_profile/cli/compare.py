@@ -110,13 +110,13 @@ def run(args: argparse.Namespace, context: Context) -> int:
 def _side(text: str) -> Side:
     """The runs of one side; a folder whose name has a comma is taken as it is."""
     from chainer_profile.comparison.compare import Side
-    from chainer_profile.runs import output
+    from chainer_profile.runs.folder import load_run
     from chainer_profile.runs.history import resolve_run
 
     names = [text] if "," not in text or Path(text).exists() else text.split(",")
     if not all(names):
         raise UsageError(f"{text!r}: name a folder before and after each comma")
-    return Side(text, tuple(output.load_run(resolve_run(name)) for name in names))
+    return Side(text, tuple(load_run(resolve_run(name)) for name in names))
 
 
 def _write(comparisons: Sequence[Comparison], args: argparse.Namespace) -> list[Path]:

@@ -10,7 +10,7 @@ from chainer_profile.basics.parsing import Parser
 from chainer_profile.basics.words import PROG
 from chainer_profile.cli.running import Context
 from chainer_profile.cli.shown import add_shown, show, wanted
-from chainer_profile.runs.formats import check as check_formats
+from chainer_profile.runs.wanted import check as check_formats
 
 
 def parser() -> argparse.ArgumentParser:
@@ -28,7 +28,7 @@ def parser() -> argparse.ArgumentParser:
 def run(args: argparse.Namespace, context: Context) -> int:
     """Write the reports of a run, or of a run of several engines, and print its tables."""
     from chainer_profile.engines.results import RESULTS
-    from chainer_profile.runs import output
+    from chainer_profile.runs.folder import load_run
     from chainer_profile.runs.history import resolve_run
 
     run = resolve_run(args.run)
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
                 f"{run}: holds a run of several engines; --format is for the folder of one of them"
             )
         return engines.report(run, quiet=args.quiet)
-    recording = output.load_run(run)
+    recording = load_run(run)
     check_formats(wanted(args), recording.n_trials)
     show(recording, run if run.is_dir() else run.parent, args)
     return 0

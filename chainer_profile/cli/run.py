@@ -30,11 +30,11 @@ from chainer_profile.cli.options import (
 )
 from chainer_profile.cli.running import Context, printing, terminal_width
 from chainer_profile.cli.shown import add_shown, show, wanted
-from chainer_profile.runs.formats import check as check_formats
+from chainer_profile.runs.wanted import check as check_formats
 
 if TYPE_CHECKING:
     from chainer_profile.record.recording import Recording
-    from chainer_profile.runs.output import RunFolder
+    from chainer_profile.runs.folder import RunFolder
 
 
 def parser() -> argparse.ArgumentParser:
@@ -210,14 +210,14 @@ def run(args: argparse.Namespace, context: Context) -> int:
     from chainer_profile.measure import configuration
     from chainer_profile.networks import loading, weights
     from chainer_profile.record.recording import Settings
-    from chainer_profile.runs import output
+    from chainer_profile.runs.folder import take_folder
 
     source = loading.find_model(args.model, context.registry, args.classes)
     batch = read_input(args, source)
     device = asked_device(args)
     phase = "" if args.phase == "forward" else f"-{args.phase}"
     default = Path("reports") / f"{source.name}-{device.replace(':', '')}-b{args.batchsize}{phase}"
-    with output.take_folder(args.out, default, args.force) as folder:
+    with take_folder(args.out, default, args.force) as folder:
         settings = Settings(
             model=source.name,
             input=batch.description,

@@ -13,7 +13,7 @@ from chainer_profile.basics.parsing import checked, whole
 from chainer_profile.basics.words import DEFAULT_DEPTH, GROUPS
 from chainer_profile.cli.options import add_messages
 from chainer_profile.cli.running import console_width, printing
-from chainer_profile.runs.formats import ALL, FILES, NONE, Wanted, needs_no_tables, parse_formats
+from chainer_profile.runs.wanted import ALL, FILES, NONE, Wanted, needs_no_tables, parse_formats
 
 if TYPE_CHECKING:
     from chainer_profile.record.recording import Recording
@@ -124,7 +124,7 @@ def show(
 
     from chainer_profile.analyse.summaries import summarise
     from chainer_profile.report.writers import json_report, table
-    from chainer_profile.runs import output
+    from chainer_profile.runs.write import write_reports
 
     rule = args.hotspots if isinstance(args.hotspots, Rule) else parse_rule(args.hotspots)
     summary = summarise(recording, rule)
@@ -135,7 +135,7 @@ def show(
     # Files come first: a reader of our output that goes away (`| head`) does not prevent them.
     try:
         if folder is not None:
-            files = output.write_reports(folder, summary, asked)
+            files = write_reports(folder, summary, asked)
     finally:
         with printing():
             if as_json and not args.quiet:

@@ -25,12 +25,13 @@ from chainer_profile.measure.structure import Structure, StructureError, learn_s
 from chainer_profile.measure.windows import Mark, Replacements, replacing, time_optimizer, timed
 from chainer_profile.record.journal import Journal, JournalError, Kind
 from chainer_profile.record.recording import COMPLETE, Conditions, Settings
-from chainer_profile.runs import output
+from chainer_profile.runs.folder import take_folder
+from chainer_profile.runs.write import write_reports
 
 if TYPE_CHECKING:
     from chainer_profile.measure.windows import Enter, Leave
     from chainer_profile.record.recording import MachineLimits, MemoryUse, Recording
-    from chainer_profile.runs.output import RunFolder
+    from chainer_profile.runs.folder import RunFolder
 
 
 class LayerProfile(Extension):
@@ -276,7 +277,7 @@ class LayerProfile(Extension):
         )
         step.batchsize = self._settings.batchsize
         try:
-            take = output.take_folder(None, self._out, force=False)
+            take = take_folder(None, self._out, force=False)
             self._folder = self._files.enter_context(take)
             self._journal = Journal(self._folder.journal)
             self._begin_journal(structure)
@@ -308,7 +309,7 @@ class LayerProfile(Extension):
         recording = replace(recording, limits=self._limits(recording))
         try:
             self._folder.save(recording)
-            output.write_reports(self._folder.path, summarise(recording))
+            write_reports(self._folder.path, summarise(recording))
         except ProfileError as error:
             self._warn(str(error))
 

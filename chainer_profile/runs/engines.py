@@ -17,7 +17,8 @@ from chainer_profile.basics.files import (
 )
 from chainer_profile.engines.catalogue import BASELINE
 from chainer_profile.engines.results import RESULTS, EnginesRun, read_json, write_json
-from chainer_profile.runs import output
+from chainer_profile.runs import write
+from chainer_profile.runs.folder import RECORDING, load_run, save_recording
 
 if TYPE_CHECKING:
     from chainer_profile.record.recording import Recording
@@ -37,7 +38,7 @@ def taken(out: Path | None, default: Path, force: bool) -> Iterator[Path]:
         UsageError: The named folder holds a run, or is a file.
         ProfileError: It cannot be made.
     """
-    holds = out is not None and any((out / name).exists() for name in (RESULTS, output.RECORDING))
+    holds = out is not None and any((out / name).exists() for name in (RESULTS, RECORDING))
     if holds and not force:
         raise UsageError(
             f"--out {out}: holds a run already; name another folder, or replace it with --force"
@@ -68,7 +69,7 @@ def write_run(folder: Path, run: EnginesRun, recordings: Mapping[str, Recording]
         if engine.name in recordings:
             place = folder / engine.folder
             make_folder(place)
-            output.save_recording(place, recordings[engine.name])
+            save_recording(place, recordings[engine.name])
     write_file(folder / RESULTS, write_json(run).encode())
     for name in old - {engine.folder for engine in run.engines}:
         remove_folder(folder / name)
@@ -94,9 +95,9 @@ def read_run(folder: Path) -> tuple[EnginesRun, dict[str, Recording]]:
     """
     run = read_json(folder / RESULTS)
     recordings = {
-        engine.name: output.load_run(folder / engine.folder)
+        engine.name: load_run(folder / engine.folder)
         for engine in run.engines
-        if engine.folder and (folder / engine.folder / output.RECORDING).exists()
+        if engine.folder and (folder / engine.folder / RECORDING).exists()
     }
     return run, recordings
 
@@ -154,6 +155,6 @@ def write_engine_reports(
     written = []
     for engine in run.engines:
         if engine.name in recordings:
-            output.write_reports(folder / engine.folder, summarise(recordings[engine.name]))
+            write.write_reports(folder / engine.folder, summarise(recordings[engine.name]))
             written.append(engine.folder)
     return written

@@ -28,8 +28,8 @@ from chainer_profile.basics.words import COMMAND
 from chainer_profile.record.digest import Digest, Run
 from chainer_profile.record.recording import COMPLETE, TIME_LIMIT, Recording, digest_of
 from chainer_profile.record.versioned import read_known
-from chainer_profile.runs import output
 from chainer_profile.runs.executors import Outcome, Task, Workers, failure
+from chainer_profile.runs.folder import JOURNAL, RECORDING, save_recording
 from chainer_profile.runs.sweep_cases import Case, case_names
 
 FORMAT = "chainer-profile sweep"
@@ -96,7 +96,7 @@ class SweepFolder:
         if self._stale:
             return None
         try:
-            recording = Recording.load(folder / output.RECORDING)
+            recording = Recording.load(folder / RECORDING)
         except ProfileError:
             return None
         if not case.is_of(recording) or recording.ended not in _WHOLE:
@@ -116,14 +116,14 @@ class SweepFolder:
         about = {"machine": outcome.machine, "seconds": outcome.seconds}
         write_file(folder / ABOUT, _json_bytes(about))
         # The recording comes last: a case is done when it is there.
-        received = folder / f".{output.RECORDING}.received"
+        received = folder / f".{RECORDING}.received"
         write_file(received, outcome.recording)
         try:
             recording = Recording.load(received)
             words = [*COMMAND, *case.arguments, "--out", str(folder)]
             settings = replace(recording.settings, command=shlex.join(words))
             recording = replace(recording, settings=settings)
-            output.save_recording(folder, recording)
+            save_recording(folder, recording)
         except ProfileError as error:
             return _failed(case, name, outcome.machine, f"what came back is bad: {error}")
         finally:
@@ -146,7 +146,7 @@ def take_sweep(path: Path, cases: Sequence[Case], force: bool) -> Iterator[Sweep
         UsageError: The folder holds another sweep, or a run, or is a file.
         ProfileError: It cannot be written, or is in use.
     """
-    if (path / output.RECORDING).exists() or (path / output.JOURNAL).exists():
+    if (path / RECORDING).exists() or (path / JOURNAL).exists():
         raise UsageError(f"--out {path}: holds a run; name another folder for the sweep")
     in_use = f"{path}: another sweep is writing there; wait for its end"
     with made(path), locked(path, in_use):

@@ -19,7 +19,7 @@ from chainer_profile.cli import COMMANDS, RUN
 from chainer_profile.cli import main as cli
 from chainer_profile.cli.shown import SORT_KEYS
 from chainer_profile.record.recording import Recording
-from chainer_profile.runs import output
+from chainer_profile.runs.folder import load_run
 from models.registry import REGISTRY
 from tests import HANGS_S
 from tests.command import (  # noqa: F401
@@ -50,7 +50,7 @@ def test_options_reach_the_recording() -> None:
     words = ["-n", "5", "--clean-trials", "3", "-w", "2", "-b", "4", "--seed", "7", "--train-mode"]
     words += ["--threads", "1", "--max-seconds", "1000", "--until-ci", "0.001", "-o", "run dir"]
     assert main(*words) == 0
-    recording = output.load_run(Path("run dir"))
+    recording = load_run(Path("run dir"))
     settings = recording.settings
     assert (settings.model, settings.device, settings.weights) == ("tiny", "cpu", "")
     assert (settings.trials, settings.clean_trials, settings.warmups) == (5, 3, 2)
@@ -98,7 +98,7 @@ def test_weights_are_loaded() -> None:
 
     assert main("--weights", "w.npz", "-q", "-o", "run", build=Seen) == 0
     assert set(seen) == {5.0}
-    assert output.load_run(Path("run")).settings.weights == "w.npz"
+    assert load_run(Path("run")).settings.weights == "w.npz"
 
 
 @pytest.mark.parametrize(("words", "train"), [((), False), (("--train-mode",), True)])
@@ -116,7 +116,7 @@ def test_the_mode_of_the_trials(words: tuple[str, ...], train: bool) -> None:
 def test_an_own_model_from_a_file() -> None:
     Path("own.py").write_text(OWN)
     assert main("-m", "own.py:Net", "--input-shape", "3", "-q", "-o", "run") == 0
-    assert [layer.function for layer in output.load_run(Path("run")).layers] == [
+    assert [layer.function for layer in load_run(Path("run")).layers] == [
         "LinearFunction",
         "ReLU",
     ]
@@ -124,14 +124,14 @@ def test_an_own_model_from_a_file() -> None:
 
 def test_the_time_limit_ends_the_trials(capsys: pytest.CaptureFixture[str]) -> None:
     assert main("-n", "1000", "--max-seconds", "1e-9", "-o", "run") == 0
-    assert output.load_run(Path("run")).n_trials == 1
+    assert load_run(Path("run")).n_trials == 1
     assert "time limit reached" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_wanted_interval_ends_the_trials() -> None:
     # Any interval is within 100 % of the mean of times that are alike.
     assert main("-n", "100000", "--until-ci", "100", "-q", "-o", "run") == 0
-    recording = output.load_run(Path("run"))
+    recording = load_run(Path("run"))
     assert recording.ended == "wanted interval reached"
     assert 30 <= recording.n_trials < 100000
 

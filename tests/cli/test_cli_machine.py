@@ -16,7 +16,7 @@ from chainer_profile.measure import machine
 from chainer_profile.measure.limits import limits_file, load_limits
 from chainer_profile.measure.machine import Device
 from chainer_profile.record.recording import Environment, MachineLimits
-from chainer_profile.runs import output
+from chainer_profile.runs.folder import load_run
 from tests.command import (  # noqa: F401
     FIRST_TRIAL,
     Net,
@@ -55,7 +55,7 @@ def other_threads() -> int:
 
 
 def limits_of(name: str) -> MachineLimits | None:
-    return output.load_run(Path(name)).limits
+    return load_run(Path(name)).limits
 
 
 def test_the_limits_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
@@ -230,7 +230,7 @@ def test_a_run_that_ends_early_measures_nothing(how: str, measured: Measured) ->
 
     words = ["-q", "-n", "20", "--clean-trials", "0", "-o", "run"]
     assert main(*words, build=Ending) == (143 if how == "signal" else 1)
-    assert output.load_run(Path("run")).n_trials > 0
+    assert load_run(Path("run")).n_trials > 0
     assert limits_of("run") is None
     assert measured.threads == []
 
@@ -247,7 +247,7 @@ def test_a_signal_while_limits_are_measured_loses_nothing(
     assert one_line(capsys.readouterr().err) == (
         "profile.py: interrupted by SIGINT: 4 of 4 trials are in run"
     )
-    recording = output.load_run(Path("run"))
+    recording = load_run(Path("run"))
     assert (recording.n_trials, recording.ended) == (4, "complete")
 
 
@@ -265,4 +265,4 @@ def test_a_second_signal_keeps_the_trials(
         "profile.py: interrupted; profile.py report run shows the trials so far"
     )
     assert main("report", "run", "-q") == 0
-    assert output.load_run(Path("run")).n_trials == 4
+    assert load_run(Path("run")).n_trials == 4

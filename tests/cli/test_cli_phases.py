@@ -14,7 +14,7 @@ import pytest
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.cli import main as cli
-from chainer_profile.runs import output
+from chainer_profile.runs.folder import load_run
 from models.registry import REGISTRY
 from models.torchvision_weights import WEIGHT_FORMATS
 from tests.command import Net, folder, main, one_line, signals  # noqa: F401
@@ -39,7 +39,7 @@ def registered(*argv: str) -> int:
 def test_phases(phase: str, phases: set[str], optimizer: str) -> None:
     assert main("--phase", phase, "-b", "2", "-q") == 0
     suffix = "" if phase == "forward" else f"-{phase}"
-    recording = output.load_run(Path(f"reports/tiny-cpu-b2{suffix}"))
+    recording = load_run(Path(f"reports/tiny-cpu-b2{suffix}"))
     assert {layer.phase for layer in recording.layers} == phases
     settings = recording.settings
     assert (settings.phase, settings.optimizer) == (phase, optimizer)
@@ -69,7 +69,7 @@ def test_weights_stay_as_they_are_in_a_profiled_training() -> None:
 
 def test_losses() -> None:
     assert main("--phase", "train", "--loss", "mean_squared_error", "-q", "-o", "run") == 0
-    recording = output.load_run(Path("run"))
+    recording = load_run(Path("run"))
     assert recording.settings.loss == "mean_squared_error"
     assert [layer.function for layer in recording.layers if layer.path == "loss"] == [
         "MeanSquaredError",
@@ -83,7 +83,7 @@ def test_a_network_that_gives_its_loss() -> None:
             return F.sum(super().forward(x))
 
     assert main("--phase", "forward-backward", "-q", "-o", "run", build=Losing) == 0
-    assert output.load_run(Path("run")).settings.loss == "output"
+    assert load_run(Path("run")).settings.loss == "output"
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_failure_in_the_backward_says_where(capsys: pytest.CaptureFixture[str]
 
 def test_size_and_classes_of_a_registered_network() -> None:
     assert registered("--input-size", "20x12", "--classes", "7", "-q") == 0
-    recording = output.load_run(Path("run"))
+    recording = load_run(Path("run"))
     assert recording.settings.input_shape == (1, 3, 20, 12)
     assert recording.layers[-1].output_shapes == ((1, 7),)
 
@@ -165,7 +165,7 @@ def test_a_network_of_one_size_says_which(capsys: pytest.CaptureFixture[str]) ->
 def test_feature_maps_have_a_loss_too() -> None:
     words = ["--model", "se-resnet9-fixup", "--input-size", "16x16", "--phase", "train", "-q"]
     assert registered(*words) == 0
-    loss = output.load_run(Path("run")).settings.loss
+    loss = load_run(Path("run")).settings.loss
     assert loss == "softmax_cross_entropy"
 
 
@@ -174,7 +174,7 @@ def test_weights_of_torchvision() -> None:
     np.savez("resnet18.npz", **state)
     words = ["--model", "resnet18", "--input-size", "32x32", "--weights", "resnet18.npz", "-q"]
     assert registered(*words) == 0
-    assert output.load_run(Path("run")).settings.weights == "resnet18.npz"
+    assert load_run(Path("run")).settings.weights == "resnet18.npz"
 
 
 def test_weights_of_torchvision_that_do_not_fit(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ from chainer_profile.cli import compare as compare_command
 from chainer_profile.cli import main as cli
 from chainer_profile.comparison.compare import Comparison
 from chainer_profile.report import page
-from chainer_profile.runs import output
+from chainer_profile.runs.folder import load_run, save_recording
 from tests import HANGS_S
 from tests.command import ROOT, folder, one_line, signals  # noqa: F401
 from tests.comparing import run, scaled
@@ -33,7 +33,7 @@ def runs(folder: Path) -> None:  # noqa: F811
         for name, factors in (("A", {}), ("B", {3: 1.3})):
             Path(name + end).mkdir()
             recording = scaled(run(10 * at + len(factors)), factors)
-            output.save_recording(Path(name + end), recording)
+            save_recording(Path(name + end), recording)
 
 
 def test_two_runs(capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,7 +115,7 @@ def test_the_page_is_of_the_run_after_or_of_the_one_that_all_are_compared_with(
         return "page"
 
     monkeypatch.setattr(page, "render", render)
-    before, after = (output.load_run(Path(name)).self_ns.tolist() for name in "AB")
+    before, after = (load_run(Path(name)).self_ns.tolist() for name in "AB")
     assert command("A", "B", "-q", "-o", "one") == 0
     assert command("A", "B", "A2", "-q", "-o", "two") == 0
     assert pages == [(after, ["B"]), (before, ["B", "A2"])]
@@ -148,13 +148,13 @@ def test_a_quiet_gate_says_what_is_slower(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_the_gate_fails_for_the_trial(capsys: pytest.CaptureFixture[str]) -> None:
-    output.save_recording(Path("B"), scaled(run(7), {}, whole=1.2))
+    save_recording(Path("B"), scaled(run(7), {}, whole=1.2))
     assert command("A", "B", "--fail-above", "5%", "-q") == 3
     assert one_line(capsys.readouterr().err).startswith("profile.py: slower: clean trial: 1.")
 
 
 def test_a_gate_that_cannot_judge_does_not_pass(capsys: pytest.CaptureFixture[str]) -> None:
-    output.save_recording(Path("B"), run(7, n_trials=1))
+    save_recording(Path("B"), run(7, n_trials=1))
     assert command("A", "B") == 0
     assert "no verdicts" in capsys.readouterr().out
     assert command("A", "B", "--fail-above", "5%") == 1
@@ -209,9 +209,9 @@ def test_bad_input_is_one_line(
         Path(name).mkdir()
         recording = run(1)
         layers = tuple(replace(layer, **change) for layer in recording.layers)  # type: ignore[arg-type]
-        output.save_recording(Path(name), replace(recording, layers=layers))
+        save_recording(Path(name), replace(recording, layers=layers))
     Path("train").mkdir()
-    output.save_recording(Path("train"), make_training())
+    save_recording(Path("train"), make_training())
     assert command(*words) == code
     out, err = capsys.readouterr()
     assert out == ""

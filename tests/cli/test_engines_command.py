@@ -24,7 +24,7 @@ from chainer_profile.record.recording import Calibration
 from chainer_profile.report.pictures import engines as engines_plot
 from chainer_profile.report.pictures import roofline
 from chainer_profile.runs import engines as run_folder
-from chainer_profile.runs import output
+from chainer_profile.runs.folder import load_run
 from tests.command import Entry, Net, command, file_size_limit, folder, one_line, signals  # noqa: F401
 
 OWN = '''
@@ -149,12 +149,12 @@ def test_engines_are_measured_compared_and_written(
     assert "fast: 2 layers became 2 nodes" in out
     assert "Take fast" in out or "stay with it" in out
 
-    recording = output.load_run(place / "fast")
+    recording = load_run(place / "fast")
     assert recording.settings.engine == "fast 2.0"
     assert recording.settings.precision == "fp32"
     assert [layer.covers for layer in recording.layers] == [(), (0, 1)]
     assert len(recording.clean_ns) == 12
-    chainer_run = output.load_run(place / "chainer")
+    chainer_run = load_run(place / "chainer")
     assert [layer.function for layer in chainer_run.layers] == ["LinearFunction", "ReLU"]
     assert chainer_run.settings.engine == ""
     assert chainer_run.settings.threads == 1
@@ -368,8 +368,8 @@ def test_another_precision_is_the_other_engines(capsys: pytest.CaptureFixture[st
     found = table("run")
     assert (found["chainer"]["precision"], found["fast"]["precision"]) == ("fp32", "bf16")
     assert float(found["fast"]["tolerance"]) == 0.05
-    assert output.load_run(Path("run/fast")).settings.precision == "bf16"
-    assert output.load_run(Path("run/chainer")).settings.precision == ""
+    assert load_run(Path("run/fast")).settings.precision == "bf16"
+    assert load_run(Path("run/chainer")).settings.precision == ""
 
 
 def test_chainer_is_in_test_mode() -> None:

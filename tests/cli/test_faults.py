@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from chainer_profile.cli import main as cli
-from chainer_profile.runs import output
+from chainer_profile.runs.folder import load_run
 from models.registry import REGISTRY
 from tests.command import (  # noqa: F401
     OWN,
@@ -280,7 +280,7 @@ def test_recordings(
     assert main("-q", "-o", "run") == 0
     content = Path("run/recording.npz").read_bytes()
     Path("cut.npz").write_bytes(content[: len(content) // 2])
-    run = output.load_run(Path("run"))
+    run = load_run(Path("run"))
     with monkeypatch.context() as patch:
         patch.setattr(recording, "VERSION", 1000)
         run.save(Path("newer.npz"))

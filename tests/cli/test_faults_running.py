@@ -14,7 +14,7 @@ import pytest
 
 from chainer_profile.record.recording import Recording
 from chainer_profile.report import csv_file as csv
-from chainer_profile.runs import output
+from chainer_profile.runs.folder import load_run
 from tests.cli.test_faults import said
 from tests.command import (  # noqa: F401
     ALL_FILES,
@@ -69,7 +69,7 @@ def test_calls_that_differ(
     assert main(*words, build=build) == 1
     assert said(capsys) == f"{DIFFERS}{difference}{FIXED}; {n_trials} of 10 trials are in run"
     assert sorted(os.listdir("run")) == FILES
-    recording = output.load_run(Path("run"))
+    recording = load_run(Path("run"))
     assert recording.n_trials == n_trials
     assert recording.ended == f"failed: {DIFFERS}{difference}{FIXED}"
 
@@ -110,7 +110,7 @@ def test_a_network_that_fails_at_its_50th_call(
     assert main(*words, build=Failing) == 1
     assert said(capsys) == f"{message}; 45 of 60 trials are in run"
     assert sorted(os.listdir("run")) == FILES
-    recording = output.load_run(Path("run"))
+    recording = load_run(Path("run"))
     assert (recording.n_trials, recording.ended) == (45, f"failed: {message}")
 
 
@@ -149,7 +149,7 @@ def test_a_backward_that_fails(phase: str, capsys: pytest.CaptureFixture[str]) -
         "the network fails after 3 trials, in or after layer 6_Fuse: RuntimeError: out of luck"
     )
     assert said(capsys) == f"{message}; 3 of 9 trials are in run"
-    recording = output.load_run(Path("run"))
+    recording = load_run(Path("run"))
     assert (recording.n_trials, recording.ended) == (3, f"failed: {message}")
 
 
@@ -209,7 +209,7 @@ def test_a_disk_that_is_full_at_the_start(capsys: pytest.CaptureFixture[str]) ->
 def test_a_disk_that_fills_up_during_the_trials(capsys: pytest.CaptureFixture[str]) -> None:
     with file_size_limit(20_000):
         assert main("-n", "1000", "--clean-trials", "0", "-q", "-o", "run") == 1
-    recording = output.load_run(Path("run"))
+    recording = load_run(Path("run"))
     done = recording.n_trials
     line = said(capsys)
     written = int(line.split()[6])
@@ -247,7 +247,7 @@ def test_a_recording_for_which_there_is_no_space(
         )
     assert main("report", "run", "-q") == 0
     assert sorted(os.listdir("run")) == FILES
-    assert output.load_run(Path("run")).n_trials == 6
+    assert load_run(Path("run")).n_trials == 6
 
 
 def test_a_failure_and_no_space_are_both_said(
@@ -268,7 +268,7 @@ def test_a_failure_and_no_space_are_both_said(
     assert line.startswith("the network fails after 3 trials")
     assert line.endswith("free some space, then run profile.py report run")
     assert main("report", "run", "-q") == 0
-    assert output.load_run(Path("run")).n_trials == 3
+    assert load_run(Path("run")).n_trials == 3
 
 
 def test_reports_for_which_there_is_no_space(
@@ -319,4 +319,4 @@ def test_force_replaces_only_what_is_complete(capsys: pytest.CaptureFixture[str]
     capsys.readouterr()
     assert main("-q", "-o", "run", "--force", "-n", "9") == 0
     assert sorted(os.listdir("run")) == ALL_FILES
-    assert output.load_run(Path("run")).n_trials == 9
+    assert load_run(Path("run")).n_trials == 9

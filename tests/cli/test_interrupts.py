@@ -12,7 +12,7 @@ import pytest
 
 from chainer_profile.cli.interrupts import Interrupted, Interrupts
 from chainer_profile.report.pictures import layers as plot
-from chainer_profile.runs import output
+from chainer_profile.runs.folder import load_run
 from tests.command import FILES, FIRST_TRIAL, Net, folder, main, one_line, process  # noqa: F401
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
@@ -82,7 +82,7 @@ def test_the_trials_before_a_signal_are_kept(
     assert main(*words, build=build) == code
     out, err = capsys.readouterr()
     # The trial in which the signal came is complete, and the last one.
-    recording = output.load_run(Path("run"))
+    recording = load_run(Path("run"))
     assert recording.n_trials == 7
     assert recording.ended == f"interrupted by {name}"
     assert one_line(err) == f"profile.py: interrupted by {name}: 7 of 20 trials are in run"
@@ -140,7 +140,7 @@ def test_a_second_signal_ends_a_trial_that_hangs(capsys: pytest.CaptureFixture[s
         "profile.py: interrupted; profile.py report run shows the trials so far"
     )
     assert main("report", "run", "-q") == 0
-    recording = output.load_run(Path("run"))
+    recording = load_run(Path("run"))
     assert (recording.n_trials, recording.ended) == (6, "killed before its end")
 
 
@@ -165,7 +165,7 @@ def test_a_signal_while_the_reports_are_made_keeps_the_recording(
     assert one_line(capsys.readouterr().err) == "profile.py: interrupted"
     assert os.listdir("run") == ["recording.npz"]
     assert main("report", "run", "-q") == 0
-    assert output.load_run(Path("run")).n_trials == 4
+    assert load_run(Path("run")).n_trials == 4
 
 
 KILLED = """
@@ -207,7 +207,7 @@ def test_a_killed_run_is_recovered(capsys: pytest.CaptureFixture[str]) -> None:
     # All trials but the one in which it was killed.
     assert "The run ended after 7 of 50 trials: killed before its end." in text
     assert sorted(os.listdir("run")) == FILES
-    assert output.load_run(Path("run")).n_trials == 7
+    assert load_run(Path("run")).n_trials == 7
 
 
 def test_a_run_killed_in_its_first_trial_says_so(capsys: pytest.CaptureFixture[str]) -> None:
@@ -220,4 +220,4 @@ def test_a_run_killed_in_its_first_trial_says_so(capsys: pytest.CaptureFixture[s
         "run it again with --force"
     )
     assert main("-q", "-o", "run", "--force") == 0
-    assert output.load_run(Path("run")).n_trials == 4
+    assert load_run(Path("run")).n_trials == 4

@@ -19,7 +19,7 @@ from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.cli.interrupts import Interrupted
 from chainer_profile.report.pictures import sweep as sweep_plot
 from chainer_profile.runs import executors
-from chainer_profile.runs.output import load_run
+from chainer_profile.runs.folder import load_run
 from models.registry import REGISTRY
 from tests import sweeping
 from tests.command import OWN, ROOT, command, process

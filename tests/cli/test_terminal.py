@@ -15,7 +15,8 @@ from rich.cells import cell_len
 from chainer_profile.cli import main as cli
 from chainer_profile.cli.running import terminal_width
 from chainer_profile.record.recording import Environment, Recording, Settings
-from chainer_profile.runs import output
+from chainer_profile.runs import write
+from chainer_profile.runs.folder import save_recording
 from tests.command import Entry, folder, signals  # noqa: F401
 from tests.conftest import make_recording, make_training
 from tests.report.working import with_work
@@ -31,14 +32,14 @@ REGISTRY = {
 def save(name: str, recording: Recording) -> None:
     place = Path("reports") / name
     place.mkdir(parents=True)
-    output.save_recording(place, recording)
+    save_recording(place, recording)
 
 
 @pytest.fixture(autouse=True)
 def runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     """Two runs of one network and a training; their reports are not written again."""
     monkeypatch.setattr(
-        output, "write_reports", lambda place, summary, wanted: [place / "layers.csv"]
+        write, "write_reports", lambda place, summary, wanted: [place / "layers.csv"]
     )
     environment = Environment(started="2026-01-02T03:04:05Z", processor="A processor", numpy="2")
     for seed in range(2):

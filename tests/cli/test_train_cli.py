@@ -194,7 +194,7 @@ def test_profile_writes_a_report_and_changes_no_loss() -> None:
     assert main("-q", "-o", "plain") == 0
     assert main("-q", "-o", "profiled", "--profile", "every=4") == 0
     assert log("profiled") == log("plain")
-    from chainer_profile.runs.output import load_run
+    from chainer_profile.runs.folder import load_run
 
     recording = load_run(Path("profiled", "profile"))
     assert recording.n_trials >= 2

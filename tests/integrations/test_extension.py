@@ -17,7 +17,7 @@ from chainer import training
 import chainer_profile
 from chainer_profile import LayerProfile, summarise
 from chainer_profile.record.journal import recover
-from chainer_profile.runs import output
+from chainer_profile.runs.folder import Path, load_run
 from tests.command import ALL_FILES, folder  # noqa: F401  (plots and limits cost nothing)
 from tests.conftest import FakeClock
 
@@ -65,7 +65,7 @@ def trainer_of(
 def run_profiled(trainer, **kwargs):
     trainer.extend(LayerProfile(**{"trigger": (5, "iteration")} | kwargs))
     trainer.run()
-    return output.load_run(output.Path("result/profile"))
+    return load_run(Path("result/profile"))
 
 
 def losses_of(trainer):
@@ -84,7 +84,7 @@ def test_the_iteration_after_each_firing_is_profiled():
     assert recording.n_trials == 3
     # The iterations before 6, 11 and 16 and behind 8, 11 and 16.
     assert len(recording.clean_ns) == 6
-    assert {path.name for path in output.Path("result/profile").iterdir()} == FILES
+    assert {path.name for path in Path("result/profile").iterdir()} == FILES
 
 
 def test_rows_of_data_network_loss_and_optimizer():
@@ -259,7 +259,7 @@ def test_an_exception_of_the_training_is_its_own_and_what_was_measured_is_kept()
     trainer.extend(LayerProfile(trigger=(5, "iteration")))
     with pytest.raises(ZeroDivisionError, match="here"):
         trainer.run(show_loop_exception_msg=False)
-    assert output.load_run(output.Path("result/profile")).n_trials == 3
+    assert load_run(Path("result/profile")).n_trials == 3
     assert not chainer.get_function_hooks()
 
 
@@ -285,7 +285,7 @@ def test_an_exception_in_an_iteration_under_hooks(call):
     assert not tracemalloc.is_tracing()
     assert gc.isenabled()
     assert "update" not in vars(optimizer)
-    assert not output.Path("result/profile").exists()
+    assert not Path("result/profile").exists()
 
 
 def test_a_killed_training_leaves_its_journal():
@@ -294,7 +294,7 @@ def test_a_killed_training_leaves_its_journal():
 
     def look(trainer):
         if trainer.updater.iteration == 19:
-            seen.append(recover(output.Path("result/profile/recording.journal")).n_trials)
+            seen.append(recover(Path("result/profile/recording.journal")).n_trials)
 
     trainer.extend(look, name="look", trigger=(1, "iteration"))
     run_profiled(trainer)
@@ -304,12 +304,12 @@ def test_a_killed_training_leaves_its_journal():
 def test_a_second_training_in_the_same_folder_takes_another_one():
     run_profiled(trainer_of())
     run_profiled(trainer_of())
-    assert {path.name for path in output.Path("result/profile-2").iterdir()} == FILES
+    assert {path.name for path in Path("result/profile-2").iterdir()} == FILES
 
 
 def test_a_folder_that_cannot_be_written_does_not_stop_the_training():
-    output.Path("result").mkdir()
-    output.Path("result/blocked").write_text("a file")
+    Path("result").mkdir()
+    Path("result/blocked").write_text("a file")
     trainer = trainer_of()
     losses = losses_of(trainer)
     trainer.extend(LayerProfile(trigger=(5, "iteration"), out="blocked/below"))
@@ -322,7 +322,7 @@ def test_no_firing_writes_nothing():
     trainer = trainer_of(3)
     trainer.extend(LayerProfile())
     trainer.run()
-    assert not output.Path("result/profile").exists()
+    assert not Path("result/profile").exists()
 
 
 def test_graphs_are_freed_at_once():

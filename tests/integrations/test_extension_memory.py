@@ -19,7 +19,7 @@ from chainer_profile.integrations.trainer import LayerProfile
 from chainer_profile.measure import iteration_memory, machine, memory
 from chainer_profile.measure.memory import HostCounter
 from chainer_profile.measure.recorder import Recorder
-from chainer_profile.runs import output
+from chainer_profile.runs.folder import Path, load_run
 from tests.command import folder, stand_in  # noqa: F401
 from tests.integrations.test_extension import Net, dataset, losses_of, run_profiled, trainer_of
 from tests.queues import check, device_clock
@@ -120,7 +120,7 @@ def test_without_it_nothing_is_traced(monkeypatch):
 
 def test_what_the_layers_of_a_training_allocate():
     use = run_profiled(trainer_of(model=Wide())).memory
-    recording = output.load_run(output.Path("result/profile"))
+    recording = load_run(Path("result/profile"))
     rows = {(row.phase, row.path, row.function): row.index for row in recording.layers}
     activation = 4 * 250 * KB * 4
     fc = rows["forward", "/predictor/fc", "LinearFunction"]
@@ -271,7 +271,7 @@ def test_a_training_that_ends_meanwhile(end):
     trainer.extend(LayerProfile(trigger=(5, "iteration")))
     trainer.run()
     assert not tracemalloc.is_tracing()
-    assert not output.Path("result/profile").exists()
+    assert not Path("result/profile").exists()
 
 
 def test_another_extension_fails_meanwhile():
@@ -326,10 +326,10 @@ def test_tracing_of_the_user_goes_on():
 def test_the_report_says_what_the_layers_allocate_and_how_near_they_are_to_the_limits():
     recording = run_profiled(trainer_of())
     assert recording.limits == stand_in(recording.environment, machine.find_device("cpu"))
-    text = output.Path("result/profile/report.md").read_text()
+    text = Path("result/profile/report.md").read_text()
     assert "### Work and limits" in text
     assert "### Memory" in text
-    header, first = output.Path("result/profile/layers.csv").read_text().splitlines()[:2]
+    header, first = Path("result/profile/layers.csv").read_text().splitlines()[:2]
     row = dict(zip(header.split(","), first.split(","), strict=False))
     assert row["peak_nbytes"] == str(recording.memory.peak_nbytes[0])
 
@@ -350,7 +350,7 @@ def test_limits_are_measured_once(monkeypatch):
     first = run_profiled(trainer_of())
     run_profiled(trainer_of())
     assert measured == ["cpu"]
-    assert output.load_run(output.Path("result/profile-2")).limits == first.limits
+    assert load_run(Path("result/profile-2")).limits == first.limits
 
 
 def failing_at_18():
@@ -367,7 +367,7 @@ def failing_at_18():
     trainer.extend(LayerProfile(trigger=(5, "iteration")))
     with pytest.raises(KeyboardInterrupt):
         trainer.run(show_loop_exception_msg=False)
-    return output.load_run(output.Path("result/profile"))
+    return load_run(Path("result/profile"))
 
 
 def test_after_ctrl_c_nothing_is_measured(monkeypatch):
@@ -383,7 +383,7 @@ def test_after_ctrl_c_limits_that_are_kept_are_used(monkeypatch):
     trainer.extend(LayerProfile(trigger=(5, "iteration"), out="before"))
     trainer.run()
     measured = count_measuring(monkeypatch)
-    before = output.load_run(output.Path("result/before"))
+    before = load_run(Path("result/before"))
     assert failing_at_18().limits == before.limits is not None
     assert measured == []
 
@@ -406,7 +406,7 @@ def test_without_a_profiled_iteration_or_a_folder_nothing_is_measured(monkeypatc
     trainer = trainer_of(6)
     trainer.extend(LayerProfile(trigger=(5, "iteration")))
     trainer.run()
-    output.Path("result/blocked").write_text("a file")
+    Path("result/blocked").write_text("a file")
     trainer = trainer_of()
     trainer.extend(LayerProfile(trigger=(5, "iteration"), out="blocked/below"))
     with pytest.warns(UserWarning, match="LayerProfile"):

@@ -18,7 +18,7 @@ from chainer_profile.cli import history as history_command
 from chainer_profile.record.digest import Run, read_digest
 from chainer_profile.record.recording import Environment, Gpu, Recording, Settings, digest_of
 from chainer_profile.report.writers import history_table
-from chainer_profile.runs import output
+from chainer_profile.runs.folder import save_recording
 from chainer_profile.runs.history import (
     SORTS,
     History,
@@ -59,7 +59,7 @@ def put(
         ),
     }
     recording = make_recording(2, 8, 4, seed=day, **(values | changes))
-    output.save_recording(place, recording)
+    save_recording(place, recording)
     return recording
 
 

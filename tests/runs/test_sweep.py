@@ -14,8 +14,8 @@ import pytest
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.record.digest import Run
 from chainer_profile.record.recording import Recording
-from chainer_profile.runs import output
 from chainer_profile.runs.executors import Outcome, Task, Workers
+from chainer_profile.runs.folder import load_run, save_recording
 from chainer_profile.runs.sweep import (
     SweepFolder,
     planned_names,
@@ -114,7 +114,7 @@ def test_cases_are_run_one_after_another_and_kept(folder: Path) -> None:
 def test_the_kept_command_repeats_the_case() -> None:
     with take_sweep(OUT, CASES, force=False) as taken:
         run(taken, cases=CASES[:1])
-    recording = output.load_run(OUT / "resnet18-8x8-cpu-b1")
+    recording = load_run(OUT / "resnet18-8x8-cpu-b1")
     words = " ".join(CASES[0].arguments)
     assert recording.settings.command == f"python profile.py {words} --out s/resnet18-8x8-cpu-b1"
 
@@ -207,7 +207,7 @@ def test_several_workers_have_several_cases_at_a_time() -> None:
 def change(place: Path, **changes: Any) -> None:
     recording = Recording.load(place / "recording.npz")
     values = {name: getattr(recording, name) for name in ("layers", "self_ns", "settings")}
-    output.save_recording(place, Recording(**(values | changes)))
+    save_recording(place, Recording(**(values | changes)))
 
 
 @pytest.mark.parametrize("what", ["other settings", "interrupted", "damaged", "gone", "no machine"])

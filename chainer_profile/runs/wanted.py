@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.basics.errors import UsageError
 
 if TYPE_CHECKING:
-    from chainer_profile.analyse.summary import Summary
     from chainer_profile.report.content.coursework import ReportTitle
 
 #: The formats, and the files that they are written into.
@@ -90,41 +89,6 @@ def check(wanted: Wanted, n_trials: int) -> None:
     if wanted.trace_trial >= n_trials:
         known = f"the trials are 0 to {n_trials - 1}" if n_trials else "there are no trials"
         raise UsageError(f"--trace-trial {wanted.trace_trial}: {known}")
-
-
-def contents(summary: Summary, wanted: Wanted) -> Iterator[tuple[str, bytes]]:
-    """The files that are wanted, by their names; one that cannot be made comes after the others.
-
-    Raises:
-        ProfileError: A package that one of them needs is not installed, or there are no trials.
-        UsageError: There is no trial of that number.
-    """
-    failed: ProfileError | None = None
-    for name in wanted.formats:
-        try:
-            content = _made(name, summary, wanted)
-        except ProfileError as error:
-            failed = failed or error
-        else:
-            yield FILES[name], content
-    if failed is not None:
-        raise failed
-
-
-def _made(name: str, summary: Summary, wanted: Wanted) -> bytes:
-    from chainer_profile.report.pictures import stacks, trace
-    from chainer_profile.report.writers import json_report, latex, pdf
-
-    if name == "pdf":
-        return pdf.render(summary, title=wanted.title)
-    texts = {
-        "latex": lambda: latex.render(summary, title=wanted.title),
-        "json": lambda: json_report.render(summary),
-        "trace": lambda: trace.render(summary, wanted.trace_trial),
-        "speedscope": lambda: stacks.render_speedscope(summary),
-        "folded": lambda: stacks.render_folded(summary),
-    }
-    return texts[name]().encode()
 
 
 def needs_no_tables(formats: Sequence[str]) -> bool:

@@ -18,9 +18,9 @@ from chainer_profile.record.journal import Journal, Kind
 from chainer_profile.record.recording import MachineLimits, Recording
 from chainer_profile.report import page
 from chainer_profile.report.writers import json_report
-from chainer_profile.runs import output
-from chainer_profile.runs.formats import Wanted
-from chainer_profile.runs.output import JOURNAL, RECORDING, load_run, take_folder
+from chainer_profile.runs.folder import JOURNAL, RECORDING, load_run, save_recording, take_folder
+from chainer_profile.runs.wanted import Wanted
+from chainer_profile.runs.write import write_reports
 from tests.command import file_size_limit
 from tests.conftest import make_recording
 
@@ -48,7 +48,7 @@ def put_run(folder: Path, **changes: object) -> Recording:
     """A folder with a finished run."""
     folder.mkdir(parents=True, exist_ok=True)
     recording = make_recording(n_layers=2, n_trials=5, **changes)
-    output.save_recording(folder, recording)
+    save_recording(folder, recording)
     return recording
 
 
@@ -295,7 +295,7 @@ def test_reports_are_written_beside_the_recording() -> None:
     Path("run").mkdir()
     names = ["layers.csv", "layers.png", "layers.svg", "links.csv"]
     names += ["report.html", "report.md"]
-    files = output.write_reports(Path("run"), summarise(make_recording(n_layers=2)))
+    files = write_reports(Path("run"), summarise(make_recording(n_layers=2)))
     assert sorted(files) == [Path("run", name) for name in names]
     assert sorted(os.listdir("run")) == names
     assert Path("run/layers.csv").read_text().startswith("index,label,")
@@ -312,7 +312,7 @@ def test_only_what_is_named_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("run").mkdir()
     summary = summarise(make_recording(n_layers=2))
     only = ("links.csv", "tables.tex", "recording.npz")
-    files = output.write_reports(Path("run"), summary, Wanted(("json", "latex")), only)
+    files = write_reports(Path("run"), summary, Wanted(("json", "latex")), only)
     assert files == [Path("run/links.csv"), Path("run/tables.tex")]
     assert sorted(os.listdir("run")) == ["links.csv", "tables.tex"]
 
@@ -321,7 +321,7 @@ def test_a_reader_of_an_old_report_keeps_it_whole() -> None:
     Path("run").mkdir()
     Path("run/layers.csv").write_text("old")
     with open("run/layers.csv") as reader:
-        output.write_reports(Path("run"), summarise(make_recording(n_layers=2)))
+        write_reports(Path("run"), summarise(make_recording(n_layers=2)))
         assert reader.read() == "old"
     assert Path("run/layers.csv").read_text() != "old"
 
@@ -333,7 +333,7 @@ def test_a_report_that_cannot_be_written_keeps_the_old_one() -> None:
         file_size_limit(100),
         pytest.raises(ProfileError, match=r"^run/layers\.csv: cannot be written"),
     ):
-        output.write_reports(Path("run"), summarise(make_recording(n_layers=2)))
+        write_reports(Path("run"), summarise(make_recording(n_layers=2)))
     assert os.listdir("run") == ["layers.csv"]
     assert Path("run/layers.csv").read_text() == "old"
 

@@ -5,19 +5,16 @@ Outside of it there is one file more: the cache of the machine's limits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.files import lock, made, numbered, replacing
-from chainer_profile.runs import formats
-from chainer_profile.runs.formats import USUAL, Wanted
 
 if TYPE_CHECKING:
-    from chainer_profile.analyse.summary import Summary
     from chainer_profile.record.recording import Recording
 
 RECORDING = "recording.npz"
@@ -168,60 +165,3 @@ def load_run(place: Path) -> Recording:
             "--force"
         )
     raise ProfileError(f"{place}: holds no run (there is no {RECORDING} in it)")
-
-
-def write_reports(
-    folder: Path, summary: Summary, wanted: Wanted = USUAL, only: Collection[str] | None = None
-) -> list[Path]:
-    """Write everything that is made from a recording; returns the files.
-
-    Args:
-        folder: Where they go.
-        summary: What they are made from.
-        wanted: What is wanted beside the usual files.
-        only: Names of files: no others are made. None for all of them.
-
-    Raises:
-        ProfileError: A file cannot be written, or a package that one needs is missing.
-    """
-    if only is not None:
-        chosen = tuple(name for name in wanted.formats if formats.FILES[name] in only)
-        wanted = replace(wanted, formats=chosen)
-    usual = _usual_reports(summary, wanted) if wanted.usual else {}
-    contents = {name: make() for name, make in usual.items() if only is None or name in only}
-    for name, content in contents.items():
-        with replacing(folder / name) as file:
-            file.write(content)
-    # What may fail for want of a package comes last.
-    for name, content in formats.contents(summary, wanted):
-        with replacing(folder / name) as file:
-            file.write(content)
-        contents[name] = content
-    return [folder / name for name in contents]
-
-
-def _usual_reports(summary: Summary, wanted: Wanted) -> dict[str, Callable[[], bytes]]:
-    from chainer_profile.analyse.roofline import has_plot
-    from chainer_profile.report import csv_file as csv
-    from chainer_profile.report import links_csv, page
-    from chainer_profile.report.pictures import layers as plot
-    from chainer_profile.report.pictures import roofline
-    from chainer_profile.report.writers import markdown
-
-    def report() -> bytes:
-        return markdown.render(
-            summary, plot="layers.png", table="layers.csv", links="links.csv", title=wanted.title
-        ).encode()
-
-    usual: dict[str, Callable[[], bytes]] = {
-        "layers.csv": lambda: csv.render(summary).encode(),
-        "links.csv": lambda: links_csv.render(summary).encode(),
-        "layers.png": lambda: plot.render(summary, "png"),
-        "layers.svg": lambda: plot.render(summary, "svg"),
-        "report.md": report,
-        "report.html": lambda: page.render(summary).encode(),
-    }
-    if has_plot(summary.recording, summary.layers):
-        usual["roofline.png"] = lambda: roofline.render(summary, "png")
-        usual["roofline.svg"] = lambda: roofline.render(summary, "svg")
-    return usual

@@ -14,8 +14,10 @@ from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.report.content.coursework import ReportTitle
 from chainer_profile.report.pictures import stacks, trace
 from chainer_profile.report.writers import json_report, latex, markdown, pdf
-from chainer_profile.runs import formats, output
-from chainer_profile.runs.formats import FILES, USUAL, Wanted, check, contents, parse_formats
+from chainer_profile.runs import wanted as formats
+from chainer_profile.runs.folder import load_run
+from chainer_profile.runs.wanted import FILES, USUAL, Wanted, check, parse_formats
+from chainer_profile.runs.write import contents, write_reports
 from tests.command import folder, main, one_line, signals  # noqa: F401
 from tests.conftest import make_recording
 
@@ -96,7 +98,7 @@ def test_what_cannot_be_made_does_not_stop_the_others(without_pdf: None) -> None
 
 def test_a_format_that_fails_leaves_the_usual_reports(tmp_path: Path, without_pdf: None) -> None:
     with pytest.raises(ProfileError, match="a PDF needs"):
-        output.write_reports(tmp_path, SUMMARY, Wanted(("pdf", "json")))
+        write_reports(tmp_path, SUMMARY, Wanted(("pdf", "json")))
     written = {path.name for path in tmp_path.iterdir()}
     assert {"report.md", "report.html", "layers.csv", "report.json"} <= written
     assert "report.pdf" not in written
@@ -163,7 +165,7 @@ def test_files_of_a_run_and_of_its_report(capsys: pytest.CaptureFixture[str]) ->
     assert report.startswith("# Mine\n")
     assert "Ada" in report
     assert "Systems" in report
-    summary = summarise(output.load_run(Path("run")))
+    summary = summarise(load_run(Path("run")))
     assert Path("run/trace.json").read_text() == trace.render(summary, 1)
     # A report again has only what is asked for now.
     assert main("report", "run", "--format", "trace", "-q") == 0
