@@ -38,7 +38,7 @@ def write_reports(
         with replacing(folder / name) as file:
             file.write(content)
     # What may fail for want of a package comes last.
-    for name, content in _asked(summary, wanted):
+    for name, content in asked_for(summary, wanted):
         with replacing(folder / name) as file:
             file.write(content)
         contents[name] = content
@@ -72,7 +72,7 @@ def _usual_reports(summary: Summary, wanted: Wanted) -> dict[str, Callable[[], b
     return usual
 
 
-def _asked(summary: Summary, wanted: Wanted) -> Iterator[tuple[str, bytes]]:
+def asked_for(summary: Summary, wanted: Wanted) -> Iterator[tuple[str, bytes]]:
     """The files that are wanted, by their names; one that cannot be made comes after the others.
 
     Raises:

@@ -17,7 +17,7 @@ from chainer_profile.report.writers import json_report, latex, markdown, pdf
 from chainer_profile.runs import wanted as formats
 from chainer_profile.runs.folder import load_run
 from chainer_profile.runs.wanted import FILES, USUAL, Wanted, check, parse_formats
-from chainer_profile.runs.write import contents, write_reports
+from chainer_profile.runs.write import asked_for, write_reports
 from tests.command import folder, main, one_line, signals  # noqa: F401
 from tests.conftest import make_recording
 
@@ -71,7 +71,7 @@ def test_none_is_none_of_several(text: str) -> None:
 
 def test_all_are_made_by_their_renderers() -> None:
     title = ReportTitle("A title", "An author", "A course")
-    made = dict(contents(SUMMARY, Wanted(tuple(FILES), title, 2)))
+    made = dict(asked_for(SUMMARY, Wanted(tuple(FILES), title, 2)))
     assert list(made) == list(FILES.values())
     assert made.pop("report.pdf")[:5] == b"%PDF-"
     assert made == {
@@ -85,11 +85,11 @@ def test_all_are_made_by_their_renderers() -> None:
 
 
 def test_nothing_is_made_unasked() -> None:
-    assert list(contents(SUMMARY, USUAL)) == []
+    assert list(asked_for(SUMMARY, USUAL)) == []
 
 
 def test_what_cannot_be_made_does_not_stop_the_others(without_pdf: None) -> None:
-    found = contents(SUMMARY, Wanted(tuple(FILES)))
+    found = asked_for(SUMMARY, Wanted(tuple(FILES)))
     for name in list(FILES.values())[1:]:
         assert next(found)[0] == name
     with pytest.raises(ProfileError, match=r"pip install fpdf2 uharfbuzz$"):
