@@ -1,0 +1,90 @@
+"""What older versions of this program wrote still loads: files that they left, not made here.
+
+``stored/`` holds a run and what a killed run left, by the first version of the format and by the
+second, of the network in ``net.py``: ``profile.py -m net.py:Net --input-shape 3x8x8 -n 20 -w 2``.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from chainer_profile.analyse.summaries import summarise
+from chainer_profile.basics.errors import ProfileError
+from chainer_profile.record.journal import recover
+from chainer_profile.record.recording import Recording
+from chainer_profile.report import csv_file
+from chainer_profile.runs.folder import JOURNAL, RECORDING, load_run
+
+STORED = Path(__file__).parent / "stored"
+FORWARD = ["Convolution2DFunction", "FixedBatchNormalization", "ReLU", "Reshape", "LinearFunction"]
+#: By file: profiled trials, functions, and the sum of all layers' times.
+EXPECTED = {
+    "version1.npz": (20, FORWARD, 32_648_131),
+    "version1.journal": (49, FORWARD, 111_895_886),
+    "version2.journal": (25, FORWARD, 7_733_128),
+    "version2-train.npz": (
+        20,
+        [
+            *("Convolution2DFunction", "BatchNormalization", "ReLU", "Reshape", "LinearFunction"),
+            *("SoftmaxCrossEntropy", "cleargrads", "SoftmaxCrossEntropy", "LinearFunction"),
+            *("Reshape", "ReLU", "BatchNormalization", "Convolution2DFunction", "WeightDecay"),
+            *("MomentumSGD", "MomentumSGD", "MomentumSGD"),
+        ],
+        159_363_317,
+    ),
+}
+
+
+def read(name: str) -> Recording:
+    path = STORED / name
+    return recover(path) if path.suffix == ".journal" else Recording.load(path)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_it_loads(name: str) -> None:
+    recording = read(name)
+    trials, functions, total_ns = EXPECTED[name]
+    assert recording.n_trials == trials
+    assert [layer.function for layer in recording.layers] == functions
+    assert int(recording.self_ns.sum()) == total_ns
+    assert (len(recording.clean_ns), len(recording.warmup_ns)) == (5, 2)
+    assert recording.trial_ns is not None
+    assert (recording.trial_ns >= recording.self_ns.sum(axis=1)).all()
+    assert recording.settings.input_shape == (1, 3, 8, 8)
+    summary = summarise(recording)
+    assert summary.layers["share"].sum() == pytest.approx(1)
+    assert len(csv_file.render(summary).splitlines()) == len(functions) + 1
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_it_is_written_anew_without_loss(name: str, tmp_path: Path) -> None:
+    old = read(name)
+    old.save(tmp_path / "new.npz")
+    new = Recording.load(tmp_path / "new.npz")
+    for field in ("layers", "links", "settings", "environment", "conditions", "memory", "ended"):
+        assert getattr(new, field) == getattr(old, field)
+    for array in ("self_ns", "trial_ns", "clean_ns", "warmup_ns"):
+        assert np.array_equal(getattr(new, array), getattr(old, array))
+
+
+@pytest.mark.parametrize("name", [name for name in EXPECTED if name.endswith(".journal")])
+def test_what_was_killed_is_made_whole(name: str, tmp_path: Path) -> None:
+    shutil.copy(STORED / name, tmp_path / JOURNAL)
+    assert load_run(tmp_path).n_trials == EXPECTED[name][0]
+    assert (tmp_path / RECORDING).exists()
+    assert not (tmp_path / JOURNAL).exists()
+
+
+def test_a_newer_version_is_refused_by_name(tmp_path: Path) -> None:
+    with np.load(STORED / "version1.npz") as archive:
+        arrays = dict(archive)
+    meta = json.loads(arrays["meta"].tobytes()) | {"version": 99}
+    arrays["meta"] = np.frombuffer(json.dumps(meta).encode(), np.uint8)
+    np.savez(tmp_path / "new.npz", **arrays)
+    with pytest.raises(ProfileError, match=r"new\.npz: has format version 99, this program reads"):
+        Recording.load(tmp_path / "new.npz")
