@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from chainer_profile.measure.clock import HOST_CLOCK, Clock, DeviceQueue
 from tests.conftest import FakeClock
-from tests.queues import FakeQueue
+from tests.fake_queue import FakeQueue
 
 
 def test_resolution_is_the_smallest_step_between_differing_reads():

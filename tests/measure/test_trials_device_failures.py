@@ -11,6 +11,7 @@ from chainer_profile.measure.runner import RunError
 from chainer_profile.measure.steps import make_step
 from chainer_profile.record.journal import Journal
 from chainer_profile.record.recording import Environment
+from tests.fake_queue import OutOfMemoryError
 from tests.nets import image
 from tests.queues import (
     BEFORE,
@@ -18,7 +19,6 @@ from tests.queues import (
     N_HELD,
     N_STRUCTURE,
     Changing,
-    OutOfMemoryError,
     PlannedNet,
     asked,
     check,
