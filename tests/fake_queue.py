@@ -9,22 +9,9 @@ from typing import Any
 
 import numpy as np
 
-_ERRORS = {
-    35: ("InsufficientDriver", "CUDA driver version is insufficient for CUDA runtime version"),
-    100: ("NoDevice", "no CUDA-capable device is detected"),
-    101: ("InvalidDevice", "invalid device ordinal"),
-    400: ("InvalidResourceHandle", "invalid resource handle"),
-    600: ("NotReady", "device not ready"),
-    900: ("StreamCaptureUnsupported", "operation not permitted when stream is capturing"),
-}
-
 
 class CUDARuntimeError(RuntimeError):
     """Named and worded as CuPy's own."""
-
-    def __init__(self, status: int) -> None:
-        self.status = status
-        super().__init__("cudaError{}: {}".format(*_ERRORS[status]))
 
 
 class OutOfMemoryError(MemoryError):
@@ -49,26 +36,16 @@ class FakeEvent:
 
 
 class FakeQueue:
-    """A device that works through its kernels one after the other, beside the host.
-
-    Attributes:
-        clock: The host's clock.
-        end_ns: When the device is done with all that was launched.
-        events: All events that were made.
-        log: ``record``, ``synchronize``, and what ranges and traces began and ended, in order.
-        holds: What was asked of hold, in order.
-        memory: Free and total bytes.
-        record_ns: What the host needs to record an event.
-    """
+    """A device that works through its kernels one after the other, beside the host."""
 
     def __init__(self, clock: Any) -> None:
         self.clock = clock
-        self.end_ns = clock.time_ns
+        self.end_ns = clock.time_ns  # when the device is done with all that was launched
+        self.record_ns = 0  # what the host needs to record an event
         self.events: list[FakeEvent] = []
-        self.log: list[str] = []
         self.holds: list[int] = []
-        self.memory = (3 << 30, 8 << 30)
-        self.record_ns = 0
+        #: Also what ranges and traces began and ended.
+        self.log: list[str] = []
 
     @property
     def reached_ns(self) -> int:
@@ -86,9 +63,9 @@ class FakeQueue:
     def elapsed_ms(self, start: FakeEvent, end: FakeEvent) -> float:
         # CUDA refuses events that the device has not passed, and counts in single precision.
         if start.time_ns is None or end.time_ns is None:
-            raise CUDARuntimeError(400)
+            raise CUDARuntimeError("cudaErrorInvalidResourceHandle: invalid resource handle")
         if not (start.done and end.done):
-            raise CUDARuntimeError(600)
+            raise CUDARuntimeError("cudaErrorNotReady: device not ready")
         return float(np.float32((end.time_ns - start.time_ns) / 1e6))
 
     def synchronize(self) -> None:
@@ -100,7 +77,7 @@ class FakeQueue:
         self.launch(nanoseconds)
 
     def memory_nbytes(self) -> tuple[int, int]:
-        return self.memory
+        return 3 << 30, 8 << 30
 
     @contextmanager
     def range(self, name: str) -> Iterator[None]:

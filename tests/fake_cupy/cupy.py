@@ -20,10 +20,10 @@ import sys
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
+from unittest.mock import patch
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -58,25 +58,30 @@ queue = FakeQueue(Host())
 launches: Counter[str] = Counter()
 
 
-class Graph:
+class Graph(list[Any]):
     """What a stream captures: launches, each with what does it again and its new arrays."""
 
     capturing: ClassVar[Graph | None] = None
 
-    def __init__(self, stream: Stream, strict: bool) -> None:
-        self.stream, self.strict = stream, strict
-        self.steps: list[tuple[Callable[[], object], list[Any]]] = []
-
     def launch(self, stream: Stream) -> None:
-        for again, _ in self.steps:
+        for again, _ in self:
             again()
         _launch("graph")
 
+    @classmethod
+    def refuse(cls) -> None:
+        """What CUDA does about waiting and, if it is strict, about taking memory meanwhile."""
+        if cls.capturing is not None:
+            raise CUDARuntimeError(
+                "cudaErrorStreamCaptureUnsupported: operation not permitted when "
+                "stream is capturing"
+            )
+
 
 def _launch(name: str, again: Callable[[], object] = lambda: None, new: Any = ()) -> None:
-    """Put work in the queue, or in the graph that the current stream captures."""
-    if Graph.capturing is not None and Graph.capturing.stream is Stream.current:
-        Graph.capturing.steps.append((again, list(new)))
+    """Put work in the queue, or in the graph."""
+    if Graph.capturing is not None:
+        Graph.capturing.append((again, new))
         return
     launches[name] += 1
     queue.clock.advance(LAUNCH_NS)
@@ -84,9 +89,7 @@ def _launch(name: str, again: Callable[[], object] = lambda: None, new: Any = ()
 
 
 def _synchronize(*_: object) -> None:
-    """CUDA refuses to wait while a stream captures."""
-    if Graph.capturing is not None:
-        raise CUDARuntimeError(900)
+    Graph.refuse()
     queue.synchronize()
 
 
@@ -120,15 +123,15 @@ class Stream(_Current):
     def wait_event(self, event: object) -> None:
         pass
 
-    def begin_capture(self, mode: int | None = None) -> None:
-        Graph.capturing = Graph(self, mode is not None)
+    def begin_capture(self) -> None:
+        Graph.capturing = Graph()
 
     def end_capture(self) -> Graph:
         """The graph; until it is launched nothing of it has been computed."""
         graph, Graph.capturing = Graph.capturing, None
         if graph is None:
-            raise CUDARuntimeError(400)
-        for _, new in graph.steps:
+            raise CUDARuntimeError("cudaErrorInvalidValue: invalid argument")
+        for _, new in graph:
             for host in new:
                 host.fill(np.nan if host.dtype.kind == "f" else 0)
         return graph
@@ -143,7 +146,7 @@ Stream.current = Stream()
 
 def _count() -> int:
     if n_devices < 1:
-        raise CUDARuntimeError(35)
+        raise CUDARuntimeError("cudaErrorInsufficientDriver: CUDA driver version is insufficient")
     return n_devices
 
 
@@ -185,9 +188,9 @@ class Pool:
     def malloc(self, size: int) -> Block:
         size = -(-size // 512) * 512
         more = max(0, self.used + size - self.total)
-        if more and Graph.capturing is not None and Graph.capturing.strict:
-            raise CUDARuntimeError(900)
-        if Pool.taken() + more > memory_nbytes:
+        if more:
+            Graph.refuse()
+        if _taken_nbytes() + more > memory_nbytes:
             self._tell("malloc", size, 0)
             raise OutOfMemoryError(f"Out of memory allocating {size:,} bytes")
         self.used += size
@@ -205,10 +208,6 @@ class Pool:
         for hook in MemoryHook.running:
             getattr(hook, f"{moment}_postprocess")(mem_size=size, mem_ptr=pointer)
 
-    @classmethod
-    def taken(cls) -> int:
-        return sum(pool.total for pool in cls.all)
-
     def used_bytes(self) -> int:
         return self.used
 
@@ -217,6 +216,10 @@ class Pool:
 
     def free_bytes(self) -> int:
         return self.total - self.used
+
+
+def _taken_nbytes() -> int:
+    return sum(pool.total for pool in Pool.all)
 
 
 class Block:
@@ -233,16 +236,6 @@ class Block:
 
 _pool = Pool()
 _allocate = _pool.malloc
-
-
-@contextmanager
-def using_allocator(allocator: Any) -> Iterator[None]:
-    global _allocate
-    before, _allocate = _allocate, allocator
-    try:
-        yield
-    finally:
-        _allocate = before
 
 
 # -- arrays
@@ -268,9 +261,6 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801
 
     def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:
         return _call(ufunc.__name__, getattr(ufunc, method), *args, **kwargs)
-
-    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        return _call(func.__name__, func, *args, **kwargs)
 
     def __array__(self, *_: object, **__: object) -> Any:
         raise TypeError("Implicit conversion to a NumPy array is not allowed.")
@@ -460,10 +450,9 @@ cuda = _module(
     "cupy.cuda",
     runtime=SimpleNamespace(
         CUDARuntimeError=CUDARuntimeError,
-        streamCaptureModeThreadLocal=1,
         getDeviceCount=_count,
         deviceSynchronize=_synchronize,
-        memGetInfo=lambda: (memory_nbytes - Pool.taken(), memory_nbytes),
+        memGetInfo=lambda: (memory_nbytes - _taken_nbytes(), memory_nbytes),
         getDeviceProperties=lambda number: {"name": f"Fake GPU {number}".encode()},
         runtimeGetVersion=lambda: 12090,
         profilerStart=lambda: queue.log.append("start"),
@@ -482,7 +471,7 @@ cuda = _module(
     Stream=Stream,
     get_current_stream=lambda: Stream.current,
     get_elapsed_time=queue.elapsed_ms,
-    using_allocator=using_allocator,
+    using_allocator=lambda allocator: patch.object(sys.modules[__name__], "_allocate", allocator),
 )
 # What Chainer imports.
 _module("cupy._util", PerformanceWarning=RuntimeWarning)

@@ -54,13 +54,15 @@ def test_events_tell_the_time_of_the_queue(cupy: Any) -> None:
 
 def test_a_graph_does_nothing_until_it_is_launched(cupy: Any) -> None:
     x, stream = cupy.ones(3), cupy.cuda.Stream(non_blocking=True)
+    cupy.maximum(x + 1, 0)  # what it frees is all the memory there is
     with stream:
         stream.begin_capture()
         y = cupy.maximum(x + 1, 0)
+        with pytest.raises(RuntimeError, match=r"^cudaErrorStreamCaptureUnsupported: operat"):
+            cupy.zeros(100)
         for refused in (x.get, cupy.cuda.runtime.deviceSynchronize):
-            with pytest.raises(cupy.cuda.runtime.CUDARuntimeError) as caught:
+            with pytest.raises(RuntimeError, match=r"^cudaErrorStreamCaptureUnsupported: operat"):
                 refused()
-            assert caught.value.status == 900
         with pytest.raises(NotImplementedError, match=r"^calling cuBLAS API during stream capture"):
             cupy.matmul(x, x)
         graph = stream.end_capture()
