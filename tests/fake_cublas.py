@@ -81,4 +81,4 @@ class FakeCublas:
             out[...] = np.matmul(left.astype(wide), right.astype(wide))
 
         multiply()
-        self.cupy._launch("gemm", multiply, [out])
+        self.cupy._launch("gemm", multiply, out)

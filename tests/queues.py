@@ -41,6 +41,8 @@ class Launcher:
         self._clock.device.launch(duration_ns)
 
 
+#: What a network does in place of its plan.
+Change = Callable[["PlannedNet", Any], Any]
 #: What a function does, in order: ("host", ns) keeps the host busy, ("kernel", ns) launches one,
 #: ("wait", 0) waits for the device, and ("call", plan) calls a function of that plan.
 Plan = tuple[tuple[str, Any], ...]
@@ -78,20 +80,27 @@ class Planned(FunctionNode):
 
 
 class PlannedNet(chainer.Chain):
-    """A network that does what a plan says.
+    """A network that does what a plan says, and a change in its place from one call on.
 
     Attributes:
         calls: How often it was called.
+        first_change: The first call with the change; these count from 1.
     """
 
-    def __init__(self, clock: FakeClock, plan: Plan) -> None:
+    def __init__(
+        self, clock: FakeClock, plan: Plan, first_change: int = 0, change: Change | None = None
+    ) -> None:
         super().__init__()
         self.clock = clock
         self.plan = plan
         self.calls = 0
+        self.first_change = first_change
+        self._change = change
 
     def forward(self, x: Any) -> Any:
         self.calls += 1
+        if self._change is not None and self.calls >= self.first_change:
+            return self._change(self, x)
         return follow(self.clock, self.plan, x)
 
 
@@ -109,9 +118,6 @@ def calls(*plans: Plan, between_ns: int = 0) -> Plan:
 
 
 # --- runs of such networks
-
-#: What a network does in place of its plan.
-Change = Callable[[PlannedNet, Any], Any]
 
 MS = 1_000_000
 N_STRUCTURE = 3  # structure passes before the first trial
@@ -184,24 +190,6 @@ def check(recording: Recording) -> None:
         assert recording.held_span_ns is not None
         assert (recording.held_ns >= 0).all()
         assert (recording.held_ns.sum(axis=1) <= recording.held_span_ns).all()
-
-
-class Changing(PlannedNet):
-    """Does something else in the calls from one on; these count from 1."""
-
-    def __init__(self, clock: FakeClock, plan: Plan, call: int, change: Change) -> None:
-        super().__init__(clock, plan)
-        self.first_change = call
-        self._change = change
-
-    def forward(self, x: Any) -> Any:
-        y = self._change if self.calls + 1 >= self.first_change else follow_plan
-        self.calls += 1
-        return y(self, x)
-
-
-def follow_plan(model: PlannedNet, x: Any) -> Any:
-    return follow(model.clock, model.plan, x)
 
 
 def fails(error: Exception) -> Change:

@@ -59,9 +59,9 @@ launches: Counter[str] = Counter()
 
 
 class Graph(list[Any]):
-    """What a stream captures: launches, each with what does it again and its new arrays."""
+    """What a stream captures: launches, each with what does it again and its new array."""
 
-    capturing: ClassVar[Graph | None] = None
+    capturing: ClassVar[Any] = None
 
     def launch(self, stream: Stream) -> None:
         for again, _ in self:
@@ -78,7 +78,7 @@ class Graph(list[Any]):
             )
 
 
-def _launch(name: str, again: Callable[[], object] = lambda: None, new: Any = ()) -> None:
+def _launch(name: str, again: Callable[[], object] = lambda: None, new: Any = None) -> None:
     """Put work in the queue, or in the graph."""
     if Graph.capturing is not None:
         Graph.capturing.append((again, new))
@@ -129,11 +129,9 @@ class Stream(_Current):
     def end_capture(self) -> Graph:
         """The graph; until it is launched nothing of it has been computed."""
         graph, Graph.capturing = Graph.capturing, None
-        if graph is None:
-            raise CUDARuntimeError("cudaErrorInvalidValue: invalid argument")
         for _, new in graph:
-            for host in new:
-                host.fill(np.nan if host.dtype.kind == "f" else 0)
+            if new is not None:
+                new.fill(np.nan if new.dtype.kind == "f" else 0)
         return graph
 
     synchronize = _synchronize
@@ -327,24 +325,6 @@ def _unboxed(value: Any, boxes: list[ndarray]) -> Any:
     return value
 
 
-def _boxed(value: Any, boxes: list[ndarray]) -> Any:
-    """A result of NumPy; what was given stays what it was."""
-    if isinstance(value, (np.ndarray, np.generic)):
-        same = [box for box in boxes if box.host is value]
-        return same[0] if same else _box(np.asarray(value))
-    if type(value) in (list, tuple):
-        return type(value)(_boxed(part, boxes) for part in value)
-    return value
-
-
-def _hosts(value: Any) -> list[Any]:
-    """NumPy's arrays in a result, in boxes or not."""
-    if isinstance(value, (list, tuple)):
-        return [host for part in value for host in _hosts(part)]
-    host = value.host if isinstance(value, ndarray) else value
-    return [host] if isinstance(host, (np.ndarray, np.generic)) else []
-
-
 def _call(name: str, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """Call NumPy. What gives only views or empty arrays launches nothing."""
     if name in _BY_CUBLAS and Graph.capturing is not None:
@@ -359,18 +339,20 @@ def _call(name: str, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> 
             return func(*hosts, **named)
 
     raw, n_blocks = compute(), Block.made
-    result = _boxed(raw, boxes)
-    written = Block.made > n_blocks or result is None or kwargs.get("out") is not None
+    same = [box for box in boxes if box.host is raw]
+    is_array = isinstance(raw, (np.ndarray, np.generic))
+    result = same[0] if same else _box(np.asarray(raw)) if is_array else raw
+    written = Block.made > n_blocks or raw is None or kwargs.get("out") is not None
     if written and not name.startswith("empty"):
-        # A graph keeps NumPy's arrays and no boxes: their blocks are used again.
-        outs = _hosts(result)
-        new = [host for host in outs if all(host is not box.host for box in boxes)]
+        # A graph keeps NumPy's array and no box: its block is used again.
+        out = result.host if is_array else None
 
         def again() -> None:
-            for host, value in zip(outs, _hosts(compute()), strict=True):
-                host[...] = value
+            value = compute()
+            if out is not None and out is not value:
+                out[...] = value
 
-        _launch(name, again, new)
+        _launch(name, again, None if same else out)
     return result
 
 

