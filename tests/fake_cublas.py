@@ -29,14 +29,7 @@ def _matrices(address: int, kind: int, shape: tuple[int, int], step: int, betwee
 
 
 class FakeCublas:
-    """The library: one handle, one stream.
-
-    Attributes:
-        calls: Names of its functions in the order of the calls.
-        workspace: Size of the workspace; 0 after the stream was set.
-        math_mode: What was set.
-        status: What its functions return.
-    """
+    """The library: one handle, one stream, the names of what was called, and what was set."""
 
     handle = 4711
 

@@ -117,8 +117,6 @@ def calls(*plans: Plan, between_ns: int = 0) -> Plan:
     return plan
 
 
-# --- runs of such networks
-
 MS = 1_000_000
 N_STRUCTURE = 3  # structure passes before the first trial
 N_HELD = 20

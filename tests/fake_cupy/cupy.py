@@ -37,8 +37,6 @@ memory_nbytes = int(os.environ.get("FAKE_CUPY_MEMORY", "40_000_000"))
 #: What CuPy does by cuBLAS.
 _BY_CUBLAS = {"dot", "einsum", "inner", "matmul", "tensordot", "vdot"}
 
-# -- time
-
 
 class Host:
     """The host's clock: it moves by what is read, launched and waited for."""
@@ -139,8 +137,6 @@ class Stream(_Current):
 
 Stream.current = Stream()
 
-# -- devices and memory
-
 
 def _count() -> int:
     if n_devices < 1:
@@ -209,11 +205,11 @@ class Pool:
     def used_bytes(self) -> int:
         return self.used
 
-    def total_bytes(self) -> int:
-        return self.total
-
     def free_bytes(self) -> int:
         return self.total - self.used
+
+    def total_bytes(self) -> int:
+        return self.total
 
 
 def _taken_nbytes() -> int:
@@ -236,15 +232,8 @@ _pool = Pool()
 _allocate = _pool.malloc
 
 
-# -- arrays
-
-
 class ndarray(NDArrayOperatorsMixin):  # noqa: N801
     """An array on the device. A view shares its block; any other array has a block of its own."""
-
-    __array_priority__ = 100
-    host: Any
-    block: Block
 
     def __new__(cls, shape: Any, dtype: Any = float) -> ndarray:
         return _box(np.zeros(shape, dtype))
@@ -364,15 +353,6 @@ def array(obj: Any, dtype: Any = None, copy: bool = True, **_: Any) -> Any:
     return _box(made)
 
 
-def asarray(a: Any, dtype: Any = None, **_: Any) -> Any:
-    return a if isinstance(a, ndarray) and dtype in (None, a.dtype) else array(a, dtype)
-
-
-def get_array_module(*args: Any) -> ModuleType:
-    there = any(isinstance(arg, ndarray) for arg in args)
-    return sys.modules[__name__] if there else np
-
-
 def __getattr__(name: str) -> Any:
     """All else is NumPy's, its functions on arrays of the device."""
     value = None if name.startswith("_") else getattr(np, name, None)
@@ -381,9 +361,6 @@ def __getattr__(name: str) -> Any:
     if isinstance(value, type) or not callable(value):
         return value
     return functools.partial(_call, name, value)
-
-
-# -- kernels
 
 
 class ElementwiseKernel:
@@ -408,9 +385,6 @@ class ElementwiseKernel:
         return outs[0] if len(outs) == 1 else outs
 
 
-# -- the rest
-
-
 def _module(name: str, **names: Any) -> ModuleType:
     module = ModuleType(name)
     vars(module).update(names)
@@ -425,13 +399,18 @@ globals().update(
     RawKernel=lambda code, name: lambda grid, block, args: queue.hold(int(args[0])),
     memoize=lambda for_each_device=False: functools.cache,
     fuse=lambda *args, **_: args[0] if args else lambda func: func,
+    asarray=lambda a, dtype=None, **_: (
+        a if isinstance(a, ndarray) and dtype in (None, a.dtype) else array(a, dtype)
+    ),
+    get_array_module=lambda *args: (
+        sys.modules[__name__] if any(isinstance(arg, ndarray) for arg in args) else np
+    ),
     get_default_memory_pool=lambda: _pool,
     get_default_pinned_memory_pool=lambda: _pool,
 )
 cuda = _module(
     "cupy.cuda",
     runtime=SimpleNamespace(
-        CUDARuntimeError=CUDARuntimeError,
         getDeviceCount=_count,
         deviceSynchronize=_synchronize,
         memGetInfo=lambda: (memory_nbytes - _taken_nbytes(), memory_nbytes),
