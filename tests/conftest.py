@@ -12,6 +12,7 @@ import pytest
 import chainer_profile  # noqa: F401  (lets Chainer import)
 from chainer_profile.measure.clock import Clock
 from chainer_profile.record.recording import Environment, Layer, LinkCalls, Recording, Settings
+from tests.fakes import load_cupy
 
 # Examples take as long as they take: a busy machine is no failure.
 hypothesis.settings.register_profile(
@@ -45,6 +46,12 @@ class FakeClock:
 @pytest.fixture
 def clock() -> FakeClock:
     return FakeClock()
+
+
+@pytest.fixture
+def cupy(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The stand-in for CuPy."""
+    return load_cupy(monkeypatch)
 
 
 @pytest.fixture

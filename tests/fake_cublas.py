@@ -7,6 +7,7 @@ as cuBLAS does, column by column, and takes its launches to the stand-in for CuP
 from __future__ import annotations
 
 import ctypes
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,71 +24,46 @@ def _matrices(address: int, kind: int, shape: tuple[int, int], step: int, betwee
     dtype = np.dtype(_TYPES[kind])
     size = (n - 1) * between + (columns - 1) * step + rows
     buffer = (ctypes.c_char * (size * dtype.itemsize)).from_address(address)
-    flat = np.frombuffer(buffer, dtype)
     strides = np.array((between, 1, step)) * dtype.itemsize
-    return np.lib.stride_tricks.as_strided(flat, (n, rows, columns), strides)
+    return np.ndarray((n, rows, columns), dtype, buffer, strides=tuple(strides))
 
 
 class FakeCublas:
-    """The library: one handle, one stream.
-
-    Attributes:
-        calls: Names of its functions in the order of the calls.
-        stream: The stream that was set last.
-        workspace: Address and size of the workspace; 0 after the stream was set.
-        math_mode: What was set.
-    """
+    """The library: one handle, one stream, the names of what was called, and what was set."""
 
     handle = 4711
 
-    def __init__(self) -> None:
+    def __init__(self, cupy: Any) -> None:
+        self.cupy = cupy
         self.calls: list[str] = []
-        self.stream = self.math_mode = 0
-        self.workspace: tuple[int, int] = (0, 0)
-        self.status = 0
+        self.stream = self.workspace = self.math_mode = self.status = 0
         for name, types in SIGNATURES.items():
-            wrapped = ctypes.CFUNCTYPE(ctypes.c_int, *types)(self._call(name))
-            setattr(self, name, wrapped)
+            setattr(self, name, ctypes.CFUNCTYPE(ctypes.c_int, *types)(partial(self._call, name)))
 
-    def _call(self, name: str) -> Any:
-        done = getattr(self, f"_{name}")
+    def _call(self, name: str, handle: Any, *args: Any) -> int:
+        self.calls.append(name)
+        if name == "cublasCreate_v2":
+            handle[0] = handle = self.handle
+        assert handle == self.handle
+        if name == "cublasSetStream_v2":
+            self.stream, self.workspace = args[0] or 0, 0
+        elif name == "cublasSetWorkspace_v2":
+            self.workspace = args[1]
+        elif name == "cublasSetMathMode":
+            self.math_mode = args[0]
+        elif name == "cublasGemmStridedBatchedEx":
+            self._multiply(*args)
+        return self.status
 
-        def call(*args: Any) -> int:
-            self.calls.append(name)
-            if name != "cublasCreate_v2":
-                assert args[0] == self.handle
-            done(*args)
-            return self.status
-
-        return call
-
-    def _cublasCreate_v2(self, handle: Any) -> None:  # noqa: N802
-        handle[0] = self.handle
-
-    def _cublasDestroy_v2(self, handle: int) -> None:  # noqa: N802
-        pass
-
-    def _cublasSetStream_v2(self, handle: int, stream: int | None) -> None:  # noqa: N802
-        self.stream, self.workspace = stream or 0, (0, 0)
-
-    def _cublasSetWorkspace_v2(self, handle: int, address: int, size: int) -> None:  # noqa: N802
-        self.workspace = address, size
-
-    def _cublasSetMathMode(self, handle: int, mode: int) -> None:  # noqa: N802
-        self.math_mode = mode
-
-    def _cublasGemmStridedBatchedEx(  # noqa: N802
-        self, handle, op_a, op_b, m, n, k, alpha, a, a_kind, lda, a_between, b, b_kind, ldb,
+    def _multiply(
+        self, op_a, op_b, m, n, k, alpha, a, a_kind, lda, a_between, b, b_kind, ldb,
         b_between, beta, c, c_kind, ldc, c_between, count, compute, algorithm,
     ):  # fmt: skip
-        from cupy import cuda, fake
-
-        assert self.workspace[1], "it would allocate while a stream captures"
-        assert self.stream == cuda.get_current_stream().ptr, "in another stream than CuPy"
-        assert compute == (70 if c_kind == 1 else 68)
-        assert algorithm == -1
-        scalar = ctypes.c_double if compute == 70 else ctypes.c_float
-        factors = [scalar.from_address(x).value for x in (alpha, beta)]
+        assert self.workspace, "it would allocate while a stream captures"
+        assert self.stream == self.cupy.cuda.get_current_stream().ptr, "in another stream than CuPy"
+        assert (compute, algorithm) == (70 if c_kind == 1 else 68, -1)
+        scalar, wide = (ctypes.c_double, "d") if compute == 70 else (ctypes.c_float, "f")
+        assert [scalar.from_address(x).value for x in (alpha, beta)] == [1, 0]
         first = _matrices(a, a_kind, (k, m) if op_a else (m, k), lda, a_between, count)
         second = _matrices(b, b_kind, (n, k) if op_b else (k, n), ldb, b_between, count)
         out = _matrices(c, c_kind, (m, n), ldc, c_between, count)
@@ -95,9 +71,7 @@ class FakeCublas:
         def multiply() -> None:
             left = first.swapaxes(1, 2) if op_a else first
             right = second.swapaxes(1, 2) if op_b else second
-            wide = np.float64 if compute == 70 else np.float32
-            out[...] = factors[0] * np.matmul(left.astype(wide), right.astype(wide))
+            out[...] = np.matmul(left.astype(wide), right.astype(wide))
 
-        assert factors == [1, 0]
         multiply()
-        fake.launch(0, "gemm", again=multiply, new=[out])
+        self.cupy._launch("gemm", multiply, out)

@@ -1,112 +1,19 @@
-"""A device's queue on a fake clock, and networks that launch kernels of an exact length in it."""
+"""Networks that launch kernels of an exact length in a device's queue on a fake clock."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import chainer
-import numpy as np
 from chainer import FunctionNode
 
 from chainer_profile.measure import runner
 from chainer_profile.measure.steps import make_step
 from chainer_profile.record.recording import Recording, Settings
 from tests.conftest import FakeClock
+from tests.fake_queue import FakeQueue
 from tests.nets import image
-
-
-class OutOfMemoryError(Exception):
-    """Named as CuPy's own."""
-
-
-@dataclass
-class FakeEvent:
-    """A place in a FakeQueue; ``time_ns`` is when the device gets there."""
-
-    queue: FakeQueue
-    time_ns: int = -1
-
-    def record(self) -> None:
-        self.queue.log.append("record")
-        self.time_ns = self.queue.reached_ns
-        self.queue.clock.advance(self.queue.record_ns)
-
-    @property
-    def done(self) -> bool:
-        return self.time_ns <= self.queue.clock.time_ns
-
-
-class FakeQueue:
-    """A device that works through its kernels one after the other, beside the host.
-
-    Attributes:
-        clock: The host's clock.
-        end_ns: When the device is done with all that was launched.
-        events: All events that were made.
-        log: ``record``, ``synchronize``, and what ranges and traces began and ended, in order.
-        holds: What was asked of hold, in order.
-        memory: Free and total bytes.
-        record_ns: What the host needs to record an event.
-    """
-
-    def __init__(self, clock: FakeClock) -> None:
-        self.clock = clock
-        self.end_ns = clock.time_ns
-        self.events: list[FakeEvent] = []
-        self.log: list[str] = []
-        self.holds: list[int] = []
-        self.memory = (3 << 30, 8 << 30)
-        self.record_ns = 0
-
-    @property
-    def reached_ns(self) -> int:
-        """When the device gets to what is launched now."""
-        return max(self.clock.time_ns, self.end_ns)
-
-    def launch(self, duration_ns: int) -> None:
-        """Put a kernel of that length behind all others."""
-        self.end_ns = self.reached_ns + duration_ns
-
-    def new_event(self) -> FakeEvent:
-        self.events.append(FakeEvent(self))
-        return self.events[-1]
-
-    def elapsed_ms(self, start: FakeEvent, end: FakeEvent) -> float:
-        # CUDA refuses events that the device has not passed, and counts in single precision.
-        assert start.done
-        assert end.done
-        assert min(start.time_ns, end.time_ns) >= 0, "an event that was never recorded"
-        return float(np.float32((end.time_ns - start.time_ns) / 1e6))
-
-    def synchronize(self) -> None:
-        self.log.append("synchronize")
-        self.clock.time_ns = self.reached_ns
-
-    def hold(self, nanoseconds: int) -> None:
-        self.holds.append(nanoseconds)
-        self.launch(nanoseconds)
-
-    def memory_nbytes(self) -> tuple[int, int]:
-        return self.memory
-
-    @contextmanager
-    def range(self, name: str) -> Iterator[None]:
-        self.log.append(f"push {name}")
-        try:
-            yield
-        finally:
-            self.log.append("pop")
-
-    @contextmanager
-    def traced(self) -> Iterator[None]:
-        self.log.append("start")
-        try:
-            yield
-        finally:
-            self.log.append("stop")
 
 
 def device_clock(read_ns: int = 0) -> FakeClock:
@@ -134,6 +41,8 @@ class Launcher:
         self._clock.device.launch(duration_ns)
 
 
+#: What a network does in place of its plan.
+Change = Callable[["PlannedNet", Any], Any]
 #: What a function does, in order: ("host", ns) keeps the host busy, ("kernel", ns) launches one,
 #: ("wait", 0) waits for the device, and ("call", plan) calls a function of that plan.
 Plan = tuple[tuple[str, Any], ...]
@@ -171,20 +80,27 @@ class Planned(FunctionNode):
 
 
 class PlannedNet(chainer.Chain):
-    """A network that does what a plan says.
+    """A network that does what a plan says, and a change in its place from one call on.
 
     Attributes:
         calls: How often it was called.
+        first_change: The first call with the change; these count from 1.
     """
 
-    def __init__(self, clock: FakeClock, plan: Plan) -> None:
+    def __init__(
+        self, clock: FakeClock, plan: Plan, first_change: int = 0, change: Change | None = None
+    ) -> None:
         super().__init__()
         self.clock = clock
         self.plan = plan
         self.calls = 0
+        self.first_change = first_change
+        self._change = change
 
     def forward(self, x: Any) -> Any:
         self.calls += 1
+        if self._change is not None and self.calls >= self.first_change:
+            return self._change(self, x)
         return follow(self.clock, self.plan, x)
 
 
@@ -200,11 +116,6 @@ def calls(*plans: Plan, between_ns: int = 0) -> Plan:
         plan += (("host", between_ns), ("call", inner))
     return plan
 
-
-# --- runs of such networks
-
-#: What a network does in place of its plan.
-Change = Callable[[PlannedNet, Any], Any]
 
 MS = 1_000_000
 N_STRUCTURE = 3  # structure passes before the first trial
@@ -277,24 +188,6 @@ def check(recording: Recording) -> None:
         assert recording.held_span_ns is not None
         assert (recording.held_ns >= 0).all()
         assert (recording.held_ns.sum(axis=1) <= recording.held_span_ns).all()
-
-
-class Changing(PlannedNet):
-    """Does something else in the calls from one on; these count from 1."""
-
-    def __init__(self, clock: FakeClock, plan: Plan, call: int, change: Change) -> None:
-        super().__init__(clock, plan)
-        self.first_change = call
-        self._change = change
-
-    def forward(self, x: Any) -> Any:
-        y = self._change if self.calls + 1 >= self.first_change else follow_plan
-        self.calls += 1
-        return y(self, x)
-
-
-def follow_plan(model: PlannedNet, x: Any) -> Any:
-    return follow(model.clock, model.plan, x)
 
 
 def fails(error: Exception) -> Change:

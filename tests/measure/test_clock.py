@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import pytest
+
 from chainer_profile.measure.clock import HOST_CLOCK, Clock, DeviceQueue
 from tests.conftest import FakeClock
-from tests.queues import FakeQueue
+from tests.fake_queue import CUDARuntimeError, FakeQueue
 
 
 def test_resolution_is_the_smallest_step_between_differing_reads():
@@ -57,6 +59,12 @@ def test_the_fake_queue_works_through_its_kernels_in_order():
     queue.hold(1000)
     third.record()
     assert (second.done, third.done) == (False, False)
+    # As CUDA refuses them, and as CuPy says it.
+    with pytest.raises(CUDARuntimeError, match=r"^cudaErrorNotReady: device not ready$"):
+        queue.elapsed_ms(first, second)
+    unrecorded = r"^cudaErrorInvalidResourceHandle: invalid resource handle$"
+    with pytest.raises(CUDARuntimeError, match=unrecorded):
+        queue.elapsed_ms(first, queue.new_event())
     clock.advance(130)  # the host is at 160
     assert (second.done, third.done) == (True, False)
     queue.synchronize()

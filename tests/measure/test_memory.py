@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
-import types
 import weakref
 
 import chainer
@@ -342,40 +341,27 @@ class TestAfterwards:
                 measure_memory(step, structure)
 
 
-class FakeMemoryHook:
-    """As CuPy's: its methods are called with keywords."""
-
-    running: list = []  # noqa: RUF012
-
-    def __enter__(self):
-        self.running.append(self)
-
-    def __exit__(self, *_):
-        self.running.pop()
-
-
 class TestPool:
-    def test_blocks_of_the_pool(self):
-        cupy = types.SimpleNamespace(cuda=types.SimpleNamespace(MemoryHook=FakeMemoryHook))
-        counter = PoolCounter(cupy)
+    def test_blocks_of_the_pool(self, cupy):
+        counter, before = PoolCounter(cupy), cupy.empty(2048, np.uint8)
         with counter.counting():
-            (hook,) = FakeMemoryHook.running
-            keys = {"device_id": 0, "mem_ptr": 1, "pmem_id": 2}
-            hook.malloc_postprocess(size=1000, mem_size=1024, **keys)
-            hook.malloc_postprocess(size=512, mem_size=512, **keys)
-            hook.free_postprocess(mem_size=1024, **keys)
+            first, second = cupy.empty(1000, np.uint8), cupy.empty(512, np.uint8)
+            assert counter.read() == (1536, 1536)
+            del first
             assert counter.read() == (512, 1536)
             counter.reset()
             assert counter.read() == (512, 512)
-            hook.free_postprocess(mem_size=2048, **keys)  # from before the counting
+            del before
             assert counter.read() == (-1536, 512)
-        assert not FakeMemoryHook.running
+            cupy.memory_nbytes = 0
+            with pytest.raises(MemoryError):  # nobody will free it
+                cupy.empty(10_000, np.uint8)
+            assert counter.read() == (-1536, 512)
+        del second
+        assert counter.read() == (-1536, 512)
 
-    def test_the_counter_of_a_device(self, monkeypatch):
+    def test_the_counter_of_a_device(self, cupy, monkeypatch):
         assert isinstance(counter_of([ones(1)]), HostCounter)
         assert isinstance(counter_of([]), HostCounter)
-        cupy = types.SimpleNamespace(
-            __name__="cupy", cuda=types.SimpleNamespace(MemoryHook=FakeMemoryHook)
-        )
         monkeypatch.setattr(chainer.backend, "get_array_module", lambda *arrays: cupy)
         assert isinstance(counter_of([ones(1)]), PoolCounter)

@@ -13,7 +13,6 @@ from chainer_profile.measure.structure import learn_structure
 from tests.nets import image
 from tests.queues import (
     LAUNCH_BOUND,
-    Changing,
     PlannedNet,
     asked,
     calls,
@@ -77,7 +76,7 @@ def test_on_the_host_there_are_none(clock):
 
 
 def test_an_exception_closes_all_ranges(clock):
-    model = Changing(clock, LAUNCH_BOUND, 2, fails(ValueError("no")))
+    model = PlannedNet(clock, LAUNCH_BOUND, 2, fails(ValueError("no")))
     with pytest.raises(ValueError, match="no"):
         log_of(model, "forward", 1, clock)
     log = clock.device.log
@@ -96,7 +95,7 @@ def test_a_run_makes_them_after_its_trials(clock):
 
 
 def test_a_failure_in_them_keeps_the_trials(clock):
-    model = Changing(clock, LAUNCH_BOUND, 3 + 2 + 25 + 20 + 1, fails(ValueError("no")))
+    model = PlannedNet(clock, LAUNCH_BOUND, 3 + 2 + 25 + 20 + 1, fails(ValueError("no")))
     with pytest.raises(RunError, match="the network fails after 20 trials") as caught:
         run(model, asked(), clock=clock, ranges=True)
     assert caught.value.recording.n_trials == 20

@@ -11,14 +11,13 @@ from chainer_profile.measure.runner import RunError
 from chainer_profile.measure.steps import make_step
 from chainer_profile.record.journal import Journal
 from chainer_profile.record.recording import Environment
+from tests.fake_queue import OutOfMemoryError
 from tests.nets import image
 from tests.queues import (
     BEFORE,
     LAUNCH_BOUND,
     N_HELD,
     N_STRUCTURE,
-    Changing,
-    OutOfMemoryError,
     PlannedNet,
     asked,
     check,
@@ -48,7 +47,9 @@ class TestFailures:
     @pytest.mark.parametrize("group_ns", [1, 10**9])
     def test_an_exception_in_the_middle_of_a_trial(self, clock, monkeypatch, group_ns):
         monkeypatch.setattr(trials, "_GROUP_NS", group_ns)
-        model = Changing(clock, LAUNCH_BOUND, BEFORE + 5, fails(ValueError("broken\n on purpose")))
+        model = PlannedNet(
+            clock, LAUNCH_BOUND, BEFORE + 5, fails(ValueError("broken\n on purpose"))
+        )
         with pytest.raises(RunError) as caught:
             run(model, clock=clock)
         assert str(caught.value) == (
@@ -69,7 +70,7 @@ class TestFailures:
 
     def test_the_next_trials_of_the_same_run(self, clock):
         """A block of trials leaves nothing of an unfinished one to the next block."""
-        model = Changing(clock, LAUNCH_BOUND, N_STRUCTURE + 3, fails(ValueError("broken")))
+        model = PlannedNet(clock, LAUNCH_BOUND, N_STRUCTURE + 3, fails(ValueError("broken")))
         step = make_step("forward", model, (image(),))
         with step.configured():
             structure = runner.learn(step, asked(), clock)
@@ -102,7 +103,7 @@ class TestFailures:
     )
     @pytest.mark.parametrize("trial", [1, 5, 25 + 1, 25 + N_HELD])
     def test_other_calls_are_refused(self, clock, change, message, trial):
-        model = Changing(clock, LAUNCH_BOUND, BEFORE + trial, change)
+        model = PlannedNet(clock, LAUNCH_BOUND, BEFORE + trial, change)
         with pytest.raises(RunError, match=f"differ from trial to trial: {message}") as caught:
             run(model, clock=clock)
         recording = caught.value.recording
@@ -113,7 +114,7 @@ class TestFailures:
 
     @pytest.mark.parametrize("trial", [1, 3, 12, 25 + 2])
     def test_a_full_memory(self, clock, trial):
-        model = Changing(clock, LAUNCH_BOUND, BEFORE + trial, fails(MEMORY_FULL))
+        model = PlannedNet(clock, LAUNCH_BOUND, BEFORE + trial, fails(MEMORY_FULL))
         with pytest.raises(RunError) as caught:
             run(model, asked(batchsize=8), clock=clock)
         recording = caught.value.recording
@@ -128,17 +129,19 @@ class TestFailures:
 
     def test_a_full_memory_in_the_last_structure_pass(self, clock):
         change = fails(MEMORY_FULL)
-        model = Changing(clock, LAUNCH_BOUND, BEFORE + 25 + N_HELD + 1, change)
+        model = PlannedNet(clock, LAUNCH_BOUND, BEFORE + 25 + N_HELD + 1, change)
         with pytest.raises(RunError) as caught:
             run(model, asked(batchsize=8), clock=clock)
-        assert str(caught.value) == (f"the network fails after 20 trials, in Changing at /: {FULL}")
+        assert str(caught.value) == (
+            f"the network fails after 20 trials, in PlannedNet at /: {FULL}"
+        )
         assert caught.value.recording.n_trials == 20
 
     def test_a_full_memory_before_all_trials(self, clock):
-        model = Changing(clock, LAUNCH_BOUND, 2, fails(MEMORY_FULL))
+        model = PlannedNet(clock, LAUNCH_BOUND, 2, fails(MEMORY_FULL))
         with pytest.raises(ProfileError) as caught:
             run(model, asked(batchsize=8), clock=clock)
-        assert str(caught.value) == f"the network fails in Changing at /: {FULL}"
+        assert str(caught.value) == f"the network fails in PlannedNet at /: {FULL}"
         assert not isinstance(caught.value, RunError)
 
     def test_other_exceptions_and_hosts_say_nothing_of_a_gpus_memory(self, clock):

@@ -9,13 +9,12 @@ from tests.queues import (
     LAUNCH_BOUND,
     MS,
     N_HELD,
-    Changing,
     PlannedNet,
     asked,
     calls,
     check,
     device_clock,
-    follow_plan,
+    follow,
     kernel,
     run,
 )
@@ -50,9 +49,9 @@ class TestHeld:
     def test_it_grows_when_it_was_too_short(self, clock):
         def slowly(model, x):
             model.clock.advance(5 * MS)
-            return follow_plan(model, x)
+            return follow(model.clock, model.plan, x)
 
-        model = Changing(clock, LAUNCH_BOUND, BEFORE + 25 + 1, slowly)
+        model = PlannedNet(clock, LAUNCH_BOUND, BEFORE + 25 + 1, slowly)
         recording = run(model, clock=clock)
         # The device begins when the hold is over, within the 5 ms and a little.
         assert clock.device.holds == [MS, 2 * MS, 4 * MS] + [8 * MS] * N_HELD

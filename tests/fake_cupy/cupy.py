@@ -1,0 +1,443 @@
+"""A stand-in for CuPy 14: NumPy's arrays in a box, and a device's queue on a fake clock.
+
+With this folder on the path ``import cupy`` gives it, Chainer finds CUDA available, and ``--gpu 0``
+runs to its end. It shows whether the program makes the right calls in the right order and never
+mixes arrays of the host and the device, and how times and bytes add up. Kernels in CUDA C compute
+nothing: their outputs stay zero. All streams are one queue; every launch takes 10 us of the device
+and 2 us of the host, whose clock is this module's too.
+
+Environment variables: ``FAKE_CUPY_DEVICES``, their number (1; -1: no driver), and
+``FAKE_CUPY_MEMORY``, the bytes that they have: 40 MB, too few for the arrays of benchmarks, which
+would take long by this clock.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import sys
+import time
+import weakref
+from collections import Counter
+from collections.abc import Callable
+from types import ModuleType, SimpleNamespace
+from typing import Any, ClassVar
+from unittest.mock import patch
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from tests.fake_queue import CUDARuntimeError, FakeQueue, OutOfMemoryError
+
+__version__ = "14.2.0"
+KERNEL_NS, LAUNCH_NS, READ_NS = 10_000, 2_000, 1_000
+n_devices = int(os.environ.get("FAKE_CUPY_DEVICES", "1"))
+memory_nbytes = int(os.environ.get("FAKE_CUPY_MEMORY", "40_000_000"))
+#: What CuPy does by cuBLAS.
+_BY_CUBLAS = {"dot", "einsum", "inner", "matmul", "tensordot", "vdot"}
+
+
+class Host:
+    """The host's clock: it moves by what is read, launched and waited for."""
+
+    time_ns = 1_000_000
+
+    def now_ns(self) -> int:
+        self.advance(READ_NS)
+        return self.time_ns
+
+    def advance(self, duration_ns: int) -> None:
+        self.time_ns += duration_ns
+
+
+queue = FakeQueue(Host())
+#: How often each kernel, function or copy was launched.
+launches: Counter[str] = Counter()
+
+
+class Graph(list[Any]):
+    """What a stream captures: launches, each with what does it again and its new array."""
+
+    capturing: ClassVar[Any] = None
+
+    def launch(self, stream: Stream) -> None:
+        for again, _ in self:
+            again()
+        _launch("graph")
+
+    @classmethod
+    def refuse(cls) -> None:
+        """What CUDA does about waiting and, if it is strict, about taking memory meanwhile."""
+        if cls.capturing is not None:
+            raise CUDARuntimeError(
+                "cudaErrorStreamCaptureUnsupported: operation not permitted when "
+                "stream is capturing"
+            )
+
+
+def _launch(name: str, again: Callable[[], object] = lambda: None, new: Any = None) -> None:
+    """Put work in the queue, or in the graph."""
+    if Graph.capturing is not None:
+        Graph.capturing.append((again, new))
+        return
+    launches[name] += 1
+    queue.clock.advance(LAUNCH_NS)
+    queue.launch(KERNEL_NS)
+
+
+def _synchronize(*_: object) -> None:
+    Graph.refuse()
+    queue.synchronize()
+
+
+class _Current:
+    """One of its class is current: within a with-statement it is this one."""
+
+    current: ClassVar[Any] = None
+
+    def __init__(self) -> None:
+        self._before: list[Any] = []
+
+    def __enter__(self) -> None:
+        self._before.append(self.current)
+        self.use()
+
+    def __exit__(self, *_: object) -> None:
+        type(self).current = self._before.pop()
+
+    def use(self) -> None:
+        type(self).current = self
+
+
+class Stream(_Current):
+    """A stream: its work is in the one queue, or in a graph while it captures."""
+
+    def __init__(self, non_blocking: bool = False) -> None:
+        super().__init__()
+        self.ptr = id(self)
+        self.is_non_blocking = non_blocking
+
+    def wait_event(self, event: object) -> None:
+        pass
+
+    def begin_capture(self) -> None:
+        Graph.capturing = Graph()
+
+    def end_capture(self) -> Graph:
+        """The graph; until it is launched nothing of it has been computed."""
+        graph, Graph.capturing = Graph.capturing, None
+        for _, new in graph:
+            if new is not None:
+                new.fill(np.nan if new.dtype.kind == "f" else 0)
+        return graph
+
+    synchronize = _synchronize
+
+
+Stream.current = Stream()
+
+
+def _count() -> int:
+    if n_devices < 1:
+        raise CUDARuntimeError("cudaErrorInsufficientDriver: CUDA driver version is insufficient")
+    return n_devices
+
+
+class Device(_Current):
+    """A device by its number; the current one without."""
+
+    def __init__(self, device: int | None = None) -> None:
+        super().__init__()
+        self.id = self.current.id if device is None else device
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Device) and other.id == self.id
+
+
+Device.current = Device(0)
+
+
+class MemoryHook:
+    """Is called when a block is had and given back."""
+
+    running: ClassVar[list[Any]] = []
+
+    def __enter__(self) -> None:
+        self.running.append(self)
+
+    def __exit__(self, *_: object) -> None:
+        self.running.remove(self)
+
+
+class Pool:
+    """Blocks are multiples of 512 bytes; what is given back is good for any of them."""
+
+    all: ClassVar[weakref.WeakSet[Pool]] = weakref.WeakSet()
+
+    def __init__(self) -> None:
+        self.used = self.total = 0
+        self.all.add(self)
+
+    def malloc(self, size: int) -> Block:
+        size = -(-size // 512) * 512
+        more = max(0, self.used + size - self.total)
+        if more:
+            Graph.refuse()
+        if _taken_nbytes() + more > memory_nbytes:
+            self._tell("malloc", size, 0)
+            raise OutOfMemoryError(f"Out of memory allocating {size:,} bytes")
+        self.used += size
+        self.total += more
+        block = Block()
+        weakref.finalize(block, self._free, size, id(block)).atexit = False
+        self._tell("malloc", size, id(block))
+        return block
+
+    def _free(self, size: int, pointer: int) -> None:
+        self.used -= size
+        self._tell("free", size, pointer)
+
+    def _tell(self, moment: str, size: int, pointer: int) -> None:
+        for hook in MemoryHook.running:
+            getattr(hook, f"{moment}_postprocess")(mem_size=size, mem_ptr=pointer)
+
+    def used_bytes(self) -> int:
+        return self.used
+
+    def free_bytes(self) -> int:
+        return self.total - self.used
+
+    def total_bytes(self) -> int:
+        return self.total
+
+
+def _taken_nbytes() -> int:
+    return sum(pool.total for pool in Pool.all)
+
+
+class Block:
+    """Memory of NumPy's that is counted as the device's, until the last box on it is gone."""
+
+    made = 0
+    by_owner: ClassVar[weakref.WeakValueDictionary[int, Block]] = weakref.WeakValueDictionary()
+    owner: Any
+
+    def __init__(self) -> None:
+        self.device = Device()
+        Block.made += 1
+
+
+_pool = Pool()
+_allocate = _pool.malloc
+
+
+class ndarray(NDArrayOperatorsMixin):  # noqa: N801
+    """An array on the device. A view shares its block; any other array has a block of its own."""
+
+    def __new__(cls, shape: Any, dtype: Any = float) -> ndarray:
+        return _box(np.zeros(shape, dtype))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        value = getattr(self.host, name)
+        if callable(value):
+            return functools.partial(_call, name, getattr(np.ndarray, name), self)
+        return _box(value) if isinstance(value, np.ndarray) else value
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+        return _call(ufunc.__name__, getattr(ufunc, method), *args, **kwargs)
+
+    def __array__(self, *_: object, **__: object) -> Any:
+        raise TypeError("Implicit conversion to a NumPy array is not allowed.")
+
+    def __getitem__(self, index: Any) -> Any:
+        return _call("getitem", np.ndarray.__getitem__, self, index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        _call("setitem", np.ndarray.__setitem__, self, index, value)
+
+    def __len__(self) -> int:
+        return len(self.host)
+
+    def __bool__(self) -> bool:
+        return bool(self.get())
+
+    def __float__(self) -> float:
+        return float(self.get())
+
+    def get(self, *_: object, **__: object) -> Any:
+        """A copy on the host, when the device is done."""
+        _launch("memcpy DtoH")
+        _synchronize()
+        return self.host.copy()
+
+    def dot(self, b: Any, out: Any = None) -> Any:
+        return _call("dot", np.dot, self, b, out=out)
+
+    def reduced_view(self) -> Any:
+        return self
+
+    @property
+    def device(self) -> Device:
+        return self.block.device
+
+    @property
+    def data(self) -> Any:
+        return SimpleNamespace(ptr=self.host.ctypes.data)
+
+
+def _box(host: Any) -> Any:
+    """An array on the device."""
+    box = object.__new__(ndarray)
+    owner = host
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    block = Block.by_owner.get(id(owner))
+    if block is None:
+        block = Block.by_owner[id(owner)] = _allocate(owner.nbytes)
+        block.owner = owner
+    box.host, box.block = host, block
+    return box
+
+
+def _unboxed(value: Any, boxes: list[ndarray]) -> Any:
+    """Arguments for NumPy; the boxes in them are noted."""
+    if isinstance(value, ndarray):
+        boxes.append(value)
+        return value.host
+    if isinstance(value, np.ndarray):
+        raise TypeError(f"Unsupported type {type(value)}")
+    if type(value) in (list, tuple):
+        return type(value)(_unboxed(part, boxes) for part in value)
+    return value
+
+
+def _call(name: str, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """Call NumPy. What gives only views or empty arrays launches nothing."""
+    if name in _BY_CUBLAS and Graph.capturing is not None:
+        raise NotImplementedError(
+            "calling cuBLAS API during stream capture is currently unsupported"
+        )
+    boxes: list[ndarray] = []
+    hosts, named = _unboxed(args, boxes), {k: _unboxed(v, boxes) for k, v in kwargs.items()}
+
+    def compute() -> Any:
+        with np.errstate(all="ignore"):
+            return func(*hosts, **named)
+
+    raw, n_blocks = compute(), Block.made
+    same = [box for box in boxes if box.host is raw]
+    is_array = isinstance(raw, (np.ndarray, np.generic))
+    result = same[0] if same else _box(np.asarray(raw)) if is_array else raw
+    written = Block.made > n_blocks or raw is None or kwargs.get("out") is not None
+    if written and not name.startswith("empty"):
+        # A graph keeps NumPy's array and no box: its block is used again.
+        out = result.host if is_array else None
+
+        def again() -> None:
+            value = compute()
+            if out is not None and out is not value:
+                out[...] = value
+
+        _launch(name, again, None if same else out)
+    return result
+
+
+def array(obj: Any, dtype: Any = None, copy: bool = True, **_: Any) -> Any:
+    """A new array on the current device, of an array on either side, or of lists or numbers."""
+    host = obj if isinstance(obj, np.ndarray) else _unboxed(obj, [])
+    made = np.array(host, dtype)
+    _launch("copy", lambda: np.copyto(made, host, "unsafe"))
+    return _box(made)
+
+
+def __getattr__(name: str) -> Any:
+    """All else is NumPy's, its functions on arrays of the device."""
+    value = None if name.startswith("_") else getattr(np, name, None)
+    if value is None or isinstance(value, ModuleType):
+        raise AttributeError(f"module 'cupy' has no attribute {name!r}")
+    if isinstance(value, type) or not callable(value):
+        return value
+    return functools.partial(_call, name, value)
+
+
+class ElementwiseKernel:
+    """A kernel in CUDA C; it gives outputs of the right shapes and types."""
+
+    def __init__(self, in_params: str, out_params: str, *code: Any, **_: Any) -> None:
+        find = re.compile(r"(raw\s+)?(\w+)\s+\w+\s*(?:,|$)").findall
+        self._ins, self._outs = find(in_params.strip()), find(out_params.strip())
+        self._reduces = len(code) > 2  # a ReductionKernel: over all axes
+
+    def __call__(self, *args: Any, size: int | None = None, **_: Any) -> Any:
+        _launch("kernel")
+        outs = args[len(self._ins) :]
+        if not outs:
+            given = zip(self._ins, args, strict=True)
+            known = [(*param, arg) for param, arg in given if isinstance(arg, ndarray)]
+            types = {kind: arg.dtype for _, kind, arg in known}
+            shape: Any = () if self._reduces else (size,)
+            if size is None and not self._reduces:
+                shape = np.broadcast_shapes(*(arg.shape for raw, _, arg in known if not raw))
+            outs = tuple(ndarray(shape, types.get(kind, kind)) for _, kind in self._outs)
+        return outs[0] if len(outs) == 1 else outs
+
+
+def _module(name: str, **names: Any) -> ModuleType:
+    module = ModuleType(name)
+    vars(module).update(names)
+    if __name__ == "cupy":
+        sys.modules[name] = module
+    return module
+
+
+ReductionKernel = ElementwiseKernel
+globals().update(
+    # The only one is that which holds the device.
+    RawKernel=lambda code, name: lambda grid, block, args: queue.hold(int(args[0])),
+    memoize=lambda for_each_device=False: functools.cache,
+    fuse=lambda *args, **_: args[0] if args else lambda func: func,
+    asarray=lambda a, dtype=None, **_: (
+        a if isinstance(a, ndarray) and dtype in (None, a.dtype) else array(a, dtype)
+    ),
+    get_array_module=lambda *args: (
+        sys.modules[__name__] if any(isinstance(arg, ndarray) for arg in args) else np
+    ),
+    get_default_memory_pool=lambda: _pool,
+    get_default_pinned_memory_pool=lambda: _pool,
+)
+cuda = _module(
+    "cupy.cuda",
+    runtime=SimpleNamespace(
+        getDeviceCount=_count,
+        deviceSynchronize=_synchronize,
+        memGetInfo=lambda: (memory_nbytes - _taken_nbytes(), memory_nbytes),
+        getDeviceProperties=lambda number: {"name": f"Fake GPU {number}".encode()},
+        runtimeGetVersion=lambda: 12090,
+        profilerStart=lambda: queue.log.append("start"),
+        profilerStop=lambda: queue.log.append("stop"),
+    ),
+    nvtx=SimpleNamespace(
+        RangePush=lambda name: queue.log.append(f"push {name}"),
+        RangePop=lambda: queue.log.append("pop"),
+    ),
+    cublas=None,
+    Device=Device,
+    Event=lambda **_: queue.new_event(),
+    Graph=Graph,
+    MemoryHook=MemoryHook,
+    MemoryPool=Pool,
+    Stream=Stream,
+    get_current_stream=lambda: Stream.current,
+    get_elapsed_time=queue.elapsed_ms,
+    using_allocator=lambda allocator: patch.object(sys.modules[__name__], "_allocate", allocator),
+)
+# What Chainer imports.
+_module("cupy._util", PerformanceWarning=RuntimeWarning)
+_module("cupyx", rsqrt=lambda x, **_: 1 / np.sqrt(x))
+for _name in ("cupyx.scipy", "cupyx.scipy.special", "cupyx.scipy.linalg"):
+    _module(_name)
+if __name__ == "cupy":
+    time.perf_counter_ns = queue.clock.now_ns

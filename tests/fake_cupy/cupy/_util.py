@@ -1,5 +1,0 @@
-"""Chainer wants to import it."""
-
-
-class PerformanceWarning(RuntimeWarning):
-    """Something is slow."""

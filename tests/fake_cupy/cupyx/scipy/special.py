@@ -1,1 +1,0 @@
-"""Chainer wants to import it."""

@@ -1,0 +1,96 @@
+"""A device's queue on a fake clock: what the tests know of a GPU is mostly when it gets where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+class CUDARuntimeError(RuntimeError):
+    """Named and worded as CuPy's own."""
+
+
+class OutOfMemoryError(MemoryError):
+    """Named as CuPy's own."""
+
+
+@dataclass
+class FakeEvent:
+    """A place in a FakeQueue; ``time_ns`` is when the device gets there."""
+
+    queue: FakeQueue
+    time_ns: int | None = None
+
+    def record(self, stream: object = None) -> None:
+        self.queue.log.append("record")
+        self.time_ns = self.queue.reached_ns
+        self.queue.clock.advance(self.queue.record_ns)
+
+    @property
+    def done(self) -> bool:
+        return self.time_ns is None or self.time_ns <= self.queue.clock.time_ns
+
+
+class FakeQueue:
+    """A device that works through its kernels one after the other, beside the host."""
+
+    def __init__(self, clock: Any) -> None:
+        self.clock = clock
+        self.end_ns = clock.time_ns  # when the device is done with all that was launched
+        self.record_ns = 0  # what the host needs to record an event
+        self.events: list[FakeEvent] = []
+        self.holds: list[int] = []
+        #: Also what ranges and traces began and ended.
+        self.log: list[str] = []
+
+    @property
+    def reached_ns(self) -> int:
+        """When the device gets to what is launched now."""
+        return max(self.clock.time_ns, self.end_ns)
+
+    def launch(self, duration_ns: int) -> None:
+        """Put a kernel of that length behind all others."""
+        self.end_ns = self.reached_ns + duration_ns
+
+    def new_event(self) -> FakeEvent:
+        self.events.append(FakeEvent(self))
+        return self.events[-1]
+
+    def elapsed_ms(self, start: FakeEvent, end: FakeEvent) -> float:
+        # CUDA refuses events that the device has not passed, and counts in single precision.
+        if start.time_ns is None or end.time_ns is None:
+            raise CUDARuntimeError("cudaErrorInvalidResourceHandle: invalid resource handle")
+        if not (start.done and end.done):
+            raise CUDARuntimeError("cudaErrorNotReady: device not ready")
+        return float(np.float32((end.time_ns - start.time_ns) / 1e6))
+
+    def synchronize(self) -> None:
+        self.log.append("synchronize")
+        self.clock.time_ns = self.reached_ns
+
+    def hold(self, nanoseconds: int) -> None:
+        self.holds.append(nanoseconds)
+        self.launch(nanoseconds)
+
+    def memory_nbytes(self) -> tuple[int, int]:
+        return 3 << 30, 8 << 30
+
+    @contextmanager
+    def range(self, name: str) -> Iterator[None]:
+        self.log.append(f"push {name}")
+        try:
+            yield
+        finally:
+            self.log.append("pop")
+
+    @contextmanager
+    def traced(self) -> Iterator[None]:
+        self.log.append("start")
+        try:
+            yield
+        finally:
+            self.log.append("stop")
