@@ -21,7 +21,7 @@ PURE = [
     "engines.engine_recording",
     "engines.protocol",
     "engines.results",
-    "runs.output",
+    "runs.folder",
 ]
 
 

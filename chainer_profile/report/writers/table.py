@@ -81,7 +81,7 @@ def render(
     Args:
         summary: The summary of a run.
         console: Where to print; it decides about colour and width.
-        sort: One of :data:`~chainer_profile.cli.arguments.SORT_KEYS`, for the layer table: ``time``
+        sort: One of :data:`~.shown.SORT_KEYS`, for the layer table: ``time``
             is the mean, ``index`` the order of the calls, ``name`` the function, ``memory`` the
             peak. Numbers come largest first, and what is not known last.
         limit: Rows of the layer table and of the groups at most; None for all.
