@@ -15,7 +15,6 @@ from typing import Any
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.units import format_shape
 from chainer_profile.record.digest import Digest, Run, read_digest
-from chainer_profile.record.recording import digest_of
 
 REPORTS = Path("reports")
 _RECORDING = "recording.npz"
@@ -128,7 +127,7 @@ def history(reports: Path, query: Query) -> History:
 
 def _digest(name: str, path: str) -> Digest:
     """The digest of a recording; made from all of it where its file holds none."""
-    from chainer_profile.record.recording import Recording
+    from chainer_profile.record.recording import Recording, digest_of
 
     try:
         digest = read_digest(path)

@@ -218,7 +218,7 @@ def test_help_of_no_command_imports_anything_heavy() -> None:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=HANGS_S
     )
     assert result.returncode == 0, result.stderr
-    for option in ("--trials", "--executor", "--rebuild", "--columns", "--synthetic-size"):
+    for option in ("--trials", "--executor", "--since", "--columns", "--synthetic-size"):
         assert option in result.stdout
     assert result.stdout.splitlines()[-1] == "heavy: set()"
 
