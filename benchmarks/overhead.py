@@ -1,4 +1,4 @@
-"""What profiling costs: the figures of the README, as ratios within one run.
+"""What profiling costs: the figures of docs/overhead.md, as ratios within one run.
 
     python benchmarks/overhead.py [--rounds 300] [--trials 10000] [--gpu 0]
 

@@ -1,4 +1,4 @@
-"""What profiling a training step costs: the README's figures on training, as ratios in one run.
+"""What profiling a training step costs: figures of docs/overhead.md, as ratios in one run.
 
     python benchmarks/training.py [--rounds 60] [--memory-trials 100]
 

@@ -54,6 +54,12 @@ def test_relative_links(page: Path) -> None:
     assert broken(page) == []
 
 
+def test_the_index_has_every_page_once() -> None:
+    docs = ROOT / "docs"
+    listed = re.findall(r"^- \[(.+)\]\(\1\): ", (docs / "README.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted({page.name for page in docs.glob("*.md")} - {"README.md"})
+
+
 def test_a_broken_link_is_seen(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
