@@ -74,7 +74,7 @@ def check(recording):
 
 
 def test_forward(folder):
-    out = done(profile(*SMALL, cwd=folder))
+    out = done(profile(*SMALL, cwd=folder, reports=True))
     recording = recorded(folder)
     check(recording)
     assert [layer.function for layer in recording.layers] == [
@@ -101,7 +101,9 @@ def test_forward(folder):
 
 
 def test_a_training_step_and_the_report_again(folder):
-    done(profile(*SMALL, "--phase", "train", "--dtype", "mixed16", "-q", cwd=folder))
+    done(
+        profile(*(*SMALL, "--phase", "train", "--dtype", "mixed16", "-q"), cwd=folder, reports=True)
+    )
     recording = recorded(folder)
     check(recording)
     assert recording.settings.dtype == "mixed16"
