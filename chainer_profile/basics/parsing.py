@@ -146,7 +146,7 @@ class Parser(argparse.ArgumentParser):
         found, left = self.parse_known_args(args, namespace)
         if left:
             name = next((word for word in left if word.startswith("--")), "").partition("=")[0]
-            nearest = difflib.get_close_matches(name, self._option_string_actions, n=1)
+            nearest = difflib.get_close_matches(name, self._option_string_actions, n=1, cutoff=0.7)
             hint = f" (did you mean {nearest[0]}?)" if name and nearest else ""
             self.error(f"unrecognized arguments: {' '.join(left)}{hint}")
         return found
