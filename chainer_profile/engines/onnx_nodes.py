@@ -1,6 +1,6 @@
 """Which of Chainer's layers a node of an exported model belongs to, and what a model says of them.
 
-Needs nothing but the standard library: models are taken as they are.
+Needs no package of ONNX: models are taken as they are.
 """
 
 from __future__ import annotations
@@ -9,13 +9,11 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chainer_profile.basics.units import format_shapes
 from chainer_profile.engines.protocol import EngineError, Network
-
-if TYPE_CHECKING:
-    from chainer_profile.record.parts import Shape
+from chainer_profile.record.parts import Shape
 from chainer_profile.record.versioned import build
 
 #: Where a model keeps what :class:`Origin` says.

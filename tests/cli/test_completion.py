@@ -29,7 +29,7 @@ CASES = [
     ("chainer-profile compare --sort ", {"change", "time", "index", "path"}),
     ("chainer-profile report run --group-by ", set(GROUPS)),
     ("chainer-profile sweep --models vg", {"vgg"}),
-    ("chainer-profile history --rebu", {"--rebuild"}),
+    ("chainer-profile history --sin", {"--since"}),
     ("chainer-profile completion ", set(SHELLS)),
     ("chainer-profile --dtype ", set(DTYPES)),
     ("chainer-profile machine --refr", {"--refresh"}),
@@ -122,7 +122,8 @@ def test_a_command_has_the_parser_that_it_runs_with() -> None:
     assert list(found) == list(COMMANDS)
     for name, parser in found.items():
         assert isinstance(parser, Parser)
-        assert parser.prog == ("profile.py" if name == RUN else f"chainer-profile {name}")
+        own = {RUN: "profile.py", "train": "train.py"}
+        assert parser.prog == own.get(name, f"profile.py {name}")
 
 
 def test_the_script_goes_to_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
