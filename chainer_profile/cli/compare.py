@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.files import write_file
-from chainer_profile.basics.parsing import Parser, checked, folder, whole
+from chainer_profile.basics.parsing import Parser, checked
 from chainer_profile.basics.units import parse_percent
 from chainer_profile.basics.words import PROG
-from chainer_profile.cli.options import add_messages
+from chainer_profile.cli.options import add_limit, add_messages, add_out
 from chainer_profile.cli.running import Context, console_width, printing
 
 if TYPE_CHECKING:
@@ -59,21 +59,9 @@ def parser() -> argparse.ArgumentParser:
         help="order of the layers; change is by the time that a trial gains or loses (default: "
         "%(default)s)",
     )
-    group.add_argument(
-        "--limit",
-        metavar="N",
-        type=whole(0),
-        default=20,
-        help="rows of the layer table, 0 for all (default: %(default)s)",
-    )
+    add_limit(group, "rows of the layer table, 0 for all (default: %(default)s)")
     group.add_argument("--all", action="store_true", help="show unchanged layers too")
-    group.add_argument(
-        "-o",
-        "--out",
-        metavar="DIR",
-        type=folder,
-        help="write comparison.csv, .md, .png and .html into this folder",
-    )
+    add_out(group, "write comparison.csv, .md, .png and .html into this folder")
     add_messages(group)
     return parser
 

@@ -20,7 +20,11 @@ from chainer_profile.cli.options import (
     add_max_seconds,
     add_messages,
     add_model,
+    add_out,
+    add_precision,
     add_seed,
+    add_trials,
+    add_warmups,
     add_weights,
     asked_device,
     check_input,
@@ -28,7 +32,6 @@ from chainer_profile.cli.options import (
 )
 from chainer_profile.cli.running import Context, console_width, printing
 from chainer_profile.engines.catalogue import BASELINE, ENGINES
-from chainer_profile.engines.protocol import PRECISIONS
 
 if TYPE_CHECKING:
     from chainer_profile.cli.interrupts import Interrupts
@@ -67,12 +70,7 @@ def parser() -> argparse.ArgumentParser:
         "(default: all that can run on the device)",
     )
     group.add_argument("--list-engines", action="store_true", help="list the engines and exit")
-    group.add_argument(
-        "--precision",
-        choices=PRECISIONS,
-        default=PRECISIONS[0],
-        help="what the other engines compute in; Chainer stays in fp32 (default: %(default)s)",
-    )
+    add_precision(group, "what the other engines compute in; Chainer stays in fp32")
     group.add_argument(
         "--tolerance",
         metavar="F",
@@ -94,22 +92,8 @@ def parser() -> argparse.ArgumentParser:
     )
 
     group = parser.add_argument_group("measuring")
-    group.add_argument(
-        "-n",
-        "--trials",
-        metavar="N",
-        type=whole(1),
-        default=1000,
-        help="trials of each engine, taken in turn (default: %(default)s)",
-    )
-    group.add_argument(
-        "-w",
-        "--warmups",
-        metavar="N",
-        type=whole(0),
-        default=10,
-        help="warm-up runs of each (default: %(default)s)",
-    )
+    add_trials(group, "trials of each engine, taken in turn")
+    add_warmups(group, "warm-up runs of each", 10)
     group.add_argument(
         "--layer-trials",
         metavar="N",
@@ -122,15 +106,10 @@ def parser() -> argparse.ArgumentParser:
     add_seed(group)
 
     group = parser.add_argument_group("output")
-    group.add_argument(
-        "-o",
-        "--out",
-        metavar="DIR",
-        type=folder,
-        help="folder of the results (default: the next free reports/engines-MODEL-DEVICE-bBATCH)",
-    )
-    group.add_argument(
-        "--force", action="store_true", help="replace a run in the --out folder, or a saved engine"
+    add_out(
+        group,
+        "folder of the results (default: the next free reports/engines-MODEL-DEVICE-bBATCH)",
+        "replace a run in the --out folder, or a saved engine",
     )
     group.add_argument(
         "--report", metavar="DIR", type=folder, help="make the reports of such a run again"

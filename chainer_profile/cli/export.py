@@ -17,11 +17,11 @@ from chainer_profile.cli.options import (
     add_input_shape,
     add_messages,
     add_model,
+    add_precision,
     add_seed,
     add_weights,
 )
 from chainer_profile.cli.running import Context, printing
-from chainer_profile.engines.protocol import PRECISIONS
 
 if TYPE_CHECKING:
     from chainer_profile.engines.catalogue import EngineEntry
@@ -57,12 +57,7 @@ def parser() -> argparse.ArgumentParser:
         required=True,
         help=".onnx; .xml (OpenVINO, with a .bin beside it); or .npz (Chainer)",
     )
-    group.add_argument(
-        "--precision",
-        choices=PRECISIONS,
-        default=PRECISIONS[0],
-        help="what the engine is to compute in (default: %(default)s)",
-    )
+    add_precision(group, "what the engine is to compute in")
     group.add_argument("--force", action="store_true", help="replace a file that is there")
     add_messages(group)
     return parser

@@ -13,9 +13,9 @@ from chainer_profile.basics.parsing import (
     folder,
     named_device,
     parse_device,
-    whole,
 )
 from chainer_profile.basics.words import PROG
+from chainer_profile.cli.options import add_limit
 from chainer_profile.cli.running import Context, printing, terminal_width
 from chainer_profile.runs.history import REPORTS, SORTS, Query, history, parse_since
 
@@ -52,11 +52,10 @@ def parser() -> argparse.ArgumentParser:
     group.add_argument(
         "--sort", choices=tuple(SORTS), default="when", help="order (default: when, newest first)"
     )
-    group.add_argument(
-        "--limit",
-        metavar="N",
-        type=whole(0),
-        help=f"so many runs at most, 0 for all (default: {_TABLE_ROWS} in a table, else all)",
+    add_limit(
+        group,
+        f"so many runs at most, 0 for all (default: {_TABLE_ROWS} in a table, else all)",
+        None,
     )
     group.add_argument(
         "--format", choices=_FORMATS, default=_FORMATS[0], help="form (default: %(default)s)"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.parsing import (
     checked,
+    folder,
     input_shape,
     named_device,
     parse_device,
@@ -17,6 +18,7 @@ from chainer_profile.basics.parsing import (
     whole,
 )
 from chainer_profile.basics.words import DEFAULT_MODEL
+from chainer_profile.engines.protocol import PRECISIONS
 
 if TYPE_CHECKING:
     from chainer_profile.networks.inputs import InputBatch
@@ -139,6 +141,52 @@ def add_max_seconds(group: argparse._ArgumentGroup) -> None:
         metavar="S",
         type=positive_seconds,
         help="end the trials after so many seconds",
+    )
+
+
+def add_trials(group: argparse._ArgumentGroup, what: str) -> None:
+    """The option of how many trials; what they are is for the help."""
+    group.add_argument(
+        "-n",
+        "--trials",
+        metavar="N",
+        type=whole(1),
+        default=1000,
+        help=f"{what} (default: %(default)s)",
+    )
+
+
+def add_warmups(group: argparse._ArgumentGroup, what: str, default: int) -> None:
+    """The option of how many trials come first and do not count."""
+    group.add_argument(
+        "-w",
+        "--warmups",
+        metavar="N",
+        type=whole(0),
+        default=default,
+        help=f"{what} (default: %(default)s)",
+    )
+
+
+def add_limit(group: argparse._ArgumentGroup, what: str, default: int | None = 20) -> None:
+    """The option of how many rows are shown."""
+    group.add_argument("--limit", metavar="N", type=whole(0), default=default, help=what)
+
+
+def add_out(group: argparse._ArgumentGroup, what: str, force: str = "") -> None:
+    """The option of the folder of the results, and of replacing what is in it."""
+    group.add_argument("-o", "--out", metavar="DIR", type=folder, help=what)
+    if force:
+        group.add_argument("--force", action="store_true", help=force)
+
+
+def add_precision(group: argparse._ArgumentGroup, what: str) -> None:
+    """The option of what an engine computes in."""
+    group.add_argument(
+        "--precision",
+        choices=PRECISIONS,
+        default=PRECISIONS[0],
+        help=f"{what} (default: %(default)s)",
     )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
-from chainer_profile.basics.parsing import Parser, checked, folder, whole
+from chainer_profile.basics.parsing import Parser, checked, whole
 from chainer_profile.basics.units import format_count, parse_nbytes, parse_percent, plural
 from chainer_profile.basics.words import COMMAND, DTYPES, LOSSES, PHASES, PROG, VERSION
 from chainer_profile.cli import other_commands
@@ -22,7 +22,10 @@ from chainer_profile.cli.options import (
     add_machine,
     add_max_seconds,
     add_model,
+    add_out,
     add_seed,
+    add_trials,
+    add_warmups,
     add_weights,
     asked_device,
     check_input,
@@ -88,28 +91,14 @@ def parser() -> argparse.ArgumentParser:
     add_input(group)
 
     group = parser.add_argument_group("measuring")
-    group.add_argument(
-        "-n",
-        "--trials",
-        metavar="N",
-        type=whole(1),
-        default=1000,
-        help="profiled trials (default: %(default)s)",
-    )
+    add_trials(group, "profiled trials")
     group.add_argument(
         "--clean-trials",
         metavar="N",
         type=whole(0),
         help="trials without hooks on top (default: a tenth of the trials, at least 5)",
     )
-    group.add_argument(
-        "-w",
-        "--warmups",
-        metavar="N",
-        type=whole(0),
-        default=50,
-        help="warm-up trials (default: %(default)s)",
-    )
+    add_warmups(group, "warm-up trials", 50)
     add_max_seconds(group)
     group.add_argument(
         "--until-ci",
@@ -134,14 +123,11 @@ def parser() -> argparse.ArgumentParser:
     _add_gpu(parser)
 
     group = parser.add_argument_group("output")
-    group.add_argument(
-        "-o",
-        "--out",
-        metavar="DIR",
-        type=folder,
-        help="folder of the results (default: the next free reports/MODEL-DEVICE-bBATCH)",
+    add_out(
+        group,
+        "folder of the results (default: the next free reports/MODEL-DEVICE-bBATCH)",
+        "replace a run in the --out folder",
     )
-    group.add_argument("--force", action="store_true", help="replace a run in the --out folder")
     add_shown(parser)
     return parser
 

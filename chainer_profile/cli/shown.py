@@ -11,7 +11,7 @@ from chainer_profile.analyse.hotspots import DEFAULT_RULE, Rule, parse_rule
 from chainer_profile.basics.choosing import split_names
 from chainer_profile.basics.parsing import checked, whole
 from chainer_profile.basics.words import DEFAULT_DEPTH, GROUPS
-from chainer_profile.cli.options import add_messages
+from chainer_profile.cli.options import add_limit, add_messages
 from chainer_profile.cli.running import console_width, printing
 from chainer_profile.runs.wanted import ALL, FILES, NONE, Wanted, needs_no_tables, parse_formats
 
@@ -71,12 +71,9 @@ def add_shown(parser: argparse.ArgumentParser) -> None:
         default="time",
         help="order of the layer table; memory is the peak (default: time)",
     )
-    group.add_argument(
-        "--limit",
-        metavar="N",
-        type=whole(0),
-        default=20,
-        help="rows of the layer table and of the groups on the terminal, 0 for all (default: 20)",
+    add_limit(
+        group,
+        "rows of the layer table and of the groups on the terminal, 0 for all (default: 20)",
     )
     add_messages(group)
     group = parser.add_argument_group("reports")

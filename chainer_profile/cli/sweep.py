@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.files import write_file
-from chainer_profile.basics.parsing import Parser, checked, folder
+from chainer_profile.basics.parsing import Parser, checked
 from chainer_profile.basics.words import COMMAND, DTYPES, PHASES, PROG
 from chainer_profile.cli.interrupts import Interrupted
-from chainer_profile.cli.options import add_messages
+from chainer_profile.cli.options import add_messages, add_out
 from chainer_profile.cli.running import Context, printing, terminal_width
 from chainer_profile.runs.executors import open_workers, parse_executor
 from chainer_profile.runs.sweep_cases import (
@@ -84,15 +84,10 @@ def parser() -> argparse.ArgumentParser:
         "--dry-run", action="store_true", help="list the cases and their commands, and exit"
     )
     group = parser.add_argument_group("output")
-    group.add_argument(
-        "-o",
-        "--out",
-        metavar="DIR",
-        type=folder,
-        help="folder of the results (default: reports/sweep-NAME, by the file or the networks)",
-    )
-    group.add_argument(
-        "--force", action="store_true", help="measure all again, and replace another sweep"
+    add_out(
+        group,
+        "folder of the results (default: reports/sweep-NAME, by the file or the networks)",
+        "measure all again, and replace another sweep",
     )
     add_messages(group)
     return parser
