@@ -1,6 +1,10 @@
 """The tests; their folders are those of the package."""
 
+import os
 from pathlib import Path
+
+# Threads of BLAS that wait for one another on busy cores take most of the time; see also pytest -n.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 #: The repository.
 ROOT = Path(__file__).parents[1]

@@ -65,6 +65,8 @@ def test_devices(parser: Parser, words: tuple[str, ...], device: str) -> None:
 def test_words_are_not_shortened() -> None:
     parser = Parser(prog="x")
     parser.add_argument("--longer")
-    with pytest.raises(UsageError, match=r"arguments: --long 1 \(did you mean --longer\?\) \(see x --help\)"):
+    with pytest.raises(
+        UsageError, match=r"arguments: --long 1 \(did you mean --longer\?\) \(see x --help\)"
+    ):
         parser.parse_args(["--long", "1"])
     assert isinstance(parser, argparse.ArgumentParser)
