@@ -24,7 +24,7 @@ def test_the_engines_that_tests_need_are_installed() -> None:
 
 @pytest.fixture(scope="module", params=list(REGISTRY))
 def net(request: pytest.FixtureRequest) -> Any:
-    return network(*given(request.param))
+    return network(*given(request.param), threads=1)
 
 
 @pytest.fixture(scope="module")

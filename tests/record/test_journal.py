@@ -175,8 +175,9 @@ def test_what_stands_behind_reserved_space_is_not_read(path, file):
 
 
 def test_a_newer_version_is_refused(path, file, monkeypatch):
-    monkeypatch.setattr(journals, "VERSION", VERSION + 1)
-    begun(file)
+    with monkeypatch.context() as newer:
+        newer.setattr(journals, "VERSION", VERSION + 1)
+        begun(file)
     with pytest.raises(ProfileError, match=f"version {VERSION + 1}, this program reads up to"):
         recover(path)
 

@@ -253,7 +253,7 @@ def test_no_state_of_pyplot_is_made() -> None:
     code = (
         "import sys; from tests.conftest import make_recording;"
         "from chainer_profile.analyse.summaries import summarise;"
-        "from chainer_profile.report import plot;"
+        "from chainer_profile.report.pictures import layers as plot;"
         "plot.render(summarise(make_recording()), 'png');"
         "assert 'matplotlib.pyplot' not in sys.modules;"
         "assert 'chainer' not in sys.modules; assert 'cupy' not in sys.modules"
