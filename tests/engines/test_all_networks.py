@@ -34,18 +34,31 @@ def expected(net: Any) -> list[tuple[Any, Any]]:
     return [(inputs, flat_arrays(output(net.model, *inputs))) for inputs in both]
 
 
+@pytest.fixture(scope="module")
+def engines(net: Any) -> dict[str, Any]:
+    """Engines of the network that are ready, by their names."""
+    return {}
+
+
+def ready(engines: dict[str, Any], entry: Any, net: Any) -> Any:
+    if entry.name not in engines:
+        engines[entry.name] = entry.make()
+        engines[entry.name].prepare(net)
+    return engines[entry.name]
+
+
 @pytest.mark.parametrize("entry", INSTALLED, ids=lambda entry: entry.name)
-def test_outputs_are_chainer_s(net: Any, expected: list[tuple[Any, Any]], entry: Any) -> None:
-    engine = entry.make()
-    engine.prepare(net)
+def test_outputs_are_chainer_s(
+    net: Any, expected: list[tuple[Any, Any]], engines: dict[str, Any], entry: Any
+) -> None:
+    engine = ready(engines, entry, net)
     for inputs, outputs in expected:
         assert difference(outputs, engine.run(inputs)).relative < 1e-4
 
 
-def test_weights_that_were_broken_on_purpose_are_seen(net: Any) -> None:
+def test_weights_that_were_broken_on_purpose_are_seen(net: Any, engines: dict[str, Any]) -> None:
     """The check above would fail if an engine had other weights: here it has."""
-    engine = ENGINES["folded"].make()
-    engine.prepare(net)
+    engine = ready(engines, ENGINES["folded"], net)
     last = [link for link in net.model.links() if getattr(link, "W", None) is not None][-1]
     kept = last.W.array.copy()
     try:

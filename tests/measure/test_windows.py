@@ -11,7 +11,7 @@ import chainer.links as L
 import numpy as np
 import pytest
 
-from chainer_profile.basics.paths import joined, link_path
+from chainer_profile.basics.paths import joined, link_of
 from chainer_profile.measure.windows import (
     BACKWARD,
     CLEARGRADS,
@@ -288,7 +288,7 @@ class TestNames:
         assert hook_name(chainer.optimizer_hooks.WeightDecay(1)) == "WeightDecay"
 
     def test_of_a_parameters_link(self):
-        assert [link_path(path) for path in ("/W", "/conv1/W", "/a/0/b")] == ["/", "/conv1", "/a/0"]
+        assert [link_of(path) for path in ("/W", "/conv1/W", "/a/0/b")] == ["/", "/conv1", "/a/0"]
 
     def test_joined(self):
         cases = [("", "/"), ("", "/a"), ("/main", "/"), ("/main", "/a")]

@@ -14,7 +14,7 @@ from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.report.content.coursework import ReportTitle
 from chainer_profile.report.pictures import stacks, trace
 from chainer_profile.report.writers import json_report, latex, markdown, pdf
-from chainer_profile.runs import wanted as formats
+from chainer_profile.runs import write
 from chainer_profile.runs.folder import load_run
 from chainer_profile.runs.wanted import FILES, USUAL, Wanted, check, parse_formats
 from chainer_profile.runs.write import asked_for, write_reports
@@ -208,5 +208,5 @@ def test_a_report_of_several_engines_has_no_formats(capsys: pytest.CaptureFixtur
 
 def test_every_format_has_its_file_and_renderer() -> None:
     assert len(set(FILES.values())) == len(FILES)
-    assert all(formats._made(name, SUMMARY, USUAL) for name in FILES)
+    assert all(write._made(name, SUMMARY, USUAL) for name in FILES)
     pdf.require_packages()
