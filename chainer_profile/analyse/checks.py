@@ -17,7 +17,7 @@ from chainer_profile.basics.units import (
     format_percent,
     plural,
 )
-from chainer_profile.basics.words import PROG
+from chainer_profile.basics.words import is_run
 from chainer_profile.record.recording import COMPLETE, INTERVAL, TIME_LIMIT
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def takes_options(settings: Settings) -> bool:
     """
     if settings.engine:
         return False
-    return settings.phase == "forward" or PROG in settings.command.split()[:2]
+    return settings.phase == "forward" or is_run(settings.command)
 
 
 def _ended_early(summary: Summary) -> Iterator[Finding]:

@@ -46,3 +46,12 @@ DTYPES = ("float32", "float16", "mixed16")
 
 #: What stands between the names of layers that are one row.
 JOIN = " + "
+
+_DOORS = ("profile.py", "chainer-profile", "chainer_profile")
+
+
+def is_run(command: str) -> bool:
+    """Whether a command line of a recording is of our program, by any door, and no training."""
+    words = command.split()
+    at = next((at for at, word in enumerate(words[:3]) if word in _DOORS), None)
+    return at is not None and words[at + 1 : at + 2] != ["train"]

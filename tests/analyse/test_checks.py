@@ -365,9 +365,18 @@ def test_findings_on_a_training_step_do_not_speak_of_inference():
         assert word not in text
 
 
-@pytest.mark.parametrize("command", ["python train.py", "python profile.py --phase train"])
-def test_findings_on_a_training_name_only_options_that_it_takes(command):
-    ours = "profile.py" in command
+@pytest.mark.parametrize(
+    ("command", "ours"),
+    [
+        ("python train.py", False),
+        ("chainer-profile train --epoch 3", False),
+        ("python -m chainer_profile train", False),
+        ("python profile.py --phase train", True),
+        ("chainer-profile --phase train", True),
+        ("python -m chainer_profile --phase train", True),
+    ],
+)
+def test_findings_on_a_training_name_only_options_that_it_takes(command, ours):
     few = make_training(5, environment=blas(4), settings={"command": command})
     wide = make_training(60, settings={"command": command})
     wide = replace(wide, trial_ns=wide.trial_ns * np.where(np.arange(60) < 30, 3, 1))
