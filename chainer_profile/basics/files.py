@@ -12,12 +12,13 @@ from typing import BinaryIO
 from chainer_profile.basics.errors import ProfileError, UsageError
 
 
-def lock(opened: BinaryIO | int, in_use: str) -> None:
+def lock(opened: BinaryIO | int, folder: Path, by: str = "its run is still going on") -> None:
     """Mark an open file or folder as in use, until it is closed or the process ends.
 
     Args:
         opened: The file, or the descriptor of a folder.
-        in_use: What to say where another process uses it.
+        folder: The folder, for the message.
+        by: What uses it, where another process does.
 
     Raises:
         ProfileError: Another process uses it.
@@ -29,7 +30,7 @@ def lock(opened: BinaryIO | int, in_use: str) -> None:
     try:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise ProfileError(in_use) from error
+        raise ProfileError(f"{folder}: {by}; wait for its end") from error
     except OSError:  # a file system without locks
         pass
 
@@ -68,11 +69,11 @@ def made(folder: Path, *, fresh: bool = False) -> Iterator[None]:
 
 
 @contextmanager
-def locked(folder: Path, in_use: str) -> Iterator[None]:
+def locked(folder: Path, by: str) -> Iterator[None]:
     """Within this, a folder is this process's alone; see :func:`lock`."""
     opened = os.open(folder, os.O_RDONLY)
     try:
-        lock(opened, in_use)
+        lock(opened, folder, by)
         yield
     finally:
         os.close(opened)

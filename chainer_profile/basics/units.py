@@ -171,6 +171,11 @@ def format_shape(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape)) or "scalar"
 
 
+def format_input(shape: tuple[int, ...]) -> str:
+    """The shape of one input; of an image with three channels height and width: ``1024x2048``."""
+    return format_shape(shape[1:] if len(shape) == 3 and shape[0] == 3 else shape)
+
+
 def format_shapes(shapes: tuple[tuple[int, ...], ...]) -> str:
     """Shapes of several arrays: ``1x3x32x32 16x3x3x3``."""
     return " ".join(map(format_shape, shapes))

@@ -229,7 +229,7 @@ def _take_folder(out: Path, args: argparse.Namespace) -> Iterator[IO[bytes]]:
             state = stack.enter_context(open(out / _STATE, "a+b"))
         except OSError as error:
             raise ProfileError(f"{out}: cannot be written ({error.strerror})") from error
-        lock(state, f"{out}: its run is still going on; wait for its end")
+        lock(state, out)
         try:
             goes_on = args.resume is NEWEST or (
                 args.resume is not None and args.resume.resolve().parent == out.resolve()

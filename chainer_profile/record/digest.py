@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from chainer_profile.basics.paths import above
-from chainer_profile.basics.units import format_shape
+from chainer_profile.basics.units import format_input
 from chainer_profile.record.parts import LinkCalls, Settings
 
 if TYPE_CHECKING:
@@ -77,8 +77,7 @@ class Digest:
     def input_text(self) -> str:
         """The input's shape; of an image with three channels height and width: ``1024x2048``."""
         shape = self.settings.input_shape[1:]
-        image = len(shape) == 3 and shape[0] == 3
-        return format_shape(shape[1:] if image else shape) if shape else ""
+        return format_input(shape) if shape else ""
 
 
 _DECODER = msgspec.json.Decoder(Digest)

@@ -94,7 +94,7 @@ def _open_journal(folder: Path, replace: bool) -> BinaryIO:
     # Opening with x fails where another run of this moment was quicker.
     journal = open(path, "r+b" if replace and path.exists() else "x+b")  # noqa: SIM115
     try:
-        lock(journal, _in_use(folder))
+        lock(journal, folder)
         if not (folder / RECORDING).exists():
             # What a killed run left stays until the new run is there.
             if _trials_in(path):
@@ -107,10 +107,6 @@ def _open_journal(folder: Path, replace: bool) -> BinaryIO:
         journal.close()
         raise
     return journal
-
-
-def _in_use(folder: Path) -> str:
-    return f"{folder}: its run is still going on; wait for its end"
 
 
 def _trials_in(journal: Path) -> int:
@@ -149,7 +145,7 @@ def load_run(place: Path) -> Recording:
     if killed:
         recording = recover(journal)
         with open(journal, "rb") as file:
-            lock(file, _in_use(place))
+            lock(file, place)
             if recording.n_trials:
                 try:
                     save_recording(place, recording)

@@ -15,9 +15,9 @@ from typing import Any
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.units import format_shape
 from chainer_profile.record.digest import Digest, Run, read_digest
+from chainer_profile.runs.folder import RECORDING
 
 REPORTS = Path("reports")
-_RECORDING = "recording.npz"
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,7 @@ def _unless_nan(value: float) -> tuple[bool, float]:
     return math.isnan(value), value
 
 
-#: Orders of the history: newest, fastest, or by name first. What is not known comes last. Runs
-#: come in here by their names, newest first among those of one name.
+#: Orders of the history: newest, fastest, or by name first. What is not known comes last.
 SORTS: dict[str, Callable[[Run], Any]] = {
     "when": lambda run: 0,
     "latency": lambda run: _unless_nan(run.digest.median_s),
@@ -115,7 +114,7 @@ def history(reports: Path, query: Query) -> History:
     runs, unread = [], []
     for name in _recordings(reports):
         try:
-            runs.append(Run(name, _digest(name, os.path.join(reports, name, _RECORDING))))
+            runs.append(Run(name, _digest(name, os.path.join(reports, name, RECORDING))))
         except ProfileError as error:
             unread.append(str(error))
     found = sorted(filter(query.is_for, runs), key=lambda run: run.name)
@@ -145,7 +144,7 @@ def _recordings(folder: str | Path, name: str = "") -> Iterator[str]:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError:
         return
-    if any(entry.name == _RECORDING for entry in entries):
+    if any(entry.name == RECORDING for entry in entries):
         yield name or "."
     for entry in entries:
         # Bytes that are no text are surrogates here, which cannot be printed.

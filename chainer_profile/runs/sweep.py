@@ -148,8 +148,7 @@ def take_sweep(path: Path, cases: Sequence[Case], force: bool) -> Iterator[Sweep
     """
     if (path / RECORDING).exists() or (path / JOURNAL).exists():
         raise UsageError(f"--out {path}: holds a run; name another folder for the sweep")
-    in_use = f"{path}: another sweep is writing there; wait for its end"
-    with made(path), locked(path, in_use):
+    with made(path), locked(path, "another sweep is writing there"):
         kept = _read_plan(path)
         keys = {_key_text(case.key): case for case in cases}
         others = [name for key, name in kept.items() if key not in keys]

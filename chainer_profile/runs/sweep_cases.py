@@ -23,7 +23,7 @@ from chainer_profile.basics.parsing import (
     size,
     whole,
 )
-from chainer_profile.basics.units import format_shape
+from chainer_profile.basics.units import format_input
 from chainer_profile.basics.words import DEFAULT_MODEL, DTYPES, PHASES
 from chainer_profile.record.parts import Settings
 
@@ -108,8 +108,7 @@ class Case:
     @property
     def input_text(self) -> str:
         """The input's shape; of an image with three channels height and width: ``1024x2048``."""
-        image = len(self.input_shape) == 3 and self.input_shape[0] == 3
-        return format_shape(self.input_shape[1:] if image else self.input_shape)
+        return format_input(self.input_shape)
 
     @property
     def settings(self) -> Settings:
