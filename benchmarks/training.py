@@ -120,7 +120,7 @@ def callbacks_alone(step: AnyStep, rounds: int = 200) -> dict[str, float]:
         step()
     recorder, timer = Recorder(HOST_CLOCK.now_ns, step), TimerHook()
     arrays = (np.zeros(1, np.float32),)
-    hooks = {"recorder": recorder._hook, "TimerHook": timer}
+    hooks = {"recorder": recorder.hook, "TimerHook": timer}
     bound = {
         name: [
             (getattr(hook, method), (function, arrays, arrays)[: 2 + method.startswith("back")])
@@ -130,9 +130,9 @@ def callbacks_alone(step: AnyStep, rounds: int = 200) -> dict[str, float]:
     }
     # The recorder times more than functions: phases, hooks, cleargrads, each parameter's update.
     with step.configured():
-        entries = learn_structure(step).entries
-    for mark in [entry for entry in entries if isinstance(entry, Mark)]:
-        bound["recorder"] += [(recorder._enter, (mark,)), (recorder._leave, ())]
+        windows = learn_structure(step).windows
+    for mark in [what for what, _ in windows if isinstance(what, Mark)]:
+        bound["recorder"] += [(recorder.enter, (mark,)), (recorder.leave, ())]
     bound["nothing"] = [(lambda *_: None, arguments) for _, arguments in bound["TimerHook"]]
     seconds: dict[str, list[float]] = {name: [] for name in bound}
     for _ in range(rounds):

@@ -60,16 +60,17 @@ def trials_of(recording):
         Kind.HELD: [
             (int(wall), tuple(map(int, row))) for wall, row in zip(held_walls, held, strict=True)
         ],
+        Kind.LEFT_OUT: recording.left_out,
     }
 
 
 def expected(trials):
     """The same of trials that were added; a recording does not keep every start."""
-    found = {kind: [] for kind in Kind}
+    found = {kind: [] for kind in Kind if kind not in (Kind.VARIANT, Kind.OTHER)}
     for kind, start, wall, more in trials:
         keeps_start = kind in (Kind.CLEAN, Kind.PROFILED)
         found[kind].append((start, wall, more) if keeps_start else (wall, more))
-    return found
+    return found | {Kind.LEFT_OUT: len(found[Kind.LEFT_OUT])}
 
 
 def lengths(n_layers, n_phases=0, on_device=False):

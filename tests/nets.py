@@ -9,7 +9,18 @@ import numpy as np
 import pytest
 from chainer import FunctionNode
 
+from chainer_profile.measure.calls import entered, read
 from tests.conftest import FakeClock
+
+
+def stamps_of(log: list[Any]) -> list[int]:
+    """The clock reads of a recorder's log."""
+    return [log[at] for at in read(log).stamps]
+
+
+def whats_of(log: list[Any]) -> list[Any]:
+    """What was entered, of a recorder's log."""
+    return [what for what, _, _ in entered(log)]
 
 
 class Wait(FunctionNode):

@@ -83,7 +83,7 @@ def measure(
         nullcontext() if settings.threads is None else threadpool_limits(settings.threads, "blas")
     )
     with threads, step.configured():
-        structure = runner.learn(step, settings, clock)
+        structure = runner.learn(step, settings, clock)[0]
         network = Network(
             name=settings.model,
             model=model,

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +19,11 @@ from chainer_profile.basics.units import format_count, plural
 from chainer_profile.measure import environment, machine
 from chainer_profile.measure.clock import Clock
 from chainer_profile.measure.devices import clock_of, device_name, device_of
-from chainer_profile.measure.events import EventPool, Timeline
+from chainer_profile.measure.events import EventPool
 from chainer_profile.measure.iteration_memory import IterationMemory
 from chainer_profile.measure.recorder import Recorder
 from chainer_profile.measure.structure import Structure, StructureError, learn_structure
+from chainer_profile.measure.variants import Known, Variants
 from chainer_profile.measure.windows import Mark, Replacements, replacing, time_optimizer, timed
 from chainer_profile.record.journal import Journal, JournalError, Kind
 from chainer_profile.record.recording import COMPLETE, Conditions, Settings
@@ -89,14 +91,15 @@ class LayerProfile(Extension):
         self._folder: RunFolder | None = None
         self._journal = Journal()
         self._step: _UpdaterStep | None = None
-        self._timeline: Timeline | None = None
+        self._variants = Variants()
+        # Whether the next profiled iteration is to teach a structure instead.
+        self._learns = True
         self._recorder: Recorder | None = None
         self._memory: IterationMemory | None = None
         self._settings = Settings()
         self._conditions = Conditions()
         self._wanted = False
         self._profiled = 0
-        self._left_out: list[str] = []
         # Start and wall time of the last iteration that ran as it is, and whether the next such
         # one stands behind a profiled one.
         self._plain: tuple[int, int] | None = None
@@ -111,7 +114,8 @@ class LayerProfile(Extension):
         self._clock = self._clock or clock_of(device_of(self._step.roots[0][1]))
         device = self._clock.device
         events = None if device is None else EventPool(device)
-        self._recorder = Recorder(self._clock.now_ns, self._step, events)
+        structures = self._variants.structures
+        self._recorder = Recorder(self._clock.now_ns, self._step, events, structures)
         self._memory = IterationMemory(self._step) if self._with_memory else None
         self._out = Path(trainer.out) / self._out
         self._replacements.put(updater, "update", self._update)
@@ -128,12 +132,6 @@ class LayerProfile(Extension):
         with self._files:
             if self._profiled:
                 self._write()
-        if self._left_out:
-            warnings.warn(
-                f"LayerProfile left {plural(len(self._left_out), 'iteration')} out: "
-                f"{self._left_out[0]}",
-                stacklevel=2,
-            )
 
     # -- one iteration
 
@@ -142,13 +140,13 @@ class LayerProfile(Extension):
         assert self._clock is not None
         if not self._wanted:
             self._run_plain(self._clock)
-        elif self._timeline is None:
+        elif self._learns:
             self._learn()
         elif self._memory is not None and self._memory.is_on:
-            self._trace(self._memory, self._timeline.structure)
+            self._trace(self._memory, self._variants.structures[0])
         else:
             self._wanted = False
-            self._profile(self._timeline)
+            self._profile()
 
     def _run_plain(self, clock: Clock) -> None:
         """Run an iteration as it is, and time it as a whole.
@@ -173,25 +171,35 @@ class LayerProfile(Extension):
         assert self._step is not None
         assert self._recorder is not None
         assert self._clock is not None
-        # Counting of memory would make the windows longer.
-        self._conditions = Conditions(
-            clock_resolution_ns=float(self._clock.resolution_ns()),
-            window_ns=self._recorder.window_ns(),
-        )
-        if self._memory is not None:
-            self._memory.begin()
+        first = not self._variants.structures
+        if first:
+            # Counting of memory would make the windows longer.
+            self._conditions = Conditions(
+                clock_resolution_ns=float(self._clock.resolution_ns()),
+                window_ns=self._recorder.window_ns(),
+            )
+            if self._memory is not None:
+                self._memory.begin()
         try:
             structure = learn_structure(self._step)
         except BaseException as error:
-            if self._memory is not None:
+            if self._memory is not None and first:
                 self._memory.end()
             if isinstance(error, StructureError):
                 raise error.cause from None
             raise
-        if self._memory is not None:
-            self._warn(self._memory.problem)
-        self._begin(structure)
-        self._timeline = Timeline(structure)
+        self._learns = False
+        before = len(self._variants.structures)
+        waiting = self._variants.learn(structure)
+        if first:
+            if self._memory is not None:
+                self._warn(self._memory.problem)
+            self._begin(structure)
+        elif len(self._variants.structures) > before:
+            seen = structure.layers, structure.phases, structure.links
+            settings = self._settings_of(structure)
+            self._try_to_write(partial(self._journal.add_variant, *seen, settings))
+        self._keep(waiting)
 
     def _trace(self, memory: IterationMemory, structure: Structure) -> None:
         """Count what an iteration allocates; the next one is profiled, or else traced again."""
@@ -203,29 +211,35 @@ class LayerProfile(Extension):
             self._step.end_sizes()
         self._warn(memory.problem)
 
-    def _profile(self, timeline: Timeline) -> None:
+    def _profile(self) -> None:
         assert self._step is not None
         assert self._recorder is not None
         assert self._clock is not None
-        recorder = self._recorder
+        recorder, variants = self._recorder, self._variants
         recorder.clear()
         if self._clock.device is not None:
             self._clock.device.synchronize()
         with recorder:
             trial = recorder.trial()
-        stamps = recorder.stamps
-        seen = recorder.entries, recorder.backwards, len(stamps)
-        difference = timeline.structure.difference(*seen)
-        difference = difference or self._other_batch()
-        if difference:
-            self._left_out.append(difference)
-            return
-        self._add_plain()
-        times = timeline.times(stamps, trial)
+        known = variants.add(trial, recorder.log.copy())
         recorder.clear()
-        self._add(Kind.PROFILED, trial.start_ns, trial.wall_ns, times.tobytes())
-        self._profiled += 1
+        self._add_plain()
         self._behind = True
+        if known is not None:
+            self._keep([known])
+        else:
+            self._profiled += 1
+            # The next iteration may be of the same kind.
+            self._learns = variants.waits(trial)
+            if not variants.waits(trial):
+                self._add(Kind.LEFT_OUT, trial.start_ns, trial.wall_ns)
+
+    def _keep(self, trials: Sequence[Known]) -> None:
+        """Write profiled iterations."""
+        for number, trial, times_ns in trials:
+            record = trial.start_ns, trial.wall_ns, times_ns.tobytes()
+            self._try_to_write(partial(self._journal.add_group, Kind.PROFILED, [record], number))
+            self._profiled += 1
 
     def _other_batch(self) -> str:
         """How the last iteration's batch differs in size, in words; empty if it does not."""
@@ -249,22 +263,25 @@ class LayerProfile(Extension):
         self._plain = None
 
     def _add(self, kind: Kind, start_ns: int, wall_ns: int, more: bytes = b"") -> None:
+        self._try_to_write(partial(self._journal.add, kind, start_ns, wall_ns, more))
+
+    def _try_to_write(self, write: Callable[[], object]) -> None:
         try:
-            self._journal.add(kind, start_ns, wall_ns, more)
+            write()
         except JournalError as error:
             # What could not be written is kept in memory, and written at the end if it can be.
             self._warn(f"{self._out} cannot be written: {error}")
 
     # -- what came out
 
-    def _begin(self, structure: Structure) -> None:
-        """Take a folder and open the journal."""
+    def _settings_of(self, structure: Structure) -> Settings:
+        """What an iteration of such windows was."""
         assert self._step is not None
         step, first = self._step, structure.layers[0] if structure.layers else None
         target = step.roots[0][1]
         inputs = [layer for layer in structure.layers if layer.phase == "forward"]
         shape = inputs[0].input_shapes[0] if inputs and inputs[0].input_shapes else ()
-        self._settings = Settings(
+        return Settings(
             model=self._title or type(getattr(target, "predictor", target)).__name__,
             input="training batches" if first else "",
             input_shape=shape,
@@ -275,7 +292,12 @@ class LayerProfile(Extension):
             train_mode=True,
             command=self._command,
         )
-        step.batchsize = self._settings.batchsize
+
+    def _begin(self, structure: Structure) -> None:
+        """Take a folder and open the journal."""
+        assert self._step is not None
+        self._settings = self._settings_of(structure)
+        self._step.batchsize = self._settings.batchsize
         try:
             take = take_folder(None, self._out, force=False)
             self._folder = self._files.enter_context(take)
@@ -299,12 +321,21 @@ class LayerProfile(Extension):
     def _write(self) -> None:
         from chainer_profile.analyse.summaries import summarise
 
+        for trial, _ in self._variants.waiting:
+            self._add(Kind.LEFT_OUT, trial.start_ns, trial.wall_ns)
         recording = self._journal.recording(self._conditions, COMPLETE)
         settings = replace(
-            self._settings, trials=recording.n_trials, clean_trials=len(recording.clean_ns)
+            recording.settings, trials=recording.all_trials, clean_trials=len(recording.clean_ns)
         )
-        recording = replace(recording, settings=settings, memory=self._memory_use())
-        if self._folder is None:
+        recording = replace(recording, settings=settings)
+        if recording.layers == self._variants.structures[0].layers:
+            recording = replace(recording, memory=self._memory_use())
+        if recording.left_out:
+            self._warn(
+                f"{plural(recording.left_out, 'profiled iteration')} of a kind that no other one "
+                f"taught: left out; {self._variants.difference}"
+            )
+        if self._folder is None or not recording.n_trials:
             return
         recording = replace(recording, limits=self._limits(recording))
         try:

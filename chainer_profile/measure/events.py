@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from chainer_profile.measure.clock import DeviceQueue, Event
@@ -28,14 +30,14 @@ class TimedTrial(NamedTuple):
     Attributes:
         start_ns: Its start on the host's clock.
         wall_ns: Its wall time, until the device is done.
-        end: Numbers of the recorder's clock reads, entries and backwards up to its end.
+        end: Length of the recorder's log at its end.
         launch_ns: Time until all of it was launched; 0 where the host does all the work.
         device: Times of the device's events; None where the host does all the work.
     """
 
     start_ns: int
     wall_ns: int
-    end: tuple[int, int, int]
+    end: int
     launch_ns: int
     device: NDArray[np.int64] | None
 
@@ -127,12 +129,12 @@ class Timeline:
         spans = np.diff(stamps)
         np.add.at(gaps, self._next_row, spans[self._between])
         return DeviceTimes(
-            times_ns=self.structure.times_ns(stamps[1:-1].tolist()),
+            times_ns=self.structure.times_ns(stamps[1:-1]),
             gaps_ns=gaps[:n_layers],
             span_ns=int(stamps[-1] - stamps[0]),
         )
 
-    def times(self, stamps: list[int], trial: TimedTrial) -> NDArray[np.int64]:
+    def times(self, stamps: Sequence[int], trial: TimedTrial) -> NDArray[np.int64]:
         """The times of a trial as the journal has them.
 
         Args:

@@ -11,7 +11,8 @@ from chainer_profile.measure.memory import counter_for, trace_call, use_of
 
 if TYPE_CHECKING:
     from chainer_profile.measure.memory import Counter, Trace
-    from chainer_profile.measure.structure import Step, Structure
+    from chainer_profile.measure.structure import Structure
+    from chainer_profile.measure.windows import Step
     from chainer_profile.record.recording import MemoryUse
 
 #: Iterations that are traced at most, until one of them is as the first one was.
@@ -65,7 +66,7 @@ class IterationMemory:
         assert self._counter is not None
         self._tries -= 1
         try:
-            trace = trace_call(self._step, len(structure.owners), self._counter)
+            trace = trace_call(self._step, structure, self._counter)
         except BaseException:
             self.end()
             raise

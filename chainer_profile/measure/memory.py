@@ -31,9 +31,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import chainer
 import numpy as np
-from chainer import FunctionHook
 
 from chainer_profile.basics.errors import ProfileError
+from chainer_profile.measure.calls import BACKWARD, difference
+from chainer_profile.measure.hooks import EntryHook, watching
 from chainer_profile.measure.windows import FORWARD
 from chainer_profile.record.recording import MemoryUse, PhaseMemory
 
@@ -42,7 +43,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from chainer_profile.measure.structure import Entry, Step, Structure
+    from chainer_profile.measure.calls import Entry
+    from chainer_profile.measure.structure import Structure
+    from chainer_profile.measure.windows import Step
 
 _OUTSIDE = -1
 
@@ -148,10 +151,12 @@ class Trace:
         self.peaks = array("q", bytes(8 * (n_events + 2)))
         self.enters = bytearray(n_events + 2)
         self.count = 0
-        # What each event entered. Lists do not grow: that would count as a row's memory.
-        self._entries: list[Entry | None] = [None] * (n_events + 2)
-        self._backwards: list[type | None] = [None] * (n_events + 2)
+        # What each event entered. A list does not grow: that would count as a row's memory.
+        self._entered: list[Entry | None] = [None] * (n_events + 2)
+        self._is_backward = bytearray(n_events + 2)
+        self._depth = 0
         self._read, self._reset = counter.read, counter.reset
+        self.hook = EntryHook(self.enter, self.leave)
 
     def read(self, enters: bool = False) -> None:
         """Note an event: what is alive while the peak is reset would count for the next one."""
@@ -161,49 +166,38 @@ class Trace:
         self.count += 1
         self._reset()
 
-    def enter(self, entry: Entry) -> None:
-        """Note that a window begins: of a function's forward, or another one."""
+    def enter(self, entry: Entry, backward: bool = False) -> None:
+        """Note that a window begins: of a function, or another one."""
         if self.count < len(self.values):
-            self._entries[self.count] = entry
-        self.read(True)
-
-    def enter_backward(self, function: type) -> None:
-        """Note that the window of a function's backward begins."""
-        if self.count < len(self.values):
-            self._backwards[self.count] = function
+            self._entered[self.count] = entry
+            self._is_backward[self.count] = backward
+        self._depth += 1
         self.read(True)
 
     def leave(self) -> None:
         """Note that one ends."""
+        self._depth -= 1
         self.read()
+
+    def position(self) -> int:
+        """Number of the windows that are running."""
+        return self._depth
+
+    def running(self, position: int) -> int:
+        """Of how many more windows it is within than it was."""
+        return self._depth - position
 
     def difference(self, structure: Structure) -> str:
         """How the trial's windows differ from a structure's, in words; empty if they do not."""
         n_events = len(structure.owners)
         if self.count != n_events + 2:
             return f"it made {self.count - 2} calls and returns, and the first trial {n_events}"
-        entries = [entry for entry in self._entries if entry is not None]
-        backwards = [function for function in self._backwards if function is not None]
-        return structure.difference(entries, backwards, n_events)
-
-
-class _MemoryHook(FunctionHook):
-    name = "chainer_profile.Memory"
-
-    def __init__(self, trace: Trace) -> None:
-        self._trace = trace
-
-    def forward_preprocess(self, function: Any, in_data: Any) -> None:
-        self._trace.enter(type(function))
-
-    def forward_postprocess(self, function: Any, in_data: Any) -> None:
-        self._trace.leave()
-
-    def backward_preprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
-        self._trace.enter_backward(type(function))
-
-    def backward_postprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
-        self._trace.leave()
+        pairs = zip(self._entered, map(bool, self._is_backward), strict=True)
+        seen = [(what, backward) for what, backward in pairs if what is not None]
+        known = [(what, nbytes == BACKWARD) for what, nbytes in structure.windows]
+        if seen == known:
+            return ""
+        return difference(*([(what, int(back), "") for what, back in of] for of in (seen, known)))
 
 
 def measure_memory(step: Step, structure: Structure, counter: Counter | None = None) -> MemoryUse:
@@ -222,7 +216,7 @@ def measure_memory(step: Step, structure: Structure, counter: Counter | None = N
         Exception: Whatever the step raises; hooks and tracemalloc are then as they were.
     """
     counter = counter or counter_for(step)
-    return use_of(trace_memory(step, len(structure.owners), counter), structure, step)
+    return use_of(trace_memory(step, structure, counter), structure, step)
 
 
 def counter_for(step: Step) -> Counter:
@@ -236,14 +230,14 @@ def counter_of(arrays: list[Any]) -> Counter:
     return PoolCounter(xp) if _is_cupy(xp) else HostCounter()
 
 
-def trace_memory(step: Step, n_events: int, counter: Counter) -> Trace:
+def trace_memory(step: Step, structure: Structure, counter: Counter) -> Trace:
     """Run a step twice, and read the counter at every event of the second."""
     with counter.counting():
         step()
-        return trace_call(step, n_events, counter)
+        return trace_call(step, structure, counter)
 
 
-def trace_call(step: Step, n_events: int, counter: Counter) -> Trace:
+def trace_call(step: Step, structure: Structure, counter: Counter) -> Trace:
     """Run a step once, and read the counter at every event.
 
     What the step frees is only known if it was counted when it was allocated: counting has to
@@ -251,20 +245,19 @@ def trace_call(step: Step, n_events: int, counter: Counter) -> Trace:
 
     Args:
         step: What a trial runs, within its configuration.
-        n_events: Number of its events.
+        structure: Its windows.
         counter: Counts bytes, and is on.
 
     Raises:
         Exception: Whatever the step raises; hooks and the collector are then as they were.
     """
-    trace = Trace(counter, n_events)
+    trace = Trace(counter, len(structure.owners))
     gc.collect()
     with ExitStack() as stack:
         if gc.isenabled():
             gc.disable()
             stack.callback(gc.enable)
-        stack.enter_context(step.timed(trace.enter, trace.leave))
-        stack.enter_context(_MemoryHook(trace))
+        stack.enter_context(watching(step, trace, structure.raising))
         trace.read()
         step()
         trace.read()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from chainer_profile.basics.paths import joined, link_of
@@ -14,19 +14,44 @@ class Owners:
 
     Args:
         roots: The networks, each with what is put before the paths of its links.
+
+    Attributes:
+        params: Every parameter, with the path of its link.
     """
 
     def __init__(self, roots: Sequence[tuple[str, Any]]) -> None:
         self._paths: dict[int, tuple[str, Any]] = {}
-        self._params: list[tuple[str, Any]] = []
+        self.params: list[tuple[str, Any]] = []
         for prefix, root in roots:
             for path, link in root.namedlinks():
                 # A shared link goes by its first path.
                 self._paths.setdefault(id(link), (joined(prefix, path), link))
-            # Those without an array may get one while the network runs.
-            self._params += [
+            self.params += [
                 (joined(prefix, link_of(path)), param) for path, param in root.namedparams()
             ]
+        self._by_array: dict[int, list[tuple[str, Any]]] = {}
+        self._by_path: dict[str, list[Any]] = {}
+        for path, param in self.params:
+            self._by_path.setdefault(path, []).append(param)
+        self._order = {path: at for at, path in enumerate(self._by_path)}
+        self._find_arrays(list(self._by_path))
+
+    def _find_arrays(self, paths: Iterable[str]) -> None:
+        """Look up the arrays of links' parameters, which may get one while the network runs."""
+        for path in paths:
+            for param in self._by_path.get(path, ()):
+                found = self._by_array.setdefault(id(param.array), [])
+                if param.array is not None and not any(known is param for _, known in found):
+                    found.append((path, param))
+
+    def _of(self, array: Any) -> list[tuple[str, Any]]:
+        """The parameters, with their links' paths, whose array this is."""
+        found = () if array is None else self._by_array.get(id(array), ())
+        return [(path, param) for path, param in found if param.array is array]
+
+    def parameter(self, array: Any) -> tuple[Any, str] | None:
+        """The parameter whose array this is, and the path of its link; None if it is none."""
+        return next(((param, path) for path, param in self._of(array)), None)
 
     def innermost(self, running: Sequence[Any]) -> str | None:
         """Path of the last of these links that belongs to a network."""
@@ -46,26 +71,21 @@ class Owners:
             running: Path of the innermost running link.
             arrays: What the call takes.
         """
+        self._find_arrays([running])
         below = running.rstrip("/") + "/"
-        taken = {id(array) for array in arrays if array is not None}
-        for path, param in self._params:
-            if path.startswith(below) and id(param.array) in taken:
-                return path
-        return running
+        taken = [path for array in arrays for path, _ in self._of(array) if path.startswith(below)]
+        return min(taken, key=self._order.__getitem__, default=running)
 
     def parameters(self, path: str) -> tuple[Any, ...]:
         """The arrays of the parameters of the link at a path."""
-        arrays = tuple(param.array for of, param in self._params if of == path)
+        arrays = tuple(param.array for of, param in self.params if of == path)
         return tuple(array for array in arrays if array is not None)
 
     def split(self, arrays: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """Arrays that are no parameters of the networks, and those that are; each array once."""
-        known = {id(param.array) for _, param in self._params}
-        once = {id(array): array for array in arrays if array is not None}
-        return (
-            [array for identity, array in once.items() if identity not in known],
-            [array for identity, array in once.items() if identity in known],
-        )
+        once = {id(array): array for array in arrays if array is not None}.values()
+        of_network = [array for array in once if self._of(array)]
+        return [array for array in once if not self._of(array)], of_network
 
     def link_calls(self, calls: dict[int, int]) -> list[LinkCalls]:
         """The links, with how often each was called.

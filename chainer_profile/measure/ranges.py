@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from chainer import FunctionHook
-
+from chainer_profile.measure.hooks import EntryHook, watching
 from chainer_profile.measure.windows import FORWARD
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from chainer_profile.measure.calls import Entry
     from chainer_profile.measure.clock import DeviceQueue
-    from chainer_profile.measure.structure import Step, Structure
-    from chainer_profile.measure.windows import Mark
+    from chainer_profile.measure.structure import Structure
+    from chainer_profile.measure.windows import Step
 
 TRIALS = 10
 
 
-class _RangeHook(FunctionHook):
+class _Ranges:
     """Opens a range on entering a window and closes it on leaving.
 
     Args:
@@ -27,15 +27,14 @@ class _RangeHook(FunctionHook):
         names: For every event of a trial, the name of what the time after it belongs to.
     """
 
-    name = "chainer_profile.Ranges"
-
     def __init__(self, device: DeviceQueue, names: list[str]) -> None:
         self._device = device
         self._names = names
         self._events = 0
         self._running: list[AbstractContextManager[None]] = []
+        self.hook = EntryHook(self.enter, self.leave)
 
-    def enter(self, mark: Mark | None = None) -> None:
+    def enter(self, entry: Entry, backward: bool = False) -> None:
         """Open the range of the window that is entered."""
         name = self._names[self._events] if self._events < len(self._names) else "?"
         self._events += 1
@@ -56,17 +55,13 @@ class _RangeHook(FunctionHook):
     def _close_one(self) -> None:
         self._running.pop().__exit__(None, None, None)
 
-    def forward_preprocess(self, function: Any, in_data: Any) -> None:
-        self.enter()
+    def position(self) -> int:
+        """Number of the ranges that are open."""
+        return len(self._running)
 
-    def forward_postprocess(self, function: Any, in_data: Any) -> None:
-        self.leave()
-
-    def backward_preprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
-        self.enter()
-
-    def backward_postprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
-        self.leave()
+    def running(self, position: int) -> int:
+        """How many more there are than there were."""
+        return len(self._running) - position
 
 
 def range_names(structure: Structure) -> list[str]:
@@ -108,11 +103,10 @@ def mark_ranges(
     names = range_names(structure)
     with device.traced():
         for number in range(trials):
-            hook = _RangeHook(device, names)
+            ranges = _Ranges(device, names)
             with ExitStack() as stack:
                 stack.enter_context(device.range(f"trial {number}"))
-                stack.callback(hook.close)
-                stack.enter_context(step.timed(hook.enter, hook.leave))
-                stack.enter_context(hook)
+                stack.callback(ranges.close)
+                stack.enter_context(watching(step, ranges, structure.raising))
                 step()
             device.synchronize()

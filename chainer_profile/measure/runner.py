@@ -25,7 +25,7 @@ from chainer_profile.measure.devices import clock_of, device_name, device_of
 from chainer_profile.measure.memory import measure_memory
 from chainer_profile.measure.ranges import mark_ranges
 from chainer_profile.measure.steps import AnyStep, make_step
-from chainer_profile.measure.structure import Step, Structure, StructureError, learn_structure
+from chainer_profile.measure.structure import Structure, StructureError, learn_structure
 from chainer_profile.measure.trials import (
     CallsDifferError,
     Progress,
@@ -34,6 +34,7 @@ from chainer_profile.measure.trials import (
     compare,
     memory_full,
 )
+from chainer_profile.measure.windows import Step
 from chainer_profile.record.journal import Journal
 from chainer_profile.record.recording import (
     COMPLETE,
@@ -181,10 +182,9 @@ def run(
     """
     settings = _named(settings, step)
     with step.configured():
-        structure = learn(step, settings, clock)
         trials = Trials(
             step,
-            structure,
+            learn(step, settings, clock),
             settings,
             environment.collect(settings.device),
             journal or Journal(),
@@ -201,8 +201,11 @@ def run(
                 trials.probe_threads()
                 trials.hold()
                 if ranges:
-                    mark_ranges(step, structure, clock.device)
-                compare(structure, learn_structure(step))
+                    mark_ranges(step, trials.structure, clock.device)
+                seen = learn_structure(step)
+                for structure in trials.variants.structures:
+                    compare(structure, seen)
+            trials.end()
         except Exception as error:
             raise RunError(*trials.failure(error)) from error
         recording = trials.recording()
@@ -211,7 +214,7 @@ def run(
         recording = replace(recording, conditions=conditions)
         # A signal during the probe ends no run, but it asks for no more trials.
         if memory and trials.ended in _IN_ORDER and not (stop and stop()):
-            recording = replace(recording, memory=_memory(step, structure))
+            recording = replace(recording, memory=_memory(step, trials.commonest))
         return recording
 
 
@@ -248,8 +251,10 @@ def _named(settings: Settings, step: AnyStep) -> Settings:
     )
 
 
-def learn(step: Step, settings: Settings, clock: Clock) -> Structure:
+def learn(step: Step, settings: Settings, clock: Clock) -> list[Structure]:
     """The structure pass, made twice: the first call may initialise parameters.
+
+    Gives the kinds of trials that it saw.
 
     Args:
         step: What a trial runs; within its configuration.
@@ -257,12 +262,12 @@ def learn(step: Step, settings: Settings, clock: Clock) -> Structure:
         clock: The run's clock.
 
     Raises:
-        ProfileError: The network fails, calls no function, or others from pass to pass.
+        ProfileError: The network fails, calls no function, or takes other shapes in the same calls.
     """
     try:
         learn_structure(step)
-        structure = learn_structure(step)
-        compare(structure, learn_structure(step))
+        structures = [learn_structure(step), learn_structure(step)]
+        compare(*structures)
     except StructureError as error:
         full = memory_full(error.cause, clock, settings)
         if full:
@@ -276,9 +281,9 @@ def learn(step: Step, settings: Settings, clock: Clock) -> Structure:
         raise said from error
     except CallsDifferError as error:
         raise ProfileError(str(error)) from None
-    if not structure.layers:
+    if not any(structure.layers for structure in structures):
         raise ProfileError("the network calls no Chainer function, so there is nothing to time")
-    return structure
+    return structures
 
 
 def _mixes_arrays(error: Exception) -> bool:

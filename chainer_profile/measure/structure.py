@@ -4,28 +4,33 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import itemgetter
+from threading import get_ident
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import ref
 
+import chainer
 import numpy as np
 from chainer import FunctionHook, LinkHook, _backprop_utils
 
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.units import format_shape
 from chainer_profile.costs.work import ArraySpec, Work, backward_work, forward_work
+from chainer_profile.measure.calls import BACKWARD, Entry, Log, difference, entered, read
+from chainer_profile.measure.hooks import kind_of, marks_of, unique_name
 from chainer_profile.measure.owners import Owners
-from chainer_profile.measure.windows import FORWARD, Mark
+from chainer_profile.measure.windows import FORWARD, Mark, Replacements
 from chainer_profile.record.recording import Layer, LinkCalls, Shape
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from numpy.typing import NDArray
 
-    from chainer_profile.measure.windows import Enter, Leave
+    from chainer_profile.measure.clock import NowNs
+    from chainer_profile.measure.windows import Step
 
 ACCUMULATION = "gradient_accumulation"
 #: Where a function keeps its structure pass, the index of its row in it and the shapes of its
@@ -34,29 +39,8 @@ _ROW = "_chainer_profile_row"
 _OUTSIDE = -1
 _WORK = ("flops", "macs", "nbytes_read", "nbytes_written")
 
-#: What a trial may enter: a function's forward (its class), or another window.
-Entry = type | Mark
 
-
-class Step(Protocol):
-    """What one trial runs; see :mod:`chainer_profile.measure.steps`."""
-
-    @property
-    def roots(self) -> Sequence[tuple[str, Any]]:
-        """The networks whose links give the paths, each with what is put before its paths."""
-
-    @property
-    def inputs(self) -> tuple[Any, ...]:
-        """The arguments of the network."""
-
-    def __call__(self) -> None:
-        """Run it once."""
-
-    def timed(self, enter: Enter, leave: Leave) -> AbstractContextManager[None]:
-        """Within this, windows are entered and left for all that is timed beside functions."""
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Structure:
     """The windows of one trial, and whose the time between every two clock reads is.
 
@@ -64,27 +48,41 @@ class Structure:
         layers: The rows of the profile, in the order in which they were first entered.
         phases: The phases whose framework time is known by itself.
         links: The links of the network, and how often a trial calls them.
-        entries: What was entered, in order, but for backward windows.
-        backwards: Class of the function of every backward window, in order.
         owners: What the time after each clock read belongs to, (reads,): an index of layers,
             ``len(layers)`` and on for the framework time of phases, -1 for all other time.
+        windows: Of every window, in the order of entering, what was entered and the bytes of its
+            first input; see :mod:`.calls`.
+        parameters: Of every window the parameter that is its last input, as a weak reference, and
+            the path of its link; None where it is none.
+        of_network: The parameters of the networks and the paths of their links.
+        raising: Classes of functions that raise an exception, which the network catches.
+        old_style: Whether there are functions that Chainer wraps, which only
+            :func:`.hooks.kind_of` tells apart.
+        log: The log of the trial that taught all this.
     """
 
     layers: tuple[Layer, ...]
     phases: tuple[str, ...]
     links: tuple[LinkCalls, ...]
-    entries: list[Entry]
-    backwards: list[type]
     owners: NDArray[np.intp]
+    windows: tuple[tuple[Entry, int | str], ...] = ()
+    parameters: tuple[tuple[ref[Any], str] | None, ...] = ()
+    of_network: tuple[tuple[ref[Any], str], ...] = ()
+    raising: frozenset[type] = frozenset()
+    old_style: bool = False
+    log: Log = field(default_factory=list, repr=False)
 
-    def times_ns(self, stamps: list[int]) -> NDArray[np.int64]:
-        """One trial's clock reads as times: of every layer, then of every phase's framework.
+    def times_ns(self, stamps: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+        """Clock reads of trials as times: of every layer, then of every phase's framework.
 
         The time between two reads belongs to one owner, so nothing is counted twice and nothing
         is lost: the times and what passed outside (owner -1) add up to the trial.
+
+        Args:
+            stamps: The reads of one trial, (reads,), or of several, (trials, reads).
         """
-        spans = np.diff(np.array(stamps, np.int64))
-        return np.add.reduceat(spans[self._order], self._starts)
+        spans = np.diff(np.asarray(stamps, np.int64), axis=-1)
+        return np.add.reduceat(spans[..., self._order], self._starts, axis=-1)
 
     @cached_property
     def _order(self) -> NDArray[np.intp]:
@@ -96,78 +94,299 @@ class Structure:
         columns = np.arange(len(self.layers) + len(self.phases))
         return np.searchsorted(self.owners[self._order], columns)
 
-    def place(self, n_stamps: int) -> str:
-        """Label of the last row that had been entered after so many clock reads, if any."""
-        rows = self.owners[:n_stamps]
-        rows = rows[(rows >= 0) & (rows < len(self.layers))]
-        return self.layers[rows[-1]].label if len(rows) and n_stamps <= len(self.owners) else ""
+    @cached_property
+    def history(self) -> tuple[list[str], list[int], list[int], list[tuple[int, int]]]:
+        """The functions of a trial in the order in which they end, as a flat history has them.
 
-    def difference(self, entries: list[Entry], backwards: list[type], n_stamps: int) -> str:
-        """How a trial's windows differ from these, in words; empty if they do not."""
-        if entries == self.entries and backwards == self.backwards and n_stamps == len(self.owners):
-            return ""
-        for what, seen, known in (
-            ("", entries, self.entries),
-            ("backward ", backwards, self.backwards),
-        ):
-            for index, (now, first) in enumerate(zip(seen, known, strict=False)):
-                if now != first:
-                    return (
-                        f"{what}call {index} was {_entry_name(now)}, and {_entry_name(first)} in "
-                        "the first trial"
-                    )
-        return (
-            f"it made {len(entries) + len(backwards)} function calls, and "
-            f"{len(self.entries) + len(self.backwards)} in the first trial"
+        Their names, which clock reads are their begins and their ends, and which lies directly
+        within which, by their places in this order.
+        """
+        calls = read(self.log)
+        ended = [one for one in calls.ended if isinstance(self.log[calls.enters[one[0]]], type)]
+        names = [self.log[calls.enters[window]].__name__ for window, _, _ in ended]
+        within = []
+        for inner, (_, begin, end) in enumerate(ended):
+            outer = (n for n, one in enumerate(ended) if one[1] < begin and end < one[2])
+            # Of all that hold it, the innermost ends first.
+            within += [(inner, number) for number in list(outer)[:1]]
+        return names, [one[1] for one in ended], [one[2] for one in ended], within
+
+    def place(self, n_windows: int) -> str:
+        """Label of the last row that had been entered after so many windows, if any."""
+        calls = read(self.log)
+        begins = {at + 3: number for number, at in enumerate(calls.enters)}
+        rows = [
+            owner
+            for at, owner in zip(calls.stamps, self.owners.tolist(), strict=True)
+            if begins.get(at, n_windows) < n_windows and 0 <= owner < len(self.layers)
+        ]
+        return self.layers[rows[-1]].label if rows and n_windows <= len(begins) else ""
+
+    # -- whether another trial is one of these
+
+    def stamps(self, log: Log) -> tuple[int, ...] | None:
+        """The clock reads of a trial if its log is one of these windows; None if it is not."""
+        if len(log) != len(self.log):
+            return None
+        look = self._look
+        if look.whats(log) != look.known_whats or look.sizes(log) != look.known_sizes:
+            return None
+        inputs = look.inputs(log)
+        if inputs != look.known_inputs:
+            if not self._fits(log):
+                return None
+            look.known_inputs = inputs
+        stamps: tuple[int, ...] = look.stamps(log)
+        return stamps
+
+    def _fits(self, log: Log) -> bool:
+        """Whether no parameter of the network stands for another one in a trial.
+
+        Parameters may have got other arrays since the structure was learned.
+        """
+        now = {id(_array_of(parameter)): path for parameter, path in self.of_network}
+        for at, known in zip(self._look.enters, self.parameters, strict=True):
+            seen = now.get(log[at + 2])
+            if known is not None and seen is not None and seen != known[1]:
+                return False
+        return True
+
+    @cached_property
+    def _look(self) -> _Look:
+        calls = read(self.log)
+        known = zip(calls.enters, self.parameters, strict=True)
+        whats, sizes, inputs = (
+            _items(calls.enters),
+            _items([at + 1 for at in calls.enters]),
+            _items([at + 2 for at, parameter in known if parameter is not None]),
         )
+        look = whats, sizes, inputs, _items(calls.stamps)
+        return _Look(calls.enters, *look, whats(self.log), sizes(self.log), inputs(self.log))
+
+    def difference(self, log: Log) -> str:
+        """How a trial's windows differ from these, in words; empty if they do not."""
+        if self.stamps(log) is not None:
+            return ""
+        paths = {id(_array_of(parameter)): path for parameter, path in self.of_network}
+        seen = [(what, size, paths.get(last, "")) for what, size, last in entered(log)]
+        return difference(seen, self.described) or "its windows are nested otherwise"
+
+    @property
+    def described(self) -> list[tuple[Entry, int | str, str]]:
+        """Of every window, what was entered, bytes of the first input, and path of the last."""
+        return [
+            (what, size, "" if known is None else known[1])
+            for (what, size), known in zip(self.windows, self.parameters, strict=True)
+        ]
 
 
-def _entry_name(entry: Entry) -> str:
-    if isinstance(entry, Mark):
-        return entry.function or f"the {entry.phase} phase"
-    return entry.__name__
+@dataclass
+class _Look:
+    """Where things stand in the log of a trial, and what they are; getters are the fastest way."""
+
+    enters: list[int]
+    whats: Callable[[Log], Any]
+    sizes: Callable[[Log], Any]
+    inputs: Callable[[Log], Any]
+    stamps: Callable[[Log], Any]
+    known_whats: Any
+    known_sizes: Any
+    known_inputs: Any
+
+
+def _array_of(parameter: ref[Any]) -> Any:
+    return getattr(parameter(), "array", None)
+
+
+def _items(places: list[int]) -> Callable[[Log], Any]:
+    if len(places) < 2:  # itemgetter gives no tuple then
+        return lambda log: tuple(log[at] for at in places)
+    return itemgetter(*places)
 
 
 class LinkStack(LinkHook):
-    """Keeps the links whose forward is running, outermost first, and counts the calls."""
+    """Keeps the links whose forward is running, outermost first, and counts the calls.
 
-    name = "chainer_profile.LinkStack"
+    Chainer calls no link hook for a link whose class defines ``__call__``, as all did up to
+    Chainer 4: those methods are replaced meanwhile. Nor does it call the second one after an
+    exception: a link whose call is no longer on the interpreter's stack has ended.
+    """
 
     def __init__(self) -> None:
-        self.links: list[Any] = []
+        self.name = unique_name("LinkStack")
         self.calls: dict[int, int] = {}
+        #: Called with every link that a hook sees.
+        self.noted: Callable[[Any], None] = lambda link: None
+        # The link, the frame of its call, and whether its own method stands for the hook.
+        self._running: list[tuple[Any, FrameType, bool]] = []
+        self._replacements = Replacements()
+
+    @property
+    def links(self) -> list[Any]:
+        """Those that are running."""
+        while self._running and not is_running(self._running[-1][1]):
+            self._running.pop()
+        return self.last
+
+    @property
+    def last(self) -> list[Any]:
+        """Those that were running when this was last told of anything."""
+        return [link for link, _, _ in self._running]
+
+    def __enter__(self) -> LinkStack:
+        super().__enter__()
+        thread = get_ident()
+        for kind in _with_call(chainer.Link):
+            self._replacements.put(kind, "__call__", self._noting(kind.__call__, thread))
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self._replacements.undo()
+        super().__exit__(*exception)
+
+    def _noting(self, method: Any, thread: int) -> Any:
+        def noting_call(link: Any, *args: Any, **kwargs: Any) -> Any:
+            if get_ident() != thread:
+                return method(link, *args, **kwargs)
+            frame = sys._getframe()
+            self._begin(link, frame, True)
+            self.began(link, args, frame)
+            out = method(link, *args, **kwargs)
+            self._end(frame)
+            self.ended(frame)
+            return out
+
+        return noting_call
+
+    def _begin(self, link: Any, frame: FrameType, by_method: bool) -> None:
+        self._running = self._running[: len(self.links)]
+        self._running.append((link, frame, by_method))
+        self.calls[id(link)] = self.calls.get(id(link), 0) + 1
 
     def forward_preprocess(self, args: Any) -> None:
         """Note that a link begins."""
-        self.links.append(args.link)
-        self.calls[id(args.link)] = self.calls.get(id(args.link), 0) + 1
+        self.noted(args.link)
+        # A __call__ of its own may call Chainer's.
+        if self.links and self._running[-1][2] and self._running[-1][0] is args.link:
+            return
+        frame = sys._getframe(1)
+        self._begin(args.link, frame, False)
+        self.began(args.link, args.args, frame)
 
     def forward_postprocess(self, args: Any) -> None:
         """Note that it ends."""
-        self.links.pop()
+        frame = sys._getframe(1)
+        self._end(frame)
+        self.ended(frame)
+
+    def _end(self, frame: FrameType) -> None:
+        if self.links and self._running[-1][1] is frame:
+            self._running.pop()
+
+    def began(self, link: Any, args: tuple[Any, ...], frame: FrameType) -> None:
+        """A link was called; for subclasses."""
+
+    def ended(self, frame: FrameType) -> None:
+        """A call has ended; for subclasses."""
 
 
-class StructureHook(FunctionHook):
-    """Notes everything about every window; slow, so it runs in the structure pass only."""
+def _with_call(kind: type) -> Iterator[type]:
+    """The subclasses that have a ``__call__`` of their own."""
+    seen: set[type] = set()
+    left: list[type] = kind.__subclasses__()
+    while left:
+        one = left.pop()
+        if one in seen:
+            continue
+        seen.add(one)
+        left += one.__subclasses__()
+        if "__call__" in vars(one):
+            yield one
 
-    name = "chainer_profile.Structure"
 
-    def __init__(self, roots: Sequence[tuple[str, Any]], links: LinkStack) -> None:
-        self._layers: list[Layer] = []
+def is_running(frame: FrameType) -> bool:
+    """Whether a frame is one of those that called this."""
+    now: FrameType | None = sys._getframe(1)
+    while now is not None:
+        if now is frame:
+            return True
+        now = now.f_back
+    return False
+
+
+@dataclass
+class _Row:
+    """A layer while it is learned."""
+
+    path: str
+    function: str
+    phase: str
+    fields: dict[str, Any] = field(default_factory=dict)
+    calls: int = 1
+    # What gives the work of each call, in their order.
+    work: list[Callable[[], Work | None]] = field(default_factory=list)
+
+
+class _Running(NamedTuple):
+    """A window that is running.
+
+    Attributes:
+        kind: ``phase``, ``forward``, or ``whole``, in which functions count for its row.
+        number: Of the phase, or of the row.
+        frame: Of what runs it, where an exception may end it without a word.
+        entered: What was entered.
+    """
+
+    kind: str
+    number: int
+    frame: FrameType | None = None
+    entered: Entry | None = None
+
+
+class Learner:
+    """Notes everything about every window: its callbacks are those of a hook.
+
+    It is slow, so it is used in a structure pass only. What needs no hurry, such as formulas, is
+    done in :meth:`structure`.
+
+    Args:
+        roots: The networks, each with what is put before the paths of its links.
+        links: Knows the links that run.
+        log: Where windows are noted as the recorder does.
+        now_ns: The times in it.
+        later: Let formulas wait until :meth:`structure`. That keeps the functions until then, and
+            so the graph of a network that is trained.
+    """
+
+    def __init__(
+        self,
+        roots: Sequence[tuple[str, Any]],
+        links: LinkStack,
+        log: Log | None = None,
+        now_ns: NowNs = lambda: 0,
+        later: bool = False,
+    ) -> None:
+        self.log: Log = [] if log is None else log
+        self._begin_of_log = len(self.log)
+        self._now_ns = now_ns
+        self._rows: list[_Row] = []
         self._phases: list[str] = []
-        self._entries: list[Entry] = []
-        self._backwards: list[type] = []
-        self._owners: list[tuple[str, int]] = []
-        # Kind and number of the running windows: ("phase", its place in _phases), ("forward", row)
-        # or ("whole", row), in which functions count for the row.
-        self._running: list[tuple[str, int]] = [("phase", _OUTSIDE)]
+        self._owners: list[_Running] = []
+        self._running: list[_Running] = [_Running("phase", _OUTSIDE)]
+        self._parameters: list[tuple[ref[Any], str] | None] = []
+        self._raising: set[type] = set()
+        # The last exception that left a window, and where it came from.
+        self._error: tuple[BaseException | None, str] = None, ""
+        self._old_style = False
         # Rows of several windows: of backwards by the call's row, and of marks.
-        self._rows: dict[int | Mark, int] = {}
-        self._outputs: dict[int, dict[str, Any]] = {}
+        self._shared: dict[int | Mark, int] = {}
+        self._later = later
         # Functions of an earlier pass may live on, with rows that are none of this one.
         self._pass = object()
         self._links = links
+        links.noted = self.called
         self._known = Owners(roots)
+        self._marks = marks_of(roots)
 
     # -- where a call belongs
 
@@ -177,94 +396,111 @@ class StructureHook(FunctionHook):
         if found is not None:
             return found
         in_lossfun = any(
-            kind == "phase" and number != _OUTSIDE and self._phases[number] == FORWARD.phase
-            for kind, number in self._running
+            one.kind == "phase"
+            and one.number != _OUTSIDE
+            and self._phases[one.number] == FORWARD.phase
+            for one in self._running
         )
         return "loss" if in_lossfun else "/"
 
     # -- windows
 
-    def forward_preprocess(self, function: Any, in_data: tuple[Any, ...]) -> None:
-        """Note a call, and have its outputs noted."""
-        kind, number = self._running[-1]
-        self._entries.append(type(function))
+    def forward_preprocess(
+        self, function: Any, in_data: tuple[Any, ...], frame: FrameType | None = None
+    ) -> None:
+        """Note a call.
+
+        Args:
+            function: The function.
+            in_data: Its inputs.
+            frame: The frame that runs it; by default the one that calls this.
+        """
+        frame = frame or sys._getframe(1)
+        self.end_dead()
+        what = kind_of(function)
+        self._old_style |= what is not type(function)
+        kind, number = self._running[-1][:2]
         if _accumulates_gradients():
-            path = self._layers[number].path if kind == "whole" else "/"
+            path = self._rows[number].path if kind == "whole" else "/"
             row = self._new_row("backward", path, ACCUMULATION, input_shapes=_shapes(in_data))
             kind = "whole"
         elif kind == "whole":
-            setattr(function, _ROW, (self._pass, number, None))
-            self._begin(kind, number)
-            return
+            row = number
         else:
+            path = self._known.of_call(self.path(), in_data)
             row = self._new_row(
                 self._phase(kind, number),
-                self._known.of_call(self.path(), in_data),
+                path,
                 str(function._impl_name),
                 input_shapes=_shapes(in_data),
                 parent=number if kind == "forward" else None,
             )
-            if self._layers[row].phase == FORWARD.phase:
+            if self._rows[row].phase == FORWARD.phase:
                 others, parameters = self._known.split(in_data)
-                self._note(row, input_nbytes=_nbytes(others), parameter_nbytes=_nbytes(parameters))
+                self._rows[row].fields |= {
+                    "input_nbytes": _nbytes(others),
+                    "parameter_nbytes": _nbytes(parameters),
+                }
             kind = "forward"
         setattr(function, _ROW, (self._pass, row, None))
-        self._begin(kind, row)
+        nbytes = getattr(in_data[0], "nbytes", 0) if in_data else 0
+        last = in_data[-1] if in_data else None
+        self._begin(_Running(kind, row, frame, what), nbytes, last)
 
-        # The outputs are not yet on the function when forward_postprocess fires.
-        forward = function.forward
+    def forward_postprocess(
+        self, function: Any, in_data: tuple[Any, ...], frame: FrameType | None = None
+    ) -> None:
+        """Note the end of a call."""
+        frame = frame or sys._getframe(1)
+        self.end_dead()
+        _, row = self._running[-1][:2]
+        own = self._running[-1].kind == "forward" or (self._rows[row].function == ACCUMULATION)
+        self._end()
+        if not own:
+            return
+        # The function does not have its outputs yet when this hook is called; Chainer's does.
+        outputs = tuple(frame.f_locals.get("outputs", ()))
+        fields = self._rows[row].fields
+        fields |= {"output_shapes": _shapes(outputs), "dtype": _dtype(outputs)}
+        if self._rows[row].phase == FORWARD.phase:
+            fields["output_nbytes"] = _nbytes(outputs)
+        specs = _specs(in_data), _specs(outputs)
+        setattr(function, _ROW, (self._pass, row, specs))
+        name = str(function._impl_name)
+        self._add_work(row, lambda: _work_of(name, lambda: forward_work(function, *specs)))
 
-        def noting_forward(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-            outputs: tuple[Any, ...] = forward(inputs)
-            self._outputs[row] = {"output_shapes": _shapes(outputs), "dtype": _dtype(outputs)}
-            if self._layers[row].phase == FORWARD.phase:
-                self._outputs[row]["output_nbytes"] = _nbytes(outputs)
-            specs = _specs(inputs), _specs(outputs)
-            setattr(function, _ROW, (self._pass, row, specs))
-            name = str(function._impl_name)
-            self._add_work(row, _work_of(name, lambda: forward_work(function, *specs)))
-            return outputs
-
-        function.forward = noting_forward
-
-    def _add_work(self, row: int, work: Work | None) -> None:
-        """Count the work of one more call of a row; without a formula the row's is not known."""
-        layer = self._layers[row]
-        known = {name: getattr(layer, name) for name in _WORK}
-        for name, value in known.items():
-            if work is None or (layer.calls > 1 and value is None):
-                known[name] = None
-            else:
-                known[name] = getattr(work, name) + (value or 0)
-        self._note(row, **known)
+    def _add_work(self, row: int, formula: Callable[[], Work | None]) -> None:
+        if not self._later:
+            work = formula()
+            self._rows[row].work.append(lambda: work)
+        else:
+            self._rows[row].work.append(formula)
 
     def _phase(self, kind: str, number: int) -> str:
         """Phase of a call in this window; outside of all phases it is the forward pass."""
         if kind == "forward":
-            return self._layers[number].phase
+            return self._rows[number].phase
         return FORWARD.phase if number == _OUTSIDE else self._phases[number]
 
-    def forward_postprocess(self, function: Any, in_data: tuple[Any, ...]) -> None:
-        """Note the end of a call."""
-        _, row = self._running[-1]
-        if row in self._outputs:
-            del function.forward
-            self._note(row, **self._outputs.pop(row))
-        self._end()
-
     def backward_preprocess(
-        self, function: Any, in_data: tuple[Any, ...], out_grad: tuple[Any, ...]
+        self,
+        function: Any,
+        in_data: tuple[Any, ...],
+        out_grad: tuple[Any, ...],
+        frame: FrameType | None = None,
     ) -> None:
         """Note that the backward of a call begins; it goes to the link of the call."""
+        frame = frame or sys._getframe(1)
+        self.end_dead()
         # A function of a graph that was there before has no row.
         in_pass, forward, specs = getattr(function, _ROW, (None, None, None))
         if in_pass is not self._pass:
             forward = specs = None
-        row = None if forward is None else self._rows.get(forward)
+        row = None if forward is None else self._shared.get(forward)
         if row is not None:
-            self._count(row)
+            self._rows[row].calls += 1
         else:
-            known = None if forward is None else self._layers[forward]
+            known = None if forward is None else self._rows[forward]
             # Nodes know the shapes of arrays that were not kept.
             needed = tuple(node for node in function.inputs if node.requires_grad)
             row = self._new_row(
@@ -277,36 +513,42 @@ class StructureHook(FunctionHook):
                 forward=forward if known and known.phase != "backward" else None,
             )
             if forward is not None:
-                self._rows[forward] = row
+                self._shared[forward] = row
         if specs is not None:
             inputs, outputs = specs
             asked = tuple(bool(node.requires_grad) for node in function.inputs)
             name = str(function._impl_name)
-            work = _work_of(name, lambda: backward_work(function, inputs, outputs, asked))
-            self._add_work(row, work)
-        self._backwards.append(type(function))
-        self._begin("whole", row)
+            self._add_work(
+                row,
+                lambda: _work_of(name, lambda: backward_work(function, inputs, outputs, asked)),
+            )
+        self._begin(_Running("whole", row, frame, kind_of(function)), BACKWARD)
 
     def backward_postprocess(
-        self, function: Any, in_data: tuple[Any, ...], out_grad: tuple[Any, ...]
+        self,
+        function: Any,
+        in_data: tuple[Any, ...],
+        out_grad: tuple[Any, ...],
+        frame: FrameType | None = None,
     ) -> None:
         """Note its end."""
+        self.end_dead()
         self._end()
 
     def enter(self, mark: Mark) -> None:
         """Note that a window of another kind begins."""
-        self._entries.append(replace(mark, work=None))
+        self.end_dead()
         if not mark.function:
             if mark.phase not in self._phases:
                 self._phases.append(mark.phase)
-            self._begin("phase", self._phases.index(mark.phase))
+            self._begin(_Running("phase", self._phases.index(mark.phase), None, mark))
             return
-        row = self._rows.get(mark)
+        row = self._shared.get(mark)
         if row is not None:
-            self._count(row)
+            self._rows[row].calls += 1
         else:
             params = self._known.parameters(mark.path) if mark.phase == "update" else ()
-            row = self._rows[mark] = self._new_row(
+            row = self._shared[mark] = self._new_row(
                 mark.phase,
                 mark.path,
                 mark.function,
@@ -315,62 +557,138 @@ class StructureHook(FunctionHook):
                 dtype=_dtype(params),
             )
         if mark.work is not None:
-            self._add_work(row, _work_of(mark.function, mark.work))
-        self._begin("whole", row)
+            # Of what is there now, such as gradients.
+            work = _work_of(mark.function, mark.work)
+            self._rows[row].work.append(lambda: work)
+        self._begin(_Running("whole", row, None, mark))
 
     def leave(self) -> None:
         """Note that it ends."""
+        error = sys.exc_info()[1]
+        if error is not None and error is not self._error[0]:
+            self._error = error, self._place()
+        self.end_dead()
         self._end()
 
-    def _new_row(self, phase: str, path: str, function: str, **more: Any) -> int:
-        index = len(self._layers)
-        self._layers.append(Layer(index=index, path=path, function=function, phase=phase, **more))
-        return index
+    def called(self, link: Any) -> None:
+        """Note the call of a link, where the log knows of it by nothing else."""
+        known = self._marks.get(id(link))
+        if known is not None:
+            self.end_dead()
+            self._begin(self._running[-1]._replace(frame=None, entered=known[1]))
+            self._end()
 
-    def _note(self, row: int, **fields: Any) -> None:
-        self._layers[row] = replace(self._layers[row], **fields)
+    def _new_row(self, phase: str, path: str, function: str, **fields: Any) -> int:
+        self._rows.append(_Row(path, function, phase, fields))
+        return len(self._rows) - 1
 
-    def _count(self, row: int) -> None:
-        self._note(row, calls=self._layers[row].calls + 1)
-
-    def _begin(self, kind: str, number: int) -> None:
-        self._running.append((kind, number))
-        self._owners.append(self._running[-1])
+    def _begin(self, window: _Running, nbytes: int | str = 0, last: Any = None) -> None:
+        self._running.append(window)
+        self._owners.append(window)
+        known = self._known.parameter(last)
+        self._parameters.append(None if known is None else (ref(known[0]), known[1]))
+        what = window.entered
+        if isinstance(what, Mark):
+            what = replace(what, work=None)  # which may hold the network
+        self.log.extend((what, nbytes, id(last), self._now_ns()))
 
     def _end(self) -> None:
+        self.log.append(self._now_ns())
         self._running.pop()
         self._owners.append(self._running[-1])
+
+    def end_dead(self) -> None:
+        """End the windows that an exception has left."""
+        while (frame := self._running[-1].frame) is not None and not is_running(frame):
+            what = self._running[-1].entered
+            assert isinstance(what, type)
+            self._raising.add(what)
+            self._end()
 
     # -- what came out
 
     def structure(self) -> Structure:
         """What was learned."""
-        n_layers = len(self._layers)
+        self.end_dead()
+        n_layers = len(self._rows)
         owners = [
-            number if kind != "phase" else number if number == _OUTSIDE else n_layers + number
-            for kind, number in self._owners
+            one.number
+            if one.kind != "phase"
+            else one.number
+            if one.number == _OUTSIDE
+            else n_layers + one.number
+            for one in self._owners
         ]
+        log = self.log[self._begin_of_log :]
         return Structure(
-            layers=tuple(self._layers),
+            layers=tuple(
+                Layer(
+                    index,
+                    row.path,
+                    row.function,
+                    row.phase,
+                    calls=row.calls,
+                    **(row.fields | _sum_of([work() for work in row.work])),
+                )
+                for index, row in enumerate(self._rows)
+            ),
             phases=tuple(self._phases),
             links=tuple(self._known.link_calls(self._links.calls)),
-            entries=self._entries,
-            backwards=self._backwards,
             owners=np.array(owners, np.intp),
+            windows=tuple((what, nbytes) for what, nbytes, _ in entered(log)),
+            parameters=tuple(self._parameters),
+            of_network=tuple((ref(param), path) for path, param in self._known.params),
+            raising=frozenset(self._raising),
+            old_style=self._old_style,
+            log=log,
         )
 
-    def where(self) -> str:
-        """Where the pass stands now, in words: for the message of an exception."""
-        kind, number = self._running[-1]
+    def where(self, error: BaseException) -> str:
+        """Where an exception of the pass came from, in words."""
+        return self._error[1] if error is self._error[0] else self._place()
+
+    def _place(self) -> str:
+        kind, number = self._running[-1][:2]
+        links = self._links.last
         if kind != "phase":
-            layer = self._layers[number]
-            of = "" if layer.phase == "forward" else f"the {layer.phase} of "
-            return f"in {of}layer {layer.label} at {layer.path}"
-        if self._links.links:
-            return f"in {type(self._links.links[-1]).__name__} at {self.path()}"
-        if self._layers:
-            return f"after layer {self._layers[-1].label} at {self._layers[-1].path}"
+            row = self._rows[number]
+            of = "" if row.phase == "forward" else f"the {row.phase} of "
+            return f"in {of}layer {number}_{row.function} at {row.path}"
+        if links:
+            return f"in {type(links[-1]).__name__} at {self._known.innermost(links) or '/'}"
+        if self._rows:
+            last = len(self._rows) - 1
+            row = self._rows[last]
+            return f"after layer {last}_{row.function} at {row.path}"
         return "before its first layer"
+
+
+def _sum_of(works: list[Work | None]) -> dict[str, Any]:
+    """The work of all calls of a row; without a formula of each it is not known."""
+    known = [work for work in works if work is not None]
+    if not works or len(known) < len(works):
+        return dict.fromkeys(_WORK)
+    return {name: sum(getattr(work, name) for work in known) for name in _WORK}
+
+
+class _LearningHook(FunctionHook):
+    """A learner's callbacks as a hook."""
+
+    def __init__(self, learner: Learner) -> None:
+        self.name = unique_name("Structure")
+        self._learner = learner
+
+    def forward_preprocess(self, function: Any, in_data: Any) -> None:
+        self._learner.forward_preprocess(function, in_data, sys._getframe(1))
+
+    def forward_postprocess(self, function: Any, in_data: Any) -> None:
+        self._learner.forward_postprocess(function, in_data, sys._getframe(1))
+
+    def backward_preprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
+        self._learner.backward_preprocess(function, in_data, out_grad, sys._getframe(1))
+
+    def backward_postprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
+        self._learner.backward_postprocess(function, in_data, out_grad)
 
 
 class StructureError(Exception):
@@ -404,13 +722,13 @@ def learn_structure(step: Step) -> Structure:
         StructureError: The network raised an exception; says in which layer.
     """
     links = LinkStack()
-    hook = StructureHook(step.roots, links)
-    with links, hook, step.timed(hook.enter, hook.leave):
+    learner = Learner(step.roots, links)
+    with links, _LearningHook(learner), step.timed(learner.enter, learner.leave):
         try:
             step()
         except Exception as error:
-            raise StructureError(hook.where(), error) from error
-    return hook.structure()
+            raise StructureError(learner.where(error), error) from error
+    return learner.structure()
 
 
 def _accumulates_gradients() -> bool:

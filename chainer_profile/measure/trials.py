@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from struct import pack
 
@@ -15,11 +15,14 @@ from chainer_profile.basics.errors import one_line
 from chainer_profile.basics.parsing import gpu_number
 from chainer_profile.basics.units import format_count, format_nbytes, format_shape, plural
 from chainer_profile.measure import environment
+from chainer_profile.measure.calls import read
 from chainer_profile.measure.clock import Clock
 from chainer_profile.measure.events import EventPool, TimedTrial, Timeline
 from chainer_profile.measure.gpu_environment import gpu_state
 from chainer_profile.measure.recorder import Recorder
-from chainer_profile.measure.structure import Step, Structure, StructureError
+from chainer_profile.measure.structure import Structure, StructureError, learn_structure
+from chainer_profile.measure.variants import Known, Variants
+from chainer_profile.measure.windows import Step
 from chainer_profile.record.journal import HELD_TRIALS, Journal, JournalError, Kind
 from chainer_profile.record.recording import (
     COMPLETE,
@@ -41,6 +44,8 @@ Stop = Callable[[], str]
 
 _MIN_TRIALS_FOR_CI = 30
 _GROUP_NS = 100_000_000
+_LEARN_NS = 2_000_000_000
+_MOST_PASSES = 60
 _PROBE_ROUNDS = 10
 _PROBE_MIN_ROUNDS = 2
 _PROBE_TRIALS = 3
@@ -65,18 +70,17 @@ class CallsDifferError(Exception):
 
 
 def compare(known: Structure, seen: Structure) -> None:
-    """Raise unless two structure passes saw the same calls with the same shapes."""
-    difference = known.difference(seen.entries, seen.backwards, len(seen.owners))
+    """Raise unless two structure passes saw the same layers; calls in no common may differ."""
+    if known.stamps(seen.log) is None:
+        return
     for a, b in zip(known.layers, seen.layers, strict=False):
-        if not difference and a != b:
-            difference = (
+        if a != b:
+            raise CallsDifferError(
                 f"layer {a.label} at {a.path} took {_listed(a.input_shapes)}, and then "
                 f"{_listed(b.input_shapes)}"
                 if a.input_shapes != b.input_shapes
                 else f"layer {a.label} was called at {a.path} and then at {b.path}"
             )
-    if difference:
-        raise CallsDifferError(difference)
 
 
 def _listed(shapes: tuple[Shape, ...]) -> str:
@@ -117,7 +121,7 @@ class Trials:
     def __init__(
         self,
         step: Step,
-        structure: Structure,
+        structures: Sequence[Structure],
         settings: Settings,
         where: Environment,
         journal: Journal,
@@ -126,7 +130,7 @@ class Trials:
         stop: Stop,
     ) -> None:
         self.step = step
-        self.structure = structure
+        self.variants = Variants(structures)
         self.settings = settings
         self.journal = journal
         self.ended = COMPLETE
@@ -135,16 +139,28 @@ class Trials:
         self._now_ns = clock.now_ns
         self._device = clock.device
         self._events = None if clock.device is None else EventPool(clock.device)
-        self._timeline = Timeline(structure)
         self._progress = progress
         self._stop = stop
-        self._recorder = Recorder(clock.now_ns, step, self._events)
+        self._recorder = Recorder(clock.now_ns, step, self._events, self.variants.structures)
         self._conditions = Conditions()
         self._watch = environment.CpuWatch()
         self._walls = array("q")
         self._total_ns = 0
         self._launch_ns = 0
         self._begin_ns = 0
+        self._passes = self._passes_ns = 0
+        # Trials of each kind.
+        self._counts: dict[int, int] = {}
+
+    @property
+    def structure(self) -> Structure:
+        """That of the kind of trial that was learned first."""
+        return self.variants.structures[0]
+
+    @property
+    def commonest(self) -> Structure:
+        """That of the kind that most trials are of."""
+        return self.variants.structures[max(self._counts, key=self._counts.__getitem__, default=0)]
 
     def begin(self) -> None:
         """Look at the clock and open the journal."""
@@ -161,6 +177,8 @@ class Trials:
             links=self.structure.links,
             on_device=self._device is not None,
         )
+        for other in self.variants.structures[1:]:
+            self.journal.add_variant(other.layers, other.phases, other.links)
 
     def run(self) -> None:
         """Warm-up, then the cycles of profiled and clean trials."""
@@ -197,7 +215,7 @@ class Trials:
 
     def profiled(self, count: int) -> bool:
         """Trials under the recorder. False: stop."""
-        recorder, n_stamps = self._recorder, len(self.structure.owners)
+        recorder = self._recorder
         # Work between two trials makes the second one slower, so it is done for a group at once.
         group: list[TimedTrial] = []
         recorder.clear()
@@ -206,44 +224,79 @@ class Trials:
                 for _ in range(count):
                     trial = recorder.trial()
                     group.append(trial)
-                    regular = trial.end[0] == n_stamps * len(group)
-                    age_ns = trial.start_ns + trial.wall_ns - group[0].start_ns
-                    if not regular or age_ns >= _GROUP_NS:
+                    if trial.start_ns + trial.wall_ns - group[0].start_ns >= _GROUP_NS:
                         self._fold(group)
                     if self._ends():
                         return False
         finally:
             self._fold(group)
+        self._learn_waiting()
         return True
 
     def _fold(self, group: list[TimedTrial]) -> None:
         """Write the trials of a group at once and forget them; calls of an unfinished one stay."""
-        recorder, structure = self._recorder, self.structure
-        stamps, entries, backwards = recorder.stamps, recorder.entries, recorder.backwards
+        log, at = self._recorder.log, 0
         trials, group[:] = group[:], []
-        done: list[tuple[TimedTrial, bytes]] = []
-        at, difference = (0, 0, 0), ""
+        known: list[Known] = []
         for trial in trials:
-            end = trial.end
-            seen = (stamps[at[0] : end[0]], entries[at[1] : end[1]], backwards[at[2] : end[2]])
-            difference = structure.difference(seen[1], seen[2], len(seen[0]))
-            if difference:
-                break
-            at = end
-            done.append((trial, self._timeline.times(seen[0], trial).tobytes()))
-        del stamps[: at[0]], entries[: at[1]], backwards[: at[2]]
-        self.journal.add_group(
-            Kind.PROFILED, [(trial.start_ns, trial.wall_ns, times) for trial, times in done]
-        )
-        for trial, _ in done:
+            found = self.variants.add(trial, log[at : trial.end])
+            at = trial.end
+            if found is not None:
+                known.append(found)
+            elif not self.variants.waits(trial):
+                self.journal.add(Kind.LEFT_OUT, trial.start_ns, trial.wall_ns)
             self._walls.append(trial.wall_ns)
             self._total_ns += trial.wall_ns
             self._launch_ns += trial.launch_ns
-        if difference:
-            raise CallsDifferError(difference)
+        del log[:at]
+        self._keep(known)
         if trials:
             count = len(self._walls)
             self._progress(count, self.settings.trials, self._total_ns / count * NS)
+
+    def _keep(self, trials: Sequence[Known]) -> None:
+        """Write trials, those of each kind at once."""
+        by_kind: dict[int, list[tuple[int, int, bytes]]] = {}
+        for number, trial, times_ns in trials:
+            record = trial.start_ns, trial.wall_ns, times_ns.tobytes()
+            by_kind.setdefault(number, []).append(record)
+        for number, records in by_kind.items():
+            self._counts[number] = self._counts.get(number, 0) + len(records)
+            self.journal.add_group(Kind.PROFILED, records, number)
+
+    def _learn_waiting(self) -> None:
+        """Make structure passes until they have seen the kinds of the trials that wait.
+
+        They take at most half as long as the trials themselves, or two seconds.
+        """
+        variants = self.variants
+        most_ns = max(_LEARN_NS, self._total_ns // 2)
+        while variants.waiting and not variants.full:
+            if self._passes == _MOST_PASSES or self._passes_ns >= most_ns:
+                return
+            self._passes += 1
+            begin_ns = self._now_ns()
+            structure = learn_structure(self.step)
+            self._passes_ns += self._now_ns() - begin_ns
+            before = len(variants.structures)
+            found = variants.learn(structure)
+            if len(variants.structures) > before:
+                self.journal.add_variant(structure.layers, structure.phases, structure.links)
+            self._keep(found)
+            if self._ends():
+                return
+
+    def end(self) -> None:
+        """Leave the trials out whose kind no structure pass saw.
+
+        Raises:
+            CallsDifferError: They are the most.
+        """
+        for trial, _ in self.variants.waiting:
+            self.journal.add(Kind.LEFT_OUT, trial.start_ns, trial.wall_ns)
+        self.variants.waiting.clear()
+        if 2 * sum(self._counts.values()) < len(self._walls):
+            raise CallsDifferError(self.variants.difference)
 
     def _ends(self) -> bool:
         reason = self._stop()
@@ -323,12 +376,9 @@ class Trials:
             events.record()
             begun = events.begun
             events.wait()
-        seen = recorder.entries, recorder.backwards, len(recorder.stamps)
-        difference = self.structure.difference(*seen)
-        if difference:
-            raise CallsDifferError(difference)
-        if not begun:
-            device = self._timeline.divide(events.times_ns())
+        found = self.variants.find(recorder.log)
+        if not begun and found is not None and found[0] == 0:
+            device = Timeline(self.structure).divide(events.times_ns())
             times = device.times_ns[: len(self.structure.layers)]
             self.journal.add(Kind.HELD, start_ns, device.span_ns, times.tobytes())
         recorder.clear()
@@ -356,7 +406,7 @@ class Trials:
         elif isinstance(error, JournalError):
             message = f"the samples cannot be written after {done}: {error}"
         else:
-            at = self.structure.place(len(self._recorder.stamps))
+            at = self.structure.place(len(read(self._recorder.log).enters))
             at = f", in or after layer {at}" if at else ""
             why = memory_full(error, self._clock, self.settings) or one_line(error)
             message = f"the network fails after {done}{at}: {why}"

@@ -6,11 +6,11 @@ A window is the time between :data:`Enter` and :data:`Leave`. Its mark says what
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import chainer
 
@@ -39,6 +39,25 @@ class Mark:
 Enter = Callable[[Mark], None]
 Leave = Callable[[], None]
 
+
+class Step(Protocol):
+    """What one trial runs; see :mod:`chainer_profile.measure.steps`."""
+
+    @property
+    def roots(self) -> Sequence[tuple[str, Any]]:
+        """The networks whose links give the paths, each with what is put before its paths."""
+
+    @property
+    def inputs(self) -> tuple[Any, ...]:
+        """The arguments of the network."""
+
+    def __call__(self) -> None:
+        """Run it once."""
+
+    def timed(self, enter: Enter, leave: Leave) -> AbstractContextManager[None]:
+        """Within this, windows are entered and left for all that is timed beside functions."""
+
+
 FORWARD = Mark("forward")
 BACKWARD = Mark("backward")
 UPDATE = Mark("update")
@@ -50,9 +69,10 @@ def timed(call: Callable[..., Any], mark: Mark, enter: Enter, leave: Leave) -> C
 
     def timed_call(*args: Any, **kwargs: Any) -> Any:
         enter(mark)
-        result = call(*args, **kwargs)
-        leave()
-        return result
+        try:
+            return call(*args, **kwargs)
+        finally:
+            leave()
 
     return timed_call
 
@@ -62,8 +82,10 @@ def timed_loss(lossfun: Callable[..., Any], enter: Enter, leave: Leave) -> Calla
 
     def timed_lossfun(*args: Any, **kwargs: Any) -> Any:
         enter(FORWARD)
-        loss = lossfun(*args, **kwargs)
-        leave()
+        try:
+            loss = lossfun(*args, **kwargs)
+        finally:
+            leave()
         if isinstance(loss, chainer.Variable):
             # A strong reference would be a cycle, and keep the graph until garbage is collected.
             this = weakref.ref(loss)
@@ -71,8 +93,10 @@ def timed_loss(lossfun: Callable[..., Any], enter: Enter, leave: Leave) -> Calla
             def backward(*args: Any, **kwargs: Any) -> None:
                 variable: Any = this()
                 enter(BACKWARD)
-                type(variable).backward(variable, *args, **kwargs)
-                leave()
+                try:
+                    type(variable).backward(variable, *args, **kwargs)
+                finally:
+                    leave()
 
             loss.backward = backward
         return loss
@@ -126,14 +150,17 @@ def time_optimizer(
         enter(UPDATE)
         if lossfun is not None:
             lossfun = timed_loss(lossfun, enter, leave)
-        result = update(lossfun, *args, **kwargs)
-        leave()
-        return result
+        try:
+            return update(lossfun, *args, **kwargs)
+        finally:
+            leave()
 
     def timed_hook(hook: Any) -> None:
         enter(hooks.get(id(hook)) or _hook_mark(hook, hook_name(hook), target))
-        call_hook(hook)
-        leave()
+        try:
+            call_hook(hook)
+        finally:
+            leave()
 
     replacements.put(optimizer, "update", timed_update)
     replacements.put(optimizer, "call_hook", timed_hook)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -11,15 +12,27 @@ from chainer_profile.basics.units import plural
 from chainer_profile.record.recording import Layer, Recording, Settings
 
 
+class Timed(Protocol):
+    """A hook that knows what lies within each call: :class:`~chainer_profile.LayerTimerHook`."""
+
+    @property
+    def self_history(self) -> Sequence[tuple[str, float]]:
+        """Pairs of function name and time in seconds, without the calls within it."""
+
+
 def fold_call_history(
-    history: Sequence[tuple[str, float]], layers_per_trial: int | None = None
+    history: Sequence[tuple[str, float]] | Timed, layers_per_trial: int | None = None
 ) -> Recording:
     """Fold a ``call_history`` into a recording: call i belongs to layer i mod layers_per_trial.
+
+    The times of a bare history are inclusive: that of a call holds those of the calls within it,
+    and nothing tells which these are. So the recording's times may add up to more than a trial
+    took, and no trial's time is made of them. Those of a LayerTimerHook itself are exclusive.
 
     Args:
         history: Pairs of function name and time in seconds, in the order of the calls: the
             ``call_history`` of :class:`chainer.function_hooks.TimerHook` or of
-            :class:`~chainer_profile.LayerTimerHook`, of forward passes only.
+            :class:`~chainer_profile.LayerTimerHook`, of forward passes only; or a LayerTimerHook.
         layers_per_trial: Calls in one trial. By default the shortest period of the names. A network
             that is itself periodic (such as linear, ReLU, linear, ReLU) has a shorter period than
             a trial, so give it for such a network.
@@ -31,6 +44,9 @@ def fold_call_history(
         ProfileError: The history is empty, has no period, does not fit layers_per_trial, or holds
             a time that cannot be.
     """
+    inclusive = isinstance(history, Sequence)
+    if not isinstance(history, Sequence):
+        history = history.self_history
     names = [name for name, _ in history]
     if not names:
         raise ProfileError("the call history is empty: run the network under the hook first")
@@ -60,7 +76,9 @@ def fold_call_history(
     return Recording(
         layers=tuple(Layer(i, "/", name) for i, name in enumerate(names[:period])),
         self_ns=np.rint(seconds * 1e9).astype(np.int64).reshape(n_trials, period),
-        settings=Settings(trials=n_trials, input="not known: folded from a call history"),
+        settings=Settings(
+            trials=n_trials, input="not known: folded from a call history", inclusive=inclusive
+        ),
     )
 
 

@@ -3,12 +3,17 @@
 Layout: one line of text that names the format, the length of a JSON header as a decimal line, the
 header (layers, settings, environment), then records of little-endian 64-bit integers:
 
-    kind, start_ns, wall_ns [, times of the trial | number of BLAS threads], kind
+    kind, start_ns, wall_ns [, number of the variant] [, times | number of BLAS threads], kind
 
 The times of a profiled trial are the self time of every layer, then the framework time of every
 phase. On a GPU there follow the host's time in every layer, the gap before every layer, the time
 until all was launched, and the time on the device. A held trial has the self time of every layer,
 and the time on the device in place of its wall time.
+
+Trials of another kind than the header's are of a variant: a record of a kind of its own tells its
+layers (JSON, filled up with spaces to whole words), with its number in place of the start and the
+number of bytes in place of the wall time. A trial that no variant fits is left out:
+it has no times.
 
 What is no kind where one should stand ends the file (a zero is space that older versions reserved);
 so does a record that was not written whole, which does not end with its kind.
@@ -37,6 +42,7 @@ from chainer_profile.record.recording import (
     LinkCalls,
     Recording,
     Settings,
+    Variant,
 )
 from chainer_profile.record.versioned import build, check_version
 
@@ -63,6 +69,12 @@ class Kind(IntEnum):
     PROFILED = 3
     PROBE = 4
     HELD = 5
+    VARIANT = 6
+    OTHER = 7
+    LEFT_OUT = 8
+
+
+_KINDS = frozenset(map(int, Kind))
 
 
 class JournalError(Exception):
@@ -78,11 +90,11 @@ class _Header:
     environment: Environment = field(default_factory=Environment)
     on_device: bool = False
 
-    @property
-    def n_times(self) -> int:
-        """Number of times of a profiled trial."""
-        n_layers, n_phases = len(self.layers), len(self.phases)
-        return n_layers + n_phases + (2 * n_layers + 2 if self.on_device else 0)
+
+def _n_times(kind: Variant, on_device: bool) -> int:
+    """Number of times of a profiled trial."""
+    n_layers = len(kind.layers)
+    return n_layers + len(kind.phases) + (2 * n_layers + 2 if on_device else 0)
 
 
 @dataclass
@@ -104,6 +116,7 @@ class Journal:
     _full: bool = False
     # The records that are not in the file.
     _kept: bytearray = field(default_factory=bytearray)
+    _n_variants: int = 0
 
     def begin(
         self,
@@ -143,12 +156,44 @@ class Journal:
         """
         self.add_group(kind, [(start_ns, wall_ns, more)])
 
-    def add_group(self, kind: Kind, trials: Iterable[tuple[int, int, bytes]]) -> None:
-        """Append trials of one kind at once: of each its start, wall time and more.
+    def add_variant(
+        self,
+        layers: tuple[Layer, ...],
+        phases: tuple[str, ...],
+        links: tuple[LinkCalls, ...],
+        settings: Settings | None = None,
+    ) -> int:
+        """Tell of another kind of trials; gives its number, from 1.
+
+        The settings are the header's unless others are given.
 
         Raises:
             JournalError: As of :meth:`add`.
         """
+        self._n_variants += 1
+        number = self._n_variants
+        variant = Variant(layers, phases, links, settings or self._header.settings)
+        text = json.dumps(dataclasses.asdict(variant)).encode()
+        text += b" " * (-len(text) % _WORD.size)
+        self.add(Kind.VARIANT, number, len(text), text)
+        return number
+
+    def add_group(
+        self, kind: Kind, trials: Iterable[tuple[int, int, bytes]], variant: int = 0
+    ) -> None:
+        """Append trials of one kind at once: of each its start, wall time and more.
+
+        Args:
+            kind: What the trials were.
+            trials: The trials.
+            variant: For profiled ones, number of their variant; 0 for that of the header.
+
+        Raises:
+            JournalError: As of :meth:`add`.
+        """
+        if variant:
+            kind, number = Kind.OTHER, _WORD.pack(variant)
+            trials = [(start_ns, wall_ns, number + more) for start_ns, wall_ns, more in trials]
         end = _WORD.pack(kind)
         records = b"".join(
             part
@@ -220,6 +265,15 @@ def recover(path: Path) -> Recording:
         raise ProfileError(f"{path}: damaged: its header or its samples are not readable") from None
 
 
+@dataclass
+class _Trials:
+    """The records of one kind: starts, wall times, and all else one after the other."""
+
+    starts: array[int] = field(default_factory=lambda: array("q"))
+    walls: array[int] = field(default_factory=lambda: array("q"))
+    more: array[int] = field(default_factory=lambda: array("q"))
+
+
 def _assemble(
     streams: Iterable[tuple[IO[bytes], int]], header: _Header, conditions: Conditions, ended: str
 ) -> Recording:
@@ -227,60 +281,86 @@ def _assemble(
 
     A record that is none, or is not whole, ends its stream. One copy of the samples is held.
     """
-    n_layers, n_phases, n_times = len(header.layers), len(header.phases), header.n_times
-    n_words = {Kind.PROFILED: n_times, Kind.PROBE: 1, Kind.HELD: n_layers}
-    known = {int(kind): (kind, 8 * n_words.get(kind, 0) + 8) for kind in Kind}
-    starts = {kind: array("q") for kind in Kind}
-    walls = {kind: array("q") for kind in Kind}
-    more = {kind: array("q") for kind in Kind}
+    variants = [Variant(header.layers, header.phases, header.links, header.settings)]
+    found = {kind: _Trials() for kind in Kind}
+    profiled = [found[Kind.PROFILED]]
+    # Bytes of the middle of a record.
+    sizes = {
+        (Kind.PROFILED, 0): 8 * _n_times(variants[0], header.on_device),
+        (Kind.PROBE, 0): 8,
+        (Kind.HELD, 0): 8 * len(header.layers),
+    }
     for stream, left in streams:
         while left >= _HEAD.size:
             word, start_ns, wall_ns = _HEAD.unpack(stream.read(_HEAD.size))
-            if word not in known:
+            if word not in _KINDS:
                 break
-            kind, size = known[word]
-            left -= _HEAD.size + size
-            if left < 0:
+            kind, number = Kind(word), 0
+            if kind is Kind.OTHER:
+                (number,) = _WORD.unpack(stream.read(_WORD.size))
+                left -= _WORD.size
+                if not 0 < number < len(variants):
+                    break
+            size = wall_ns if kind is Kind.VARIANT else sizes.get((kind, number), 0)
+            left -= _HEAD.size + size + _WORD.size
+            if left < 0 or size < 0:
                 break
-            rest = stream.read(size)
-            if _WORD.unpack(rest[-8:])[0] != kind:
+            rest = stream.read(size + _WORD.size)
+            if _WORD.unpack(rest[size:])[0] != kind:
                 break
-            starts[kind].append(start_ns)
-            walls[kind].append(wall_ns)
-            more[kind].frombytes(rest[:-8])
+            if kind is Kind.VARIANT:
+                variant = build(Variant, json.loads(rest[:size]))
+                sizes[Kind.OTHER, len(variants)] = 8 * _n_times(variant, header.on_device)
+                variants.append(variant)
+                profiled.append(_Trials())
+                continue
+            trials = profiled[number] if kind is Kind.OTHER else found[kind]
+            trials.starts.append(start_ns)
+            trials.walls.append(wall_ns)
+            trials.more.frombytes(rest[:size])
 
-    def samples(values: array[int]) -> NDArray[np.int64]:
-        return np.frombuffer(values, np.int64) if values else np.zeros(0, np.int64)
-
-    times = samples(more[Kind.PROFILED]).reshape(len(walls[Kind.PROFILED]), n_times)
-    own, framework, host, gaps, whole = np.split(
-        times,
-        np.cumsum([n_layers, n_phases, *((n_layers, n_layers) if header.on_device else (0, 0))]),
-        axis=1,
-    )
+    # The commonest kind stands for the run; of equally common ones the first.
+    by_count = sorted(range(len(variants)), key=lambda number: -len(profiled[number].walls))
+    main, *others = (n for n in by_count if len(profiled[n].walls) or n == by_count[0])
     on_device: dict[str, Any] = {}
-    if header.on_device:
-        on_device = {"host_ns": host, "gap_ns": gaps}
-        on_device |= {"launch_ns": whole[:, 0].copy(), "span_ns": whole[:, 1].copy()}
-    if walls[Kind.HELD]:
-        held = samples(more[Kind.HELD]).reshape(len(walls[Kind.HELD]), n_layers)
-        on_device |= {"held_ns": held, "held_span_ns": samples(walls[Kind.HELD])}
+    if found[Kind.HELD].walls and main == 0:
+        held = _samples(found[Kind.HELD].more)
+        held = held.reshape(len(found[Kind.HELD].walls), len(header.layers))
+        on_device = {"held_ns": held, "held_span_ns": _samples(found[Kind.HELD].walls)}
     return Recording(
-        layers=header.layers,
-        self_ns=own,
-        phases=header.phases,
-        framework_ns=framework if header.phases else None,
+        **_profiled(variants[main], profiled[main], header.on_device),
         **on_device,
-        links=header.links,
-        trial_ns=samples(walls[Kind.PROFILED]),
-        start_ns=samples(starts[Kind.PROFILED]),
-        clean_ns=samples(walls[Kind.CLEAN]),
-        clean_start_ns=samples(starts[Kind.CLEAN]),
-        warmup_ns=samples(walls[Kind.WARMUP]),
-        probe_ns=samples(walls[Kind.PROBE]),
-        probe_threads=samples(more[Kind.PROBE]),
-        settings=header.settings,
+        clean_ns=_samples(found[Kind.CLEAN].walls),
+        clean_start_ns=_samples(found[Kind.CLEAN].starts),
+        warmup_ns=_samples(found[Kind.WARMUP].walls),
+        probe_ns=_samples(found[Kind.PROBE].walls),
+        probe_threads=_samples(found[Kind.PROBE].more),
         environment=header.environment,
         conditions=conditions,
         ended=ended,
+        variants=tuple(
+            Recording(**_profiled(variants[n], profiled[n], header.on_device)) for n in others
+        ),
+        left_out=len(found[Kind.LEFT_OUT].walls),
     )
+
+
+def _profiled(variant: Variant, trials: _Trials, on_device: bool) -> dict[str, Any]:
+    """The fields of a recording that are of one variant."""
+    n_layers, n_phases = len(variant.layers), len(variant.phases)
+    times = _samples(trials.more).reshape(len(trials.walls), _n_times(variant, on_device))
+    device_layers = (n_layers, n_layers) if on_device else (0, 0)
+    own, framework, host, gaps, whole = np.split(
+        times, np.cumsum([n_layers, n_phases, *device_layers]), axis=1
+    )
+    fields: dict[str, Any] = dict(vars(variant))
+    fields |= {"self_ns": own, "framework_ns": framework if variant.phases else None}
+    fields |= {"trial_ns": _samples(trials.walls), "start_ns": _samples(trials.starts)}
+    if on_device:
+        fields |= {"host_ns": host, "gap_ns": gaps}
+        fields |= {"launch_ns": whole[:, 0].copy(), "span_ns": whole[:, 1].copy()}
+    return fields
+
+
+def _samples(values: array[int]) -> NDArray[np.int64]:
+    return np.frombuffer(values, np.int64) if values else np.zeros(0, np.int64)

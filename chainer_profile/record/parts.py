@@ -123,6 +123,8 @@ class Settings:
         engine: The engine that ran the network, with its version (``onnxruntime 1.20.1``); empty
             for Chainer itself.
         precision: What that engine computed in: ``fp32``, ``bf16`` or ``fp16``; empty for Chainer.
+        inclusive: Whether the time of a call holds those of the calls within it, so that the times
+            add up to no trial; see :func:`~chainer_profile.fold_call_history`.
     """
 
     model: str = ""
@@ -148,6 +150,7 @@ class Settings:
     workspace_nbytes: int | None = None
     engine: str = ""
     precision: str = ""
+    inclusive: bool = False
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from chainer_profile.basics.errors import ProfileError, one_line
+from chainer_profile.basics.units import plural
 from chainer_profile.basics.views import Shown
 from chainer_profile.record.digest import Digest, as_comment, block_kind
 from chainer_profile.record.parts import (
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FORMAT = "chainer-profile recording"
-VERSION = 2
+VERSION = 3
 
 __all__ = [
     "COMPLETE",
@@ -119,6 +120,10 @@ class Recording(Shown):
         limits: What the machine can do at best; None where it was not measured.
         memory: What the memory pass found; None without one.
         ended: ``complete``, or why the run ended before.
+        variants: The trials that made other calls than these, or calls with other shapes: a
+            recording of each kind, most trials first. Their clean trials are with this one's,
+            since nothing tells of which kind those are.
+        left_out: Number of profiled trials whose kind no structure pass saw.
     """
 
     layers: tuple[Layer, ...]
@@ -145,6 +150,8 @@ class Recording(Shown):
     limits: MachineLimits | None = None
     memory: MemoryUse | None = None
     ended: str = COMPLETE
+    variants: tuple[Recording, ...] = ()
+    left_out: int = 0
 
     def __post_init__(self) -> None:
         n_trials = len(self.self_ns)
@@ -189,6 +196,30 @@ class Recording(Shown):
         return len(self.self_ns)
 
     @property
+    def all_trials(self) -> int:
+        """Number of profiled trials of all kinds."""
+        return sum(one.n_trials for one in (self, *self.variants)) + self.left_out
+
+    def variant(self, number: int) -> Recording:
+        """The trials of one kind as a recording of their own.
+
+        Args:
+            number: 1 for this one's own, 2 for the next kind.
+
+        Raises:
+            ProfileError: There is no such kind.
+        """
+        if not 1 <= number <= len(self.variants) + 1:
+            kinds = plural(len(self.variants) + 1, "kind")
+            raise ProfileError(f"there is no variant {number}: the recording has {kinds} of trials")
+        if number == 1:
+            return self
+        shared = {
+            name: getattr(self, name) for name in ("environment", "conditions", "limits", "ended")
+        }
+        return dataclasses.replace(self.variants[number - 2], **shared)
+
+    @property
     def on_device(self) -> bool:
         """Whether the layers' times are those of a device that works beside the host."""
         return self.host_ns is not None
@@ -204,8 +235,17 @@ class Recording(Shown):
             for name in _ARRAYS
             if (samples := getattr(self, name)) is not None
         }
-        parts = _Meta(**{item.name: getattr(self, item.name) for item in dataclasses.fields(_Meta)})
-        meta = {"format": FORMAT, "version": VERSION, **dataclasses.asdict(parts)}
+        for number, variant in enumerate(self.variants, 2):
+            arrays |= {
+                f"{number}.{name}": _smallest(samples)
+                for name in _ARRAYS
+                if (samples := getattr(variant, name)) is not None and len(samples)
+            }
+        parts = {item.name: getattr(self, item.name) for item in dataclasses.fields(_Meta)}
+        parts["variants"] = tuple(
+            Variant(one.layers, one.phases, one.links, one.settings) for one in self.variants
+        )
+        meta = {"format": FORMAT, "version": VERSION, **dataclasses.asdict(_Meta(**parts))}
         arrays["meta"] = np.frombuffer(json.dumps(meta).encode(), np.uint8)
         # As np.savez_compressed does, which knows no comment.
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -239,11 +279,11 @@ class Recording(Shown):
         meta = read_known(path, content, FORMAT, VERSION)
         try:
             parts = dict(vars(build(_Meta, meta)))
-            for name in arrays.keys() & _ARRAYS:
-                if arrays[name].dtype.kind not in "iu":
-                    raise ValueError(f"{name} holds {arrays[name].dtype}, not integers")
-                parts[name] = arrays[name].astype(np.int64)
-            return cls(**parts)
+            parts["variants"] = tuple(
+                cls(**vars(variant), **_samples(arrays, f"{number}."))
+                for number, variant in enumerate(parts.get("variants", ()), 2)
+            )
+            return cls(**parts, **_samples(arrays))
         except (ValueError, TypeError, AttributeError) as error:
             raise ProfileError(f"{path}: damaged recording ({one_line(error)})") from None
 
@@ -270,6 +310,16 @@ _ARRAYS = (
 
 
 @dataclass(frozen=True)
+class Variant:
+    """What trials of one kind have in common; see :class:`Recording`."""
+
+    layers: tuple[Layer, ...] = ()
+    phases: tuple[str, ...] = ()
+    links: tuple[LinkCalls, ...] = ()
+    settings: Settings = field(default_factory=Settings)
+
+
+@dataclass(frozen=True)
 class _Meta:
     """What the file holds beside arrays. Version 1 had no links and no phases."""
 
@@ -282,6 +332,21 @@ class _Meta:
     phases: tuple[str, ...] = ()
     limits: MachineLimits | None = None
     memory: MemoryUse | None = None
+    variants: tuple[Variant, ...] = ()
+    left_out: int = 0
+
+
+def _samples(arrays: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The arrays of a recording's file, of those whose names begin so.
+
+    Raises:
+        ValueError: One holds no integers.
+    """
+    found = {name: arrays[prefix + name] for name in _ARRAYS if prefix + name in arrays}
+    for name, samples in found.items():
+        if samples.dtype.kind not in "iu":
+            raise ValueError(f"{name} holds {samples.dtype}, not integers")
+    return {name: samples.astype(np.int64) for name, samples in found.items()}
 
 
 def _smallest(samples: NDArray[np.int64]) -> NDArray[Any]:

@@ -210,7 +210,7 @@ def test_exact_times_on_a_fake_clock():
     assert recording.clean_ns.tolist() == [1500] * 6
 
 
-def test_batches_of_another_size_are_left_out():
+def test_batches_of_another_size_are_another_kind():
     class Uneven(chainer.iterators.SerialIterator):
         count = 0
 
@@ -218,17 +218,24 @@ def test_batches_of_another_size_are_left_out():
             self.count += 1
             return super().next()[: 2 if self.count % 3 == 0 else 5]
 
-    trainer = trainer_of(30, batchsize=5)
+    trainer = trainer_of(40, batchsize=5)
     trainer.updater._iterators["main"] = Uneven(dataset(), 5, shuffle=False)
-    with pytest.warns(UserWarning, match=r"left \d+ iterations? out: its batch has 2 examples"):
-        # 5 teaches, 6 is short and 7 is traced; of 8, 9, 13, 17, 21, 25, 29, 9 and 21 are short.
-        recording = run_profiled(trainer, trigger=(4, "iteration"))
-    assert recording.n_trials == 5
+    # 5 teaches, 6 is short and 7 is traced; of 8, 9, 13, ..., 37 the 9th is short and waits for a
+    # short one that teaches: 13 does not, 17 does not, 21 does.
+    recording = run_profiled(trainer, trigger=(4, "iteration"))
     assert recording.memory is not None
-    assert recording.settings.batchsize == 5
+    assert recording.left_out == 0
+    kinds = (recording, *recording.variants)
+    assert [one.settings.batchsize for one in kinds] == [5, 2]
+    for one in kinds:
+        batches = {
+            layer.input_shapes[0][0] for layer in one.layers if layer.path == "/predictor/fc1"
+        }
+        assert one.settings.batchsize in batches
+    assert sum(one.n_trials for one in kinds) == recording.settings.trials
 
 
-def test_a_network_that_changes_is_left_out_and_training_goes_on():
+def test_a_network_that_changes_once_is_left_out_and_training_goes_on():
     class Changing(Net):
         calls = 0
 
@@ -239,10 +246,13 @@ def test_a_network_that_changes_is_left_out_and_training_goes_on():
 
     trainer = trainer_of(model=Changing())
     losses = losses_of(trainer)
-    with pytest.warns(UserWarning, match="left 1 iteration out: call .* was Tanh"):
+    with pytest.warns(
+        UserWarning, match="1 profiled iteration of a kind .*: left out; .* was Tanh"
+    ):
         recording = run_profiled(trainer)
     assert len(losses) == 20
-    assert recording.n_trials == 2
+    assert recording.left_out == 1
+    assert recording.variants == ()
 
 
 def test_an_exception_of_the_training_is_its_own_and_what_was_measured_is_kept():

@@ -305,8 +305,8 @@ def test_every_nanosecond_is_found_once(phase, ledger, program, aliases, outside
                 start_ns = ledger.time_ns
                 step()
                 trial_ns = ledger.time_ns - start_ns
-            stamps = recorder.stamps
-            assert not structure.difference(recorder.entries, recorder.backwards, len(stamps))
+            stamps = structure.stamps(recorder.log)
+            assert not structure.difference(recorder.log)
             spent = ledger.spent
             times_ns = structure.times_ns(stamps)
             if phase == "forward":  # which has no phase for what is between its functions

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chainer_profile.measure.calls import BACKWARD, entered
 from chainer_profile.measure.events import EventPool, Timeline
 from chainer_profile.measure.recorder import Recorder
 from chainer_profile.measure.steps import ForwardStep
 from chainer_profile.measure.structure import Structure, learn_structure
 from chainer_profile.measure.windows import Mark
-from tests.nets import image
+from tests.nets import image, stamps_of, whats_of
 from tests.queues import PlannedNet, calls, device_clock, kernel
 
 
@@ -124,7 +125,7 @@ class TestEventPool:
 
 def structure_of(owners, n_layers, phases=()):
     layers = tuple(range(n_layers))  # only their number counts
-    return Structure(layers, phases, (), [], [], np.array(owners, np.intp))
+    return Structure(layers, phases, (), np.array(owners, np.intp))
 
 
 class TestTimeline:
@@ -174,10 +175,10 @@ class TestRecorder:
             step()
             pool.record()
         pool.wait()
-        assert pool.used == len(recorder.stamps) + 2 == 6
+        assert pool.used == len(stamps_of(recorder.log)) + 2 == 6
         # The kernels are launched at 10 and 30, so the second begins when the first ends, at 40.
         assert pool.times_ns().tolist() == [0, 0, 40, 40, 80, 80]
-        assert structure.times_ns(recorder.stamps).tolist() == [10, 20]
+        assert structure.times_ns(stamps_of(recorder.log)).tolist() == [10, 20]
         # The events were recorded in the order of their times.
         assert [event.time_ns for event in queue.events] == sorted(e.time_ns for e in queue.events)
 
@@ -187,7 +188,7 @@ class TestRecorder:
         queue.record_ns = 1000
         with step.configured(), recorder:
             step()
-        assert structure.times_ns(recorder.stamps).tolist() == [10, 20]
+        assert structure.times_ns(stamps_of(recorder.log)).tolist() == [10, 20]
 
     def test_backwards_and_marks_have_events_too(self, clock, queue):
         pool = EventPool(queue)
@@ -209,8 +210,8 @@ class TestRecorder:
         pool.wait()
         # The mark's 7, the forward's 3, and 3 of its backward.
         assert pool.times_ns().tolist() == [0, 7, 7, 10, 10, 13]
-        assert len(recorder.stamps) == 6
-        assert len(recorder.backwards) == 1
+        assert len(stamps_of(recorder.log)) == 6
+        assert [size for _, size, _ in entered(recorder.log)].count(BACKWARD) == 1
 
     def test_clear_forgets_the_events_of_a_trial_that_an_exception_ended(self, clock, queue):
         model = PlannedNet(clock, calls(kernel(10, 30), kernel(20, 40)))
@@ -232,7 +233,7 @@ class TestRecorder:
             step()
         pool.wait()
         assert pool.times_ns().tolist() == [0, 40, 40, 80]
-        assert structure.times_ns(recorder.stamps).tolist() == [10, 20]
+        assert structure.times_ns(stamps_of(recorder.log)).tolist() == [10, 20]
         assert len(queue.events) == 4
 
     @pytest.mark.parametrize(("read_ns", "expected"), [(0, 0), (3, 6)])
@@ -243,7 +244,7 @@ class TestRecorder:
         recorder = Recorder(clock.now_ns, step, pool)
         # Both clock reads of a function are between its events.
         assert recorder.window_ns() == expected
-        assert (pool.used, recorder.stamps, recorder.entries) == (0, [], [])
+        assert (pool.used, stamps_of(recorder.log), whats_of(recorder.log)) == (0, [], [])
         # It waits for what was there before, and once for a few hundred events.
         assert clock.device.log.count("synchronize") == 2
         assert clock.device.log[0] == clock.device.log[-1] == "synchronize"

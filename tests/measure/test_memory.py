@@ -185,8 +185,8 @@ class TestTraining:
         step = make_step("train", model, (ones(9, 500),), loss=F.sum)
         with step.configured():
             learn_structure(step)
-            n_events = len(learn_structure(step).owners)
-            trace = trace_memory(step, n_events, HostCounter())
+            structure = learn_structure(step)
+            trace = trace_memory(step, structure, HostCounter())
         # Gradients and momentum of the step before are known, so new ones are no growth.
         assert trace.values[-1] == about(trace.values[0])
 
@@ -306,7 +306,7 @@ class TestAfterwards:
             structure = learn_structure(step)
             model.fails_at = -1
             with pytest.raises(
-                ProfileError, match="made 8 calls and returns, and the first trial 6"
+                ProfileError, match="made 14 calls and returns, and the first trial 12"
             ):
                 measure_memory(step, structure)
         assert not tracemalloc.is_tracing()
@@ -325,7 +325,7 @@ class TestAfterwards:
         trace.read()
         for _ in range(2):
             trace.enter(Wait)
-            trace.enter_backward(Wait)
+            trace.enter(Wait, True)
             trace.leave()
         trace.read()
         assert trace.values.tolist() == [0, 1, 2, 3]

@@ -114,7 +114,7 @@ class TestAddingUp:
             values = rng.integers(-(2**40), 2**40, n + 2).tolist()
             script = Script(values, rng.integers(0, 2**42, n + 2).tolist())
             for counter in (script, HostCounter()):
-                trace = trace_memory(step, n, counter)
+                trace = trace_memory(step, structure, counter)
                 use = memory_use(trace, structure, parameter_nbytes=0, input_nbytes=0)
                 grown = trace.values[-1] - trace.values[0]
                 assert sum(use.retained_nbytes) + framework(trace, structure) == grown

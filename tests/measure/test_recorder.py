@@ -13,7 +13,7 @@ from chainer_profile.measure.recorder import Recorder
 from chainer_profile.measure.steps import ForwardStep
 from chainer_profile.measure.structure import learn_structure
 from tests.conftest import FakeClock
-from tests.nets import Chain, Outer, Step, Wait, image
+from tests.nets import Chain, Outer, Step, Wait, image, stamps_of, whats_of
 
 
 def learned(model, x):
@@ -26,7 +26,7 @@ def record(step, structure, clock):
     recorder = Recorder(clock.now_ns, step)
     with step.configured(), recorder:
         step()
-    return recorder, structure.times_ns(recorder.stamps)
+    return recorder, structure.times_ns(stamps_of(recorder.log))
 
 
 class TestRecorder:
@@ -59,7 +59,7 @@ class TestRecorder:
 
         recorder, _ = record(*learned(Net(), image()), clock)
         gc.collect()
-        assert recorder.entries == [Wait]
+        assert whats_of(recorder.log) == [Wait]
         assert len(nodes) == 2
         assert all(node() is None for node in nodes)
 
@@ -79,30 +79,23 @@ class TestRecorder:
         with pytest.raises(RuntimeError), recorder:
             step()
         assert not chainer.get_function_hooks()
-        assert len(recorder.stamps) == 2
+        assert len(stamps_of(recorder.log)) == 2
         recorder.clear()
         model.fail = False
         with recorder:
             step()
-        assert (len(recorder.stamps), recorder.entries) == (2, [Wait])
+        assert (len(stamps_of(recorder.log)), whats_of(recorder.log)) == (2, [Wait])
 
     def test_window_is_what_an_empty_function_shows(self, clock):
         step = ForwardStep(Chain(clock), (image(),))
         assert Recorder(FakeClock(read_ns=7).now_ns, step).window_ns(11) == 7
 
-    def test_a_hook_that_cannot_be_registered_leaves_the_methods_alone(self, clock):
-        class Refused(ForwardStep):
-            ended = False
-
-            def timed(self, enter, leave):
-                from contextlib import ExitStack
-
-                stack = ExitStack()
-                stack.callback(setattr, self, "ended", True)
-                return stack
-
-        step = Refused(Chain(clock), (image(),))
-        with Recorder(clock.now_ns, step), pytest.raises(KeyError, match="already exists"):
-            Recorder(clock.now_ns, step).__enter__()
-        assert step.ended
+    def test_several_at_once(self, clock):
+        """As of a profile within a profiled training."""
+        step, structure = learned(Chain(clock), image())
+        first, second = Recorder(clock.now_ns, step), Recorder(clock.now_ns, step)
+        with step.configured(), first, second:
+            step()
         assert not chainer.get_function_hooks()
+        for recorder in (first, second):
+            assert structure.times_ns(structure.stamps(recorder.log)).tolist() == [100, 40, 40]

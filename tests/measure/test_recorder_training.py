@@ -12,6 +12,7 @@ import chainer.links as L
 import numpy as np
 import pytest
 
+from chainer_profile.measure.calls import BACKWARD
 from chainer_profile.measure.clock import HOST_CLOCK
 from chainer_profile.measure.recorder import Recorder
 from chainer_profile.measure.steps import BackwardStep, TrainStep, make_step
@@ -58,8 +59,8 @@ def record(step, clock, recorder=None):
             start_ns = clock.time_ns
             step()
             trial_ns = clock.time_ns - start_ns
-    assert structure.difference(recorder.entries, recorder.backwards, len(recorder.stamps)) == ""
-    times = structure.times_ns(recorder.stamps)
+    assert structure.difference(recorder.log) == ""
+    times = structure.times_ns(structure.stamps(recorder.log))
     rows: dict[tuple[str, str, str], int] = {}
     for layer, time in zip(structure.layers, times.tolist(), strict=False):
         key = layer.phase, layer.path, layer.function
@@ -238,8 +239,8 @@ def test_all_the_time_of_real_networks_is_somewhere_once(phase, build, lazy):
             recorder.clear()
             with recorder:
                 step()
-            stamps = recorder.stamps
-            assert not structure.difference(recorder.entries, recorder.backwards, len(stamps))
+            stamps = structure.stamps(recorder.log)
+            assert not structure.difference(recorder.log)
             times = structure.times_ns(stamps)
             spans = np.diff(np.array(stamps))
             outside = spans[structure.owners[:-1] == -1].sum()
@@ -419,7 +420,7 @@ class TestGraphsAreFreedAtOnce:
                 assert len(losses) == count
                 assert [loss() for loss in losses] == [None] * count
                 assert len(function_nodes()) == before
-        assert len(structure.backwards) > 3
+        assert [size for _, size in structure.windows].count(BACKWARD) > 3
 
     def test_in_a_trial(self, phase, no_collector):
         step, losses = self.make(phase)
@@ -432,8 +433,8 @@ class TestGraphsAreFreedAtOnce:
                     step()
                     assert len(function_nodes()) == before
         assert [loss() for loss in losses] == [None] * 4
-        assert len(recorder.backwards) > 9
-        kept = [*recorder.stamps, *recorder.entries, *recorder.backwards]
+        assert recorder.log.count(BACKWARD) > 9
+        kept = recorder.log
         assert not any(isinstance(item, (chainer.FunctionNode, chainer.Variable)) for item in kept)
 
     def test_the_count_would_notice(self, phase, no_collector):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import tracemalloc
 
 import chainer
@@ -19,7 +20,7 @@ from chainer_profile.measure.trials import cycles
 from chainer_profile.record.journal import Journal, JournalError, Kind, recover
 from chainer_profile.record.recording import BlasLibrary, Environment, Recording, Settings
 from tests.conftest import FakeClock
-from tests.nets import Chain, Step, Wait, image
+from tests.nets import Chain, LongWait, Step, Wait, image
 
 TRIAL_NS = 208  # of a Chain: 180 in its functions, 7 of its own and 7 in each of its three links
 N_STRUCTURE = 3  # structure passes before the first trial
@@ -193,28 +194,20 @@ def failure(model, y):
 
 
 class TestFailures:
-    def test_a_change_of_calls_at_once(self, clock):
-        with pytest.raises(ProfileError, match="differ from trial to trial: it made 4 function"):
-            run(Changing(clock, 3, another_call), image(), settings(), clock=clock)
-
-    def test_a_change_of_calls_in_trial_5_keeps_4(self, clock):
-        model = Changing(clock, N_STRUCTURE + 2 + 5, another_call)
-        with pytest.raises(RunError, match="differ from trial to trial: it made 4") as caught:
-            run(model, image(), settings(), clock=clock)
-        assert caught.value.recording.n_trials == 4
-        assert caught.value.recording.ended.startswith("failed: ")
-
-    def test_a_change_of_shapes_is_found_at_the_end(self, clock):
+    def test_trials_that_all_differ_are_refused(self, clock):
         class Growing(chainer.Chain):
             calls = 0
 
             def forward(self, x):
                 self.calls += 1
-                width = 2 if self.calls <= N_STRUCTURE else 3
-                return Wait(clock, 1).apply((np.zeros((1, width), np.float32),))[0]
+                for _ in range(self.calls):
+                    (x,) = Wait(clock, 10**9).apply((x,))
+                return x
 
-        with pytest.raises(RunError, match="layer 0_Wait at / took 1x2, and then 1x3"):
-            run(Growing(), image(), settings(), clock=clock)
+        with pytest.raises(RunError, match="differ from trial to trial: it made 5") as caught:
+            run(Growing(), image(), settings(warmups=0), clock=clock)
+        assert caught.value.recording.ended.startswith("failed: ")
+        assert caught.value.recording.all_trials == 20
 
     def test_an_exception_in_trial_5_keeps_4(self, clock):
         model = Changing(clock, N_STRUCTURE + 2 + 5, failure)
@@ -243,8 +236,8 @@ class TestFailures:
         add = Journal.add_group
         calls = []
 
-        def full(self, kind, trials):
-            add(self, kind, trials)
+        def full(self, kind, trials, variant=0):
+            add(self, kind, trials, variant)
             calls.append(kind)
             if calls.count(Kind.PROFILED) == 2:
                 raise JournalError("No space left on device") from OSError(errno.ENOSPC)
@@ -253,6 +246,91 @@ class TestFailures:
         with pytest.raises(RunError, match=r"cannot be written after 10 trials: No space") as error:
             run(Chain(clock), image(), settings(warmups=0), clock=clock)
         assert error.value.recording.n_trials == 20  # those of the second group as well
+
+
+def kinds(recording):
+    """Of every kind of trial the self times of one, and the number of trials."""
+    everything = (recording, *recording.variants)
+    assert all((one.self_ns == one.self_ns[0]).all() for one in everything)
+    return [(one.self_ns[0].tolist(), one.n_trials) for one in everything]
+
+
+class TestKindsOfTrials:
+    def test_a_change_at_once(self, clock):
+        recording = run(Changing(clock, 3, another_call), image(), settings(), clock=clock)
+        assert kinds(recording) == [([100, 40, 40, 1], 20)]
+
+    def test_a_change_in_trial_5(self, clock):
+        model = Changing(clock, N_STRUCTURE + 2 + 5, another_call)
+        recording = run(model, image(), settings(), clock=clock)
+        assert kinds(recording) == [([100, 40, 40, 1], 16), ([100, 40, 40], 4)]
+        assert recording.left_out == 0
+        assert (recording.all_trials, recording.ended) == (20, "complete")
+
+    def test_other_shapes(self, clock):
+        class Growing(chainer.Chain):
+            calls = 0
+
+            def forward(self, x):
+                self.calls += 1
+                width = 2 if self.calls <= N_STRUCTURE + 2 + 15 else 3
+                return Wait(clock, width).apply((np.zeros((1, width), np.float32),))[0]
+
+        recording = run(Growing(), image(), settings(clean_trials=0), clock=clock)
+        assert kinds(recording) == [([2], 15), ([3], 5)]
+        assert [one.layers[0].input_shapes for one in (recording, *recording.variants)] == [
+            ((1, 2),),
+            ((1, 3),),
+        ]
+
+    @given(
+        taken=st.lists(st.sampled_from("abc"), min_size=20, max_size=20),
+        later=st.lists(st.sampled_from("abc"), min_size=1, max_size=9),
+    )
+    def test_no_branch_is_mixed_with_another(self, taken, later):
+        """Of the trials of any branches each is with its own kind, or left out."""
+        clock = FakeClock()
+        branches = {"a": Step(clock, 3), "b": Step(clock, 5), "c": Step(clock, 7, LongWait)}
+        order = itertools.chain("a" * N_STRUCTURE, taken, itertools.cycle(later))
+
+        class Branching(chainer.Chain):
+            def __init__(self):
+                super().__init__()
+                with self.init_scope():
+                    for name, link in branches.items():
+                        setattr(self, name, link)
+
+            def forward(self, x):
+                return getattr(self, next(order))(x)
+
+        step = settings(warmups=0, clean_trials=0)
+        try:
+            recording = run(Branching(), image(), step, clock=clock)
+        except RunError as error:  # most of them could not be told
+            recording = error.recording
+        assert recording.all_trials == 20
+        for one in (recording, *recording.variants):
+            times = {"/a": 3, "/b": 5, "/c": 7}[one.layers[0].path]
+            assert set(one.self_ns.ravel().tolist()) <= {times}
+            assert len({layer.path for layer in one.layers}) == 1
+        counts = {one.layers[0].path: one.n_trials for one in (recording, *recording.variants)}
+        if recording.left_out == 0:
+            assert sum(counts.values()) == 20
+
+    def test_they_are_in_the_file(self, clock, tmp_path):
+        with open(tmp_path / "journal", "w+b") as file:
+            model = Changing(clock, N_STRUCTURE + 2 + 5, another_call)
+            recording = run(model, image(), settings(), journal=Journal(file), clock=clock)
+        recording.save(tmp_path / "run.npz")
+        loaded = Recording.load(tmp_path / "run.npz")
+        recovered = recover(tmp_path / "journal")
+        for other in (loaded, recovered):
+            assert kinds(other) == kinds(recording)
+            assert other.layers == recording.layers
+            assert other.variants[0].layers == recording.variants[0].layers
+        assert loaded.variant(2).environment == recording.environment
+        with pytest.raises(ProfileError, match="no variant 3: the recording has 2 kinds of trials"):
+            loaded.variant(3)
 
 
 class TestProbe:
@@ -318,7 +396,7 @@ class TestMemory:
         [
             (1, lambda model, y: failure(model, y), "ValueError: broken on purpose"),
             (2, lambda model, y: failure(model, y), "ValueError: broken on purpose"),
-            (2, lambda model, y: another_call(model, y), "made 8 calls and returns, and the"),
+            (2, lambda model, y: another_call(model, y), "made 14 calls and returns, and the"),
         ],
     )
     def test_its_failure_is_a_warning(self, clock, call, change, message):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from dataclasses import replace
 
 import chainer
 import chainer.functions as F
@@ -10,6 +10,7 @@ import chainer.links as L
 import numpy as np
 import pytest
 
+from chainer_profile.measure.calls import BACKWARD as BACKWARD_SIZE
 from chainer_profile.measure.steps import ForwardStep
 from chainer_profile.measure.structure import LinkStack, StructureError, learn_structure
 from chainer_profile.measure.windows import BACKWARD, FORWARD, UPDATE, Mark
@@ -21,6 +22,20 @@ def learn(model, *inputs):
     step = ForwardStep(model, inputs)
     with step.configured():
         return learn_structure(step)
+
+
+class Using(chainer.Chain):
+    """A network of which a trial calls one link."""
+
+    def __init__(self, model, name):
+        super().__init__()
+        self.name_of_link = name
+        with self.init_scope():
+            for child in model.children():
+                setattr(self, child.name, child)
+
+    def forward(self, x):
+        return getattr(self, self.name_of_link)(x)
 
 
 class TestLearnStructure:
@@ -41,8 +56,8 @@ class TestLearnStructure:
     def test_a_forward_pass_has_no_phases(self, clock):
         structure = learn(Chain(clock), image())
         assert structure.phases == ()
-        assert structure.backwards == []
-        assert structure.owners.tolist() == [0, -1, 1, -1, 2, -1]
+        # Before each function its link is called, which has no parameters to be known by.
+        assert structure.owners.tolist() == [-1, -1, 0, -1, -1, -1, 1, -1, -1, -1, 2, -1]
 
     def test_functions_outside_any_child_belong_to_the_network(self):
         class Net(chainer.Chain):
@@ -219,53 +234,94 @@ class TestFailures:
         assert "\n" not in message
 
 
+def log_of(structure, *whats):
+    """The log of a trial that enters and leaves these, with inputs as the structure's."""
+    sizes = [size for _, size in structure.windows] + [0] * len(whats)
+    pairs = zip(whats, sizes, strict=False)
+    return [item for what, size in pairs for item in (what, size, 0, 5, 9)]
+
+
 class TestDifference:
     @pytest.fixture
     def structure(self, clock):
-        return learn(Chain(clock), image())
+        def forward(x):
+            for function in (Wait(clock, 1), LongWait(clock, 2), LongWait(clock, 3)):
+                (x,) = function.apply((x,))
+            return x
+
+        return learn(chainer.Sequential(forward), image())
 
     def test_none(self, structure):
-        assert structure.difference([Wait, LongWait, LongWait], [], 6) == ""
+        log = log_of(structure, Wait, LongWait, LongWait)
+        assert structure.difference(log) == ""
+        assert structure.stamps(log) == (5, 9) * 3
 
     def test_another_function(self, structure):
-        text = structure.difference([Wait, Wait, LongWait], [], 6)
+        text = structure.difference(log_of(structure, Wait, Wait, LongWait))
         assert text == "call 1 was Wait, and LongWait in the first trial"
 
     @pytest.mark.parametrize("count", [2, 4])
     def test_another_number(self, structure, count):
-        text = structure.difference([Wait, LongWait, LongWait, Wait][:count], [], 2 * count)
-        assert text == f"it made {count} function calls, and 3 in the first trial"
+        log = log_of(structure, *[Wait, LongWait, LongWait, Wait][:count])
+        assert structure.stamps(log) is None
+        text = f"it made {count} function calls, and 3 in the first trial"
+        assert structure.difference(log) == text
 
-    def test_another_backward(self, structure):
-        known = SimpleNamespace(**vars(structure) | {"backwards": [LongWait, Wait]})
-        entries = structure.entries
-        difference = type(structure).difference
-        assert difference(known, entries, [LongWait, Wait], 6) == ""
-        assert difference(known, entries, [LongWait, LongWait], 6) == (
-            "backward call 1 was LongWait, and Wait in the first trial"
+    def test_another_size(self, structure):
+        log = log_of(structure, Wait, LongWait, LongWait)
+        log[6] = 1000
+        assert structure.stamps(log) is None
+        assert structure.difference(log) == (
+            "call 1 was LongWait with an input of 1000 B, and of 8 B in the first trial"
         )
-        assert difference(known, entries, [LongWait], 4) == (
-            "it made 4 function calls, and 5 in the first trial"
+
+    def test_a_forward_is_no_backward(self, structure):
+        log = log_of(structure, Wait, LongWait, LongWait)
+        log[6] = BACKWARD_SIZE
+        assert structure.difference(log) == (
+            "call 1 was LongWait, once in forward and once in backward"
         )
+
+    def test_the_same_calls_nested_otherwise(self, structure):
+        first, second, third = (
+            log_of(structure, Wait, LongWait, LongWait)[5 * n :][:5] for n in range(3)
+        )
+        log = first[:4] + second + first[4:] + third
+        assert structure.stamps(log) is None
+        assert structure.difference(log) == "its windows are nested otherwise"
+
+    def test_another_link_with_the_same_calls(self):
+        model = chainer.Chain()
+        with model.init_scope():
+            model.a, model.b = L.Linear(2, 2), L.Linear(2, 2)
+        first, second = (learn(Using(model, name), image()) for name in "ab")
+        assert first.stamps(second.log) is None
+        assert second.difference(first.log) == (
+            "call 0 was LinearFunction of /a, and of /b in the first trial"
+        )
+
+    def test_a_parameter_may_get_another_array(self):
+        model = L.Linear(2, 2)
+        structure = learn(model, image())
+        model.W.array = model.W.array.copy()
+        assert structure.stamps(learn(model, image()).log) is not None
 
     def test_other_windows_have_names(self, structure):
-        known = SimpleNamespace(**vars(structure) | {"entries": [UPDATE, FORWARD, Wait]})
-        difference = type(structure).difference
-        assert difference(known, [UPDATE, BACKWARD, Wait], [], 6) == (
+        known = replace(structure, windows=tuple((what, 0) for what in (UPDATE, FORWARD, Wait)))
+        assert known.difference(log_of(known, UPDATE, BACKWARD, Wait)) == (
             "call 1 was the backward phase, and the forward phase in the first trial"
         )
-        assert difference(known, [UPDATE, FORWARD, Mark("update", "/a", "Adam")], [], 6) == (
+        assert known.difference(log_of(known, UPDATE, FORWARD, Mark("update", "/a", "Adam"))) == (
             "call 2 was Adam, and Wait in the first trial"
         )
 
     def test_place_is_the_last_row_that_was_entered(self, structure):
-        # After 6 clock reads all rows are done; there are no more than those.
-        assert [structure.place(n) for n in range(8)] == [
+        assert [structure.place(n) for n in range(5)] == [
             "",
-            *["0_Wait"] * 2,
-            *["1_LongWait"] * 2,
-            *["2_LongWait"] * 2,
-            "",
+            "0_Wait",
+            "1_LongWait",
+            "2_LongWait",
+            "",  # there are no more
         ]
 
 

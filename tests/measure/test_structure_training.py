@@ -93,7 +93,7 @@ class TestBackward:
             ("/b", "Convolution2DFunction"),
             ("/a", "Convolution2DFunction"),
         ]
-        called = [entry.__name__ for entry in structure.entries if isinstance(entry, type)]
+        called = [what.__name__ for what, _ in structure.windows if isinstance(what, type)]
         assert called.count("Deconvolution2DFunction") == 1
         assert called.count("Convolution2DGradW") == 2
 

@@ -1,0 +1,105 @@
+"""The log of a recorder: which windows were entered and left, and when.
+
+It is one flat list. Entering a window adds four items: what was entered (a function's class, or a
+:class:`~.windows.Mark`), the bytes of its first input (:data:`BACKWARD` for the window of a
+backward, 0 for a mark), the identity of its last input, which may be a parameter, and the time.
+Leaving one adds the time alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from chainer_profile.basics.units import format_nbytes
+from chainer_profile.measure.windows import Mark
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: What a trial may enter: a function's class, or another window.
+Entry = type | Mark
+Log = list[Any]
+
+#: In place of the bytes of an input, for the window of a backward.
+BACKWARD = "backward"
+#: Phase of the mark of a link's call.
+LINK = "link"
+
+
+@dataclass(frozen=True)
+class Calls:
+    """The windows of a stretch of a log.
+
+    Attributes:
+        enters: Where in the log each window is entered, in order.
+        stamps: Where in the log the clock was read, in order.
+        ended: Of every window that was left, in that order: its number, and the numbers of the
+            stamps of its begin and its end.
+        running: Numbers of the windows that were not left, outermost first.
+    """
+
+    enters: list[int] = field(default_factory=list)
+    stamps: list[int] = field(default_factory=list)
+    ended: list[tuple[int, int, int]] = field(default_factory=list)
+    running: list[int] = field(default_factory=list)
+
+
+def read(log: Log, begin: int = 0, end: int | None = None) -> Calls:
+    """The windows of a log, or of a part of it. A time without a window to leave is none's."""
+    calls = Calls()
+    end = len(log) if end is None else end
+    at, began = begin, []
+    while at < end:
+        leaves = type(log[at]) is int
+        if not leaves:
+            calls.running.append(len(calls.enters))
+            began.append(len(calls.stamps))
+            calls.enters.append(at)
+            at += 3
+        elif calls.running:
+            calls.ended.append((calls.running.pop(), began.pop(), len(calls.stamps)))
+        calls.stamps.append(at)
+        at += 1
+    return calls
+
+
+def entered(log: Log) -> list[tuple[Entry, int | str, int]]:
+    """Of every window of a log: what was entered, bytes of its first input, and its last input."""
+    return [tuple(log[at : at + 3]) for at in read(log).enters]
+
+
+def name_of(what: Entry) -> str:
+    """What was entered, in words."""
+    if not isinstance(what, Mark):
+        return what.__name__
+    if what.phase == LINK:
+        return f"a call of {what.path}"
+    return what.function or f"the {what.phase} phase"
+
+
+def difference(
+    seen: Sequence[tuple[Entry, int | str, str]], known: Sequence[tuple[Entry, int | str, str]]
+) -> str:
+    """How the windows of a trial differ from those of another, in words; empty if they do not.
+
+    Args:
+        seen: Of every window what was entered, the bytes of its first input, and the path of the
+            link whose parameter is its last input, if it is one.
+        known: The other trial's.
+    """
+    for index, (now, first) in enumerate(zip(seen, known, strict=False)):
+        if now == first:
+            continue
+        call, first_trial = f"call {index} was {name_of(now[0])}", "in the first trial"
+        if now[0] != first[0]:
+            return f"{call}, and {name_of(first[0])} {first_trial}"
+        if now[2] != first[2]:
+            return f"{call} of {now[2] or '/'}, and of {first[2] or '/'} {first_trial}"
+        if BACKWARD in (now[1], first[1]):
+            return f"{call}, once in forward and once in backward"
+        sizes = [format_nbytes(int(size)) for size in (now[1], first[1])]
+        return f"{call} with an input of {sizes[0]}, and of {sizes[1]} {first_trial}"
+    if len(seen) != len(known):
+        return f"it made {len(seen)} function calls, and {len(known)} in the first trial"
+    return ""

@@ -1,0 +1,280 @@
+"""What notes a trial in a log: clock reads on entering and on leaving, and hardly more.
+
+On a device that works beside the host, an event in its queue goes with every clock read.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from itertools import count
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, Protocol
+
+from chainer import FunctionHook, LinkHook
+from chainer.function import FunctionAdapter
+
+from chainer_profile.basics.paths import joined
+from chainer_profile.measure.calls import BACKWARD, LINK
+from chainer_profile.measure.windows import Mark, Replacements, replacing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Sequence
+
+    from chainer_profile.measure.calls import Log
+    from chainer_profile.measure.clock import NowNs
+    from chainer_profile.measure.windows import Step
+
+    #: Records an event in the queue of a device.
+    Record = Callable[[], None]
+
+_NUMBERS = count()
+
+
+def windows(
+    now_ns: NowNs, log: Log, record: Record | None = None
+) -> tuple[Callable[[Mark], None], Callable[[], None]]:
+    """What enters and leaves windows that are no function's.
+
+    The device's event stands outside of the host's clock reads, so that recording it counts for no
+    layer's host time.
+    """
+    note, stamp = log.extend, log.append
+
+    def enter(mark: Mark) -> None:
+        if record is not None:
+            record()
+        note((mark, 0, 0, now_ns()))
+
+    def leave() -> None:
+        stamp(now_ns())
+        if record is not None:
+            record()
+
+    return enter, leave
+
+
+def kind_of(function: Any) -> type:
+    """Class of a function; of an old-style one, which Chainer wraps, its own."""
+    return type(function.function) if isinstance(function, FunctionAdapter) else type(function)
+
+
+def recording_hook(
+    now_ns: NowNs,
+    log: Log,
+    record: Record | None = None,
+    kind: Callable[[Any], type] = type,
+) -> FunctionHook:
+    """The hook that notes functions. Any number of them may be registered at once.
+
+    Args:
+        now_ns: The host's clock.
+        log: Where it notes.
+        record: Records an event of a device that works beside the host.
+        kind: Gives a function's class: :func:`kind_of` tells old-style functions apart, and costs
+            more than ``type``.
+    """
+    callbacks = host_callbacks(now_ns, log, kind)
+    if record is not None:
+        callbacks = _with_events(callbacks, record)
+    hook = type("RecordingHook", (FunctionHook,), callbacks)()
+    hook.name = unique_name("Recorder")
+    return hook
+
+
+def unique_name(of: str) -> str:
+    """A name that no other hook has: Chainer takes no two of one name."""
+    return f"chainer_profile.{of}-{next(_NUMBERS)}"
+
+
+#: The callbacks of a hook of functions.
+CALLBACKS = (
+    "forward_preprocess",
+    "forward_postprocess",
+    "backward_preprocess",
+    "backward_postprocess",
+)
+
+
+def host_callbacks(
+    now_ns: NowNs, log: Log, kind: Callable[[Any], type] = type
+) -> dict[str, Callable[..., None]]:
+    """The callbacks of a hook that notes functions in a log; see :func:`recording_hook`.
+
+    They run in every window of every trial. Methods of a class that find all they need in
+    closure cells are the fastest callbacks: the interpreter caches their look-up, which it does
+    not for functions kept on the instance. One more call in each would double what they take.
+    """
+    note, stamp = log.extend, log.append
+
+    def forward_preprocess(self: Any, function: Any, in_data: Any) -> None:
+        try:
+            note((kind(function), in_data[0].nbytes, id(in_data[-1]), now_ns()))
+        except (IndexError, AttributeError):  # no input, or one that is not there
+            note((kind(function), 0, 0, now_ns()))
+
+    def forward_postprocess(self: Any, function: Any, in_data: Any) -> None:
+        stamp(now_ns())
+
+    def backward_preprocess(self: Any, function: Any, in_data: Any, out_grad: Any) -> None:
+        note((kind(function), BACKWARD, 0, now_ns()))
+
+    def backward_postprocess(self: Any, function: Any, in_data: Any, out_grad: Any) -> None:
+        stamp(now_ns())
+
+    callbacks = (forward_preprocess, forward_postprocess, backward_preprocess, backward_postprocess)
+    return dict(zip(CALLBACKS, callbacks, strict=True))
+
+
+def _with_events(
+    callbacks: dict[str, Callable[..., None]], record: Record
+) -> dict[str, Callable[..., None]]:
+    """The same with an event of a device outside of each clock read."""
+
+    def entering(callback: Callable[..., None]) -> Callable[..., None]:
+        def enter(*args: Any) -> None:
+            record()
+            callback(*args)
+
+        return enter
+
+    def leaving(callback: Callable[..., None]) -> Callable[..., None]:
+        def leave(*args: Any) -> None:
+            callback(*args)
+            record()
+
+        return leave
+
+    return {
+        name: (entering if name.endswith("preprocess") else leaving)(callback)
+        for name, callback in callbacks.items()
+    }
+
+
+class EntryHook(FunctionHook):
+    """Tells of every function's window.
+
+    Args:
+        enter: Is told what begins, and whether that is a backward.
+        leave: Is told of its end.
+    """
+
+    def __init__(self, enter: Callable[[type, bool], None], leave: Callable[[], None]) -> None:
+        self.name = unique_name("Entries")
+        self._enter, self._leave = enter, leave
+
+    def forward_preprocess(self, function: Any, in_data: Any) -> None:
+        """The function begins."""
+        self._enter(kind_of(function), False)
+
+    def forward_postprocess(self, function: Any, in_data: Any) -> None:
+        """It ends."""
+        self._leave()
+
+    def backward_preprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
+        """Its backward begins."""
+        self._enter(kind_of(function), True)
+
+    def backward_postprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
+        """It ends."""
+        self._leave()
+
+
+class Marks(LinkHook):
+    """Notes the calls of links without a parameter, by which nothing else in a log knows them."""
+
+    def __init__(self, roots: Sequence[tuple[str, Any]], note: Callable[[Mark], None]) -> None:
+        self.name = unique_name("Marks")
+        self._note = note
+        self._marks = marks_of(roots)
+
+    def __enter__(self) -> Marks:
+        for link, _mark in self._marks.values():
+            link.add_hook(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for link, _mark in self._marks.values():
+            link.delete_hook(self.name)
+
+    def forward_preprocess(self, args: Any) -> None:
+        """Note the call."""
+        self._note(self._marks[id(args.link)][1])
+
+
+def marks_of(roots: Sequence[tuple[str, Any]]) -> dict[int, tuple[Any, Mark]]:
+    """By identity: the links without a parameter in or below them, and the mark of their calls."""
+    return {
+        id(link): (link, Mark(LINK, joined(prefix, path)))
+        for prefix, root in reversed(roots)
+        for path, link in reversed(list(root.namedlinks(skipself=True)))
+        if next(link.params(), None) is None
+    }
+
+
+class Ends(Protocol):
+    """What is told of the end of a function that raised."""
+
+    def leave(self) -> None:
+        """A window ends."""
+
+    def position(self) -> int:
+        """How far it is."""
+
+    def running(self, position: int) -> int:
+        """How many windows have begun since it was there, and have not ended."""
+
+
+class Watch(Ends, Protocol):
+    """What is told of every window of a trial."""
+
+    @property
+    def hook(self) -> FunctionHook:
+        """What is told of functions."""
+
+    def enter(self, mark: Mark) -> None:
+        """A window begins that is no function's."""
+
+
+@contextmanager
+def watching(step: Step, watch: Watch, raising: Collection[Any] = ()) -> Iterator[None]:
+    """Within this, something is told of every window of a step.
+
+    Args:
+        step: What runs.
+        watch: What is told.
+        raising: Classes of functions that raise an exception, which the network catches: Chainer
+            calls no hook then.
+    """
+
+    def note(mark: Mark) -> None:
+        watch.enter(mark)
+        watch.leave()
+
+    with ExitStack() as stack:
+        end_when_raising(stack.enter_context(replacing()), raising, watch)
+        stack.enter_context(step.timed(watch.enter, watch.leave))
+        stack.enter_context(Marks(step.roots, note))
+        stack.enter_context(watch.hook)
+        yield
+
+
+def end_when_raising(replacements: Replacements, raising: Collection[Any], watch: Ends) -> None:
+    """Let functions of these classes leave their window when they raise."""
+    for kind in raising:
+        replacements.put(kind, "apply", _ending(kind.apply, watch))
+
+
+def _ending(apply: Any, watch: Ends) -> Any:
+    thread = get_ident()
+
+    def ending_apply(self: Any, inputs: Any) -> Any:
+        begin = watch.position()
+        try:
+            return apply(self, inputs)
+        except BaseException:
+            if get_ident() == thread:
+                for _ in range(watch.running(begin)):
+                    watch.leave()
+            raise
+
+    return ending_apply
