@@ -23,7 +23,7 @@ from chainer_profile.measure.events import EventPool
 from chainer_profile.measure.iteration_memory import IterationMemory
 from chainer_profile.measure.recorder import Recorder
 from chainer_profile.measure.structure import Structure, StructureError, learn_structure
-from chainer_profile.measure.variants import Known, Variants
+from chainer_profile.measure.variants import PASSES, Known, Variants
 from chainer_profile.measure.windows import Mark, Replacements, replacing, time_optimizer, timed
 from chainer_profile.record.journal import Journal, JournalError, Kind
 from chainer_profile.record.recording import COMPLETE, Conditions, Settings
@@ -94,6 +94,7 @@ class LayerProfile(Extension):
         self._variants = Variants()
         # Whether the next profiled iteration is to teach a structure instead.
         self._learns = True
+        self._passes, self._most_passes = 0, 1
         self._recorder: Recorder | None = None
         self._memory: IterationMemory | None = None
         self._settings = Settings()
@@ -123,6 +124,9 @@ class LayerProfile(Extension):
     def __call__(self, trainer: Any) -> None:
         """Profile the next iteration."""
         self._wanted = True
+        if self._variants.structures:
+            # Before it, one that may teach of those that wait.
+            self._learns = bool(self._variants.waiting) and self._passes < self._most_passes
 
     def finalize(self) -> None:
         """Bring the updater's ``update`` back, and write what was measured."""
@@ -189,6 +193,7 @@ class LayerProfile(Extension):
                 raise error.cause from None
             raise
         self._learns = False
+        self._passes += 1
         before = len(self._variants.structures)
         waiting = self._variants.learn(structure)
         if first:
@@ -229,8 +234,7 @@ class LayerProfile(Extension):
             self._keep([known])
         else:
             self._profiled += 1
-            # The next iteration may be of the same kind.
-            self._learns = variants.waits(trial)
+            self._most_passes += PASSES
             if not variants.waits(trial):
                 self._add(Kind.LEFT_OUT, trial.start_ns, trial.wall_ns)
 

@@ -46,6 +46,8 @@ from chainer_profile.record.recording import (
     Settings,
 )
 
+#: Memory passes at most, until one is of the commonest kind of trials.
+_MEMORY_PASSES = 4
 #: Ends of a run that nobody stopped.
 _IN_ORDER = (COMPLETE, TIME_LIMIT, INTERVAL)
 
@@ -232,8 +234,16 @@ def calibration_of(step: Step, clock: Clock) -> Callable[[], Calibration | None]
 
 
 def _memory(step: Step, structure: Structure) -> MemoryUse | None:
-    """What the memory pass finds; None if it fails."""
+    """What the memory pass finds; None if it fails.
+
+    It is made anew where the trial was of another kind.
+    """
     try:
+        for _ in range(_MEMORY_PASSES - 1):
+            try:
+                return measure_memory(step, structure)
+            except ProfileError:
+                step()  # kinds may take turns
         return measure_memory(step, structure)
     except Exception as error:
         warnings.warn(f"the memory pass fails ({one_line(error)}): left out", stacklevel=2)

@@ -371,7 +371,7 @@ class Learner:
         self._now_ns = now_ns
         self._rows: list[_Row] = []
         self._phases: list[str] = []
-        self._owners: list[_Running] = []
+        self._owners: list[tuple[str, int]] = []
         self._running: list[_Running] = [_Running("phase", _OUTSIDE)]
         self._parameters: list[tuple[ref[Any], str] | None] = []
         self._raising: set[type] = set()
@@ -584,7 +584,7 @@ class Learner:
 
     def _begin(self, window: _Running, nbytes: int | str = 0, last: Any = None) -> None:
         self._running.append(window)
-        self._owners.append(window)
+        self._owners.append(window[:2])
         known = self._known.parameter(last)
         self._parameters.append(None if known is None else (ref(known[0]), known[1]))
         what = window.entered
@@ -595,7 +595,7 @@ class Learner:
     def _end(self) -> None:
         self.log.append(self._now_ns())
         self._running.pop()
-        self._owners.append(self._running[-1])
+        self._owners.append(self._running[-1][:2])
 
     def end_dead(self) -> None:
         """End the windows that an exception has left."""
@@ -612,12 +612,8 @@ class Learner:
         self.end_dead()
         n_layers = len(self._rows)
         owners = [
-            one.number
-            if one.kind != "phase"
-            else one.number
-            if one.number == _OUTSIDE
-            else n_layers + one.number
-            for one in self._owners
+            number if kind != "phase" or number == _OUTSIDE else n_layers + number
+            for kind, number in self._owners
         ]
         log = self.log[self._begin_of_log :]
         return Structure(

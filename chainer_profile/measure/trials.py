@@ -245,11 +245,12 @@ class Trials:
                 known.append(found)
             elif not self.variants.waits(trial):
                 self.journal.add(Kind.LEFT_OUT, trial.start_ns, trial.wall_ns)
+        del log[:at]
+        self._keep(known)
+        for trial in trials:
             self._walls.append(trial.wall_ns)
             self._total_ns += trial.wall_ns
             self._launch_ns += trial.launch_ns
-        del log[:at]
-        self._keep(known)
         if trials:
             count = len(self._walls)
             self._progress(count, self.settings.trials, self._total_ns / count * NS)

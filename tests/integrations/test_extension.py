@@ -220,8 +220,8 @@ def test_batches_of_another_size_are_another_kind():
 
     trainer = trainer_of(40, batchsize=5)
     trainer.updater._iterators["main"] = Uneven(dataset(), 5, shuffle=False)
-    # 5 teaches, 6 is short and 7 is traced; of 8, 9, 13, ..., 37 the 9th is short and waits for a
-    # short one that teaches: 13 does not, 17 does not, 21 does.
+    # 5 teaches, 6 is short and 7 is traced; 9 is short, and waits for a short one that teaches: 13
+    # and 17 do not, 21 does.
     recording = run_profiled(trainer, trigger=(4, "iteration"))
     assert recording.memory is not None
     assert recording.left_out == 0
