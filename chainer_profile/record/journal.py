@@ -3,12 +3,13 @@
 Layout: one line of text that names the format, the length of a JSON header as a decimal line, the
 header (layers, settings, environment), then records of little-endian 64-bit integers:
 
-    kind, start_ns, wall_ns [, times of the trial | number of BLAS threads], kind
+    kind, start_ns, wall_ns [, times of the trial | number of BLAS threads | CPU time], kind
 
 The times of a profiled trial are the self time of every layer, then the framework time of every
 phase. On a GPU there follow the host's time in every layer, the gap before every layer, the time
 until all was launched, and the time on the device. A held trial has the self time of every layer,
-and the time on the device in place of its wall time.
+and the time on the device in place of its wall time. A clean trial has its CPU time where the
+header says so.
 
 What is no kind where one should stand ends the file (a zero is space that older versions reserved);
 so does a record that was not written whole, which does not end with its kind.
@@ -77,6 +78,7 @@ class _Header:
     settings: Settings = field(default_factory=Settings)
     environment: Environment = field(default_factory=Environment)
     on_device: bool = False
+    cpu: bool = False
 
     @property
     def n_times(self) -> int:
@@ -114,16 +116,17 @@ class Journal:
         phases: tuple[str, ...] = (),
         links: tuple[LinkCalls, ...] = (),
         on_device: bool = False,
+        cpu: bool = False,
     ) -> None:
         """Write the header.
 
-        The arguments are those of a :class:`~.recording.Recording`, and whether its
-        times are a device's.
+        The arguments are those of a :class:`~.recording.Recording`, whether its times are a
+        device's, and whether clean trials come with their CPU time as a further integer.
 
         Raises:
             JournalError: The file cannot be written.
         """
-        self._header = _Header(layers, phases, links, settings, environment, on_device)
+        self._header = _Header(layers, phases, links, settings, environment, on_device, cpu)
         text = json.dumps({"version": VERSION} | dataclasses.asdict(self._header)).encode()
         if self.file is not None:
             self._write(_MAGIC + b"%d\n" % len(text) + text)
@@ -211,6 +214,7 @@ def recover(path: Path) -> Recording:
             build(Settings, text["settings"]),
             build(Environment, text["environment"]),
             bool(text.get("on_device", False)),
+            bool(text.get("cpu", False)),
         )
         stream = BytesIO(content)
         stream.seek(body_start)
@@ -229,6 +233,7 @@ def _assemble(
     """
     n_layers, n_phases, n_times = len(header.layers), len(header.phases), header.n_times
     n_words = {Kind.PROFILED: n_times, Kind.PROBE: 1, Kind.HELD: n_layers}
+    n_words[Kind.CLEAN] = int(header.cpu)
     known = {int(kind): (kind, 8 * n_words.get(kind, 0) + 8) for kind in Kind}
     starts = {kind: array("q") for kind in Kind}
     walls = {kind: array("q") for kind in Kind}
@@ -276,6 +281,7 @@ def _assemble(
         start_ns=samples(starts[Kind.PROFILED]),
         clean_ns=samples(walls[Kind.CLEAN]),
         clean_start_ns=samples(starts[Kind.CLEAN]),
+        clean_cpu_ns=samples(more[Kind.CLEAN]) if header.cpu else None,
         warmup_ns=samples(walls[Kind.WARMUP]),
         probe_ns=samples(walls[Kind.PROBE]),
         probe_threads=samples(more[Kind.PROBE]),
