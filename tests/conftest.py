@@ -28,10 +28,14 @@ class FakeClock:
     time_ns: int = 1_000_000
     read_ns: int = 0
     device: Any = None
+    used_ns: int = 0
 
     def now_ns(self) -> int:
         self.time_ns += self.read_ns
         return self.time_ns
+
+    def cpu_ns(self) -> int:
+        return self.used_ns
 
     def advance(self, duration_ns: int) -> None:
         self.time_ns += duration_ns

@@ -41,13 +41,18 @@ def trials_of(recording):
     if recording.on_device:
         whole = np.stack([recording.launch_ns, recording.span_ns], axis=1)
         times = np.hstack([times, recording.host_ns, recording.gap_ns, whole])
+    clean_cpu = np.zeros((len(recording.clean_ns), 0), np.int64).tolist()
+    if recording.clean_cpu_ns is not None:
+        clean_cpu = recording.clean_cpu_ns[:, None].tolist()
     held = [] if recording.held_ns is None else list(recording.held_ns)
     held_walls = [] if recording.held_span_ns is None else recording.held_span_ns
     return {
         Kind.WARMUP: [(int(wall), ()) for wall in recording.warmup_ns],
         Kind.CLEAN: [
-            (int(start), int(wall), ())
-            for start, wall in zip(recording.clean_start_ns, recording.clean_ns, strict=True)
+            (int(start), int(wall), tuple(used))
+            for start, wall, used in zip(
+                recording.clean_start_ns, recording.clean_ns, clean_cpu, strict=True
+            )
         ],
         Kind.PROFILED: [
             (int(start), int(wall), tuple(map(int, row)))
@@ -73,10 +78,11 @@ def expected(trials):
     return found | {Kind.LEFT_OUT: len(found[Kind.LEFT_OUT])}
 
 
-def lengths(n_layers, n_phases=0, on_device=False):
+def lengths(n_layers, n_phases=0, on_device=False, cpu=False):
     """Number of integers in the middle of a record, by its kind."""
     more = 2 * n_layers + 2 if on_device else 0
-    return {Kind.PROFILED: n_layers + n_phases + more, Kind.PROBE: 1, Kind.HELD: n_layers}
+    profiled = n_layers + n_phases + more
+    return {Kind.PROFILED: profiled, Kind.PROBE: 1, Kind.HELD: n_layers, Kind.CLEAN: int(cpu)}
 
 
 def some_trials(count, on_device=False):

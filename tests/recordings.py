@@ -27,6 +27,7 @@ ARRAYS = (
     "start_ns",
     "clean_ns",
     "clean_start_ns",
+    "clean_cpu_ns",
     "warmup_ns",
     "probe_ns",
     "probe_threads",
@@ -77,6 +78,7 @@ def on_gpu(**changes):
         "host_ns": np.arange(size).reshape(4, 3) + 100,
         "gap_ns": np.arange(size).reshape(4, 3) + 200,
         "launch_ns": np.arange(4) + 300,
+        "clean_cpu_ns": np.arange(5) + 600,
         "span_ns": np.arange(4) + 400,
         "held_ns": np.arange(6).reshape(2, 3) + 500,
         "held_span_ns": np.arange(2) + 2**33,  # more than 32 bits

@@ -51,6 +51,13 @@ def parser() -> argparse.ArgumentParser:
         help=f"exit with {FAILED} where the trial, or a layer with more than 1%% of the time, is "
         "significantly slower by more than this: a gate for CI",
     )
+    group.add_argument(
+        "--gate",
+        choices=("wall", "cpu"),
+        default="wall",
+        help="what that gate looks at: wall times, or the CPU time of clean trials, for machines "
+        "that other programs share (default: %(default)s)",
+    )
     group = parser.add_argument_group("what is shown")
     group.add_argument(
         "--sort",
@@ -77,6 +84,8 @@ def run(args: argparse.Namespace, context: Context) -> int:
         raise UsageError(f"give two runs at least: {PROG} compare BEFORE AFTER")
     if args.fail_above is not None and args.fail_above < args.min_effect:
         raise UsageError("--fail-above is less than --min-effect, below which nothing is a change")
+    if args.gate == "cpu" and args.fail_above is None:
+        raise UsageError("--gate cpu goes with --fail-above")
 
     from chainer_profile.comparison.compare import compare
     from chainer_profile.report.text import printable
@@ -86,6 +95,8 @@ def run(args: argparse.Namespace, context: Context) -> int:
     for other in others:
         try:
             comparisons.append(compare(before, other, args.min_effect))
+            if args.gate == "cpu":
+                comparisons[-1].check_cpu()
         except ProfileError as error:
             where = f"{other.name}: " if len(others) > 1 else ""
             raise ProfileError(printable(f"{where}{error}")) from error
@@ -128,6 +139,7 @@ def _write(comparisons: Sequence[Comparison], args: argparse.Namespace) -> list[
         everything=args.all,
         limit=args.limit or None,
         fail_above=args.fail_above,
+        cpu=args.gate == "cpu",
     ).encode()
     # The page is that of the run after; of several, that of the run which all are compared with.
     side = comparisons[0].before if several else comparisons[0].after
@@ -159,6 +171,7 @@ def _print(
                 limit=args.limit or None,
                 everything=args.all,
                 fail_above=args.fail_above,
+                cpu=args.gate == "cpu",
             )
         if written:
             names = ", ".join(path.name for path in written)
@@ -168,20 +181,19 @@ def _print(
 
 def _gate(comparisons: Sequence[Comparison], args: argparse.Namespace) -> int:
     """Say on the standard error what the gate fails for, a line each; returns the exit code."""
-    from chainer_profile.report.content.comparison_text import failures
+    from chainer_profile.report.content.comparison_text import failures, not_judged
     from chainer_profile.report.text import printable
 
-    failed = False
+    gate = args.fail_above, args.gate == "cpu"
+    failed, unknown = False, ""
     for comparison in comparisons:
-        for line in failures(comparison, args.fail_above):
+        unknown = unknown or not_judged(comparison, *gate)
+        for line in failures(comparison, *gate):
             failed = True
             where = f"{printable(comparison.after.name)}: " if len(comparisons) > 1 else ""
             print(f"{PROG}: slower: {where}{line}", file=sys.stderr)
     if failed:
         return FAILED
-    unknown = [comparison.after.name for comparison in comparisons if not comparison.judged]
     if unknown:
-        raise ProfileError(
-            f"--fail-above cannot be judged: {unknown[0]} has too few trials for a verdict"
-        )
+        raise ProfileError(f"--fail-above cannot be judged: {unknown}")
     return 0

@@ -6,8 +6,8 @@ together on both sides first (see :mod:`.fused`). Times are medians, since a few
 system disturbs say nothing about a layer.
 A layer is called faster or slower where all of this holds: a test says so, corrected for the number
 of layers (see :mod:`.significance`); the change is beyond the least effect that matters, with and
-without the part that the machine's own change of speed accounts for; the 95 % interval of its ratio
-does not hold 1; and the clock can tell the times apart.
+without the part that the machine's own change of speed accounts for; the 95 % interval of its
+ratio, that part included, does not hold 1; and the clock can tell the times apart.
 """
 
 from __future__ import annotations
@@ -25,16 +25,6 @@ from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.views import Shown
 from chainer_profile.comparison.fused import Fusion, engine_name, merged, place, short_name
-from chainer_profile.comparison.judging import (
-    FASTER,
-    MIN_TRIALS,
-    SAME,
-    SLOWER,
-    UNKNOWN,
-    VALUES,
-    Judge,
-    medians_ns,
-)
 from chainer_profile.comparison.run_differences import (
     Difference,
     Movement,
@@ -44,7 +34,18 @@ from chainer_profile.comparison.run_differences import (
     other_machine,
     same_place,
 )
-from chainer_profile.comparison.significance import Groups
+from chainer_profile.comparison.significance import (
+    FASTER,
+    MIN_TRIALS,
+    SAME,
+    SLOWER,
+    UNCLEAR,
+    UNKNOWN,
+    VALUES,
+    Groups,
+    Judge,
+    medians_ns,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,8 +54,9 @@ if TYPE_CHECKING:
 
     from chainer_profile.record.recording import Layer, Recording
 
-#: Names of the totals.
-CLEAN, PROFILED, LAYERS, FRAMEWORK = "clean trial", "profiled trial", "layers", "framework"
+#: Names of the totals. CPU time is that of the process in a clean trial.
+CLEAN, CPU, PROFILED = "clean trial", "CPU time", "profiled trial"
+LAYERS, FRAMEWORK = "layers", "framework"
 MIN_EFFECT = 0.02
 #: Differences of less than so many empty windows of the recorder are none.
 _WINDOWS = 2
@@ -63,6 +65,7 @@ GATE_SHARE = 0.01
 
 __all__ = [
     "CLEAN",
+    "CPU",
     "FASTER",
     "FRAMEWORK",
     "LAYERS",
@@ -71,6 +74,7 @@ __all__ = [
     "PROFILED",
     "SAME",
     "SLOWER",
+    "UNCLEAR",
     "UNKNOWN",
     "Comparison",
     "Side",
@@ -133,17 +137,18 @@ class Comparison(Shown):
         before: The runs to compare with.
         after: The runs to judge.
         min_effect: Changes of less than this fraction are called noise.
-        totals: What a trial takes as a whole, indexed by name (``clean trial``, ``profiled trial``,
-            ``layers``, ``framework``), with the columns ``before_s``, ``after_s``, ``ratio``,
-            ``low``, ``high``, ``p_value`` and ``verdict`` of :attr:`layers`. Empty where the trials
-            are not of the same kind.
+        totals: What a trial takes as a whole, indexed by name (``clean trial``, ``CPU time``,
+            ``profiled trial``, ``layers``, ``framework``; what all runs know), with the columns
+            ``before_s``, ``after_s``, ``ratio``, ``low``, ``high``, ``p_value`` and ``verdict`` of
+            :attr:`layers`; a verdict may be :data:`UNCLEAR` too: it differs, as the machine itself
+            did. Empty where the trials are not of the same kind.
         layers: The matched layers in the order of the first run. Columns: ``path``, ``function``,
             ``phase``, ``covers`` (Chainer's layers that the row puts together; empty between runs
             of Chainer), ``before_index``, ``after_index``, ``before_s`` and ``after_s`` (medians;
             of several runs their geometric mean), ``before_share`` and ``after_share`` of all
             layers' such times, ``ratio`` with the ends ``low`` and ``high`` of its 95 % interval,
-            ``p_value`` (corrected), and ``verdict``: :data:`FASTER`, :data:`SLOWER`, :data:`SAME`,
-            or :data:`UNKNOWN` for too few trials.
+            which holds what the machine may account for, ``p_value`` (corrected), and ``verdict``:
+            :data:`FASTER`, :data:`SLOWER`, :data:`SAME`, or :data:`UNKNOWN` for too few trials.
         only_before: Layers of the first run that the second has none for.
         only_after: Layers of the second that the first has none for.
         differences: What else differs: network, input, machine, versions.
@@ -206,13 +211,50 @@ class Comparison(Shown):
         """Name of the total to quote: of the clean trial where both runs have it."""
         return str(self.totals.index[0]) if len(self.totals) else ""
 
-    def slower_than(self, fraction: float) -> list[Slower]:
+    def enough_trials(self, cpu: bool = False) -> bool:
+        """Whether all that a gate looks at has a verdict; see :meth:`slower_than`."""
+        gated = self._gated(cpu)["verdict"]
+        return (cpu or self.judged) and not (gated == UNKNOWN).any()
+
+    def unclear(self, fraction: float, cpu: bool = False) -> bool:
+        """Whether the trial is slower by more than this fraction, as the machine itself may be."""
+        gated = self._gated(cpu)
+        return bool(((gated["verdict"] == UNCLEAR) & (gated["ratio"] > 1 + fraction)).any())
+
+    def _gated(self, cpu: bool) -> pd.DataFrame:
+        """The total that a gate looks at, if there is one."""
+        return self.totals[self.totals.index == (CPU if cpu else self.headline)]
+
+    def check_cpu(self) -> None:
+        """See that a gate can look at CPU times.
+
+        Raises:
+            ProfileError: A run holds none, or the trials are not of the same kind.
+        """
+        for side in (self.before, self.after):
+            for run in side.runs:
+                if run.clean_cpu_ns is None or not len(run.clean_cpu_ns):
+                    raise ProfileError(
+                        f"{side.name}: holds no CPU time of clean trials, which a gate on CPU time "
+                        "needs: profile it again"
+                    )
+                if not _has_cpu(run):
+                    raise ProfileError(
+                        f"{side.name}: its trials take less CPU time than this system's clock tells"
+                    )
+        if CPU not in self.totals.index:
+            raise ProfileError("CPU times of trials of different phases are not compared")
+
+    def slower_than(self, fraction: float, cpu: bool = False) -> list[Slower]:
         """What a gate fails for: whatever is significantly slower by more than this fraction.
 
-        That is the trial, and every layer that holds more than 1 % of the time in either run.
+        That is the trial, and every layer that holds more than 1 % of the time in either run; of
+        CPU time it is the trial's alone. With too few trials it is nothing.
         """
-        totals = self.totals[self.totals.index == self.headline]
-        layers = self.layers
+        if not self.enough_trials(cpu):
+            return []
+        totals = self._gated(cpu)
+        layers = self.layers.head(0) if cpu else self.layers
         large = layers[["before_share", "after_share"]].max(axis=1) > GATE_SHARE
         failed = []
         for table in (totals, layers[large]):
@@ -269,7 +311,7 @@ def compare(
     several = sum(len(side.runs) for side in sides) > 2
     judge = Judge(
         min_effect=min_effect,
-        ends=allowance(moved if same_place(found) else (), several),
+        ends=allowance(moved if same_place(found) else ()),
         several=several,
         window_s=_WINDOWS
         * NS
@@ -394,6 +436,12 @@ def _nothing_common(before: Recording, after: Recording) -> str:
     )
 
 
+def _has_cpu(run: Recording) -> bool:
+    """Whether a run knows the CPU time of its clean trials; some clocks tick too slowly."""
+    samples = run.clean_cpu_ns
+    return samples is not None and bool(len(samples) and np.median(samples) > 0)
+
+
 def _totals(sides: Sequence[Side], judge: Judge) -> pd.DataFrame:
     """The trial and its parts; nothing where the trials are of different kinds."""
     runs = [run for side in sides for run in side.runs]
@@ -401,6 +449,11 @@ def _totals(sides: Sequence[Side], judge: Judge) -> pd.DataFrame:
     if len({run.settings.phase for run in runs}) == 1:
         if all(len(run.clean_ns) for run in runs):
             parts[CLEAN] = [[run.clean_ns for run in side.runs] for side in sides]
+        if all(map(_has_cpu, runs)):
+            parts[CPU] = [
+                [run.clean_cpu_ns for run in side.runs if run.clean_cpu_ns is not None]
+                for side in sides
+            ]
         whole = [[run.trial_ns for run in side.runs if run.trial_ns is not None] for side in sides]
         layers = [[run.self_ns.sum(axis=1) for run in side.runs] for side in sides]
         timed = sum(map(len, whole)) == len(runs)
@@ -412,7 +465,9 @@ def _totals(sides: Sequence[Side], judge: Judge) -> pd.DataFrame:
                 [a - b for a, b in zip(*pair, strict=True)]
                 for pair in zip(whole, layers, strict=True)
             ]
-    tables = [judge.totals(before, after) for before, after in parts.values()]
+    # Other programs do not lengthen CPU time as they do the machine's fixed work.
+    by_itself = replace(judge, ends=(1.0, 1.0))
+    tables = [(by_itself if name == CPU else judge).totals(*part) for name, part in parts.items()]
     table = pd.concat(tables) if tables else pd.DataFrame(columns=list(VALUES))
     table.index = pd.Index(list(parts), name="total")
     return table

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 #: The machine has changed its speed when its own work takes so much longer or less on average, or
 #: from one moment to another.
 MOVED, MOVED_MOMENT = 0.03, 0.10
-#: Runs of the same code on a quiet machine differ by so much in what all layers have in common.
-USUAL_SHIFT = 0.02
 #: A run without a name of an engine, and the precision that is Chainer's own.
 _CHAINER, _USUAL_PRECISION = "Chainer", "fp32"
 PRODUCT, COPY, OTHERS = "matrix product", "copy", "other programs"
@@ -190,19 +188,13 @@ def _stretch(recording: Recording) -> float:
     return max(1.0, wanted / max(cores - other, 0.25))
 
 
-def allowance(found: Sequence[Movement], several: bool) -> tuple[float, float]:
-    """Between which ratios, 1 among them, runs of the same code may differ in common.
+def allowance(found: Sequence[Movement]) -> tuple[float, float]:
+    """Between which ratios, 1 among them, the machine itself may have changed the times.
 
     Where a run shares the cores with other programs, it is slowed by what they do to the machine's
     own work and has fewer cores as well: both factors together.
-
-    Args:
-        found: How the machine changed.
-        several: Whether there are several runs of a side: how these differ is measured. Single runs
-            differ by :data:`USUAL_SHIFT` on a quiet machine.
     """
-    usual = 1.0 if several else 1 + USUAL_SHIFT
-    low, high = 1 / usual, usual
+    low = high = 1.0
     shared = (1.0, 1.0)
     for movement in found:
         if movement.name == OTHERS:

@@ -1,34 +1,48 @@
-"""Are two runs' times different, or is it noise? Statistics of samples of timings.
+"""Are two runs' times different, or is it noise? Samples of two sides -> times, ratios, verdicts.
 
 There is noise at two levels. Within a run successive trials are not independent, so no test is made
 on single trials: a run is cut into blocks of successive trials, and a block's median stands for it.
 From run to run a layer's time differs as well, for as long as the process lives: where its arrays
 lie in memory, what else the machine does. No number of trials averages that away, so a test within
 one run of each calls everything different. It needs an error term of its own: the variance of
-several runs of each, or, with one run of each, how the layers scatter about what they have in
-common.
+several runs of each, or, with one run of each, what runs usually differ by in common and how the
+layers scatter about that.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 from scipy.special import ndtr, ndtri, polygamma, psi, stdtr, stdtrit
 
-from chainer_profile.basics.describe import CONFIDENCE
+from chainer_profile.basics.describe import CONFIDENCE, NS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
+FASTER, SLOWER, SAME, UNKNOWN = "faster", "slower", "not significant", "not known"
+#: Something differs beyond noise, but the machine was as much slower or faster.
+UNCLEAR = "machine or code"
+VALUES = ("before_s", "after_s", "ratio", "low", "high", "p_value", "verdict")
+LEVEL = 0.05
+#: Trials that one run of each must have for a verdict.
+MIN_TRIALS = 4
 MAX_BLOCKS = 50
 _HALF_RESAMPLES = 1000
 _SEEDS = (0, 1)
-#: The standard deviation of a log ratio from run to run is taken to be between these.
-LEAST_SPREAD, MOST_SPREAD = 0.0075, 0.03
+#: Standard deviation of the log ratio of single runs in what all their layers have in common.
+COMMON_SPREAD = 0.03 * 2**0.5
+#: That of a layer beyond that is taken to be between these; short calls may have more:
+LEAST_SPREAD, MOST_SPREAD = 0.0075, 0.05 * 2**0.5
+#: their times are off by about so much, in nanoseconds.
+_SHORT_NS = 1000.0
+#: From so many layers on, what a run's layers have in common is told from what each does by itself.
+_MIN_COMMON = 10
 #: Layers of a group that tell it, and layers in all that have something in common.
 _MIN_GROUP, _FEW = 5, 3
 #: Degrees of freedom of the scatter: its tails are heavier than the normal distribution's.
@@ -170,37 +184,60 @@ def common_part(logs: NDArray[np.float64], groups: Groups) -> NDArray[np.float64
     The median of the columns with the same shapes, of those with the same function where that are
     few, and of all where those are few as well; of few columns in all the column itself.
     """
+    return _common(logs, groups)[0]
+
+
+def _common(
+    logs: NDArray[np.float64], groups: Groups
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The common part, and by how much more columns vary than it seems from their distances to it.
+
+    The median leans to its own columns: the far ones of n vary by 2 / n more, by simulation.
+    """
     known = np.isfinite(logs)
     if known.sum() < _FEW:
-        return np.where(known, logs, 0.0)
+        return np.where(known, logs, 0.0), np.ones(len(logs))
     common = np.full(len(logs), np.median(logs[known]))
+    more = np.full(len(logs), 1 + 2 / known.sum())
     for numbers in (groups.function, groups.shape):
         for inside in _large_groups(numbers, known):
             common[inside] = np.median(logs[inside & known])
-    return common
+            more[inside] = 1 + 2 / (inside & known).sum()
+    return common, more
 
 
-def spread(log_ratios: NDArray[np.float64], groups: Groups) -> NDArray[np.float64]:
+def spread(
+    log_ratios: NDArray[np.float64],
+    groups: Groups,
+    times_ns: NDArray[np.float64],
+    moved: float = 0.0,
+) -> NDArray[np.float64]:
     """Standard deviation of a layer's log ratio from run to run, as the layers themselves tell.
 
     Most layers of two runs are not changed, and layers with the same function and shapes fare
     alike: how they scatter about what they have in common is what a layer differs by without a
     cause of its own (an empirical null; Efron, Large-scale simultaneous hypothesis testing, JASA
     99, 2004). The median absolute deviation stands for the standard deviation, as a few layers that
-    are changed do not move it. It is kept between :data:`LEAST_SPREAD` and :data:`MOST_SPREAD`:
-    runs may be alike by chance, and a network whose layers are all changed by different factors
-    must not hide them. Of functions with few layers nothing is known, and it is the larger one.
+    are changed do not move it. It is kept between what runs of the same code differ by at least and
+    at most: runs may be alike by chance, and a network whose layers are all changed by different
+    factors must not hide them. Of functions with few layers nothing is known, and it is the larger
+    one.
 
     Args:
         log_ratios: Logarithms of ratios, (columns,).
         groups: The groups of the columns.
+        times_ns: The columns' times, (columns,).
+        moved: Logarithm of the largest ratio by which the machine itself moved.
     """
-    found = np.full(len(log_ratios), MOST_SPREAD)
+    # A machine that moves does not move all layers alike.
+    most = np.sqrt(MOST_SPREAD**2 + (_SHORT_NS / np.maximum(times_ns, 1.0)) ** 2 + moved**2)
+    found = most.copy()
     known = np.isfinite(log_ratios)
-    distances = np.abs(log_ratios - common_part(log_ratios, groups))
+    common, more = _common(log_ratios, groups)
+    distances = np.abs(log_ratios - common) * np.sqrt(more)
     for inside in _large_groups(groups.function, known):
         found[inside] = _MAD * np.median(distances[inside & known])
-    kept: NDArray[np.float64] = np.clip(found, LEAST_SPREAD, MOST_SPREAD)
+    kept: NDArray[np.float64] = np.clip(found, LEAST_SPREAD, most)
     return kept
 
 
@@ -273,28 +310,35 @@ def judge_repeated(
     before: NDArray[np.float64],
     after: NDArray[np.float64],
     shift: NDArray[np.float64],
+    kinds: NDArray[np.int64] | None = None,
+    more: NDArray[np.float64] | float = 1.0,
 ) -> Judged:
     """Compare several runs with several: the variance from run to run is measured.
 
     A test of Student's on the logarithms of the runs' medians. Of few runs a layer's variance is
-    poorly known, so it is moderated by that of all layers (see :func:`variance_prior`).
+    poorly known, so it is moderated by that of all layers of its kind (see :func:`variance_prior`);
+    where these are few, by that of all layers.
 
     Args:
         before: Logarithms of the medians of the runs of one side, (runs, columns).
         after: The same of the other; 3 runs in all at least.
         shift: What of the log ratios the machine accounts for, (columns,).
+        kinds: A number for each column, the same for those that vary alike; None: all do.
+        more: How many times as large as it seems the variance is, (columns,).
     """
     degrees = len(before) + len(after) - 2
-    variance = repeated_variance(before, after)
-    variance_0, degrees_0 = variance_prior(variance, degrees)
+    variance = repeated_variance(before, after) * more
+    known = np.isfinite(variance)
+    moderated, total = np.empty((2, len(variance)))
+    everywhere = np.ones(len(variance), bool)
+    for inside in (everywhere, *(() if kinds is None else _large_groups(kinds, known))):
+        variance_0, degrees_0 = variance_prior(variance[inside], degrees)
+        weight = degrees_0 / (degrees_0 + degrees) if np.isfinite(degrees_0) else 1.0
+        moderated[inside] = weight * variance_0 + (1 - weight) * variance[inside]
+        # No more than all of them together tell.
+        total[inside] = min(degrees_0 + degrees, max(1, (inside & known).sum()) * degrees)
     ratios = after.mean(axis=0) - before.mean(axis=0)
-    if np.isinf(degrees_0):
-        moderated, total = np.full_like(variance, variance_0), np.inf
-    else:
-        total = degrees_0 + degrees
-        moderated = (degrees_0 * variance_0 + degrees * variance) / total
     error = np.sqrt(moderated * (1 / len(before) + 1 / len(after)))
-    total = min(total, 1e6)
     with np.errstate(divide="ignore", invalid="ignore"):
         statistic = np.where(ratios == shift, 0.0, (ratios - shift) / error)
     half = t_quantile(total) * error
@@ -350,12 +394,12 @@ def _trigamma_inverse(value: float) -> float:
     return at
 
 
-def t_quantile(degrees: float) -> float:
+def t_quantile(degrees: ArrayLike) -> Any:
     """Half width of a 95 % interval of Student's t, in standard errors."""
-    return float(stdtrit(min(degrees, 1e6), (1 + CONFIDENCE) / 2))
+    return stdtrit(degrees, (1 + CONFIDENCE) / 2)
 
 
-def _two_sided(statistic: NDArray[np.float64], degrees: float) -> NDArray[np.float64]:
+def _two_sided(statistic: NDArray[np.float64], degrees: ArrayLike) -> NDArray[np.float64]:
     """Two-sided p-values of Student's t."""
     p_values: NDArray[np.float64] = 2 * stdtr(degrees, -np.abs(statistic))
     return p_values
@@ -369,3 +413,148 @@ def discovery_corrected(p_values: NDArray[np.float64]) -> NDArray[np.float64]:
     corrected = np.empty_like(p_values)
     corrected[order] = np.minimum(np.minimum.accumulate(scaled[::-1])[::-1], 1.0)
     return corrected
+
+
+@dataclass(frozen=True)
+class Judge:
+    """How columns of samples are judged.
+
+    Attributes:
+        min_effect: The least change that matters, as a fraction.
+        ends: Between which ratios the machine itself may have changed the times.
+        several: Whether there are several runs of a side.
+        window_s: What the clock can tell apart of a layer.
+    """
+
+    min_effect: float
+    ends: tuple[float, float]
+    several: bool
+    window_s: float
+
+    def layers(
+        self,
+        before: Sequence[NDArray[np.int64]],
+        after: Sequence[NDArray[np.int64]],
+        groups: Groups,
+    ) -> tuple[pd.DataFrame, float]:
+        """Times, ratios and verdicts of layers, and how ratios spread from run to run.
+
+        What the machine accounts for is what layers of one function and shape have in common, as
+        far as its own work was as much slower or faster, and as far as runs differ by chance.
+        """
+        times = medians_ns(before), medians_ns(after)
+        ratios = log_ratio(*times)
+        common, more = _common(ratios, groups)
+        low, high = np.log(self.ends)
+        if self.several:
+            logs = [_run_logs(runs) for runs in (before, after)]
+            parts = [_run_parts(side, groups) for side in logs]
+            # What the runs of a side differ by in common, the sides differ by as well.
+            error = np.sqrt(repeated_variance(*parts) * sum(1 / len(part) for part in parts))
+            usual = t_quantile(len(before) + len(after) - 2) * error
+            shift = np.clip(common, np.minimum(low, -usual), np.maximum(high, usual))
+            judged = judge_repeated(
+                logs[0] - parts[0], logs[1] - parts[1], shift, groups.function, more
+            )
+            half = (judged.high - judged.low)[np.isfinite(ratios)] / 2
+            typical = float(np.median(half)) if len(half) else 0.0
+        else:
+            run_spread = spread(ratios, groups, np.minimum(*times), max(high, -low))
+            usual = t_quantile(_DEGREES) * COMMON_SPREAD
+            shift = np.clip(common, min(low, -usual), max(high, usual))
+            judged = judge_runs(before[0], after[0], run_spread, shift)
+            typical = float(np.median(run_spread))
+        table = self._table(times, judged, discovery_corrected(judged.p_value), self.window_s)
+        if self._too_few(before, after):
+            table["verdict"] = UNKNOWN
+        return table, typical
+
+    def totals(
+        self,
+        before: Sequence[NDArray[np.int64]],
+        after: Sequence[NDArray[np.int64]],
+    ) -> pd.DataFrame:
+        """The same of one column, a total; the machine accounts for all that it can."""
+        before, after = ([samples[:, None] for samples in side] for side in (before, after))
+        times = medians_ns(before), medians_ns(after)
+        shift = np.clip(log_ratio(*times), *np.log(self.ends))
+        if self.several:
+            judged = judge_repeated(_run_logs(before), _run_logs(after), shift)
+        else:
+            judged = judge_runs(before[0], after[0], np.full(1, COMMON_SPREAD), shift)
+        table = self._table(times, judged, judged.p_value, 0.0)
+        differs = self._matters(judged.log_ratio) & ((judged.low > 0) | (judged.high < 0))
+        table.loc[differs & (table["verdict"] == SAME), "verdict"] = UNCLEAR
+        if self._too_few(before, after):
+            table["verdict"] = UNKNOWN
+        return table
+
+    def _too_few(
+        self, before: Sequence[NDArray[np.int64]], after: Sequence[NDArray[np.int64]]
+    ) -> bool:
+        return not self.several and min(len(before[0]), len(after[0])) < MIN_TRIALS
+
+    def _matters(self, log_ratio: NDArray[np.float64]) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = np.abs(log_ratio) > np.log1p(self.min_effect)
+        return found
+
+    def _table(
+        self,
+        times: tuple[NDArray[np.float64], NDArray[np.float64]],
+        judged: Judged,
+        p_values: NDArray[np.float64],
+        window_s: float,
+    ) -> pd.DataFrame:
+        """Times, ratios and verdicts. The interval holds what the machine may account for."""
+        low = judged.low - np.maximum(judged.shift, 0)
+        high = judged.high - np.minimum(judged.shift, 0)
+        significant = (
+            (p_values < LEVEL)
+            & self._matters(judged.log_ratio)
+            & self._matters(judged.log_ratio - judged.shift)
+            & ((low > 0) | (high < 0))
+            & (np.abs(times[1] - times[0]) * NS > window_s)
+        )
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = times[1] / times[0]
+        return pd.DataFrame(
+            {
+                "before_s": times[0] * NS,
+                "after_s": times[1] * NS,
+                "ratio": ratio,
+                "low": np.exp(low),
+                "high": np.exp(high),
+                "p_value": p_values,
+                "verdict": np.where(
+                    significant, np.where(judged.log_ratio > 0, SLOWER, FASTER), SAME
+                ),
+            }
+        )
+
+
+def medians_ns(runs: Sequence[NDArray[np.int64]]) -> NDArray[np.float64]:
+    """Medians of the columns of samples, (columns,); of several runs their geometric mean."""
+    medians = np.array([np.median(samples, axis=0) for samples in runs])
+    if len(medians) == 1:
+        single: NDArray[np.float64] = medians[0]
+        return single
+    known = (medians > 0).all(axis=0)
+    logs = np.log(np.where(known, medians, 1.0))
+    means: NDArray[np.float64] = np.where(known, np.exp(logs.mean(axis=0)), medians.mean(axis=0))
+    return means
+
+
+def _run_logs(runs: Sequence[NDArray[np.int64]]) -> NDArray[np.float64]:
+    """Logarithms of the medians of runs, (runs, columns); NaN of those that are not above 0."""
+    medians = np.array([np.median(samples, axis=0) for samples in runs])
+    return log_ratio(np.ones_like(medians), medians)
+
+
+def _run_parts(logs: NDArray[np.float64], groups: Groups) -> NDArray[np.float64]:
+    """What each run's layers have in common beyond the average of the runs, (runs, columns).
+
+    Nothing for few layers: what they have in common would be what each of them is.
+    """
+    if logs.shape[1] < _MIN_COMMON:
+        return np.zeros_like(logs)
+    return np.array([common_part(row - logs.mean(axis=0), groups) for row in logs])

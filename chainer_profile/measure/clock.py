@@ -58,10 +58,12 @@ class Clock:
     Attributes:
         now_ns: Reads the clock: integer nanoseconds from an arbitrary start, never backwards.
         device: The queue of a device that works beside the host; None where the host does all.
+        cpu_ns: Reads the CPU time that the process has used in all its threads, in nanoseconds.
     """
 
     now_ns: NowNs
     device: DeviceQueue | None = None
+    cpu_ns: NowNs = time.process_time_ns
 
     def resolution_ns(self, reads: int = 1000) -> int:
         """The smallest step that was seen between successive, differing reads (0: none seen)."""

@@ -176,6 +176,7 @@ class Trials:
             phases=self.structure.phases,
             links=self.structure.links,
             on_device=self._device is not None,
+            cpu=True,
         )
         for other in self.variants.structures[1:]:
             self.journal.add_variant(other.layers, other.phases, other.links)
@@ -198,9 +199,13 @@ class Trials:
 
     def plain(self, kind: Kind, count: int) -> bool:
         """Trials without hooks. False: stop."""
+        cpu_ns = self._clock.cpu_ns
         for _ in range(count):
+            # Outside of the wall time: reading it is a call of the system.
+            begin_ns = cpu_ns()
             start_ns, wall_ns = self._time_step()
-            self.journal.add(kind, start_ns, wall_ns)
+            used = pack("<q", cpu_ns() - begin_ns) if kind is Kind.CLEAN else b""
+            self.journal.add(kind, start_ns, wall_ns, used)
             if self._ends():
                 return False
         return True

@@ -3,12 +3,13 @@
 Layout: one line of text that names the format, the length of a JSON header as a decimal line, the
 header (layers, settings, environment), then records of little-endian 64-bit integers:
 
-    kind, start_ns, wall_ns [, number of the variant] [, times | number of BLAS threads], kind
+    kind, start_ns, wall_ns [, number of the variant] [, times | BLAS threads | CPU time], kind
 
 The times of a profiled trial are the self time of every layer, then the framework time of every
 phase. On a GPU there follow the host's time in every layer, the gap before every layer, the time
 until all was launched, and the time on the device. A held trial has the self time of every layer,
-and the time on the device in place of its wall time.
+and the time on the device in place of its wall time. A clean trial has its CPU time where the
+header says so.
 
 Trials of another kind than the header's are of a variant: a record of a kind of its own tells its
 layers (JSON, filled up with spaces to whole words), with its number in place of the start and the
@@ -89,6 +90,7 @@ class _Header:
     settings: Settings = field(default_factory=Settings)
     environment: Environment = field(default_factory=Environment)
     on_device: bool = False
+    cpu: bool = False
 
 
 def _n_times(kind: Variant, on_device: bool) -> int:
@@ -127,16 +129,17 @@ class Journal:
         phases: tuple[str, ...] = (),
         links: tuple[LinkCalls, ...] = (),
         on_device: bool = False,
+        cpu: bool = False,
     ) -> None:
         """Write the header.
 
-        The arguments are those of a :class:`~.recording.Recording`, and whether its
-        times are a device's.
+        The arguments are those of a :class:`~.recording.Recording`, whether its times are a
+        device's, and whether clean trials come with their CPU time as a further integer.
 
         Raises:
             JournalError: The file cannot be written.
         """
-        self._header = _Header(layers, phases, links, settings, environment, on_device)
+        self._header = _Header(layers, phases, links, settings, environment, on_device, cpu)
         text = json.dumps({"version": VERSION} | dataclasses.asdict(self._header)).encode()
         if self.file is not None:
             self._write(_MAGIC + b"%d\n" % len(text) + text)
@@ -256,6 +259,7 @@ def recover(path: Path) -> Recording:
             build(Settings, text["settings"]),
             build(Environment, text["environment"]),
             bool(text.get("on_device", False)),
+            bool(text.get("cpu", False)),
         )
         stream = BytesIO(content)
         stream.seek(body_start)
@@ -289,6 +293,7 @@ def _assemble(
         (Kind.PROFILED, 0): 8 * _n_times(variants[0], header.on_device),
         (Kind.PROBE, 0): 8,
         (Kind.HELD, 0): 8 * len(header.layers),
+        (Kind.CLEAN, 0): 8 * header.cpu,
     }
     for stream, left in streams:
         while left >= _HEAD.size:
@@ -332,6 +337,7 @@ def _assemble(
         **on_device,
         clean_ns=_samples(found[Kind.CLEAN].walls),
         clean_start_ns=_samples(found[Kind.CLEAN].starts),
+        clean_cpu_ns=_samples(found[Kind.CLEAN].more) if header.cpu else None,
         warmup_ns=_samples(found[Kind.WARMUP].walls),
         probe_ns=_samples(found[Kind.PROBE].walls),
         probe_threads=_samples(found[Kind.PROBE].more),

@@ -111,6 +111,8 @@ class Recording(Shown):
         held_span_ns: Time on the device of these trials, (held trials,).
         clean_ns: Wall time of every trial without hooks, (clean trials,).
         clean_start_ns: Their starts, on the same clock.
+        clean_cpu_ns: CPU time of the process in each of them, of all its threads, (clean trials,);
+            on a GPU the host's alone. None where it was not measured.
         warmup_ns: Wall time of every warm-up trial.
         probe_ns: Wall times of trials that tried another number of BLAS threads, (probes,).
         probe_threads: That number for each of them, (probes,).
@@ -141,6 +143,7 @@ class Recording(Shown):
     held_span_ns: NDArray[np.int64] | None = None
     clean_ns: NDArray[np.int64] = field(default_factory=_no_samples)
     clean_start_ns: NDArray[np.int64] = field(default_factory=_no_samples)
+    clean_cpu_ns: NDArray[np.int64] | None = None
     warmup_ns: NDArray[np.int64] = field(default_factory=_no_samples)
     probe_ns: NDArray[np.int64] = field(default_factory=_no_samples)
     probe_threads: NDArray[np.int64] = field(default_factory=_no_samples)
@@ -189,6 +192,8 @@ class Recording(Shown):
         for first, second in (("clean_ns", "clean_start_ns"), ("probe_ns", "probe_threads")):
             if len(getattr(self, first)) != len(getattr(self, second)):
                 raise ValueError(f"{first} and {second} differ in length")
+        if self.clean_cpu_ns is not None and len(self.clean_cpu_ns) != len(self.clean_ns):
+            raise ValueError("clean_ns and clean_cpu_ns differ in length")
 
     @property
     def n_trials(self) -> int:
@@ -303,6 +308,7 @@ _ARRAYS = (
     "held_span_ns",
     "clean_ns",
     "clean_start_ns",
+    "clean_cpu_ns",
     "warmup_ns",
     "probe_ns",
     "probe_threads",

@@ -8,17 +8,19 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.cli import compare as compare_command
 from chainer_profile.cli import main as cli
 from chainer_profile.comparison.compare import Comparison
+from chainer_profile.record.recording import Calibration
 from chainer_profile.report import page
 from chainer_profile.runs.folder import load_run, save_recording
 from tests import HANGS_S
 from tests.command import ROOT, folder, one_line, signals  # noqa: F401
-from tests.comparing import run, scaled
+from tests.comparing import CALM, run, scaled
 from tests.conftest import make_training
 
 
@@ -159,6 +161,74 @@ def test_a_gate_that_cannot_judge_does_not_pass(capsys: pytest.CaptureFixture[st
     assert "no verdicts" in capsys.readouterr().out
     assert command("A", "B", "--fail-above", "5%") == 1
     assert "--fail-above cannot be judged: B has" in one_line(capsys.readouterr().err)
+
+
+def test_a_gate_with_too_few_trials_of_one_kind_does_not_judge_by_the_others(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for few in ({"n_trials": 2}, {"n_clean": 2}):
+        save_recording(Path("B"), scaled(run(7, **few), {3: 2.0}, whole=2.0))
+        assert command("A", "B", "--fail-above", "5%") == 1
+        out, err = capsys.readouterr()
+        assert "Gate: not judged. B has too few trials for a verdict." in out
+        assert one_line(err).endswith("judged: B has too few trials for a verdict")
+
+
+def test_a_gate_does_not_pass_what_may_be_the_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    slow = (Calibration(2.6e-3, 2e-3),) * 2
+    recording = run(7, conditions=replace(CALM, calibrations=slow))
+    save_recording(Path("B"), scaled(recording, dict.fromkeys(range(24), 2.5), whole=2.5))
+    assert command("A", "B", "--fail-above", "5%") == 1
+    out, err = capsys.readouterr()
+    assert "x slower, machine or code" in out
+    assert "0 of 24 matched layers changed significantly." in out
+    said = " ".join(one_line(err).split())
+    assert "Whether the machine or the code made the trial 2." in said
+    assert said.endswith("there is one run a side; record five runs of each, in turn")
+
+
+def with_cpu(name: str, factor: float, **changes: object) -> None:
+    """The run of a folder with CPU times; its clean trials take twice as long by the clock."""
+    recording = scaled(load_run(Path(name)), {}, whole=2.0)
+    used = {"clean_cpu_ns": (recording.clean_ns * factor / 2).astype("int64")} | changes
+    save_recording(Path(name), replace(recording, **used))  # type: ignore[arg-type]
+
+
+def test_a_gate_on_cpu_time_looks_at_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("A", "A2", "A3"):
+        save_recording(Path(name), replace(load_run(Path(name)), conditions=CALM))
+    for name, factor in (("A", 1.0), ("A2", 1.0), ("B", 1.3), ("B2", 1.3)):
+        with_cpu(name, factor)
+    gate = ("--fail-above", "5%", "--gate", "cpu")
+    assert command("A", "A2", *gate) == 0
+    assert "CPU time of a trial alone" in capsys.readouterr().out
+    assert command("A,A2", "B,B2", *gate) == 3
+    assert one_line(capsys.readouterr().err).startswith("profile.py: slower: CPU time: 1.3")
+    # By the clock it is slower, in CPU time it is not.
+    save_recording(Path("A3"), scaled(load_run(Path("A3")), {}))
+    with_cpu("A3", 1.0)
+    with_cpu("B3", 1.0)
+    save_recording(Path("B3"), scaled(load_run(Path("B3")), {}, whole=2.0))
+    assert command("A3", "B3", "--fail-above", "5%", "-q") == 3
+    assert command("A3", "B3", *gate, "-q") == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"clean_cpu_ns": None}, "B: holds no CPU time of clean trials, which"),
+        ({"clean_cpu_ns": np.zeros(40, np.int64)}, "B: its trials take less CPU time than"),
+    ],
+)
+def test_a_gate_on_cpu_time_says_what_is_missing(
+    changes: dict[str, object], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with_cpu("A", 1.0)
+    with_cpu("B", 1.0, **changes)
+    assert command("A", "B", "--fail-above", "5%", "--gate", "cpu") == 1
+    assert message in one_line(capsys.readouterr().err)
+    assert command("A", "B", "--gate", "cpu") == 2
+    assert "--gate cpu goes with --fail-above" in one_line(capsys.readouterr().err)
 
 
 def in_a_shell(words: str) -> subprocess.CompletedProcess[str]:

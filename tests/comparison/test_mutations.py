@@ -1,12 +1,11 @@
 """The rules that decide faster, slower or noise: break one, and a known answer is no longer given.
 
-Each mutation changes one place of the source of ``significance`` or ``judging``; the answers of
-:func:`holds` are those of the rules as they are.
+Each mutation changes one place of the source of ``significance``; the answers of :func:`holds` are
+those of the rules as they are.
 """
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import sys
 from types import ModuleType
@@ -14,104 +13,88 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-SIGNIFICANCE = "chainer_profile.comparison.significance"
-JUDGING = "chainer_profile.comparison.judging"
+from chainer_profile.comparison import significance
 
-#: What is wrong: the module, the place in its source, and what stands there instead.
+#: What is wrong: the place in the source, and what stands there instead.
 MUTATIONS = {
-    "faster is slower": (JUDGING, "judged.log_ratio > 0, SLOWER", "judged.log_ratio < 0, SLOWER"),
-    "the ratio upside down": (SIGNIFICANCE, "logs[1] - logs[0]", "logs[0] - logs[1]"),
-    "a lenient level": (JUDGING, "LEVEL = 0.05", "LEVEL = 0.10"),
-    "a strict level": (JUDGING, "LEVEL = 0.05", "LEVEL = 0.01"),
-    "Student's test one-sided": (SIGNIFICANCE, "2 * stdtr(", "stdtr("),
-    "the rank test one-sided": (SIGNIFICANCE, "2 * ndtr(", "ndtr("),
-    "an interval of 90 %": (SIGNIFICANCE, "1e6), (1 + CONFIDENCE) / 2)", "1e6), CONFIDENCE)"),
+    "faster is slower": ("judged.log_ratio > 0, SLOWER", "judged.log_ratio < 0, SLOWER"),
+    "the ratio upside down": ("logs[1] - logs[0]", "logs[0] - logs[1]"),
+    "a lenient level": ("LEVEL = 0.05", "LEVEL = 0.10"),
+    "a strict level": ("LEVEL = 0.05", "LEVEL = 0.01"),
+    "Student's test one-sided": ("2 * stdtr(", "stdtr("),
+    "the rank test one-sided": ("2 * ndtr(", "ndtr("),
+    "an interval of 90 %": ("(degrees, (1 + CONFIDENCE) / 2)", "(degrees, CONFIDENCE)"),
     "many tests not corrected for": (
-        JUDGING,
         "discovery_corrected(judged.p_value)",
         "judged.p_value",
     ),
     "corrected by the number of tests alone": (
-        SIGNIFICANCE,
         "* count / np.arange(1, count + 1)",
         "* count",
     ),
-    "a small change matters": (JUDGING, "& (np.abs(judged.log_ratio) > least)\n", "\n"),
-    "a small change of its own matters": (JUDGING, "& (np.abs(own) > least)\n", "\n"),
-    "a change against the others": (
-        JUDGING,
-        "& (np.sign(own) == np.sign(judged.log_ratio))\n",
+    "a small change matters": ("& self._matters(judged.log_ratio)\n", "\n"),
+    "a small change of its own matters": (
+        "& self._matters(judged.log_ratio - judged.shift)\n",
         "\n",
     ),
-    "an interval with no change in it": (
-        JUDGING,
-        "& ((judged.low > 0) | (judged.high < 0))\n",
-        "\n",
+    "an interval with no change in it": ("& ((low > 0) | (high < 0))\n", "\n"),
+    "an interval without the machine's part": (
+        "low = judged.low - np.maximum(judged.shift, 0)",
+        "low = judged.low",
     ),
-    "less than the clock tells apart": (JUDGING, "* NS > window_s", "* NS > 0"),
-    "too few trials": (JUDGING, "MIN_TRIALS = 4", "MIN_TRIALS = 3"),
-    "enough trials that are too few": (JUDGING, "< MIN_TRIALS", "<= MIN_TRIALS"),
+    "less than the clock tells apart": ("* NS > window_s", "* NS > 0"),
+    "too few trials": ("MIN_TRIALS = 4", "MIN_TRIALS = 3"),
+    "enough trials that are too few": ("< MIN_TRIALS", "<= MIN_TRIALS"),
     "trials for blocks of them": (
-        SIGNIFICANCE,
         "return min(MAX_BLOCKS, max(30, count // 20))",
         "return count",
     ),
-    "one test of two is enough": (SIGNIFICANCE, "np.fmax(rank_test", "np.fmin(rank_test"),
+    "one test of two is enough": ("np.fmax(rank_test", "np.fmin(rank_test"),
     "the machine's part not taken off": (
-        SIGNIFICANCE,
         "_two_sided((ratios - shift) / error, _DEGREES)",
         "_two_sided(ratios / error, _DEGREES)",
     ),
-    "runs alike by chance": (
-        SIGNIFICANCE,
-        "MOST_SPREAD = 0.0075, 0.03",
-        "MOST_SPREAD = 1e-6, 0.03",
-    ),
-    "layers that are all changed": (
-        SIGNIFICANCE,
-        "MOST_SPREAD = 0.0075, 0.03",
-        "MOST_SPREAD = 0.0075, 1",
-    ),
+    "runs alike by chance": ("MOST_SPREAD = 0.0075, ", "MOST_SPREAD = 1e-6, "),
+    "layers that are all changed": ("= 0.0075, 0.05 * 2**0.5", "= 0.0075, 1"),
+    "short calls as steady as long ones": ("_SHORT_NS = 1000.0", "_SHORT_NS = 0.0"),
+    "a machine that moves all layers alike": (" + moved**2)", ")"),
+    "single runs alike in common": ("COMMON_SPREAD = 0.03", "COMMON_SPREAD = 0.003"),
+    "single runs never alike in common": ("COMMON_SPREAD = 0.03", "COMMON_SPREAD = 0.3"),
+    "what the machine explains is noise": ("table.loc[differs & ", "table.loc[~differs & "),
+    "near to a median of their own": ("common) * np.sqrt(more)", "common)"),
     "few runs not moderated": (
-        SIGNIFICANCE,
         "np.sqrt(moderated * (",
         "np.sqrt(variance * (",
     ),
     "the error of one side": (
-        SIGNIFICANCE,
         "(1 / len(before) + 1 / len(after))",
         "(1 / len(after))",
     ),
     "degrees of freedom too many": (
-        SIGNIFICANCE,
         "degrees = len(before) + len(after) - 2",
         "degrees = len(before) + len(after)",
     ),
 }
 
 
-def loaded(monkeypatch: pytest.MonkeyPatch, where: str = "", old: str = "", new: str = "") -> Rules:
-    """Both modules made anew from their sources, one of them changed."""
-    made = []
-    for name in (SIGNIFICANCE, JUDGING):
-        source = inspect.getsource(importlib.import_module(name))
-        if name == where:
-            assert source.count(old) == 1, f"no such place any more, or several: {old}"
-            source = source.replace(old, new)
-        module = ModuleType(name)
-        # So that judging takes its tests from the new one.
-        monkeypatch.setitem(sys.modules, name, module)
-        exec(compile(source, name, "exec"), vars(module))
-        made.append(module)
-    return Rules(*made)
+def loaded(monkeypatch: pytest.MonkeyPatch, old: str = "", new: str = "") -> Rules:
+    """The module made anew from its source, with one place of it changed."""
+    source = inspect.getsource(significance)
+    if old:
+        assert source.count(old) == 1, f"no such place any more, or several: {old}"
+        source = source.replace(old, new)
+    made = ModuleType("significance")
+    # A dataclass looks for its module.
+    monkeypatch.setitem(sys.modules, made.__name__, made)
+    exec(compile(source, significance.__name__, "exec"), vars(made))
+    return Rules(made)
 
 
 class Rules:
-    """Both modules, and what they say of times that are made here."""
+    """The module, and what it says of times that are made here."""
 
-    def __init__(self, significance: ModuleType, judging: ModuleType) -> None:
+    def __init__(self, significance: ModuleType) -> None:
         self.significance = significance
-        self.judging = judging
 
     def judge(
         self,
@@ -136,9 +119,16 @@ class Rules:
         half = len(samples) // 2
         n = runs.shape[1]
         numbers = np.arange(n) if function is None else np.full(n, function)
-        judge = self.judging.Judge(min_effect, (1 / machine, machine), several, window_s)
+        judge = self.significance.Judge(min_effect, (1 / machine, machine), several, window_s)
         groups = self.significance.Groups(numbers, numbers)
         return judge.layers(samples[:half], samples[half:], groups)[0].to_dict("list")
+
+    def total(self, factor: float, machine: float = 1.0) -> str:
+        """The verdict on a trial of 1 ms that takes so many times as long."""
+        before = np.rint(1e6 + 1e3 * np.sin(np.arange(60) * 2.4)).astype(np.int64)
+        judge = self.significance.Judge(0.02, (1 / machine, machine), False, 0.0)
+        after = np.rint(before * factor).astype(np.int64)
+        return judge.totals([before], [after])["verdict"][0]
 
     def verdicts(self, factors: list, **more: float | None) -> list[str]:
         return self.judge(factors, **more)["verdict"]
@@ -168,6 +158,20 @@ def holds(rules: Rules) -> None:
     # The others are slower by more: it is neither faster nor slower.
     assert rules.verdicts([1.04] + [1.1] * 9, machine=1.2)[0] == same
 
+    # Ten layers, each as far from the median of all; so few lean to it.
+    wide = rules.judge([1.03, 1 / 1.03] * 5, trials=400)
+    half = 2.2281 * 1.4826 * np.log(1.03) * np.sqrt(1.2)
+    close(np.log(wide["high"][0] / wide["ratio"][0]), half)
+
+    # All layers have less in common than runs of the same code may, and more.
+    assert rules.verdicts([1.08] * 10) == [same] * 10
+    assert rules.verdicts([1.3] * 10) == ["slower"] * 10
+    assert [rules.total(factor) for factor in (1.08, 1.3, 0.7)] == [same, "slower", "faster"]
+    # The machine was as much slower, or not as much.
+    assert [rules.total(x, machine=1.4) for x in (1.01, 1.3, 1.8)] == [
+        *(same, "machine or code", "slower")
+    ]
+
     # 50 ns, by a clock that tells 100 ns apart.
     assert rules.verdicts([1.5] + [1.0] * 9, ns=100.0)[0] == "slower"
     assert rules.verdicts([1.5] + [1.0] * 9, ns=100.0, window_s=100e-9)[0] == same
@@ -182,6 +186,9 @@ def holds(rules: Rules) -> None:
     # All alike by chance: 1.5 % is within what runs differ by. All changed, by different factors.
     assert rules.verdicts([1.015] + [1.0] * 9, min_effect=0.01)[0] == same
     assert rules.verdicts([1.25, 0.8] * 5) == ["slower", "faster"] * 5
+    # Calls of 5 us, and a machine that moved, differ by as much.
+    assert rules.verdicts([1.25, 0.8] * 5, ns=5e3) == [same] * 10
+    assert rules.verdicts([1.25, 0.8] * 5, machine=1.3) == [same] * 10
 
     # Levels that stay for 20 trials: of 1,000 trials there are but 50.
     levels = np.random.default_rng(1).normal(1, 0.05, (2, 50))

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from chainer_profile.comparison.run_differences import (
-    USUAL_SHIFT,
     Difference,
     Movement,
     allowance,
@@ -118,13 +117,12 @@ def test_a_machine_moves_on_average_or_within_a_run():
     assert Movement("copy", 1.0, 0.9, 1.0).moved
 
 
-def test_the_allowance_holds_one_and_what_single_runs_differ_by():
+def test_the_allowance_holds_one():
     found = [Movement("copy", 1.2, 1.1, 1.3), Movement("matrix product", 0.9, 0.8, 1.0)]
-    assert allowance(found, True) == (0.8, 1.3)
+    assert allowance(found) == (0.8, 1.3)
     shared = [*found, Movement("other programs", 1.0, 0.5, 2.0)]
-    assert allowance(shared, True) == (0.4, 2.6)
-    assert allowance([], True) == (1.0, 1.0)
-    assert allowance([], False) == (1 / (1 + USUAL_SHIFT), 1 + USUAL_SHIFT)
+    assert allowance(shared) == (0.4, 2.6)
+    assert allowance([]) == (1.0, 1.0)
 
 
 def test_another_engine_is_a_difference_and_its_usual_precision_none():

@@ -14,6 +14,7 @@ from chainer_profile.comparison.significance import (
     LEAST_SPREAD,
     MOST_SPREAD,
     Groups,
+    Judge,
     block_medians,
     common_part,
     discovery_corrected,
@@ -132,12 +133,40 @@ def test_spread_is_robust_by_function_and_bounded():
     rng = np.random.default_rng(5)
     logs = np.concatenate([rng.normal(0.2, 0.01, 200), rng.normal(0, 0.02, 200), [0.0, 0.0]])
     logs[:20] += 0.5
-    found = spread(logs, groups([0] * 200 + [1] * 200 + [2, 3]))
+    long = np.full(402, 1e9)
+    found = spread(logs, groups([0] * 200 + [1] * 200 + [2, 3]), long)
     assert found[0] == pytest.approx(0.01, rel=0.25)
     assert found[399] == pytest.approx(0.02, rel=0.25)
-    assert found[400:].tolist() == [MOST_SPREAD] * 2
-    assert set(spread(np.zeros(20), groups([0] * 20))) == {LEAST_SPREAD}
-    assert set(spread(rng.normal(0, 1, 50), groups([0] * 50))) == {MOST_SPREAD}
+    np.testing.assert_allclose(found[400:], MOST_SPREAD)
+    assert set(spread(np.zeros(20), groups([0] * 20), long[:20])) == {LEAST_SPREAD}
+    wide = spread(rng.normal(0, 1, 50), groups([0] * 50), long[:50])
+    np.testing.assert_allclose(wide, MOST_SPREAD)
+
+
+def test_spread_of_short_calls_and_of_a_machine_that_moves():
+    """With two layers nothing is known but the bound."""
+    logs, two = np.zeros(2), groups([0, 1])
+    times = np.array([5e3, 1e9])
+    np.testing.assert_allclose(spread(logs, two, times), [np.hypot(0.2, MOST_SPREAD), MOST_SPREAD])
+    np.testing.assert_allclose(
+        spread(logs, two, times[1:].repeat(2), 0.3), np.hypot(0.3, MOST_SPREAD)
+    )
+
+
+@pytest.mark.parametrize("runs", [3, 5])
+def test_p_values_of_layers_are_even_though_their_median_is_taken_off(runs, monkeypatch):
+    rng = np.random.default_rng(11)
+    judge = Judge(0.0, (1.0, 1.0), several=True, window_s=0.0)
+    own = np.repeat([0.01, 0.10], 14)
+    sevens = groups(np.repeat([0, 1], 14), np.repeat(range(4), 7))
+    monkeypatch.setattr(significance, "discovery_corrected", lambda p_values: p_values)
+    found = []
+    for _ in range(300):
+        level, layer = rng.normal(0, 0.03, (2 * runs, 1)), rng.normal(0, own, (2 * runs, 28))
+        samples = [row[None] for row in np.rint(1e9 * np.exp(level + layer)).astype(np.int64)]
+        found.append(judge.layers(samples[:runs], samples[runs:], sevens)[0]["p_value"])
+    assert (np.array(found) < 0.05).mean() <= 0.07
+    assert (np.array(found) < 0.2).mean() >= 0.12
 
 
 def test_trigamma_is_inverted():

@@ -57,6 +57,18 @@ class TestRun:
             ("/second", 2),
         ]
 
+    def test_clean_trials_have_their_cpu_time_and_their_wall_time_is_without_its_reading(self):
+        class Costly(FakeClock):
+            def cpu_ns(self):
+                self.advance(1000)
+                return 3 * self.time_ns  # that of three threads
+
+        clock = Costly()
+        recording = run(Chain(clock), image(), settings(), clock=clock)
+        assert recording.clean_ns.tolist() == [TRIAL_NS] * 5
+        assert recording.warmup_ns.tolist() == [TRIAL_NS] * 2
+        assert recording.clean_cpu_ns.tolist() == [3 * (TRIAL_NS + 1000)] * 5
+
     def test_every_trial_is_one_call_of_the_network(self, clock):
         model = Chain(clock)
         run(model, image(), settings(), clock=clock, memory=False)

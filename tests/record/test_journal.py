@@ -55,14 +55,14 @@ OF_ALL = [kind for kind in Kind if kind not in (Kind.VARIANT, Kind.OTHER)]
 @st.composite
 def any_trials(draw):
     n_layers, n_phases = draw(st.integers(0, 3)), draw(st.integers(0, 3))
-    on_device = draw(st.booleans())
-    sizes = lengths(n_layers, n_phases, on_device)
+    on_device, cpu = draw(st.booleans()), draw(st.booleans())
+    sizes = lengths(n_layers, n_phases, on_device, cpu)
     trials = []
     for kind in draw(st.lists(st.sampled_from(OF_ALL), max_size=12)):
         size = sizes.get(kind, 0)
         more = draw(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=size, max_size=size))
         trials.append((kind, draw(times), draw(st.integers(0, 2**61)), tuple(more)))
-    return n_layers, n_phases, on_device, trials
+    return n_layers, n_phases, {"on_device": on_device, "cpu": cpu}, trials
 
 
 # --- there and back
@@ -77,7 +77,7 @@ def any_trials(draw):
     tail=st.sampled_from([b"", bytes(100)]),
 )
 def test_what_was_added_comes_back(case, n_groups, paths, lost, tail, tmp_path_factory):
-    n_layers, n_phases, on_device, trials = case
+    n_layers, n_phases, has, trials = case
     layers = tuple(
         Layer(i, paths[i], "f", phase=paths[-i], input_shapes=((i, 2), ()), forward=i, calls=i + 1)
         for i in range(n_layers)
@@ -89,9 +89,7 @@ def test_what_was_added_comes_back(case, n_groups, paths, lost, tail, tmp_path_f
     results = []
     with open(path, "w+b") as file:
         for journal in (Journal(), Journal(file)):
-            journal.begin(
-                layers, asked, ENVIRONMENT, phases=phases, links=links, on_device=on_device
-            )
+            journal.begin(layers, asked, ENVIRONMENT, phases=phases, links=links, **has)
             for group in np.array_split(np.arange(len(trials)), n_groups):
                 add_groups(journal, [trials[i] for i in group])
             results.append(journal.recording(Conditions(1.0), COMPLETE))
@@ -103,7 +101,8 @@ def test_what_was_added_comes_back(case, n_groups, paths, lost, tail, tmp_path_f
         assert (recording.phases, recording.links) == (phases, links)
         assert recording.self_ns.shape[1] == n_layers
         assert (recording.framework_ns is None) is (not phases)
-        assert recording.on_device is on_device
+        assert recording.on_device is has["on_device"]
+        assert (recording.clean_cpu_ns is not None) is has["cpu"]
         assert (recording.held_ns is None) is (Kind.HELD not in {trial[0] for trial in trials})
         assert recording.environment == ENVIRONMENT
 
@@ -137,6 +136,7 @@ def test_the_bytes_are_as_described(path, file):
         "settings",
         "environment",
         "on_device",
+        "cpu",
     ]
     assert header["version"] == VERSION
     assert rest[int(length) :] == b"".join(record(*trial) for trial in trials)

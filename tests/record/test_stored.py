@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,7 @@ def test_it_loads(name: str) -> None:
     assert [layer.function for layer in recording.layers] == functions
     assert int(recording.self_ns.sum()) == total_ns
     assert (len(recording.clean_ns), len(recording.warmup_ns)) == (5, 2)
+    assert recording.clean_cpu_ns is None
     assert recording.trial_ns is not None
     assert (recording.trial_ns >= recording.self_ns.sum(axis=1)).all()
     assert recording.settings.input_shape == (1, 3, 8, 8)
@@ -78,6 +80,12 @@ def test_what_was_killed_is_made_whole(name: str, tmp_path: Path) -> None:
     assert load_run(tmp_path).n_trials == EXPECTED[name][0]
     assert (tmp_path / RECORDING).exists()
     assert not (tmp_path / JOURNAL).exists()
+
+
+@pytest.mark.parametrize("cpu_ns", [None, np.arange(5) + 2**33])
+def test_cpu_times_are_kept(cpu_ns: np.ndarray | None, tmp_path: Path) -> None:
+    replace(read("version1.npz"), clean_cpu_ns=cpu_ns).save(tmp_path / "new.npz")
+    np.testing.assert_array_equal(Recording.load(tmp_path / "new.npz").clean_cpu_ns, cpu_ns)
 
 
 def test_a_newer_version_is_refused_by_name(tmp_path: Path) -> None:

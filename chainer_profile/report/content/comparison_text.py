@@ -18,7 +18,14 @@ from chainer_profile.basics.units import (
     format_significant,
     plural,
 )
-from chainer_profile.comparison.compare import FASTER, MIN_TRIALS, SLOWER, UNKNOWN
+from chainer_profile.comparison.compare import (
+    FASTER,
+    MIN_TRIALS,
+    SAME,
+    SLOWER,
+    UNCLEAR,
+    UNKNOWN,
+)
 from chainer_profile.comparison.fused import CHAINER, place, short_name
 from chainer_profile.comparison.run_differences import COPY, OTHERS, PRODUCT
 from chainer_profile.report.columns import Column
@@ -100,7 +107,7 @@ def machine_line(comparison: Comparison) -> str:
     if not comparison.moved:
         return f"The machine itself was as fast: {words}."
     return (
-        f"The machine itself moved: {words}. What this accounts for is called not significant: "
+        f"The machine itself moved: {words}. What this may account for is not called a change: "
         "compare again on a quiet machine."
     )
 
@@ -134,10 +141,30 @@ def notes(comparison: Comparison) -> Iterator[str]:
         )
     else:
         yield (
-            "One run of each: noise from run to run is not measured, but taken from how the layers "
-            f"scatter ({format_percent(comparison.run_spread)}). Several runs of each measure it: "
-            "compare A1,A2,A3 B1,B2,B3."
+            "One run of each: what differs from run to run is not measured. Layers are judged by "
+            f"how they scatter ({format_percent(comparison.run_spread)}), and what all of them "
+            "have in common may be the machine. Record five runs of each, in turn, to tell more: "
+            "compare A1,A2,A3,A4,A5 B1,B2,B3,B4,B5."
         )
+    if unclear := unclear_line(comparison):
+        yield unclear
+
+
+def unclear_line(comparison: Comparison) -> str:
+    """Why the trial has no verdict though it differs; empty where it has one.
+
+    ``Whether the machine or the code made the trial 2.52x slower cannot be told: ...``
+    """
+    totals = comparison.totals
+    if not len(totals) or totals["verdict"].iloc[0] != UNCLEAR:
+        return ""
+    more = (
+        "compare again on a quiet machine, or by CPU time (--gate cpu)."
+        if comparison.several
+        else "there is one run a side; record five runs of each, in turn."
+    )
+    found = towards(totals["ratio"].iloc[0])
+    return f"Whether the machine or the code made the trial {found} cannot be told: {more}"
 
 
 def fusion_line(comparison: Comparison) -> str:
@@ -174,7 +201,7 @@ def change(ratio: float, verdict: str) -> str:
         return f"{format_factor(ratio if verdict == SLOWER else 1 / ratio)} {verdict}"
     if verdict == UNKNOWN:
         return towards(ratio)
-    return verdict
+    return f"{towards(ratio)}, {verdict}" if verdict == UNCLEAR else verdict
 
 
 def towards(ratio: float) -> str:
@@ -206,7 +233,7 @@ def total_columns() -> list[Column]:
 
 def _total_change(ratio: float, verdict: str) -> str:
     words = change(ratio, verdict)
-    return f"{towards(ratio)}, {words}" if verdict not in (FASTER, SLOWER, UNKNOWN) else words
+    return f"{towards(ratio)}, {words}" if verdict == SAME else words
 
 
 def layer_columns(comparison: Comparison) -> list[Column]:
@@ -313,9 +340,18 @@ def _time_s(side: Side, layers: Sequence[Layer]) -> float:
     return sum(side.time_s(layer.index) for layer in layers)
 
 
-def failures(comparison: Comparison, fraction: float) -> list[str]:
+def failures(comparison: Comparison, fraction: float, cpu: bool = False) -> list[str]:
     """What a gate fails for, a line each."""
-    return [f"{_slower_text(slower)}" for slower in comparison.slower_than(fraction)]
+    return [_slower_text(slower) for slower in comparison.slower_than(fraction, cpu)]
+
+
+def not_judged(comparison: Comparison, fraction: float, cpu: bool = False) -> str:
+    """Why a gate can neither fail nor pass; empty where it can."""
+    if not comparison.enough_trials(cpu):
+        return f"{_begin(comparison.after.name, _MAX_NAME)} has too few trials for a verdict"
+    if comparison.unclear(fraction, cpu) and not comparison.slower_than(fraction, cpu):
+        return unclear_line(comparison).rstrip(".")
+    return ""
 
 
 def _slower_text(slower: Slower) -> str:
@@ -325,15 +361,17 @@ def _slower_text(slower: Slower) -> str:
     return f"{found} (95 % interval {slower.low:.2f} to {slower.high:.2f})"
 
 
-def gate_line(comparison: Comparison, fraction: float) -> str:
+def gate_line(comparison: Comparison, fraction: float, cpu: bool = False) -> str:
     """The result of a gate, in one line."""
     limit = f"{format_significant(fraction * 100, 2)} %"
-    if not comparison.judged:
-        return f"Gate: not judged, too few trials; it would fail above {limit}."
-    failed = len(comparison.slower_than(fraction))
+    if why := not_judged(comparison, fraction, cpu):
+        return f"Gate: not judged. {why}."
+    failed = len(comparison.slower_than(fraction, cpu))
     of = "" if comparison.headline else " Trials are not compared, layers alone are."
+    if cpu:
+        of = " It looks at the CPU time of a trial alone."
     if failed:
-        moved = " The machine itself moved: try again." if comparison.moved else ""
+        moved = " The machine itself moved: try again." if comparison.moved and not cpu else ""
         return f"Gate: FAILED, {format_count(failed)} slower by more than {limit}.{of}{moved}"
     return f"Gate: passed, nothing is significantly slower by more than {limit}.{of}"
 

@@ -33,11 +33,13 @@ COLUMNS = {
     "totals",
     "after_share_percent": "The same in the second run",
     "ratio": "Second time over first; above 1 is slower",
-    "ci95_low": "Lower end of the ratio's 95 % interval; empty where it is not known",
+    "ci95_low": "Lower end of the ratio's 95 % interval, which holds what the machine may account "
+    "for; empty where it is not known",
     "ci95_high": "Upper end",
     "p_value": "How likely such a difference is without a cause; for layers corrected for their "
     "number (false discovery rate)",
-    "verdict": "faster, slower, not significant, or not known (too few trials)",
+    "verdict": "faster, slower, not significant, not known (too few trials), or, of totals, "
+    "machine or code (it differs, as the machine itself did)",
 }
 
 

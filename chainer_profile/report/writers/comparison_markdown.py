@@ -36,6 +36,7 @@ def render(
     limit: int | None = None,
     everything: bool = False,
     fail_above: float | None = None,
+    cpu: bool = False,
 ) -> str:
     """The comparisons as Markdown (GitHub's tables).
 
@@ -47,6 +48,7 @@ def render(
         limit: Rows of a table of layers at most; None for all.
         everything: Show unchanged layers too.
         fail_above: The fraction above which a gate fails, if there is one.
+        cpu: Whether the gate looks at CPU time.
     """
     names = ", ".join(text(comparison.after.name) for comparison in comparisons)
     blocks = [f"# {names} compared with {text(comparisons[0].before.name)}"]
@@ -57,8 +59,8 @@ def render(
         blocks += _tables(comparison, sort, limit, everything)
         blocks.append(f"![Times of the layers in both runs]({address(plot)})")
         if fail_above is not None:
-            blocks.append(f"**{text(gate_line(comparison, fail_above))}**")
-            if failed := failures(comparison, fail_above):
+            blocks.append(f"**{text(gate_line(comparison, fail_above, cpu))}**")
+            if failed := failures(comparison, fail_above, cpu):
                 blocks.append(bullets(map(text, failed)))
     blocks.append(f"All layers, with all digits: {link(table)}")
     return "\n\n".join(blocks) + "\n"

@@ -44,6 +44,7 @@ def render(
     limit: int | None = 20,
     everything: bool = False,
     fail_above: float | None = None,
+    cpu: bool = False,
 ) -> None:
     """Print what was compared, what else differs, totals, layers and the gate's result.
 
@@ -54,6 +55,7 @@ def render(
         limit: Rows of the layer table at most; None for all.
         everything: Show unchanged layers too.
         fail_above: The fraction above which a gate fails, if there is one.
+        cpu: Whether the gate looks at CPU time.
     """
 
     def say(text: str, style: str = "") -> None:
@@ -82,9 +84,9 @@ def render(
     for line in unmatched_lines(comparison):
         say(line)
     if fail_above is not None:
-        failed = failures(comparison, fail_above)
+        failed = failures(comparison, fail_above, cpu)
         say("")
-        say(gate_line(comparison, fail_above), "bold red" if failed else "bold")
+        say(gate_line(comparison, fail_above, cpu), "bold red" if failed else "bold")
 
 
 def _print_table(console: Console, columns: Sequence[Column], table: pd.DataFrame) -> None:

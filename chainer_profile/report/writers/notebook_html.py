@@ -23,7 +23,7 @@ from chainer_profile.basics.units import (
     plural,
 )
 from chainer_profile.basics.words import DEFAULT_DEPTH
-from chainer_profile.comparison.judging import FASTER, SLOWER
+from chainer_profile.comparison.significance import FASTER, SLOWER
 from chainer_profile.record.network import TEXTS
 from chainer_profile.report import layer_columns
 from chainer_profile.report.columns import Column, group_columns, phase_columns, tree_columns

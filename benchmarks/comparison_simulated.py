@@ -1,0 +1,169 @@
+"""Whether comparisons keep their promises, shown by runs made of random numbers.
+
+    python benchmarks/comparison_simulated.py [--comparisons 400]
+
+The runs are of a ResNet20 whose code is the same, or has one layer or everything slower by 5 %, and
+differ from process to process by what ``docs/compare.md`` says: a trial by 3 % in common, layers by
+1 %, batch normalization by 5 % and functions of a few microseconds by 10 % of their own. Real runs
+are compared by ``comparison.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import numpy as np
+
+from chainer_profile.comparison.compare import SAME, SLOWER, Comparison, Side, compare
+from chainer_profile.record.recording import (
+    Calibration,
+    Conditions,
+    Environment,
+    Layer,
+    Recording,
+)
+
+#: Standard deviations of the logarithm of a run's time: of a trial, and of layers beyond that.
+TRIAL, OTHERS, NORMALIZATION, SMALL = 0.03, 0.01, 0.05, 0.10
+#: Functions of a ResNet20, how many of them, their times and how these spread.
+FUNCTIONS = (
+    ("Convolution2DFunction", 21, 116e3, OTHERS),
+    ("FixedBatchNormalization", 21, 22e3, NORMALIZATION),
+    ("ReLU", 19, 9.3e3, SMALL),
+    ("Add", 2, 6.7e3, SMALL),
+    ("AveragePooling2D", 1, 95e3, OTHERS),
+    ("Reshape", 1, 4e3, SMALL),
+    ("LinearFunction", 1, 15.7e3, OTHERS),
+)
+#: How much the trials of a run scatter.
+WITHIN = 0.05
+TRIALS, CLEAN_TRIALS = 200, 40
+SIDES = (1, 2, 3, 5)
+EFFECT, GATE = 0.05, 0.05
+CALM = Conditions(
+    window_ns=100.0, other_cpu=0.0, calibrations=(Calibration(1e-3, 7e-4), Calibration(1e-3, 7e-4))
+)
+
+
+@cache
+def network() -> tuple[tuple[Layer, ...], np.ndarray, np.ndarray]:
+    """Layers, their times in ns, and their spreads. Every seventh has another shape."""
+    rows = [
+        (Layer(0, f"/{function}/{i}", function, input_shapes=((1, 16 << i // 7, 8, 8),)), time, own)
+        for function, count, time, own in FUNCTIONS
+        for i in range(count)
+    ]
+    layers = tuple(
+        Layer(at, x.path, x.function, input_shapes=x.input_shapes)
+        for at, (x, _, _) in enumerate(rows)
+    )
+    return layers, np.array([time for _, time, _ in rows]), np.array([own for *_, own in rows])
+
+
+def run(rng: np.random.Generator, slower: dict[int, float] | float = 1.0) -> Recording:
+    """A run of the network in a process of its own; some layers, or all, are slower by factors."""
+    layers, times, spreads = network()
+    factors = np.full(len(layers), 1.0 if isinstance(slower, dict) else slower)
+    if isinstance(slower, dict):
+        factors[list(slower)] = list(slower.values())
+    level = np.exp(rng.normal(0, TRIAL))
+    own = times * factors * level * np.exp(rng.normal(0, spreads))
+    self_ns = np.rint(own * np.exp(rng.normal(0, WITHIN, (TRIALS, len(layers))))).astype(np.int64)
+    whole = 1.2 * float(times @ factors) * level
+    clean_ns = np.rint(whole * np.exp(rng.normal(0, WITHIN, CLEAN_TRIALS))).astype(np.int64)
+    return Recording(
+        layers=layers,
+        self_ns=self_ns,
+        trial_ns=self_ns.sum(axis=1) + 50_000,
+        start_ns=np.arange(TRIALS),
+        clean_ns=clean_ns,
+        clean_start_ns=np.arange(CLEAN_TRIALS),
+        environment=Environment(usable_cores=2),
+        conditions=CALM,
+    )
+
+
+def compared(
+    rng: np.random.Generator, size: int, slower: dict[int, float] | float = 1.0
+) -> Comparison:
+    """So many runs of the code, compared with as many of another."""
+    return compare(
+        Side("A", tuple(run(rng) for _ in range(size))),
+        Side("B", tuple(run(rng, slower) for _ in range(size))),
+    )
+
+
+@dataclass(frozen=True)
+class Called:
+    """What comparisons of the same code say, each as a part of what it could be.
+
+    Attributes:
+        layers: Layers called different.
+        any_layer: Comparisons that call some layer so.
+        trial: Comparisons that call the trial so.
+        gate: Comparisons for which a gate of 5 % fails.
+    """
+
+    layers: float
+    any_layer: float
+    trial: float
+    gate: float
+
+
+def same_code(size: int, comparisons: int, seed: int = 0) -> Called:
+    """Compare the same code with itself so many times, by so many runs a side."""
+    rng = np.random.default_rng([seed, size])
+    found = [compared(rng, size) for _ in range(comparisons)]
+    called = np.array([len(one.changed) for one in found])
+    return Called(
+        layers=float(called.mean()) / len(network()[0]),
+        any_layer=float((called > 0).mean()),
+        trial=sum(one.totals["verdict"].iloc[0] != SAME for one in found) / comparisons,
+        gate=sum(bool(one.slower_than(GATE)) for one in found) / comparisons,
+    )
+
+
+def slower_code(
+    function: str, size: int, comparisons: int, effect: float = EFFECT, seed: int = 1
+) -> float:
+    """The part of comparisons that find one layer of a function slower; else the trial."""
+    rng = np.random.default_rng([seed, size])
+    index = next((layer.index for layer in network()[0] if layer.function == function), None)
+    hits = 0
+    for _ in range(comparisons):
+        if index is None:
+            hits += compared(rng, size, 1 + effect).totals["verdict"].iloc[0] == SLOWER
+        else:
+            found = compared(rng, size, {index: 1 + effect})
+            hits += found.layers["verdict"].iloc[index] == SLOWER
+    return hits / comparisons
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--comparisons", type=int, default=400, help="of each kind")
+    count = parser.parse_args().comparisons
+    print(f"same code, {count} comparisons: layers called different, comparisons that call any,")
+    print(f"    comparisons that call the trial different, a gate of {GATE:.0%} that fails")
+    for size in SIDES:
+        one = same_code(size, count)
+        print(
+            f"    {size}  {one.layers:6.2%}  {one.any_layer:6.1%}  {one.trial:6.1%}  "
+            f"{one.gate:6.1%}"
+        )
+    kinds = [("trial", TRIAL), *((name, own) for name, _, _, own in FUNCTIONS[:3])]
+    for effect in (EFFECT, 2 * EFFECT, 4 * EFFECT):
+        print(f"slower by {effect:.0%}, found: " + ", ".join(f"{n} ({s:.0%})" for n, s in kinds))
+        for size in SIDES:
+            parts = [slower_code(name, size, max(count // 4, 1), effect) for name, _ in kinds]
+            print(f"    {size}  " + "  ".join(f"{part:6.1%}" for part in parts))
+
+
+if __name__ == "__main__":
+    main()
