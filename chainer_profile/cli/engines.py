@@ -252,7 +252,7 @@ def _measure(
         clock=clock,
         stop=context.interrupts.reason,
         measuring=context.interrupts.measuring(),
-        bar=ProgressBar(args.quiet),
+        bar=ProgressBar(args.quiet, args.max_seconds),
     )
 
 

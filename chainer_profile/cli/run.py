@@ -288,7 +288,7 @@ def _measure(
     journal = Journal(folder.journal)
     failure: ProfileError | None = None
     limit = TimeLimit(clock.now_ns, args.max_seconds)
-    bar = ProgressBar(args.quiet)
+    bar = ProgressBar(args.quiet, args.max_seconds)
     try:
         with interrupts.measuring():
             with bar as progress:

@@ -370,7 +370,7 @@ def _settings(args: argparse.Namespace, command: str, inputs: tuple[Any, ...]) -
 
 def _run(step: Any, settings: Settings, clock: Clock, args: argparse.Namespace) -> Recording:
     __tracebackhide__ = True
-    bar = ProgressBar(args.quiet)
+    bar = ProgressBar(args.quiet, args.max_seconds)
     with _stopping() as stop, bar as progress:
         return runner.run(
             step,

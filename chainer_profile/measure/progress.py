@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -23,11 +24,18 @@ class ProgressBar:
 
     Args:
         quiet: Show and say nothing.
+        max_seconds: Time limit of the run, if any.
         monotonic: A clock in seconds.
     """
 
-    def __init__(self, quiet: bool, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        quiet: bool,
+        max_seconds: float | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._quiet = quiet
+        self._max_seconds = math.inf if max_seconds is None else max_seconds
         self._monotonic = monotonic
         self._bar: Any = None
 
@@ -54,10 +62,11 @@ class ProgressBar:
             now = self._monotonic()
             if now - said >= _LINE_SECONDS and done < total:
                 said = now
-                left = roughly((now - begin) * (total - done) / done)
+                took = now - begin
+                left = min(took * (total - done) / done, max(0.0, self._max_seconds - took))
                 self.say(
                     f"{format_count(done)} of {plural(total, 'trial')}, mean "
-                    f"{format_duration(mean_s)}; the rest takes about {left}"
+                    f"{format_duration(mean_s)}; at most about {roughly(left)} left"
                 )
 
         return update
