@@ -225,7 +225,9 @@ def run(
         where = environment.collect(settings.device)
         probe = Probe()
         if choose_threads and settings.threads is None and clock.device is None:
-            probe = _probe(step, where, clock, limit, pass_s, stop)
+            run_s = (settings.trials + settings.clean_trials) * pass_s
+            most_s = limit.at_most_s(max(PROBE_SECONDS, PROBE_PART * run_s), PROBE_PART)
+            probe = _probe(step, where, clock, pass_s, most_s, stop)
         stack.enter_context(limited(probe.threads))
         if probe.threads is not None:
             where = replace(where, blas=environment.blas_libraries())
@@ -274,10 +276,9 @@ def run(
 
 
 def _probe(
-    step: Step, where: Environment, clock: Clock, limit: TimeLimit, trial_s: float, stop: Stop
+    step: Step, where: Environment, clock: Clock, trial_s: float, most_s: float, stop: Stop
 ) -> Probe:
     """The trials that choose the number of BLAS threads."""
-    most_s = limit.at_most_s(PROBE_SECONDS, PROBE_PART)
     free = free_threads(where)
     try:
         return probe_threads(step, clock.now_ns, free, trial_s=trial_s, most_s=most_s, stop=stop)

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from chainer_profile.measure.clock import NowNs
     from chainer_profile.record.recording import Environment
 
-#: Seconds that the probe takes, and the part of ``--max-seconds`` that it takes at most.
+#: Seconds that the probe takes; and the part that it takes at most of a run whose trials are long,
+#: and of ``--max-seconds``.
 PROBE_SECONDS = 2.0
 PROBE_PART = 0.1
 _ROUNDS = 10
@@ -86,12 +87,14 @@ def probe_threads(
         step: What a trial runs.
         now_ns: The clock.
         threads: As many as the library took.
-        trial_s: About how long a trial takes. One that takes half of the time is not probed.
-        most_s: About how long the probe may take.
+        trial_s: About how long a trial takes with all of them.
+        most_s: How long the probe may take. Where one thread is to do the work of all, and one
+            trial of each could take longer, nothing is tried.
         stop: Asked after every trial whether to stop.
     """
-    if threads < 2 or 2 * trial_s > most_s:
+    if threads < 2 or (threads + 1) * trial_s > most_s:
         return Probe()
+    most_s = min(most_s, PROBE_SECONDS)
     # The first trial behind a change is slower: the other threads spin for a while.
     few = 2 * (_TRIALS + 1) * trial_s > most_s
     begin_ns = now_ns()

@@ -190,13 +190,29 @@ def test_the_probe_takes_about_two_seconds_at_most(clock: FakeClock, blas: Blas)
     assert seen[3 + probe] - seen[3] <= 2.5e9
 
 
-@pytest.mark.parametrize(("trial_ms", "made"), [(400, [MANY, 1, MANY, 1, MANY]), (1100, [])])
+@pytest.mark.parametrize(
+    ("trial_ms", "trials", "made"),
+    [
+        (300, 20, [MANY, 1] * 3 + [MANY]),
+        # One thread could take the time of all four: more than a tenth of 25 trials, but not of 65.
+        (1100, 20, []),
+        (1100, 60, [MANY, 1]),
+        (60_000, 20, []),
+        (60_000, 1000, [MANY, 1]),
+    ],
+)
 def test_fewer_rounds_where_a_trial_is_long(
-    clock: FakeClock, blas: Blas, trial_ms: int, made: list[int]
+    clock: FakeClock, blas: Blas, trial_ms: int, trials: int, made: list[int]
 ) -> None:
-    recording = run(Net(clock, blas, trial_ms * MS, trial_ms * MS))
+    recording = run(Net(clock, blas, trial_ms * MS, trial_ms * MS), trials=trials)
     assert recording.probe_threads.tolist() == made
     assert recording.environment.blas[0].threads == (1 if made else MANY)
+
+
+def test_busy_cores_that_make_trials_long_are_seen(clock: FakeClock, blas: Blas) -> None:
+    recording = run(Net(clock, blas, 50 * MS, 1500 * MS), trials=200, clean_trials=20)
+    assert recording.environment.blas[0].threads == 1
+    assert recording.trial_ns.max() < 51 * MS
 
 
 def test_it_takes_a_tenth_of_a_time_limit(clock: FakeClock, blas: Blas) -> None:
