@@ -62,11 +62,10 @@ class ProgressBar:
             now = self._monotonic()
             if now - said >= _LINE_SECONDS and done < total:
                 said = now
-                took = now - begin
-                left = min(took * (total - done) / done, max(0.0, self._max_seconds - took))
+                left = min(mean_s * (total - done), max(0.0, self._max_seconds - (now - begin)))
                 self.say(
                     f"{format_count(done)} of {plural(total, 'trial')}, mean "
-                    f"{format_duration(mean_s)}; at most about {roughly(left)} left"
+                    f"{format_duration(mean_s)}; about {roughly(left)} left"
                 )
 
         return update
