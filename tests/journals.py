@@ -65,7 +65,7 @@ def trials_of(recording):
         Kind.HELD: [
             (int(wall), tuple(map(int, row))) for wall, row in zip(held_walls, held, strict=True)
         ],
-        Kind.LEFT_OUT: recording.left_out,
+        Kind.LEFT_OUT: [()] * recording.left_out,
     }
 
 
@@ -75,7 +75,7 @@ def expected(trials):
     for kind, start, wall, more in trials:
         keeps_start = kind in (Kind.CLEAN, Kind.PROFILED)
         found[kind].append((start, wall, more) if keeps_start else (wall, more))
-    return found | {Kind.LEFT_OUT: len(found[Kind.LEFT_OUT])}
+    return found | {Kind.LEFT_OUT: [()] * len(found[Kind.LEFT_OUT])}
 
 
 def lengths(n_layers, n_phases=0, on_device=False, cpu=False):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,7 +23,7 @@ from chainer_profile.record.recording import COMPLETE, INTERVAL, TIME_LIMIT
 
 if TYPE_CHECKING:
     from chainer_profile.analyse.summary import Summary
-    from chainer_profile.record.recording import Settings
+    from chainer_profile.record.recording import Recording, Settings
 
 #: Half width of the mean trial's 95 % interval, as a fraction of it, above which trials are few.
 WIDE_INTERVAL = 0.02
@@ -45,6 +46,8 @@ EVENT_S = 0.5e-6
 CLOCK_CHANGE = 0.05
 #: Lower clocks that somebody has chosen are no fault; they make runs comparable.
 _CHOSEN = "clocks set by an application"
+#: Of the variable that sets a library's threads.
+_PREFIXES = {"openblas": "OPENBLAS", "mkl": "MKL", "blis": "BLIS"}
 
 
 def check(summary: Summary) -> tuple[Finding, ...]:
@@ -160,16 +163,18 @@ def _slow_start(summary: Summary) -> Iterator[Finding]:
     # One slow trial is chance; most of the first ones above nearly all others are not.
     high = np.quantile(walls[count:], 0.9)
     if excess >= SLOW_START and (walls[:count] > high).mean() > 0.5:
-        warmups = summary.recording.settings.warmups
+        wanted = summary.recording.settings.warmups
+        warmups = len(summary.recording.warmup_ns) or wanted
+        more = takes_options(summary.recording.settings) and warmups >= wanted
         yield Finding(
             "short-warmup",
             WARNING,
             f"The first {count} trials were {format_percent(excess, 0)} slower than the rest: "
             f"a warm-up of {plural(warmups, 'trial')} was too short.",
             f"Use more warm-up trials (--warmups {max(2 * warmups, warmups + 2 * count)})."
-            if takes_options(summary.recording.settings)
+            if more
             else "Compare the medians."
-            if summary.recording.settings.engine
+            if takes_options(summary.recording.settings) or summary.recording.settings.engine
             else "Compare the medians, or profile later in the training.",
         )
 
@@ -212,31 +217,86 @@ def _overhead(summary: Summary) -> Iterator[Finding]:
 
 def _threads(summary: Summary) -> Iterator[Finding]:
     recording = summary.recording
-    threads = max((library.threads for library in recording.environment.blas), default=1)
+    settings, libraries = recording.settings, recording.environment.blas
+    threads = max((library.threads for library in libraries), default=1)
     # Another engine than Chainer has threads of its own.
-    if threads < 2 or not recording.settings.device.startswith("cpu") or recording.settings.engine:
+    if not settings.device.startswith("cpu") or settings.engine:
         return
-    one = recording.probe_ns[recording.probe_threads == 1]
-    many = recording.probe_ns[recording.probe_threads == threads]
-    if not len(one) or not len(many):
-        if recording.settings.threads is None:
+    probe = probed_threads(recording)
+    if probe is None:
+        if threads > 1 and settings.threads is None:
             yield Finding(
                 "threads",
                 NOTE,
                 f"BLAS used {threads} threads. Small layers are often faster with one.",
-                f"Try {'--threads 1' if takes_options(recording.settings) else 'one'} and compare.",
+                f"Try {'--threads 1' if takes_options(settings) else 'one'} and compare.",
             )
-        return
-    gain = float(1 - np.median(one) / np.median(many))
-    if gain >= FASTER_WITH_ONE_THREAD:
+    elif threads == 1:
+        variable = f"{_PREFIXES.get(libraries[0].name, 'OMP')}_NUM_THREADS=1"
+        option = "--threads " if takes_options(settings) else "threads="
         yield Finding(
             "threads",
             NOTE,
-            f"One BLAS thread is faster here than {threads}: "
-            f"{format_duration(float(np.median(one)) * NS)} a trial instead of "
-            f"{format_duration(float(np.median(many)) * NS)} (medians of {len(one)} trials each).",
-            "Run with --threads 1.",
+            f"BLAS ran with {probe.text(1)}.",
+            f"Other programs run it with {probe.many} unless {variable} is set; "
+            f"{option}{probe.many} measures that.",
         )
+    # Older versions tried one thread behind the trials, and did not take it.
+    elif probe.one_s <= (1 - FASTER_WITH_ONE_THREAD) * probe.many_s:
+        yield Finding("threads", NOTE, f"BLAS ran with {probe.text()}.", "Run with --threads 1.")
+
+
+@dataclass(frozen=True)
+class ProbedThreads:
+    """What the trials with one BLAS thread and with several told.
+
+    Attributes:
+        many: The several threads.
+        one_s: Median trial with one, in seconds.
+        many_s: The same with several.
+        count: Trials of each.
+    """
+
+    many: int
+    one_s: float
+    many_s: float
+    count: int
+
+    def text(self, threads: int = 0) -> str:
+        """That a run took so many threads, and the times of both: ``one thread, not 2: ...``."""
+        one, many = format_duration(self.one_s), format_duration(self.many_s)
+        took = (
+            f"one thread, not {self.many}: {one} a trial instead of {many}"
+            if threads == 1
+            else f"{self.many} threads, not one: {many} a trial instead of {one}"
+        )
+        return f"{took} (medians of {plural(self.count, 'trial')} each)"
+
+
+def probed_threads(recording: Recording) -> ProbedThreads | None:
+    """What the probe of BLAS threads told; None where there was none."""
+    many = int(recording.probe_threads.max(initial=1))
+    tried = [recording.probe_ns[recording.probe_threads == count] for count in (1, many)]
+    if many == 1 or not len(tried[0]):
+        return None
+    one_s, many_s = (float(np.median(walls)) * NS for walls in tried)
+    return ProbedThreads(many, one_s, many_s, min(map(len, tried)))
+
+
+def _held_back(summary: Summary) -> Iterator[Finding]:
+    environment = summary.recording.environment
+    if not environment.variables:
+        return
+    kernels = ", ".join(library.kernels for library in environment.blas if library.kernels)
+    names = [variable.partition("=")[0] for variable in environment.variables]
+    yield Finding(
+        "held-back",
+        WARNING,
+        f"{' and '.join(environment.variables)} {'was' if len(names) == 1 else 'were'} set: "
+        "libraries may use slower instructions than this processor has"
+        f"{f' (BLAS ran {kernels} kernels)' if kernels else ''}.",
+        f"Unset {' and '.join(names)} and run again, unless that is what you want to measure.",
+    )
 
 
 def _busy(summary: Summary) -> Iterator[Finding]:
@@ -380,6 +440,7 @@ _CHECKS = (
     _drift,
     _throttled,
     _clock_changed,
+    _held_back,
     _slow_start,
     _overhead,
     _near_resolution,

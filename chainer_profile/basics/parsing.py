@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
 from chainer_profile.basics.errors import UsageError
+from chainer_profile.basics.units import plural
 
 
 def whole(minimum: int) -> Callable[[str], int]:
@@ -24,6 +26,31 @@ def whole(minimum: int) -> Callable[[str], int]:
         return int(text)
 
     return parse
+
+
+def usable_cores() -> int | None:
+    """Logical cores that this process may use; None where that is not known."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count()
+
+
+def check_threads(threads: int | None) -> None:
+    """Refuse more BLAS threads than there are cores: they would wait for one another.
+
+    Raises:
+        UsageError: There are more.
+    """
+    cores = usable_cores()
+    if threads is not None and cores and threads > cores:
+        raise UsageError(f"{threads:,} threads are more than {plural(cores, 'core')} can run")
+
+
+def thread_count(text: str) -> int:
+    """A number of threads, at most that of the cores."""
+    threads = whole(1)(text)
+    check_threads(threads)
+    return threads
 
 
 def positive_seconds(text: str) -> float:

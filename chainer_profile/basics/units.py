@@ -32,6 +32,16 @@ def format_duration(seconds: float | None, unit: str | None = None) -> str:
     return f"{format_significant(seconds / _SECONDS[unit])} {unit}"
 
 
+def roughly(seconds: float) -> str:
+    """A time as one looks at a clock: ``35 s``, ``12 min``, ``3 h 20 min``."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 90:
+        return f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
 def format_ms(seconds: float | None) -> str:
     """A time in milliseconds without the unit, for a column headed ``ms``: ``0.3871``."""
     if seconds is None or math.isnan(seconds):

@@ -93,7 +93,7 @@ def parser() -> argparse.ArgumentParser:
 
     group = parser.add_argument_group("measuring")
     add_trials(group, "trials of each engine, taken in turn")
-    add_warmups(group, "warm-up runs of each", 10)
+    add_warmups(group, "warm-up runs of each, for ten seconds at most", 10)
     group.add_argument(
         "--layer-trials",
         metavar="N",
@@ -101,7 +101,7 @@ def parser() -> argparse.ArgumentParser:
         help="further trials of each, in which its layers are timed (default: as many as trials, "
         f"{LAYER_TRIALS} at most)",
     )
-    add_max_seconds(group)
+    add_max_seconds(group, "end the trials after so many seconds")
     add_machine(group, "-d")
     add_seed(group)
 
@@ -252,7 +252,7 @@ def _measure(
         clock=clock,
         stop=context.interrupts.reason,
         measuring=context.interrupts.measuring(),
-        bar=ProgressBar(args.quiet),
+        bar=ProgressBar(args.quiet, args.max_seconds),
     )
 
 

@@ -15,6 +15,7 @@ from chainer_profile.basics.parsing import (
     parse_shape,
     positive_seconds,
     size,
+    thread_count,
     whole,
 )
 from chainer_profile.basics.words import DEFAULT_MODEL
@@ -71,18 +72,21 @@ def add_input_shape(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def add_machine(group: argparse._ArgumentGroup, *device: str) -> None:
+def add_machine(
+    group: argparse._ArgumentGroup, *device: str, default: str = "as many as BLAS chooses"
+) -> None:
     """Options of where a network runs.
 
     Args:
         group: Where they are added.
         device: Short names of ``--device``.
+        default: What the number of threads is without the option.
     """
     group.add_argument(
         "--threads",
         metavar="N",
-        type=whole(1),
-        help="BLAS threads (default: as many as BLAS chooses)",
+        type=checked(thread_count),
+        help=f"BLAS threads (default: {default})",
     )
     group.add_argument(
         "-g",
@@ -134,13 +138,13 @@ def add_seed(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def add_max_seconds(group: argparse._ArgumentGroup) -> None:
-    """The option that ends the trials."""
+def add_max_seconds(group: argparse._ArgumentGroup, what: str) -> None:
+    """The option that ends the trials; what it bounds is for the help."""
     group.add_argument(
         "--max-seconds",
         metavar="S",
         type=positive_seconds,
-        help="end the trials after so many seconds",
+        help=what,
     )
 
 

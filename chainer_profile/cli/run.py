@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -98,15 +97,15 @@ def parser() -> argparse.ArgumentParser:
         type=whole(0),
         help="trials without hooks on top (default: a tenth of the trials, at least 5)",
     )
-    add_warmups(group, "warm-up trials", 50)
-    add_max_seconds(group)
+    add_warmups(group, "warm-up trials, for ten seconds at most", 50)
+    add_max_seconds(group, "time for all passes together; the trials end before")
     group.add_argument(
         "--until-ci",
         metavar="PCT",
         type=checked(parse_percent),
         help="end the trials when the 95%% interval of the mean trial is within PCT per cent",
     )
-    add_machine(group, "-d")
+    add_machine(group, "-d", default="one, or as many as BLAS chooses where these are faster")
     group.add_argument(
         "--no-memory",
         action="store_true",
@@ -261,14 +260,13 @@ def _measure(
     interrupts: Interrupts,
 ) -> int:
     """Make the trials, and write what came out, also when they failed or were interrupted."""
-    from threadpoolctl import threadpool_limits
-
     from chainer_profile.measure import configuration
     from chainer_profile.measure.clock import HOST_CLOCK
     from chainer_profile.measure.devices import move_to_gpu
     from chainer_profile.measure.progress import ProgressBar
     from chainer_profile.measure.runner import RunError, calibration_of, run
     from chainer_profile.measure.steps import make_step
+    from chainer_profile.measure.time_limit import TimeLimit
     from chainer_profile.record.journal import Journal, JournalError
     from chainer_profile.record.recording import Conditions
 
@@ -289,23 +287,25 @@ def _measure(
     )
     journal = Journal(folder.journal)
     failure: ProfileError | None = None
-    threads = nullcontext() if args.threads is None else threadpool_limits(args.threads, "blas")
+    limit = TimeLimit(clock.now_ns, args.max_seconds)
+    bar = ProgressBar(args.quiet, args.max_seconds)
     try:
-        with threads, interrupts.measuring():
-            with ProgressBar(args.quiet) as progress:
+        with interrupts.measuring():
+            with bar as progress:
                 recording = run(
                     step,
                     settings,
                     journal=journal,
                     clock=clock,
                     progress=progress,
+                    say=bar.say,
                     stop=interrupts.reason,
                     memory=not args.no_memory,
                     ranges=args.nvtx,
                     calibration=calibration_of(step, clock),
                 )
             if not (args.no_machine or interrupts.signum):
-                recording = _with_limits(recording)
+                recording = _with_limits(recording, limit.left_s())
     except RunError as error:
         failure, recording = error, error.recording
     except (KeyboardInterrupt, SystemExit) as error:  # raised by the network's own code
@@ -333,13 +333,20 @@ def _measure(
     return 0
 
 
-def _with_limits(recording: Recording) -> Recording:
-    """The recording with the machine's limits; without them where they cannot be measured."""
+def _with_limits(recording: Recording, left_s: float) -> Recording:
+    """The recording with the machine's limits; without them where they cannot be measured.
+
+    They are measured only where so many seconds are enough.
+    """
     from chainer_profile.measure import machine
 
     try:
         device = machine.find_device(recording.settings.device)
-        limits = machine.find_limits(recording.environment, device).limits
+        limits = (
+            machine.find_limits(recording.environment, device).limits
+            if left_s >= machine.ALL_SECONDS
+            else machine.kept_limits(recording.environment, device)
+        )
     except ProfileError:
         return recording
     return replace(recording, limits=limits)

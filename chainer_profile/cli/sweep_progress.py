@@ -7,7 +7,7 @@ import sys
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from chainer_profile.basics.units import format_duration, format_significant
+from chainer_profile.basics.units import format_duration, format_significant, roughly
 from chainer_profile.basics.words import PROG
 from chainer_profile.report.text import printable
 
@@ -85,14 +85,14 @@ class SweepProgress:
         # Several cases at a time: so many have their time at once.
         workers = max(1, min(max(len(self._running), self._workers), count))
         seconds = sum(self._seconds) / len(self._seconds) * count / workers
-        return f"about {_roughly(seconds)} left"
+        return f"about {roughly(seconds)} left"
 
     def _draw(self) -> None:
         if not self._live or not self._running:
             return
         now = monotonic()
         running = ", ".join(
-            f"{name} ({_roughly(now - begin)})" for name, begin in self._running.items()
+            f"{name} ({roughly(now - begin)})" for name, begin in self._running.items()
         )
         left = self._left()
         text = f"{self._done} of {self._total} done{left and f', {left}'}; running {running}"
@@ -102,13 +102,3 @@ class SweepProgress:
     def _clear(self) -> None:
         if self._live:
             print(_CLEAR, end="", file=sys.stderr, flush=True)
-
-
-def _roughly(seconds: float) -> str:
-    """A time as one looks at a clock: ``35 s``, ``12 min``, ``3 h 20 min``."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    if minutes < 90:
-        return f"{minutes} min"
-    return f"{minutes // 60} h {minutes % 60} min"

@@ -70,6 +70,10 @@ def _blas(recording: Recording) -> str:
     )
 
 
+def _kernels(recording: Recording) -> str:
+    return ", ".join(lib.kernels for lib in recording.environment.blas if lib.kernels)
+
+
 def _gpu(recording: Recording) -> str:
     return recording.environment.gpu.name if recording.environment.gpu else ""
 
@@ -111,6 +115,7 @@ _SETTINGS: dict[str, Callable[[Recording], str]] = {
     "NumPy": _text("environment", "numpy"),
     "CuPy": _text("environment", "cupy"),
     "profiler": _text("environment", "profiler"),
+    "variables": lambda run: ", ".join(run.environment.variables),
     "memory": lambda run: (
         format_nbytes(run.environment.memory_nbytes) if run.environment.memory_nbytes else ""
     ),
@@ -124,16 +129,18 @@ _MACHINE: dict[str, Callable[[Recording], str]] = {
 _PLACE: dict[str, Callable[[Recording], str]] = {
     "device": _text("settings", "device"),
     "BLAS": _blas,
+    "BLAS kernels": _kernels,
 }
+#: What counts only where both runs tell it: runs on a CPU and a GPU differ in the device, and older
+#: recordings have no kernels.
+_BOTH_TELL = ("GPU", "BLAS kernels")
 
 
 def differences(before: Recording, after: Recording) -> Iterator[Difference]:
     """What differs, in the order to tell it. Commits, dates and numbers of trials always may."""
-    on_gpu = [bool(_gpu(run)) for run in (before, after)]
     for name, text in (_SETTINGS | _PLACE | _MACHINE).items():
         values = text(before), text(after)
-        # Runs on a CPU and a GPU differ in the device.
-        if values[0] != values[1] and (name != "GPU" or all(on_gpu)):
+        if values[0] != values[1] and (name not in _BOTH_TELL or all(values)):
             yield Difference(name, *values)
 
 

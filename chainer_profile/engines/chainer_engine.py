@@ -64,6 +64,7 @@ class ChainerEngine:
             Settings(trials=trials, clean_trials=0, warmups=1),
             clock=clock_of(device_of(self._model)),
             memory=False,
+            choose_threads=False,
         )
         self.recording = recording
         assert recording.trial_ns is not None

@@ -23,6 +23,7 @@ from chainer_profile.engines.equality import (
 from chainer_profile.engines.protocol import EngineError, Inspecting, Saving, Versioned
 from chainer_profile.engines.results import EngineResult, OutputDifference
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
+from chainer_profile.measure.time_limit import WARMUP_SECONDS
 from chainer_profile.record.recording import COMPLETE, TIME_LIMIT
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ class Race:
         contestants: The engines; the first one is Chainer, whose outputs are the right ones.
         network: The network, on its device. Each engine gets it with its own precision.
         trials: Trials of each engine.
-        warmups: Untimed runs of each before those.
+        warmups: Untimed runs of each before those; fewer where they take more than ten seconds.
         tolerance: The largest relative difference of outputs that is right; by precision if None.
         clock: The clock that measures. Engines wait for their device themselves.
         max_seconds: Time limit of the trials.
@@ -219,8 +220,11 @@ class Race:
                     self._known.append((given, kept, host_copies(engine.run(given))))
             for number in range(len(self._known)):
                 self._compare(contestant, number)
+            begin_ns = self._now_ns()
             for _ in range(self._warmups):
                 engine.run(self.network.inputs)
+                if (self._now_ns() - begin_ns) * NS >= WARMUP_SECONDS:
+                    break
 
         self._guarded(contestant, prepare)
         if baseline and contestant.error:

@@ -161,13 +161,13 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         type=whole(0),
         default=WARMUPS,
-        help="warm-up trials (default: %(default)s)",
+        help="warm-up trials, for ten seconds at most (default: %(default)s)",
     )
     add(
         "--max-seconds",
         metavar="S",
         type=positive_seconds,
-        help="end the trials after so many seconds",
+        help="time for all passes together; the trials end before",
     )
     add(
         "--until-ci",
@@ -370,7 +370,8 @@ def _settings(args: argparse.Namespace, command: str, inputs: tuple[Any, ...]) -
 
 def _run(step: Any, settings: Settings, clock: Clock, args: argparse.Namespace) -> Recording:
     __tracebackhide__ = True
-    with _stopping() as stop, ProgressBar(args.quiet) as progress:
+    bar = ProgressBar(args.quiet, args.max_seconds)
+    with _stopping() as stop, bar as progress:
         return runner.run(
             step,
             settings,
@@ -378,6 +379,7 @@ def _run(step: Any, settings: Settings, clock: Clock, args: argparse.Namespace) 
             memory=not args.no_memory,
             calibration=runner.calibration_of(step, clock),
             progress=progress,
+            say=bar.say,
             stop=stop,
         )
 

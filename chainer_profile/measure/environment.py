@@ -14,10 +14,19 @@ from pathlib import Path
 import psutil
 from threadpoolctl import threadpool_info
 
-from chainer_profile.basics.parsing import gpu_number
+from chainer_profile.basics.parsing import gpu_number, usable_cores
 from chainer_profile.basics.words import VERSION
 from chainer_profile.measure.gpu_environment import collect_gpu
 from chainer_profile.record.recording import BlasLibrary, Environment
+
+#: Variables that choose which instructions libraries use, by the beginning of the library's name.
+#: OPENBLAS_L2_SIZE is none: kernels of current processors do not look at it.
+_VARIABLES = {
+    "openblas": ("OPENBLAS_CORETYPE",),
+    "mkl": ("MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR", "MKL_DEBUG_CPU_TYPE"),
+    "blis": ("BLIS_ARCH_TYPE",),
+    "numpy": ("NPY_DISABLE_CPU_FEATURES", "NPY_ENABLE_CPU_FEATURES"),
+}
 
 
 def collect(device: str = "cpu") -> Environment:
@@ -26,14 +35,14 @@ def collect(device: str = "cpu") -> Environment:
     Args:
         device: ``cpu``, or ``gpu:0`` and so on, which is described as well.
     """
-    gpu = gpu_number(device)
+    gpu, blas = gpu_number(device), blas_libraries()
     numpy, cupy = sys.modules.get("numpy"), sys.modules.get("cupy")
     return Environment(
         started=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
         processor=_processor(),
         physical_cores=psutil.cpu_count(logical=False),
-        usable_cores=_usable_cores(),
+        usable_cores=usable_cores(),
         memory_nbytes=psutil.virtual_memory().total,
         python=f"{platform.python_implementation()} {platform.python_version()}",
         chainer=_version("chainer"),
@@ -41,8 +50,20 @@ def collect(device: str = "cpu") -> Environment:
         cupy=getattr(cupy, "__version__", ""),
         profiler=VERSION,
         commit=_commit(),
-        blas=blas_libraries(),
+        blas=blas,
         gpu=None if gpu is None else collect_gpu(gpu),
+        variables=_variables([library.name for library in blas]),
+    )
+
+
+def _variables(libraries: list[str]) -> tuple[str, ...]:
+    """Those that are set of the variables that NumPy and these libraries obey, with values."""
+    return tuple(
+        f"{name}={os.environ[name]}"
+        for library, names in _VARIABLES.items()
+        if library in [*libraries, "numpy"]
+        for name in names
+        if os.environ.get(name)
     )
 
 
@@ -56,6 +77,7 @@ def blas_libraries() -> tuple[BlasLibrary, ...]:
             name=str(info["internal_api"]),
             version=str(info.get("version") or ""),
             threads=int(info["num_threads"]),
+            kernels=str(info.get("architecture") or ""),
         )
         for info in of_numpy or found
     )
@@ -72,12 +94,6 @@ def _processor() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
-
-
-def _usable_cores() -> int | None:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count()
 
 
 def _version(distribution: str) -> str:

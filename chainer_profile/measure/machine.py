@@ -21,13 +21,15 @@ from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
 from chainer_profile.measure.environment import CpuWatch
 from chainer_profile.measure.limits import load_limits, save_limits
+from chainer_profile.measure.threads import limited
 from chainer_profile.record.recording import MachineLimits
 
 if TYPE_CHECKING:
     from chainer_profile.record.recording import Environment
 
-#: Time for each of the three or four kinds of runs.
+#: Time for each of the three or four kinds of runs, and about how long all of them take.
 SECONDS = 0.9
+ALL_SECONDS = 4.0
 #: Sides of the matrices: large enough for full speed, small enough for a fraction of a second.
 _SIDES = (512, 1024, 2048)
 _GPU_SIDES = (2048, 4096, 8192)
@@ -156,7 +158,7 @@ def find_limits(environment: Environment, device: Device, *, refresh: bool = Fal
 def measure_limits(
     environment: Environment, device: Device, seconds: float = SECONDS
 ) -> MachineLimits:
-    """Measure the limits of this machine, at the number of BLAS threads that is in use.
+    """Measure the limits of this machine, with as many BLAS threads as the environment says.
 
     Each limit is the best of repeated runs: other programs can only make a run slower. A copy
     reads and writes every byte once, so it moves twice its size; NumPy copies in one thread, as
@@ -171,10 +173,12 @@ def measure_limits(
         ProfileError: There is too little memory, or the GPU fails.
     """
     on_gpu = device.name != "cpu"
+    threads = max((library.threads for library in environment.blas), default=0)
     try:
-        flops_per_s = _matmul_rate(device, np.float32, seconds)
-        half_flops_per_s = _matmul_rate(device, np.float16, seconds) if on_gpu else None
-        copy_s, fresh_s = _copy_seconds(device, seconds)
+        with limited(threads or None):
+            flops_per_s = _matmul_rate(device, np.float32, seconds)
+            half_flops_per_s = _matmul_rate(device, np.float16, seconds) if on_gpu else None
+            copy_s, fresh_s = _copy_seconds(device, seconds)
     except MemoryError as error:
         raise ProfileError("there is too little memory to measure the machine's limits") from error
     except Exception as error:  # CuPy's own exception types cannot be named without CuPy
@@ -185,7 +189,7 @@ def measure_limits(
         key=limits_key(environment, device),
         device=device.name,
         measured=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        threads=max((library.threads for library in environment.blas), default=0),
+        threads=threads,
         flops_per_s=flops_per_s,
         half_flops_per_s=half_flops_per_s,
         copy_nbytes_per_s=2 * device.copy_nbytes / copy_s,
@@ -195,10 +199,13 @@ def measure_limits(
 
 
 def limits_key(environment: Environment, device: Device) -> str:
-    """What limits depend on: the processor, its cores, the libraries, the threads; or the GPU."""
+    """What limits depend on: the processor, its cores, libraries, kernels, threads; or the GPU."""
     if device.name != "cpu":
         return f"{device.name}, {device.gpu}, CuPy {environment.cupy}"
-    blas = [f"{lib.name} {lib.version} x{lib.threads}" for lib in environment.blas]
+    blas = [
+        " ".join(filter(None, (lib.name, lib.version, lib.kernels, f"x{lib.threads}")))
+        for lib in environment.blas
+    ]
     processor = f"{environment.processor}, {environment.usable_cores} cores"
     return ", ".join([device.name, processor, f"NumPy {environment.numpy}", *blas])
 

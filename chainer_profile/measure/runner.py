@@ -1,22 +1,26 @@
 """Passes and trials -> Recording.
 
 The passes do not disturb one another: a structure pass learns the layers, their link paths and
-shapes; warm-up trials; then trials without any hook ("clean") in blocks that alternate with
-"profiled" ones, which take clock reads only; a few trials with one BLAS thread, where the library
-uses more; on a GPU a few that it begins when all of them is launched, for its own times without
-waiting; a last structure pass, to see that the network is still the same; and the memory pass.
+shapes; a few trials tell whether one BLAS thread is faster than all, where nobody chose; warm-up
+trials; then trials without any hook ("clean") in blocks that alternate with "profiled" ones, which
+take clock reads only; on a GPU a few that it begins when all of them is launched, for its own times
+without waiting; a last structure pass, to see that the network is still the same; and the memory
+pass. A time limit bounds all of them together.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
 import chainer
 
+from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError, one_line
+from chainer_profile.basics.parsing import check_threads
 from chainer_profile.measure import environment
 from chainer_profile.measure.calibration import calibrate
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
@@ -26,9 +30,20 @@ from chainer_profile.measure.memory import measure_memory
 from chainer_profile.measure.ranges import mark_ranges
 from chainer_profile.measure.steps import AnyStep, make_step
 from chainer_profile.measure.structure import Structure, StructureError, learn_structure
+from chainer_profile.measure.threads import (
+    PROBE_PART,
+    PROBE_SECONDS,
+    Probe,
+    free_threads,
+    limited,
+    probe_threads,
+)
+from chainer_profile.measure.time_limit import TimeLimit
 from chainer_profile.measure.trials import (
+    HELD_SECONDS,
     CallsDifferError,
     Progress,
+    Say,
     Stop,
     Trials,
     compare,
@@ -41,15 +56,20 @@ from chainer_profile.record.recording import (
     INTERVAL,
     TIME_LIMIT,
     Calibration,
+    Environment,
     MemoryUse,
     Recording,
     Settings,
 )
 
 #: Memory passes at most, until one is of the commonest kind of trials.
-_MEMORY_PASSES = 4
+_MEMORY_TRIES = 4
 #: Ends of a run that nobody stopped.
 _IN_ORDER = (COMPLETE, TIME_LIMIT, INTERVAL)
+#: The memory pass takes about as long as so many structure passes.
+_MEMORY_PASSES = 4
+#: The part of a time limit that is kept at most for what follows the trials.
+_RESERVE_PART = 0.2
 
 
 class RunError(ProfileError):
@@ -75,6 +95,7 @@ def profile(
     loss: str | Callable[[Any], Any] = "auto",
     optimizer: Any = None,
     train_mode: bool = False,
+    threads: int | None = None,
     max_seconds: float | None = None,
     until_ci: float | None = None,
     memory: bool = True,
@@ -88,7 +109,7 @@ def profile(
         model: The network, a :class:`chainer.Link`.
         x: Its input array, or a tuple of its inputs, on the network's device.
         trials: Number of profiled trials; an upper bound with max_seconds or until_ci.
-        warmups: Trials before those, kept apart.
+        warmups: Trials before those, kept apart; fewer where they take more than ten seconds.
         clean_trials: Trials without hooks on top; a tenth of trials by default.
         phase: ``forward``, ``forward-backward``, or ``train`` (forward, loss, backward, update).
         loss: A callable from the network's output to a scalar variable, or a name: ``auto`` is
@@ -98,11 +119,16 @@ def profile(
             weight decay and learning rate 0, so that all trials have the same weights.
         train_mode: Run ``forward`` with ``chainer.config.train`` on. Inference is False; the other
             phases always have it on.
-        max_seconds: Stop after so many seconds of trials.
+        threads: BLAS threads. By default those that are faster, one or as many as the library
+            takes, by a few trials before the others; unless a variable such as
+            ``OPENBLAS_NUM_THREADS`` or the program itself has set their number. At the end BLAS has
+            as many as before.
+        max_seconds: Time for all of it, from the structure passes to the memory pass. Trials end in
+            time for the rest; one clean and one profiled trial are made in any case.
         until_ci: Stop when the half width of the 95 % interval of the mean trial is at most this
             fraction of it.
-        memory: Make the memory pass: two more calls after the trials, which max_seconds does not
-            bound.
+        memory: Make the memory pass: two more calls after the trials, where max_seconds leaves
+            time for them.
         progress: Called now and then, see :data:`Progress`.
 
     Returns:
@@ -110,7 +136,9 @@ def profile(
 
     Raises:
         ProfileError: The network fails, or its calls differ from trial to trial.
+        UsageError: There are fewer cores than threads.
     """
+    check_threads(threads)
     first = x[0] if isinstance(x, tuple) else x
     shape = tuple(int(n) for n in first.shape)
     settings = Settings(
@@ -122,6 +150,7 @@ def profile(
         trials=trials,
         clean_trials=default_clean_trials(trials) if clean_trials is None else clean_trials,
         warmups=warmups,
+        threads=threads,
         max_seconds=max_seconds,
         until_ci=until_ci,
         device=device_name(device_of(model)),
@@ -143,6 +172,7 @@ def profile(
         memory=memory,
         calibration=calibration_of(step, clock),
         progress=progress,
+        say=lambda text: warnings.warn(text, stacklevel=2),
     )
 
 
@@ -160,7 +190,9 @@ def run(
     memory: bool = True,
     ranges: bool = False,
     calibration: Callable[[], Calibration | None] | None = None,
+    choose_threads: bool = True,
     progress: Progress | None = None,
+    say: Say | None = None,
     stop: Stop | None = None,
 ) -> Recording:
     """Make all passes that the settings ask for.
@@ -175,7 +207,9 @@ def run(
         ranges: On a GPU, make a few trials with the layers as ranges for the device's own tools.
         calibration: Times fixed work, before the warm-up and after the trials: how fast the machine
             was; see :func:`calibration_of`.
+        choose_threads: Let a few trials choose the number of BLAS threads, where nobody did.
         progress: Called now and then, see :data:`Progress`.
+        say: Told, in a line, what the user should know while the run goes on.
         stop: Asked after every trial whether to stop.
 
     Raises:
@@ -183,30 +217,56 @@ def run(
         RunError: It fails later, its calls differ from trial to trial, or the disk is full.
     """
     settings = _named(settings, step)
-    with step.configured():
+    stop = stop or (lambda: "")
+    limit = TimeLimit(clock.now_ns, settings.max_seconds)
+    with ExitStack() as stack:
+        stack.enter_context(step.configured())
+        stack.enter_context(limited(settings.threads))
+        begin_ns = clock.now_ns()
+        structures = learn(step, settings, clock)
+        pass_s = (clock.now_ns() - begin_ns) * NS / LEARNING_PASSES
+        where = environment.collect(settings.device)
+        probe = Probe()
+        if choose_threads and settings.threads is None and clock.device is None:
+            run_s = (settings.trials + settings.clean_trials) * pass_s
+            most_s = limit.at_most_s(max(PROBE_SECONDS, PROBE_PART * run_s), PROBE_PART)
+            probe = _probe(step, where, clock, pass_s, most_s, stop)
+        stack.enter_context(limited(probe.threads))
+        if probe.threads is not None:
+            where = replace(where, blas=environment.blas_libraries())
+        begin_ns = clock.now_ns()
+        calibrations = [calibration()] if calibration else []
+        calibration_s = (clock.now_ns() - begin_ns) * NS
+        memory_s = _MEMORY_PASSES * pass_s if memory else 0.0
+        # Of the two passes one is the trial that runs when the others end.
+        rest_s = calibration_s + 2 * pass_s + memory_s + (HELD_SECONDS if clock.device else 0.0)
         trials = Trials(
             step,
-            learn(step, settings, clock),
+            structures,
             settings,
-            environment.collect(settings.device),
+            where,
             journal or Journal(),
             clock,
             progress or (lambda done, total, mean_s: None),
-            stop or (lambda: ""),
+            stop,
+            probe=probe.trials,
+            trial_s=pass_s,
+            limit=limit,
+            reserve_s=limit.at_most_s(rest_s, _RESERVE_PART),
+            say=say,
         )
-        calibrations = [calibration()] if calibration else []
         try:
             trials.run()
-            if calibration:
+            if calibration and limit.left_s() >= calibration_s:
                 calibrations.append(calibration())
             if trials.ended in _IN_ORDER:
-                trials.probe_threads()
                 trials.hold()
                 if ranges:
                     mark_ranges(step, trials.structure, clock.device)
-                seen = learn_structure(step)
-                for structure in trials.variants.structures:
-                    compare(structure, seen)
+                if limit.left_s() >= pass_s:
+                    seen = learn_structure(step)
+                    for structure in trials.variants.structures:
+                        compare(structure, seen)
             trials.end()
         except Exception as error:
             raise RunError(*trials.failure(error)) from error
@@ -214,10 +274,24 @@ def run(
         known = tuple(one for one in calibrations if one is not None)
         conditions = replace(recording.conditions, calibrations=known)
         recording = replace(recording, conditions=conditions)
-        # A signal during the probe ends no run, but it asks for no more trials.
-        if memory and trials.ended in _IN_ORDER and not (stop and stop()):
+        # A signal behind the trials ends no run, but it asks for no more of them.
+        in_time = limit.left_s() >= memory_s
+        if memory and in_time and trials.ended in _IN_ORDER and not stop():
             recording = replace(recording, memory=_memory(step, trials.commonest))
         return recording
+
+
+def _probe(
+    step: Step, where: Environment, clock: Clock, trial_s: float, most_s: float, stop: Stop
+) -> Probe:
+    """The trials that choose the number of BLAS threads."""
+    free = free_threads(where)
+    try:
+        return probe_threads(step, clock.now_ns, free, trial_s=trial_s, most_s=most_s, stop=stop)
+    except Exception as error:  # the network's own
+        raise ProfileError(
+            f"the network fails before the first trial: {one_line(error)}"
+        ) from error
 
 
 def calibration_of(step: Step, clock: Clock) -> Callable[[], Calibration | None]:
@@ -239,7 +313,7 @@ def _memory(step: Step, structure: Structure) -> MemoryUse | None:
     It is made anew where the trial was of another kind.
     """
     try:
-        for _ in range(_MEMORY_PASSES - 1):
+        for _ in range(_MEMORY_TRIES - 1):
             try:
                 return measure_memory(step, structure)
             except ProfileError:
@@ -259,6 +333,10 @@ def _named(settings: Settings, step: AnyStep) -> Settings:
         optimizer=type(optimizer).__name__ if optimizer is not None else "",
         train_mode=settings.train_mode or loss is not None,
     )
+
+
+#: Passes of :func:`learn`.
+LEARNING_PASSES = 3
 
 
 def learn(step: Step, settings: Settings, clock: Clock) -> list[Structure]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from struct import pack
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from chainer_profile.basics.describe import NS, half_width
 from chainer_profile.basics.errors import one_line
@@ -20,7 +20,9 @@ from chainer_profile.measure.clock import Clock
 from chainer_profile.measure.events import EventPool, TimedTrial, Timeline
 from chainer_profile.measure.gpu_environment import gpu_state
 from chainer_profile.measure.recorder import Recorder
+from chainer_profile.measure.slow_trials import SlowTrials
 from chainer_profile.measure.structure import Structure, StructureError, learn_structure
+from chainer_profile.measure.time_limit import WARMUP_PART, WARMUP_SECONDS, TimeLimit
 from chainer_profile.measure.variants import Known, Variants
 from chainer_profile.measure.windows import Step
 from chainer_profile.record.journal import HELD_TRIALS, Journal, JournalError, Kind
@@ -41,21 +43,22 @@ from chainer_profile.record.recording import (
 Progress = Callable[[int, int, float], None]
 #: Asked after every trial: why to stop now, or an empty text.
 Stop = Callable[[], str]
+#: Told, in a line, what the user should know while the run goes on.
+Say = Callable[[str], None]
 
+#: A first block of profiled trials is long that takes so many seconds, or part of a time limit.
+_LONG_SECONDS = 1.0
+_LONG_PART = 0.1
 _MIN_TRIALS_FOR_CI = 30
 _GROUP_NS = 100_000_000
 _LEARN_NS = 2_000_000_000
 _MOST_PASSES = 60
-_PROBE_ROUNDS = 10
-_PROBE_MIN_ROUNDS = 2
-_PROBE_TRIALS = 3
-_PROBE_SECONDS = 2.0
-_PROBE_MIN_TRIALS = 100
 _HOLD_MORE = 2
 _LEAST_HOLD_NS = 1_000_000
 _MOST_HOLD_NS = 1_000_000_000
 _MOST_HOLDS = 6
-_HELD_SECONDS = 2.0
+#: About how long held trials take together.
+HELD_SECONDS = 2.0
 _LEAST_HELD = 3
 
 
@@ -90,13 +93,25 @@ def _listed(shapes: tuple[Shape, ...]) -> str:
 def cycles(trials: int, clean_trials: int) -> Iterator[tuple[int, int, int]]:
     """How many profiled, clean and again profiled trials each cycle of a run makes.
 
-    Clean blocks stand in the middle of their cycle, so that a slow drift hits both kinds alike.
+    Clean blocks stand in the middle of their cycle, so that a slow drift hits both kinds alike. The
+    first cycle has trials of both.
     """
     count = max(1, min(50, clean_trials // 5), trials // 200)
-    for cycle in range(count):
-        profiled = trials * (cycle + 1) // count - trials * cycle // count
-        clean = clean_trials * (cycle + 1) // count - clean_trials * cycle // count
-        yield (profiled + 1) // 2, clean, profiled // 2
+    ends = [(-(-trials * n // count), -(-clean_trials * n // count)) for n in range(count + 1)]
+    for (begin, clean_begin), (end, clean_end) in pairwise(ends):
+        profiled = end - begin
+        yield (profiled + 1) // 2, clean_end - clean_begin, profiled // 2
+
+
+def opening(before: int, clean: int, behind: int) -> Iterator[tuple[int, int, int]]:
+    """A first cycle in parts that double, so that a run cut short has trials of both kinds."""
+    profiled, done, done_clean = before + behind, 0, 0
+    ends = [1 << n for n in range(clean.bit_length()) if 1 << n < clean]
+    for end in [*ends, clean]:
+        part = -(-profiled * end // clean) - done if clean else profiled
+        first = (part + 1) // 2 if done else min(part, 1)
+        yield first, end - done_clean, part - first
+        done, done_clean = done + part, end
 
 
 def memory_full(error: BaseException, clock: Clock, settings: Settings) -> str:
@@ -128,6 +143,12 @@ class Trials:
         clock: Clock,
         progress: Progress,
         stop: Stop,
+        *,
+        probe: Sequence[tuple[int, int, int]] = (),
+        trial_s: float = 0.0,
+        limit: TimeLimit | None = None,
+        reserve_s: float = 0.0,
+        say: Say | None = None,
     ) -> None:
         self.step = step
         self.variants = Variants(structures)
@@ -147,10 +168,16 @@ class Trials:
         self._walls = array("q")
         self._total_ns = 0
         self._launch_ns = 0
-        self._begin_ns = 0
         self._passes = self._passes_ns = 0
         # Trials of each kind.
         self._counts: dict[int, int] = {}
+        self._probe = probe
+        self._trial_s = trial_s
+        self._limit = limit or TimeLimit(clock.now_ns)
+        self._reserve_s = reserve_s
+        self._slow = SlowTrials(say or (lambda text: None))
+        self._seen = 0
+        self._opened = False
 
     @property
     def structure(self) -> Structure:
@@ -180,22 +207,38 @@ class Trials:
         )
         for other in self.variants.structures[1:]:
             self.journal.add_variant(other.layers, other.phases, other.links)
+        for start_ns, wall_ns, threads in self._probe:
+            self.journal.add(Kind.PROBE, start_ns, wall_ns, pack("<q", threads))
 
     def run(self) -> None:
         """Warm-up, then the cycles of profiled and clean trials."""
         self.begin()
         self._watch = environment.CpuWatch()
-        if not self.plain(Kind.WARMUP, self.settings.warmups):
+        if not self._warm_up():
             return
-        self._begin_ns = self._now_ns()
-        for before, clean, behind in cycles(self.settings.trials, self.settings.clean_trials):
-            if not (
-                self.profiled(before) and self.plain(Kind.CLEAN, clean) and self.profiled(behind)
-            ):
-                return
+        long_s = self._limit.at_most_s(_LONG_SECONDS, _LONG_PART)
+        for cycle in cycles(self.settings.trials, self.settings.clean_trials):
+            long = not self._opened and cycle[0] * self._trial_s > long_s
+            for before, clean, behind in opening(*cycle) if long else [cycle]:
+                if not (self.profiled(before) and self.plain(Kind.CLEAN, clean)):
+                    return
+                self._opened = True
+                if self._ends() or not self.profiled(behind):
+                    return
             if self._precise_enough():
                 self.ended = INTERVAL
                 return
+
+    def _warm_up(self) -> bool:
+        """The warm-up trials, fewer where they are long. False: stop."""
+        most_s = self._limit.at_most_s(WARMUP_SECONDS, WARMUP_PART)
+        begin_ns = self._now_ns()
+        for _ in range(self.settings.warmups):
+            if not self.plain(Kind.WARMUP, 1):
+                return False
+            if (self._now_ns() - begin_ns) * NS >= most_s:
+                break
+        return True
 
     def plain(self, kind: Kind, count: int) -> bool:
         """Trials without hooks. False: stop."""
@@ -306,12 +349,12 @@ class Trials:
 
     def _ends(self) -> bool:
         reason = self._stop()
-        limit = self.settings.max_seconds
+        if len(self._walls) > self._seen:
+            self._slow.add(self._walls[self._seen :])
+            self._seen = len(self._walls)
         if reason:
             self.ended = reason
-        elif (
-            limit is not None and self._begin_ns and (self._now_ns() - self._begin_ns) * NS >= limit
-        ):
+        elif self._opened and self._limit.left_s() <= self._reserve_s:
             self.ended = TIME_LIMIT
         return self.ended != COMPLETE
 
@@ -323,27 +366,6 @@ class Trials:
         reached = half_width(walls) <= wanted * walls.mean()
         del walls  # an array cannot grow while it is looked into
         return bool(reached)
-
-    def probe_threads(self) -> None:
-        """A few trials with one BLAS thread, where more are in use by nobody's choice."""
-        threads = max((library.threads for library in self._where.blas), default=1)
-        few = len(self._walls) < _PROBE_MIN_TRIALS
-        chosen = self.settings.threads is not None or self._device is not None
-        if few or threads < 2 or chosen:
-            return
-        round_s = 2 * (_PROBE_TRIALS + 1) * self._total_ns * NS / len(self._walls)
-        rounds = int(min(_PROBE_ROUNDS, _PROBE_SECONDS / max(round_s, NS)))
-        if rounds < _PROBE_MIN_ROUNDS:
-            return
-        for _ in range(rounds):
-            for count in (threads, 1):
-                with threadpool_limits(count, user_api="blas"):
-                    self.step()
-                    for _ in range(_PROBE_TRIALS):
-                        start_ns, wall_ns = self._time_step()
-                        self.journal.add(Kind.PROBE, start_ns, wall_ns, pack("<q", count))
-                        if self._stop():
-                            return
 
     def hold(self) -> None:
         """On a GPU, a few trials that the device begins when the host has launched all of them.
@@ -358,14 +380,14 @@ class Trials:
         hold_ns = max(_LEAST_HOLD_NS, _HOLD_MORE * self._launch_ns // len(self._walls))
         each_s = (hold_ns + self._total_ns // len(self._walls)) * NS
         in_a_row = 0
-        for _ in range(min(HELD_TRIALS, max(_LEAST_HELD, int(_HELD_SECONDS / each_s)))):
+        for _ in range(min(HELD_TRIALS, max(_LEAST_HELD, int(HELD_SECONDS / each_s)))):
             while not self._held_trial(hold_ns):
                 in_a_row += 1
                 hold_ns *= _HOLD_MORE
                 if in_a_row == _MOST_HOLDS or hold_ns > _MOST_HOLD_NS:
                     return
             in_a_row = 0
-            if self._stop():
+            if self._stop() or self._limit.left_s() <= 0:
                 return
 
     def _held_trial(self, hold_ns: int) -> bool:

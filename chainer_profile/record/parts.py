@@ -109,11 +109,11 @@ class Settings:
         train_mode: Whether ``chainer.config.train`` was on.
         trials: Profiled trials asked for (an upper bound with max_seconds or until_ci).
         clean_trials: Trials without any hook asked for.
-        warmups: Warm-up trials.
-        threads: BLAS threads asked for; None leaves the library's own choice.
+        warmups: Warm-up trials asked for.
+        threads: BLAS threads asked for; None lets a few trials choose, or the library.
         seed: Seed of the initial weights and of a random input.
         weights: File the weights were loaded from; empty for initial weights.
-        max_seconds: Time limit of the trials in seconds, if any.
+        max_seconds: Time limit of all passes in seconds, if any.
         until_ci: Wanted half width of the 95 % interval of the mean trial, as a fraction, if any.
         command: The command line that started the run, if it was one.
         dtype: Chainer's ``config.dtype``: ``float32``, ``float16`` or ``mixed16``.
@@ -155,11 +155,16 @@ class Settings:
 
 @dataclass(frozen=True)
 class BlasLibrary:
-    """A BLAS library in the process: its name, version and number of threads."""
+    """A BLAS library in the process: its name, version, number of threads, and kernels.
+
+    The kernels are those of an architecture that it runs here, by the library's own name
+    (``Haswell``); empty where that is not known, and in recordings of older versions.
+    """
 
     name: str
     version: str
     threads: int
+    kernels: str = ""
 
 
 @dataclass(frozen=True)
@@ -213,7 +218,12 @@ class GpuState:
 
 @dataclass(frozen=True)
 class Environment:
-    """The machine and the software of a run."""
+    """The machine and the software of a run.
+
+    Of the variables of the process's environment, ``variables`` has those, with their values, that
+    make a library compute in another way than it would on this processor
+    (``OPENBLAS_CORETYPE=Nehalem``).
+    """
 
     started: str = ""
     system: str = ""
@@ -229,6 +239,7 @@ class Environment:
     commit: str = ""
     blas: tuple[BlasLibrary, ...] = ()
     gpu: Gpu | None = None
+    variables: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

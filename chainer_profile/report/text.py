@@ -163,6 +163,7 @@ def environment_rows(environment: Environment) -> list[Row]:
         ("Chainer", environment.chainer),
         ("CuPy", environment.cupy),
         ("BLAS", ", ".join(_blas_texts(environment))),
+        ("Variables", ", ".join(environment.variables)),
         ("Profiler", environment.profiler and f"chainer-profile {environment.profiler}"),
         ("Commit", environment.commit),
         ("Started", environment.started),
@@ -180,7 +181,10 @@ def _cores_text(environment: Environment) -> str:
 
 def _blas_texts(environment: Environment) -> list[str]:
     return [
-        f"{' '.join(filter(None, (blas.name, blas.version)))} with {plural(blas.threads, 'thread')}"
+        " ".join(
+            filter(None, (blas.name, blas.version, blas.kernels and f"({blas.kernels} kernels)"))
+        )
+        + f" with {plural(blas.threads, 'thread')}"
         for blas in environment.blas
     ]
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chainer_profile.analyse.checks import probed_threads
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import NOTE, WARNING
 from chainer_profile.record.recording import (
@@ -235,6 +236,15 @@ def test_a_slow_start():
     assert "--warmups 43" in finding.advice
 
 
+def test_a_slow_start_behind_a_warm_up_that_ended_by_time():
+    walls = np.concatenate([[1300] * 12, [1000] * 388]) + np.tile([1, -1], 200)
+    asked = Settings(trials=400, warmups=50)
+    recording = run(walls, settings=asked, warmup_ns=np.full(7, 10**9))
+    finding = findings(recording)["short-warmup"]
+    assert "a warm-up of 7 trials was too short" in finding.text
+    assert finding.advice == "Compare the medians."
+
+
 @pytest.mark.parametrize("slow", [1, 2])
 def test_one_slow_trial_at_the_start_is_chance(slow):
     assert "short-warmup" not in findings(run([5000] * slow + [1000] * 98))
@@ -407,10 +417,67 @@ def test_one_blas_thread_is_faster():
     finding = one(probed([800] * 5, [1000] * 5), "threads")
     assert finding.severity == NOTE
     assert finding.text == (
-        "One BLAS thread is faster here than 4: 800.0 us a trial instead of 1.000 ms (medians of "
-        "5 trials each)."
+        "BLAS ran with 4 threads, not one: 1.000 ms a trial instead of 800.0 us (medians of 5 "
+        "trials each)."
     )
     assert finding.advice == "Run with --threads 1."
+
+
+@pytest.mark.parametrize(
+    ("library", "settings", "advice"),
+    [
+        ("openblas", {}, "OPENBLAS_NUM_THREADS=1 is set; --threads 4 measures that."),
+        ("mkl", {}, "MKL_NUM_THREADS=1 is set; --threads 4 measures that."),
+        ("flexiblas", {"phase": "train"}, "OMP_NUM_THREADS=1 is set; threads=4 measures that."),
+    ],
+)
+def test_one_blas_thread_was_chosen(library, settings, advice):
+    where = Environment(usable_cores=4, blas=(BlasLibrary(library, "0.3", 1),))
+    chosen = replace(
+        probed([800] * 5, [1000] * 5),
+        environment=where,
+        settings=Settings(trials=100, warmups=10, **settings),
+    )
+    finding = one(chosen, "threads")
+    assert finding.severity == NOTE
+    assert finding.text == (
+        "BLAS ran with one thread, not 4: 800.0 us a trial instead of 1.000 ms (medians of 5 "
+        "trials each)."
+    )
+    assert finding.advice == f"Other programs run it with 4 unless {advice}"
+
+
+def test_a_probe_that_was_cut_short_is_none():
+    assert probed_threads(probed([], [1000] * 5)) is None
+    assert probed_threads(probed([1000] * 5, [])) is None
+
+
+@pytest.mark.parametrize(
+    ("variables", "text", "advice"),
+    [
+        (
+            ("OPENBLAS_CORETYPE=Nehalem",),
+            "OPENBLAS_CORETYPE=Nehalem was set: libraries may use slower instructions than this "
+            "processor has (BLAS ran Nehalem kernels).",
+            "Unset OPENBLAS_CORETYPE and run again, unless that is what you want to measure.",
+        ),
+        (
+            ("MKL_CBWR=SSE2", "NPY_DISABLE_CPU_FEATURES=AVX2 FMA3"),
+            "MKL_CBWR=SSE2 and NPY_DISABLE_CPU_FEATURES=AVX2 FMA3 were set: libraries may use "
+            "slower instructions than this processor has (BLAS ran Nehalem kernels).",
+            "Unset MKL_CBWR and NPY_DISABLE_CPU_FEATURES and run again, unless that is what you "
+            "want to measure.",
+        ),
+    ],
+)
+def test_libraries_that_are_held_back(variables, text, advice):
+    where = Environment(blas=(BlasLibrary("openblas", "0.3", 1, "Nehalem"),), variables=variables)
+    finding = one(run([1000] * 100, environment=where), "held-back")
+    assert finding.severity == WARNING
+    assert (finding.text, finding.advice) == (text, advice)
+    unknown = Environment(variables=variables)
+    finding = one(run([1000] * 100, environment=unknown), "held-back")
+    assert finding.text == text.replace(" (BLAS ran Nehalem kernels)", "")
 
 
 @pytest.mark.parametrize("one_us", [975, 1000, 1500])

@@ -55,6 +55,14 @@ def test_a_duration_has_four_digits_and_the_unit_that_fits(seconds, text):
     assert units.format_duration(seconds) == text
 
 
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4, "0 s"), (89, "89 s"), (100, "2 min"), (3600, "60 min"), (12_000, "3 h 20 min")],
+)
+def test_times_as_one_looks_at_a_clock(seconds, text):
+    assert units.roughly(seconds) == text
+
+
 def test_a_duration_in_a_given_unit():
     assert units.format_duration(0.0025, "us") == "2,500 us"
     assert units.format_duration(0.0025, "s") == "0.002500 s"

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 from threadpoolctl import threadpool_info
 
+from chainer_profile.basics import parsing
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.measure import machine
+from chainer_profile.measure import clock, machine
+from chainer_profile.measure.clock import Clock
 from chainer_profile.measure.limits import limits_file, load_limits
 from chainer_profile.measure.machine import Device
 from chainer_profile.record.recording import Environment, MachineLimits
@@ -27,6 +29,7 @@ from tests.command import (  # noqa: F401
     signals,
     stand_in,
 )
+from tests.conftest import FakeClock
 
 
 class Measured:
@@ -36,8 +39,7 @@ class Measured:
         self.threads: list[set[int]] = []
 
     def __call__(self, environment: Environment, device: Device) -> MachineLimits:
-        blas = [library for library in threadpool_info() if library["user_api"] == "blas"]
-        self.threads.append({library["num_threads"] for library in blas})
+        self.threads.append({library.threads for library in environment.blas})
         return replace(stand_in(environment, device), copy_nbytes_per_s=4e10 / len(self.threads))
 
 
@@ -52,6 +54,12 @@ def other_threads() -> int:
     """A number of BLAS threads that is not the one in use."""
     blas = [library for library in threadpool_info() if library["user_api"] == "blas"]
     return 2 if {library["num_threads"] for library in blas} == {1} else 1
+
+
+@pytest.fixture(autouse=True)
+def cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two cores, however many there are."""
+    monkeypatch.setattr(parsing, "usable_cores", lambda: 2)
 
 
 def limits_of(name: str) -> MachineLimits | None:
@@ -141,6 +149,7 @@ def test_a_busy_machine_is_said(
     [
         (["--threads", "0"], "argument --threads: must be a whole number, 1 or more, not '0'"),
         (["--gpu", "x"], "argument -g/--gpu: must be a whole number, -1 or more, not 'x'"),
+        (["--threads", "999999999"], "argument --threads: 999,999,999 threads are more than "),
         (["more"], "unrecognized arguments: more (see profile.py machine --help)"),
         (["--quiet"], "unrecognized arguments: --quiet (see profile.py machine --help)"),
     ],
@@ -210,6 +219,31 @@ def test_limits_are_measured_after_the_last_trial(monkeypatch: pytest.MonkeyPatc
     assert main("-q", build=Seen) == 0
     assert events.count("measure") == 1
     assert events[-1] == "measure"
+
+
+def test_limits_that_would_take_too_long_are_not_measured(
+    measured: Measured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = FakeClock()
+    monkeypatch.setattr(clock, "HOST_CLOCK", Clock(fake.now_ns))
+
+    class Seconds(Net):
+        def at_call(self, number: int) -> None:
+            fake.advance(10**9)
+
+    def run(name: str, seconds: int) -> MachineLimits | None:
+        assert main("-q", "-o", name, "--max-seconds", str(seconds), build=Seconds) == 0
+        return limits_of(name)
+
+    # Sixteen calls are made, with the memory pass, where there is time for all of them.
+    assert run("none", 18) is None
+    assert measured.threads == []
+    limits = run("measured", 60)
+    assert len(measured.threads) == 1
+    # Those that are kept take no time.
+    assert limits is not None
+    assert run("kept", 18) == limits
+    assert len(measured.threads) == 1
 
 
 def test_no_machine_leaves_them_out(measured: Measured) -> None:

@@ -13,6 +13,8 @@ import chainer.functions as F
 import numpy as np
 import pytest
 
+from chainer_profile.basics.parsing import usable_cores
+from chainer_profile.basics.units import plural
 from chainer_profile.cli import main as cli
 from chainer_profile.runs.folder import load_run
 from models.registry import REGISTRY
@@ -35,6 +37,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> str:
     return line.removeprefix("profile.py: error: ")
 
 
+CORES = plural(usable_cores() or 1, "core")
 NUMBER = "must be a whole number, {} or more, not {!r} (see profile.py --help)"
 
 
@@ -51,6 +54,10 @@ NUMBER = "must be a whole number, {} or more, not {!r} (see profile.py --help)"
         (["--clean-trials", "x"], "argument --clean-trials: " + NUMBER.format(0, "x")),
         (["--batchsize", "0"], "argument -b/--batchsize: " + NUMBER.format(1, "0")),
         (["--threads", "0"], "argument --threads: " + NUMBER.format(1, "0")),
+        (
+            ["--threads", "999999999"],
+            f"argument --threads: 999,999,999 threads are more than {CORES} can run (see profile",
+        ),
         (["--gpu", "-2"], "argument -g/--gpu: " + NUMBER.format(-1, "-2")),
         (["--seed", "-1"], "argument --seed: " + NUMBER.format(0, "-1")),
         (["--seed", "4294967296"], "the seed must be from 0 to 4294967295, not 4294967296"),

@@ -26,14 +26,6 @@ def terminal_of(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return found
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.4, "0 s"), (89, "89 s"), (100, "2 min"), (3600, "60 min"), (12_000, "3 h 20 min")],
-)
-def test_times_as_one_looks_at_a_clock(seconds: float, text: str) -> None:
-    assert sweep_progress._roughly(seconds) == text
-
-
 def test_a_line_a_case(capsys: pytest.CaptureFixture[str]) -> None:
     with SweepProgress(4, 1, quiet=False) as progress:
         progress.begun("a")

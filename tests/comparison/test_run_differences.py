@@ -41,6 +41,7 @@ def changed(part, **values):
             {"blas": (BlasLibrary("openblas", "0.3", 2),)},
             Difference("BLAS", "", "openblas 0.3 x2"),
         ),
+        ("environment", {"variables": ("A=1", "B=2")}, Difference("variables", "", "A=1, B=2")),
         ("environment", {"memory_nbytes": 1 << 30}, Difference("memory", "8.0 GiB", "1.0 GiB")),
     ],
 )
@@ -61,6 +62,16 @@ def test_gpus_differ_where_both_have_one():
     assert [d.name for d in differences(one, other)] == ["GPU"]
     assert other_machine(list(differences(one, other)))
     assert list(differences(run(1, 3, 8), one)) == []
+
+
+def test_kernels_differ_where_both_runs_tell_them():
+    old, slow, fast = (
+        changed("environment", blas=(BlasLibrary("openblas", "0.3", 1, kernels),))
+        for kernels in ("", "Nehalem", "Haswell")
+    )
+    assert list(differences(slow, fast)) == [Difference("BLAS kernels", "Nehalem", "Haswell")]
+    assert not same_place(list(differences(slow, fast)))
+    assert list(differences(old, fast)) == list(differences(fast, old)) == []
 
 
 def conditioned(*times, other_cpu=None, **environment):

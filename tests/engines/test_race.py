@@ -56,6 +56,17 @@ def test_every_trial_takes_what_the_engine_takes(clock: FakeClock) -> None:
     assert [d.relative for d in fast.differences] == [0.0, 0.0, 0.0]
 
 
+@pytest.mark.parametrize(("seconds", "made"), [(0, 50), (1, 10), (60, 1)])
+def test_a_warm_up_takes_about_ten_seconds_at_most(
+    clock: FakeClock, seconds: int, made: int
+) -> None:
+    slow = FakeEngine(clock, seconds * 10**9)
+    one = race(clock, chainer(clock), slow, trials=1, warmups=50)
+    one.run()
+    # Two outputs to compare, an untimed run and a trial, and the outputs behind it.
+    assert slow.calls == 2 + made + 2 + 1
+
+
 def test_engines_take_turns_in_an_order_that_changes(clock: FakeClock) -> None:
     log: list[str] = []
     engines = [FakeEngine(clock, 10, name, log=log) for name in ("chainer", "b", "c")]

@@ -13,6 +13,7 @@ import pytest
 import chainer_profile
 from chainer_profile.measure import environment
 from chainer_profile.measure.environment import CpuWatch, blas_libraries, collect
+from chainer_profile.record.recording import BlasLibrary
 
 
 def git(*words: str) -> None:
@@ -45,16 +46,42 @@ def test_only_the_blas_of_numpy_is_noted(monkeypatch: pytest.MonkeyPatch) -> Non
             "filepath": f"/lib/{place}/libopenblas.so",
             "version": None,
             "num_threads": threads,
+            **({"architecture": "Haswell"} if place == "numpy.libs" else {}),
         }
 
     found = [library("scipy.libs", 8), library("numpy.libs", 4), library("x", 2, "openmp")]
     monkeypatch.setattr(environment, "threadpool_info", lambda: found)
     (blas,) = blas_libraries()
-    assert (blas.name, blas.version, blas.threads) == ("openblas", "", 4)
+    assert blas == BlasLibrary("openblas", "", 4, "Haswell")
     monkeypatch.setattr(environment, "threadpool_info", lambda: found[:1])
-    assert [library.threads for library in blas_libraries()] == [8]
+    assert [(library.threads, library.kernels) for library in blas_libraries()] == [(8, "")]
     monkeypatch.setattr(environment, "threadpool_info", lambda: [])
     assert blas_libraries() == ()
+
+
+@pytest.mark.parametrize(
+    ("library", "seen"),
+    [
+        ("openblas", ["OPENBLAS_CORETYPE"]),
+        ("mkl", ["MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR", "MKL_DEBUG_CPU_TYPE"]),
+        ("blis", ["BLIS_ARCH_TYPE"]),
+        ("", []),
+    ],
+)
+def test_variables_that_the_libraries_obey(
+    library: str, seen: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    libraries = (BlasLibrary(library, "1", 1),) if library else ()
+    monkeypatch.setattr(environment, "blas_libraries", lambda: libraries)
+    every = [name for names in environment._VARIABLES.values() for name in names]
+    for name in every:
+        monkeypatch.setenv(name, "x y")
+    assert collect().variables == tuple(
+        f"{name}=x y" for name in every if name in seen or name.startswith("NPY_")
+    )
+    for name in every:
+        monkeypatch.setenv(name, "")
+    assert collect().variables == ()
 
 
 def test_the_commit_of_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

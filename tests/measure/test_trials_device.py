@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chainer_profile.measure import runner, trials
+from chainer_profile.measure.threads import _VARIABLES
 from chainer_profile.record.journal import Journal, recover
 from chainer_profile.record.recording import BlasLibrary, Environment, GpuState
 from tests.nets import SlowHook, SlowOptimizer, Trained, slow_loss, slow_sums
@@ -153,6 +154,8 @@ class TestExactTimes:
     def test_threads_are_not_tried(self, clock, monkeypatch):
         blas = (BlasLibrary("openblas", "1", 4),)
         monkeypatch.setattr(runner.environment, "collect", lambda *_: Environment(blas=blas))
+        for name in _VARIABLES:
+            monkeypatch.delenv(name, raising=False)
         recording = run(PlannedNet(clock, LAUNCH_BOUND), asked(trials=100), clock=clock)
         assert not len(recording.probe_ns)
 

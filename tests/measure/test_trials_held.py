@@ -46,6 +46,14 @@ class TestHeld:
         recording = run(PlannedNet(clock, calls(kernel(400 * MS, 30))), clock=clock)
         assert len(recording.held_ns) == 3
 
+    def test_a_time_limit_ends_them(self, clock):
+        # Trials end at four fifths of the two seconds; a held one takes 300 ms.
+        limit = asked(max_seconds=2.0, trials=100, clean_trials=10)
+        recording = run(PlannedNet(clock, calls(kernel(100 * MS, 30))), limit, clock=clock)
+        assert recording.ended == "time limit reached"
+        assert len(recording.clean_ns) >= 1
+        assert len(recording.held_ns) == 2
+
     def test_it_grows_when_it_was_too_short(self, clock):
         def slowly(model, x):
             model.clock.advance(5 * MS)

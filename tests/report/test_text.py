@@ -86,6 +86,18 @@ def test_environment_names_all_that_is_known() -> None:
     ]
 
 
+def test_the_blas_is_named_with_its_kernels_and_what_chose_them() -> None:
+    where = replace(
+        FULL,
+        blas=(BlasLibrary("openblas", "0.3.30", 2, "Haswell"), BlasLibrary("mkl", "", 1)),
+        variables=("OPENBLAS_CORETYPE=Haswell", "MKL_CBWR=AVX2"),
+    )
+    shown = dict(environment_rows(where))
+    assert shown["BLAS"] == ("openblas 0.3.30 (Haswell kernels) with 2 threads, mkl with 1 thread")
+    assert shown["Variables"] == "OPENBLAS_CORETYPE=Haswell, MKL_CBWR=AVX2"
+    assert "openblas 0.3.30 (Haswell kernels) with 2 threads" in environment_lines(where)[0]
+
+
 def test_environment_passes_over_what_is_not_known() -> None:
     assert environment_rows(Environment()) == []
     assert environment_lines(Environment()) == []

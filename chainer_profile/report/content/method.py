@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chainer_profile.analyse.checks import takes_options
+from chainer_profile.analyse.checks import probed_threads, takes_options
 from chainer_profile.basics.describe import NS
-from chainer_profile.basics.units import format_duration, plural
+from chainer_profile.basics.units import format_count, format_duration, plural
 from chainer_profile.report.content.engine_words import engine_text
 from chainer_profile.report.markdown_syntax import text
 from chainer_profile.report.rows import phases_of
@@ -28,8 +28,14 @@ def method_points(summary: Summary) -> Iterator[str]:
             f"The network did not run under Chainer but under "
             f"{text(engine_text(recording.settings))}, which was given the same weights."
         )
+    probe = probed_threads(recording)
+    if probe is not None:
+        threads = max((library.threads for library in recording.environment.blas), default=0)
+        yield f"BLAS ran with {probe.text(threads)}."
     if warmups:
-        yield f"{plural(warmups, 'warm-up trial')} came first and count nowhere."
+        wanted = recording.settings.warmups
+        fewer = f" of {format_count(wanted)} that were asked for" if warmups < wanted else ""
+        yield f"{plural(warmups, 'warm-up trial')}{fewer} came first and count nowhere."
     if recording.settings.engine:
         yield from _of_engine(summary)
     elif recording.trial_ns is not None and totals.clean is not None:

@@ -58,6 +58,8 @@ _FIELDS = {
     "name": "Name of the library",
     "version": "Its version",
     "threads": "Its number of threads",
+    "kernels": "Architecture whose kernels it runs; empty where that is not known",
+    "variables": "Variables that make BLAS or NumPy use other instructions, with their values",
 }
 
 

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from chainer_profile.analyse.summaries import summarise
-from chainer_profile.record.recording import Settings
+from chainer_profile.record.recording import BlasLibrary, Environment, Settings
 from chainer_profile.report.content.method import has_rate_of_zero, method_points
 from tests.conftest import make_recording, make_training
 
@@ -82,3 +83,28 @@ OURS = "python profile.py --phase train"
 )
 def test_the_rate_of_zero_is_that_of_our_own_optimizer(settings: Settings, expected: bool) -> None:
     assert has_rate_of_zero(settings) == expected
+
+
+def test_the_warm_ups_that_were_made() -> None:
+    made = np.full(3, 1_000_000, np.int64)
+    asked = Settings(warmups=50)
+    text = "\n".join(method_points(summarise(make_recording(warmup_ns=made, settings=asked))))
+    assert "3 warm-up trials of 50 that were asked for came first and count nowhere." in text
+    assert " asked for" not in points()
+
+
+@pytest.mark.parametrize(
+    ("threads", "says"),
+    [
+        (1, "BLAS ran with one thread, not 2: 1.000 ms a trial instead of 4.000 ms (medians"),
+        (2, "BLAS ran with 2 threads, not one: 4.000 ms a trial instead of 1.000 ms (medians"),
+    ],
+)
+def test_the_threads_that_were_tried(threads: int, says: str) -> None:
+    ran = make_recording(
+        probe_ns=np.array([4, 4, 1, 1]) * 1_000_000,
+        probe_threads=np.array([2, 2, 1, 1]),
+        environment=Environment(blas=(BlasLibrary("openblas", "0.3", threads),)),
+    )
+    assert f"{says} of 2 trials each)." in "\n".join(method_points(summarise(ran)))
+    assert "BLAS ran" not in points()

@@ -1,0 +1,85 @@
+"""The line that says, during a run, that trials take many times the fastest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from chainer_profile import profile
+from chainer_profile.measure import runner, slow_trials
+from chainer_profile.measure.slow_trials import SlowTrials
+from tests.conftest import FakeClock
+from tests.nets import Chain, image
+
+MS = 1_000_000
+
+
+class Busy:
+    """In place of CpuWatch: others keep so many cores busy."""
+
+    cores: float | None = 1.5
+
+    def other_cpu(self) -> float | None:
+        return self.cores
+
+
+@pytest.fixture(autouse=True)
+def busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slow_trials, "CpuWatch", Busy)
+
+
+SAYS = "trials take 12 times the fastest: another program keeps the cores busy"
+
+
+@pytest.mark.parametrize("group", [1, 7, 1000])
+def test_it_is_said_once_by_the_fastest_trial_of_all(group: int) -> None:
+    said: list[str] = []
+    slow = SlowTrials(said.append)
+    # In the first two seconds the trials are as they should be.
+    for walls in ([10 * MS] * 200, [120 * MS] * 200, [500 * MS] * 100):
+        for at in range(0, len(walls), group):
+            slow.add(walls[at : at + group])
+    assert said == [SAYS]
+
+
+@pytest.mark.parametrize(
+    "walls",
+    [
+        [],
+        [0] * 1000,
+        [10 * MS] * 10_000,
+        [10 * MS] * 1000 + [45 * MS] * 1000,  # not many times
+        [10 * MS, *[120 * MS] * 10],  # not for long
+        [10 * MS] * 10 + [30_000 * MS] + [10 * MS] * 1000,  # one
+    ],
+)
+def test_it_is_not_said(walls: list[int]) -> None:
+    said: list[str] = []
+    slow = SlowTrials(said.append)
+    for wall in walls:
+        slow.add([wall])
+    assert said == []
+
+
+@pytest.mark.parametrize("cores", [0.0, 0.2, None])
+def test_another_program_is_blamed_only_where_there_is_one(
+    cores: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Busy, "cores", cores)
+    said: list[str] = []
+    SlowTrials(said.append).add([10 * MS, *[120 * MS] * 30])
+    assert said == ["trials take 12 times the fastest: something else slows this machine"]
+
+
+def test_a_run_says_it(clock: FakeClock, one_thread: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slower(Chain):
+        def forward(self, x: Any) -> Any:
+            y = super().forward(x)
+            self.clock.advance(10 * MS if self.calls <= 5 else 120 * MS)
+            return y
+
+    monkeypatch.setattr(runner, "clock_of", lambda device: clock)
+    with pytest.warns(UserWarning, match="trials take 11 times the fastest: another") as caught:
+        profile(Slower(clock), image(), trials=100, warmups=1, clean_trials=0, memory=False)
+    assert len(caught) == 1

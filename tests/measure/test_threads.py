@@ -1,0 +1,308 @@
+"""The BLAS threads of a run: chosen before the trials, held through it, undone at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from threadpoolctl import threadpool_info
+
+import chainer_profile
+from chainer_profile.basics import parsing
+from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.engines.chainer_engine import ChainerEngine
+from chainer_profile.measure import environment, machine, runner, threads
+from chainer_profile.measure.machine import find_device, limits_key, measure_limits
+from chainer_profile.measure.steps import make_step
+from chainer_profile.record.journal import Journal, recover
+from chainer_profile.record.recording import BlasLibrary, Environment, Settings
+from tests.conftest import FakeClock
+from tests.nets import Chain, image
+
+MANY = 4
+MS = 1_000_000
+
+
+class Blas:
+    """A BLAS library of four cores; a network takes other times with one thread."""
+
+    def __init__(self) -> None:
+        self.threads = MANY
+        self.limits: list[int] = []
+
+    @contextmanager
+    def limit(self, count: int, user_api: str) -> Iterator[None]:
+        assert user_api == "blas"
+        before, self.threads = self.threads, count
+        self.limits.append(count)
+        try:
+            yield
+        finally:
+            self.threads = before
+
+    def libraries(self) -> tuple[BlasLibrary, ...]:
+        return (BlasLibrary("openblas", "1", self.threads),)
+
+    def collect(self, *_: object) -> Environment:
+        return Environment(physical_cores=MANY, usable_cores=MANY, blas=self.libraries())
+
+
+@pytest.fixture
+def blas(monkeypatch: pytest.MonkeyPatch) -> Blas:
+    blas = Blas()
+    for name in threads._VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(threads, "threadpool_limits", blas.limit)
+    monkeypatch.setattr(environment, "collect", blas.collect)
+    monkeypatch.setattr(environment, "blas_libraries", blas.libraries)
+    monkeypatch.setattr(parsing, "usable_cores", lambda: MANY)
+    return blas
+
+
+class Net(Chain):
+    """Takes so many nanoseconds more with one thread, and with several; knows what it ran with."""
+
+    def __init__(self, clock: FakeClock, blas: Blas, one_ns: int, many_ns: int) -> None:
+        super().__init__(clock)
+        self._blas, self._more_ns = blas, {1: one_ns, MANY: many_ns}
+        self.ran: list[int] = []
+
+    def forward(self, x: Any) -> Any:
+        self.ran.append(self._blas.threads)
+        self.clock.advance(self._more_ns.get(self._blas.threads, 0))
+        return super().forward(x)
+
+
+def run(net: Net, **changes: Any) -> Any:
+    settings = {"trials": 20, "clean_trials": 5, "warmups": 2} | changes
+    step = make_step("forward", net, (image(),))
+    return runner.run(step, Settings(**settings), clock=net.clock, memory=True)  # type: ignore[arg-type]
+
+
+PROBE = ([MANY] * 4 + [1] * 4) * 10
+
+
+def test_one_thread_where_it_is_faster_from_the_probe_to_the_memory_pass(
+    clock: FakeClock, blas: Blas
+) -> None:
+    net = Net(clock, blas, 0, 10_000)
+    recording = run(net)
+    trials = 2 + 20 + 5 + 1 + 2
+    assert net.ran == [MANY] * 3 + PROBE + [1] * trials
+    assert blas.threads == MANY
+    assert recording.environment.blas == (BlasLibrary("openblas", "1", 1),)
+    assert recording.settings.threads is None
+    assert recording.probe_threads.tolist() == ([MANY] * 3 + [1] * 3) * 10
+    assert set(recording.probe_ns[recording.probe_threads == 1].tolist()) == {208}
+    assert set(recording.probe_ns[recording.probe_threads == MANY].tolist()) == {10_208}
+
+
+def test_all_threads_where_they_are_faster(clock: FakeClock, blas: Blas) -> None:
+    net = Net(clock, blas, 100, 0)
+    recording = run(net)
+    assert set(net.ran[3 + len(PROBE) :]) == {MANY}
+    assert recording.environment.blas[0].threads == MANY
+    assert len(recording.probe_ns) == 60
+
+
+@pytest.mark.parametrize(("many_ns", "chosen"), [(0, 1), (-4, 1), (-20, None)])
+def test_one_thread_is_as_good_as_several_that_gain_little(
+    clock: FakeClock, blas: Blas, many_ns: int, chosen: int | None
+) -> None:
+    net = Net(clock, blas, 0, many_ns)
+    assert (1 if run(net).environment.blas[0].threads == 1 else None) == chosen
+
+
+def test_one_slow_trial_decides_nothing(clock: FakeClock, blas: Blas) -> None:
+    class Disturbed(Net):
+        def forward(self, x: Any) -> Any:
+            if len(self.ran) == 3 + 4 + 1:  # a trial of one thread
+                self.clock.advance(100_000)
+            return super().forward(x)
+
+    assert run(Disturbed(clock, blas, 0, 1000)).environment.blas[0].threads == 1
+
+
+@pytest.mark.parametrize("name", threads._VARIABLES)
+def test_a_variable_is_a_choice(
+    clock: FakeClock, blas: Blas, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, str(MANY))
+    net = Net(clock, blas, 0, 10_000)
+    assert not len(run(net).probe_ns)
+    assert set(net.ran) == {MANY}
+
+
+@pytest.mark.parametrize("asked", [2, MANY])
+def test_the_option_is_a_choice_and_holds_for_the_whole_run(
+    clock: FakeClock, blas: Blas, asked: int
+) -> None:
+    net = Net(clock, blas, 0, 10_000)
+    recording = run(net, threads=asked)
+    assert not len(recording.probe_ns)
+    assert set(net.ran) == {asked}
+    assert recording.environment.blas[0].threads == asked
+    assert blas.threads == MANY
+
+
+def test_a_limit_of_the_program_itself_is_a_choice(clock: FakeClock, blas: Blas) -> None:
+    net = Net(clock, blas, 0, 10_000)
+    with blas.limit(2, "blas"):
+        assert not len(run(net).probe_ns)
+    assert set(net.ran) == {2}
+
+
+@pytest.mark.parametrize(
+    ("physical", "usable", "found"),
+    [(None, None, MANY), (2, 4, MANY), (4, 2, MANY), (8, 16, 1), (64, 128, 1)],
+)
+def test_a_library_takes_the_cores_by_itself(
+    blas: Blas, physical: int | None, usable: int | None, found: int
+) -> None:
+    where = Environment(physical_cores=physical, usable_cores=usable, blas=blas.libraries())
+    assert threads.free_threads(where) == found
+
+
+def test_a_library_takes_no_more_than_it_can(blas: Blas) -> None:
+    blas.threads = 64
+    where = Environment(physical_cores=96, usable_cores=192, blas=blas.libraries())
+    assert threads.free_threads(where) == 64
+
+
+def test_without_a_library_nothing_is_tried(blas: Blas) -> None:
+    assert threads.free_threads(Environment()) == 1
+
+
+def test_the_probe_takes_about_two_seconds_at_most(clock: FakeClock, blas: Blas) -> None:
+    seen = []
+
+    class Timed(Net):
+        def forward(self, x: Any) -> Any:
+            seen.append(self.clock.time_ns)
+            return super().forward(x)
+
+    net = Timed(clock, blas, 100 * MS, 100 * MS)
+    run(net)
+    probe = len(net.ran) - 3 - (2 + 20 + 5 + 1 + 2)
+    assert probe == 20  # rounds of 0.8 s, the third of which begins before the two seconds are over
+    assert seen[3 + probe] - seen[3] <= 2.5e9
+
+
+@pytest.mark.parametrize(
+    ("trial_ms", "trials", "made"),
+    [
+        (300, 20, [MANY, 1] * 3 + [MANY]),
+        # One thread could take the time of all four: more than a tenth of 25 trials, but not of 65.
+        (1100, 20, []),
+        (1100, 60, [MANY, 1]),
+        (60_000, 20, []),
+        (60_000, 1000, [MANY, 1]),
+    ],
+)
+def test_fewer_rounds_where_a_trial_is_long(
+    clock: FakeClock, blas: Blas, trial_ms: int, trials: int, made: list[int]
+) -> None:
+    recording = run(Net(clock, blas, trial_ms * MS, trial_ms * MS), trials=trials)
+    assert recording.probe_threads.tolist() == made
+    assert recording.environment.blas[0].threads == (1 if made else MANY)
+
+
+def test_busy_cores_that_make_trials_long_are_seen(clock: FakeClock, blas: Blas) -> None:
+    recording = run(Net(clock, blas, 50 * MS, 1500 * MS), trials=200, clean_trials=20)
+    assert recording.environment.blas[0].threads == 1
+    assert recording.trial_ns.max() < 51 * MS
+
+
+def test_it_takes_a_tenth_of_a_time_limit(clock: FakeClock, blas: Blas) -> None:
+    net = Net(clock, blas, 10 * MS, 10 * MS)
+    recording = run(net, max_seconds=2.0, trials=1000)
+    assert 0 < recording.probe_ns.sum() <= 0.25e9
+
+
+def test_a_stop_ends_it(clock: FakeClock, blas: Blas) -> None:
+    net = Net(clock, blas, 0, 10_000)
+    step = make_step("forward", net, (image(),))
+    settings = Settings(trials=20, clean_trials=5, warmups=2)
+
+    def stop() -> str:
+        return "enough" if len(net.ran) > 3 + 2 else ""
+
+    recording = runner.run(step, settings, clock=clock, stop=stop)  # type: ignore[arg-type]
+    assert (len(recording.probe_ns), recording.n_trials, recording.ended) == (2, 0, "enough")
+    assert blas.threads == MANY
+
+
+def test_a_network_that_fails_in_it(clock: FakeClock, blas: Blas) -> None:
+    class Failing(Net):
+        def forward(self, x: Any) -> Any:
+            if len(self.ran) == 10:
+                raise ValueError("broken")
+            return super().forward(x)
+
+    with pytest.raises(ProfileError, match="fails before the first trial: ValueError: broken"):
+        run(Failing(clock, blas, 0, 0))
+    assert blas.threads == MANY
+
+
+def test_the_journal_holds_it(clock: FakeClock, blas: Blas, tmp_path: Any) -> None:
+    path = tmp_path / "journal"
+    step = make_step("forward", Net(clock, blas, 0, 10_000), (image(),))
+    settings = Settings(trials=20, clean_trials=5, warmups=2)
+    with open(path, "w+b") as file:
+        run = runner.run(step, settings, clock=clock, journal=Journal(file))  # type: ignore[arg-type]
+    found = recover(path)
+    assert found.environment == run.environment
+    assert found.probe_threads.tolist() == run.probe_threads.tolist() != []
+
+
+def test_the_limits_of_the_machine_are_those_of_the_chosen_threads(
+    blas: Blas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def rate(*_: object) -> float:
+        seen.append(blas.threads)
+        return 1e9
+
+    monkeypatch.setattr(machine, "_matmul_rate", rate)
+    monkeypatch.setattr(machine, "_copy_seconds", lambda *_: (rate(), rate()))
+    where = Environment(blas=(BlasLibrary("openblas", "1", 1),))
+    assert measure_limits(where, find_device("cpu")).threads == 1
+    assert seen == [1, 1, 1]
+    assert blas.threads == MANY
+    measure_limits(Environment(), find_device("cpu"))
+    assert seen[3:] == [MANY] * 3
+
+
+def test_limits_depend_on_the_kernels() -> None:
+    device = find_device("cpu")
+    slow, fast = (
+        Environment(blas=(BlasLibrary("openblas", "1", 1, kernels),))
+        for kernels in ("Nehalem", "Haswell")
+    )
+    assert limits_key(slow, device) != limits_key(fast, device)
+    assert limits_key(fast, device).endswith("openblas 1 Haswell x1")
+
+
+def test_an_engine_that_was_measured_with_all_is_profiled_with_all(
+    clock: FakeClock, blas: Blas
+) -> None:
+    engine, net = ChainerEngine(), Net(clock, blas, 0, 0)
+    engine._model = net
+    engine.layers((image(),), 3)
+    assert set(net.ran) == {MANY}
+
+
+def test_profile_leaves_the_program_as_it_was(clock: FakeClock) -> None:
+    before = threadpool_info()
+    recording = chainer_profile.profile(Chain(clock), image(), trials=5, threads=1)
+    assert recording.settings.threads == 1
+    assert {library.threads for library in recording.environment.blas} == {1}
+    assert threadpool_info() == before
+
+
+def test_profile_refuses_more_threads_than_cores(blas: Blas, clock: FakeClock) -> None:
+    with pytest.raises(UsageError, match=r"^5 threads are more than 4 cores can run$"):
+        chainer_profile.profile(Chain(clock), image(), trials=5, threads=MANY + 1)

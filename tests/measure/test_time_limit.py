@@ -1,0 +1,176 @@
+"""How long a run takes: its warm-up, and all of it under ``max_seconds``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from chainer_profile.measure import runner
+from chainer_profile.measure.steps import make_step
+from chainer_profile.measure.time_limit import WARMUP_PART, WARMUP_SECONDS, TimeLimit
+from chainer_profile.measure.trials import cycles, opening
+from chainer_profile.record.recording import Calibration, Recording, Settings
+from tests.conftest import FakeClock
+from tests.nets import Chain, image
+
+SECOND = 1_000_000_000
+TRIAL_NS = 208
+N_STRUCTURE = 3
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+class Slow(Chain):
+    """Takes so many seconds more; knows when it was called."""
+
+    def __init__(self, clock: FakeClock, seconds: float) -> None:
+        super().__init__(clock)
+        self._more_ns = int(seconds * SECOND)
+        self.begins: list[int] = []
+
+    def forward(self, x: Any) -> Any:
+        self.begins.append(self.clock.time_ns)
+        self.clock.advance(self._more_ns)
+        return super().forward(x)
+
+
+def run(model: Chain, **changes: Any) -> Recording:
+    more = {name: changes.pop(name) for name in ("calibration", "stop") if name in changes}
+    asked = Settings(**({"trials": 1000, "clean_trials": 100, "warmups": 50} | changes))
+    step = make_step("forward", model, (image(),))
+    clock: Any = model.clock
+    return runner.run(step, asked, clock=clock, **more)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "made"), [(0.0, 50), (0.1, 50), (1.0, 10), (4.0, 3), (10.0, 1), (60.0, 1)]
+)
+def test_a_warm_up_takes_about_ten_seconds_at_most(
+    clock: FakeClock, seconds: float, made: int
+) -> None:
+    recording = run(Slow(clock, seconds), trials=5, clean_trials=5)
+    assert len(recording.warmup_ns) == made
+    assert recording.settings.warmups == 50
+
+
+def test_no_warm_up_where_none_is_asked_for(clock: FakeClock) -> None:
+    assert not len(run(Slow(clock, 1), trials=5, clean_trials=5, warmups=0).warmup_ns)
+
+
+@pytest.mark.parametrize("seconds", [0.01, 0.05, 0.2, 1.0])
+@pytest.mark.parametrize("memory_passes", [2, 4])
+def test_all_passes_end_in_time_with_trials_of_both_kinds(
+    clock: FakeClock, seconds: float, memory_passes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def calibrate() -> Calibration:
+        clock.advance(SECOND // 10)
+        return Calibration(1e-3, 1e-3)
+
+    def memory(step: Any, structure: Any) -> None:
+        clock.advance(int(memory_passes * seconds * SECOND))
+
+    monkeypatch.setattr(runner, "_memory", memory)
+    begin_ns = clock.time_ns
+    recording = run(Slow(clock, seconds), max_seconds=20.0, calibration=calibrate, trials=100_000)
+    took_s = (clock.time_ns - begin_ns) / SECOND
+    assert recording.ended == "time limit reached"
+    assert 16 - seconds < took_s <= 20 + seconds
+    assert len(recording.clean_ns) >= 1
+    assert recording.n_trials >= 5
+    assert len(recording.conditions.calibrations) == 2
+    assert len(recording.warmup_ns) * seconds <= 2 + seconds
+
+
+def test_a_limit_that_is_shorter_than_the_least_leaves_one_trial_of_each_kind(
+    clock: FakeClock,
+) -> None:
+    model = Slow(clock, 10)
+    calibrated: list[int] = []
+
+    def calibrate() -> Calibration:
+        calibrated.append(clock.time_ns)
+        clock.advance(SECOND)
+        return Calibration(1e-3, 1e-3)
+
+    recording = run(model, max_seconds=5.0, calibration=calibrate)
+    assert (recording.n_trials, len(recording.clean_ns), len(recording.warmup_ns)) == (1, 1, 1)
+    # Neither a last structure pass nor a memory pass, and no calibration behind the trials.
+    assert len(model.begins) == N_STRUCTURE + 1 + 2
+    assert len(calibrated) == 1
+    assert recording.memory is None
+    assert recording.ended == "time limit reached"
+
+
+def test_what_follows_the_trials_has_its_time(clock: FakeClock) -> None:
+    recording = run(Chain(clock), trials=100_000, max_seconds=100 * TRIAL_NS * 1e-9)
+    begin_ns = 1_000_000
+    # 100 trials' time: three passes, ten warm-ups; of the rest five are kept.
+    last_ns = max(recording.start_ns[-1], recording.clean_start_ns[-1]) + TRIAL_NS - begin_ns
+    assert len(recording.warmup_ns) == 10
+    assert 94 * TRIAL_NS <= last_ns <= 96 * TRIAL_NS
+    assert recording.memory is not None
+    assert len(recording.clean_ns) >= 1
+
+
+def test_without_a_limit_all_trials_are_made(clock: FakeClock) -> None:
+    recording = run(Slow(clock, 30), trials=60, clean_trials=6)
+    assert (recording.n_trials, len(recording.clean_ns), recording.ended) == (60, 6, "complete")
+    assert recording.memory is not None
+
+
+@pytest.mark.parametrize("after", range(2, 60, 7))
+def test_a_slow_run_that_is_interrupted_has_trials_of_both_kinds(
+    clock: FakeClock, after: int
+) -> None:
+    model = Slow(clock, 5)
+
+    def stop() -> str:
+        return "enough" if len(model.begins) >= N_STRUCTURE + 2 + after else ""
+
+    recording = run(model, stop=stop)
+    assert recording.ended == "enough"
+    assert len(recording.clean_ns) >= 1
+    assert 4 <= recording.n_trials / len(recording.clean_ns) <= 20 or recording.n_trials < 12
+
+
+def test_blocks_of_a_fast_network_are_as_ever(clock: FakeClock) -> None:
+    recording = run(Chain(clock))
+    before = int((recording.start_ns < recording.clean_start_ns[0]).sum())
+    assert before == next(iter(cycles(1000, 100)))[0] == 25
+
+
+@pytest.mark.parametrize(
+    ("cycle", "parts"),
+    [
+        ((25, 5, 25), [(1, 1, 9), (5, 1, 5), (10, 2, 10), (5, 1, 5)]),
+        ((5, 1, 5), [(1, 1, 9)]),
+        ((1, 5, 0), [(1, 1, 0), (0, 1, 0), (0, 2, 0), (0, 1, 0)]),
+        ((3, 0, 2), [(1, 0, 4)]),
+    ],
+)
+def test_the_first_cycle_in_parts(
+    cycle: tuple[int, int, int], parts: list[tuple[int, int, int]]
+) -> None:
+    assert list(opening(*cycle)) == parts
+
+
+@pytest.mark.parametrize("clean", range(40))
+@pytest.mark.parametrize("profiled", [1, 2, 7, 100, 333])
+def test_the_parts_are_the_cycle(profiled: int, clean: int) -> None:
+    made = list(opening((profiled + 1) // 2, clean, profiled // 2))
+    assert sum(before + behind for before, _, behind in made) == profiled
+    assert sum(part for _, part, _ in made) == clean
+    assert min(min(part) for part in made) >= 0
+    assert made[0][:2] == (1, min(clean, 1))
+
+
+def test_parts_of_a_limit(clock: FakeClock) -> None:
+    limit = TimeLimit(clock.now_ns, 50.0)
+    clock.advance(20 * SECOND)
+    assert limit.left_s() == 30.0
+    assert limit.at_most_s(WARMUP_SECONDS, WARMUP_PART) == 5.0
+    assert limit.at_most_s(3.0, 0.1) == 3.0
+    endless = TimeLimit(clock.now_ns)
+    assert endless.at_most_s(10.0, 0.1) == 10.0
+    assert endless.left_s() == float("inf")
