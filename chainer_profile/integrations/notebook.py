@@ -27,6 +27,7 @@ from chainer_profile.measure import runner
 from chainer_profile.measure.cell_step import CellStep
 from chainer_profile.measure.configuration import dtype_name
 from chainer_profile.measure.devices import clock_of, device_name, device_of
+from chainer_profile.measure.left_as_found import left_as_found
 from chainer_profile.measure.progress import ProgressBar
 from chainer_profile.measure.steps import make_step
 from chainer_profile.record.recording import Settings
@@ -230,14 +231,15 @@ def _profile_call(ipython: Any, args: argparse.Namespace, line: str, code: str) 
     __tracebackhide__ = True
     model, inputs = _called(ipython, code)
     phase = args.phase or PHASES[0]
-    step = make_step(phase, model, inputs)
     settings = replace(
         _settings(args, f"%{NAME} {line}", inputs),
         model=type(model).__name__,
         phase=phase,
         device=device_name(device_of(model)),
     )
-    return _run(step, settings, clock_of(device_of(model)), args)
+    with left_as_found(model):
+        step = make_step(phase, model, inputs)
+        return _run(step, settings, clock_of(device_of(model)), args)
 
 
 def _called(ipython: Any, code: str) -> tuple[Any, tuple[Any, ...]]:

@@ -26,6 +26,7 @@ from chainer_profile.measure.calibration import calibrate
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
 from chainer_profile.measure.configuration import dtype_name
 from chainer_profile.measure.devices import clock_of, device_name, device_of
+from chainer_profile.measure.left_as_found import left_as_found
 from chainer_profile.measure.memory import measure_memory
 from chainer_profile.measure.ranges import mark_ranges
 from chainer_profile.measure.steps import AnyStep, make_step
@@ -103,7 +104,8 @@ def profile(
 ) -> Recording:
     """Profile a network layer by layer: its forward pass, backward too, or a training step.
 
-    On a GPU, after ``model.to_device("@cupy:0")``, the layers' times are the device's.
+    On a GPU, after ``model.to_device("@cupy:0")``, the layers' times are the device's. The network,
+    the optimizer and ``numpy.random`` are left as they were found.
 
     Args:
         model: The network, a :class:`chainer.Link`.
@@ -115,8 +117,9 @@ def profile(
         loss: A callable from the network's output to a scalar variable, or a name: ``auto`` is
             softmax cross-entropy against random labels, and the output itself where it is one
             number; see :func:`chainer_profile.measure.steps.choose_loss`.
-        optimizer: For ``train``: one that is set up for the network. By default momentum SGD with
-            weight decay and learning rate 0, so that all trials have the same weights.
+        optimizer: For ``train``: one that is set up for the network, which trains it during the
+            run. By default momentum SGD with weight decay and learning rate 0, so that all trials
+            have the same weights.
         train_mode: Run ``forward`` with ``chainer.config.train`` on. Inference is False; the other
             phases always have it on.
         threads: BLAS threads. By default those that are faster, one or as many as the library
@@ -156,24 +159,25 @@ def profile(
         device=device_name(device_of(model)),
         dtype=dtype_name(),
     )
-    step = make_step(
-        phase,
-        model,
-        x if isinstance(x, tuple) else (x,),
-        train_mode=train_mode,
-        loss=loss,
-        optimizer=optimizer,
-    )
     clock = clock_of(device_of(model))
-    return run(
-        step,
-        settings,
-        clock=clock,
-        memory=memory,
-        calibration=calibration_of(step, clock),
-        progress=progress,
-        say=lambda text: warnings.warn(text, stacklevel=2),
-    )
+    with left_as_found(model, optimizer):
+        step = make_step(
+            phase,
+            model,
+            x if isinstance(x, tuple) else (x,),
+            train_mode=train_mode,
+            loss=loss,
+            optimizer=optimizer,
+        )
+        return run(
+            step,
+            settings,
+            clock=clock,
+            memory=memory,
+            calibration=calibration_of(step, clock),
+            progress=progress,
+            say=lambda text: warnings.warn(text, stacklevel=2),
+        )
 
 
 def default_clean_trials(trials: int) -> int:

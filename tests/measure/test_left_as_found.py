@@ -1,0 +1,118 @@
+"""Whatever a profile does, the program goes on as if it had not been there."""
+
+from __future__ import annotations
+
+import chainer
+import chainer.functions as F
+import chainer.links as L
+import numpy as np
+import pytest
+
+from chainer_profile import profile
+from chainer_profile.measure.left_as_found import left_as_found
+
+X = np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32)
+
+
+class Net(chainer.Chain):
+    """With running averages, a state, and random numbers."""
+
+    def __init__(self):
+        super().__init__()
+        with self.init_scope():
+            self.fc = L.Linear(3, 3)
+            self.bn = L.BatchNormalization(3)
+            self.lstm = L.LSTM(3, 2)
+
+    def forward(self, x):
+        self.lstm.reset_state()  # else each trial would go back through those before
+        return self.lstm(F.dropout(self.bn(self.fc(x))))
+
+
+def contents(model):
+    """Everything of a network that a training may change."""
+    found = {}
+    for path, param in model.namedparams():
+        found[path] = param.array.copy()
+        found[path, "grad"] = None if param.grad is None else param.grad.copy()
+        found[path, "rule"] = param.update_rule
+    for link_path, link in model.namedlinks():
+        for name in link._persistent:
+            found[link_path, name] = np.copy(getattr(link, name))
+    found["state"] = model.lstm.h, model.lstm.c
+    found["random"] = np.random.get_state()[1].copy()  # noqa: NPY002
+    return found
+
+
+def same(first, second):
+    assert first.keys() == second.keys()
+    for key, value in first.items():
+        if isinstance(value, np.ndarray):
+            np.testing.assert_array_equal(value, second[key])
+        elif isinstance(value, tuple):
+            assert all(a is b for a, b in zip(value, second[key], strict=True)), key
+        else:
+            assert value is second[key], key
+
+
+def train(model, optimizer, steps=1):
+    for _ in range(steps):
+        optimizer.update(lambda: F.sum(model(X)))
+        model.lstm.reset_state()
+
+
+@pytest.mark.parametrize("optimizer", [None, chainer.optimizers.Adam, chainer.optimizers.SGD])
+@pytest.mark.parametrize("phase", ["forward", "forward-backward", "train"])
+@pytest.mark.parametrize("trained", [False, True])
+def test_a_profile_changes_nothing(phase, optimizer, trained):
+    chainer.config.train = True
+    model, own = Net(), chainer.optimizers.Adam() if optimizer is None else optimizer()
+    own.setup(model)
+    train(model, own, 2 if trained else 0)
+    with chainer.using_config("train", False):
+        model(X)
+    before, t = contents(model), own.t
+    rules = {path: param.update_rule.state for path, param in model.namedparams()}
+    copies = {
+        path: None if state is None else {name: np.copy(value) for name, value in state.items()}
+        for path, state in rules.items()
+    }
+    given = {} if optimizer is None or phase != "train" else {"optimizer": own}
+    profile(model, X, phase=phase, trials=3, warmups=1, memory=False, loss=F.sum, **given)
+    same(before, contents(model))
+    assert own.t == t
+    for path, param in model.namedparams():
+        assert param.update_rule.state is rules[path]
+        for name, value in (copies[path] or {}).items():
+            np.testing.assert_array_equal(param.update_rule.state[name], value)
+    assert chainer.config.train is True
+    assert not chainer.get_function_hooks()
+    assert not chainer._get_link_hooks()
+
+
+def test_the_users_training_goes_on_as_without_a_profile():
+    losses = {}
+    for profiled in (False, True):
+        np.random.seed(0)  # noqa: NPY002  (Chainer's initialisers draw from it)
+        model, optimizer = Net(), chainer.optimizers.Adam()
+        optimizer.setup(model)
+        train(model, optimizer, 2)
+        if profiled:
+            profile(model, X, phase="train", trials=3, warmups=1, memory=False, loss=F.sum)
+        train(model, optimizer, 2)
+        losses[profiled] = {path: param.array.copy() for path, param in model.namedparams()}
+    for path, array in losses[False].items():
+        np.testing.assert_array_equal(array, losses[True][path])
+
+
+def test_after_an_exception_too():
+    model = Net()
+    model(X)
+    before = contents(model)
+    with pytest.raises(ZeroDivisionError), left_as_found(model):
+        train(model, chainer.optimizers.SGD().setup(model), 1 // len(model.xp.zeros(0)))
+    after = contents(model)
+    weights = [key for key in before if isinstance(key, str) and key.startswith("/")]
+    for key in weights:  # which take a copy that nobody asked for
+        before.pop(key), after.pop(key)
+    same(before, after)
