@@ -84,7 +84,8 @@ class LinkCalls:
         kind: Name of its class.
         calls: How often a trial calls it; 0 for a link whose ``forward`` or parameters are used
             without calling it.
-        parameters: Number of its own parameters, without those of links below.
+        parameters: Number of its own parameters, without those of links below. One that several
+            links share (tied weights) counts for the first of them alone.
     """
 
     path: str

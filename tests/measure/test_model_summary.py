@@ -14,6 +14,7 @@ import pytest
 import chainer_profile
 from chainer_profile import ModelSummary, ProfileError, UsageError
 from chainer_profile.record.network import ARRAY_COLUMNS, LAYER_COLUMNS, LINK_COLUMNS
+from chainer_profile.record.recording import digest_of
 from chainer_profile.report.writers import model_table
 from models.registry import REGISTRY
 
@@ -233,6 +234,18 @@ def test_what_is_shared_counts_once() -> None:
     found = chainer_profile.summary(model, (1, 2))
     assert (found.parameters, found.parameter_nbytes) == (6, 24)
     assert found.table["parameters"].tolist() == [6, 0, 0]
+
+
+def test_a_run_counts_parameters_as_the_summary_does() -> None:
+    tied = L.Linear(2, 2, nobias=True)
+    model = net(lambda self, x: self.c(self.a(x)), a=L.Linear(2, 2), c=tied)
+    tied.W = model.a.W
+    x = np.ones((1, 2), np.float32)
+    recording = chainer_profile.profile(model, x, trials=2, warmups=0, memory=False)
+    found = chainer_profile.summary(model, (1, 2))
+    table = chainer_profile.summarise(recording).links
+    assert digest_of(recording).parameters == table.loc["/", "parameters"] == found.parameters == 6
+    assert table.loc[["/a", "/c"], "parameters"].tolist() == [6, 0]
 
 
 def test_links_that_are_not_called_come_last() -> None:
