@@ -12,8 +12,8 @@ import pandas as pd
 
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.units import format_shape
-from chainer_profile.measure.steps import ForwardStep
-from chainer_profile.measure.structure import StructureError, learn_structure
+from chainer_profile.measure.steps import ForwardStep, learn_first
+from chainer_profile.measure.structure import StructureError, accumulates_gradients
 from chainer_profile.record.network import ARRAY_COLUMNS, LAYER_COLUMNS, TEXTS, ModelSummary
 from chainer_profile.record.recording import Shape
 
@@ -58,16 +58,17 @@ def summary(
     step = _NotingStep(model, inputs)
     with chainer.using_device(model.device), step.configured():
         try:
-            structure = learn_structure(step)
+            structure = learn_first(step)
         except StructureError as error:
             raise error.with_input(inputs[0].shape) from error
     links = _own_arrays(model)
+    outputs = _by_row(structure.layers, step.outputs)
     return ModelSummary(
         name=name or type(model).__name__,
         input_shapes=tuple(tuple(map(int, array.shape)) for array in inputs),
         input_dtypes=tuple(str(array.dtype) for array in inputs),
-        table=_layer_table(structure.layers, step.outputs, links),
-        arrays=_array_table(structure.layers, step.outputs, links, inputs),
+        table=_layer_table(structure.layers, outputs, links),
+        arrays=_array_table(structure.layers, outputs, links, inputs),
         kinds=_kinds(structure.links),
     )
 
@@ -92,18 +93,23 @@ class _Array:
 
 
 class _Outputs(chainer.FunctionHook):
-    """Notes the outputs of every function; within the structure pass, in the order of its rows."""
+    """Notes the outputs of every function; within the structure pass, in the order of its rows.
+
+    What a backward calls, and what adds up gradients, is not noted.
+    """
 
     name = "chainer_profile.Outputs"
 
     def __init__(self) -> None:
         self.outputs: list[list[_Array]] = []
         self._running = 0
+        self._backwards = 0
 
     def forward_preprocess(self, function: Any, in_data: tuple[Any, ...]) -> None:
         """Have the outputs noted: when forward_postprocess fires they are not there."""
         noted: list[_Array] = []
-        self.outputs.append(noted)
+        if not (self._backwards or accumulates_gradients()):
+            self.outputs.append(noted)
         # What is called within another function is gone, or is that one's output.
         owns = not self._running
         self._running += 1
@@ -124,6 +130,14 @@ class _Outputs(chainer.FunctionHook):
         """Note the end of a call. The structure pass has put the function's forward back."""
         self._running -= 1
 
+    def backward_preprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
+        """Note that a backward begins: that of a network which takes gradients in its forward."""
+        self._backwards += 1
+
+    def backward_postprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
+        """Note its end."""
+        self._backwards -= 1
+
 
 class _NotingStep(ForwardStep):
     """The forward pass, with all outputs noted."""
@@ -137,6 +151,12 @@ class _NotingStep(ForwardStep):
         with _Outputs() as hook:
             self.outputs = hook.outputs
             return super().__call__()
+
+
+def _by_row(layers: Sequence[Layer], noted: list[list[_Array]]) -> list[list[_Array]]:
+    """The outputs of every row; of a backward's, which are gradients, none are noted."""
+    left = iter(noted)
+    return [next(left) if layer.phase == "forward" else [] for layer in layers]
 
 
 def _is_view(array: Any, inputs: tuple[Any, ...]) -> bool:

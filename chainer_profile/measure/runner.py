@@ -24,7 +24,7 @@ from chainer_profile.measure.configuration import dtype_name
 from chainer_profile.measure.devices import clock_of, device_name, device_of
 from chainer_profile.measure.memory import measure_memory
 from chainer_profile.measure.ranges import mark_ranges
-from chainer_profile.measure.steps import AnyStep, make_step
+from chainer_profile.measure.steps import AnyStep, learn_first, make_step
 from chainer_profile.measure.structure import Step, Structure, StructureError, learn_structure
 from chainer_profile.measure.trials import (
     CallsDifferError,
@@ -179,9 +179,9 @@ def run(
         ProfileError: The network fails before the first trial, or calls no function.
         RunError: It fails later, its calls differ from trial to trial, or the disk is full.
     """
-    settings = _named(settings, step)
     with step.configured():
         structure = learn(step, settings, clock)
+        settings = _named(settings, step)  # by the first pass
         trials = Trials(
             step,
             structure,
@@ -238,13 +238,14 @@ def _memory(step: Step, structure: Structure) -> MemoryUse | None:
 
 
 def _named(settings: Settings, step: AnyStep) -> Settings:
-    """The settings with the names of the step's loss and optimizer."""
+    """The settings with the names of the step's loss and optimizer, and the mode it needs."""
     loss, optimizer = getattr(step, "loss", None), getattr(step, "optimizer", None)
     return replace(
         settings,
         loss=loss.name if loss is not None else "",
         optimizer=type(optimizer).__name__ if optimizer is not None else "",
         train_mode=settings.train_mode or loss is not None,
+        with_graph=getattr(step, "with_graph", False),
     )
 
 
@@ -260,10 +261,12 @@ def learn(step: Step, settings: Settings, clock: Clock) -> Structure:
         ProfileError: The network fails, calls no function, or others from pass to pass.
     """
     try:
-        learn_structure(step)
+        learn_first(step)
         structure = learn_structure(step)
         compare(structure, learn_structure(step))
     except StructureError as error:
+        if isinstance(error.cause, ProfileError):  # such as an output that has no loss
+            raise error.cause from None
         full = memory_full(error.cause, clock, settings)
         if full:
             raise ProfileError(f"the network fails {error.where}: {full}") from error

@@ -13,7 +13,7 @@ import numpy as np
 
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.words import LOSSES, PHASES
-from chainer_profile.measure.structure import StructureError, learn_structure
+from chainer_profile.measure.structure import Step, Structure, StructureError, learn_structure
 from chainer_profile.measure.windows import CLEARGRADS, replacing, time_optimizer, timed, timed_loss
 
 if TYPE_CHECKING:
@@ -25,12 +25,13 @@ MOMENTUM = 0.9
 WEIGHT_DECAY = 1e-4
 
 
-@dataclass(frozen=True)
+@dataclass
 class Loss:
     """A loss of a network's output.
 
     Attributes:
-        name: Chainer's name of the function, or ``output`` where the network gives its loss.
+        name: Chainer's name of the function, or ``output`` where the network gives its loss;
+            ``auto`` until the first output is there, if that is to choose.
         of: Takes the output, gives a scalar variable.
     """
 
@@ -45,6 +46,9 @@ class ForwardStep:
         model: The network, a :class:`chainer.Link`.
         inputs: Its arguments.
         train_mode: Run with ``chainer.config.train`` on.
+
+    Attributes:
+        with_graph: Whether the graph is made all the same; see :func:`learn_first`.
     """
 
     def __init__(self, model: Any, inputs: tuple[Any, ...], train_mode: bool = False) -> None:
@@ -52,6 +56,7 @@ class ForwardStep:
         self._model = model
         self.inputs = inputs
         self._train_mode = train_mode
+        self.with_graph = False
 
     def __call__(self) -> Any:
         """Run the network; gives its output."""
@@ -60,8 +65,15 @@ class ForwardStep:
     @contextmanager
     def configured(self) -> Iterator[None]:
         """Chainer's configuration of a trial."""
-        with chainer.using_config("train", self._train_mode), chainer.no_backprop_mode():
+        with (
+            chainer.using_config("train", self._train_mode),
+            chainer.using_config("enable_backprop", self.with_graph),
+        ):
             yield
+
+    def keep_graph(self) -> None:
+        """Make the graph from now on; within :meth:`configured`, at whose end this is undone."""
+        self.with_graph = chainer.config.enable_backprop = True
 
     @contextmanager
     def timed(self, enter: Enter, leave: Leave) -> Iterator[None]:
@@ -175,12 +187,12 @@ def make_step(
         inputs: Its arguments.
         train_mode: For ``forward``: run with ``chainer.config.train`` on. The others always do.
         loss: One of :data:`~chainer_profile.basics.words.LOSSES`, or a callable from the network's
-            output to a scalar variable.
+            output to a scalar variable. What a name stands for is settled by the first output, in
+            the mode of the trials: see :func:`choose_loss`.
         optimizer: For ``train``; see :class:`TrainStep`.
         seed: Seed of random labels or targets.
 
     Raises:
-        ProfileError: The network fails, or its output has no loss of this kind.
         UsageError: There is no such phase or loss, or the optimizer is not set up for the network.
     """
     if phase not in PHASES:
@@ -190,16 +202,56 @@ def make_step(
     if callable(loss):
         chosen = Loss(getattr(loss, "__name__", type(loss).__name__), loss)
     else:
-        forward = ForwardStep(model, inputs)
-        with forward.configured():
-            try:
-                learn_structure(forward)
-            except StructureError as error:
-                raise error.with_input(inputs[0].shape) from error
-            chosen = choose_loss(loss, forward(), seed)
+        chosen = _by_first_output(loss, seed)
     if phase == "forward-backward":
         return BackwardStep(model, inputs, chosen)
     return TrainStep(model, inputs, chosen, optimizer)
+
+
+def learn_first(step: Step) -> Structure:
+    """The first structure pass of a step, within its configuration.
+
+    A forward pass that fails without a graph, and works with one, makes the graph from now on: its
+    network calls ``chainer.grad`` or ``backward``.
+
+    Raises:
+        StructureError: The network raised an exception.
+    """
+    try:
+        return learn_structure(step)
+    except StructureError:
+        # Without the graph it is to fail again: a network may fail at its first call alone.
+        if not isinstance(step, ForwardStep) or not _works(step, True) or _works(step, False):
+            raise
+        step.keep_graph()
+    return learn_structure(step)
+
+
+def _works(step: Step, graph: bool) -> bool:
+    with chainer.using_config("enable_backprop", graph):
+        try:
+            learn_structure(step)
+        except StructureError:
+            return False
+    return True
+
+
+def _by_first_output(name: str, seed: int | None) -> Loss:
+    """A loss by name: it is chosen when the network gives its first output."""
+    _check_name(name)
+
+    def choose(output: Any) -> Any:
+        chosen = choose_loss(name, output, seed)
+        loss.name, loss.of = chosen.name, chosen.of
+        return loss.of(output)
+
+    loss = Loss(name, choose)
+    return loss
+
+
+def _check_name(name: str) -> None:
+    if name not in LOSSES:
+        raise UsageError(f"unknown loss {name!r}: it is {', '.join(LOSSES)}")
 
 
 def choose_loss(name: str, output: Any, seed: int | None = 0) -> Loss:
@@ -217,8 +269,7 @@ def choose_loss(name: str, output: Any, seed: int | None = 0) -> Loss:
         ProfileError: The output has no such loss.
         UsageError: There is no such loss.
     """
-    if name not in LOSSES:
-        raise UsageError(f"unknown loss {name!r}: it is {', '.join(LOSSES)}")
+    _check_name(name)
     array = getattr(output, "array", output)
     shape, kind = getattr(array, "shape", None), getattr(getattr(array, "dtype", None), "kind", "")
     if shape is None or kind != "f":

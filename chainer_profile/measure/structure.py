@@ -188,7 +188,7 @@ class StructureHook(FunctionHook):
         """Note a call, and have its outputs noted."""
         kind, number = self._running[-1]
         self._entries.append(type(function))
-        if _accumulates_gradients():
+        if accumulates_gradients():
             path = self._layers[number].path if kind == "whole" else "/"
             row = self._new_row("backward", path, ACCUMULATION, input_shapes=_shapes(in_data))
             kind = "whole"
@@ -413,7 +413,7 @@ def learn_structure(step: Step) -> Structure:
     return hook.structure()
 
 
-def _accumulates_gradients() -> bool:
+def accumulates_gradients() -> bool:
     """Whether the running function adds up gradients of a variable that several functions use."""
     frame: FrameType | None = sys._getframe(1)
     for _ in range(12):

@@ -264,6 +264,26 @@ def test_parameters_that_have_no_shape_yet_are_none() -> None:
     assert found.parameters == 6 + 3  # the bias of aux
 
 
+def test_a_network_that_takes_gradients_in_its_forward() -> None:
+    def forward(self: Any, x: Any) -> Any:
+        x = chainer.Variable(x)
+        # Its gradients are added up, and what its backward calls is no layer.
+        y = F.sum(self.a(F.relu(x) + x * x))
+        return F.sum(chainer.grad([y], [x])[0] ** 2)
+
+    found = of(forward, (1, 2), a=L.Linear(2, 2))
+    table = found.table
+    outputs = dict(zip(table["function"], table["nbytes_output"], strict=True))
+    assert outputs["gradient_accumulation"] == outputs["ReLU"] == 0  # the last ReLU is a backward
+    assert table["nbytes_output"].tolist()[:5] == [8, 8, 8, 8, 4]
+    assert (table["function"].iloc[-2], outputs["PowVarConst"], outputs["Sum"]) == (
+        "PowVarConst",
+        8,
+        4,
+    )
+    assert table["nbytes_output"].sum() == found.forward_nbytes == 4 * 8 + 4 + 8 + 4
+
+
 # -- arrays
 
 
