@@ -34,6 +34,7 @@ import numpy as np
 from chainer import FunctionHook
 
 from chainer_profile.basics.errors import ProfileError
+from chainer_profile.measure.arguments import arrays_in
 from chainer_profile.measure.windows import FORWARD
 from chainer_profile.record.recording import MemoryUse, PhaseMemory
 
@@ -396,7 +397,7 @@ def _parameters(step: Step) -> list[Any]:
 
 def _inputs(step: Step) -> list[Any]:
     """Arrays of a step's inputs."""
-    return _distinct(getattr(value, "array", value) for value in step.inputs)
+    return _distinct(arrays_in(tuple(step.inputs)))
 
 
 def _distinct(values: Iterable[Any]) -> list[Any]:

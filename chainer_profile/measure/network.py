@@ -12,6 +12,7 @@ import pandas as pd
 
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.units import format_shape
+from chainer_profile.measure.arguments import Arguments, arrays_in, as_network, network_name
 from chainer_profile.measure.steps import ForwardStep, learn_first
 from chainer_profile.measure.structure import StructureError, accumulates_gradients
 from chainer_profile.record.network import ARRAY_COLUMNS, LAYER_COLUMNS, TEXTS, ModelSummary
@@ -29,7 +30,7 @@ _WHOLE = (int, np.integer)
 
 def summary(
     model: Any,
-    shape: Sequence[int] | Sequence[Sequence[int]],
+    shape: Any,
     dtype: str | Sequence[str] = "float32",
     *,
     name: str = "",
@@ -37,12 +38,13 @@ def summary(
     """Run a network once, in test mode and without timing, and say what it consists of.
 
     Args:
-        model: The network, a :class:`chainer.Link`. It is run where it is; parameters that
-            get their shape at the first call have it afterwards, and so has the state of a link
-            such as LSTM.
-        shape: Shape of its input, batch included, or of each of several inputs.
-        dtype: Data type of the input, or of each. Floats are random, integers are 0: right for
-            indices, such as of an EmbedID.
+        model: The network, a :class:`chainer.Link`, or a function. It is run where it is;
+            parameters that get their shape at the first call have it afterwards, and so has the
+            state of a link such as LSTM.
+        shape: Shape of its input, batch included, or of each of several inputs; or the input
+            itself, in all forms that :func:`~chainer_profile.profile` takes.
+        dtype: Data type of the input, or of each, where a shape is given. Floats are random,
+            integers are 0: right for indices, such as of an EmbedID.
         name: Name of the network; by default that of its class.
 
     Returns:
@@ -52,10 +54,13 @@ def summary(
         ProfileError: The network fails with such an input, or this does not fit into memory.
         UsageError: This is no shape or data type.
     """
-    if not isinstance(model, chainer.Link):
-        raise UsageError(f"a summary is of a chainer.Link, not of a {type(model).__name__}")
-    inputs = tuple(model.device.send(array) for array in _inputs(shape, dtype))
-    step = _NotingStep(model, inputs)
+    as_given = bool(arrays_in(shape))
+    given = Arguments.of(shape if as_given else tuple(_inputs(shape, dtype)))
+    model = as_network(model, given.arrays)
+    if not as_given:
+        given = Arguments(tuple(map(model.device.send, given.args)), {})
+    inputs = given.arrays
+    step = _NotingStep(model, given)
     with chainer.using_device(model.device), step.configured():
         try:
             structure = learn_first(step)
@@ -64,7 +69,7 @@ def summary(
     links = _own_arrays(model)
     outputs = _by_row(structure.layers, step.outputs)
     return ModelSummary(
-        name=name or type(model).__name__,
+        name=name or network_name(model),
         input_shapes=tuple(tuple(map(int, array.shape)) for array in inputs),
         input_dtypes=tuple(str(array.dtype) for array in inputs),
         table=_layer_table(structure.layers, outputs, links),
@@ -142,8 +147,8 @@ class _Outputs(chainer.FunctionHook):
 class _NotingStep(ForwardStep):
     """The forward pass, with all outputs noted."""
 
-    def __init__(self, model: Any, inputs: tuple[Any, ...]) -> None:
-        super().__init__(model, inputs)
+    def __init__(self, model: Any, given: Arguments) -> None:
+        super().__init__(model, given.args, keywords=given.kwargs)
         self.outputs: list[list[_Array]] = []
 
     def __call__(self) -> Any:

@@ -9,6 +9,8 @@ waiting; a last structure pass, to see that the network is still the same; and t
 
 from __future__ import annotations
 
+import math
+import operator
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,8 +18,9 @@ from typing import Any
 
 import chainer
 
-from chainer_profile.basics.errors import ProfileError, one_line
+from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.measure import environment
+from chainer_profile.measure.arguments import Arguments, as_network, network_name
 from chainer_profile.measure.calibration import calibrate
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
 from chainer_profile.measure.configuration import dtype_name
@@ -82,8 +85,10 @@ def profile(
     On a GPU, after ``model.to_device("@cupy:0")``, the layers' times are the device's.
 
     Args:
-        model: The network, a :class:`chainer.Link`.
-        x: Its input array, or a tuple of its inputs, on the network's device.
+        model: The network, a :class:`chainer.Link`; or a function, which has no links whose paths
+            its layers could go by.
+        x: Its input, on the network's device: an array or a Variable; a tuple of several arguments;
+            a list of arrays, which is one argument; or a dict of arguments by name.
         trials: Number of profiled trials; an upper bound with max_seconds or until_ci.
         warmups: Trials before those, kept apart.
         clean_trials: Trials without hooks on top; a tenth of trials by default.
@@ -107,32 +112,43 @@ def profile(
 
     Raises:
         ProfileError: The network fails, or its calls differ from trial to trial.
+        UsageError: An argument is none that this takes.
     """
-    first = x[0] if isinstance(x, tuple) else x
-    shape = tuple(int(n) for n in first.shape)
+    trials = _whole("trials", trials, 1)
+    if clean_trials is None:
+        clean_trials = default_clean_trials(trials)
+    if max_seconds is not None:
+        max_seconds = _between("max_seconds", max_seconds, math.inf, "a number of seconds above 0")
+    if until_ci is not None:
+        until_ci = _between("until_ci", until_ci, 1, "a fraction, such as 0.01 for 1 %")
+    given = Arguments.of(x)
+    network = as_network(model, given.arrays)
+    device = device_of(network)
     settings = Settings(
-        model=type(model).__name__,
-        input_shape=shape,
-        batchsize=shape[0] if shape else 1,
+        model=network_name(network),
+        input=given.description,
+        input_shape=given.shape,
+        batchsize=given.batchsize,
         phase=phase,
         train_mode=train_mode,
         trials=trials,
-        clean_trials=default_clean_trials(trials) if clean_trials is None else clean_trials,
-        warmups=warmups,
+        clean_trials=_whole("clean_trials", clean_trials, 0),
+        warmups=_whole("warmups", warmups, 0),
         max_seconds=max_seconds,
         until_ci=until_ci,
-        device=device_name(device_of(model)),
+        device=device_name(device),
         dtype=dtype_name(),
     )
     step = make_step(
         phase,
-        model,
-        x if isinstance(x, tuple) else (x,),
+        network,
+        given.args,
         train_mode=train_mode,
         loss=loss,
         optimizer=optimizer,
+        keywords=given.kwargs,
     )
-    clock = clock_of(device_of(model))
+    clock = clock_of(device)
     return run(
         step,
         settings,
@@ -141,6 +157,32 @@ def profile(
         calibration=calibration_of(step, clock),
         progress=progress,
     )
+
+
+def _whole(name: str, value: Any, minimum: int) -> int:
+    """An argument that is a whole number; NumPy's are made Python's."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = minimum - 1
+    if number < minimum:
+        raise UsageError(f"{name} is {_shown(value)}: give a whole number, {minimum} or more")
+    return number
+
+
+def _between(name: str, value: Any, below: float, wanted: str) -> float:
+    """An argument that is a number between 0 and another."""
+    try:
+        fits = bool(0 < value < below)  # false for NaN
+    except (TypeError, ValueError):
+        fits = False
+    if not fits:
+        raise UsageError(f"{name} is {_shown(value)}: give {wanted}")
+    return float(value)
+
+
+def _shown(value: Any) -> str:
+    return " ".join(repr(value).split())[:60]
 
 
 def default_clean_trials(trials: int) -> int:

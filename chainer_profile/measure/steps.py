@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import chainer
@@ -13,6 +14,7 @@ import numpy as np
 
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.words import LOSSES, PHASES
+from chainer_profile.measure.arguments import FunctionLink, arrays_in
 from chainer_profile.measure.structure import Step, Structure, StructureError, learn_structure
 from chainer_profile.measure.windows import CLEARGRADS, replacing, time_optimizer, timed, timed_loss
 
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 # trial starts from the same weights.
 MOMENTUM = 0.9
 WEIGHT_DECAY = 1e-4
+
+Keywords = Mapping[str, Any]
+NO_KEYWORDS: Keywords = MappingProxyType({})
 
 
 @dataclass
@@ -44,23 +49,32 @@ class ForwardStep:
 
     Args:
         model: The network, a :class:`chainer.Link`.
-        inputs: Its arguments.
+        inputs: Its arguments by position.
         train_mode: Run with ``chainer.config.train`` on.
+        keywords: Its arguments by name.
 
     Attributes:
+        inputs: The arrays among the arguments.
         with_graph: Whether the graph is made all the same; see :func:`learn_first`.
     """
 
-    def __init__(self, model: Any, inputs: tuple[Any, ...], train_mode: bool = False) -> None:
+    def __init__(
+        self,
+        model: Any,
+        inputs: tuple[Any, ...],
+        train_mode: bool = False,
+        keywords: Keywords = NO_KEYWORDS,
+    ) -> None:
         self.roots: Sequence[tuple[str, Any]] = (("", model),)
         self._model = model
-        self.inputs = inputs
+        self._args, self._kwargs = inputs, keywords
+        self.inputs = arrays_in((inputs, keywords))
         self._train_mode = train_mode
         self.with_graph = False
 
     def __call__(self) -> Any:
         """Run the network; gives its output."""
-        return self._model(*self.inputs)
+        return self._model(*self._args, **self._kwargs)
 
     @contextmanager
     def configured(self) -> Iterator[None]:
@@ -86,23 +100,34 @@ class BackwardStep:
 
     Args:
         model: The network, a :class:`chainer.Link`.
-        inputs: Its arguments.
+        inputs: Its arguments by position.
         loss: The loss of its output.
+        keywords: Its arguments by name.
+
+    Attributes:
+        inputs: The arrays among the arguments.
     """
 
-    def __init__(self, model: Any, inputs: tuple[Any, ...], loss: Loss) -> None:
+    def __init__(
+        self,
+        model: Any,
+        inputs: tuple[Any, ...],
+        loss: Loss,
+        keywords: Keywords = NO_KEYWORDS,
+    ) -> None:
         self.roots: Sequence[tuple[str, Any]] = (("", model),)
         self.model = model
-        self.inputs = inputs
+        self._args, self._kwargs = inputs, keywords
+        self.inputs = arrays_in((inputs, keywords))
         self.loss = loss
 
-    def lossfun(self, *inputs: Any) -> Any:
+    def lossfun(self, *inputs: Any, **keywords: Any) -> Any:
         """The network's loss, a scalar variable."""
-        return self.loss.of(self.model(*inputs))
+        return self.loss.of(self.model(*inputs, **keywords))
 
     def __call__(self) -> None:
         """Run it once."""
-        loss = self.lossfun(*self.inputs)
+        loss = self.lossfun(*self._args, **self._kwargs)
         self.model.cleargrads()
         loss.backward()
 
@@ -127,27 +152,38 @@ class TrainStep(BackwardStep):
 
     Args:
         model: The network, a :class:`chainer.Link`.
-        inputs: Its arguments.
+        inputs: Its arguments by position.
         loss: The loss of its output.
         optimizer: An optimizer that is set up for the network; by default momentum SGD with
             weight decay and a learning rate of 0, so that all trials have the same weights; in
             mixed16 with float32 updates.
+        keywords: Its arguments by name.
 
     Raises:
-        UsageError: The optimizer is not set up for the network.
+        UsageError: The optimizer is not set up for the network, or there is nothing to update.
     """
 
     def __init__(
-        self, model: Any, inputs: tuple[Any, ...], loss: Loss, optimizer: Any = None
+        self,
+        model: Any,
+        inputs: tuple[Any, ...],
+        loss: Loss,
+        optimizer: Any = None,
+        keywords: Keywords = NO_KEYWORDS,
     ) -> None:
-        super().__init__(model, inputs, loss)
+        super().__init__(model, inputs, loss, keywords)
+        if isinstance(model, FunctionLink):
+            raise UsageError(
+                "a function has no parameters to update: give the network, a chainer.Link, or the "
+                "phase forward-backward"
+            )
         if optimizer is None:
             optimizer = chainer.optimizers.MomentumSGD(lr=0.0, momentum=MOMENTUM)
             optimizer.setup(model)
             optimizer.add_hook(chainer.optimizer_hooks.WeightDecay(WEIGHT_DECAY))
             if chainer.config.dtype is chainer.mixed16:
                 optimizer.use_fp32_update()
-        if optimizer.target is not model:
+        if getattr(optimizer, "target", None) is not model:
             raise UsageError(
                 "the optimizer is not set up for this network: call optimizer.setup(model) first"
             )
@@ -155,7 +191,7 @@ class TrainStep(BackwardStep):
 
     def __call__(self) -> None:
         """Run it once."""
-        self.optimizer.update(self.lossfun, *self.inputs)
+        self.optimizer.update(self.lossfun, *self._args, **self._kwargs)
 
     @contextmanager
     def timed(self, enter: Enter, leave: Leave) -> Iterator[None]:
@@ -178,19 +214,21 @@ def make_step(
     loss: str | Callable[[Any], Any] = "auto",
     optimizer: Any = None,
     seed: int | None = 0,
+    keywords: Keywords = NO_KEYWORDS,
 ) -> AnyStep:
     """What a trial of a phase runs.
 
     Args:
         phase: One of :data:`~chainer_profile.basics.words.PHASES`.
         model: The network, a :class:`chainer.Link`.
-        inputs: Its arguments.
+        inputs: Its arguments by position.
         train_mode: For ``forward``: run with ``chainer.config.train`` on. The others always do.
         loss: One of :data:`~chainer_profile.basics.words.LOSSES`, or a callable from the network's
             output to a scalar variable. What a name stands for is settled by the first output, in
             the mode of the trials: see :func:`choose_loss`.
         optimizer: For ``train``; see :class:`TrainStep`.
         seed: Seed of random labels or targets.
+        keywords: The network's arguments by name.
 
     Raises:
         UsageError: There is no such phase or loss, or the optimizer is not set up for the network.
@@ -198,14 +236,14 @@ def make_step(
     if phase not in PHASES:
         raise UsageError(f"unknown phase {phase!r}: it is {', '.join(PHASES)}")
     if phase == "forward":
-        return ForwardStep(model, inputs, train_mode)
+        return ForwardStep(model, inputs, train_mode, keywords)
     if callable(loss):
         chosen = Loss(getattr(loss, "__name__", type(loss).__name__), loss)
     else:
         chosen = _by_first_output(loss, seed)
     if phase == "forward-backward":
-        return BackwardStep(model, inputs, chosen)
-    return TrainStep(model, inputs, chosen, optimizer)
+        return BackwardStep(model, inputs, chosen, keywords)
+    return TrainStep(model, inputs, chosen, optimizer, keywords)
 
 
 def learn_first(step: Step) -> Structure:

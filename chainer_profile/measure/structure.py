@@ -47,7 +47,7 @@ class Step(Protocol):
 
     @property
     def inputs(self) -> tuple[Any, ...]:
-        """The arguments of the network."""
+        """The arrays that the network is given."""
 
     def __call__(self) -> None:
         """Run it once."""

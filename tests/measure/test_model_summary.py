@@ -374,7 +374,7 @@ def test_no_shape(shape: Any) -> None:
 
 
 def test_other_wrong_arguments() -> None:
-    with pytest.raises(UsageError, match=r"is of a chainer\.Link, not of an? int"):
+    with pytest.raises(UsageError, match=r"is a chainer\.Link or a function, not a int"):
         chainer_profile.summary(3, (1, 2))
     with pytest.raises(UsageError, match="unknown data type 'floaty'"):
         of(lambda self, x: x, (1, 2), "floaty")
