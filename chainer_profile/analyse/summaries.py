@@ -17,6 +17,7 @@ from chainer_profile.analyse.roofline import layer_work
 from chainer_profile.analyse.summary import Overhead, Summary, Totals
 from chainer_profile.basics.describe import describe, median_interval
 from chainer_profile.basics.errors import ProfileError
+from chainer_profile.record.checking import check
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,11 +33,15 @@ def summarise(recording: Recording, hotspots: Rule | str = DEFAULT_RULE) -> Summ
         hotspots: Rule for hot layers (see :func:`chainer_profile.analyse.hotspots.parse_rule`).
 
     Raises:
-        ProfileError: The recording holds no complete profiled trial.
+        ProfileError: The recording holds no complete profiled trial, or what cannot be.
         UsageError: The rule cannot be read.
     """
     if not recording.self_ns.size:
         raise ProfileError("the recording holds no complete profiled trial, so there is no result")
+    try:
+        check(recording)
+    except ValueError as error:  # made by hand: a run and a file have none of this
+        raise ProfileError(f"the recording is of no run: {error}") from None
     rule = parse_rule(hotspots) if isinstance(hotspots, str) else hotspots
     layers = _layer_table(recording)
     found = find_hotspots(layers["mean_s"].to_numpy(), rule)

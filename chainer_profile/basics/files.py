@@ -140,4 +140,4 @@ def replacing(path: Path, part_name: str = "") -> Iterator[BinaryIO]:
     except OSError as error:
         raise ProfileError(f"{path}: cannot be written ({error.strerror})") from error
     finally:
-        part.unlink(missing_ok=True)
+        remove_file(part)  # a file system that is read-only refuses this, too

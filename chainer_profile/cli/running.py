@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from chainer_profile.basics.errors import ProfileError
+from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.words import REQUIREMENTS
 from chainer_profile.cli.interrupts import Interrupted, Interrupts
 
@@ -31,6 +31,7 @@ def run_command(prog: str, argv: list[str], command: Callable[[Interrupts], int]
         argv: Its arguments.
         command: What to run; it is given what handles signals.
     """
+    _open_streams()
     interrupts = Interrupts()
     try:
         return command(interrupts)
@@ -55,6 +56,19 @@ def run_command(prog: str, argv: list[str], command: Callable[[Interrupts], int]
         # The reader of our output went away (`| head`): nothing is left to say to it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:  # of a file that nobody else answers for
+        if "--debug" in argv:
+            traceback.print_exc()
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"{prog}: error: {where}{error.strerror or one_line(error)}", file=sys.stderr)
+        return 1
+
+
+def _open_streams() -> None:
+    """Give closed standard streams (``>&-``) somewhere to go; else files get their numbers."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
 
 
 @dataclass(frozen=True)

@@ -104,6 +104,7 @@ _SETTINGS: dict[str, Callable[[Recording], str]] = {
     "batch": _text("settings", "batchsize"),
     "data type": _text("settings", "dtype"),
     "train mode": lambda run: "on" if run.settings.train_mode else "off",
+    "backprop in forward": lambda run: "on" if run.settings.with_graph else "off",
     "loss": _text("settings", "loss"),
     "optimizer": _text("settings", "optimizer"),
     "cuDNN": _text("settings", "cudnn"),

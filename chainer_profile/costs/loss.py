@@ -236,8 +236,9 @@ def triplet_backward(c: Call) -> Gradients:
     anchor, positive, negative = c.x
     n = anchor.shape[0]
     factor = 2 * (gy / max(1, n) if _is_mean(c) else gy)
-    active = c.kept("dist_hinge", (n,), c.inputs[0].dtype) > 0
-    factor = c.where(active, factor, 0).reshape((n, 1))
+    rest = anchor.shape[2:]
+    active = c.kept("dist_hinge", (n, *rest), c.inputs[0].dtype) > 0
+    factor = c.where(active, factor, 0).reshape((n, 1, *rest))
     pairs = ((negative, positive), (positive, anchor), (anchor, negative))
     return tuple(factor * (a - b) if c.needs(i) else None for i, (a, b) in enumerate(pairs))
 

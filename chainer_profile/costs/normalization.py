@@ -26,11 +26,11 @@ def _axes(c: Call) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return axes, tuple(1 if a in axes else n for a, n in enumerate(x.shape))
 
 
-def _statistics(c: Call, x: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
-    """Mean and variance: 1 and 3 operations an element."""
+def _statistics(c: Call, x: Array, axes: tuple[int, ...]) -> tuple[Array, ...]:
+    """The mean, x less the mean, and the variance: 1, 1 and 2 operations an element."""
     m = x.mean(axis=axes, keepdims=True)
     centred = x - m
-    return m, (centred * centred).mean(axis=axes, keepdims=True)
+    return m, centred, (centred * centred).mean(axis=axes, keepdims=True)
 
 
 def _running(c: Call, channels: tuple[int, ...], *names: str) -> None:
@@ -44,17 +44,17 @@ def _running(c: Call, channels: tuple[int, ...], *names: str) -> None:
 
 @forward(_BATCH + "BatchNormalization")
 def batch_normalization(c: Call) -> Array:
-    """Training: 8 operations an element; 3 a channel, and 6 for its running averages.
+    """Training: 7 operations an element; 3 a channel, and 6 for its running averages.
 
-    Mean 1, variance 3 (difference, square, sum with a division), (x - mean) / std 2, gamma and
-    beta 2; the variance plus eps, its root, and the reciprocal of that.
+    Mean 1, difference 1, variance 2 (square, sum with a division), the difference over std 1,
+    gamma and beta 2; the variance plus eps, its root, and the reciprocal of that.
     """
     x, gamma, beta = c.x
     axes, channels = _axes(c)
-    m, variance = _statistics(c, x, axes)
+    _, centred, variance = _statistics(c, x, axes)
     inv_std = 1 / c.sqrt(variance + float(c.f.eps))
     _running(c, gamma.shape, "running_mean", "running_var")
-    return (x - m) * inv_std * gamma.reshape(channels) + beta.reshape(channels)
+    return centred * inv_std * gamma.reshape(channels) + beta.reshape(channels)
 
 
 @backward(_BATCH + "BatchNormalization")
@@ -96,7 +96,7 @@ def fixed_batch_normalization(c: Call) -> Array:
 
 @backward(_BATCH + "FixedBatchNormalization")
 def fixed_batch_normalization_backward(c: Call) -> Gradients:
-    """Gradients: x 1 operation an element, beta 1, gamma 4 (normalised x, product, sum).
+    """Gradients: x 1, beta 1, gamma 4 operations an element (normalised x, product, sum).
 
     A few a channel. The mean's uses beta's, the variance's gamma's. 1 / std is read.
     """
@@ -123,13 +123,13 @@ def fixed_batch_normalization_backward(c: Call) -> Gradients:
 
 @forward("normalization.batch_renormalization.BatchRenormalizationFunction")
 def batch_renormalization(c: Call) -> Array:
-    """As batch normalisation, with r and d: 10 operations an element, about 20 a channel.
+    """As batch normalisation, with r and d: 9 operations an element, about 20 a channel.
 
     A channel: std 2, running std 2, r 3 (quotient, two bounds), d 4, running averages 6.
     """
     x, gamma, beta = c.x
     axes, channels = _axes(c)
-    m, variance = _statistics(c, x, axes)
+    m, centred, variance = _statistics(c, x, axes)
     std = c.sqrt(variance + float(c.f.eps))
     dtype = c.inputs[1].dtype
     running_mean = c.kept("_running_mean", gamma.shape, dtype).reshape(channels)
@@ -139,13 +139,13 @@ def batch_renormalization(c: Call) -> Array:
     d = c.minimum(c.maximum((m - running_mean) / sigma, -c.f.dmax), c.f.dmax)
     if c.f.update_statistics:
         _running(c, gamma.shape, "_running_mean", "_running_var")
-    renormalised = (x - m) / std * r + d
+    renormalised = centred / std * r + d
     return gamma.reshape(channels) * renormalised + beta.reshape(channels)
 
 
 @backward("normalization.batch_renormalization.BatchRenormalizationFunction")
 def batch_renormalization_backward(c: Call) -> Gradients:
-    """Gradients: beta 1, gamma 2, a sum for the scale 2, x 5 operations an element; 2 a channel."""
+    """Gradients: beta 1, gamma 2, the scale's sum 2, x 5 operations an element; 2 a channel."""
     x, gamma = c.x[:2]
     (gy,) = c.gy
     axes, channels = _axes(c)
@@ -164,7 +164,7 @@ def batch_renormalization_backward(c: Call) -> Gradients:
 
 @forward(_GROUP + "GroupNormalization")
 def group_normalization(c: Call) -> Array:
-    """8 operations an element less what sums save: as batch normalisation over each group.
+    """7 operations an element, 3 a group: as batch normalisation over each group.
 
     A group: the variance plus eps, its root, the reciprocal.
     """
@@ -216,7 +216,7 @@ def _rest(size: int, part: int) -> int:
 
 @forward("normalization.layer_normalization.LayerNormalization")
 def layer_normalization(c: Call) -> Array:
-    """8 operations an element, 3 an example: mean, variance, (x - mean) / std, gamma, beta."""
+    """7 operations an element, 3 an example: mean, variance, (x - mean) / std, gamma, beta."""
     x, gamma, beta = c.x
     m = x.mean(axis=1, keepdims=True)
     centred = x - m
@@ -227,7 +227,7 @@ def layer_normalization(c: Call) -> Array:
 
 @backward("normalization.layer_normalization.LayerNormalization")
 def layer_normalization_backward(c: Call) -> Gradients:
-    """The statistics again (6 an element), gbeta 1, ggamma 2, gx 7 operations an element.
+    """Normalised x again 5, scaled g 1, gbeta 1, ggamma 2, gx 7 operations an element.
 
     With h = g gamma: gx = inv_std (h - mean(h) - xhat mean(h xhat)). Chainer's own way, which
     takes the square root and the sums apart, needs some more.

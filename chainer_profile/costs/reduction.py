@@ -169,8 +169,7 @@ def _steps(shape: Shape, axis: int | None) -> int:
 def squared_norm(c: Call) -> Array:
     """A square and an addition an element, less an addition an example."""
     (x,) = c.x
-    rows = x.reshape((len(x), -1)) if x.ndim == 2 else x
-    return (rows * rows).sum(axis=tuple(range(1, rows.ndim)))
+    return (x * x).sum(axis=tuple(range(1, x.ndim)))
 
 
 @backward("math.batch_l2_norm_squared.BatchL2NormSquared")

@@ -84,6 +84,11 @@ def measure(
     )
     with threads, step.configured():
         structure = runner.learn(step, settings, clock)[0]
+        if getattr(step, "with_graph", False):
+            raise ProfileError(
+                "the network takes gradients in its forward pass, which no engine does: profile it "
+                "with Chainer alone"
+            )
         network = Network(
             name=settings.model,
             model=model,

@@ -15,8 +15,6 @@ from dataclasses import replace
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import chainer
-
 from chainer_profile.analyse.hotspots import DEFAULT_RULE, parse_rule
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
@@ -24,6 +22,7 @@ from chainer_profile.basics.parsing import Parser, checked, positive_seconds, wh
 from chainer_profile.basics.units import parse_percent
 from chainer_profile.basics.words import DEFAULT_DEPTH, GROUPS, PHASES
 from chainer_profile.measure import runner
+from chainer_profile.measure.arguments import Arguments, as_network, network_name
 from chainer_profile.measure.cell_step import CellStep
 from chainer_profile.measure.configuration import dtype_name
 from chainer_profile.measure.devices import clock_of, device_name, device_of
@@ -56,8 +55,9 @@ TRIALS, WARMUPS = 100, 10
 _INTERRUPTED = "interrupted"
 _ABOUT = """Profiles a Chainer network layer by layer.
 
-%layerprofile [options] model(x) profiles the network `model` on its input `x`, as
-chainer_profile.profile(model, x) does: its forward pass in test mode, or what --phase says.
+%layerprofile [options] model(x) profiles the network or function `model` on its input `x`, as
+chainer_profile.profile(model, x) does: its forward pass in test mode, or what --phase says. Any
+arguments are right, as long as there is an array among them.
 
 %%layerprofile [options] profiles all Chainer functions that the cell calls. The cell is a trial: it
 runs again and again, so it must do the same each time. What it sets stays, from the last run; what
@@ -226,24 +226,26 @@ def _options(line: str) -> tuple[argparse.Namespace, str]:
 
 # -- a line
 
+_GATHER = ast.parse("lambda *args, **kwargs: (args, kwargs)", mode="eval").body
+
 
 def _profile_call(ipython: Any, args: argparse.Namespace, line: str, code: str) -> Recording:
     __tracebackhide__ = True
-    model, inputs = _called(ipython, code)
+    model, given = _called(ipython, code)
     phase = args.phase or PHASES[0]
     settings = replace(
-        _settings(args, f"%{NAME} {line}", inputs),
-        model=type(model).__name__,
+        _settings(args, f"%{NAME} {line}", given),
+        model=network_name(model),
         phase=phase,
         device=device_name(device_of(model)),
     )
     with left_as_found(model):
-        step = make_step(phase, model, inputs)
+        step = make_step(phase, model, given.args, keywords=given.kwargs)
         return _run(step, settings, clock_of(device_of(model)), args)
 
 
-def _called(ipython: Any, code: str) -> tuple[Any, tuple[Any, ...]]:
-    """The network and the inputs of a call such as ``model(x)``."""
+def _called(ipython: Any, code: str) -> tuple[Any, Arguments]:
+    """The network, or function, and the arguments of a call such as ``model(x)``."""
     __tracebackhide__ = True
     wanted = f"give the call of a network, such as %{NAME} model(x); %%{NAME} profiles any code"
     if not code:
@@ -254,19 +256,18 @@ def _called(ipython: Any, code: str) -> tuple[Any, tuple[Any, ...]]:
         raise UsageError(f"{code[:60]!r} is no expression: {wanted}") from None
     if not isinstance(call, ast.Call):
         raise UsageError(f"{code[:60]!r} is no call: {wanted}")
-    if call.keywords or any(isinstance(argument, ast.Starred) for argument in call.args):
-        raise UsageError(f"{code[:60]!r}: name the inputs one by one, without = and *")
     name = ipython.compile.cache(code, ipython.execution_count, raw_code=code)
-    parts = [compile(ast.Expression(part), name, "eval") for part in (call.func, *call.args)]
-    model, *inputs = _of_user(lambda: [eval(part, ipython.user_ns) for part in parts])
-    if not isinstance(model, chainer.Link):
-        raise UsageError(f"{code[:60]!r} calls a {type(model).__name__}, no network: {wanted}")
-    if not inputs:
-        raise UsageError(f"{code[:60]!r} has no input: {wanted}")
-    for given in inputs:
-        if not hasattr(given, "shape"):
-            raise UsageError(f"{code[:60]!r}: an input is an array, not {type(given).__name__}")
-    return model, tuple(inputs)
+    # The same call of what gives its arguments back.
+    gathering = ast.Call(_GATHER, call.args, call.keywords)
+    parts = [
+        compile(ast.fix_missing_locations(ast.Expression(part)), name, "eval")
+        for part in (call.func, gathering)
+    ]
+    model, (inputs, keywords) = _of_user(lambda: [eval(part, ipython.user_ns) for part in parts])
+    given = Arguments(inputs, keywords)
+    if not given.arrays:
+        raise UsageError(f"{code[:60]!r} has no array among its inputs: {wanted}")
+    return as_network(model, given.arrays), given
 
 
 # -- a cell
@@ -281,7 +282,7 @@ def _profile_cell(ipython: Any, args: argparse.Namespace, line: str, cell: str) 
     if not step.calls:
         raise ProfileError("the cell calls no Chainer function, so there is nothing to profile")
     settings = replace(
-        _settings(args, f"%%{NAME} {line}", step.inputs if len(step.called) == 1 else ()),
+        _settings(args, f"%%{NAME} {line}", step.given[0] if len(step.given) == 1 else None),
         model=step.called[0] if len(set(step.called)) == 1 else "a cell",
         train_mode=step.train_mode,
         device=step.device,
@@ -353,13 +354,13 @@ def _is_ours(frame: FrameType) -> bool:
 # -- both
 
 
-def _settings(args: argparse.Namespace, command: str, inputs: tuple[Any, ...]) -> Settings:
+def _settings(args: argparse.Namespace, command: str, given: Arguments | None) -> Settings:
     """What was asked for, and the shape of the input where there is one that is known."""
-    shape = tuple(int(n) for n in inputs[0].shape) if inputs else ()
+    known = given if given is not None and given.arrays else None
     return Settings(
-        input="" if inputs else "inputs of the cell",
-        input_shape=shape,
-        batchsize=shape[0] if shape else 1,
+        input=known.description if known else "inputs of the cell",
+        input_shape=known.shape if known else (),
+        batchsize=known.batchsize if known else 1,
         trials=args.trials,
         clean_trials=runner.default_clean_trials(args.trials),
         warmups=args.warmups,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import chainer
 
 from chainer_profile.basics.paths import joined
+from chainer_profile.measure.arguments import Arguments
 from chainer_profile.measure.devices import clock_of, device_name
 from chainer_profile.measure.windows import replacing, time_optimizer
 
@@ -32,7 +33,8 @@ class CellStep:
     Attributes:
         roots: The networks among the variables, each with ``/`` and the name of its variable.
         optimizers: The optimizers among them, see :func:`optimizers`.
-        inputs: The arrays that the outermost links were called with in :meth:`first_run`.
+        given: What the outermost links were called with in :meth:`first_run`.
+        inputs: The arrays of it.
         error: What the cell raised, if it did.
         train_mode: Whether ``chainer.config.train`` was on at the first function.
         clock: The clock for the device that the first function worked on.
@@ -45,6 +47,7 @@ class CellStep:
         self._code = code
         self._namespace = namespace
         self.roots: Sequence[tuple[str, Any]] = networks(namespace)
+        self.given: list[Arguments] = []
         self.inputs: tuple[Any, ...] = ()
         self.error: BaseException | None = None
         self.train_mode = False
@@ -65,7 +68,8 @@ class CellStep:
         with functions, links:
             exec(self._code, self._namespace)
         self.train_mode, self.calls = functions.train_mode, functions.calls
-        self.called, self.inputs = links.kinds, links.inputs
+        self.called, self.given = links.kinds, links.given
+        self.inputs = tuple(array for given in links.given for array in given.arrays)
         if functions.device is not None:
             self.clock = clock_of(functions.device)
             self.device = device_name(functions.device)
@@ -145,20 +149,20 @@ class _FunctionsSeen(chainer.FunctionHook):
 
 
 class _LinksSeen(chainer.LinkHook):
-    """Notes the links that are called from outside of all others, and their arrays."""
+    """Notes the links that are called from outside of all others, and with what."""
 
     name = "chainer_profile.LinksSeen"
 
     def __init__(self) -> None:
         self.kinds: list[str] = []
-        self.inputs: tuple[Any, ...] = ()
+        self.given: list[Arguments] = []
         self._depth = 0
 
     def forward_preprocess(self, args: Any) -> None:
         """Note that a link begins."""
         if not self._depth:
             self.kinds.append(type(args.link).__name__)
-            self.inputs += tuple(x for x in args.args if hasattr(x, "shape"))
+            self.given.append(Arguments(tuple(args.args), dict(args.kwargs)))
         self._depth += 1
 
     def forward_postprocess(self, args: Any) -> None:

@@ -33,6 +33,7 @@ import chainer
 import numpy as np
 
 from chainer_profile.basics.errors import ProfileError
+from chainer_profile.measure.arguments import arrays_in
 from chainer_profile.measure.calls import BACKWARD, difference
 from chainer_profile.measure.hooks import EntryHook, watching
 from chainer_profile.measure.windows import FORWARD
@@ -389,7 +390,7 @@ def _parameters(step: Step) -> list[Any]:
 
 def _inputs(step: Step) -> list[Any]:
     """Arrays of a step's inputs."""
-    return _distinct(getattr(value, "array", value) for value in step.inputs)
+    return _distinct(arrays_in(tuple(step.inputs)))
 
 
 def _distinct(values: Iterable[Any]) -> list[Any]:

@@ -12,8 +12,9 @@ import pandas as pd
 
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.units import format_shape
-from chainer_profile.measure.steps import ForwardStep
-from chainer_profile.measure.structure import StructureError, learn_structure
+from chainer_profile.measure.arguments import Arguments, arrays_in, as_network, network_name
+from chainer_profile.measure.steps import ForwardStep, learn_first
+from chainer_profile.measure.structure import StructureError, accumulates_gradients
 from chainer_profile.record.network import ARRAY_COLUMNS, LAYER_COLUMNS, TEXTS, ModelSummary
 from chainer_profile.record.recording import Shape
 
@@ -29,7 +30,7 @@ _WHOLE = (int, np.integer)
 
 def summary(
     model: Any,
-    shape: Sequence[int] | Sequence[Sequence[int]],
+    shape: Any,
     dtype: str | Sequence[str] = "float32",
     *,
     name: str = "",
@@ -37,12 +38,13 @@ def summary(
     """Run a network once, in test mode and without timing, and say what it consists of.
 
     Args:
-        model: The network, a :class:`chainer.Link`. It is run where it is; parameters that
-            get their shape at the first call have it afterwards, and so has the state of a link
-            such as LSTM.
-        shape: Shape of its input, batch included, or of each of several inputs.
-        dtype: Data type of the input, or of each. Floats are random, integers are 0: right for
-            indices, such as of an EmbedID.
+        model: The network, a :class:`chainer.Link`, or a function. It is run where it is;
+            parameters that get their shape at the first call have it afterwards, and so has the
+            state of a link such as LSTM.
+        shape: Shape of its input, batch included, or of each of several inputs; or the input
+            itself, in all forms that :func:`~chainer_profile.profile` takes.
+        dtype: Data type of the input, or of each, where a shape is given. Floats are random,
+            integers are 0: right for indices, such as of an EmbedID.
         name: Name of the network; by default that of its class.
 
     Returns:
@@ -52,22 +54,26 @@ def summary(
         ProfileError: The network fails with such an input, or this does not fit into memory.
         UsageError: This is no shape or data type.
     """
-    if not isinstance(model, chainer.Link):
-        raise UsageError(f"a summary is of a chainer.Link, not of a {type(model).__name__}")
-    inputs = tuple(model.device.send(array) for array in _inputs(shape, dtype))
-    step = _NotingStep(model, inputs)
+    as_given = bool(arrays_in(shape))
+    given = Arguments.of(shape if as_given else tuple(_inputs(shape, dtype)))
+    model = as_network(model, given.arrays)
+    if not as_given:
+        given = Arguments(tuple(map(model.device.send, given.args)), {})
+    inputs = given.arrays
+    step = _NotingStep(model, given)
     with chainer.using_device(model.device), step.configured():
         try:
-            structure = learn_structure(step)
+            structure = learn_first(step)
         except StructureError as error:
             raise error.with_input(inputs[0].shape) from error
     links = _own_arrays(model)
+    outputs = _by_row(structure.layers, step.outputs)
     return ModelSummary(
-        name=name or type(model).__name__,
+        name=name or network_name(model),
         input_shapes=tuple(tuple(map(int, array.shape)) for array in inputs),
         input_dtypes=tuple(str(array.dtype) for array in inputs),
-        table=_layer_table(structure.layers, step.outputs, links),
-        arrays=_array_table(structure.layers, step.outputs, links, inputs),
+        table=_layer_table(structure.layers, outputs, links),
+        arrays=_array_table(structure.layers, outputs, links, inputs),
         kinds=_kinds(structure.links),
     )
 
@@ -92,18 +98,23 @@ class _Array:
 
 
 class _Outputs(chainer.FunctionHook):
-    """Notes the outputs of every function; within the structure pass, in the order of its rows."""
+    """Notes the outputs of every function; within the structure pass, in the order of its rows.
+
+    What a backward calls, and what adds up gradients, is not noted.
+    """
 
     name = "chainer_profile.Outputs"
 
     def __init__(self) -> None:
         self.outputs: list[list[_Array]] = []
         self._running = 0
+        self._backwards = 0
 
     def forward_preprocess(self, function: Any, in_data: tuple[Any, ...]) -> None:
         """Have the outputs noted: when forward_postprocess fires they are not there."""
         noted: list[_Array] = []
-        self.outputs.append(noted)
+        if not (self._backwards or accumulates_gradients()):
+            self.outputs.append(noted)
         # What is called within another function is gone, or is that one's output.
         owns = not self._running
         self._running += 1
@@ -124,12 +135,20 @@ class _Outputs(chainer.FunctionHook):
         """Note the end of a call. The structure pass has put the function's forward back."""
         self._running -= 1
 
+    def backward_preprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
+        """Note that a backward begins: that of a network which takes gradients in its forward."""
+        self._backwards += 1
+
+    def backward_postprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
+        """Note its end."""
+        self._backwards -= 1
+
 
 class _NotingStep(ForwardStep):
     """The forward pass, with all outputs noted."""
 
-    def __init__(self, model: Any, inputs: tuple[Any, ...]) -> None:
-        super().__init__(model, inputs)
+    def __init__(self, model: Any, given: Arguments) -> None:
+        super().__init__(model, given.args, keywords=given.kwargs)
         self.outputs: list[list[_Array]] = []
 
     def __call__(self) -> Any:
@@ -137,6 +156,12 @@ class _NotingStep(ForwardStep):
         with _Outputs() as hook:
             self.outputs = hook.outputs
             return super().__call__()
+
+
+def _by_row(layers: Sequence[Layer], noted: list[list[_Array]]) -> list[list[_Array]]:
+    """The outputs of every row; of a backward's, which are gradients, none are noted."""
+    left = iter(noted)
+    return [next(left) if layer.phase == "forward" else [] for layer in layers]
 
 
 def _is_view(array: Any, inputs: tuple[Any, ...]) -> bool:

@@ -93,17 +93,15 @@ class Owners:
         Args:
             calls: Number of calls by the links' identities.
         """
+        own = dict.fromkeys(self._paths, 0)
+        seen = set[int]()
+        for identity, (_, link) in self._paths.items():
+            for name, param in link.namedparams(include_uninit=False):
+                # One of its own: a child's are named /child/W. A shared one is the first link's.
+                if name.count("/") == 1 and id(param) not in seen:
+                    seen.add(id(param))
+                    own[identity] += int(param.size)
         return [
-            LinkCalls(
-                path=path,
-                kind=type(link).__name__,
-                calls=calls.get(identity, 0),
-                # Those of its own: a child's are named /child/W.
-                parameters=sum(
-                    int(param.size)
-                    for name, param in link.namedparams(include_uninit=False)
-                    if name.count("/") == 1
-                ),
-            )
+            LinkCalls(path, type(link).__name__, calls.get(identity, 0), own[identity])
             for identity, (path, link) in self._paths.items()
         ]

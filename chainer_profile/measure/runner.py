@@ -10,6 +10,8 @@ pass. A time limit bounds all of them together.
 
 from __future__ import annotations
 
+import math
+import operator
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -19,9 +21,10 @@ from typing import Any
 import chainer
 
 from chainer_profile.basics.describe import NS
-from chainer_profile.basics.errors import ProfileError, one_line
+from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.parsing import check_threads
 from chainer_profile.measure import environment
+from chainer_profile.measure.arguments import Arguments, as_network, network_name
 from chainer_profile.measure.calibration import calibrate
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
 from chainer_profile.measure.configuration import dtype_name
@@ -29,7 +32,7 @@ from chainer_profile.measure.devices import clock_of, device_name, device_of
 from chainer_profile.measure.left_as_found import left_as_found
 from chainer_profile.measure.memory import measure_memory
 from chainer_profile.measure.ranges import mark_ranges
-from chainer_profile.measure.steps import AnyStep, make_step
+from chainer_profile.measure.steps import AnyStep, learn_first, make_step
 from chainer_profile.measure.structure import Structure, StructureError, learn_structure
 from chainer_profile.measure.threads import (
     PROBE_PART,
@@ -108,8 +111,10 @@ def profile(
     the optimizer and ``numpy.random`` are left as they were found.
 
     Args:
-        model: The network, a :class:`chainer.Link`.
-        x: Its input array, or a tuple of its inputs, on the network's device.
+        model: The network, a :class:`chainer.Link`; or a function, which has no links whose paths
+            its layers could go by.
+        x: Its input, on the network's device: an array or a Variable; a tuple of several arguments;
+            a list of arrays, which is one argument; or a dict of arguments by name.
         trials: Number of profiled trials; an upper bound with max_seconds or until_ci.
         warmups: Trials before those, kept apart; fewer where they take more than ten seconds.
         clean_trials: Trials without hooks on top; a tenth of trials by default.
@@ -139,35 +144,45 @@ def profile(
 
     Raises:
         ProfileError: The network fails, or its calls differ from trial to trial.
-        UsageError: There are fewer cores than threads.
+        UsageError: An argument is none that this takes, or there are fewer cores than threads.
     """
     check_threads(threads)
-    first = x[0] if isinstance(x, tuple) else x
-    shape = tuple(int(n) for n in first.shape)
+    trials = _whole("trials", trials, 1)
+    if clean_trials is None:
+        clean_trials = default_clean_trials(trials)
+    if max_seconds is not None:
+        max_seconds = _between("max_seconds", max_seconds, math.inf, "a number of seconds above 0")
+    if until_ci is not None:
+        until_ci = _between("until_ci", until_ci, 1, "a fraction, such as 0.01 for 1 %")
+    given = Arguments.of(x)
+    network = as_network(model, given.arrays)
+    device = device_of(network)
     settings = Settings(
-        model=type(model).__name__,
-        input_shape=shape,
-        batchsize=shape[0] if shape else 1,
+        model=network_name(network),
+        input=given.description,
+        input_shape=given.shape,
+        batchsize=given.batchsize,
         phase=phase,
         train_mode=train_mode,
         trials=trials,
-        clean_trials=default_clean_trials(trials) if clean_trials is None else clean_trials,
-        warmups=warmups,
+        clean_trials=_whole("clean_trials", clean_trials, 0),
+        warmups=_whole("warmups", warmups, 0),
         threads=threads,
         max_seconds=max_seconds,
         until_ci=until_ci,
-        device=device_name(device_of(model)),
+        device=device_name(device),
         dtype=dtype_name(),
     )
-    clock = clock_of(device_of(model))
-    with left_as_found(model, optimizer):
+    clock = clock_of(device)
+    with left_as_found(network, optimizer):
         step = make_step(
             phase,
-            model,
-            x if isinstance(x, tuple) else (x,),
+            network,
+            given.args,
             train_mode=train_mode,
             loss=loss,
             optimizer=optimizer,
+            keywords=given.kwargs,
         )
         return run(
             step,
@@ -178,6 +193,32 @@ def profile(
             progress=progress,
             say=lambda text: warnings.warn(text, stacklevel=2),
         )
+
+
+def _whole(name: str, value: Any, minimum: int) -> int:
+    """An argument that is a whole number; NumPy's are made Python's."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = minimum - 1
+    if number < minimum:
+        raise UsageError(f"{name} is {_shown(value)}: give a whole number, {minimum} or more")
+    return number
+
+
+def _between(name: str, value: Any, below: float, wanted: str) -> float:
+    """An argument that is a number between 0 and another."""
+    try:
+        fits = bool(0 < value < below)  # false for NaN
+    except (TypeError, ValueError):
+        fits = False
+    if not fits:
+        raise UsageError(f"{name} is {_shown(value)}: give {wanted}")
+    return float(value)
+
+
+def _shown(value: Any) -> str:
+    return " ".join(repr(value).split())[:60]
 
 
 def default_clean_trials(trials: int) -> int:
@@ -220,7 +261,6 @@ def run(
         ProfileError: The network fails before the first trial, or calls no function.
         RunError: It fails later, its calls differ from trial to trial, or the disk is full.
     """
-    settings = _named(settings, step)
     stop = stop or (lambda: "")
     limit = TimeLimit(clock.now_ns, settings.max_seconds)
     with ExitStack() as stack:
@@ -228,6 +268,7 @@ def run(
         stack.enter_context(limited(settings.threads))
         begin_ns = clock.now_ns()
         structures = learn(step, settings, clock)
+        settings = _named(settings, step)  # by the first pass
         pass_s = (clock.now_ns() - begin_ns) * NS / LEARNING_PASSES
         where = environment.collect(settings.device)
         probe = Probe()
@@ -329,13 +370,14 @@ def _memory(step: Step, structure: Structure) -> MemoryUse | None:
 
 
 def _named(settings: Settings, step: AnyStep) -> Settings:
-    """The settings with the names of the step's loss and optimizer."""
+    """The settings with the names of the step's loss and optimizer, and the mode it needs."""
     loss, optimizer = getattr(step, "loss", None), getattr(step, "optimizer", None)
     return replace(
         settings,
         loss=loss.name if loss is not None else "",
         optimizer=type(optimizer).__name__ if optimizer is not None else "",
         train_mode=settings.train_mode or loss is not None,
+        with_graph=getattr(step, "with_graph", False),
     )
 
 
@@ -357,10 +399,12 @@ def learn(step: Step, settings: Settings, clock: Clock) -> list[Structure]:
         ProfileError: The network fails, calls no function, or takes other shapes in the same calls.
     """
     try:
-        learn_structure(step)
+        learn_first(step)
         structures = [learn_structure(step), learn_structure(step)]
         compare(*structures)
     except StructureError as error:
+        if isinstance(error.cause, ProfileError):  # such as an output that has no loss
+            raise error.cause from None
         full = memory_full(error.cause, clock, settings)
         if full:
             raise ProfileError(f"the network fails {error.where}: {full}") from error

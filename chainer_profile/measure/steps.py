@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import chainer
@@ -13,24 +14,29 @@ import numpy as np
 
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.words import LOSSES, PHASES
-from chainer_profile.measure.structure import StructureError, learn_structure
+from chainer_profile.measure.arguments import FunctionLink, arrays_in
+from chainer_profile.measure.structure import Structure, StructureError, learn_structure
 from chainer_profile.measure.windows import CLEARGRADS, replacing, time_optimizer, timed, timed_loss
 
 if TYPE_CHECKING:
-    from chainer_profile.measure.windows import Enter, Leave
+    from chainer_profile.measure.windows import Enter, Leave, Step
 
 # As train.py has them. The learning rate of a profile is 0: the arithmetic is the same, and every
 # trial starts from the same weights.
 MOMENTUM = 0.9
 WEIGHT_DECAY = 1e-4
 
+Keywords = Mapping[str, Any]
+NO_KEYWORDS: Keywords = MappingProxyType({})
 
-@dataclass(frozen=True)
+
+@dataclass
 class Loss:
     """A loss of a network's output.
 
     Attributes:
-        name: Chainer's name of the function, or ``output`` where the network gives its loss.
+        name: Chainer's name of the function, or ``output`` where the network gives its loss;
+            ``auto`` until the first output is there, if that is to choose.
         of: Takes the output, gives a scalar variable.
     """
 
@@ -43,25 +49,45 @@ class ForwardStep:
 
     Args:
         model: The network, a :class:`chainer.Link`.
-        inputs: Its arguments.
+        inputs: Its arguments by position.
         train_mode: Run with ``chainer.config.train`` on.
+        keywords: Its arguments by name.
+
+    Attributes:
+        inputs: The arrays among the arguments.
+        with_graph: Whether the graph is made all the same; see :func:`learn_first`.
     """
 
-    def __init__(self, model: Any, inputs: tuple[Any, ...], train_mode: bool = False) -> None:
+    def __init__(
+        self,
+        model: Any,
+        inputs: tuple[Any, ...],
+        train_mode: bool = False,
+        keywords: Keywords = NO_KEYWORDS,
+    ) -> None:
         self.roots: Sequence[tuple[str, Any]] = (("", model),)
         self._model = model
-        self.inputs = inputs
+        self._args, self._kwargs = inputs, keywords
+        self.inputs = arrays_in((inputs, keywords))
         self._train_mode = train_mode
+        self.with_graph = False
 
     def __call__(self) -> Any:
         """Run the network; gives its output."""
-        return self._model(*self.inputs)
+        return self._model(*self._args, **self._kwargs)
 
     @contextmanager
     def configured(self) -> Iterator[None]:
         """Chainer's configuration of a trial."""
-        with chainer.using_config("train", self._train_mode), chainer.no_backprop_mode():
+        with (
+            chainer.using_config("train", self._train_mode),
+            chainer.using_config("enable_backprop", self.with_graph),
+        ):
             yield
+
+    def keep_graph(self) -> None:
+        """Make the graph from now on; within :meth:`configured`, at whose end this is undone."""
+        self.with_graph = chainer.config.enable_backprop = True
 
     @contextmanager
     def timed(self, enter: Enter, leave: Leave) -> Iterator[None]:
@@ -74,23 +100,34 @@ class BackwardStep:
 
     Args:
         model: The network, a :class:`chainer.Link`.
-        inputs: Its arguments.
+        inputs: Its arguments by position.
         loss: The loss of its output.
+        keywords: Its arguments by name.
+
+    Attributes:
+        inputs: The arrays among the arguments.
     """
 
-    def __init__(self, model: Any, inputs: tuple[Any, ...], loss: Loss) -> None:
+    def __init__(
+        self,
+        model: Any,
+        inputs: tuple[Any, ...],
+        loss: Loss,
+        keywords: Keywords = NO_KEYWORDS,
+    ) -> None:
         self.roots: Sequence[tuple[str, Any]] = (("", model),)
         self.model = model
-        self.inputs = inputs
+        self._args, self._kwargs = inputs, keywords
+        self.inputs = arrays_in((inputs, keywords))
         self.loss = loss
 
-    def lossfun(self, *inputs: Any) -> Any:
+    def lossfun(self, *inputs: Any, **keywords: Any) -> Any:
         """The network's loss, a scalar variable."""
-        return self.loss.of(self.model(*inputs))
+        return self.loss.of(self.model(*inputs, **keywords))
 
     def __call__(self) -> None:
         """Run it once."""
-        loss = self.lossfun(*self.inputs)
+        loss = self.lossfun(*self._args, **self._kwargs)
         self.model.cleargrads()
         loss.backward()
 
@@ -115,27 +152,38 @@ class TrainStep(BackwardStep):
 
     Args:
         model: The network, a :class:`chainer.Link`.
-        inputs: Its arguments.
+        inputs: Its arguments by position.
         loss: The loss of its output.
         optimizer: An optimizer that is set up for the network; by default momentum SGD with
             weight decay and a learning rate of 0, so that all trials have the same weights; in
             mixed16 with float32 updates.
+        keywords: Its arguments by name.
 
     Raises:
-        UsageError: The optimizer is not set up for the network.
+        UsageError: The optimizer is not set up for the network, or there is nothing to update.
     """
 
     def __init__(
-        self, model: Any, inputs: tuple[Any, ...], loss: Loss, optimizer: Any = None
+        self,
+        model: Any,
+        inputs: tuple[Any, ...],
+        loss: Loss,
+        optimizer: Any = None,
+        keywords: Keywords = NO_KEYWORDS,
     ) -> None:
-        super().__init__(model, inputs, loss)
+        super().__init__(model, inputs, loss, keywords)
+        if isinstance(model, FunctionLink):
+            raise UsageError(
+                "a function has no parameters to update: give the network, a chainer.Link, or the "
+                "phase forward-backward"
+            )
         if optimizer is None:
             optimizer = chainer.optimizers.MomentumSGD(lr=0.0, momentum=MOMENTUM)
             optimizer.setup(model)
             optimizer.add_hook(chainer.optimizer_hooks.WeightDecay(WEIGHT_DECAY))
             if chainer.config.dtype is chainer.mixed16:
                 optimizer.use_fp32_update()
-        if optimizer.target is not model:
+        if getattr(optimizer, "target", None) is not model:
             raise UsageError(
                 "the optimizer is not set up for this network: call optimizer.setup(model) first"
             )
@@ -143,7 +191,7 @@ class TrainStep(BackwardStep):
 
     def __call__(self) -> None:
         """Run it once."""
-        self.optimizer.update(self.lossfun, *self.inputs)
+        self.optimizer.update(self.lossfun, *self._args, **self._kwargs)
 
     @contextmanager
     def timed(self, enter: Enter, leave: Leave) -> Iterator[None]:
@@ -166,40 +214,82 @@ def make_step(
     loss: str | Callable[[Any], Any] = "auto",
     optimizer: Any = None,
     seed: int | None = 0,
+    keywords: Keywords = NO_KEYWORDS,
 ) -> AnyStep:
     """What a trial of a phase runs.
 
     Args:
         phase: One of :data:`~chainer_profile.basics.words.PHASES`.
         model: The network, a :class:`chainer.Link`.
-        inputs: Its arguments.
+        inputs: Its arguments by position.
         train_mode: For ``forward``: run with ``chainer.config.train`` on. The others always do.
         loss: One of :data:`~chainer_profile.basics.words.LOSSES`, or a callable from the network's
-            output to a scalar variable.
+            output to a scalar variable. What a name stands for is settled by the first output, in
+            the mode of the trials: see :func:`choose_loss`.
         optimizer: For ``train``; see :class:`TrainStep`.
         seed: Seed of random labels or targets.
+        keywords: The network's arguments by name.
 
     Raises:
-        ProfileError: The network fails, or its output has no loss of this kind.
         UsageError: There is no such phase or loss, or the optimizer is not set up for the network.
     """
     if phase not in PHASES:
         raise UsageError(f"unknown phase {phase!r}: it is {', '.join(PHASES)}")
     if phase == "forward":
-        return ForwardStep(model, inputs, train_mode)
+        return ForwardStep(model, inputs, train_mode, keywords)
     if callable(loss):
         chosen = Loss(getattr(loss, "__name__", type(loss).__name__), loss)
     else:
-        forward = ForwardStep(model, inputs)
-        with forward.configured():
-            try:
-                learn_structure(forward)
-            except StructureError as error:
-                raise error.with_input(inputs[0].shape) from error
-            chosen = choose_loss(loss, forward(), seed)
+        chosen = _by_first_output(loss, seed)
     if phase == "forward-backward":
-        return BackwardStep(model, inputs, chosen)
-    return TrainStep(model, inputs, chosen, optimizer)
+        return BackwardStep(model, inputs, chosen, keywords)
+    return TrainStep(model, inputs, chosen, optimizer, keywords)
+
+
+def learn_first(step: Step) -> Structure:
+    """The first structure pass of a step, within its configuration.
+
+    A forward pass that fails without a graph, and works with one, makes the graph from now on: its
+    network calls ``chainer.grad`` or ``backward``.
+
+    Raises:
+        StructureError: The network raised an exception.
+    """
+    try:
+        return learn_structure(step)
+    except StructureError:
+        # Without the graph it is to fail again: a network may fail at its first call alone.
+        if not isinstance(step, ForwardStep) or not _works(step, True) or _works(step, False):
+            raise
+        step.keep_graph()
+    return learn_structure(step)
+
+
+def _works(step: Step, graph: bool) -> bool:
+    with chainer.using_config("enable_backprop", graph):
+        try:
+            learn_structure(step)
+        except StructureError:
+            return False
+    return True
+
+
+def _by_first_output(name: str, seed: int | None) -> Loss:
+    """A loss by name: it is chosen when the network gives its first output."""
+    _check_name(name)
+
+    def choose(output: Any) -> Any:
+        chosen = choose_loss(name, output, seed)
+        loss.name, loss.of = chosen.name, chosen.of
+        return loss.of(output)
+
+    loss = Loss(name, choose)
+    return loss
+
+
+def _check_name(name: str) -> None:
+    if name not in LOSSES:
+        raise UsageError(f"unknown loss {name!r}: it is {', '.join(LOSSES)}")
 
 
 def choose_loss(name: str, output: Any, seed: int | None = 0) -> Loss:
@@ -217,8 +307,7 @@ def choose_loss(name: str, output: Any, seed: int | None = 0) -> Loss:
         ProfileError: The output has no such loss.
         UsageError: There is no such loss.
     """
-    if name not in LOSSES:
-        raise UsageError(f"unknown loss {name!r}: it is {', '.join(LOSSES)}")
+    _check_name(name)
     array = getattr(output, "array", output)
     shape, kind = getattr(array, "shape", None), getattr(getattr(array, "dtype", None), "kind", "")
     if shape is None or kind != "f":

@@ -420,7 +420,7 @@ class Learner:
         what = kind_of(function)
         self._old_style |= what is not type(function)
         kind, number = self._running[-1][:2]
-        if _accumulates_gradients():
+        if accumulates_gradients():
             path = self._rows[number].path if kind == "whole" else "/"
             row = self._new_row("backward", path, ACCUMULATION, input_shapes=_shapes(in_data))
             kind = "whole"
@@ -727,7 +727,7 @@ def learn_structure(step: Step) -> Structure:
     return learner.structure()
 
 
-def _accumulates_gradients() -> bool:
+def accumulates_gradients() -> bool:
     """Whether the running function adds up gradients of a variable that several functions use."""
     frame: FrameType | None = sys._getframe(1)
     for _ in range(12):

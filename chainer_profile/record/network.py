@@ -17,7 +17,8 @@ _COUNTS = (
 )
 
 _COUNTED = {
-    "parameters": "Elements of the parameters; each counts once, at the first call of its link",
+    "parameters": "Elements of the parameters; each counts once, at the first call of its link; of "
+    "links that share one, the first",
     "trainable": "Those of them that an optimizer may update (disable_update forbids it)",
     "persistent": "Elements of persistent arrays, such as batch normalisation's averages",
     "macs": "Multiply-accumulates of convolutions and matrix products; - without a formula",

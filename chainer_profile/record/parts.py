@@ -84,7 +84,8 @@ class LinkCalls:
         kind: Name of its class.
         calls: How often a trial calls it; 0 for a link whose ``forward`` or parameters are used
             without calling it.
-        parameters: Number of its own parameters, without those of links below.
+        parameters: Number of its own parameters, without those of links below. One that several
+            links share (tied weights) counts for the first of them alone.
     """
 
     path: str
@@ -107,6 +108,7 @@ class Settings:
         loss: Name of the loss, where there is one.
         optimizer: Name of the optimizer, where there is one.
         train_mode: Whether ``chainer.config.train`` was on.
+        with_graph: Whether a forward pass made the graph, because the network fails without one.
         trials: Profiled trials asked for (an upper bound with max_seconds or until_ci).
         clean_trials: Trials without any hook asked for.
         warmups: Warm-up trials asked for.
@@ -136,6 +138,7 @@ class Settings:
     loss: str = ""
     optimizer: str = ""
     train_mode: bool = False
+    with_graph: bool = False
     trials: int = 0
     clean_trials: int = 0
     warmups: int = 0

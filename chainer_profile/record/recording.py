@@ -18,6 +18,7 @@ import numpy as np
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.units import plural
 from chainer_profile.basics.views import Shown
+from chainer_profile.record.checking import check, check_file
 from chainer_profile.record.digest import Digest, as_comment, block_kind
 from chainer_profile.record.parts import (
     BlasLibrary,
@@ -185,10 +186,10 @@ class Recording(Shown):
         held = 0 if self.held_ns is None else len(self.held_ns)
         if held != (0 if self.held_span_ns is None else len(self.held_span_ns)):
             raise ValueError("held_ns and held_span_ns differ in length")
-        if self.memory is not None and len(self.memory.peak_nbytes) != len(self.layers):
-            raise ValueError(
-                f"memory is of {len(self.memory.peak_nbytes)} layers, for {len(self.layers)}"
-            )
+        for name in ("peak_nbytes", "retained_nbytes"):
+            of = None if self.memory is None else len(getattr(self.memory, name))
+            if of not in (None, len(self.layers)):
+                raise ValueError(f"memory is of {of} layers, for {len(self.layers)}")
         for first, second in (("clean_ns", "clean_start_ns"), ("probe_ns", "probe_threads")):
             if len(getattr(self, first)) != len(getattr(self, second)):
                 raise ValueError(f"{first} and {second} differ in length")
@@ -288,7 +289,11 @@ class Recording(Shown):
                 cls(**vars(variant), **_samples(arrays, f"{number}."))
                 for number, variant in enumerate(parts.get("variants", ()), 2)
             )
-            return cls(**parts, **_samples(arrays))
+            found = cls(**parts, **_samples(arrays))
+            for one in (found, *found.variants):
+                check(one)
+            check_file(found)
+            return found
         except (ValueError, TypeError, AttributeError) as error:
             raise ProfileError(f"{path}: damaged recording ({one_line(error)})") from None
 

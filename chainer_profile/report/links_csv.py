@@ -24,7 +24,8 @@ COLUMNS = {
     "depth": "Levels below the network",
     "calls": "Calls of the link in a trial; 0 where its functions or parameters are used without "
     "calling it",
-    "parameters": "Number of its parameters, with those of the links below",
+    "parameters": "Number of its parameters, with those of the links below; what several links "
+    "share counts for the first alone",
     "inclusive_ms": "Time of the functions of the link and of all links below",
     "exclusive_ms": "Time of the functions that the link calls itself",
     **{

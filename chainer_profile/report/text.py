@@ -55,8 +55,9 @@ def batch_text(settings: Settings) -> str:
 
 
 def mode_text(settings: Settings) -> str:
-    """``test mode`` or ``train mode``, as ``chainer.config.train`` was."""
-    return "train mode" if settings.train_mode else "test mode"
+    """``test mode`` or ``train mode``, as ``chainer.config.train`` was; and with what graph."""
+    mode = "train mode" if settings.train_mode else "test mode"
+    return f"{mode} with backprop" if settings.with_graph else mode
 
 
 def trial_parts(recording: Recording) -> list[str]:

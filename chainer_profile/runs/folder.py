@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.basics.files import lock, made, numbered, replacing
+from chainer_profile.basics.files import lock, made, numbered, remove_file, replacing
 
 if TYPE_CHECKING:
     from chainer_profile.record.recording import Recording
@@ -83,7 +83,7 @@ def take_folder(out: Path | None, default: Path, force: bool) -> Iterator[RunFol
             yield run
         finally:
             if not journal.closed and not run.holds_trials():
-                (folder / JOURNAL).unlink(missing_ok=True)
+                remove_file(folder / JOURNAL)
 
 
 def _open_journal(folder: Path, replace: bool) -> BinaryIO:
@@ -151,7 +151,7 @@ def load_run(place: Path) -> Recording:
                     save_recording(place, recording)
                 except ProfileError as error:
                     raise ProfileError(f"{error}; the trials are kept in {journal}") from error
-                journal.unlink(missing_ok=True)
+                remove_file(journal)
                 return recording
     if (place / RECORDING).exists():
         return Recording.load(place / RECORDING)

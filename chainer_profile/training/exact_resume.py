@@ -133,9 +133,10 @@ class DecayingRate(extensions.MultistepShift):
 
 
 class Plot(extensions.PlotReport):
-    """PlotReport that keeps the running epoch's mean in the snapshot as well."""
+    """PlotReport that keeps the running epoch, and its mean, in the snapshot as well."""
 
     def serialize(self, serializer: Any) -> None:
-        """Saves and loads the running mean as well."""
+        """Saves and loads the running mean as well, and when there was a point last."""
         super().serialize(serializer)
         self._summary.serialize(serializer["_summary"])
+        self._trigger.serialize(serializer["_trigger"])

@@ -46,7 +46,7 @@ def run(walls_us, layers_us=(300, 100), clean_us=None, layer_noise=None, **chang
 
 def noise(count, spread, seed=0):
     """Times around 1,000 us that vary by the given part."""
-    return 1000 * (1 + spread * np.random.default_rng(seed).standard_normal(count))
+    return 1000 * np.maximum(0, 1 + spread * np.random.default_rng(seed).standard_normal(count))
 
 
 def findings(recording):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator as op
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -104,17 +105,55 @@ def run(call: Callable[..., Any], *arrays: Any, gradients: bool = True) -> Ran:
 
 
 class Tally:
+    """Counts operations, and notes those that had been done on the same operands before."""
+
     def __init__(self) -> None:
         self.operations = 0
+        self.repeated: list[str] = []
+        # Operands are kept, so that no other one gets their identity.
+        self._done: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+
+    def count(self, name: str, *operands: Any) -> None:
+        self.operations += 1
+        known = [id(o) if isinstance(o, Number) else repr(float(o)) for o in operands]
+        if name in ("+", "*"):
+            known.sort(key=str)
+        key = (name, *known)
+        if key in self._done:
+            self.repeated.append(name)
+        self._done[key] = operands
 
 
-def scalars(method: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Leave arrays to NumPy, which calls the method for each element."""
+def operator(name: str, result: Callable[..., float]) -> Callable[..., Any]:
+    """An operator of two numbers; arrays are left to NumPy, which calls it for each element."""
 
-    def wrapped(self: Any, other: Any) -> Any:
-        return NotImplemented if isinstance(other, np.ndarray) else method(self, other)
+    def method(self: Number, other: Any) -> Any:
+        if isinstance(other, np.ndarray):
+            return NotImplemented
+        self.tally.count(name, self, other)
+        return Number(float(result(self.value, float(other))), self.tally)
 
-    return wrapped
+    return method
+
+
+def reflected(name: str, result: Callable[..., float]) -> Callable[..., Any]:
+    """The same with the number behind."""
+
+    def method(self: Number, other: Any) -> Any:
+        if isinstance(other, np.ndarray):
+            return NotImplemented
+        self.tally.count(name, other, self)
+        return Number(float(result(float(other), self.value)), self.tally)
+
+    return method
+
+
+def comparison(name: str, result: Callable[..., bool]) -> Callable[..., bool]:
+    def method(self: Number, other: Any) -> bool:
+        self.tally.count(name, self, other)
+        return bool(result(self.value, float(other)))
+
+    return method
 
 
 class Number:
@@ -126,53 +165,23 @@ class Number:
         self.value = value
         self.tally = tally
 
-    def _of(self, value: float) -> Number:
-        self.tally.operations += 1
+    __add__, __radd__ = operator("+", op.add), reflected("+", op.add)
+    __sub__, __rsub__ = operator("-", op.sub), reflected("-", op.sub)
+    __mul__, __rmul__ = operator("*", op.mul), reflected("*", op.mul)
+    __truediv__, __rtruediv__ = operator("/", op.truediv), reflected("/", op.truediv)
+    __pow__, __rpow__ = operator("**", op.pow), reflected("**", op.pow)
+    __lt__, __le__ = comparison("<", op.lt), comparison("<=", op.le)
+    __gt__, __ge__ = comparison(">", op.gt), comparison(">=", op.ge)
+
+    def _of(self, name: str, value: float) -> Number:
+        self.tally.count(name, self)
         return Number(value, self.tally)
 
-    @scalars
-    def __add__(self, other: Any) -> Number:
-        return self._of(self.value + float(other))
-
-    @scalars
-    def __radd__(self, other: Any) -> Number:
-        return self._of(float(other) + self.value)
-
-    @scalars
-    def __sub__(self, other: Any) -> Number:
-        return self._of(self.value - float(other))
-
-    @scalars
-    def __rsub__(self, other: Any) -> Number:
-        return self._of(float(other) - self.value)
-
-    @scalars
-    def __mul__(self, other: Any) -> Number:
-        return self._of(self.value * float(other))
-
-    __rmul__ = __mul__
-
-    @scalars
-    def __truediv__(self, other: Any) -> Number:
-        return self._of(self.value / float(other))
-
-    @scalars
-    def __rtruediv__(self, other: Any) -> Number:
-        return self._of(float(other) / self.value)
-
-    @scalars
-    def __pow__(self, other: Any) -> Number:
-        return self._of(self.value ** float(other))
-
-    @scalars
-    def __rpow__(self, other: Any) -> Number:
-        return self._of(float(other) ** self.value)
-
     def __neg__(self) -> Number:
-        return self._of(-self.value)
+        return self._of("neg", -self.value)
 
     def __abs__(self) -> Number:
-        return self._of(abs(self.value))
+        return self._of("abs", abs(self.value))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -183,22 +192,6 @@ class Number:
 
     def __float__(self) -> float:
         return float(self.value)
-
-    def _compared(self, result: bool) -> bool:
-        self.tally.operations += 1
-        return result
-
-    def __lt__(self, other: Any) -> bool:
-        return self._compared(self.value < float(other))
-
-    def __le__(self, other: Any) -> bool:
-        return self._compared(self.value <= float(other))
-
-    def __gt__(self, other: Any) -> bool:
-        return self._compared(self.value > float(other))
-
-    def __ge__(self, other: Any) -> bool:
-        return self._compared(self.value >= float(other))
 
 
 def numbers(array: Any, tally: Tally) -> Any:
@@ -241,6 +234,7 @@ class NumberCall:
 
     def __init__(self, ran: Ran, needed: tuple[bool, ...] = ()) -> None:
         self.tally = Tally()
+        self._kept: dict[str, Any] = {}
         self.function = self.f = registry.inner(ran.function)
         self.inputs, self.outputs = ran.specs
         self.needed = needed
@@ -254,7 +248,7 @@ class NumberCall:
 
     def apply(self, name: str, *operands: Any) -> Any:
         def one(*elements: Any) -> Number:
-            self.tally.operations += 1
+            self.tally.count(name, *elements)
             function = ELEMENTS.get(name) or getattr(math, name, None) or getattr(special, name)
             return Number(float(function(*map(float, elements))), self.tally)
 
@@ -262,8 +256,10 @@ class NumberCall:
 
     def where(self, condition: Any, yes: Any, no: Any) -> Any:
         flags = np.vectorize(bool, otypes=[bool])(condition)
-        zero = Number(0.0, self.tally)
-        first, second = (np.asarray(zero) if isinstance(a, int) else a for a in (yes, no))
+        # Zeros of their own: one for all would be seen as the same sum again.
+        shape = np.broadcast_shapes(*(np.shape(a) for a in (condition, yes, no)))
+        zeros = numbers(np.zeros(shape), self.tally)
+        first, second = (zeros if isinstance(a, int) else a for a in (yes, no))
         return np.where(flags, first, second)
 
     def maximum(self, *operands: Any) -> Any:
@@ -284,7 +280,9 @@ class NumberCall:
         return array.sum(axis=(*range(lead), *axes), keepdims=True).reshape(shape)
 
     def kept(self, name: str, shape: tuple[int, ...], dtype: str) -> Any:
-        return numbers(getattr(self.f, name), self.tally)
+        if name not in self._kept:
+            self._kept[name] = numbers(getattr(self.f, name), self.tally)
+        return self._kept[name]
 
     def random(self, name: str, shape: tuple[int, ...]) -> Any:
         self.tally.operations += math.prod(shape)

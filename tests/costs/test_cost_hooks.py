@@ -53,6 +53,7 @@ def test_a_hook_of_each_parameter(name: str) -> None:
     assert entry is not None
     np.testing.assert_allclose(values(entry.formula(call)["grad"]), param.grad, rtol=1e-9)
     assert call.tally.operations == flops
+    assert call.tally.repeated == []
     # Twice for two parameters.
     assert hook_work(hook, (ArraySpec.of(param),) * 2) == work + work
 

@@ -123,6 +123,7 @@ def test_a_formula_computes_the_update(name: str) -> None:
     for key, value in entry.formula(call).items():
         np.testing.assert_allclose(values(value), ran.after[key], rtol=1e-9)
     assert call.tally.operations == ran.work.flops == an_element * N
+    assert call.tally.repeated == []
     assert ran.work.macs == 0
 
 

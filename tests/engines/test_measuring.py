@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import chainer
 import numpy as np
 import pytest
 
+from chainer_profile.basics.errors import ProfileError
 from chainer_profile.engines.chosen import Chosen
 from chainer_profile.engines.measuring import Measured, measure
 from chainer_profile.engines.protocol import EngineNode, EngineProfile
@@ -101,6 +103,19 @@ def test_times_that_make_no_sense_are_a_note(clock: FakeClock) -> None:
         fake.note == "the times of its nodes are of no use: it does not say what became of layer 1"
     )
     assert (fake.folder, len(fake.clean_ns)) == ("", 12)
+
+
+def test_a_network_that_takes_gradients_in_its_forward_is_for_no_engine(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forward(self: Net, x: Any) -> Any:
+        x = chainer.Variable(x)
+        return chainer.grad([self.fc(x)], [x])[0] * 2
+
+    monkeypatch.setattr(Net, "forward", forward)
+    with pytest.raises(ProfileError, match="in its forward pass, which no engine does") as caught:
+        measured(clock, Reference(clock, 1000, "chainer"))
+    assert "\n" not in str(caught.value)
 
 
 def test_a_network_that_fails_in_the_race_keeps_the_others(clock: FakeClock) -> None:

@@ -155,16 +155,44 @@ def test_the_phase_and_the_limit_of_time(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(
+    "call", ["model(x)", "model(x=x)", "model(*[x])", "model(**{'x': x})", "model(F.copy(x, -1))"]
+)
+def test_arguments_are_those_of_the_call(shell: Shell, call: str) -> None:
+    assert shell.line(f"{FEW} -q -o s {call}") is None
+    settings = shell.kept().recording.settings
+    assert (settings.model, settings.input_shape, settings.batchsize) == ("Net", (2, 4), 2)
+
+
+def test_a_function_of_a_list(shell: Shell) -> None:
+    assert shell.line(f"{FEW} -q -o s F.concat([x, x, x], axis=0)") is None
+    recording = shell.kept().recording
+    assert recording.settings.model == "concat (a function, no links)"
+    assert (recording.settings.input, recording.settings.batchsize) == ("the first of 3 arrays", 3)
+    assert [(layer.path, layer.function) for layer in recording.layers] == [("/", "Concat")]
+
+
+def test_a_cell_knows_the_list_that_it_gives_its_network(shell: Shell) -> None:
+    shell.names["both"] = chainer.Sequential(F.concat, shell.names["model"])
+    assert shell.cell(f"{FEW} -q -o s", "both([x, x, x])") is not None  # 12 columns
+    shell.names["both"] = chainer.Sequential(F.vstack, shell.names["model"])
+    assert shell.cell(f"{FEW} -q -o s", "both([x, x, x])") is None
+    settings = shell.kept().recording.settings
+    assert (settings.input_shape, settings.batchsize) == ((2, 4), 3)
+
+
+@pytest.mark.parametrize(
     ("line", "words"),
     [
         ("", "give the call of a network"),
         ("model", "'model' is no call"),
         ("model(", "'model(' is no expression"),
-        ("max(1, 2)", "calls a builtin_function_or_method, no network"),
-        ("model()", "has no input"),
-        ("model(3)", "an input is an array, not int"),
-        ("model(x=x)", "without = and *"),
-        ("model(*[x])", "without = and *"),
+        ("max(1, 2)", "has no array among its inputs"),
+        ("model()", "has no array among its inputs"),
+        ("model(3)", "has no array among its inputs"),
+        ("n(x)", "is a chainer.Link or a function, not a int"),
+        ("Net(x)", "Net is a class: give a network, an object of it"),
+        ("np.sum(x)", "calls no Chainer function"),
+        ("--phase train F.relu(x)", "a function has no parameters to update"),
         ("-n 0 model(x)", "must be a whole number, 1 or more, not '0'"),
         ("--nope model(x)", "unrecognized arguments: --nope"),
         ("-o 1x model(x)", "must be the name of a variable, not '1x'"),

@@ -14,6 +14,7 @@ import pytest
 import chainer_profile
 from chainer_profile import ModelSummary, ProfileError, UsageError
 from chainer_profile.record.network import ARRAY_COLUMNS, LAYER_COLUMNS, LINK_COLUMNS
+from chainer_profile.record.recording import digest_of
 from chainer_profile.report.writers import model_table
 from models.registry import REGISTRY
 
@@ -235,6 +236,18 @@ def test_what_is_shared_counts_once() -> None:
     assert found.table["parameters"].tolist() == [6, 0, 0]
 
 
+def test_a_run_counts_parameters_as_the_summary_does() -> None:
+    tied = L.Linear(2, 2, nobias=True)
+    model = net(lambda self, x: self.c(self.a(x)), a=L.Linear(2, 2), c=tied)
+    tied.W = model.a.W
+    x = np.ones((1, 2), np.float32)
+    recording = chainer_profile.profile(model, x, trials=2, warmups=0, memory=False)
+    found = chainer_profile.summary(model, (1, 2))
+    table = chainer_profile.summarise(recording).links
+    assert digest_of(recording).parameters == table.loc["/", "parameters"] == found.parameters == 6
+    assert table.loc[["/a", "/c"], "parameters"].tolist() == [6, 0]
+
+
 def test_links_that_are_not_called_come_last() -> None:
     found = of(lambda self, x: self.a(x), a=L.Linear(2, 2), aux=L.BatchNormalization(2))
     assert found.table["path"].tolist() == ["/a", "/aux"]
@@ -249,6 +262,26 @@ def test_links_that_are_not_called_come_last() -> None:
 def test_parameters_that_have_no_shape_yet_are_none() -> None:
     found = of(lambda self, x: self.a(x), a=L.Linear(2, 2), aux=L.Linear(None, 3))
     assert found.parameters == 6 + 3  # the bias of aux
+
+
+def test_a_network_that_takes_gradients_in_its_forward() -> None:
+    def forward(self: Any, x: Any) -> Any:
+        x = chainer.Variable(x)
+        # Its gradients are added up, and what its backward calls is no layer.
+        y = F.sum(self.a(F.relu(x) + x * x))
+        return F.sum(chainer.grad([y], [x])[0] ** 2)
+
+    found = of(forward, (1, 2), a=L.Linear(2, 2))
+    table = found.table
+    outputs = dict(zip(table["function"], table["nbytes_output"], strict=True))
+    assert outputs["gradient_accumulation"] == outputs["ReLU"] == 0  # the last ReLU is a backward
+    assert table["nbytes_output"].tolist()[:5] == [8, 8, 8, 8, 4]
+    assert (table["function"].iloc[-2], outputs["PowVarConst"], outputs["Sum"]) == (
+        "PowVarConst",
+        8,
+        4,
+    )
+    assert table["nbytes_output"].sum() == found.forward_nbytes == 4 * 8 + 4 + 8 + 4
 
 
 # -- arrays
@@ -341,7 +374,7 @@ def test_no_shape(shape: Any) -> None:
 
 
 def test_other_wrong_arguments() -> None:
-    with pytest.raises(UsageError, match=r"is of a chainer\.Link, not of an? int"):
+    with pytest.raises(UsageError, match=r"is a chainer\.Link or a function, not a int"):
         chainer_profile.summary(3, (1, 2))
     with pytest.raises(UsageError, match="unknown data type 'floaty'"):
         of(lambda self, x: x, (1, 2), "floaty")

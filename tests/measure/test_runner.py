@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainer_profile import profile
+from chainer_profile import profile, summarise
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.measure import runner, trials
 from chainer_profile.measure.runner import RunError, default_clean_trials
@@ -19,6 +19,8 @@ from chainer_profile.measure.steps import make_step
 from chainer_profile.measure.trials import cycles
 from chainer_profile.record.journal import Journal, JournalError, Kind, recover
 from chainer_profile.record.recording import Recording, Settings
+from chainer_profile.report.text import run_lines
+from chainer_profile.report.writers import markdown
 from tests.conftest import FakeClock
 from tests.nets import Chain, LongWait, Step, Wait, image
 
@@ -98,6 +100,29 @@ class TestRun:
         seen.clear()
         run(Net(), image(), settings(train_mode=True), clock=clock)
         assert seen == {(True, False)}
+
+    def test_a_forward_pass_that_takes_gradients_has_the_graph(self, clock):
+        seen = []
+
+        class Net(chainer.Chain):
+            def forward(self, x):
+                x = chainer.Variable(x)
+                (y,) = Wait(clock, 10, 7).apply((x,))
+                seen.append(bool(chainer.config.enable_backprop))
+                return chainer.grad([y], [x])[0] * 2
+
+        recording = run(Net(), image(), settings(), clock=clock)
+        assert recording.settings.with_graph
+        assert recording.settings.phase == "forward"
+        assert recording.self_ns.tolist() == [[10, 7, 0]] * 20
+        assert [layer.phase for layer in recording.layers] == ["forward", "backward", "forward"]
+        # Without, with, without; then all passes and trials.
+        assert seen[:3] == [False, True, False]
+        assert all(seen[3:])
+        assert len(seen) == 3 + N_STRUCTURE + 2 + 5 + 20 + 1 + 2
+        assert "test mode with backprop" in run_lines(recording)[0]
+        assert "takes gradients and fails without" in markdown.render(summarise(recording))
+        assert not run(Chain(clock), image(), settings(), clock=clock).settings.with_graph
 
     def test_several_inputs(self, clock):
         class Net(chainer.Chain):

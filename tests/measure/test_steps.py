@@ -17,9 +17,11 @@ from chainer_profile.measure.steps import (
     Loss,
     TrainStep,
     choose_loss,
+    learn_first,
     make_step,
 )
 from chainer_profile.measure.structure import StructureError, learn_structure
+from chainer_profile.measure.trials import compare
 from tests.nets import SlowOptimizer, Trained, image, slow_loss
 
 
@@ -215,30 +217,54 @@ class TestMakeStep:
         assert step.loss.name == "Own"
         assert make_step("train", L.Linear(2, 3), (image(),), loss=F.sum).loss.name == "sum"
 
-    def test_a_network_that_fails_says_its_layer(self):
+    @pytest.mark.parametrize("loss", ["auto", F.sum])
+    def test_a_network_that_fails_does_so_in_its_first_trial(self, loss):
         model = chainer.Sequential(L.Linear(2, 3), L.Linear(4, 2))
-        text = refusal(make_step, "train", model, (image(5, 2),))
-        assert text.startswith("the network fails with an input of 5x2, in Linear at /1: Invalid")
-
-    def test_it_says_it_later_where_a_callable_is_the_loss(self, clock):
-        model = chainer.Sequential(L.Linear(2, 3), L.Linear(4, 2))
-        step = make_step("train", model, (image(5, 2),), loss=F.sum)
+        step = make_step("train", model, (image(5, 2),), loss=loss)
         with pytest.raises(StructureError) as caught, step.configured():
             learn_structure(step)
         assert caught.value.where == "in Linear at /1"
 
-    def test_looking_at_the_output_changes_no_statistics(self):
-        model = chainer.Sequential(L.BatchNormalization(2), L.Linear(2, 2))
-        make_step("train", model, (np.ones((3, 2), np.float32),))
-        assert not model[0].avg_mean.any()
+    @pytest.mark.parametrize("loss", LOSSES)
+    def test_choosing_a_loss_runs_nothing_beside_the_trials(self, loss, clock):
+        model = Trained(clock)
+        before = np.random.get_state(legacy=True)[1].tolist()  # noqa: NPY002
+        step = make_step("train", model, (image(),), loss=loss)
+        assert (model.calls, step.loss.name) == (0, loss)
+        assert np.random.get_state(legacy=True)[1].tolist() == before  # noqa: NPY002
+
+    @pytest.mark.parametrize("phase", PHASES[1:])
+    def test_a_loss_that_the_network_gives_in_train_mode_alone(self, phase):
+        class Net(chainer.Chain):
+            def __init__(self):
+                super().__init__(a=L.Linear(2, 3))
+
+            def forward(self, x):
+                y = self.a(x)
+                return F.sum(y * y) if chainer.config.train else F.argmax(y)
+
+        step = make_step(phase, Net(), (image() + 1,))
+        with step.configured():
+            layers = learn_structure(step).layers
+        assert step.loss.name == "output"
+        assert {layer.phase for layer in layers} >= {"forward", "backward"}
+
+    @pytest.mark.parametrize("phase", PHASES[1:])
+    def test_a_gradient_penalty(self, phase):
+        step = make_step(phase, Penalised(), (image(4, 2) + 1,))
+        with step.configured():
+            first, second = learn_structure(step), learn_structure(step)
+        assert step.loss.name == "output"
+        compare(first, second)
+        assert step.model.a.W.grad.any()
 
     def test_the_network_may_give_its_own_loss(self):
         model = L.Classifier(L.Linear(2, 3))
         inputs = np.ones((4, 2), np.float32), np.array([0, 1, 2, 0], np.int32)
         step = make_step("train", model, inputs)
-        assert step.loss.name == "output"
         with step.configured():
             step()
+        assert step.loss.name == "output"
         assert model.predictor.W.grad.any()
 
     def test_uninitialised_parameters(self, clock):
@@ -249,6 +275,70 @@ class TestMakeStep:
             structure = learn_structure(step)
         shapes = {a.path: a.input_shapes for a in structure.layers if a.phase == "update"}
         assert shapes == {"optimizer": (), "/0": ((4, 2), (4,)), "/1": ((3, 4), (3,))}
+
+
+class Penalised(chainer.Chain):
+    """Gives a loss with the gradient of its input in it."""
+
+    def __init__(self):
+        super().__init__(a=L.Linear(2, 3))
+
+    def forward(self, x):
+        x = chainer.Variable(x)
+        y = F.sum(F.tanh(self.a(F.relu(x) + x * x)))
+        (gradient,) = chainer.grad([y], [x], enable_double_backprop=True)
+        return F.sum(gradient * gradient) + y
+
+
+class TestLearnFirst:
+    @pytest.mark.parametrize("train_mode", [False, True])
+    def test_a_forward_pass_that_needs_the_graph_gets_one(self, train_mode):
+        step = ForwardStep(Penalised(), (image(4, 2) + 1,), train_mode)
+        with step.configured():
+            structure = learn_first(step)
+            assert step.with_graph is chainer.config.enable_backprop is True
+            assert chainer.config.train is train_mode
+            compare(structure, learn_structure(step))
+        assert {layer.phase for layer in structure.layers} == {"forward", "backward"}
+        with chainer.no_backprop_mode(), step.configured():  # another time as well
+            step()
+
+    def test_the_configuration_is_as_it_was_afterwards(self):
+        step = ForwardStep(Penalised(), (image(4, 2) + 1,))
+        with chainer.no_backprop_mode():
+            with step.configured():
+                learn_first(step)
+            assert chainer.config.enable_backprop is False
+        assert chainer.config.enable_backprop is True
+
+    def test_all_others_have_none(self):
+        step = ForwardStep(L.Linear(2, 2), (image(),))
+        with step.configured():
+            learn_first(step)
+            assert step.with_graph is chainer.config.enable_backprop is False
+
+    @pytest.mark.parametrize("failures", [1, 2, 5])
+    def test_nor_has_one_that_fails_for_another_reason(self, failures):
+        class Net(chainer.Chain):
+            calls = 0
+
+            def forward(self, x):
+                self.calls += 1
+                if self.calls <= failures:
+                    raise ValueError(f"call {self.calls}")
+                return F.relu(x)
+
+        step = ForwardStep(Net(), (image(),))
+        with step.configured(), pytest.raises(StructureError, match="call 1"):
+            learn_first(step)
+        assert not step.with_graph
+
+    def test_a_training_step_is_not_tried_again(self, clock):
+        model = Trained(clock)
+        step = make_step("train", model, (image(),), loss=lambda y: 3.0)
+        with step.configured(), pytest.raises(StructureError):
+            learn_first(step)
+        assert model.calls == 1
 
 
 def labels_of(loss, shape):

@@ -159,6 +159,18 @@ class TestLearnStructure:
         model = L.Linear(2, 3)
         assert learn(model, image()).links == (LinkCalls("/", "Linear", 1, 9),)
 
+    def test_a_parameter_that_links_share_counts_for_the_first_alone(self):
+        tied = L.Linear(2, 2)
+        model = chainer.Sequential(L.Linear(2, 2), chainer.Sequential(tied))
+        tied.W = model[0].W
+        links = learn(model, image()).links
+        assert [(link.path, link.parameters) for link in links] == [
+            ("/", 0),
+            ("/0", 6),
+            ("/1", 0),
+            ("/1/0", 2),
+        ]
+
     def test_nested_calls_know_their_parent(self, clock):
         structure = learn(Step(clock, 10, Outer), image())
         assert [(a.function, a.parent) for a in structure.layers] == [("Outer", None), ("Wait", 0)]

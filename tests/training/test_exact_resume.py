@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,28 @@ def test_a_resumed_training_has_the_same_losses_to_the_last_bit(
     ):
         np.testing.assert_array_equal(param.array, other.array, err_msg=name)
     assert made.test_accuracy() == full.test_accuracy()
+
+
+@pytest.mark.parametrize("cut", [3, 10, 13, 14, 24])
+def test_the_plots_of_a_resumed_training_are_those_of_a_whole_one(
+    tmp_path: Path, cut: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extensions.PlotReport, "available", staticmethod(lambda: True))
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda *_, **__: None)
+
+    def points(made: Training) -> list[Any]:
+        plots = [made.trainer.get_extension(name) for name in ("Plot", "Plot_1")]
+        return [json.loads(json.dumps(plot._data)) for plot in plots]
+
+    whole, _ = make(tmp_path / "whole")
+    whole.run()
+    assert [len(line) for plot in points(whole) for line in plot.values()] == [4, 4, 4, 4]
+    first, _ = make(tmp_path / "cut", snapshot_every=1)
+    stop_at(first, cut)
+    second, _ = make(tmp_path / "cut")
+    second.resume(tmp_path / "cut" / f"snapshot_iter_{cut}")
+    second.run()
+    assert points(second) == points(whole)
 
 
 def test_what_makes_it_exact_matters(

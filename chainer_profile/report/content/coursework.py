@@ -201,6 +201,12 @@ def _mode_sentence(summary: Summary) -> str:
     settings = summary.recording.settings
     if settings.engine:
         return "The engine computed what the network gives in inference."
+    if settings.with_graph:
+        mode = "train mode" if settings.train_mode else "test mode"
+        return (
+            f"The network ran in {mode} and with backprop (`chainer.config.enable_backprop` was "
+            "on), for its forward takes gradients and fails without."
+        )
     training = len(phases_of(summary)) > 1 or settings.phase != "forward"
     if training and settings.train_mode:
         return (

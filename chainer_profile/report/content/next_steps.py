@@ -191,6 +191,8 @@ def _backward(summary: Summary) -> Iterator[str]:
         f"as forward ({format_duration(backward_s)} and {format_duration(forward_s)})"
     )
     functions = summary.functions
+    if not {"forward_s", "backward_s"} <= set(functions.columns):  # a phase of framework alone
+        functions = functions.head(0).assign(forward_s=0.0, backward_s=0.0)
     both = functions[(functions["forward_s"] > 0) & (functions["backward_s"] > 0)]
     more_s = both["backward_s"] - both["forward_s"]
     if len(more_s) and more_s.max() >= _MUCH * whole:

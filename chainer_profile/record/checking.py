@@ -1,0 +1,118 @@
+"""Whether a recording can be that of a run at all: a file may be damaged, or made by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from chainer_profile.record.parts import MachineLimits, MemoryUse, PhaseMemory
+
+#: Sums of times stay in 64 bits below this.
+_MOST = 2.0**62
+#: Arrays that hold no durations.
+_NO_TIMES = ("start_ns", "clean_start_ns", "probe_threads")
+#: What may be negative: memory that was freed, and what a user chose.
+_SIGNED = frozenset(
+    field.name for kind in (MemoryUse, PhaseMemory) for field in dataclasses.fields(kind)
+) | {"seed", "temperature_c"}
+
+
+def check(recording: Any) -> None:
+    """Refuse layers and times that nothing can be made of.
+
+    Args:
+        recording: Its arrays have the right shapes.
+
+    Raises:
+        ValueError: A layer has no path or no call, or refers to another that is not there; or a
+            time is below 0, or too large.
+    """
+    _check_layers(recording)
+    for field in dataclasses.fields(recording):
+        name, samples = field.name, getattr(recording, field.name)
+        if not isinstance(samples, np.ndarray) or not samples.size:
+            continue
+        least = {"probe_threads": 1, "start_ns": -_MOST, "clean_start_ns": -_MOST}.get(name, 0)
+        if samples.min() < least:
+            raise ValueError(f"{name} holds {samples.min()}")
+        if (samples.max() if name in _NO_TIMES else samples.sum(dtype=np.float64)) >= _MOST:
+            raise ValueError(f"{name} holds {samples.max()}, which is too large")
+
+
+def _check_framework(recording: Any) -> None:
+    # On a device, and in other engines, layers run beside the host or one another.
+    if recording.trial_ns is None or recording.on_device or recording.settings.engine:
+        return
+    framework = recording.trial_ns - recording.self_ns.sum(axis=1)
+    if recording.framework_ns is not None:
+        framework = framework - recording.framework_ns.sum(axis=1)
+    if framework.size and framework.min() < 0:
+        raise ValueError(
+            f"trial {framework.argmin()} is {-framework.min()} ns shorter than its layers"
+        )
+
+
+def _check_layers(recording: Any) -> None:
+    n_layers = len(recording.layers)
+    for place, layer in enumerate(recording.layers):
+        for name in ("path", "function", "phase"):
+            value = getattr(layer, name)
+            if not isinstance(value, str) or not value:
+                raise ValueError(f"layer {place} has the {name} {value!r}")
+        if layer.calls < 1:
+            raise ValueError(f"layer {place} has {layer.calls} calls")
+        for name in ("parent", "forward"):
+            other = getattr(layer, name)
+            if other is not None and not 0 <= other < n_layers:
+                raise ValueError(f"layer {place} has the {name} {other}, of {n_layers} layers")
+    memory = recording.memory
+    if memory is not None and not 0 <= (memory.high_water_layer or 0) < max(1, n_layers):
+        raise ValueError(f"memory is highest in layer {memory.high_water_layer}, of {n_layers}")
+
+
+def check_file(recording: Any) -> None:
+    """Refuse what else no run has written.
+
+    Raises:
+        ValueError: A number is below 0 that cannot be, is not finite, or needs more than 64 bits;
+            a trial is shorter than its layers; or something has no name, or that of another.
+    """
+    _check_framework(recording)
+    for place, layer in enumerate(recording.layers):
+        if layer.index != place:
+            raise ValueError(f"layer {place} has the index {layer.index}")
+    named = (f.name for f in dataclasses.fields(recording) if not f.name.endswith("_ns"))
+    for part in named:
+        for name, value in _numbers(part, getattr(recording, part)):
+            if not math.isfinite(value) or abs(value) >= 2**63:
+                raise ValueError(f"{part}: {name} is {value:.3g}")
+            if value < 0 and name not in _SIGNED:
+                raise ValueError(f"{part}: {name} is {value}")
+    limits = recording.limits
+    if limits is not None and not all(value for _, value in _limits(limits)):
+        raise ValueError("limits: one is 0")
+    for link in recording.links:
+        if not link.path:
+            raise ValueError("a link has no path")
+    if len(set(recording.phases)) < len(recording.phases):
+        raise ValueError(f"phases are named twice: {', '.join(recording.phases)}")
+
+
+def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
+    """All numbers in a part of a recording, by the names of their fields."""
+    if dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            yield from _numbers(field.name, getattr(value, field.name))
+    elif isinstance(value, tuple):
+        for one in value:
+            yield from _numbers(name, one)
+    elif isinstance(value, int | float):
+        yield name, value
+
+
+def _limits(limits: MachineLimits) -> Iterator[tuple[str, float]]:
+    return (found for found in _numbers("", limits) if found[0].endswith("_per_s"))

@@ -1,0 +1,194 @@
+"""What may be profiled, and what it may be called with."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import chainer
+import chainer.functions as F
+import chainer.links as L
+import numpy as np
+import pytest
+
+import chainer_profile
+from chainer_profile import ProfileError, UsageError, profile, summarise
+from chainer_profile.measure.arguments import Arguments
+from chainer_profile.report.text import run_lines
+from tests.nets import Chain, image
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+A, B = image(5, 3), image(2, 3)
+
+
+class Taking(chainer.Chain):
+    """Takes anything, and concatenates the arrays in it."""
+
+    def __init__(self) -> None:
+        super().__init__(a=L.Linear(3, 2))
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        self.taken = args, kwargs
+        return self.a(F.concat(Arguments(args, kwargs).arrays, axis=0))
+
+
+#: What is given as x; the first array's shape, the batch, and what else is said.
+FORMS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "array": (A, ((5, 3), 5, "")),
+    "variable": (chainer.Variable(A), ((5, 3), 5, "")),
+    "tuple": ((A, B), ((5, 3), 5, "the first of 2 arrays")),
+    "list": ([B, A, A], ((2, 3), 3, "the first of 3 arrays")),
+    "list of one": ([B], ((2, 3), 1, "")),
+    "dict": ({"x": B, "t": A}, ((2, 3), 2, "the first of 2 arrays")),
+    "nested": (((None, (B, A)), 3), ((2, 3), 2, "the first of 2 arrays")),
+    "states and a list": ((None, None, [B, A, B]), ((2, 3), 3, "the first of 3 arrays")),
+    "list in a dict": ({"xs": [B, A, B]}, ((2, 3), 3, "the first of 3 arrays")),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("phase", ["forward", "forward-backward", "train"])
+def test_an_input_in_every_form(form: str, phase: str) -> None:
+    x, described = FORMS[form]
+    model = Taking()
+    recording = profile(model, x, trials=3, warmups=0, phase=phase)
+    args, kwargs = model.taken
+    if isinstance(x, dict):
+        assert args == ()
+        assert all(kwargs[name] is x[name] for name in kwargs.keys() | x.keys())
+    else:
+        taken = x if isinstance(x, tuple) else (x,)
+        assert kwargs == {}
+        assert all(one is other for one, other in zip(args, taken, strict=True))
+    made = recording.settings
+    assert (made.input_shape, made.batchsize, made.input) == described
+    assert recording.layers[0].function == "Concat"
+    assert recording.memory is not None
+    assert recording.memory.input_nbytes >= 2 * 3 * 4
+    summarise(recording)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_summary_takes_the_same(form: str) -> None:
+    x, (shape, _, _) = FORMS[form]
+    found = chainer_profile.summary(Taking(), x)
+    assert found.input_shapes[0] == shape
+    assert found.table["function"].tolist() == ["Concat", "LinearFunction"]
+    assert found.input_nbytes == sum(array.nbytes for array in Arguments.of(x).arrays)
+
+
+def test_an_array_that_is_given_twice_is_there_once() -> None:
+    recording = profile(Taking(), [A, A], trials=3, warmups=0)
+    assert recording.memory is not None
+    assert recording.memory.input_nbytes == A.nbytes
+
+
+def test_sequences_as_chainers_recurrent_links_take_them() -> None:
+    class Reader(chainer.Chain):
+        def __init__(self) -> None:
+            super().__init__(embed=L.EmbedID(7, 4), lstm=L.NStepLSTM(1, 4, 4, 0.0))
+
+        def forward(self, xs: Any) -> Any:
+            return self.lstm(None, None, [self.embed(x) for x in xs])[0][0]
+
+    sentences = [np.arange(n, dtype=np.int32) for n in (6, 4, 3)]
+    recording = profile(Reader(), sentences, trials=3, warmups=0, phase="train")
+    assert (recording.settings.input_shape, recording.settings.batchsize) == ((6,), 3)
+    assert "/embed" in {layer.path for layer in recording.layers}
+
+
+# -- functions
+
+
+def double(x: Any) -> Any:
+    return F.relu(x) * 2
+
+
+class Doubling:
+    def __call__(self, x: Any) -> Any:
+        return double(x)
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [(double, "double"), (lambda x: double(x), "<lambda>"), (Doubling(), "Doubling")],
+)
+def test_a_function_has_no_links_and_says_so(function: Any, name: str) -> None:
+    recording = profile(function, A, trials=3, warmups=0)
+    assert [(a.path, a.function) for a in recording.layers] == [("/", "ReLU"), ("/", "MulConstant")]
+    assert recording.settings.model == f"{name} (a function, no links)"
+    assert run_lines(recording)[0].startswith(f"{name} (a function, no links), ")
+    found = chainer_profile.summary(function, (5, 3))
+    assert found.name == f"{name} (a function, no links)"
+    assert found.table["function"].tolist() == ["ReLU", "MulConstant"]
+
+
+def test_the_loss_of_a_function_is_beside_it() -> None:
+    recording = profile(
+        lambda x: F.relu(chainer.Variable(x)), A, trials=3, warmups=0, phase="forward-backward"
+    )
+    forward = [(a.path, a.function) for a in recording.layers if a.phase == "forward"]
+    assert forward == [("/", "ReLU"), ("loss", "SoftmaxCrossEntropy")]
+
+
+# -- what cannot be
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"trials": 0}, "trials is 0: give a whole number, 1 or more"),
+        ({"trials": -3}, "trials is -3: "),
+        ({"trials": 2.5}, "trials is 2.5: "),
+        ({"trials": "many"}, "trials is 'many': "),
+        ({"trials": None}, "trials is None: "),
+        ({"warmups": -1}, "warmups is -1: give a whole number, 0 or more"),
+        ({"clean_trials": -1}, "clean_trials is -1: give a whole number, 0 or more"),
+        ({"max_seconds": 0}, "max_seconds is 0: give a number of seconds above 0"),
+        ({"max_seconds": -1.0}, "max_seconds is -1.0: "),
+        ({"max_seconds": math.nan}, "max_seconds is nan: "),
+        ({"max_seconds": "1"}, "max_seconds is '1': "),
+        ({"until_ci": 0}, "until_ci is 0: give a fraction, such as 0.01 for 1 %"),
+        ({"until_ci": 1}, "until_ci is 1: "),
+        ({"until_ci": -0.1}, "until_ci is -0.1: "),
+        ({"until_ci": math.nan}, "until_ci is nan: "),
+        ({"until_ci": A}, "until_ci is array"),
+        ({"phase": "sideways"}, "unknown phase 'sideways'"),
+        ({"phase": None}, "unknown phase None"),
+        ({"phase": "train", "loss": None}, "unknown loss None"),
+        ({"phase": "train", "optimizer": 3}, "the optimizer is not set up for this network"),
+        ({"x": None}, "x is None: give an array or Variable, a tuple of arguments, a list of"),
+        ({"x": 3}, "x is a int without an array: "),
+        ({"x": []}, "x is a list without an array: "),
+        ({"x": ()}, "x is a tuple without an array: "),
+        ({"x": [1, 2]}, "x is a list without an array: "),
+        ({"x": {1: A}}, "x has an argument that is not named by a text: "),
+        ({"model": None}, "a network is a chainer.Link or a function, not a NoneType"),
+        ({"model": L.Linear}, "Linear is a class: give a network, an object of it"),
+        ({"model": double, "phase": "train"}, "a function has no parameters to update: "),
+    ],
+)
+def test_nonsense_is_refused_in_one_line(changes: dict[str, Any], words: str, clock: Any) -> None:
+    model = Chain(clock)
+    with pytest.raises(UsageError) as caught:
+        profile(**({"model": model, "x": A} | changes))
+    assert str(caught.value).startswith(words)
+    assert "\n" not in str(caught.value)
+    assert model.calls == 0
+
+
+def test_numbers_of_numpy_are_kept_as_pythons() -> None:
+    made = profile(
+        double,
+        A,
+        trials=np.int64(3),  # type: ignore[arg-type]
+        warmups=np.int32(1),  # type: ignore[arg-type]
+        max_seconds=np.float32(100),  # type: ignore[arg-type]
+    ).settings
+    assert [type(n) for n in (made.trials, made.warmups, made.max_seconds)] == [int, int, float]
+
+
+def test_a_function_that_calls_none_of_chainers() -> None:
+    with pytest.raises(ProfileError, match="calls no Chainer function"):
+        profile(np.sum, A)

@@ -1,0 +1,180 @@
+"""Recordings that no run has made: refused in one line, or fit for a summary."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chainer_profile import ProfileError, summarise
+from chainer_profile.record.recording import (
+    Calibration,
+    Conditions,
+    Layer,
+    MachineLimits,
+    MemoryUse,
+    PhaseMemory,
+    Recording,
+)
+from chainer_profile.report.writers import json_report, markdown
+from tests.conftest import make_recording, make_training
+from tests.recordings import refusal, rewrite
+
+MORE: dict[str, Any] = {
+    "limits": MachineLimits("k", "cpu", "now", 2, 1e11, None, 1e10, 9e9, 1 << 20),
+    "conditions": Conditions(40.0, 100.0, 0.1, calibrations=(Calibration(1e-3, 1e-3),) * 2),
+}
+
+
+def whole(recording: Recording) -> Recording:
+    """With all that a recording may hold."""
+    layers = tuple(
+        dataclasses.replace(
+            layer, flops=9, macs=2, nbytes_read=8, nbytes_written=8, output_nbytes=8
+        )
+        for layer in recording.layers
+    )
+    n = len(layers)
+    memory = MemoryUse((9,) * n, (1,) * n, 99, 9, 50, 0, 3, (PhaseMemory("forward", 9, -5),))
+    return dataclasses.replace(recording, layers=layers, memory=memory, **MORE)
+
+
+BASES = (
+    whole(make_recording(n_layers=3, n_trials=6, n_clean=5)),
+    whole(make_training(4)),
+)
+VALUES = [
+    *(None, -1, 0, 1, 2**31, 2**63, -(2**63), 2**70, float("nan"), float("inf"), -0.5, 1e308),
+    *("", "x", "a\nb", "\x1b[2J", [], {}, True, [-1], [None], [[1]], "/"),
+]
+ARRAYS = {
+    "negated": lambda a: -a,
+    "one below 0": lambda a: np.where(np.arange(a.size).reshape(a.shape) == 0, -5, a),
+    "one huge": lambda a: np.where(np.arange(a.size).reshape(a.shape) == 0, 2**62, a),
+    "the most": lambda a: np.full_like(a, 2**63 - 1),
+    "zeros": np.zeros_like,
+    "all the same": lambda a: np.full_like(a, 7),
+    "one less": lambda a: a[:-1],
+    "doubled": lambda a: np.concatenate([a, a]),
+    "floats": lambda a: a * 1.5,
+    "empty": lambda a: a[:0],
+    "gone": lambda a: None,
+}
+
+
+def places(node: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """All places in JSON below a node."""
+    items: Any = node.items() if isinstance(node, dict) else enumerate(node)
+    found = []
+    for key, value in items:
+        found.append((*path, key))
+        if isinstance(value, dict | list):
+            found += places(value, (*path, key))
+    return found
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_a_changed_recording_is_refused_in_one_line_or_can_be_summarised(
+    tmp_path_factory: pytest.TempPathFactory, data: Any
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "absurd.npz"
+    base = data.draw(st.sampled_from(BASES))
+    base.save(path)
+    with np.load(path) as archive:
+        content = {name: archive[name] for name in archive.files}
+    meta = json.loads(content.pop("meta").tobytes())
+    for _ in range(data.draw(st.integers(1, 2))):
+        if data.draw(st.integers(0, 2)):
+            # By its field first: there are many more layers than other things.
+            part = data.draw(st.sampled_from(sorted(meta.keys() - {"format", "version"})))
+            below = places(meta[part]) if isinstance(meta[part], dict | list) else []
+            place = data.draw(st.sampled_from([(), *below]))
+            node, key = meta, part
+            for step in place:
+                node, key = node[key], step
+            node[key] = data.draw(st.sampled_from(VALUES))
+        else:
+            name = data.draw(st.sampled_from(sorted(content)))
+            change = ARRAYS[data.draw(st.sampled_from(sorted(ARRAYS)))]
+            if content[name] is not None:
+                content[name] = change(content[name].astype(np.int64))
+    rewrite(path, lambda _: meta, **content)
+    try:
+        summary = summarise(Recording.load(path))
+        json.loads(json_report.render(summary))
+        markdown.render(summary)
+    except ProfileError as error:
+        assert "\n" not in str(error)  # noqa: PT017
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda meta: meta["layers"][0].update(calls=0), "layer 0 has 0 calls"),
+        (lambda meta: meta["layers"][1].update(path=""), "layer 1 has the path ''"),
+        (lambda meta: meta["layers"][1].update(path=None), "Expected `str`, got `null`"),
+        (lambda meta: meta["layers"][1].update(index=5), "layer 1 has the index 5"),
+        (lambda meta: meta["layers"][1].update(parent=9), "the parent 9, of 3 layers"),
+        (lambda meta: meta["layers"][1].update(flops=-1), "layers: flops is -1"),
+        (lambda meta: meta["layers"][1].update(output_shapes=[[1, -3]]), "output_shapes is -3"),
+        (lambda meta: meta["links"].append({"path": "/", "kind": "", "calls": -1}), ""),
+        (lambda meta: meta["conditions"].update(window_ns=float("nan")), "window_ns is nan"),
+        (lambda meta: meta["limits"].update(flops_per_s=float("inf")), "flops_per_s is inf"),
+        (lambda meta: meta["limits"].update(copy_nbytes_per_s=0), "limits: one is 0"),
+        (lambda meta: meta["settings"].update(batchsize=-2), "settings: batchsize is -2"),
+        (lambda meta: meta["settings"].update(trials=2**70), "trials"),
+        (lambda meta: meta["memory"].update(high_water_layer=3), "highest in layer 3, of 3"),
+        (lambda meta: meta["memory"]["retained_nbytes"].pop() and None, "memory is of 2 layers"),
+    ],
+)
+def test_what_a_file_cannot_hold(change: Any, words: str, tmp_path: Any) -> None:
+    path = tmp_path / "recording.npz"
+    BASES[0].save(path)
+    rewrite(path, change)
+    text = refusal(path)
+    assert "damaged recording" in text
+    assert words in text
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("self_ns", "self_ns holds -5"),
+        ("trial_ns", "trial_ns holds -5"),
+        ("clean_ns", "clean_ns holds -5"),
+        ("warmup_ns", "warmup_ns holds -5"),
+    ],
+)
+def test_times_below_0_are_refused_from_a_file_and_by_hand(
+    name: str, words: str, tmp_path: Any
+) -> None:
+    samples = np.asarray(getattr(BASES[0], name)).copy()
+    samples.flat[0] = -5
+    made = dataclasses.replace(BASES[0], **{name: samples})
+    with pytest.raises(ProfileError, match=f"the recording is of no run: {words}"):
+        summarise(made)
+    made.save(tmp_path / "recording.npz")
+    assert words in refusal(tmp_path / "recording.npz")
+
+
+def test_a_trial_that_is_shorter_than_its_layers(tmp_path: Any) -> None:
+    assert BASES[0].trial_ns is not None
+    trial_ns = BASES[0].trial_ns.copy()
+    trial_ns[2] = BASES[0].self_ns[2].sum() - 3
+    dataclasses.replace(BASES[0], trial_ns=trial_ns).save(tmp_path / "recording.npz")
+    assert "trial 2 is 3 ns shorter than its layers" in refusal(tmp_path / "recording.npz")
+
+
+@pytest.mark.parametrize("changes", [{"path": None}, {"path": ""}, {"calls": 0}, {"parent": 7}])
+def test_layers_made_by_hand(changes: dict[str, Any]) -> None:
+    layer = Layer(**({"index": 0, "path": "/", "function": "ReLU"} | changes))
+    recording = Recording((layer,), np.ones((3, 1), np.int64))
+    with pytest.raises(ProfileError, match="the recording is of no run: layer 0 has ") as caught:
+        summarise(recording)
+    assert "\n" not in str(caught.value)
