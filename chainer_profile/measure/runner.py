@@ -96,7 +96,8 @@ def profile(
         train_mode: Run ``forward`` with ``chainer.config.train`` on. Inference is False; the other
             phases always have it on.
         max_seconds: Stop after so many seconds of trials.
-        until_ci: Stop when the half width of the 95 % interval of the mean trial is at most this
+        until_ci: Stop when the half width of the 95 % interval of the median profiled trial is, at
+            looks from 200 trials on (see :class:`.stopping.PreciseEnough`), at most this
             fraction of it.
         memory: Make the memory pass: two more calls after the trials, which max_seconds does not
             bound.
