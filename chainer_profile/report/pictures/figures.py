@@ -11,7 +11,7 @@ import matplotlib as mpl
 
 from chainer_profile.basics.units import plural
 from chainer_profile.report.rows import phases_of
-from chainer_profile.report.text import mean_text, model_name, settings_text, trial_text
+from chainer_profile.report.text import median_text, model_name, settings_text, trial_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -74,7 +74,8 @@ def title(summary: Summary, most: int) -> str:
     trials = plural(recording.n_trials, "profiled trial")
     what = "latency" if len(phases_of(summary)) == 1 else "trial"
     if trial is not None:
-        trials += f"; {'clean' if summary.totals.clean else 'profiled'} {what} {mean_text(trial)}"
+        trials += f"; {'clean' if summary.totals.clean else 'profiled'} {what}, median "
+        trials += median_text(trial)
     name = model_name(settings)
     if len(phases_of(summary)) > 1:
         did = trial_text(recording)
