@@ -76,9 +76,9 @@ def test_title_says_what_was_run_and_the_clean_latency() -> None:
     title = plot.figure(summarise(make_recording())).get_suptitle()
     for part in ("chain", "1x16x32x32", "batch 1", "cpu", "test mode", "100 profiled trials"):
         assert part in title
-    assert "clean latency" in title
+    assert "median of 10 clean trials 930.3 us (no interval)" in title
     title = plot.figure(summarise(make_recording(n_clean=0))).get_suptitle()
-    assert "profiled latency" in title
+    assert "100 profiled trials; their median 928.2 us (95 % " in title
     bare = make_recording(trial_ns=None, start_ns=None, n_clean=0)
     assert "latency" not in plot.figure(summarise(bare)).get_suptitle()
 
@@ -334,7 +334,7 @@ def test_a_title_of_a_training_step() -> None:
     assert lines[0] == (
         "net: training step (forward, softmax_cross_entropy, backward, update with MomentumSGD)"
     )
-    assert "clean trial, median 3.663 ms (4 trials: too few for an interval)" in lines[2]
+    assert "; median of 4 clean trials 3.663 ms (no interval)" in lines[2]
     # Where there is no room the phases in the picture must do.
     narrow = plot.figure(summarise(make_training(data=True))).get_suptitle()
     assert narrow.startswith("net: training step\n")
