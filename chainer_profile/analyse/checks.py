@@ -10,7 +10,7 @@ import numpy as np
 
 from chainer_profile.analyse.grouping import OUTSIDE
 from chainer_profile.analyse.summary import NOTE, WARNING, Finding
-from chainer_profile.basics.describe import NS, halves_differ
+from chainer_profile.basics.describe import MIN_TRIALS, NS, halves_differ
 from chainer_profile.basics.units import (
     format_count,
     format_duration,
@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.record.recording import Recording, Settings
 
-#: Half width of the mean trial's 95 % interval, as a fraction of it, above which trials are few.
+#: Half width of the median trial's 95 % interval, as a fraction of it, above which trials are few.
 WIDE_INTERVAL = 0.02
-MIN_TRIALS = 30
 #: pyperf's limit: a standard deviation of this part of the mean is called unstable.
 UNSTABLE = 0.10
 #: Change of the mean over the run, and of the first trials against the others, worth a word.
@@ -96,7 +95,8 @@ def _few_trials(summary: Summary) -> Iterator[Finding]:
         yield Finding(
             "few-trials",
             WARNING,
-            f"{plural(count, 'trial')}: too few for means and percentiles that can be relied on.",
+            f"{plural(count, 'trial')}: too few for an interval, and for percentiles that can be "
+            "relied on.",
             f"Run at least {MIN_TRIALS} trials, better 1,000"
             f"{' (--trials 1000)' if options else ''}.",
         )
@@ -106,17 +106,18 @@ def _few_trials(summary: Summary) -> Iterator[Finding]:
         yield Finding(
             "few-trials",
             WARNING,
-            f"The mean trial is known only within {format_percent(trial.half_width)} "
+            f"The median trial is known only within {format_percent(trial.half_width)} "
             "(95 % interval).",
             f"About {format_count(needed)} trials would narrow it to "
             f"{format_percent(WIDE_INTERVAL, 0)}"
-            f"{'; --until-ci 2 stops at that point' if options else ''}.",
+            f"{'; --until-ci 2 ends the trials when they are enough' if options else ''}.",
         )
 
 
 def _unstable(summary: Summary) -> Iterator[Finding]:
     trial, layers = summary.totals.profiled, summary.layers
-    unstable = layers[(layers["std_s"] >= UNSTABLE * layers["mean_s"]) & (layers["mean_s"] > 0)]
+    mean_s, std_s = layers["mean_s"].to_numpy(), layers["std_s"].to_numpy()
+    unstable = np.flatnonzero((std_s >= UNSTABLE * mean_s) & (mean_s > 0))
     if trial is not None and trial.spread >= UNSTABLE:
         yield Finding(
             "unstable",
@@ -124,11 +125,11 @@ def _unstable(summary: Summary) -> Iterator[Finding]:
             f"The trials vary: their standard deviation is {format_percent(trial.spread, 0)} of "
             f"the mean, and the slowest took {format_duration(trial.max_s)} against a median of "
             f"{format_duration(trial.median_s)}.",
-            "Quote the median beside the mean, close other programs, and run again.",
+            "Close other programs and run again; quote the median, the mean hangs on slow trials.",
         )
     if len(unstable):
-        spread = unstable["std_s"] / unstable["mean_s"]
-        worst = spread.idxmax()
+        spread = std_s[unstable] / mean_s[unstable]
+        worst = unstable[spread.argmax()]
         yield Finding(
             "unstable-layers",
             NOTE,
@@ -188,10 +189,11 @@ def _near_resolution(summary: Summary) -> Iterator[Finding]:
         shown_by = "that the clock can tell or an empty function shows"
     else:
         return
-    near = summary.layers[summary.layers["median_s"] < WINDOWS * window_s]
+    median_s = summary.layers["median_s"].to_numpy()
+    near = np.flatnonzero(median_s < WINDOWS * window_s)
     if len(near):
-        smallest = near["median_s"].idxmin()
-        share = window_s / near["median_s"].min() if near["median_s"].min() else 1.0
+        smallest = median_s.argmin()
+        share = window_s / median_s[smallest] if median_s[smallest] else 1.0
         yield Finding(
             "near-resolution",
             NOTE,
@@ -199,7 +201,8 @@ def _near_resolution(summary: Summary) -> Iterator[Finding]:
             f"{format_duration(window_s)} {shown_by}: up to "
             f"{format_percent(min(share, 1.0), 0)} of {summary.layers['label'][smallest]}.",
             "Do not compare these layers with one another; together they hold "
-            f"{format_percent(near['share'].sum())} of the layers' time.",
+            f"{format_percent(summary.layers['share'].to_numpy()[near].sum())} of the layers' "
+            "time.",
         )
 
 

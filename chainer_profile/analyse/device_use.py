@@ -85,26 +85,25 @@ class DeviceUse:
         return None if self.busy_s is None else max(0.0, self.trial_s - self.busy_s)
 
 
-def layer_device(recording: Recording) -> pd.DataFrame:
+def layer_device(recording: Recording) -> dict[str, NDArray[np.float64]]:
     """What the host and the device do for every layer.
 
     Args:
         recording: The recording.
 
     Returns:
-        One row a layer, in their order. Columns, in seconds, NaN where not known: ``host_s``, mean
-        time of the host in the layer's call, mostly launching; ``gap_s``, mean time on the device
-        between the layer before and this one; ``busy_s``, median time on the device when it never
-        waits for the host.
+        Columns of one value a layer, in seconds, NaN where not known: ``host_s``, mean time of the
+        host in the layer's call, mostly launching; ``gap_s``, mean time on the device between the
+        layer before and this one; ``busy_s``, median time on the device when it never waits for the
+        host.
     """
     nothing = np.full(len(recording.layers), np.nan)
     held = _held(recording.held_ns)
-    columns = {
+    return {
         "host_s": nothing if recording.host_ns is None else recording.host_ns.mean(axis=0) * NS,
         "gap_s": nothing if recording.gap_ns is None else recording.gap_ns.mean(axis=0) * NS,
         "busy_s": nothing if held is None else np.median(held, axis=0) * NS,
     }
-    return pd.DataFrame(columns)
 
 
 def phase_device(layers: pd.DataFrame) -> pd.DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -19,14 +19,14 @@ SIZES = ("input_nbytes", "parameter_nbytes", "output_nbytes")
 MEMORY = (*MEASURED, *SIZES, "workspace_nbytes")
 
 
-def layer_memory(recording: Recording) -> pd.DataFrame:
+def layer_memory(recording: Recording) -> dict[str, Any]:
     """The memory of every layer.
 
     Args:
         recording: The recording.
 
     Returns:
-        One row a layer, in their order. Columns, in bytes, all of them <NA> where not known:
+        Columns of one value a layer, in bytes, all of them <NA> where not known:
         ``peak_nbytes`` and ``retained_nbytes``, what the layer allocates at most and leaves
         allocated (see :class:`.MemoryUse`); ``input_nbytes``, ``parameter_nbytes`` and
         ``output_nbytes``, the sizes of the arrays of a forward call; ``workspace_nbytes``, the peak
@@ -39,11 +39,15 @@ def layer_memory(recording: Recording) -> pd.DataFrame:
     data["input_nbytes"] = [layer.input_nbytes for layer in layers]
     data["parameter_nbytes"] = [layer.parameter_nbytes for layer in layers]
     data["output_nbytes"] = [_output_nbytes(layer) for layer in layers]
-    table = pd.DataFrame({name: pd.array(values, dtype="Int64") for name, values in data.items()})
-    beyond = (table["peak_nbytes"] - table["output_nbytes"]).clip(lower=0)
-    forward = np.array([layer.phase == FORWARD for layer in layers], bool)
-    table["workspace_nbytes"] = beyond.mask(~forward)
-    return table
+    data["workspace_nbytes"] = [
+        max(0, peak - output)
+        if layer.phase == FORWARD and peak is not None and output is not None
+        else None
+        for layer, peak, output in zip(
+            layers, data["peak_nbytes"], data["output_nbytes"], strict=True
+        )
+    ]
+    return {name: pd.array(values, dtype="Int64") for name, values in data.items()}
 
 
 def _output_nbytes(layer: Layer) -> int | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,9 @@ from chainer_profile.basics.units import format_shapes
 from chainer_profile.basics.words import GROUPS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
 
     from chainer_profile.record.recording import Layer, Recording
 
@@ -34,32 +37,36 @@ def group(layers: pd.DataFrame, recording: Recording, by: str) -> pd.DataFrame:
     Returns:
         One row a group, indexed by its name. Columns: ``calls`` in a trial (of the forward pass
         where the group has any), ``total_s`` per trial, ``mean_s`` per call, ``share`` of the
-        layers' time, ``hot`` (number of hot layers), and ``<phase>_s`` for every phase.
+        sum of the layers' means, ``hot`` (number of hot layers), and ``<phase>_s`` for every phase.
     """
     if by not in GROUPS:
         raise ValueError(f"layers are grouped by {', '.join(GROUPS)}, not by {by!r}")
-    names = pd.Series(group_names(recording.layers, by), index=layers.index, dtype=object)
-    table = layers.groupby(names, sort=False).agg(
-        calls=("calls", "sum"),
-        total_s=("mean_s", "sum"),
-        share=("share", "sum"),
-        hot=("hot", "sum"),
-    )
-    forward = layers[layers["phase"] == "forward"]
-    table["calls"] = (
-        forward.groupby(names, sort=False)["calls"]
-        .sum()
-        .reindex(table.index)
-        .fillna(table["calls"])
-        .astype(int)
-    )
-    table.insert(2, "mean_s", table["total_s"] / table["calls"])
-    for phase in layers["phase"].unique():
-        rows = layers[layers["phase"] == phase]
-        times = rows.groupby(names, sort=False)["mean_s"].sum()
-        table[f"{phase}_s"] = times.reindex(table.index).fillna(0.0)
-    table.index.name = by
-    return table.sort_values("total_s", ascending=False, kind="stable")
+    rows, add = _adding(group_names(recording.layers, by))
+    mean_s, phases = layers["mean_s"].to_numpy(), layers["phase"].to_numpy()
+    calls, hot = layers["calls"].to_numpy(), layers["hot"].to_numpy()
+    forward = phases == "forward"
+    total_s, whole_s = add(mean_s), float(mean_s.sum())
+    counted = np.where(add(forward) > 0, add(calls * forward), add(calls)).astype(int)
+    table = {
+        "calls": counted,
+        "total_s": total_s,
+        "mean_s": total_s / counted,
+        "share": total_s / whole_s if whole_s else np.zeros(len(rows)),
+        "hot": add(hot).astype(int),
+        **{f"{phase}_s": add(mean_s * (phases == phase)) for phase in dict.fromkeys(phases)},
+    }
+    slowest_first = np.argsort(-total_s, kind="stable")
+    index = pd.Index(np.array(rows, object)[slowest_first], dtype=object, name=by)
+    return pd.DataFrame({name: values[slowest_first] for name, values in table.items()}, index)
+
+
+def _adding(
+    names: Sequence[str], rows: Sequence[str] = ()
+) -> tuple[list[str], Callable[[NDArray[Any]], NDArray[Any]]]:
+    """The names, each once, and a function that adds up the layers' values by them."""
+    place = {name: at for at, name in enumerate(dict.fromkeys([*rows, *names]))}
+    at = np.array([place[name] for name in names], np.intp)
+    return list(place), lambda values: np.bincount(at, values.astype(float), len(place))
 
 
 def group_names(layers: Sequence[Layer], by: str) -> list[str]:
@@ -124,33 +131,36 @@ def by_phase(layers: pd.DataFrame, recording: Recording) -> pd.DataFrame:
         Framework time outside of all phases has a row ``outside``; so has that of a trial of
         several phases where it is not known by phase.
     """
-    table = layers.groupby("phase", sort=False).agg(
-        layers=("mean_s", "size"), layers_s=("mean_s", "sum")
-    )
-    without_rows = [phase for phase in recording.phases if phase not in table.index]
-    table = table.reindex([*table.index, *without_rows], fill_value=0)
-    if recording.trial_ns is None:
-        table["framework_s"] = np.nan
-        table["total_s"] = table["layers_s"]
-    else:
-        spent: dict[str, int] = {}
+    rows, add = _adding([layer.phase for layer in recording.layers])
+    counts, layers_s = add(np.ones(len(layers))), add(layers["mean_s"].to_numpy())
+    rows += [phase for phase in recording.phases if phase not in rows]
+    spent: dict[str, float] = dict.fromkeys(rows, math.nan)
+    if recording.trial_ns is not None:
+        known: dict[str, int] = {}
         if recording.framework_ns is not None:
             sums = recording.framework_ns.sum(axis=0).tolist()
-            spent = dict(zip(recording.phases, sums, strict=True))
+            known = dict(zip(recording.phases, sums, strict=True))
         # Whole nanoseconds: a difference of means would leave a rest where there is none.
         between = int(recording.trial_ns.sum()) - int(recording.self_ns.sum())
-        if not spent and len(table) == 1:
-            spent[str(table.index[0])] = between
+        if not known and len(rows) == 1:
+            known[rows[0]] = between
         else:
-            spent[OUTSIDE] = between - sum(spent.values())
-            table = table.reindex([*table.index, OUTSIDE], fill_value=0)
-        trials = recording.n_trials
-        table["framework_s"] = [spent.get(phase, 0) / trials * NS for phase in table.index]
-        table["total_s"] = table["layers_s"] + table["framework_s"]
-    table.index.name = "phase"
-    whole = table["total_s"].sum()
-    table["share"] = table["total_s"] / whole if whole else 0.0
-    return table
+            rows.append(OUTSIDE)
+            known[OUTSIDE] = between - sum(known.values())
+        spent = {phase: known.get(phase, 0) / recording.n_trials * NS for phase in rows}
+    # Phases without a layer, and what is outside of all, have none of the layers' time.
+    more = (0, len(rows) - len(counts))
+    layers_s, framework_s = np.pad(layers_s, more), np.array(list(spent.values()))
+    total_s = layers_s if recording.trial_ns is None else layers_s + framework_s
+    whole_s = float(total_s.sum())
+    table = {
+        "layers": np.pad(counts, more).astype(int),
+        "layers_s": layers_s,
+        "framework_s": framework_s,
+        "total_s": total_s,
+        "share": total_s / whole_s if whole_s else np.zeros(len(rows)),
+    }
+    return pd.DataFrame(table, pd.Index(rows, name="phase"))
 
 
 def link_tree(layers: pd.DataFrame, recording: Recording) -> pd.DataFrame:
@@ -168,38 +178,42 @@ def link_tree(layers: pd.DataFrame, recording: Recording) -> pd.DataFrame:
         ``exclusive_s``, ``share`` (of the layers' time, inclusive), ``hot`` (hot layers,
         inclusive), and ``<phase>_inclusive_s``, ``<phase>_exclusive_s`` for every phase.
     """
-    phases = list(layers["phase"].unique())
     known = {link.path: link for link in recording.links}
     called = [link for path in [*layers["path"], *known] for link in links_to(path)]
-    paths = depth_first(called)
-    columns = ["exclusive_s", *(f"{phase}_exclusive_s" for phase in phases)]
-    exclusive = pd.DataFrame(0.0, index=pd.Index(paths, name="path"), columns=columns)
-    exclusive["exclusive_s"] = layers.groupby("path")["mean_s"].sum().reindex(paths).fillna(0.0)
-    for phase in phases:
-        times = layers[layers["phase"] == phase].groupby("path")["mean_s"].sum()
-        exclusive[f"{phase}_exclusive_s"] = times.reindex(paths).fillna(0.0)
-    exclusive["hot"] = layers.groupby("path")["hot"].sum().reindex(paths).fillna(0).astype(int)
-    exclusive["parameters"] = [known[p].parameters if p in known else 0 for p in paths]
-    sums = exclusive.to_numpy(np.float64, copy=True)
+    paths, add = _adding(layers["path"].tolist(), depth_first(called))
+    mean_s, phase_of = layers["mean_s"].to_numpy(), layers["phase"].to_numpy()
+    phases = list(dict.fromkeys(phase_of))
+    links = [known.get(path) for path in paths]
+    exclusive = np.array(
+        [
+            add(mean_s),
+            add(layers["hot"].to_numpy()),
+            [0 if link is None else link.parameters for link in links],
+            *(add(mean_s * (phase_of == phase)) for phase in phases),
+        ]
+    )
+    inclusive = exclusive.copy()
     row = {path: index for index, path in enumerate(paths)}
     for path in reversed(paths):  # links below come first
         for parent in links_to(path)[-2:-1]:
-            sums[row[parent]] += sums[row[path]]
-    inclusive = pd.DataFrame(sums, index=exclusive.index, columns=exclusive.columns)
-    table = pd.DataFrame(index=exclusive.index)
-    table["name"] = [path.rpartition("/")[2] or "/" for path in paths]
-    table["kind"] = [known[path].kind if path in known else "" for path in paths]
-    table["depth"] = [len(links_to(path)) - 1 for path in paths]
-    calls = [known[path].calls if path in known else None for path in paths]
-    table["calls"] = pd.array(calls, dtype="Int64")
-    parameters = inclusive["parameters"].astype(int).astype("Int64")
-    table["parameters"] = parameters.where([path in known for path in paths])
-    table["inclusive_s"] = inclusive["exclusive_s"]
-    table["exclusive_s"] = exclusive["exclusive_s"]
-    total = float(layers["mean_s"].sum())
-    table["share"] = table["inclusive_s"] / total if total else 0.0
-    table["hot"] = inclusive["hot"].astype(int)
-    for phase in phases:
-        table[f"{phase}_inclusive_s"] = inclusive[f"{phase}_exclusive_s"]
-        table[f"{phase}_exclusive_s"] = exclusive[f"{phase}_exclusive_s"]
-    return table
+            inclusive[:, row[parent]] += inclusive[:, row[path]]
+    parameters = inclusive[2].astype(int).tolist()
+    total_s = float(mean_s.sum())
+    table = {
+        "name": [path.rpartition("/")[2] or "/" for path in paths],
+        "kind": ["" if link is None else link.kind for link in links],
+        "depth": [len(links_to(path)) - 1 for path in paths],
+        "calls": pd.array([None if link is None else link.calls for link in links], dtype="Int64"),
+        "parameters": pd.array(
+            [n if path in known else None for n, path in zip(parameters, paths, strict=True)],
+            dtype="Int64",
+        ),
+        "inclusive_s": inclusive[0],
+        "exclusive_s": exclusive[0],
+        "share": inclusive[0] / total_s if total_s else np.zeros(len(paths)),
+        "hot": inclusive[1].astype(int),
+    }
+    for at, phase in enumerate(phases, 3):
+        table[f"{phase}_inclusive_s"] = inclusive[at]
+        table[f"{phase}_exclusive_s"] = exclusive[at]
+    return pd.DataFrame(table, pd.Index(paths, name="path"))

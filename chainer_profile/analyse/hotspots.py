@@ -28,9 +28,9 @@ class Rule:
     """A rule for hotspots.
 
     Attributes:
-        kind: ``time`` (mean time at or above value, seconds), ``share`` (share of the layers' time
-            at or above value, a fraction), ``top`` (the value slowest layers), or ``pareto`` (the
-            fewest layers that together hold at least value, a fraction, of the layers' time).
+        kind: ``time`` (median time at or above value, seconds), ``share`` (part of the sum of the
+            layers' medians at or above value, a fraction), ``top`` (the value slowest layers), or
+            ``pareto`` (the fewest layers that hold at least value, a fraction, of that sum).
         value: See kind.
         text: The rule as the user wrote it.
     """
@@ -56,7 +56,7 @@ class Hotspots:
     Attributes:
         rule: The rule that chose them.
         hot: Whether each layer is hot, (layers,).
-        line_s: Mean time in seconds from which a layer is hot; None where the rule has no line.
+        line_s: Median time in seconds from which a layer is hot; None where the rule has no line.
     """
 
     rule: Rule
@@ -94,30 +94,30 @@ def parse_rule(text: str) -> Rule:
         ) from None
 
 
-def find_hotspots(mean_s: NDArray[np.float64], rule: Rule) -> Hotspots:
+def find_hotspots(typical_s: NDArray[np.float64], rule: Rule) -> Hotspots:
     """The layers that a rule calls hot.
 
     Args:
-        mean_s: Mean self time of every layer in seconds, (layers,).
+        typical_s: Median self time of every layer in seconds, (layers,).
         rule: The rule.
     """
     import numpy as np  # here, because the command line's --help needs the rules only
 
-    total = float(mean_s.sum())
-    hot = np.zeros(len(mean_s), bool)
+    total = float(typical_s.sum())
+    hot = np.zeros(len(typical_s), bool)
     line_s: float | None = None
     # Of equal times the earlier call comes first.
-    order = np.argsort(-mean_s, kind="stable")
+    order = np.argsort(-typical_s, kind="stable")
     if rule.kind == "time":
         line_s = rule.value
-        hot = mean_s >= line_s * _ROUNDING
+        hot = typical_s >= line_s * _ROUNDING
     elif rule.kind == "share":
         line_s = rule.value * total
-        hot = (mean_s >= line_s * _ROUNDING) & (mean_s > 0)
+        hot = (typical_s >= line_s * _ROUNDING) & (typical_s > 0)
     elif rule.kind == "top":
         hot[order[: int(rule.value)]] = True
     elif total > 0:
-        held = np.cumsum(mean_s[order])
+        held = np.cumsum(typical_s[order])
         fewest = int(np.searchsorted(held, rule.value * held[-1] * _ROUNDING) + 1)
         hot[order[:fewest]] = True
     return Hotspots(rule, hot, line_s)

@@ -7,12 +7,14 @@ and Patterson 2009). The longer of the two is the layer's bound; bound over time
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from chainer_profile.record.recording import MachineLimits, Recording
 
 COMPUTE, MEMORY, OVERHEAD = "compute bound", "memory bound", "overhead bound"
@@ -21,7 +23,7 @@ REACHED = 1 / 3
 WORK = ("flops", "macs", "nbytes_read", "nbytes_written")
 
 
-def layer_work(recording: Recording, median_s: pd.Series[float]) -> pd.DataFrame:
+def layer_work(recording: Recording, median_s: NDArray[np.float64]) -> dict[str, Any]:
     """The work of every layer, and how near to the machine's limits it is done.
 
     Rates are those of the median call: a few calls that wait for the system to hand out memory can
@@ -29,37 +31,40 @@ def layer_work(recording: Recording, median_s: pd.Series[float]) -> pd.DataFrame
 
     Args:
         recording: The recording.
-        median_s: Median self time of every layer in seconds.
+        median_s: Median self time of every layer in seconds, (layers,).
 
     Returns:
-        One row a layer. Columns: ``flops``, ``macs``, ``nbytes_read``, ``nbytes_written`` (<NA>
+        Columns of one value a layer: ``flops``, ``macs``, ``nbytes_read``, ``nbytes_written`` (<NA>
         without a formula); ``flops_per_s``, ``nbytes_per_s`` (read and written) as achieved, and
         ``intensity`` in operations a byte (NaN likewise, and where nothing is moved);
         ``bound_s``, the least time at the machine's limits, ``reached``, that over the median time
         (above 1 where arrays stay in a cache), and ``verdict``: :data:`COMPUTE`, :data:`MEMORY`,
         :data:`OVERHEAD`, or empty without a formula or without limits.
     """
-    layers = recording.layers
-    table = pd.DataFrame(index=median_s.index)
-    for name in WORK:
-        table[name] = pd.array([getattr(layer, name) for layer in layers], dtype="Int64")
-    flops = table["flops"].astype("Float64").to_numpy(float, na_value=np.nan)
-    nbytes = (table["nbytes_read"] + table["nbytes_written"]).astype("Float64")
-    moved = nbytes.to_numpy(float, na_value=np.nan)
-    seconds = np.where(median_s.to_numpy() > 0, median_s.to_numpy(), np.nan)
-    table["flops_per_s"] = flops / seconds
-    table["nbytes_per_s"] = moved / seconds
-    table["intensity"] = flops / np.where(moved > 0, moved, np.nan)
-    if recording.limits is None:
-        return table.assign(bound_s=np.nan, reached=np.nan, verdict="")
-    rates = np.array([peak_rate(recording.limits, layer.dtype) for layer in layers])
-    compute_s, memory_s = flops / rates, moved / recording.limits.copy_nbytes_per_s
-    table["bound_s"] = np.maximum(compute_s, memory_s)
-    table["reached"] = table["bound_s"] / seconds
+    layers, limits = recording.layers, recording.limits
+    counted = {name: [getattr(layer, name) for layer in layers] for name in WORK}
+    flops, _, read, written = (
+        np.array([np.nan if value is None else value for value in values], float)
+        for values in counted.values()
+    )
+    moved = read + written
+    seconds = np.where(median_s > 0, median_s, np.nan)
+    columns: dict[str, Any] = {
+        **{name: pd.array(values, dtype="Int64") for name, values in counted.items()},
+        "flops_per_s": flops / seconds,
+        "nbytes_per_s": moved / seconds,
+        "intensity": flops / np.where(moved > 0, moved, np.nan),
+    }
+    if limits is None:
+        nothing = np.full(len(layers), np.nan)
+        return columns | {"bound_s": nothing, "reached": nothing, "verdict": [""] * len(layers)}
+    rates = np.array([peak_rate(limits, layer.dtype) for layer in layers])
+    compute_s, memory_s = flops / rates, moved / limits.copy_nbytes_per_s
+    bound_s = np.maximum(compute_s, memory_s)
+    reached = bound_s / seconds
     bound = np.where(compute_s >= memory_s, COMPUTE, MEMORY)
-    verdict = np.where(table["reached"] < REACHED, OVERHEAD, bound)
-    table["verdict"] = np.where(table["reached"].isna(), "", verdict)
-    return table
+    verdict = np.where(np.isnan(reached), "", np.where(reached < REACHED, OVERHEAD, bound))
+    return columns | {"bound_s": bound_s, "reached": reached, "verdict": verdict.tolist()}
 
 
 def peak_rate(limits: MachineLimits, dtype: str) -> float:
@@ -91,6 +96,7 @@ def work_by_function(layers: pd.DataFrame) -> pd.DataFrame:
         over median times) and ``verdict``, that of most of the time.
     """
     rows = []
+    whole_s = float(layers["mean_s"].sum())
     for (function, phase), part in layers.groupby(["function", "phase"], sort=False):
         median_s = float(part["median_s"].sum())
         sums = {name: _sum(part[name]) for name in ("flops", "macs")}
@@ -102,7 +108,7 @@ def work_by_function(layers: pd.DataFrame) -> pd.DataFrame:
                 "phase": phase,
                 "layers": len(part),
                 "total_s": float(part["mean_s"].sum()),
-                "share": float(part["share"].sum()),
+                "share": float(part["mean_s"].sum()) / whole_s if whole_s else 0.0,
                 **sums,
                 "nbytes": nbytes,
                 "flops_per_s": sums["flops"] / median_s if median_s else np.nan,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -12,10 +12,16 @@ from chainer_profile.analyse import checks
 from chainer_profile.analyse.device_use import device_use, layer_device
 from chainer_profile.analyse.footprint import layer_memory
 from chainer_profile.analyse.grouping import by_phase, group, link_tree
-from chainer_profile.analyse.hotspots import DEFAULT_RULE, Rule, find_hotspots, parse_rule
+from chainer_profile.analyse.hotspots import (
+    DEFAULT_RULE,
+    Hotspots,
+    Rule,
+    find_hotspots,
+    parse_rule,
+)
 from chainer_profile.analyse.roofline import layer_work
 from chainer_profile.analyse.summary import Overhead, Summary, Totals
-from chainer_profile.basics.describe import describe, median_interval
+from chainer_profile.basics.describe import describe, describe_columns, median_interval
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.record.checking import check
 
@@ -23,6 +29,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from chainer_profile.record.recording import Recording
+
+#: What a table of layers takes from a layer as it is.
+_DESCRIPTION = (
+    *("label", "path", "function", "phase"),
+    *("input_shapes", "output_shapes", "dtype", "calls"),
+)
 
 
 def summarise(recording: Recording, hotspots: Rule | str = DEFAULT_RULE) -> Summary:
@@ -43,9 +55,7 @@ def summarise(recording: Recording, hotspots: Rule | str = DEFAULT_RULE) -> Summ
     except ValueError as error:  # made by hand: a run and a file have none of this
         raise ProfileError(f"the recording is of no run: {error}") from None
     rule = parse_rule(hotspots) if isinstance(hotspots, str) else hotspots
-    layers = _layer_table(recording)
-    found = find_hotspots(layers["mean_s"].to_numpy(), rule)
-    layers["hot"] = found.hot
+    layers, found = _layer_table(recording, rule)
     summary = Summary(
         recording=recording,
         layers=layers,
@@ -59,35 +69,26 @@ def summarise(recording: Recording, hotspots: Rule | str = DEFAULT_RULE) -> Summ
     return replace(summary, findings=checks.check(summary))
 
 
-def _layer_table(recording: Recording) -> pd.DataFrame:
-    rows = [
-        {
-            "label": layer.label,
-            "path": layer.path,
-            "function": layer.function,
-            "phase": layer.phase,
-            "input_shapes": layer.input_shapes,
-            "output_shapes": layer.output_shapes,
-            "dtype": layer.dtype,
-            "calls": layer.calls,
-        }
-        for layer in recording.layers
-    ]
-    # Column by column: a copy of all samples would double the memory of a long run.
-    statistics = [
-        describe(np.ascontiguousarray(recording.self_ns[:, index])) for index in range(len(rows))
-    ]
-    table = pd.DataFrame(rows).join(pd.DataFrame(statistics).rename(columns={"count": "trials"}))
+def _layer_table(recording: Recording, rule: Rule) -> tuple[pd.DataFrame, Hotspots]:
+    layers = recording.layers
+    columns: dict[str, Any] = {
+        name: [getattr(layer, name) for layer in layers] for name in _DESCRIPTION
+    }
     # As objects, so that None does not make the others floats.
-    forward = pd.Series([layer.forward for layer in recording.layers], dtype=object)
-    table.insert(table.columns.get_loc("calls") + 1, "forward", forward)
-    table.index.name = "index"
-    total = table["mean_s"].sum()
-    table["share"] = table["mean_s"] / total if total else 0.0
-    slowest_first = table["share"].sort_values(ascending=False, kind="stable")
-    table["cumulative_share"] = slowest_first.cumsum()
-    work = layer_work(recording, table["median_s"])
-    return table.join(work).join(layer_memory(recording)).join(layer_device(recording))
+    columns["forward"] = np.array([layer.forward for layer in layers], object)
+    columns["trials"] = np.full(len(layers), recording.n_trials)
+    columns |= describe_columns(recording.self_ns)
+    typical = columns["median_s"]
+    total = float(typical.sum())
+    share = typical / total if total else np.zeros(len(layers))
+    slowest_first = np.argsort(-share, kind="stable")
+    columns["share"] = share
+    columns["cumulative_share"] = np.empty(len(layers))
+    columns["cumulative_share"][slowest_first] = share[slowest_first].cumsum()
+    columns |= layer_work(recording, typical) | layer_memory(recording) | layer_device(recording)
+    found = find_hotspots(typical, rule)
+    columns["hot"] = found.hot
+    return pd.DataFrame(columns, pd.RangeIndex(len(layers), name="index")), found
 
 
 def _totals(recording: Recording, layers_s: float) -> Totals:

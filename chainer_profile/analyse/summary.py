@@ -54,7 +54,7 @@ class Overhead:
 
 @dataclass(frozen=True)
 class Totals:
-    """A trial as a whole. ``layers_s + framework_s = profiled.mean_s``.
+    """A trial as a whole. Of the means, ``layers_s + framework.mean_s = profiled.mean_s``.
 
     Attributes:
         layers_s: Sum of the layers' mean self times, in seconds.
@@ -74,7 +74,7 @@ class Totals:
 
     @property
     def trial(self) -> Statistics | None:
-        """The latency to quote: of the clean trials, or else of the profiled ones."""
+        """The latency to quote is the median of these: the clean trials, or else the profiled."""
         return self.clean or self.profiled
 
     @property
@@ -96,7 +96,7 @@ class Summary(Shown):
             ``calls``, ``forward`` (index of the call that a backward goes back through, or None);
             ``trials`` and the statistics of the self time in seconds (``mean_s``, ``std_s``,
             ``ci_low_s``, ``ci_high_s``, ``min_s``, ``p5_s``, ``median_s``, ``p95_s``, ``p99_s``,
-            ``max_s``); ``share``, the mean's fraction of the sum of all layers' means;
+            ``max_s``); ``share``, the median's fraction of the sum of all layers' medians;
             ``cumulative_share``, the same for this and all slower layers together; ``hot``; and
             the columns of :func:`.roofline.layer_work` (operations, bytes, limits), of
             :func:`.footprint.layer_memory` (allocated bytes, sizes of arrays) and of

@@ -103,7 +103,8 @@ def parser() -> argparse.ArgumentParser:
         "--until-ci",
         metavar="PCT",
         type=checked(parse_percent),
-        help="end the trials when the 95%% interval of the mean trial is within PCT per cent",
+        help="end the trials when the 95%% interval of the median profiled trial is within PCT per "
+        "cent (looked at from 200 trials on)",
     )
     add_machine(group, "-d", default="one, or as many as BLAS chooses where these are faster")
     group.add_argument(

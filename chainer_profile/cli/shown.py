@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from chainer_profile.record.recording import Recording
 
 SORT_KEYS = (
-    *("time", "median", "p95", "std", "index", "path", "name"),
+    *("time", "median", "mean", "p95", "std", "index", "path", "name"),
     *("flops", "memory", "reached"),
 )
 
@@ -37,7 +37,7 @@ def add_shown(parser: argparse.ArgumentParser) -> None:
         "--columns",
         metavar="A,B,C",
         type=checked(_layer_columns),
-        help="columns of the layer table, such as path,mean,verdict,peak (an unknown one lists "
+        help="columns of the layer table, such as path,median,verdict,peak (an unknown one lists "
         "all)",
     )
     group.add_argument(

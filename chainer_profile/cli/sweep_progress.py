@@ -72,8 +72,9 @@ class SweepProgress:
         if result.error:
             said = f"failed: {result.error}"
         else:
-            mean, std = format_duration(result.digest.mean_s), format_duration(result.digest.std_s)
-            said = f"{mean}, std {std}, {format_significant(result.digest.fps)} FPS"
+            digest = result.digest
+            times = format_duration(digest.median_s), format_duration(digest.std_s)
+            said = f"{times[0]}, std {times[1]}, {format_significant(digest.fps)} FPS"
         left = self._left()
         self.say(f"[{self._done}/{self._total}] {result.name}: {said}{left and f' ({left})'}")
 

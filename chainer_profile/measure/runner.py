@@ -133,7 +133,8 @@ def profile(
             as many as before.
         max_seconds: Time for all of it, from the structure passes to the memory pass. Trials end in
             time for the rest; one clean and one profiled trial are made in any case.
-        until_ci: Stop when the half width of the 95 % interval of the mean trial is at most this
+        until_ci: Stop when the half width of the 95 % interval of the median profiled trial is, at
+            looks from 200 trials on (see :class:`.stopping.PreciseEnough`), at most this
             fraction of it.
         memory: Make the memory pass: two more calls after the trials, where max_seconds leaves
             time for them.

@@ -10,9 +10,10 @@ from struct import pack
 
 import numpy as np
 
-from chainer_profile.basics.describe import NS, half_width
+from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import one_line
 from chainer_profile.basics.parsing import gpu_number
+from chainer_profile.basics.stopping import PreciseEnough
 from chainer_profile.basics.units import format_count, format_nbytes, format_shape, plural
 from chainer_profile.measure import environment
 from chainer_profile.measure.calls import read
@@ -49,7 +50,6 @@ Say = Callable[[str], None]
 #: A first block of profiled trials is long that takes so many seconds, or part of a time limit.
 _LONG_SECONDS = 1.0
 _LONG_PART = 0.1
-_MIN_TRIALS_FOR_CI = 30
 _GROUP_NS = 100_000_000
 _LEARN_NS = 2_000_000_000
 _MOST_PASSES = 60
@@ -166,6 +166,8 @@ class Trials:
         self._conditions = Conditions()
         self._watch = environment.CpuWatch()
         self._walls = array("q")
+        wanted = settings.until_ci
+        self._enough = None if wanted is None else PreciseEnough(wanted)
         self._total_ns = 0
         self._launch_ns = 0
         self._passes = self._passes_ns = 0
@@ -359,13 +361,12 @@ class Trials:
         return self.ended != COMPLETE
 
     def _precise_enough(self) -> bool:
-        wanted = self.settings.until_ci
-        if wanted is None or len(self._walls) < _MIN_TRIALS_FOR_CI:
+        if self._enough is None or not self._enough.due(len(self._walls)):
             return False
         walls = np.frombuffer(self._walls, np.int64)
-        reached = half_width(walls) <= wanted * walls.mean()
+        reached = self._enough.reached(walls)
         del walls  # an array cannot grow while it is looked into
-        return bool(reached)
+        return reached
 
     def hold(self) -> None:
         """On a GPU, a few trials that the device begins when the host has launched all of them.

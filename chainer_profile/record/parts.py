@@ -116,7 +116,7 @@ class Settings:
         seed: Seed of the initial weights and of a random input.
         weights: File the weights were loaded from; empty for initial weights.
         max_seconds: Time limit of all passes in seconds, if any.
-        until_ci: Wanted half width of the 95 % interval of the mean trial, as a fraction, if any.
+        until_ci: Wanted half width of the 95 % interval of the median trial, as a fraction, if any.
         command: The command line that started the run, if it was one.
         dtype: Chainer's ``config.dtype``: ``float32``, ``float16`` or ``mixed16``.
         cudnn: ``never`` where cuDNN was not to be used, ``autotune`` where it was to try its

@@ -383,10 +383,11 @@ def digest_of(recording: Recording) -> Digest:
         }
     hot_layer, hot_path, hot_share = "", "", math.nan
     if recording.self_ns.size:
-        sums = recording.self_ns.sum(axis=0)
-        hot = recording.layers[int(sums.argmax())]
+        # Layer by layer: a copy of all samples would double the memory of a long run.
+        typical = np.array([np.median(column) for column in recording.self_ns.T])
+        hot = recording.layers[int(typical.argmax())]
         hot_layer, hot_path = hot.label, hot.path
-        hot_share = float(sums.max() / sums.sum()) if sums.any() else math.nan
+        hot_share = float(typical.max() / typical.sum()) if typical.any() else math.nan
     gpu = environment.gpu
     return Digest(
         settings=settings,

@@ -43,7 +43,8 @@ COLUMNS = {
     "trials": "Number of profiled trials",
     "mean_ms": "Mean self time",
     "std_ms": "Standard deviation of the self time (with trials - 1)",
-    "ci95_low_ms": "Lower end of the 95 % confidence interval of the mean, by batch means",
+    "ci95_low_ms": "Lower end of the 95 % confidence interval of the median; not known of fewer "
+    "than 30 trials",
     "ci95_high_ms": "Upper end of this interval",
     "min_ms": "Shortest self time",
     "p5_ms": "5th percentile",
@@ -57,7 +58,7 @@ COLUMNS = {
     "likewise",
     "busy_ms": "On a GPU, median time on the device when it never waits for the host; empty "
     "without held trials",
-    "share_percent": "Part of the sum of all layers' means",
+    "share_percent": "Part that the median has of the sum of all layers' medians",
     "cumulative_share_percent": "Part that this and all slower layers hold together",
     "hot": "Whether the rule for hotspots chose the layer: true or false",
     "flops": "Floating-point operations in a trial, a multiply-add being two; empty without a "

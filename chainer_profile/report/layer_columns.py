@@ -128,7 +128,8 @@ def _half_width(row: Any) -> str:
 
 
 def _interval(row: Any) -> str:
-    return f"{format_ms(row.ci_low_s)} to {format_ms(row.ci_high_s)}"
+    low = format_ms(row.ci_low_s)
+    return low if low == NOT_KNOWN else f"{low} to {format_ms(row.ci_high_s)}"
 
 
 def _moved(row: Any) -> str:
@@ -156,24 +157,24 @@ _ALL = (
     _described("output_shapes", "output", lambda row: format_shapes(row.output_shapes), drop=5),
     _text("dtype", folds=_MAX_PHASE),
     _count("trials", "trials"),
-    _ms("mean", "mean ms", title="mean [ms]"),
+    _ms("median", "median ms", title="median [ms]"),
     _described(
-        "ci", "+/- ms", _half_width, "Half of the 95 % interval of the mean", in_csv="", drop=8
+        "ci", "+/- ms", _half_width, "Half of the 95 % interval of the median", in_csv="", drop=8
     ),
     _described(
         "interval",
         "95 % interval ms",
         _interval,
-        "The 95 % confidence interval of the mean",
+        "The 95 % confidence interval of the median",
         in_csv="",
         title="95 % interval [ms]",
     ),
     _ms("ci95_low", "low ms", "ci_low_s"),
     _ms("ci95_high", "high ms", "ci_high_s"),
+    _ms("mean", "mean", title="mean [ms]", drop=6),
     _ms("std", "std ms"),
     _ms("min", "min"),
     _ms("p5", "p5"),
-    _ms("median", "median", title="median [ms]", drop=6),
     _ms("p95", "p95", title="95th percentile [ms]", drop=9),
     _ms("p99", "p99"),
     _ms("max", "max"),
@@ -244,12 +245,12 @@ DEVICE = ("host", "gap", "busy")
 #: Those of the terminal's table, where none were chosen.
 USUAL = (
     *("index", "hot", "path", "function", "phase", "output_shapes"),
-    *("mean", "ci", "median", "p95", "host", "gap", "busy", "share", "cumulative_share"),
+    *("median", "ci", "mean", "p95", "host", "gap", "busy", "share", "cumulative_share"),
     *("gflops", "reached", "verdict", "peak"),
 )
 #: Those of the report's two tables by layer.
 WHICH = ("index", "path", "function", "phase")
-TIMES = ("output_shapes", "mean", "interval", "median", "p95", "host", "gap", "busy", "share")
+TIMES = ("output_shapes", "median", "interval", "mean", "p95", "host", "gap", "busy", "share")
 WORK = (
     *("flops", "moved", "intensity", "gflops", "gbytes", "reached", "verdict"),
     *("peak", "workspace", "retained"),
@@ -271,6 +272,13 @@ def columns(keys: Iterable[str], *, several_phases: bool = True) -> list[Column]
     """The columns of these names; that of the phase only where there are several."""
     shown = (key for key in keys if several_phases or key != "phase")
     return [LAYER_COLUMNS[key].column for key in shown]
+
+
+def interval_note(layers: pd.DataFrame) -> str:
+    """What ``+/-`` is; where no layer has it, why not."""
+    if layers["ci_low_s"].notna().any():
+        return "+/- is half of the 95 % interval of the median"
+    return "these are too few trials for intervals"
 
 
 def kept(column: Column) -> Column:

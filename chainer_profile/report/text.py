@@ -217,24 +217,31 @@ def totals_rows(totals: Totals, *, on_device: bool = False) -> list[Row]:
         low, high = format_change(overhead.low), format_change(overhead.high)
         added += "" if low == NOT_KNOWN else f" (95 % interval {low} to {high})"
     return [
-        ("Clean trial, mean", mean_text(clean)),
-        (f"{which} trial, median", format_duration(trial.median_s if trial else None)),
+        (f"{which} trial, median", median_text(trial)),
         (f"{which} trial, 95th percentile", format_duration(trial.p95_s if trial else None)),
+        ("Clean trial, mean", format_duration(clean.mean_s if clean else None)),
         ("Inputs per second (FPS)", rate_text(totals)),
-        ("Profiled trial, mean", mean_text(profiled)),
+        ("Profiled trial, mean", format_duration(profiled.mean_s if profiled else None)),
         ("Sum of the layers" + (", on the GPU" if on_device else ""), layers),
         (f"Framework ({'beside the layers' if on_device else 'between the functions'})", between),
         ("Added by the recorder", added),
     ]
 
 
-def mean_text(statistics: Statistics | None) -> str:
-    """A mean with its interval: ``6.722 ms (95 % interval 6.718 to 6.726 ms)``."""
+def median_text(statistics: Statistics | None) -> str:
+    """A median, its interval, and of how many trials.
+
+    For example ``6.722 ms (95 % interval 6.718 to 6.726 ms, 1,000 trials)``.
+    """
     if statistics is None:
         return NOT_KNOWN
     interval = format_interval(statistics.ci_low_s, statistics.ci_high_s)
-    mean = format_duration(statistics.mean_s)
-    return mean if interval == NOT_KNOWN else f"{mean} (95 % interval {interval})"
+    trials = plural(statistics.count, "trial")
+    if interval == NOT_KNOWN:
+        said = f"{trials}: too few for an interval"
+    else:
+        said = f"95 % interval {interval}, {trials}"
+    return f"{format_duration(statistics.median_s)} ({said})"
 
 
 def rate_text(totals: Totals) -> str:

@@ -174,7 +174,7 @@ def test_trials_that_vary():
 
 @pytest.mark.parametrize(("spread", "codes"), [(0.099, []), (0.101, ["unstable"])])
 def test_unstable_begins_at_10_per_cent(spread, codes):
-    walls = np.tile([1.0, -1.0], 5000)
+    walls = np.tile([1.0, 0.0, 0.0, -1.0], 2500)
     walls = 1000 * (1 + spread * walls / walls.std(ddof=1))
     assert list(findings(run(walls))) == codes
 

@@ -79,7 +79,7 @@ def test_without_held_trials_it_is_not_known_how_busy_the_device_is() -> None:
         assert use is not None
         assert (use.busy_s, use.busy_share, use.idle_s, use.held_span_s) == (None,) * 4
         assert use.held_trials == 0
-        assert layer_device(recording)["busy_s"].isna().all()
+        assert np.isnan(layer_device(recording)["busy_s"]).all()
 
 
 def test_more_work_than_a_trial_is_all_of_it() -> None:

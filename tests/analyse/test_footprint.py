@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -24,7 +25,7 @@ def recording(layers: list[Layer], peaks: list[int] | None = None) -> Recording:
     return make_recording(len(layers), layers=tuple(layers), memory=memory)
 
 
-def cells(table: pd.DataFrame, name: str) -> list[int | None]:
+def cells(table: pd.DataFrame | dict[str, Any], name: str) -> list[int | None]:
     return [None if pd.isna(value) else int(value) for value in table[name]]
 
 
@@ -32,8 +33,8 @@ def test_what_is_measured_and_what_is_known_of_the_arrays() -> None:
     layer = Layer(
         0, "/", "A", input_nbytes=300, parameter_nbytes=20, output_nbytes=64, dtype="float32"
     )
-    (row,) = layer_memory(recording([layer], [100])).itertuples(index=False)
-    assert list(row) == [100, 0, 300, 20, 64, 36]
+    columns = layer_memory(recording([layer], [100]))
+    assert [values[0] for values in columns.values()] == [100, 0, 300, 20, 64, 36]
 
 
 def test_without_a_memory_pass_sizes_stay() -> None:

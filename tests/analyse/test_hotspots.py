@@ -14,8 +14,8 @@ times = st.lists(st.integers(0, 10**7), min_size=1, max_size=60).map(
 )
 
 
-def hot(mean_s, text):
-    return find_hotspots(np.array(mean_s, np.float64), parse_rule(text)).indices
+def hot(typical_s, text):
+    return find_hotspots(np.array(typical_s, np.float64), parse_rule(text)).indices
 
 
 @pytest.mark.parametrize(
@@ -86,15 +86,15 @@ def test_a_time_is_hot_at_or_above_the_line():
 
 
 @given(st.integers(1, 10**7))
-def test_a_mean_of_whole_nanoseconds_reaches_the_same_time_in_any_unit(ns):
+def test_a_time_of_whole_nanoseconds_reaches_the_same_time_in_any_unit(ns):
     for text in (f"{ns}ns", f"{ns / 1000!r}us", f"{ns / 10**6!r}ms", f"{ns / 10**9!r}s"):
         assert hot([ns * 1e-9, (ns - 1) * 1e-9], text) == [0]
 
 
-def test_a_mean_in_nanoseconds_reaches_a_line_in_another_unit():
-    mean_s = 530_000 * 1e-9
-    assert parse_duration("0.53ms") > mean_s  # by one bit
-    assert hot([mean_s], "0.53ms") == hot([mean_s], "530us") == [0]
+def test_a_time_in_nanoseconds_reaches_a_line_in_another_unit():
+    typical_s = 530_000 * 1e-9
+    assert parse_duration("0.53ms") > typical_s  # by one bit
+    assert hot([typical_s], "0.53ms") == hot([typical_s], "530us") == [0]
 
 
 def test_a_share_is_hot_at_or_above_the_line():
@@ -116,18 +116,18 @@ def test_top_takes_the_slowest_and_of_equal_ones_the_earlier():
 
 
 @given(times, st.integers(1, 80))
-def test_top_takes_so_many_and_none_is_slower_than_they_are(mean_s, count):
-    chosen = find_hotspots(mean_s, parse_rule(f"top:{count}")).hot
-    assert chosen.sum() == min(count, len(mean_s))
+def test_top_takes_so_many_and_none_is_slower_than_they_are(typical_s, count):
+    chosen = find_hotspots(typical_s, parse_rule(f"top:{count}")).hot
+    assert chosen.sum() == min(count, len(typical_s))
     if not chosen.all():
-        assert mean_s[chosen].min() >= mean_s[~chosen].max()
+        assert typical_s[chosen].min() >= typical_s[~chosen].max()
 
 
 @pytest.mark.parametrize("rule", ["top:50", "pareto:50%"])
 def test_of_many_equal_layers_the_earlier_ones_are_taken(rule):
-    mean_s = np.tile([1.0, 2.0, 1.0, 2.0, 0.0], 40)
-    slow = np.flatnonzero(mean_s == 2.0)
-    chosen = find_hotspots(mean_s, parse_rule(rule)).indices
+    typical_s = np.tile([1.0, 2.0, 1.0, 2.0, 0.0], 40)
+    slow = np.flatnonzero(typical_s == 2.0)
+    chosen = find_hotspots(typical_s, parse_rule(rule)).indices
     assert chosen == slow[: len(chosen)].tolist()
     assert len(chosen) in (50, 60)
 
@@ -141,17 +141,17 @@ def test_pareto_by_hand():
 
 
 @given(times, st.integers(1, 100))
-def test_pareto_is_enough_and_minimal(mean_s, percent):
-    chosen = find_hotspots(mean_s, parse_rule(f"pareto:{percent}%")).hot
-    wanted = percent / 100 * mean_s.sum()
-    if not mean_s.any():
+def test_pareto_is_enough_and_minimal(typical_s, percent):
+    chosen = find_hotspots(typical_s, parse_rule(f"pareto:{percent}%")).hot
+    wanted = percent / 100 * typical_s.sum()
+    if not typical_s.any():
         assert not chosen.any()
         return
-    held = mean_s[chosen].sum()
+    held = typical_s[chosen].sum()
     assert held >= wanted * (1 - 1e-9)
-    assert held - mean_s[chosen].min() < wanted
+    assert held - typical_s[chosen].min() < wanted
     if not chosen.all():
-        assert mean_s[chosen].min() >= mean_s[~chosen].max()
+        assert typical_s[chosen].min() >= typical_s[~chosen].max()
 
 
 @given(st.integers(1, 100), st.integers(1, 100))
@@ -161,9 +161,9 @@ def test_pareto_of_equal_layers_takes_no_more_than_needed(count, percent):
 
 
 @given(times)
-def test_pareto_of_everything_takes_every_layer_that_took_time(mean_s):
-    found = find_hotspots(mean_s, parse_rule("pareto:100%"))
-    assert found.indices == np.flatnonzero(mean_s).tolist()
+def test_pareto_of_everything_takes_every_layer_that_took_time(typical_s):
+    found = find_hotspots(typical_s, parse_rule("pareto:100%"))
+    assert found.indices == np.flatnonzero(typical_s).tolist()
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Overhead
 from chainer_profile.basics.describe import Statistics, describe
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.record.recording import Layer, Recording, Settings
+from chainer_profile.record.recording import Layer, Recording, Settings, digest_of
 from tests.conftest import make_layers, make_recording, make_training
 
 MS = 1_000_000
@@ -151,7 +151,8 @@ def test_what_must_add_up_adds_up(n_trials, n_layers, scale, seed):
     if totals.layers_s:
         assert math.fsum(layers["share"]) == near(1)
         assert math.fsum(functions["share"]) == near(1)
-        slowest, fastest = layers["mean_s"].idxmax(), np.argsort(-layers["mean_s"], stable=True)
+        slowest = layers["median_s"].idxmax()
+        fastest = np.argsort(-layers["median_s"], stable=True)
         assert layers["cumulative_share"][slowest] == layers["share"][slowest]
         assert layers["cumulative_share"][int(fastest.iloc[-1])] == near(1)
 
@@ -164,6 +165,37 @@ def test_the_cumulative_share_is_that_of_all_slower_layers(means):
     for i, mean in enumerate(means):
         slower = sum(m for j, m in enumerate(means) if m > mean or (m == mean and j <= i))
         assert layers["cumulative_share"][i] == pytest.approx(slower / total if total else 0)
+
+
+def test_a_layer_that_is_slow_once_is_neither_hot_nor_first():
+    """Shares, order, hot layers and their line are of medians; what adds up is of means."""
+    self_ns = np.array([[3, 2]] * 40, np.int64) * MS
+    self_ns[7, 1] = 1000 * MS
+    recording = Recording(make_layers(2), self_ns, trial_ns=self_ns.sum(axis=1))
+    for rule in ("top:1", "pareto:50%", "2.5ms", "60%"):
+        summary = summarise(recording, rule)
+        assert summary.hotspots.indices == [0]
+    layers = summary.layers
+    assert layers["mean_s"][1] > layers["mean_s"][0]
+    assert layers["share"].tolist() == near([0.6, 0.4])
+    assert layers["cumulative_share"].tolist() == near([0.6, 1])
+    assert layers["ci_low_s"].tolist() == layers["ci_high_s"].tolist() == near([3e-3, 2e-3])
+    assert summary.totals.layers_s == near(summary.totals.profiled.mean_s)
+    assert summary.functions["total_s"].sum() == near(summary.totals.layers_s)
+    assert summary.functions["share"].iloc[0] == near(layers["mean_s"][1] / layers["mean_s"].sum())
+    assert digest_of(recording).hot_layer == layers["label"][0]
+    assert digest_of(recording).hot_share == near(0.6)
+
+
+@pytest.mark.parametrize("n_trials", [1, 5, 8, 29, 30, 200])
+def test_intervals_of_skewed_times_are_positive_or_none(n_trials):
+    rng = np.random.default_rng(n_trials)
+    self_ns = (1e6 * rng.pareto(0.7, (n_trials, 40))).astype(np.int64) + 1
+    layers = summarise(Recording(make_layers(40), self_ns)).layers
+    assert layers["ci_low_s"].isna().all() == (n_trials < 30)
+    known = layers[layers["ci_low_s"].notna()]
+    assert (known["ci_low_s"] > 0).all()
+    assert known["median_s"].between(known["ci_low_s"], known["ci_high_s"]).all()
 
 
 def test_a_summary_is_a_pure_function():

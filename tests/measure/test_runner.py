@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from chainer_profile import profile, summarise
 from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.basics.stopping import FIRST_LOOK
 from chainer_profile.measure import runner, trials
 from chainer_profile.measure.runner import RunError, default_clean_trials
 from chainer_profile.measure.steps import make_step
@@ -187,11 +188,24 @@ class TestEnds:
         assert (recording.n_trials, len(recording.warmup_ns)) == (0, 1)
         assert recording.ended == "enough"
 
-    def test_the_wanted_interval_ends_the_run_at_30_trials_or_later(self, clock):
+    def test_the_wanted_interval_ends_the_run_at_the_first_look_or_later(self, clock):
         wanted = settings(trials=4000, clean_trials=100, until_ci=0.01)
         recording = run(Chain(clock), image(), wanted, clock=clock)
-        assert 30 <= recording.n_trials < 4000
+        # A cycle has 200 profiled trials: the first one is enough for a look.
+        assert recording.n_trials == FIRST_LOOK == 200
         assert recording.ended == "wanted interval reached"
+
+    def test_it_is_the_interval_of_the_median_and_not_of_the_mean(self, clock):
+        class RarelySlow(Step):
+            def forward(self, x):
+                self._calls = getattr(self, "_calls", 0) + 1
+                self._duration_ns = (20 if self._calls % 100 == 0 else 1) * 1000
+                return super().forward(x)
+
+        wanted = settings(trials=4000, clean_trials=100, until_ci=0.01)
+        recording = run(RarelySlow(clock, 1), image(), wanted, clock=clock)
+        assert recording.trial_ns.mean() > 1.05 * np.median(recording.trial_ns)
+        assert (recording.n_trials, recording.ended) == (200, "wanted interval reached")
 
     def test_an_interval_that_is_not_reached_does_not_end_it(self, clock):
         class Drifting(Step):
@@ -199,9 +213,9 @@ class TestEnds:
                 self._duration_ns += 1000
                 return super().forward(x)
 
-        wanted = settings(trials=200, until_ci=0.001)
+        wanted = settings(trials=500, until_ci=0.001)
         recording = run(Drifting(clock, 1), image(), wanted, clock=clock)
-        assert (recording.n_trials, recording.ended) == (200, "complete")
+        assert (recording.n_trials, recording.ended) == (500, "complete")
 
 
 class Changing(Chain):

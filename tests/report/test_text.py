@@ -8,6 +8,7 @@ import pytest
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Overhead, Summary
+from chainer_profile.basics.units import format_duration, format_interval
 from chainer_profile.record.recording import BlasLibrary, Environment, Layer, Recording, Settings
 from chainer_profile.report.text import (
     environment_lines,
@@ -179,13 +180,24 @@ def test_trials_counts_those_that_were_made() -> None:
 def test_totals_of_a_full_recording() -> None:
     summary = summarise(make_recording())
     shown = rows(summary)
-    assert shown["Clean trial, mean"].startswith("913.3 us (95 % interval ")
-    assert "Clean trial, median" in shown
+    assert shown["Clean trial, median"] == "930.3 us (10 trials: too few for an interval)"
+    assert shown["Clean trial, mean"] == "913.3 us"
     assert shown["Framework (between the functions)"].startswith("50.00 us (")
     assert "-" not in shown.values()
     share = summary.totals.framework_share
     assert share is not None
     assert f"({(1 - share) * 100:.1f} % of the profiled trial)" in shown["Sum of the layers"]
+
+
+@pytest.mark.parametrize(("n_clean", "given"), [(5, False), (29, False), (30, True), (90, True)])
+def test_the_quoted_median_has_its_interval_and_its_trials(n_clean: int, given: bool) -> None:
+    summary = summarise(make_recording(n_clean=n_clean))
+    clean = summary.totals.clean
+    assert clean is not None
+    said = f"{n_clean} trials: too few for an interval"
+    if given:
+        said = f"95 % interval {format_interval(clean.ci_low_s, clean.ci_high_s)}, {n_clean} trials"
+    assert rows(summary)["Clean trial, median"] == f"{format_duration(clean.median_s)} ({said})"
 
 
 def test_totals_with_the_recorders_cost() -> None:
@@ -209,7 +221,7 @@ def test_totals_that_are_not_known() -> None:
 
 def test_one_trial_has_no_interval() -> None:
     shown = rows(summarise(make_recording(n_trials=1, n_clean=1)))
-    assert "interval" not in "".join(shown.values())
+    assert "95 % interval" not in "".join(shown.values())
     assert shown["Profiled trial, mean"] != "-"
 
 

@@ -297,9 +297,9 @@ def _with_hot_layers(summary: Summary, blocks: list[Block]) -> list[Block]:
     hot = summary.layers[summary.layers["hot"]]
     if hot.empty:
         return blocks
-    slowest = hot.sort_values("mean_s", ascending=False, kind="stable").head(MAX_HOT)
-    keys = [*layer_columns.WHICH, "mean", "interval", "share", "cumulative_share"]
-    if summary.recording.n_trials == 1:
+    slowest = hot.sort_values("median_s", ascending=False, kind="stable").head(MAX_HOT)
+    keys = [*layer_columns.WHICH, "median", "interval", "share", "cumulative_share"]
+    if hot["ci_low_s"].isna().all():
         keys.remove("interval")
     columns = layer_columns.columns(keys, several_phases=len(phases_of(summary)) > 1)
     shown = columns_table(columns, list(slowest.itertuples()))

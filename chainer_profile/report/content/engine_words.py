@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chainer_profile.basics.describe import NS
 from chainer_profile.basics.units import NOT_KNOWN, format_count, format_ms
 from chainer_profile.report.columns import Column
 from chainer_profile.report.text import Row, printable, totals_rows
@@ -46,13 +45,12 @@ def between(summary: Summary) -> str:
 def node_columns(summary: Summary) -> list[Column]:
     """Columns of a table of nodes; its rows are those of ``Summary.layers``."""
     layers, covers = summary.recording.layers, "Chainer's layers"
-    mean_s = (summary.recording.self_ns.mean(axis=0) * NS).tolist()
     return [
         Column("#", lambda row: str(row.Index)),
         Column("node", lambda row: printable(layers[row.Index].node), folds=_MAX_NODE),
         Column(covers, lambda row: _indices(layers[row.Index].covers), folds=_MAX_NODE),
         Column("number", lambda row: format_count(len(layers[row.Index].covers))),
-        Column("mean ms", lambda row: format_ms(mean_s[row.Index]), "mean [ms]"),
+        Column("median ms", lambda row: format_ms(row.median_s), "median [ms]"),
     ]
 
 

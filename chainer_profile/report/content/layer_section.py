@@ -38,12 +38,12 @@ def by_layer(summary: Summary, plot: str, address_of_all: str) -> Iterator[str]:
     if summary.recording.settings.engine:
         yield from _by_node(summary)
     yield "### By layer"
-    yield f"![Bar plot of the mean self time of every layer]({address(plot)})"
+    yield f"![Bar plot of the median self time of every layer]({address(plot)})"
     yield (
         "*One bar for each layer in the order of the calls"
         + (", phase after phase" if several else "")
-        + f": mean self time{on_gpu(summary)}, with whiskers from the 5th to the 95th percentile. "
-        "Hot layers are red here, and bold in the table.*"
+        + f": median self time{on_gpu(summary)}, with whiskers from the 5th to the 95th "
+        "percentile. Hot layers are red here, and bold in the table.*"
     )
     shown = _chosen(summary.layers)
     rest = summary.layers.drop(shown.index)
@@ -54,14 +54,14 @@ def by_layer(summary: Summary, plot: str, address_of_all: str) -> Iterator[str]:
             f"layers' time. All are in {link(address_of_all)}."
         )
     times = list(layer_columns.TIMES)
-    if summary.recording.n_trials == 1:
-        yield "One trial gives no interval of the mean."
+    if summary.layers["ci_low_s"].isna().all():
+        yield "The trials are too few for intervals of the medians."
         times.remove("interval")
     rows, bold = list(shown.itertuples()), shown["hot"].tolist()
     known = layer_columns.with_content(layer_columns.columns(layer_columns.DEVICE), rows)
     times = [key for key in times if key not in layer_columns.DEVICE or _column(key) in known]
     if said := explained([column.name for column in known]):
-        yield f"Mean, interval, median and percentile are times on the GPU. {said}"
+        yield f"Median, interval, mean and percentile are times on the GPU. {said}"
     which = layer_columns.columns(layer_columns.WHICH, several_phases=several)
     yield columns_table([*which, *layer_columns.columns(times)], rows, bold=bold)
     work = layer_columns.with_content(layer_columns.columns(layer_columns.WORK), rows)
@@ -93,7 +93,7 @@ def _chosen(layers: pd.DataFrame) -> pd.DataFrame:
         return layers
     # Whatever the rule, the hot layers are the slowest ones.
     count = min(MAX_ROWS, max(SLOWEST, int(layers["hot"].sum())))
-    slowest = layers.sort_values("mean_s", ascending=False, kind="stable")
+    slowest = layers.sort_values("median_s", ascending=False, kind="stable")
     return layers.loc[slowest.head(count).index.sort_values()]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chainer_profile.analyse.checks import probed_threads, takes_options
-from chainer_profile.basics.describe import NS
+from chainer_profile.basics.describe import MIN_TRIALS, NS
 from chainer_profile.basics.units import format_count, format_duration, plural
 from chainer_profile.report.content.engine_words import engine_text
 from chainer_profile.report.markdown_syntax import text
@@ -79,13 +79,18 @@ def method_points(summary: Summary) -> Iterator[str]:
                     "of all phases has a row of its own."
                 )
         yield f"Framework time is the profiled trial less the sum of its layers: {between}"
-    if recording.n_trials > 1:
-        yield (
-            "The 95 % interval of a mean comes from batch means: successive trials are cut into "
-            "batches of equal length, and the spread of the batches' means gives the interval. "
-            "Trials that depend on one another do not make it too narrow."
-        )
-    yield "A layer's share is its mean over the sum of all layers' means."
+    yield (
+        "Where one number stands for a time it is the median, which a few slow trials do not move; "
+        "a layer's share is its median over the sum of all layers' medians. Where parts add up to "
+        "the trial (sum of the layers, framework, groups, links) they are means, and "
+        "inputs per second are the batch over the mean."
+    )
+    yield (
+        "The 95 % interval of a median comes from successive batches of trials: the spread of the "
+        "batches' medians gives it, on a log scale, and trials that resemble their neighbours do "
+        "not make it too narrow. "
+        f"Fewer than {MIN_TRIALS} trials have none."
+    )
     if has_rate_of_zero(recording.settings):
         yield (
             "The optimizer's learning rate is 0: all trials have the same weights, and the "

@@ -129,7 +129,7 @@ def _bounds_on_gpu(summary: Summary) -> Iterator[str]:
 
 def _where_to_begin(summary: Summary) -> Iterator[str]:
     layers, functions = summary.layers, summary.functions
-    half = find_hotspots(layers["mean_s"].to_numpy(), parse_rule(DEFAULT_RULE)).hot
+    half = find_hotspots(layers["median_s"].to_numpy(), parse_rule(DEFAULT_RULE)).hot
     count = int(half.sum())
     counts = layers["function"][half].value_counts()
     most = int(counts.iloc[0])
@@ -260,7 +260,7 @@ def _data(summary: Summary) -> Iterator[str]:
     data_s = float(summary.phases["total_s"].get("data", 0.0))
     if rows.empty or data_s < _MUCH * whole:
         return
-    name = printable(str(rows["function"][rows["mean_s"].idxmax()]))
+    name = printable(str(rows["function"][rows["median_s"].idxmax()]))
     sentence = (
         f"Loading of data takes {format_percent(data_s / whole)} of the {what}, the largest part "
         f"of it in {name}"

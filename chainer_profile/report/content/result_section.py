@@ -150,10 +150,10 @@ def hotspots(summary: Summary) -> Iterator[str]:
     yield "## 5 Hotspots"
     yield f"The rule: hot are {text(summary.hotspots.rule)}."
     if hot.empty:
-        slowest = layers.loc[layers["mean_s"].idxmax()]
+        slowest = layers.loc[layers["median_s"].idxmax()]
         yield (
             f"No layer is hot. The slowest is {text(slowest['label'])} with "
-            f"{format_duration(slowest['mean_s'])}."
+            f"{format_duration(slowest['median_s'])}."
         )
         return
     sentence = (

@@ -73,15 +73,15 @@ _MIB = 1024.0 * 1024.0
 def layer_chart(summary: Summary) -> LayoutDOM:
     """One bar a layer in the order of the calls, and the strip of all layers where they are many.
 
-    Bars are mean self times, hot layers red; whiskers reach from the 5th to the 95th percentile,
+    Bars are median self times, hot layers red; whiskers reach from the 5th to the 95th percentile,
     cut where they would need an axis of more than 1.4 times the highest bar.
     """
     layers = summary.layers
     count = len(layers)
-    unit = duration_unit(float(layers["mean_s"].max()))
+    unit = duration_unit(float(layers["median_s"].max()))
     scale = in_unit(1.0, unit)
-    mean, low, high = (layers[name].to_numpy() * scale for name in ("mean_s", "p5_s", "p95_s"))
-    top = float(mean.max()) or 1.0
+    typical, low, high = (layers[name].to_numpy() * scale for name in ("median_s", "p5_s", "p95_s"))
+    top = float(typical.max()) or 1.0
     limit = min(max(top, float(high.max())), _HEADROOM * top) * 1.04
     first, last = _window(summary)
     x_range = Range1d(first - 0.7, last - 0.3, bounds=(-1.5, count + 0.5), min_interval=3)
@@ -90,13 +90,13 @@ def layer_chart(summary: Summary) -> LayoutDOM:
         x_range=x_range,
         y_range=Range1d(0, limit),
         x_label="layer, in the order of the calls",
-        y_label=f"mean self time{on_gpu(summary)} [{unit}]",
+        y_label=f"median self time{on_gpu(summary)} [{unit}]",
         zooms=True,
     )
     source = ColumnDataSource(
         {
             "x": list(range(count)),
-            "mean": rounded(mean),
+            "median": rounded(typical),
             "low": rounded(low),
             "high": rounded(np.minimum(high, limit)),
             "kind": ["hot" if hot else "other" for hot in layers["hot"]],
@@ -107,7 +107,7 @@ def layer_chart(summary: Summary) -> LayoutDOM:
     colours = hot_or_not()
     bars = chart.vbar(
         x="x",
-        top="mean",
+        top="median",
         width=0.8,
         source=source,
         fill_color=colours,
@@ -131,10 +131,10 @@ def layer_chart(summary: Summary) -> LayoutDOM:
     tips = [("layer", "@index @function"), ("at", "@path")]
     if len(phases_of(summary)) > 1:
         tips.append(("phase", "@phase"))
-    tips += [("mean [ms]", "@mean_ms (@share %)"), ("95 % interval [ms]", "@interval")]
-    if summary.recording.n_trials == 1:
-        tips.pop()
-    tips += [("median [ms]", "@median"), ("5th to 95th pct. [ms]", "@p5 to @p95")]
+    tips.append(("median [ms]", "@median_ms (@share %)"))
+    if layers["ci_low_s"].notna().any():
+        tips.append(("95 % interval [ms]", "@interval"))
+    tips += [("mean [ms]", "@mean"), ("5th to 95th pct. [ms]", "@p5 to @p95")]
     tips.append(("output", "@output_shapes"))
     chart.add_tools(
         hover(renderers=[bars], tooltips=tips, mode="vline", limit=1, attachment="horizontal")
@@ -151,7 +151,7 @@ def _window(summary: Summary) -> tuple[int, int]:
     count = len(summary.layers)
     if count <= MAX_AT_ONCE:
         return 0, count
-    first = int(summary.layers["mean_s"].to_numpy().argmax()) - MAX_AT_ONCE // 2
+    first = int(summary.layers["median_s"].to_numpy().argmax()) - MAX_AT_ONCE // 2
     first = min(max(0, first), count - MAX_AT_ONCE)
     return first, first + MAX_AT_ONCE
 
@@ -170,7 +170,7 @@ def _strip(
     colours = hot_or_not()
     bars = strip.vbar(
         x="x",
-        top="mean",
+        top="median",
         width=0.8,
         source=source,
         fill_color=colours,

@@ -114,34 +114,34 @@ def by_time(engines: Engines) -> list[str]:
 
 
 def engines_chart(engines: Engines) -> Figure:
-    """One bar an engine: its mean trial, and below it its layers by function where known."""
+    """One bar an engine: its median trial, and below it its layers by function where known."""
     functions = by_time(engines)
     named, others = functions[:MAX_FUNCTIONS], functions[MAX_FUNCTIONS:]
-    most = max(max(row.mean_s, sum(s for _, s in row.by_function)) for row in engines.rows)
+    most = max(max(row.median_s, sum(s for _, s in row.by_function)) for row in engines.rows)
     unit = duration_unit(most)
     scale = in_unit(1.0, unit)
     names = [" ".join(filter(None, (row.name, row.precision))) for row in engines.rows]
     chart = named_rows(
         [shorten(printable(name), _MAX_NAME) for name in names],
-        x_label=f"mean time of a trial, and by function below it [{unit}]"
+        x_label=f"median time of a trial, and by function below it [{unit}]"
         if functions
-        else f"mean time of a trial [{unit}]",
+        else f"median time of a trial [{unit}]",
         row_height=_ENGINE_HEIGHT,
         x_end=most * scale * 1.04,
     )
     trials = ColumnDataSource(
         {
             "y": [at - 0.2 if functions else at for at in range(len(names))],
-            "time": rounded(np.array([row.mean_s * scale for row in engines.rows])),
+            "time": rounded(np.array([row.median_s * scale for row in engines.rows])),
             "name": [printable(name) for name in names],
-            "mean": [format_duration(row.mean_s) for row in engines.rows],
+            "median": [format_duration(row.median_s) for row in engines.rows],
             "speed": [printable(row.speedup) for row in engines.rows],
         }
     )
     height = 0.34 if functions else 0.6
     bars = chart.hbar(y="y", right="time", height=height, source=trials, line_width=0)
     themed(bars.glyph, fill_color="--accent", line_color="--accent")
-    tips = [("", "@name"), ("mean trial", "@mean"), ("speed", "@speed")]
+    tips = [("", "@name"), ("median trial", "@median"), ("speed", "@speed")]
     chart.add_tools(hover(renderers=[bars], tooltips=tips))
     if functions:
         parts = _stacks(engines, named, others, scale)

@@ -32,10 +32,10 @@ _SORTED_BY = {
     "phase": "",
     "calls": "calls",
     "output_shapes": "",
-    "mean": "mean_s",
-    "interval": "mean_s",
-    "share": "share",
     "median": "median_s",
+    "interval": "median_s",
+    "share": "share",
+    "mean": "mean_s",
     "p5": "p5_s",
     "p95": "p95_s",
     "std": "std_s",
@@ -56,7 +56,7 @@ _SORTED_BY = {
 #: Those that name a layer.
 _ALWAYS = ("index", "path", "function", "phase")
 #: Those that fit on paper.
-_PRINTED = (*_ALWAYS, "mean", "interval", "share", "median", "p95", "verdict")
+_PRINTED = (*_ALWAYS, "median", "interval", "share", "mean", "p95", "verdict")
 #: Rank of what is not known: behind all others, in both directions.
 UNKNOWN = 2**32 - 1
 #: Links deeper than any.
@@ -84,8 +84,6 @@ def layer_table(summary: Summary) -> dict[str, Any]:
     rows = list(summary.layers.itertuples())
     several = len(phases_of(summary)) > 1
     keys = [key for key in _SORTED_BY if several or key != "phase"]
-    if summary.recording.n_trials == 1:
-        keys.remove("interval")
     columns = []
     for key in keys:
         described = layer_columns.LAYER_COLUMNS[key]

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chainer_profile.analyse.checks import DRIFT, MIN_TRIALS, UNSTABLE
-from chainer_profile.basics.describe import NS, Statistics, describe, halves_differ
+from chainer_profile.analyse.checks import DRIFT, UNSTABLE
+from chainer_profile.basics.describe import MIN_TRIALS, NS, Statistics, describe, halves_differ
 from chainer_profile.basics.units import (
     duration_unit,
     format_duration,
@@ -139,8 +139,8 @@ def _text(
             f"{format_duration(statistics.max_s)}."
         )
     return (
-        f"{plural(statistics.count, 'trial')}: mean {format_duration(statistics.mean_s)}, median "
-        f"{format_duration(statistics.median_s)}, 5th to 95th percentile "
+        f"{plural(statistics.count, 'trial')}: median {format_duration(statistics.median_s)}, mean "
+        f"{format_duration(statistics.mean_s)}, 5th to 95th percentile "
         f"{format_interval(statistics.p5_s, statistics.p95_s, unit)}.",
         f"{'Noisy' if statistics.spread >= UNSTABLE else 'Steady'}: the standard deviation is "
         f"{format_percent(statistics.spread)} of the mean.",

@@ -122,7 +122,7 @@ def plain(name: str) -> str:
 def name_layers(chart: Figure, labels: Sequence[str]) -> None:
     """Name the layers below a chart, upright; the page's script says which there is room for.
 
-    The chart's source has the name ``layers``; its bars are the column ``mean`` or ``peak``.
+    The chart's source has the name ``layers``; its bars are the column ``median`` or ``peak``.
     """
     axis = chart.xaxis[0]
     axis.name = "names"

@@ -134,7 +134,7 @@ def _row(run: EnginesRun, engine: EngineResult, recordings: Mapping[str, Recordi
         outputs,
         engine.note,
         # To the scale of the trials in which nothing else was timed.
-        tuple((name, share * statistics.mean_s) for name, share in shares.items() if share),
+        tuple((name, share * statistics.median_s) for name, share in shares.items() if share),
     )
 
 

@@ -242,7 +242,7 @@ function nameLayers(chart) {
     .filter((model) => /^phase \d+ \d+$/.test(model.name || ""))
     .map((model) => [model, ...model.name.split(" ").slice(1).map(Number)]);
   const { data } = chart.document.get_model_by_name("layers");
-  const heights = data.mean || data.peak;
+  const heights = data.median || data.peak;
   const order = heights.map((_, row) => row).sort((a, b) => heights[b] - heights[a] || a - b);
   const place = () => {
     const { start, end } = plot.x_range;
@@ -314,7 +314,7 @@ function joinLayers(chart) {
   const bars = source(chart, "layers");
   const more = {};
   for (const found of layers.columns) {
-    more[found.key === "mean" ? "mean_ms" : found.key] = cellsOf(found);
+    more[found.key === "median" ? "median_ms" : found.key] = cellsOf(found);
   }
   bars.data = { ...bars.data, ...more };
   bars.selected.change.connect(() => {

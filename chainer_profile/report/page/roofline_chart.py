@@ -45,7 +45,7 @@ def roofline_chart(summary: Summary) -> Figure:
     """
     limits = summary.recording.limits
     assert limits is not None
-    layers = drawable(summary.layers).sort_values(["hot", "mean_s"], ascending=[True, False])
+    layers = drawable(summary.layers).sort_values(["hot", "median_s"], ascending=[True, False])
     x, y = layers["intensity"].to_numpy(float), layers["flops_per_s"].to_numpy(float)
     left, right = min(x.min(), limits.ridge) / _MARGIN, max(x.max(), limits.ridge) * _MARGIN
     giga = 1e-9
@@ -75,7 +75,7 @@ def roofline_chart(summary: Summary) -> Figure:
             legend_label="memory limit into new memory",
         )
         themed(line.glyph, line_color=INK)
-    areas = layers["mean_s"].to_numpy() / float(layers["mean_s"].max() or 1.0)
+    areas = layers["median_s"].to_numpy() / float(layers["median_s"].max() or 1.0)
     source = ColumnDataSource(
         {
             "x": rounded(x),

@@ -170,7 +170,7 @@ def _cards(summary: Summary) -> list[tuple[str, str, str]]:
 
 
 def _hottest(summary: Summary) -> list[dict[str, Any]]:
-    layers = summary.layers.sort_values("mean_s", ascending=False, kind="stable").head(_HOTTEST)
+    layers = summary.layers.sort_values("median_s", ascending=False, kind="stable").head(_HOTTEST)
     most = float(layers["share"].max()) or 1.0
     several = len(phases_of(summary)) > 1
     return [
@@ -179,7 +179,7 @@ def _hottest(summary: Summary) -> list[dict[str, Any]]:
             "label": printable(row.label),
             "path": printable(row.path),
             "phase": printable(row.phase) if several else "",
-            "time": format_duration(row.mean_s),
+            "time": format_duration(row.median_s),
             "share": format_percent(row.share),
             "width": round(100 * row.share / most, 1),
             "hot": bool(row.hot),
@@ -235,13 +235,13 @@ def _comparison(comparison: Comparison) -> Markup:
 
 
 def _engines(engines: Engines) -> dict[str, Any]:
-    head = ("engine", "precision", "mean", "median", "95th percentile", "speed", "outputs", "")
+    head = ("engine", "precision", "median", "mean", "95th percentile", "speed", "outputs", "")
     rows = tuple(
         (
             " ".join(filter(None, (printable(row.name), printable(row.version)))),
             printable(row.precision),
-            format_duration(row.mean_s),
             format_duration(row.median_s),
+            format_duration(row.mean_s),
             format_duration(row.p95_s),
             printable(row.speedup),
             printable(row.difference),

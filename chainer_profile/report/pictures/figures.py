@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import matplotlib as mpl
 
-from chainer_profile.basics.units import plural
+from chainer_profile.basics.units import NOT_KNOWN, format_duration, format_interval, plural
 from chainer_profile.report.rows import phases_of
-from chainer_profile.report.text import mean_text, model_name, settings_text, trial_text
+from chainer_profile.report.text import model_name, settings_text, trial_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -72,9 +72,12 @@ def title(summary: Summary, most: int) -> str:
     recording = summary.recording
     settings, trial = recording.settings, summary.totals.trial
     trials = plural(recording.n_trials, "profiled trial")
-    what = "latency" if len(phases_of(summary)) == 1 else "trial"
     if trial is not None:
-        trials += f"; {'clean' if summary.totals.clean else 'profiled'} {what} {mean_text(trial)}"
+        clean = f"median of {plural(trial.count, 'clean trial')}"
+        interval = format_interval(trial.ci_low_s, trial.ci_high_s)
+        trials += f"; {clean if summary.totals.clean else 'their median'} "
+        trials += format_duration(trial.median_s)
+        trials += " (no interval)" if interval == NOT_KNOWN else f" (95 % {interval})"
     name = model_name(settings)
     if len(phases_of(summary)) > 1:
         did = trial_text(recording)

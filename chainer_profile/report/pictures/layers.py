@@ -72,7 +72,7 @@ def render(summary: Summary, format: Literal["png", "svg"]) -> bytes:
 
 
 def figure(summary: Summary, widest: float = _MAX_WIDTH) -> Figure:
-    """One bar a layer in the order of the calls: its mean self time, hot layers in red.
+    """One bar a layer in the order of the calls: its median self time, hot layers in red.
 
     Whiskers reach from the 5th to the 95th percentile. The axis is made for the bars: a whisker
     that would need more than 1.4 times the highest bar is cut, and a triangle marks the cut.
@@ -91,7 +91,7 @@ def figure(summary: Summary, widest: float = _MAX_WIDTH) -> Figure:
         fig = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
         FigureCanvasAgg(fig)
         ax = fig.add_subplot()
-        unit = duration_unit(float(layers["mean_s"].max()))
+        unit = duration_unit(float(layers["median_s"].max()))
         points = (width - _SIDES) * _POINTS / count
         limit = _draw_bars(ax, summary, unit, points)
         line = _draw_line(ax, summary, unit, limit)
@@ -101,7 +101,7 @@ def figure(summary: Summary, widest: float = _MAX_WIDTH) -> Figure:
         size = TEXT * scale
         if len(phases_of(summary)) > 1:
             _draw_phases(ax, summary, points, size)
-        ax.set_ylabel(f"mean self time{on_gpu(summary)} [{unit}]", fontsize=size)
+        ax.set_ylabel(f"median self time{on_gpu(summary)} [{unit}]", fontsize=size)
         ax.set_xlabel("layer, in the order of the calls", fontsize=size)
         ax.tick_params(axis="y", labelsize=size)
         ax.set_xlim(-0.7, count - 0.3)
@@ -120,19 +120,19 @@ def _draw_bars(ax: Axes, summary: Summary, unit: str, points: float) -> float:
     layers = summary.layers
     x = np.arange(len(layers))
     scale = in_unit(1.0, unit)
-    mean, low, high = (layers[name].to_numpy() * scale for name in ("mean_s", "p5_s", "p95_s"))
+    typical, low, high = (layers[name].to_numpy() * scale for name in ("median_s", "p5_s", "p95_s"))
     hot = layers["hot"].to_numpy()
     dense = points < _DENSE
-    top = float(mean.max()) or 1.0
+    top = float(typical.max()) or 1.0
     limit = min(max(top, float(high.max())), _HEADROOM * top) * 1.04
     thin = float(np.clip(points / 10, 0.3, 1.0))
     if len(x) <= _MANY:
-        ax.bar(x, mean, 0.8, color=np.where(hot, HOT_COLOUR, OTHER_COLOUR).tolist(), linewidth=0)
+        ax.bar(x, typical, 0.8, color=np.where(hot, HOT_COLOUR, OTHER_COLOUR).tolist(), linewidth=0)
         ax.vlines(x, low, np.minimum(high, limit), INK, linewidth=thin)
     else:
-        _draw_many(ax, x[~hot], mean[~hot], OTHER_COLOUR, 0.0)
+        _draw_many(ax, x[~hot], typical[~hot], OTHER_COLOUR, 0.0)
         # Narrower than a dot, a hot bar would vanish among its neighbours.
-        _draw_many(ax, x[hot], mean[hot], HOT_COLOUR, _DENSE / 2 if dense else 0.0)
+        _draw_many(ax, x[hot], typical[hot], HOT_COLOUR, _DENSE / 2 if dense else 0.0)
         gaps = np.full(len(x), np.nan)
         ends = np.column_stack([low, np.minimum(high, limit), gaps]).ravel()
         alpha = 0.3 if dense else 1
@@ -246,7 +246,7 @@ def _labelled(summary: Summary, apart: int) -> list[int]:
     layers = summary.layers
     if apart == 1:
         return list(range(len(layers)))
-    order = np.argsort(-layers["mean_s"].to_numpy(), kind="stable")
+    order = np.argsort(-layers["median_s"].to_numpy(), kind="stable")
     taken: NDArray[np.bool_] = np.zeros(len(layers), bool)
     for i in order:
         if not taken[max(0, i - apart + 1) : i + apart].any():

@@ -64,12 +64,12 @@ def figure(summary: Summary) -> Figure:
     limits = summary.recording.limits
     assert limits is not None
     with mpl.rc_context(STYLE):
-        layers = drawable(summary.layers).sort_values(["hot", "mean_s"], ascending=[True, False])
+        layers = drawable(summary.layers).sort_values(["hot", "median_s"], ascending=[True, False])
         fig = Figure(figsize=(_WIDTH, _HEIGHT), dpi=DPI, layout="constrained")
         FigureCanvasAgg(fig)
         ax = fig.add_subplot()
         x, y = layers["intensity"].to_numpy(float), layers["flops_per_s"].to_numpy(float)
-        area = layers["mean_s"].to_numpy() / float(layers["mean_s"].max()) * _MOST_AREA
+        area = layers["median_s"].to_numpy() / float(layers["median_s"].max()) * _MOST_AREA
         ax.scatter(
             x,
             y,
@@ -110,7 +110,7 @@ def _name_functions(ax: Any, layers: pd.DataFrame) -> None:
     taken: list[_Box] = []
     times = layers.groupby("function")["mean_s"].sum().sort_values(ascending=False)
     for function in times.index[:_NAMED]:
-        slowest = layers.loc[layers.loc[layers["function"] == function, "mean_s"].idxmax()]
+        slowest = layers.loc[layers.loc[layers["function"] == function, "median_s"].idxmax()]
         at = (slowest["intensity"], slowest["flops_per_s"])
         x0, y0 = ax.transData.transform(at)
         name = shorten(printable(str(function)), _MAX_NAME)

@@ -46,7 +46,7 @@ _MAX_NUMBERED = 4
 
 def render_all(results: Sequence[Run], format: Literal["png", "svg"]) -> dict[str, bytes]:
     """The plots that these results have, by the names of their files without the ending."""
-    good = [result for result in results if not math.isnan(result.digest.mean_s)]
+    good = [result for result in results if not math.isnan(result.digest.median_s)]
     plots: dict[str, Callable[[], Figure]] = {}
     if good:
         plots["latency-by-network"] = lambda: latency_figure(good)
@@ -108,7 +108,7 @@ def _networks(results: Sequence[Run]) -> list[str]:
 
 
 def latency_figure(results: Sequence[Run]) -> Figure:
-    """Grouped bars: mean latency by network, with whiskers of one standard deviation.
+    """Grouped bars: median latency by network, with whiskers of one standard deviation.
 
     Every input and phase has a panel of its own, since their times differ by far.
     """
@@ -126,7 +126,7 @@ def latency_figure(results: Sequence[Run]) -> Figure:
         for ax, (name, group) in zip(axes, shown, strict=True):
             _draw_panel(ax, name or f"input {group[0].digest.input_text}", group, series)
         left_out = len(panels) - len(shown)
-        _title(fig, "Latency by network, mean and standard deviation", results, left_out)
+        _title(fig, "Latency by network, median and standard deviation", results, left_out)
         if len(series) > 1:
             handles = [
                 Patch(facecolor=_colour(at), label=_label(name), **_hatch(at))
@@ -143,30 +143,30 @@ def _draw_panel(
     series: list[tuple[str, list[Run]]],
 ) -> None:
     networks = _networks(group)
-    unit = duration_unit(max(result.digest.mean_s for result in group))
+    unit = duration_unit(max(result.digest.median_s for result in group))
     wide = 0.8 / len(series)
     top = 0.0
     for at, (_, of_series) in enumerate(series):
         members = [result for result in group if result in of_series]
         x = np.array([networks.index(result.digest.settings.model) for result in members], float)
         x += (at - (len(series) - 1) / 2) * wide
-        mean = np.array([in_unit(result.digest.mean_s, unit) for result in members])
+        typical = np.array([in_unit(result.digest.median_s, unit) for result in members])
         std = np.array([in_unit(result.digest.std_s, unit) for result in members])
-        ax.bar(x, mean, width=wide * 0.92, color=_colour(at), **_hatch(at))
+        ax.bar(x, typical, width=wide * 0.92, color=_colour(at), **_hatch(at))
         known = np.isfinite(std)
-        low = np.minimum(std, mean)[known]
+        low = np.minimum(std, typical)[known]
         ax.errorbar(
             x[known],
-            mean[known],
+            typical[known],
             yerr=np.vstack([low, std[known]]),
             fmt="none",
             ecolor=INK,
             elinewidth=0.8,
             capsize=2.5,
         )
-        reach = mean + np.where(known, std, 0)
+        reach = typical + np.where(known, std, 0)
         top = max(top, float(reach.max(initial=0)))
-        for place, height, value in zip(x, reach, mean, strict=True):
+        for place, height, value in zip(x, reach, typical, strict=True):
             if len(series) <= _MAX_NUMBERED:
                 ax.annotate(
                     format_significant(value, 3),
@@ -211,11 +211,11 @@ def batch_figure(results: Sequence[Run]) -> Figure:
         fig = Figure(figsize=(_BATCH_WIDTH, height), dpi=DPI, layout="constrained")
         FigureCanvasAgg(fig)
         left, right = fig.subplots(1, 2)
-        unit = duration_unit(max(r.digest.mean_s for _, group in shown for r in group))
+        unit = duration_unit(max(r.digest.median_s for _, group in shown for r in group))
         handles: list[Any] = []
         for at, (_, group) in enumerate(shown):
             batch = [result.digest.settings.batchsize for result in group]
-            mean = np.array([in_unit(result.digest.mean_s, unit) for result in group])
+            typical = np.array([in_unit(result.digest.median_s, unit) for result in group])
             std = np.nan_to_num([in_unit(result.digest.std_s, unit) for result in group])
             style: dict[str, Any] = {
                 "color": _colour(at),
@@ -224,9 +224,9 @@ def batch_figure(results: Sequence[Run]) -> Figure:
                 "markersize": 4,
                 "linewidth": 1.2,
             }
-            low = np.minimum(std, mean * 0.99)
+            low = np.minimum(std, typical * 0.99)
             left.errorbar(
-                batch, mean, yerr=np.vstack([low, std]), capsize=2.5, elinewidth=0.8, **style
+                batch, typical, yerr=np.vstack([low, std]), capsize=2.5, elinewidth=0.8, **style
             )
             right.plot(batch, [result.digest.fps for result in group], **style)
             handles.append(Line2D([], [], label=labels[at], **style))

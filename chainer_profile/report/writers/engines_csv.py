@@ -27,7 +27,8 @@ COLUMNS = {
     "trials": "Number of trials",
     "mean_ms": "Mean time of a trial; empty for an engine that made none",
     "std_ms": "Its standard deviation (with trials - 1)",
-    "ci95_low_ms": "Lower end of the 95 % interval of the mean",
+    "ci95_low_ms": "Lower end of the 95 % interval of the median; empty where the trials are too "
+    "few for one",
     "ci95_high_ms": "Upper end",
     "median_ms": "Median time",
     "p95_ms": "95th percentile",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 FORMAT = "chainer-profile report"
 #: Raised when a key changes its meaning or goes. Keys may be added without that.
-VERSION = 1
+VERSION = 2
 
 #: Statistics of times by their keys here: what a summary calls them.
 STATISTICS = {

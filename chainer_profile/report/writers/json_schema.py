@@ -188,7 +188,7 @@ def _hotspots() -> Schema:
             "value": (_NUMBER, "In seconds, as a fraction, a number of layers, or a fraction"),
             "line_s": (
                 _nullable(_NUMBER),
-                "Mean time from which a layer is hot; null where the rule has no such line",
+                "Median time from which a layer is hot; null where the rule has no such line",
             ),
             "layers": ({"type": "array", "items": _COUNT}, "Indices of the hot layers"),
         }

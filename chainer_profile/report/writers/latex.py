@@ -41,7 +41,7 @@ TOP, MAX_FUNCTIONS = 10, 20
 #: Characters from which on a column of names folds, and the part of the line that it then has.
 _FOLDS, _PART = 28, "0.26"
 #: The columns of a hot layer that are bold: with all of them the table would be too wide.
-_BOLD = ("#", "path", "mean ms")
+_BOLD = ("#", "path", "median ms")
 #: The file is compiled alone where no document has begun: LaTeX's kernel lets this be \relax
 #: when one begins.
 _HEAD = r"""\makeatletter
@@ -153,10 +153,11 @@ def _prefix(summary: Summary) -> str:
 def _by_layer(summary: Summary, of: str, prefix: str) -> Iterator[str]:
     """The slowest layers, and all of them, or the slowest of very many."""
     layers, several = summary.layers, len(phases_of(summary)) > 1
-    slowest = layers.sort_values("mean_s", ascending=False, kind="stable")
+    slowest = layers.sort_values("median_s", ascending=False, kind="stable")
     # As many as fit between the margins of the article class.
-    keys = [*layer_columns.WHICH, "mean", "ci", "share"]
-    if summary.recording.n_trials == 1:
+    keys = [*layer_columns.WHICH, "median", "ci", "share"]
+    some = layers["ci_low_s"].notna().any()
+    if not some:
         keys.remove("ci")
     columns = [
         replace(column, title="± [ms]") if column.name == "+/- ms" else column
@@ -180,7 +181,11 @@ def _by_layer(summary: Summary, of: str, prefix: str) -> Iterator[str]:
         columns,
         rows,
         caption=f"{which} {of}{text(on_gpu(summary))}; hot layers are bold, "
-        f"and {text('±')} is half of the 95~\\% interval of the mean.",
+        + (
+            f"and {text('±')} is half of the 95~\\% interval of the median."
+            if some
+            else "and the trials are too few for intervals."
+        ),
         name=f"{prefix}-layers",
         bold=shown["hot"].tolist(),
         long=True,

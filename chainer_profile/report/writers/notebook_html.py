@@ -59,7 +59,7 @@ LIMIT = 10
 #: Rows of a network's table.
 MODEL_LIMIT = 200
 _KEYS = ("index", "path", "function", "phase", "output_shapes")
-_TIMES = ("mean", "ci", "median", "p95", "host", "gap", "busy", "share")
+_TIMES = ("median", "ci", "mean", "p95", "host", "gap", "busy", "share")
 #: Texts of more characters take several lines.
 _LONG = 40
 _BY = {"function": "function", "link": "link", "block": "block", "shape": "function and shape"}
@@ -222,7 +222,7 @@ def _run(recording: Recording) -> list[str]:
 
 def _layers(summary: Summary, limit: int | None) -> list[str]:
     """The slowest layers."""
-    layers = summary.layers.sort_values("mean_s", ascending=False, kind="stable")
+    layers = summary.layers.sort_values("median_s", ascending=False, kind="stable")
     shown = layers if limit is None else layers.head(max(0, limit))
     rows = list(shown.itertuples())
     several = len(phases_of(summary)) > 1
@@ -235,7 +235,7 @@ def _layers(summary: Summary, limit: int | None) -> list[str]:
         share = format_percent(float(layers["share"].iloc[len(shown) :].sum()))
         parts.append(f"<p>{plural(hidden, 'layer')} not shown: {share} of the layers' time.</p>")
     note = f"Red: {summary.hotspots.rule}. Times are self times{on_gpu(summary)}"
-    note += "; +/- is half of the 95 % interval of the mean. "
+    note += f"; {layer_columns.interval_note(layers)}. "
     said = explained([column.name for column in columns])
     return [*parts, f'<p class="dim">{_text(note + said)}</p>']
 

@@ -115,7 +115,7 @@ def table_columns(results: Sequence[Run]) -> list[Column]:
             10,
             drop=4,
         ),
-        Column("mean ms", lambda row: format_ms(row.digest.mean_s), "mean [ms]"),
+        Column("median ms", lambda row: format_ms(row.digest.median_s), "median [ms]"),
         Column("std ms", lambda row: format_ms(row.digest.std_s), "std [ms]"),
         Column("FPS", lambda row: format_significant(row.digest.fps)),
         Column("params", lambda row: _count(row.digest.parameters), "parameters", drop=3),

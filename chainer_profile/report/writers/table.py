@@ -42,8 +42,9 @@ if TYPE_CHECKING:
     from chainer_profile.analyse.summary import Summary
 
 _SORT_COLUMNS = {
-    "time": "mean_s",
+    "time": "median_s",
     "median": "median_s",
+    "mean": "mean_s",
     "p95": "p95_s",
     "std": "std_s",
     "path": "path",
@@ -82,7 +83,7 @@ def render(
         summary: The summary of a run.
         console: Where to print; it decides about colour and width.
         sort: One of :data:`~.shown.SORT_KEYS`, for the layer table: ``time``
-            is the mean, ``index`` the order of the calls, ``name`` the function, ``memory`` the
+            is the median, ``index`` the order of the calls, ``name`` the function, ``memory`` the
             peak. Numbers come largest first, and what is not known last.
         limit: Rows of the layer table and of the groups at most; None for all.
         group_by: One of :data:`~chainer_profile.basics.words.GROUPS`, for the table of groups.
@@ -165,7 +166,7 @@ def _print_layers(
     _print_hot(summary, console)
     note = f"Times are self times{on_gpu(summary)} in ms"
     if "+/- ms" in names:
-        note += "; +/- is half of the 95 % interval of the mean"
+        note += f"; {layer_columns.interval_note(layers)}"
     if "% of limit" in names:
         note += "; % of limit is the least time at this machine's limits over the median"
     if said := explained(names):

@@ -156,7 +156,7 @@ def test_framework_is_what_is_beside_the_layers() -> None:
         "It adds up: layers on the GPU 3.0000 ms + framework 1.0000 ms = profiled trial 4.0000 ms."
         in report.text
     )
-    assert "mean self time on the GPU" in report.words
+    assert "median self time on the GPU" in report.words
 
 
 def test_the_phases_of_a_gpu_are_the_devices() -> None:
@@ -170,9 +170,9 @@ def test_columns_of_a_gpu_are_shown_where_they_fit(width: int) -> None:
     for summary in (launching(), summarise(make_device_training())):
         text = shown(summary, width)
         assert max(map(len, text.splitlines())) <= width
-        heads = [line for line in text.splitlines() if "mean ms" in line and "path" in line]
+        heads = [line for line in text.splitlines() if "median ms" in line and "path" in line]
         (head,) = heads
-        assert {"host", "busy", "mean"} <= set(head.split())
+        assert {"host", "busy", "median"} <= set(head.split())
         assert ("gap" in head.split()) == (width > 80 or "phase" not in head)
         flat = " ".join(text.split())
         assert "Times are self times on the GPU in ms" in flat

@@ -51,7 +51,7 @@ def test_bars_are_the_layers_and_red_ones_the_hot_ones(rule: str) -> None:
     summary = summarise(make_recording(12), rule)
     bars = plot.figure(summary).axes[0].patches
     heights = [bar.get_height() for bar in bars]  # type: ignore[attr-defined]
-    np.testing.assert_allclose(heights, summary.layers["mean_s"] * 1e6)
+    np.testing.assert_allclose(heights, summary.layers["median_s"] * 1e6)
     red = [to_hex(bar.get_facecolor()) == plot.HOT_COLOUR for bar in bars]
     assert red == summary.layers["hot"].tolist()
     assert {to_hex(bar.get_facecolor()) for bar in bars} <= {plot.HOT_COLOUR, plot.OTHER_COLOUR}
@@ -62,23 +62,23 @@ def test_bars_are_the_layers_and_red_ones_the_hot_ones(rule: str) -> None:
 def test_unit_fits_the_slowest_layer() -> None:
     recording = make_recording(6)
     axes = plot.figure(summarise(recording)).axes[0]
-    assert axes.get_ylabel() == "mean self time [us]"
+    assert axes.get_ylabel() == "median self time [us]"
     assert recording.trial_ns is not None
     slower = replace(recording, self_ns=recording.self_ns * 10, trial_ns=recording.trial_ns * 10)
     summary = summarise(slower)
     axes = plot.figure(summary).axes[0]
-    assert axes.get_ylabel() == "mean self time [ms]"
+    assert axes.get_ylabel() == "median self time [ms]"
     height = axes.patches[0].get_height()  # type: ignore[attr-defined]
-    assert height == pytest.approx(summary.layers["mean_s"][0] * 1e3)
+    assert height == pytest.approx(summary.layers["median_s"][0] * 1e3)
 
 
 def test_title_says_what_was_run_and_the_clean_latency() -> None:
     title = plot.figure(summarise(make_recording())).get_suptitle()
     for part in ("chain", "1x16x32x32", "batch 1", "cpu", "test mode", "100 profiled trials"):
         assert part in title
-    assert "clean latency" in title
+    assert "median of 10 clean trials 930.3 us (no interval)" in title
     title = plot.figure(summarise(make_recording(n_clean=0))).get_suptitle()
-    assert "profiled latency" in title
+    assert "100 profiled trials; their median 928.2 us (95 % " in title
     bare = make_recording(trial_ns=None, start_ns=None, n_clean=0)
     assert "latency" not in plot.figure(summarise(bare)).get_suptitle()
 
@@ -141,9 +141,9 @@ def test_of_many_layers_the_hot_ones_are_labelled_first() -> None:
     assert shown.items() <= dict(enumerate(summary.layers["label"])).items()
     assert len(shown) > 50
     # A layer goes without a label only where a slower one close by has one.
-    mean = summary.layers["mean_s"]
-    for i in set(mean.index) - set(shown):
-        assert any(mean[j] >= mean[i] for j in shown if abs(i - j) <= 4)
+    time = summary.layers["median_s"]
+    for i in set(time.index) - set(shown):
+        assert any(time[j] >= time[i] for j in shown if abs(i - j) <= 4)
     assert sum(i in shown for i in summary.hotspots.indices) >= 8
 
 
@@ -188,7 +188,7 @@ def test_svg_holds_the_names_as_text() -> None:
     tree = ElementTree.fromstring(plot.render(summary, "svg"))
     texts = {"".join(text.itertext()) for text in tree.iter(f"{SVG}text")}
     assert set(summary.layers["label"]) <= texts
-    assert "mean self time [us]" in texts
+    assert "median self time [us]" in texts
     styles = {str(text.get("style")) for text in tree.iter(f"{SVG}text")}
     assert all("sans-serif" in style for style in styles)
 
@@ -272,7 +272,7 @@ def test_many_bars_are_drawn_at_once_and_the_same(n_layers: int) -> None:
         at = np.rint(corners[:, :, 0].mean(axis=1)).astype(int)
         heights[at] = corners[:, :, 1].max(axis=1)
         red[at] = to_hex(patch.get_facecolor()) == plot.HOT_COLOUR
-    np.testing.assert_allclose(heights, summary.layers["mean_s"] * 1e6)
+    np.testing.assert_allclose(heights, summary.layers["median_s"] * 1e6)
     assert red.tolist() == summary.layers["hot"].tolist()
     (whiskers_drawn,) = [line for line in axes.lines if line.get_marker() in ("None", "", None)]
     ends = np.asarray(whiskers_drawn.get_ydata()).reshape(-1, 3)[:, :2]
@@ -323,7 +323,7 @@ def test_phases_are_regions_with_names() -> None:
     red = [to_hex(bar.get_facecolor()) == plot.HOT_COLOUR for bar in bars]
     assert red == summary.layers["hot"].tolist()
     heights = [bar.get_height() for bar in bars]
-    np.testing.assert_allclose(heights, summary.layers["mean_s"] * 1e6)
+    np.testing.assert_allclose(heights, summary.layers["median_s"] * 1e6)
     (band,) = [patch for patch in axes.patches if patch not in bars.patches]
     extents = band.get_extents().transformed(axes.transData.inverted())
     assert (extents.x0, extents.x1) == pytest.approx((8.5, 19.5))
@@ -334,7 +334,7 @@ def test_a_title_of_a_training_step() -> None:
     assert lines[0] == (
         "net: training step (forward, softmax_cross_entropy, backward, update with MomentumSGD)"
     )
-    assert "clean trial 3.663 ms" in lines[2]
+    assert "; median of 4 clean trials 3.663 ms (no interval)" in lines[2]
     # Where there is no room the phases in the picture must do.
     narrow = plot.figure(summarise(make_training(data=True))).get_suptitle()
     assert narrow.startswith("net: training step\n")

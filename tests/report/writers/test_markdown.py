@@ -48,7 +48,7 @@ def test_parts_of_the_report() -> None:
         "Files beside this report",
     ]
     assert report.code == ["python profile.py --model chain\n"] * 2
-    assert report.images == [("Bar plot of the mean self time of every layer", "layers.png")]
+    assert report.images == [("Bar plot of the median self time of every layer", "layers.png")]
     explained = [[row[0] for row in t[1:]] for t in report.tables if t[0] == ["column", "meaning"]]
     assert explained == [list(csv.COLUMNS), list(links_csv.COLUMNS)]
     assert "Note:" not in report.words
@@ -71,7 +71,10 @@ def test_layer_table_has_all_layers_in_order(n_layers: int) -> None:
     assert [row[0] for row in rows] == [str(i) for i in range(n_layers)]
     assert [row[1] for row in rows] == summary.layers["path"].tolist()
     assert [row[2] for row in rows] == summary.layers["function"].tolist()
-    means = sum(float(row[4]) for row in rows)
+    medians = sum(float(row[4]) for row in rows)
+    expected = summary.layers["median_s"].sum() * 1e3
+    assert medians == pytest.approx(expected, abs=n_layers * 5.1e-5)
+    means = sum(float(row[6]) for row in rows)
     assert means == pytest.approx(summary.totals.layers_s * 1e3, abs=n_layers * 5.1e-5)
     assert sum(float(row[8]) for row in rows) == pytest.approx(100, abs=n_layers * 0.051)
     for row in rows:

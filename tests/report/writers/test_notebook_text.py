@@ -30,10 +30,12 @@ def test_a_recording_in_a_line():
 
 def test_a_summary_in_a_line():
     summary = summarise(make_recording())
-    slowest = summary.layers["mean_s"].idxmax()
+    slowest = summary.layers["median_s"].idxmax()
     row = summary.layers.loc[slowest]
     line = summary_line(summary)
-    assert line.startswith(f"<Summary of chain: {format_duration(summary.totals.clean.mean_s)} a ")
+    assert line.startswith(
+        f"<Summary of chain: {format_duration(summary.totals.clean.median_s)} a "
+    )
     assert f"slowest {row['label']} at {row['path']} (" in line
     assert repr(summary) == line
     untimed = summarise(

@@ -51,7 +51,7 @@ def test_a_failed_case_has_empty_numbers() -> None:
 def test_the_terminal() -> None:
     lines = sweep_table.render_text(RESULTS, None).splitlines()
     assert " ".join(lines[0].split()) == (
-        "network input batch device blocks mean ms std ms FPS params memory threads machine"
+        "network input batch device blocks median ms std ms FPS params memory threads machine"
     )
     assert " ".join(lines[2].split()) == (
         "resnet18 1024x2048 1 cpu basic 18.7190 1.8719 53.42 11,689,512 1.0 MiB 1 here"
@@ -63,7 +63,7 @@ def test_a_narrow_terminal_leaves_out_columns_but_no_times() -> None:
     for width in (60, 80):
         table = sweep_table.render_text(RESULTS, width).split("\n\n")[0].splitlines()
         assert max(map(len, table)) <= width
-        assert "mean ms" in table[0]
+        assert "median ms" in table[0]
         assert "FPS" in table[0]
 
 

@@ -40,7 +40,7 @@ def shown(
 def layer_rows(text: str) -> list[str]:
     """The lines of the layer table that begin a layer."""
     lines = text.splitlines()
-    head = next(i for i, line in enumerate(lines) if re.match(r" *#.* mean ms", line))
+    head = next(i for i, line in enumerate(lines) if re.match(r" *#.* median ms", line))
     end = next(i for i, line in enumerate(lines) if line.startswith("Times are"))
     return [
         line
@@ -85,8 +85,9 @@ def test_order_of_the_layers(sort: str) -> None:
     summary = summarise(with_work(make_recording(12)))
     layers = summary.layers
     expected = {
-        "time": layers["mean_s"].sort_values(ascending=False),
+        "time": layers["median_s"].sort_values(ascending=False),
         "median": layers["median_s"].sort_values(ascending=False),
+        "mean": layers["mean_s"].sort_values(ascending=False),
         "p95": layers["p95_s"].sort_values(ascending=False),
         "std": layers["std_s"].sort_values(ascending=False),
         "index": layers["mean_s"],
@@ -142,22 +143,22 @@ def test_nothing_is_cut_at_any_width(width: int, n_layers: int) -> None:
     assert len(rows) == n_layers
     for line, index in zip(rows, order(text), strict=True):
         layer = summary.layers.loc[index]
-        assert format_ms(layer["mean_s"]) in line.split()
+        assert format_ms(layer["median_s"]) in line.split()
         assert format_bare_percent(layer["share"]) in line.split()
 
 
 def test_columns_by_width() -> None:
     summary = summarise(make_recording(66))
-    names = ("path", "function", "output", "mean ms", "+/- ms", "median", "p95", " %", "cum. %")
+    names = ("path", "function", "output", "median ms", "+/- ms", "mean", "p95", " %", "cum. %")
     heads = {
-        width: next(line for line in shown(summary, width).splitlines() if "mean ms" in line)
+        width: next(line for line in shown(summary, width).splitlines() if "median ms" in line)
         for width in (60, 80, 100)
     }
     assert all(name in heads[100] for name in names)
-    for name in ("path", "function", "mean ms", "+/- ms", "p95", " %", "cum. %"):
+    for name in ("path", "function", "median ms", "+/- ms", "p95", " %", "cum. %"):
         assert name in heads[80]
     assert "output" not in heads[80]
-    for name in ("path", "function", "mean ms", " %"):
+    for name in ("path", "function", "median ms", " %"):
         assert name in heads[60]
 
 
@@ -203,7 +204,7 @@ def test_long_names_are_folded() -> None:
     assert max(len(line) for line in text.splitlines()) <= 80
     assert "…" not in text
     assert text.count("j") >= 12 * 5
-    assert format_ms(summary.layers["mean_s"][0]) in text
+    assert format_ms(summary.layers["median_s"][0]) in text
 
 
 @pytest.mark.parametrize(
@@ -275,7 +276,7 @@ def test_layers_with_their_phases() -> None:
     for line, layer in zip(rows, summary.layers.itertuples(), strict=True):
         cells = line.replace("*", " ").split()
         assert cells[1:4] == [layer.path, layer.function, layer.phase]
-        assert format_ms(layer.mean_s) in cells
+        assert format_ms(layer.median_s) in cells
 
 
 @pytest.mark.parametrize("by", ["function", "link", "block", "shape"])
@@ -321,7 +322,7 @@ def tree_lines(text: str) -> list[str]:
 def test_tree_in_place_of_the_layers() -> None:
     summary = summarise(make_training(), "0.3ms")
     text = shown(summary, tree=True)
-    assert "mean ms" not in text
+    assert "median ms" not in text
     lines = tree_lines(text)
     assert [line.replace("*", " ").split()[0] for line in lines] == [
         *["/", "conv", "res", "0", "1", "fc", "unused"],
@@ -388,13 +389,13 @@ def test_nothing_of_a_training_step_is_cut(width: int, tree: bool, scale: float)
             assert format_ms(link.inclusive_s) in words
     else:
         for layer in summary.layers.itertuples():
-            assert format_ms(layer.mean_s) in words
+            assert format_ms(layer.median_s) in words
 
 
 def test_columns_of_a_training_step_by_width() -> None:
     summary = summarise(make_training())
     for width, tree, names in (
-        (80, False, ["path", "function", "phase", "mean ms", "+/- ms", "p95", " %"]),
+        (80, False, ["path", "function", "phase", "median ms", "+/- ms", "p95", " %"]),
         (100, False, ["path", "phase", "median", "p95", "cum. %"]),
         (
             80,
@@ -404,7 +405,7 @@ def test_columns_of_a_training_step_by_width() -> None:
         (100, True, ["link", "kind", "calls", "params", "forward", "excl. ms", "hot"]),
     ):
         lines = shown(summary, width, tree=tree).splitlines()
-        head = next(line for line in lines if ("incl. ms" if tree else "mean ms") in line)
+        head = next(line for line in lines if ("incl. ms" if tree else "median ms") in line)
         assert [name for name in names if name not in head] == []
         groups = next(line for line in lines if line.startswith("function "))
         for name in ("calls", "forward", "backward", "update", "total ms", "bwd/fwd", "hot"):

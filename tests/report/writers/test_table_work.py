@@ -24,7 +24,9 @@ from tests.report.writers.test_table import layer_rows, order, shown, table_belo
 def test_what_the_order_is_by_is_shown_on_a_narrow_console(sort: str, heading: str) -> None:
     summary = working()
     for width in (70, 80, 200):
-        head = next(line for line in shown(summary, width, sort).splitlines() if "mean ms" in line)
+        head = next(
+            line for line in shown(summary, width, sort).splitlines() if "median ms" in line
+        )
         assert heading in head
     # Without work and memory, orders by them are those of the calls.
     bare = summarise(make_recording(6))
@@ -39,7 +41,7 @@ def test_work_and_memory_by_layer_go_first() -> None:
 
     def head(summary: Summary, width: int) -> str:
         text = shown(summary, width).splitlines()
-        return " ".join(next(line for line in text if "mean ms" in line).split())
+        return " ".join(next(line for line in text if "median ms" in line).split())
 
     old = head(bare, 200)
     assert head(summary, 160) == head(summary, 200) == " ".join([old, *new])
@@ -66,7 +68,7 @@ def test_work_and_memory_of_every_layer() -> None:
 
 
 def test_what_is_not_known_of_any_layer_has_no_column() -> None:
-    head = next(line for line in shown(working(limits=None)).splitlines() if "mean ms" in line)
+    head = next(line for line in shown(working(limits=None)).splitlines() if "median ms" in line)
     assert "GFLOP/s" in head
     assert "verdict" not in head
     assert "% of limit" not in head

@@ -1,0 +1,52 @@
+"""When trials are enough: a rule that may look again and again without being fooled by luck."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chainer_profile.basics.describe import CONFIDENCE, trials_interval
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+#: Trials before the first look, and how many times as many there are at every further one.
+FIRST_LOOK = 200
+GROWTH = 1.5
+
+
+class PreciseEnough:
+    """Whether the median of some trials is known well enough, asked while they are made.
+
+    Who looks often enough sees a narrow interval by chance. So there are few looks, each at 1.5
+    times as many trials as the one before, the first at 200; and the k-th asks for an interval that
+    misses the median with a chance of at most 5 % / (k (k + 1)). These add up to 5 %: that is the
+    most, over all looks together, by which a wrong interval can end the trials, however many looks
+    there are (spending the error: Lan and DeMets, Biometrika 70, 1983). The interval is
+    :func:`.describe.trials_interval`. ``benchmarks/coverage.py`` shows how often the interval that
+    is then reported is right.
+
+    Args:
+        wanted: Half width of the interval, as a fraction of the median, that is enough.
+    """
+
+    def __init__(self, wanted: float) -> None:
+        self.wanted = wanted
+        self._looks = 0
+        self._next = FIRST_LOOK
+
+    def due(self, count: int) -> bool:
+        """Whether the next look is at so many trials."""
+        return count >= self._next
+
+    def reached(self, samples: NDArray[np.int64]) -> bool:
+        """Look, if it is time to; samples are all the trials so far, in their order, (trials,)."""
+        if not self.due(len(samples)):
+            return False
+        self._looks += 1
+        self._next = ceil(GROWTH * len(samples))
+        chance = (1 - CONFIDENCE) / (self._looks * (self._looks + 1))
+        low, high = trials_interval(samples, 1 - chance)
+        return bool((high - low) / 2 <= self.wanted * np.median(samples))
