@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from struct import pack
 from typing import TYPE_CHECKING, Any
 
 from chainer.dataset.convert import Converter
@@ -17,6 +18,7 @@ from chainer.training import Extension
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.units import format_count, plural
 from chainer_profile.measure import environment, machine
+from chainer_profile.measure.calibration import calibrate
 from chainer_profile.measure.clock import Clock
 from chainer_profile.measure.devices import clock_of, device_name, device_of
 from chainer_profile.measure.events import EventPool
@@ -32,7 +34,7 @@ from chainer_profile.runs.write import write_reports
 
 if TYPE_CHECKING:
     from chainer_profile.measure.windows import Enter, Leave
-    from chainer_profile.record.recording import MachineLimits, MemoryUse, Recording
+    from chainer_profile.record.recording import Calibration, MachineLimits, MemoryUse, Recording
     from chainer_profile.runs.folder import RunFolder
 
 
@@ -101,9 +103,9 @@ class LayerProfile(Extension):
         self._conditions = Conditions()
         self._wanted = False
         self._profiled = 0
-        # Start and wall time of the last iteration that ran as it is, and whether the next such
-        # one stands behind a profiled one.
-        self._plain: tuple[int, int] | None = None
+        # Start, wall and CPU time of the last iteration that ran as it is; whether the next such one
+        # stands behind a profiled one.
+        self._plain: tuple[int, int, bytes] | None = None
         self._behind = False
 
     # -- Chainer's interface
@@ -162,10 +164,11 @@ class LayerProfile(Extension):
         if clock.device is not None and not self._behind:
             self._step()
             return
-        now_ns = clock.waiting().now_ns
-        start_ns = now_ns()
+        now_ns, cpu_ns = clock.waiting().now_ns, clock.cpu_ns
+        begin_ns, start_ns = cpu_ns(), now_ns()
         self._step()
-        self._plain = start_ns, now_ns() - start_ns
+        wall_ns = now_ns() - start_ns
+        self._plain = start_ns, wall_ns, pack("<q", cpu_ns() - begin_ns)
         if self._behind:
             self._behind = False
             self._add_plain()
@@ -181,6 +184,7 @@ class LayerProfile(Extension):
             self._conditions = Conditions(
                 clock_resolution_ns=float(self._clock.resolution_ns()),
                 window_ns=self._recorder.window_ns(),
+                calibrations=self._calibrations(),
             )
             if self._memory is not None:
                 self._memory.begin()
@@ -320,6 +324,7 @@ class LayerProfile(Extension):
             phases=structure.phases,
             links=structure.links,
             on_device=self._clock is not None and self._clock.device is not None,
+            cpu=True,
         )
 
     def _write(self) -> None:
@@ -327,7 +332,9 @@ class LayerProfile(Extension):
 
         for trial, _ in self._variants.waiting:
             self._add(Kind.LEFT_OUT, trial.start_ns, trial.wall_ns)
-        recording = self._journal.recording(self._conditions, COMPLETE)
+        calibrations = (*self._conditions.calibrations, *self._calibrations())
+        conditions = replace(self._conditions, calibrations=calibrations)
+        recording = self._journal.recording(conditions, COMPLETE)
         settings = replace(
             recording.settings, trials=recording.all_trials, clean_trials=len(recording.clean_ns)
         )
@@ -347,6 +354,16 @@ class LayerProfile(Extension):
             write_reports(self._folder.path, summarise(recording))
         except ProfileError as error:
             self._warn(str(error))
+
+    def _calibrations(self) -> tuple[Calibration, ...]:
+        """How fast the machine is now; nothing where that cannot be measured."""
+        assert self._step is not None
+        assert self._clock is not None
+        xp = device_of(self._step.roots[0][1]).xp
+        try:
+            return (calibrate(self._clock.waiting().now_ns, xp),)
+        except Exception:  # such as a full GPU: nothing of the training depends on it
+            return ()
 
     def _memory_use(self) -> MemoryUse | None:
         """What the memory pass found, if there was one."""
