@@ -46,7 +46,8 @@ def test_work_and_memory_by_layer_go_first() -> None:
     for width in (60, 80, 100):
         assert head(summary, width) == head(bare, width)
     assert head(bare, 100) == old
-    counts = [sum(name in head(summary, width) for name in new) for width in range(60, 160, 4)]
+    heads = [head(summary, width) for width in range(60, 160, 4)]
+    counts = [sum(name in shown for name in new) for shown in heads]
     assert counts == sorted(counts)
     assert set(counts) == {0, 1, 2, 3, 4}
 
