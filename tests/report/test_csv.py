@@ -62,7 +62,7 @@ def test_shares_add_up_and_means_add_up_to_the_trial() -> None:
     assert table["hot"].dtype == bool
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(
     st.lists(
         st.lists(st.integers(0, 10**12), min_size=3, max_size=3), min_size=1, max_size=5

@@ -244,7 +244,7 @@ UNUSUAL: dict[str, Callable[[], Recording]] = {
     "training": lambda: with_work(make_training()),
     "gpu": make_device_recording,
     "gpu training without held trials": lambda: make_device_training(n_held=0),
-    "5,000 layers": lambda: with_work(make_recording(5000, n_trials=2, n_clean=0)),
+    "2,000 layers": lambda: with_work(make_recording(2000, n_trials=2, n_clean=0)),
 }
 
 

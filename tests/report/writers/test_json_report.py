@@ -211,7 +211,7 @@ def test_values_are_those_of_the_recording() -> None:
     assert work["layers"][0]["macs"] == 5_000_000
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(st.text(min_size=1))
 def test_any_name_comes_back_as_it_is(name: str) -> None:
     recording = make_recording(2, n_trials=2, n_clean=0)
@@ -222,7 +222,7 @@ def test_any_name_comes_back_as_it_is(name: str) -> None:
     assert report["layers"][0]["function"] == report["settings"]["model"] == name
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(st.lists(st.integers(0, 10**15), min_size=1, max_size=4))
 def test_any_times_are_numbers(times: list[int]) -> None:
     layers = (Layer(0, "/a", "ReLU"),)

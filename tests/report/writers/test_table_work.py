@@ -80,7 +80,7 @@ def test_what_is_not_known_of_any_layer_has_no_column() -> None:
 KEYS = [key for key in LAYER_COLUMNS if key not in ("index", "hot")]
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(st.lists(st.sampled_from(KEYS), unique=True), st.sampled_from([40, 80, 400]))
 def test_chosen_columns_are_all_there_and_in_order(keys: list[str], width: int) -> None:
     keys = ["index", *keys]
