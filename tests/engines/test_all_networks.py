@@ -1,7 +1,12 @@
-"""Every network of the registry gives the same under every engine that is installed."""
+"""Every network of the registry gives the same under every engine that is installed.
+
+Of networks that make the same kinds of calls one runs, and the deepest of all.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -10,9 +15,10 @@ import pytest
 from chainer_profile.engines.catalogue import BASELINE, ENGINES
 from chainer_profile.engines.equality import difference
 from chainer_profile.engines.protocol import flat_arrays
-from chainer_profile.engines.trace import turned
+from chainer_profile.engines.trace import Value, trace, turned
 from models import REGISTRY
-from tests.engines.varied import given, network, output
+from models.resnet import FastHeNormal
+from tests.engines.varied import given, images, network, output
 
 _CPU = [entry for entry in ENGINES.values() if not entry.gpu and entry.name != BASELINE]
 INSTALLED = [entry for entry in _CPU if not entry.missing()]
@@ -22,7 +28,51 @@ def test_the_engines_that_tests_need_are_installed() -> None:
     assert INSTALLED == _CPU
 
 
-@pytest.fixture(scope="module", params=list(REGISTRY))
+#: Networks that do not run here, by one that does and makes the same kinds of calls.
+REPEATED = {
+    "resnet20-he": ("resnet32-he", "resnet44-he", "resnet56-he", "resnet110-he"),
+    "resnet18": ("resnet34", "resnet50-plain", "resnet101-plain", "resnet152-plain"),
+    "resnet18-large": ("resnet34-large", "resnet50", "resnet101", "resnet152"),
+    "resnet18-bottleneck": ("resnet34-bottleneck", "resnet50-bottleneck", "resnet101-bottleneck"),
+}
+ONE_OF = {name: one for one, others in REPEATED.items() for name in others}
+
+
+@lru_cache
+def kinds_of_calls(name: str) -> set[str]:
+    """Every call with its settings and shapes, and the calls that its input is from and goes to."""
+    calls = trace(REGISTRY[name].build(), (images(1, 3, 32, 32),)).calls
+    makers = {value.number: call.name for call in calls for value in call.outputs if value}
+    takers = defaultdict(list)
+    for call in calls:
+        for value in call.inputs:
+            if isinstance(value, Value):
+                takers[value.number].append(call.name)
+
+    def kind(call: Any) -> str:
+        settings = {k: v for k, v in vars(call.function).items() if isinstance(v, int | float)}
+        inputs = [(x.shape, makers.get(getattr(x, "number", None))) for x in call.inputs]
+        outputs = [(x.shape, *takers[x.number]) for x in call.outputs]
+        return repr((call.name, settings, inputs, outputs))
+
+    return {kind(call) for call in calls}
+
+
+@pytest.mark.parametrize("name", sorted(ONE_OF, key=ONE_OF.get))
+def test_a_network_that_does_not_run_makes_the_calls_of_one_that_does(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FastHeNormal, "__call__", lambda _, array: array.fill(0))
+    assert kinds_of_calls(name) == kinds_of_calls(ONE_OF[name])
+
+
+def test_those_that_run_make_other_calls_than_one_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FastHeNormal, "__call__", lambda _, array: array.fill(0))
+    kinds = [kinds_of_calls(name) for name in ("resnet20", *REPEATED)]
+    assert all(one != other for at, one in enumerate(kinds) for other in kinds[:at])
+
+
+@pytest.fixture(scope="module", params=[name for name in REGISTRY if name not in ONE_OF])
 def net(request: pytest.FixtureRequest) -> Any:
     return network(*given(request.param), threads=1)
 

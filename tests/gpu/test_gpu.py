@@ -8,10 +8,12 @@ import json
 import numpy as np
 import pytest
 
+from chainer_profile import summarise
 from chainer_profile.measure.clock import HOST_CLOCK
 from chainer_profile.measure.limits import save_limits
 from chainer_profile.measure.machine import Device
 from chainer_profile.record.recording import Environment, Recording
+from chainer_profile.runs.write import write_reports
 from tests.command import stand_in
 from tests.fakes import ROOT, process, profile
 
@@ -95,15 +97,16 @@ def test_forward(folder):
     assert "launch" in out
     report = (folder / "run" / "report.md").read_text()
     assert "### On the GPU" in report
+    (folder / "run" / "report.md").unlink()
+    write_reports(folder / "run", summarise(recording), only=["report.md"])
+    assert (folder / "run" / "report.md").read_text() == report
     assert "After it CuPy's memory pool held" in report
     rows = list(csv.DictReader((folder / "run" / "layers.csv").open()))
     assert all(float(row["host_ms"]) > 0 and float(row["busy_ms"]) > 0 for row in rows)
 
 
-def test_a_training_step_and_the_report_again(folder):
-    done(
-        profile(*(*SMALL, "--phase", "train", "--dtype", "mixed16", "-q"), cwd=folder, reports=True)
-    )
+def test_a_training_step(folder):
+    done(profile(*SMALL, "--phase", "train", "--dtype", "mixed16", "-q", cwd=folder))
     recording = recorded(folder)
     check(recording)
     assert recording.settings.dtype == "mixed16"
@@ -111,9 +114,8 @@ def test_a_training_step_and_the_report_again(folder):
     assert {layer.phase for layer in recording.layers} == {"forward", "backward", "update"}
     # The framework's time on the device is known by phase, and lies between the layers.
     assert (recording.framework_ns >= 0).all()
-    before = (folder / "run" / "report.md").read_text()
-    done(process([str(ROOT / "profile.py"), "report", "run"], folder))
-    assert (folder / "run" / "report.md").read_text() == before
+    write_reports(folder / "run", summarise(recording), only=["report.md"])
+    assert "### On the GPU" in (folder / "run" / "report.md").read_text()
 
 
 def test_resnet20_is_the_same_network_as_on_the_cpu(folder):
@@ -140,7 +142,7 @@ def test_ranges(folder):
         "import cupy\n"
         "atexit.register(lambda: print(json.dumps(cupy.queue.log), file=open('log', 'w')))\n"
         f"sys.argv = ['profile.py', *{[*SMALL, '--gpu', '0', '--trials', '2', '--nvtx', '-q']!r},"
-        " '--no-machine', '--warmups', '0', '--out', 'run']\n"
+        " '--no-machine', '--format', 'none', '--warmups', '0', '--out', 'run']\n"
         f"runpy.run_path({str(ROOT / 'profile.py')!r}, run_name='__main__')\n"
     )
     done(process(["-c", script], folder))
@@ -149,46 +151,68 @@ def test_ranges(folder):
     assert len(pushed) == 10
 
 
-@pytest.mark.parametrize(
-    ("words", "env", "message"),
-    [
-        (
-            [],
-            {"FAKE_CUPY_DEVICES": -1},
-            "--gpu 0: CuPy 14.2.0 finds no usable CUDA driver or device "
-            "(cudaErrorInsufficientDriver",
-        ),
-        (["--gpu", "3"], {}, "--gpu 3: there is no such device; this machine has only --gpu 0"),
-        (
-            ["--cudnn-autotune"],
-            {},
-            "--cudnn-autotune: CuPy 14.2.0 has no cuDNN here, so there is nothing to set",
-        ),
-        (
-            ["--model", "nets.py:Stays"],
-            {},
-            "--gpu 0: /one/W of the network stays on the host",
-        ),
-        (
-            ["--model", "nets.py:Constant"],
-            {},
-            "; an array of the network was left on the host: make it a parameter, or register it",
-        ),
-        (
-            ["-b", "100000"],
-            {"FAKE_CUPY_MEMORY": 5_000_000},
-            "the GPU's memory is full with a batch of 100,000 (",
-        ),
-    ],
-    ids=["driver", "device", "cudnn", "stays", "constant", "memory"],
-)
-def test_bad_input_is_one_line(folder, words, env, message):
-    result = profile(*SMALL, *words, cwd=folder, **env)
-    assert result.returncode == 1
-    assert result.stderr.startswith("profile.py: error: ")
-    assert message in result.stderr
-    assert result.stderr.count("\n") == 1
-    assert "Traceback" not in result.stderr
+def assert_one_line(code, err, message):
+    assert code == 1
+    assert err.startswith("profile.py: error: ")
+    assert message in err
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+
+
+def test_no_driver_is_one_line(folder):
+    result = profile(*SMALL, cwd=folder, FAKE_CUPY_DEVICES=-1)
+    message = (
+        "--gpu 0: CuPy 14.2.0 finds no usable CUDA driver or device (cudaErrorInsufficientDriver"
+    )
+    assert_one_line(result.returncode, result.stderr, message)
+
+
+BAD_INPUT = {
+    "device": (
+        ["--gpu", "3"],
+        "--gpu 3: there is no such device; this machine has only --gpu 0",
+    ),
+    "cudnn": (
+        ["--cudnn-autotune"],
+        "--cudnn-autotune: CuPy 14.2.0 has no cuDNN here, so there is nothing to set",
+    ),
+    "stays": (
+        ["--model", "nets.py:Stays"],
+        "--gpu 0: /one/W of the network stays on the host",
+    ),
+    "constant": (
+        ["--model", "nets.py:Constant"],
+        "; an array of the network was left on the host: make it a parameter, or register it",
+    ),
+    "memory": (["-b", "100000"], "the GPU's memory is full with a batch of 100,000 ("),
+}
+# One process has Chainer and the stand-in; a child of its own has each run.
+RUNS = """
+import json, os, sys
+import cupy
+import chainer_profile.cli.run, chainer_profile.measure.runner
+from chainer_profile.cli.main import main
+from models import REGISTRY
+
+cupy.memory_nbytes = 5_000_000
+codes = []
+for name, words in json.loads(sys.argv[1]).items():
+    if not os.fork():
+        sys.stderr = open(f"{name}.err", "w")
+        code = main(words, REGISTRY)
+        sys.stderr.close()
+        os._exit(code)
+    codes.append(os.waitstatus_to_exitcode(os.wait()[1]))
+print(json.dumps(codes))
+"""
+
+
+def test_bad_input_is_one_line(folder):
+    few = ["--gpu", "0", "--trials", "4", "--no-machine", "--out", "run", *SMALL]
+    words = {name: [*few, *more] for name, (more, _) in BAD_INPUT.items()}
+    codes = json.loads(done(process(["-c", RUNS, json.dumps(words)], folder)))
+    for code, (name, (_, message)) in zip(codes, BAD_INPUT.items(), strict=True):
+        assert_one_line(code, (folder / f"{name}.err").read_text(), message)
 
 
 def test_a_memory_that_fills_up_keeps_the_trials(folder):
@@ -229,6 +253,7 @@ print(json.dumps([recording.settings.device, recording.on_device, len(recording.
 
 def test_training_and_its_profile(folder, monkeypatch):
     words = ["--gpu", "0", "--dataset", "synthetic", "--epoch", "1", "-b", "64"]
+    words += ["--synthetic-size", "320"]
     words += ["--model", "nets.py:Images", "--profile", "every=2", "--out", "trained", "-q"]
     (folder / "nets.py").write_text(
         NETS

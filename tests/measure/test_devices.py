@@ -343,7 +343,7 @@ def test_the_cpu_works_beside_a_broken_cupy(
     monkeypatch.chdir(tmp_path)
     Path("own.py").write_text(OWN)
     env = os.environ | {"PYTHONPATH": put_cupy(tmp_path, source)}
-    words = ["-m", "own.py:Net", "--input-shape", "3", "-n", "4"]
+    words = ["-m", "own.py:Net", "--input-shape", "3", "-n", "4", "--format", "none"]
     result = process(*words, "-q", "-o", "run", env=env)
     assert (result.returncode, result.stderr) == (0, "")
     assert Path("run/recording.npz").exists()

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chainer_profile.analyse.summaries import summarise
@@ -62,6 +62,7 @@ def test_shares_add_up_and_means_add_up_to_the_trial() -> None:
     assert table["hot"].dtype == bool
 
 
+@settings(max_examples=30)
 @given(
     st.lists(
         st.lists(st.integers(0, 10**12), min_size=3, max_size=3), min_size=1, max_size=5
@@ -116,7 +117,7 @@ def test_any_name_stays_in_its_cell(name: str) -> None:
     assert rows[0]["function"] == recording.layers[0].function
 
 
-@pytest.mark.parametrize("n_layers", [1, 500, 5000])
+@pytest.mark.parametrize("n_layers", [1, 1001])
 def test_any_number_of_layers(n_layers: int) -> None:
     text = render(summarise(make_recording(n_layers, n_trials=5)))
     assert text.count("\n") == n_layers + 1

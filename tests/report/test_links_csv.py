@@ -56,7 +56,7 @@ def test_a_forward_pass_has_the_same_columns() -> None:
         assert all(row[name] == "" for name in COLUMNS if name.startswith(("backward", "update")))
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(recordings())
 def test_times_add_up_to_the_layers(recording: Recording) -> None:
     summary = summarise(recording)

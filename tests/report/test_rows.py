@@ -58,7 +58,7 @@ def test_phase_rows_say_what_is_not_known() -> None:
     assert untimed[-1].total_s == near(3e-3)
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(recordings())
 def test_phase_rows_add_up(recording: Recording) -> None:
     summary = summarise(recording)
@@ -156,7 +156,7 @@ def test_of_many_links_those_of_the_longest_times_are_shown() -> None:
     assert [row.path for row in links] == ["/", "/res", "/res/0", "/res/1"]
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(recordings(), st.integers(0, 4), st.none() | st.integers(1, 5))
 def test_the_tree_adds_up_to_the_trial(recording: Recording, depth: int, most: int | None) -> None:
     summary = summarise(recording)

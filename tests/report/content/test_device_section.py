@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -62,6 +62,7 @@ def test_wall_and_device_time() -> None:
     }
 
 
+@settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 7))
 def test_the_shown_parts_add_up_whatever_the_times(seed: int, n_trials: int) -> None:
     rng = np.random.default_rng(seed)

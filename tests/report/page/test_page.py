@@ -118,24 +118,28 @@ def test_run_of_another_engine():
     assert "onnxruntime 1.20.1 fp32" in read.text
 
 
+def named_engines(name):
+    return Engines((EngineRow(name, name, name, 1e-3, 1e-3, 1e-3, name, name, name),), (name,))
+
+
+@pytest.fixture(scope="module")
+def usual_tags():
+    page = Read(render(summarise(make_recording(2)), engines=named_engines("plain")))
+    return {tag for tag, _ in page.tags} | {"em", "code", "strong"}
+
+
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_names_are_data(name):
+def test_hostile_names_are_data(name, usual_tags):
     layers = (Layer(0, f"/{name}", name), Layer(1, f"/{name}/x", name, phase="forward"))
     links = (LinkCalls("/", name, 1, 1), LinkCalls(f"/{name}", name, 1, 2))
     settings = Settings(model=name, input=name, command=name, optimizer=name, weights=name)
     recording = make_recording(2, layers=layers, links=links, settings=settings)
-    engines = Engines((EngineRow(name, name, name, 1e-3, 1e-3, 1e-3, name, name, name),), (name,))
-    usual = Read(render(summarise(make_recording(2)), engines=engines))
-    read = Read(render(summarise(recording), engines=engines))
+    read = Read(render(summarise(recording), engines=named_engines(name)))
     assert printable(name) in "".join(read.words)
     read.html.encode()
     assert cells(column(read.data["layers"], "function")) == [printable(name)] * 2
     # No element is there that the page does not have by itself.
-    assert {tag for tag, _ in read.tags} <= {tag for tag, _ in usual.tags} | {
-        "em",
-        "code",
-        "strong",
-    }
+    assert {tag for tag, _ in read.tags} <= usual_tags
     assert len(read.scripts) == len(read.charts) + 3
 
 

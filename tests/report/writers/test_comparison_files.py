@@ -190,10 +190,13 @@ def test_of_many_layers_the_most_changed_ones_and_the_largest_are_shown():
 
 
 def test_the_picture_is_the_same_each_time_and_of_readable_size():
-    for comparison in (compared(1, {}), compared(66), hostile()):
-        first = comparison_plot.render(comparison)
-        assert first == comparison_plot.render(comparison)
-        image = Image.open(io.BytesIO(first))
+    whole = compared(66)
+    pictures = [
+        comparison_plot.render(shown) for shown in (whole, whole, compared(1, {}), hostile())
+    ]
+    assert pictures[0] == pictures[1]
+    for picture in pictures[1:]:
+        image = Image.open(io.BytesIO(picture))
         assert image.format == "PNG"
         assert 1000 <= image.width <= 2600
         assert image.height == 900

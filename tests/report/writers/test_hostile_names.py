@@ -6,6 +6,7 @@ import csv as csv_files
 import io
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from xml.etree import ElementTree
@@ -39,8 +40,8 @@ from chainer_profile.report.writers import (
     table,
 )
 from tests.comparing import run
-from tests.conftest import make_recording
-from tests.report.devicing import launching, make_device_training
+from tests.conftest import make_recording, make_training
+from tests.report.devicing import make_device_recording, make_device_training
 from tests.report.reading import read
 from tests.report.working import training, with_work, working
 
@@ -232,27 +233,24 @@ def test_history() -> None:
 # --- recordings that lack something, or have much of it
 
 
-@lru_cache
-def unusual() -> dict[str, Summary]:
-    layers = (Layer(0, "/", "ReLU"),)
-    full = with_work(make_recording(3))
-    return {
-        "one layer, one trial": summarise(make_recording(1, n_trials=1, n_clean=0)),
-        "functions only": summarise(Recording(layers, np.ones((1, 1), np.int64))),
-        "no time at all": summarise(Recording(layers, np.zeros((3, 1), np.int64))),
-        "without memory": summarise(replace(full, memory=None)),
-        "without limits": summarise(replace(full, limits=None)),
-        "all there is": working(),
-        "training": training(),
-        "gpu": launching(),
-        "gpu training without held trials": summarise(make_device_training(n_held=0)),
-        "5,000 layers": summarise(with_work(make_recording(5000, n_trials=2, n_clean=0))),
-    }
+LAYERS = (Layer(0, "/", "ReLU"),)
+UNUSUAL: dict[str, Callable[[], Recording]] = {
+    "one layer, one trial": lambda: make_recording(1, n_trials=1, n_clean=0),
+    "functions only": lambda: Recording(LAYERS, np.ones((1, 1), np.int64)),
+    "no time at all": lambda: Recording(LAYERS, np.zeros((3, 1), np.int64)),
+    "without memory": lambda: with_work(make_recording(3), memory=None),
+    "without limits": lambda: with_work(make_recording(3), limits=None),
+    "all there is": lambda: with_work(make_recording()),
+    "training": lambda: with_work(make_training()),
+    "gpu": make_device_recording,
+    "gpu training without held trials": lambda: make_device_training(n_held=0),
+    "2,000 layers": lambda: with_work(make_recording(2000, n_trials=2, n_clean=0)),
+}
 
 
-@pytest.mark.parametrize("name", list(unusual()))
+@pytest.mark.parametrize("name", UNUSUAL)
 def test_every_output_of_unusual_recordings(name: str) -> None:
-    summary = unusual()[name]
+    summary = summarise(UNUSUAL[name]())
     count = len(summary.layers)
     assert len(cells(csv.render(summary))) == count
     assert len(cells(links_csv.render(summary))) == len(summary.links)

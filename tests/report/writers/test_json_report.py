@@ -6,6 +6,7 @@ import csv as csv_files
 import io
 import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -59,49 +60,47 @@ def read(text: str) -> dict[str, Any]:
     return report
 
 
+FUSED = (Layer(0, "/a", "Conv, Relu", covers=(0, 1), node="a b"), Layer(1, "/", "x"))
+RELUS = tuple(Layer(i, f"/l{i}", "ReLU") for i in range(2))
+SUMMARIES: dict[str, Callable[[], Summary]] = {
+    "forward": working,
+    "training": training,
+    "gpu": launching,
+    "gpu without held trials": lambda: launching(n_held=0),
+    "gpu training": lambda: summarise(make_device_training()),
+    "gpu conditions": lambda: summarise(on_gpu()),
+    "framework": lambda: summarise(trained()),
+    "one layer, one trial": lambda: summarise(make_recording(1, n_trials=1, n_clean=0)),
+    "functions only": lambda: summarise(Recording(RELUS, np.ones((1, 2), np.int64))),
+    "a training with data": lambda: summarise(make_training(data=True), "0.2ms"),
+    "engine": lambda: summarise(
+        replace(
+            make_recording(2),
+            layers=FUSED,
+            settings=Settings(engine="onnxruntime 1.20.1", precision="fp32"),
+        )
+    ),
+}
+
+
 @lru_cache
-def summaries() -> dict[str, Summary]:
-    bare = Recording(tuple(Layer(i, f"/l{i}", "ReLU") for i in range(2)), np.ones((1, 2), np.int64))
-    return {
-        "forward": working(),
-        "training": training(),
-        "gpu": launching(),
-        "gpu without held trials": launching(n_held=0),
-        "gpu training": summarise(make_device_training()),
-        "gpu conditions": summarise(on_gpu()),
-        "framework": summarise(trained()),
-        "one layer, one trial": summarise(make_recording(1, n_trials=1, n_clean=0)),
-        "functions only": summarise(bare),
-        "a training with data": summarise(make_training(data=True), "0.2ms"),
-        "engine": summarise(
-            replace(
-                make_recording(2),
-                layers=(
-                    Layer(0, "/a", "Conv, Relu", covers=(0, 1), node="a b"),
-                    Layer(1, "/", "x"),
-                ),
-                settings=Settings(engine="onnxruntime 1.20.1", precision="fp32"),
-            )
-        ),
-    }
-
-
-NAMES = list(summaries())
+def summary_of(name: str) -> Summary:
+    return SUMMARIES[name]()
 
 
 def test_the_schema_is_one() -> None:
     Draft202012Validator.check_schema(schema())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SUMMARIES)
 def test_every_report_fits_the_schema(name: str) -> None:
-    report = read(json_report.render(summaries()[name]))
-    assert report == json_report.content(summaries()[name])
+    report = read(json_report.render(summary_of(name)))
+    assert report == json_report.content(summary_of(name))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SUMMARIES)
 def test_layers_are_those_of_layers_csv(name: str) -> None:
-    summary = summaries()[name]
+    summary = summary_of(name)
     rows = list(csv_files.DictReader(io.StringIO(csv.render(summary))))
     layers = read(json_report.render(summary))["layers"]
     assert len(rows) == len(layers)
@@ -129,9 +128,9 @@ def as_cell(column: str, layer: dict[str, Any]) -> str:
     return "" if value is None else str(value)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SUMMARIES)
 def test_links_are_those_of_links_csv(name: str) -> None:
-    summary = summaries()[name]
+    summary = summary_of(name)
     rows = list(csv_files.DictReader(io.StringIO(links_csv.render(summary))))
     links = read(json_report.render(summary))["links"]
     assert [row["path"] for row in rows] == [link["path"] for link in links]
@@ -142,9 +141,9 @@ def test_links_are_those_of_links_csv(name: str) -> None:
         assert int(row["hot_layers"]) == link["hot_layers"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SUMMARIES)
 def test_parts_add_up(name: str) -> None:
-    report = read(json_report.render(summaries()[name]))
+    report = read(json_report.render(summary_of(name)))
     layers_s = report["totals"]["layers_s"]
     assert sum(layer["mean_s"] for layer in report["layers"]) == pytest.approx(layers_s)
     for by in GROUPS:
@@ -185,7 +184,7 @@ def test_a_parent_comes_first_and_is_one_level_above() -> None:
 
 
 def test_what_is_not_known_is_null() -> None:
-    report = read(json_report.render(summaries()["functions only"]))
+    report = read(json_report.render(summary_of("functions only")))
     assert report["totals"]["clean"] is report["totals"]["profiled"] is None
     assert report["totals"]["framework_share"] is report["totals"]["inputs_per_s"] is None
     assert report["memory"] is report["limits"] is report["device"] is None
@@ -212,7 +211,7 @@ def test_values_are_those_of_the_recording() -> None:
     assert work["layers"][0]["macs"] == 5_000_000
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(st.text(min_size=1))
 def test_any_name_comes_back_as_it_is(name: str) -> None:
     recording = make_recording(2, n_trials=2, n_clean=0)
@@ -223,7 +222,7 @@ def test_any_name_comes_back_as_it_is(name: str) -> None:
     assert report["layers"][0]["function"] == report["settings"]["model"] == name
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(st.lists(st.integers(0, 10**15), min_size=1, max_size=4))
 def test_any_times_are_numbers(times: list[int]) -> None:
     layers = (Layer(0, "/a", "ReLU"),)

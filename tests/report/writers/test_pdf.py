@@ -50,9 +50,13 @@ def report() -> bytes:
     return pdf.render(working(), title=TITLE)
 
 
-def test_it_has_the_parts_of_the_report(report: bytes) -> None:
+@pytest.fixture(scope="module")
+def shown(report: bytes) -> str:
+    return words(opened(report))
+
+
+def test_it_has_the_parts_of_the_report(report: bytes, shown: str) -> None:
     reader = opened(report)
-    shown = words(reader)
     at = [
         shown.index(part)
         for part in (
@@ -71,8 +75,7 @@ def test_it_has_the_parts_of_the_report(report: bytes) -> None:
     assert [name[0] for name in outline] == list("123456")
 
 
-def test_it_says_what_the_markdown_says(report: bytes) -> None:
-    shown = words(opened(report))
+def test_it_says_what_the_markdown_says(shown: str) -> None:
     written = read(markdown.render(working(), title=TITLE))
     captions = [line for line in written.text if re.match(r"(Table|Figure) \d+\.", line)]
     assert len(captions) > 8

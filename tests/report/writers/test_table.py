@@ -339,10 +339,12 @@ def test_tree_in_place_of_the_layers() -> None:
 
 def test_the_trees_column_adds_up_to_the_trial() -> None:
     summary = summarise(make_training())
+    text = shown(summary, 130, tree=True)
+    tree = tree_lines(text)
     head, *lines = [
         line.replace("*", " ").replace("profiled trial", "trial").split()
-        for line in shown(summary, 130, tree=True).splitlines()
-        if "incl. ms" in line or line in tree_lines(shown(summary, 130, tree=True))
+        for line in text.splitlines()
+        if "incl. ms" in line or line in tree
     ]
     assert head[4:9] == ["forward", "backward", "update", "incl.", "ms"]
     rows = {cells[0]: cells[1:] for cells in lines}
