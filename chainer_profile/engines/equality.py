@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import ExitStack
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -96,37 +97,23 @@ def chainer_intermediates(network: Network) -> dict[int, NDArray[Any]]:
         network: The network; it is called once, in test mode.
     """
     import chainer
-    from chainer import FunctionHook
+
+    from chainer_profile.measure.hooks import WalkHook
 
     outputs: dict[int, NDArray[Any]] = {}
+    running: list[int] = []
+    calls = count()
 
-    class Copying(FunctionHook):
-        """Copies what comes out of every function; calls are counted as they begin."""
+    def begin(*_: Any) -> None:
+        running.append(next(calls))
 
-        name = "chainer_profile.Copying"
-
-        def __init__(self) -> None:
-            self.calls = 0
-
-        def forward_preprocess(self, function: Any, in_data: tuple[Any, ...]) -> None:
-            index, self.calls = self.calls, self.calls + 1
-            forward = function.forward
-
-            # The outputs are not yet on the function when forward_postprocess fires.
-            def copying_forward(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-                given: tuple[Any, ...] = forward(inputs)
-                (outputs[index],) = host_copies(given[:1])
-                return given
-
-            function.forward = copying_forward
-
-        def forward_postprocess(self, function: Any, in_data: tuple[Any, ...]) -> None:
-            vars(function).pop("forward", None)
+    def end(function: Any, inputs: Any, given: tuple[Any, ...], frame: Any) -> None:
+        (outputs[running.pop()],) = host_copies(given[:1])
 
     with ExitStack() as stack:
         stack.enter_context(chainer.using_config("train", False))
         stack.enter_context(chainer.no_backprop_mode())
-        stack.enter_context(Copying())
+        stack.enter_context(WalkHook(begin, end))
         network.model(*network.inputs)
     return outputs
 

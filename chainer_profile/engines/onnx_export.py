@@ -22,6 +22,7 @@ import numpy as np
 from chainer_profile.basics.errors import one_line
 from chainer_profile.engines.onnx_nodes import Origin, node_name, write_origin
 from chainer_profile.engines.protocol import EngineError, Network
+from chainer_profile.measure.hooks import WalkHook
 
 if TYPE_CHECKING:
     import onnx
@@ -81,10 +82,8 @@ class _Call:
             yield from call.layers()
 
 
-class _Calls(chainer.FunctionHook):
+class _Calls:
     """Notes every call in order, with its function object, which it keeps alive."""
-
-    name = "chainer_profile.ExportCalls"
 
     def __init__(self, needs_graph: bool) -> None:
         self.names: list[str] = []
@@ -95,8 +94,12 @@ class _Calls(chainer.FunctionHook):
         self._running: list[_Call] = []
         self._known: dict[int, tuple[Any, _Call]] = {}
 
-    def forward_preprocess(self, function: Any, in_data: tuple[Any, ...]) -> None:
-        """Note a call."""
+    @property
+    def hook(self) -> WalkHook:
+        """What tells of the calls."""
+        return WalkHook(self._begin, lambda *_: self._end())
+
+    def _begin(self, function: Any, in_data: tuple[Any, ...], *_: Any) -> None:
         # The exporter puts functions of its own in place of some that are no function nodes.
         made_up = getattr(function, "custom_function_node_name", None)
         shapes = tuple(tuple(map(int, array.shape)) for array in in_data if array is not None)
@@ -117,8 +120,7 @@ class _Calls(chainer.FunctionHook):
                 self._known[id(known)] = known, call
                 self.kinds.add(type(known).__name__)
 
-    def forward_postprocess(self, function: Any, in_data: tuple[Any, ...]) -> None:
-        """Note its end."""
+    def _end(self) -> None:
         self._running.pop()
 
     def of(self, function: Any) -> _Call:
@@ -174,7 +176,7 @@ class _Flat:
 
     def __call__(self, *inputs: Any) -> list[Any]:
         """Run it."""
-        with self._calls:
+        with self._calls.hook:
             outputs = list(_variables(self._model(*inputs)))
         if self._names is not None:
             difference = _difference(self._names, self._calls.names)
@@ -227,7 +229,7 @@ class _Exporter:
             self.inputs = tuple(map(chainer.backends.cuda.to_cpu, self.inputs))
         # The first run gives parameters their shapes, and says which functions there are.
         calls = _Calls(needs_graph=False)
-        with calls, chainer.using_config("train", False), chainer.no_backprop_mode():
+        with calls.hook, chainer.using_config("train", False), chainer.no_backprop_mode():
             self._model(*self.inputs)
         self._kinds = calls.kinds
         known = [layer.function for layer in network.layers]

@@ -9,11 +9,11 @@ from typing import Any
 
 import chainer
 import numpy as np
-from chainer import FunctionHook
 from chainer.functions.array.reshape import Reshape
 
 from chainer_profile.basics.errors import one_line
 from chainer_profile.engines.protocol import EngineError, flat_arrays
+from chainer_profile.measure.hooks import WalkHook
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,7 @@ class Trace:
     result: Any
 
 
-class _Tracer(FunctionHook):
-    name = "chainer_profile.Tracer"
-
+class _Tracer:
     def __init__(self, inputs: tuple[Any, ...]) -> None:
         self.calls: list[Call] = []
         self.values: dict[int, Value] = {}
@@ -114,34 +112,29 @@ class _Tracer(FunctionHook):
                 return value
         return array
 
-    def forward_preprocess(self, function: Any, in_data: tuple[Any, ...]) -> None:
-        """Have the outputs noted, which no hook is given."""
+    @property
+    def hook(self) -> WalkHook:
+        """What tells of the calls."""
+        return WalkHook(self._begin, self._end)
+
+    def _begin(self, function: Any, in_data: tuple[Any, ...], *_: Any) -> None:
         self._count += 1
         self._depth += 1
-        if self._depth > 1:
-            return
-        index = self._count - 1
-        plain = _without_graph(function)
-        inputs = tuple(self._source(array) for array in in_data)
-        forward = function.forward
+        if self._depth == 1:
+            inputs = tuple(self._source(array) for array in in_data)
+            self._running = self._count - 1, _without_graph(function), inputs
 
-        def noting_forward(arrays: tuple[Any, ...]) -> tuple[Any, ...]:
-            outputs: tuple[Any, ...] = forward(arrays)
-            if any(isinstance(source, Value) for source in inputs):
-                made = tuple(None if array is None else self.value(array) for array in outputs)
-            else:
-                self._alive += outputs
-                made = ()
-            self.calls.append(Call(index, plain, inputs, made))
-            return outputs
-
-        function.forward = noting_forward
-
-    def forward_postprocess(self, function: Any, in_data: tuple[Any, ...]) -> None:
-        """Leave the function as it was."""
+    def _end(self, function: Any, in_data: tuple[Any, ...], outputs: Any, *_: Any) -> None:
         self._depth -= 1
-        if not self._depth:
-            del function.forward
+        if self._depth:
+            return
+        index, plain, inputs = self._running
+        made: tuple[Value | None, ...] = ()
+        if any(isinstance(source, Value) for source in inputs):
+            made = tuple(None if array is None else self.value(array) for array in outputs)
+        else:
+            self._alive += outputs
+        self.calls.append(Call(index, plain, inputs, made))
 
 
 def _is_reshaped(array: Any, source: Any) -> bool:
@@ -180,7 +173,7 @@ def trace(model: Any, inputs: tuple[Any, ...]) -> Trace:
     with (
         chainer.using_config("train", False),
         chainer.no_backprop_mode(),
-        tracer,
+        tracer.hook,
     ):
         try:
             result = model(*inputs)

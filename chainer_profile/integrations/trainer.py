@@ -103,8 +103,8 @@ class LayerProfile(Extension):
         self._conditions = Conditions()
         self._wanted = False
         self._profiled = 0
-        # Start, wall and CPU time of the last iteration that ran as it is; whether the next such one
-        # stands behind a profiled one.
+        # Start, wall and CPU time of the last iteration that ran as it is, and whether the next
+        # such one stands behind a profiled one.
         self._plain: tuple[int, int, bytes] | None = None
         self._behind = False
 

@@ -13,6 +13,7 @@ import chainer
 from chainer_profile.basics.paths import joined
 from chainer_profile.measure.arguments import Arguments
 from chainer_profile.measure.devices import clock_of, device_name
+from chainer_profile.measure.hooks import WalkHook
 from chainer_profile.measure.windows import replacing, time_optimizer
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class CellStep:
             BaseException: Whatever the cell raises.
         """
         functions, links = _FunctionsSeen(), _LinksSeen()
-        with functions, links:
+        with functions.hook, links:
             exec(self._code, self._namespace)
         self.train_mode, self.calls = functions.train_mode, functions.calls
         self.called, self.given = links.kinds, links.given
@@ -119,25 +120,14 @@ class _Nowhere(io.TextIOBase):
         return len(text)
 
 
-class _FunctionsSeen(chainer.FunctionHook):
+class _FunctionsSeen:
     """Notes how the first function is called, and counts all."""
-
-    name = "chainer_profile.FunctionsSeen"
 
     def __init__(self) -> None:
         self.calls = 0
         self.train_mode = False
         self.device: Any = None
-
-    def forward_preprocess(self, function: Any, in_data: tuple[Any, ...]) -> None:
-        """Note a call."""
-        self._note(in_data)
-
-    def backward_preprocess(
-        self, function: Any, in_data: tuple[Any, ...], out_grad: tuple[Any, ...]
-    ) -> None:
-        """Note the backward of a call."""
-        self._note((*in_data, *out_grad))
+        self.hook = WalkHook(lambda function, arrays, *_: self._note(arrays))
 
     def _note(self, arrays: tuple[Any, ...]) -> None:
         if not self.calls:

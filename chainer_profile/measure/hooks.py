@@ -5,6 +5,7 @@ On a device that works beside the host, an event in its queue goes with every cl
 
 from __future__ import annotations
 
+import sys
 from contextlib import ExitStack, contextmanager
 from itertools import count
 from threading import get_ident
@@ -19,6 +20,7 @@ from chainer_profile.measure.windows import Mark, Replacements, replacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
+    from types import FrameType
 
     from chainer_profile.measure.calls import Log
     from chainer_profile.measure.clock import NowNs
@@ -150,8 +152,44 @@ def _with_events(
     }
 
 
+class WalkHook(FunctionHook):
+    """Tells of every function that is called, and of its backward.
+
+    Args:
+        begin: Is told of a call that begins: the function, its inputs (and in a backward the
+            gradients behind them), whether it is a backward, and the frame that runs it.
+        end: Is told of its end: the function, its inputs, its outputs, which are None in a
+            backward, and the frame.
+    """
+
+    def __init__(
+        self,
+        begin: Callable[[Any, tuple[Any, ...], bool, FrameType], None] = lambda *_: None,
+        end: Callable[[Any, tuple[Any, ...], Any, FrameType], None] = lambda *_: None,
+    ) -> None:
+        self.name = unique_name("Walk")
+        self._begin, self._end = begin, end
+
+    def forward_preprocess(self, function: Any, in_data: Any) -> None:
+        """The function begins."""
+        self._begin(function, in_data, False, sys._getframe(1))
+
+    def forward_postprocess(self, function: Any, in_data: Any) -> None:
+        """It ends. The function does not have its outputs yet; the method that runs it has."""
+        frame = sys._getframe(1)
+        self._end(function, in_data, frame.f_locals["outputs"], frame)
+
+    def backward_preprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
+        """Its backward begins."""
+        self._begin(function, (*in_data, *out_grad), True, sys._getframe(1))
+
+    def backward_postprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
+        """It ends."""
+        self._end(function, in_data, None, sys._getframe(1))
+
+
 class EntryHook(FunctionHook):
-    """Tells of every function's window.
+    """Tells of every function's window, and allocates next to nothing.
 
     Args:
         enter: Is told what begins, and whether that is a backward.

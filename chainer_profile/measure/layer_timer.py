@@ -25,6 +25,7 @@ from chainer_profile.measure.events import TimedTrial
 from chainer_profile.measure.hooks import (
     CALLBACKS,
     Marks,
+    WalkHook,
     end_when_raising,
     host_callbacks,
     kind_of,
@@ -351,17 +352,19 @@ def _with_callbacks(callbacks: dict[str, Callable[..., None]]) -> type[LayerTime
 
 def _learning_callbacks(timer: LayerTimerHook) -> dict[str, Callable[..., None]]:
     """The callbacks in a trial that is learned from: their own time counts for nothing."""
-    paused = timer._paused
 
-    def paused_call(name: str) -> Callable[..., None]:
-        def callback(self: LayerTimerHook, *args: Any) -> None:
-            assert self._learner is not None
-            with paused:
-                getattr(self._learner, name)(*args, frame=sys._getframe(1))
+    def begin(*seen: Any) -> None:
+        assert timer._learner is not None
+        with timer._paused:
+            timer._learner.begin(*seen)
 
-        return callback
+    def end(*seen: Any) -> None:
+        assert timer._learner is not None
+        with timer._paused:
+            timer._learner.end(*seen)
 
-    return {name: paused_call(name) for name in CALLBACKS}
+    walk = WalkHook(begin, end)
+    return {name: getattr(walk, name) for name in CALLBACKS}
 
 
 class _Paused:

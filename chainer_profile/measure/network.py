@@ -13,6 +13,7 @@ import pandas as pd
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.units import format_shape
 from chainer_profile.measure.arguments import Arguments, arrays_in, as_network, network_name
+from chainer_profile.measure.hooks import WalkHook
 from chainer_profile.measure.steps import ForwardStep, learn_first
 from chainer_profile.measure.structure import StructureError, accumulates_gradients
 from chainer_profile.record.network import ARRAY_COLUMNS, LAYER_COLUMNS, TEXTS, ModelSummary
@@ -97,51 +98,34 @@ class _Array:
         return cls(shape, str(array.dtype), size, nbytes if owns else 0)
 
 
-class _Outputs(chainer.FunctionHook):
-    """Notes the outputs of every function; within the structure pass, in the order of its rows.
+class _Outputs:
+    """Notes the outputs of every function, in the order of the rows of the structure pass.
 
     What a backward calls, and what adds up gradients, is not noted.
     """
 
-    name = "chainer_profile.Outputs"
-
     def __init__(self) -> None:
         self.outputs: list[list[_Array]] = []
-        self._running = 0
-        self._backwards = 0
+        # Of what runs, where its outputs are noted; None of a backward.
+        self._running: list[list[_Array] | None] = []
+        self.hook = WalkHook(self._begin, self._end)
 
-    def forward_preprocess(self, function: Any, in_data: tuple[Any, ...]) -> None:
-        """Have the outputs noted: when forward_postprocess fires they are not there."""
-        noted: list[_Array] = []
-        if not (self._backwards or accumulates_gradients()):
+    def _begin(self, function: Any, in_data: Any, backward: bool, *_: Any) -> None:
+        noted: list[_Array] | None = None if backward else []
+        if noted is not None and None not in self._running and not accumulates_gradients():
             self.outputs.append(noted)
-        # What is called within another function is gone, or is that one's output.
-        owns = not self._running
-        self._running += 1
-        forward = function.forward
+        self._running.append(noted)
 
-        def noting_forward(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-            outputs: tuple[Any, ...] = forward(inputs)
+    def _end(self, function: Any, in_data: tuple[Any, ...], outputs: Any, *_: Any) -> None:
+        noted = self._running.pop()
+        if noted is not None:
+            # What is called within another function is gone, or is that one's output.
+            owns = not any(one is not None for one in self._running)
             noted.extend(
-                _Array.of(array, owns and not _is_view(array, inputs))
+                _Array.of(array, owns and not _is_view(array, in_data))
                 for array in outputs
                 if array is not None
             )
-            return outputs
-
-        function.forward = noting_forward
-
-    def forward_postprocess(self, function: Any, in_data: tuple[Any, ...]) -> None:
-        """Note the end of a call. The structure pass has put the function's forward back."""
-        self._running -= 1
-
-    def backward_preprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
-        """Note that a backward begins: that of a network which takes gradients in its forward."""
-        self._backwards += 1
-
-    def backward_postprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
-        """Note its end."""
-        self._backwards -= 1
 
 
 class _NotingStep(ForwardStep):
@@ -152,9 +136,9 @@ class _NotingStep(ForwardStep):
         self.outputs: list[list[_Array]] = []
 
     def __call__(self) -> Any:
-        # Entered within the structure pass, whose hook therefore comes first.
-        with _Outputs() as hook:
-            self.outputs = hook.outputs
+        noted = _Outputs()
+        self.outputs = noted.outputs
+        with noted.hook:
             return super().__call__()
 
 

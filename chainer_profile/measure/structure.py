@@ -21,7 +21,7 @@ from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.units import format_shape
 from chainer_profile.costs.work import ArraySpec, Work, backward_work, forward_work
 from chainer_profile.measure.calls import BACKWARD, Entry, Log, difference, entered, read
-from chainer_profile.measure.hooks import kind_of, marks_of, unique_name
+from chainer_profile.measure.hooks import WalkHook, kind_of, marks_of, unique_name
 from chainer_profile.measure.owners import Owners
 from chainer_profile.measure.windows import FORWARD, Mark, Replacements
 from chainer_profile.record.recording import Layer, LinkCalls, Shape
@@ -37,6 +37,7 @@ ACCUMULATION = "gradient_accumulation"
 #: forward: no reference to the function is held.
 _ROW = "_chainer_profile_row"
 _OUTSIDE = -1
+_WHOLE = ("whole", "sum")
 _WORK = ("flops", "macs", "nbytes_read", "nbytes_written")
 
 
@@ -331,7 +332,8 @@ class _Running(NamedTuple):
     """A window that is running.
 
     Attributes:
-        kind: ``phase``, ``forward``, or ``whole``, in which functions count for its row.
+        kind: ``phase``, ``forward``, or one in which functions count for its row: ``sum`` of
+            gradients, and ``whole``.
         number: Of the phase, or of the row.
         frame: Of what runs it, where an exception may end it without a word.
         entered: What was entered.
@@ -405,27 +407,46 @@ class Learner:
 
     # -- windows
 
-    def forward_preprocess(
-        self, function: Any, in_data: tuple[Any, ...], frame: FrameType | None = None
-    ) -> None:
-        """Note a call.
+    @property
+    def hook(self) -> FunctionHook:
+        """What tells it of functions."""
+        return WalkHook(self.begin, self.end)
 
-        Args:
-            function: The function.
-            in_data: Its inputs.
-            frame: The frame that runs it; by default the one that calls this.
-        """
-        frame = frame or sys._getframe(1)
+    def begin(
+        self, function: Any, arrays: tuple[Any, ...], backward: bool, frame: FrameType
+    ) -> None:
+        """Note a call, or a backward; see :class:`.hooks.WalkHook`."""
         self.end_dead()
+        if backward:
+            n_grads = len(function.outputs)
+            self._begin_backward(function, arrays[len(arrays) - n_grads :], frame)
+        else:
+            self._begin_forward(function, arrays, frame)
+
+    def end(
+        self,
+        function: Any,
+        in_data: tuple[Any, ...],
+        outputs: tuple[Any, ...] | None,
+        frame: FrameType,
+    ) -> None:
+        """Note its end."""
+        self.end_dead()
+        kind, row = self._running[-1][:2]
+        self._end()
+        if outputs is not None and kind in ("forward", "sum"):
+            self._note_outputs(row, function, in_data, outputs)
+
+    def _begin_forward(self, function: Any, in_data: tuple[Any, ...], frame: FrameType) -> None:
         what = kind_of(function)
         self._old_style |= what is not type(function)
         kind, number = self._running[-1][:2]
         if accumulates_gradients():
-            path = self._rows[number].path if kind == "whole" else "/"
+            path = self._rows[number].path if kind in _WHOLE else "/"
             row = self._new_row("backward", path, ACCUMULATION, input_shapes=_shapes(in_data))
-            kind = "whole"
-        elif kind == "whole":
-            row = number
+            kind = "sum"
+        elif kind in _WHOLE:
+            kind, row = "whole", number
         else:
             path = self._known.of_call(self.path(), in_data)
             row = self._new_row(
@@ -447,19 +468,9 @@ class Learner:
         last = in_data[-1] if in_data else None
         self._begin(_Running(kind, row, frame, what), nbytes, last)
 
-    def forward_postprocess(
-        self, function: Any, in_data: tuple[Any, ...], frame: FrameType | None = None
+    def _note_outputs(
+        self, row: int, function: Any, in_data: tuple[Any, ...], outputs: tuple[Any, ...]
     ) -> None:
-        """Note the end of a call."""
-        frame = frame or sys._getframe(1)
-        self.end_dead()
-        _, row = self._running[-1][:2]
-        own = self._running[-1].kind == "forward" or (self._rows[row].function == ACCUMULATION)
-        self._end()
-        if not own:
-            return
-        # The function does not have its outputs yet when this hook is called; Chainer's does.
-        outputs = tuple(frame.f_locals.get("outputs", ()))
         fields = self._rows[row].fields
         fields |= {"output_shapes": _shapes(outputs), "dtype": _dtype(outputs)}
         if self._rows[row].phase == FORWARD.phase:
@@ -482,16 +493,8 @@ class Learner:
             return self._rows[number].phase
         return FORWARD.phase if number == _OUTSIDE else self._phases[number]
 
-    def backward_preprocess(
-        self,
-        function: Any,
-        in_data: tuple[Any, ...],
-        out_grad: tuple[Any, ...],
-        frame: FrameType | None = None,
-    ) -> None:
-        """Note that the backward of a call begins; it goes to the link of the call."""
-        frame = frame or sys._getframe(1)
-        self.end_dead()
+    def _begin_backward(self, function: Any, out_grad: tuple[Any, ...], frame: FrameType) -> None:
+        """It goes to the link of the call."""
         # A function of a graph that was there before has no row.
         in_pass, forward, specs = getattr(function, _ROW, (None, None, None))
         if in_pass is not self._pass:
@@ -523,17 +526,6 @@ class Learner:
                 lambda: _work_of(name, lambda: backward_work(function, inputs, outputs, asked)),
             )
         self._begin(_Running("whole", row, frame, kind_of(function)), BACKWARD)
-
-    def backward_postprocess(
-        self,
-        function: Any,
-        in_data: tuple[Any, ...],
-        out_grad: tuple[Any, ...],
-        frame: FrameType | None = None,
-    ) -> None:
-        """Note its end."""
-        self.end_dead()
-        self._end()
 
     def enter(self, mark: Mark) -> None:
         """Note that a window of another kind begins."""
@@ -667,26 +659,6 @@ def _sum_of(works: list[Work | None]) -> dict[str, Any]:
     return {name: sum(getattr(work, name) for work in known) for name in _WORK}
 
 
-class _LearningHook(FunctionHook):
-    """A learner's callbacks as a hook."""
-
-    def __init__(self, learner: Learner) -> None:
-        self.name = unique_name("Structure")
-        self._learner = learner
-
-    def forward_preprocess(self, function: Any, in_data: Any) -> None:
-        self._learner.forward_preprocess(function, in_data, sys._getframe(1))
-
-    def forward_postprocess(self, function: Any, in_data: Any) -> None:
-        self._learner.forward_postprocess(function, in_data, sys._getframe(1))
-
-    def backward_preprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
-        self._learner.backward_preprocess(function, in_data, out_grad, sys._getframe(1))
-
-    def backward_postprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
-        self._learner.backward_postprocess(function, in_data, out_grad)
-
-
 class StructureError(Exception):
     """The network raised an exception.
 
@@ -719,7 +691,7 @@ def learn_structure(step: Step) -> Structure:
     """
     links = LinkStack()
     learner = Learner(step.roots, links)
-    with links, _LearningHook(learner), step.timed(learner.enter, learner.leave):
+    with links, learner.hook, step.timed(learner.enter, learner.leave):
         try:
             step()
         except Exception as error:
