@@ -168,6 +168,7 @@ def _as_recorded(found: Recording, recorded: Recording) -> Recording:
         links=found.links,
         clean_ns=found.clean_ns,
         clean_start_ns=found.clean_start_ns,
+        clean_cpu_ns=found.clean_cpu_ns,
         settings=found.settings,
         environment=found.environment,
         conditions=conditions,

@@ -25,6 +25,8 @@ def left_as_found(model: Any, optimizer: Any = None) -> Iterator[None]:
         model: The network, a :class:`chainer.Link`.
         optimizer: One that is set up for it, and updates it.
     """
+    if optimizer is not None and getattr(optimizer, "target", None) is not model:
+        optimizer = None  # which updates another network
     with ExitStack() as stack:
         stack.callback(np.random.set_state, np.random.get_state())  # noqa: NPY002  (Chainer's)
         for link in _once(model.links()):
