@@ -10,12 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 Shape = tuple[int, ...]
 Axis = int | Sequence[int] | None
+
+
+#: Name of a data type, and bytes of one: NumPy makes both anew each time.
+dtype_name = cache(lambda dtype: str(np.dtype(dtype)))
+_itemsize = cache(lambda dtype: int(np.dtype(dtype).itemsize))
 
 
 @dataclass(frozen=True)
@@ -33,7 +39,7 @@ class ArraySpec:
     @classmethod
     def of(cls, array: Any) -> ArraySpec:
         """That of an array, a Variable or a variable's node; no array is kept."""
-        return cls(tuple(int(n) for n in array.shape), str(np.dtype(array.dtype)))
+        return cls(tuple(int(n) for n in array.shape), dtype_name(array.dtype))
 
     @property
     def size(self) -> int:
@@ -43,7 +49,7 @@ class ArraySpec:
     @property
     def nbytes(self) -> int:
         """Size in bytes, if it is contiguous."""
-        return self.size * int(np.dtype(self.dtype).itemsize)
+        return self.size * _itemsize(self.dtype)
 
 
 @dataclass(frozen=True)
@@ -226,7 +232,7 @@ class Call:
 
     def given(self, spec: ArraySpec) -> Array:
         """An array that is there already: it costs bytes when an operation takes it."""
-        memory = Memory(spec.size, np.dtype(spec.dtype).itemsize)
+        memory = Memory(spec.size, _itemsize(spec.dtype))
         self._given.append(memory)
         return Array(self, spec.shape, memory)
 

@@ -19,6 +19,7 @@ from chainer import FunctionHook, LinkHook, _backprop_utils
 
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.units import format_shape
+from chainer_profile.costs.counting import dtype_name
 from chainer_profile.costs.work import ArraySpec, Work, backward_work, forward_work
 from chainer_profile.measure.calls import BACKWARD, Entry, Log, difference, entered, read
 from chainer_profile.measure.hooks import WalkHook, kind_of, marks_of, unique_name
@@ -735,7 +736,7 @@ def _shapes(arrays: tuple[Any, ...]) -> tuple[Shape, ...]:
 
 
 def _dtype(arrays: tuple[Any, ...]) -> str:
-    return next((str(array.dtype) for array in arrays if array is not None), "")
+    return next((dtype_name(array.dtype) for array in arrays if array is not None), "")
 
 
 def _nbytes(arrays: Sequence[Any]) -> int:
