@@ -28,8 +28,8 @@ def check(recording: Any) -> None:
         recording: Its arrays have the right shapes.
 
     Raises:
-        ValueError: A layer has no path or no call, or refers to another that is not there; or a
-            time is below 0, or too large.
+        ValueError: A layer's path is no text, or it has no call; or a time is below 0, or too
+            large.
     """
     _check_layers(recording)
     for field in dataclasses.fields(recording):
@@ -61,14 +61,10 @@ def _check_layers(recording: Any) -> None:
     for place, layer in enumerate(recording.layers):
         for name in ("path", "function", "phase"):
             value = getattr(layer, name)
-            if not isinstance(value, str) or not value:
+            if not isinstance(value, str):
                 raise ValueError(f"layer {place} has the {name} {value!r}")
         if layer.calls < 1:
             raise ValueError(f"layer {place} has {layer.calls} calls")
-        for name in ("parent", "forward"):
-            other = getattr(layer, name)
-            if other is not None and not 0 <= other < n_layers:
-                raise ValueError(f"layer {place} has the {name} {other}, of {n_layers} layers")
     memory = recording.memory
     if memory is not None and not 0 <= (memory.high_water_layer or 0) < max(1, n_layers):
         raise ValueError(f"memory is highest in layer {memory.high_water_layer}, of {n_layers}")
@@ -79,12 +75,22 @@ def check_file(recording: Any) -> None:
 
     Raises:
         ValueError: A number is below 0 that cannot be, is not finite, or needs more than 64 bits;
-            a trial is shorter than its layers; or something has no name, or that of another.
+            a trial is shorter than its layers; something has no name, or that of another; or a
+            layer refers to one that is not there.
     """
     _check_framework(recording)
     for place, layer in enumerate(recording.layers):
         if layer.index != place:
             raise ValueError(f"layer {place} has the index {layer.index}")
+        for name in ("path", "function", "phase"):
+            if not getattr(layer, name):
+                raise ValueError(f"layer {place} has the {name} ''")
+        for name in ("parent", "forward"):
+            other = getattr(layer, name)
+            if other is not None and not 0 <= other < len(recording.layers):
+                raise ValueError(
+                    f"layer {place} has the {name} {other}, of {len(recording.layers)} layers"
+                )
     named = (f.name for f in dataclasses.fields(recording) if not f.name.endswith("_ns"))
     for part in named:
         for name, value in _numbers(part, getattr(recording, part)):
