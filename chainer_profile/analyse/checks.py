@@ -128,8 +128,8 @@ def _left_out(summary: Summary) -> Iterator[Finding]:
         "left-out",
         WARNING if share > FEW_LEFT_OUT else NOTE,
         f"{format_count(recording.left_out)} of "
-        f"{plural(recording.all_trials, 'profiled trial')} ({format_percent(share)}) made other "
-        "calls, or calls with other shapes, that none came to teach: they are in no result.",
+        f"{plural(recording.all_trials, 'profiled trial')} ({format_percent(share)}) are of kinds "
+        "that came too seldom to be learned: they are in no result.",
         "Profile more trials, or the kinds of input one by one.",
     )
 
