@@ -18,10 +18,11 @@ from chainer_profile.basics.units import (
     format_percent,
     plural,
 )
-from chainer_profile.basics.words import is_run
-from chainer_profile.record.recording import COMPLETE, INTERVAL, TIME_LIMIT
+from chainer_profile.basics.words import PROG, is_run
+from chainer_profile.record.recording import COMPLETE, FEW_LEFT_OUT, INTERVAL, TIME_LIMIT
 
 if TYPE_CHECKING:
+    from chainer_profile.analyse.kinds import Kind
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.record.recording import Recording, Settings
 
@@ -43,6 +44,8 @@ FASTER_WITH_ONE_THREAD = 0.03
 EVENT_S = 0.5e-6
 #: Change of a GPU's clock worth a word.
 CLOCK_CHANGE = 0.05
+#: Kinds of trials that a finding names, beside the first.
+MOST_KINDS = 3
 #: Lower clocks that somebody has chosen are no fault; they make runs comparable.
 _CHOSEN = "clocks set by an application"
 #: Of the variable that sets a library's threads.
@@ -66,10 +69,10 @@ def takes_options(settings: Settings) -> bool:
 
 def _ended_early(summary: Summary) -> Iterator[Finding]:
     recording = summary.recording
-    if recording.ended == COMPLETE:
+    if recording.ended == COMPLETE or recording.kind > 1:  # the whole run says so
         return
     wanted = recording.settings.trials
-    done = f"{format_count(recording.n_trials)} of {plural(wanted, 'trial')}"
+    done = f"{format_count(recording.all_trials)} of {plural(wanted, 'trial')}"
     if recording.ended in (TIME_LIMIT, INTERVAL):
         yield Finding(
             "ended-early",
@@ -86,6 +89,49 @@ def _ended_early(summary: Summary) -> Iterator[Finding]:
             if recording.ended.startswith("failed")
             else "Run it again for the full number of trials.",
         )
+
+
+def _variants(summary: Summary) -> Iterator[Finding]:
+    if not summary.kinds:
+        return
+    first, *others = summary.kinds
+    all_trials = format_count(summary.recording.all_trials)
+    median = "" if first.median_s is None else f", median {format_duration(first.median_s)}"
+    parts = [_kind_text(kind, first) for kind in others[:MOST_KINDS]]
+    if rest := others[MOST_KINDS:]:
+        trials = format_count(sum(kind.trials for kind in rest))
+        parts.append(f"{trials} of {plural(len(rest), 'other kind')}")
+    yield Finding(
+        "variants",
+        NOTE,
+        f"Trials are of {len(summary.kinds)} kinds: {format_count(first.trials)} of {all_trials} "
+        f"are shown ({plural(first.calls, 'call')}{median}); {'; '.join(parts)}.",
+        f"{PROG} report RUN --variant 2 shows the second kind, and so on; in Python "
+        "summarise(recording.variant(2)) does.",
+    )
+
+
+def _kind_text(kind: Kind, first: Kind) -> str:
+    """How many trials, of what: ``80 of 61 calls, 3.1 ms``."""
+    other = "other " if kind.calls == first.calls and not kind.other_shapes else ""
+    text = f"{format_count(kind.trials)} of {plural(kind.calls, f'{other}call')}"
+    text += " with other shapes" if kind.calls == first.calls and kind.other_shapes else ""
+    return text if kind.median_s is None else f"{text}, {format_duration(kind.median_s)}"
+
+
+def _left_out(summary: Summary) -> Iterator[Finding]:
+    recording = summary.recording
+    if not recording.left_out:
+        return
+    share = recording.left_out / recording.all_trials
+    yield Finding(
+        "left-out",
+        WARNING if share > FEW_LEFT_OUT else NOTE,
+        f"{format_count(recording.left_out)} of "
+        f"{plural(recording.all_trials, 'profiled trial')} ({format_percent(share)}) are of kinds "
+        "that came too seldom to be learned: they are in no result.",
+        "Profile more trials, or the kinds of input one by one.",
+    )
 
 
 def _few_trials(summary: Summary) -> Iterator[Finding]:
@@ -438,6 +484,8 @@ def _no_held_trials(summary: Summary) -> Iterator[Finding]:
 _CHECKS = (
     _ended_early,
     _few_trials,
+    _variants,
+    _left_out,
     _busy,
     _unstable,
     _drift,

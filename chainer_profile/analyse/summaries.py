@@ -19,6 +19,7 @@ from chainer_profile.analyse.hotspots import (
     find_hotspots,
     parse_rule,
 )
+from chainer_profile.analyse.kinds import kinds
 from chainer_profile.analyse.roofline import layer_work
 from chainer_profile.analyse.summary import Overhead, Summary, Totals
 from chainer_profile.basics.describe import describe, describe_columns, median_interval
@@ -65,6 +66,7 @@ def summarise(recording: Recording, hotspots: Rule | str = DEFAULT_RULE) -> Summ
         totals=_totals(recording, float(layers["mean_s"].sum())),
         hotspots=found,
         device=device_use(recording),
+        kinds=kinds(recording),
     )
     return replace(summary, findings=checks.check(summary))
 
@@ -96,14 +98,15 @@ def _totals(recording: Recording, layers_s: float) -> Totals:
     if recording.trial_ns is not None:
         profiled = describe(recording.trial_ns)
         framework = describe(recording.trial_ns - recording.self_ns.sum(axis=1))
-    clean = describe(recording.clean_ns) if len(recording.clean_ns) else None
+    known = len(recording.clean_ns) and not recording.mixed
+    clean = describe(recording.clean_ns) if known else None
     trial = clean or profiled
     return Totals(
-        layers_s=layers_s,
+        layers_s=None if recording.settings.inclusive else layers_s,
         profiled=profiled,
         clean=clean,
         framework=framework,
-        overhead=_overhead(recording),
+        overhead=_overhead(recording) if known else None,
         fps=recording.settings.batchsize / trial.mean_s if trial and trial.mean_s else None,
     )
 

@@ -13,6 +13,7 @@ from chainer_profile.basics.views import Shown
 if TYPE_CHECKING:
     from chainer_profile.analyse.device_use import DeviceUse
     from chainer_profile.analyse.hotspots import Hotspots
+    from chainer_profile.analyse.kinds import Kind
     from chainer_profile.basics.describe import Statistics
     from chainer_profile.record.recording import Recording
 
@@ -57,15 +58,17 @@ class Totals:
     """A trial as a whole. Of the means, ``layers_s + framework.mean_s = profiled.mean_s``.
 
     Attributes:
-        layers_s: Sum of the layers' mean self times, in seconds.
+        layers_s: Sum of the layers' mean self times, in seconds; None where the times of calls
+            hold those of the calls within them, and add up to no trial.
         profiled: Wall time of the profiled trials; None where only functions were timed.
-        clean: Wall time of the trials without hooks; None without such trials.
+        clean: Wall time of the trials without hooks; None without such trials, and where they
+            are of other kinds as well (:attr:`.Recording.mixed`).
         framework: Time between the functions, in the profiled trials; None like profiled.
         overhead: The recorder's cost; None without profiled or clean trials.
         fps: Inputs per second in clean trials (profiled ones without those), batch / mean.
     """
 
-    layers_s: float
+    layers_s: float | None
     profiled: Statistics | None
     clean: Statistics | None
     framework: Statistics | None
@@ -110,6 +113,7 @@ class Summary(Shown):
         hotspots: The rule, and what it chose.
         findings: What the reader should know or do.
         device: How a trial uses the GPU; None for a run on the host.
+        kinds: The kinds of trials, this one's first; empty where there is one kind.
     """
 
     recording: Recording
@@ -121,6 +125,7 @@ class Summary(Shown):
     hotspots: Hotspots
     findings: tuple[Finding, ...] = ()
     device: DeviceUse | None = None
+    kinds: tuple[Kind, ...] = ()
 
     def group(self, by: str) -> pd.DataFrame:
         """The layers added up by ``function``, ``link``, ``block`` or ``shape``."""

@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 
 from chainer_profile.basics.errors import UsageError
-from chainer_profile.basics.parsing import Parser
+from chainer_profile.basics.files import make_folder
+from chainer_profile.basics.parsing import Parser, whole
 from chainer_profile.basics.words import PROG
 from chainer_profile.cli.running import Context
 from chainer_profile.cli.shown import add_shown, show, wanted
@@ -21,6 +22,14 @@ def parser() -> argparse.ArgumentParser:
         "alone. Recovers the trials of a run that was killed.",
     )
     parser.add_argument("run", metavar="DIR", type=Path, help="folder of a run, or a recording")
+    parser.add_argument(
+        "--variant",
+        metavar="N",
+        type=whole(1),
+        default=1,
+        help="kind of trials to show, where a run has several (default: 1, the commonest); the "
+        "reports of another one go to DIR/variant-N",
+    )
     add_shown(parser)
     return parser
 
@@ -39,8 +48,18 @@ def run(args: argparse.Namespace, context: Context) -> int:
             raise UsageError(
                 f"{run}: holds a run of several engines; --format is for the folder of one of them"
             )
+        if args.variant > 1:
+            raise UsageError(f"{run}: holds a run of several engines, whose trials are of one kind")
         return engines.report(run, quiet=args.quiet)
-    recording = load_run(run)
-    check_formats(wanted(args), recording.n_trials)
-    show(recording, run if run.is_dir() else run.parent, args)
+    recording = load_run(run).variant(args.variant)
+    asked = wanted(args)
+    check_formats(asked, recording.n_trials)
+    folder = run if run.is_dir() else run.parent
+    if args.variant > 1:
+        folder /= f"variant-{args.variant}"
+        if not (asked.usual or asked.formats):
+            show(recording, None, args)
+            return 0
+        make_folder(folder)
+    show(recording, folder, args)
     return 0

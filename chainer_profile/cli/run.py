@@ -312,7 +312,7 @@ def _measure(
     except (KeyboardInterrupt, SystemExit) as error:  # raised by the network's own code
         failure = ProfileError(f"the network ends the program: {one_line(error)}")
         recording = journal.recording(Conditions(), f"failed: {failure}")
-    trials = f"{format_count(recording.n_trials)} of {plural(settings.trials, 'trial')}"
+    trials = f"{format_count(recording.all_trials)} of {plural(settings.trials, 'trial')}"
     if recording.n_trials:
         try:
             _save(recording, folder, args)

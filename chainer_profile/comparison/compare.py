@@ -238,6 +238,11 @@ class Comparison(Shown):
                         f"{side.name}: holds no CPU time of clean trials, which a gate on CPU time "
                         "needs: profile it again"
                     )
+                if run.mixed:
+                    raise ProfileError(
+                        f"{side.name}: its clean trials are of several kinds, which a gate on CPU "
+                        "time cannot tell apart"
+                    )
                 if not _has_cpu(run):
                     raise ProfileError(
                         f"{side.name}: its trials take less CPU time than this system's clock tells"
@@ -447,9 +452,10 @@ def _totals(sides: Sequence[Side], judge: Judge) -> pd.DataFrame:
     runs = [run for side in sides for run in side.runs]
     parts: dict[str, list[list[NDArray[np.int64]]]] = {}
     if len({run.settings.phase for run in runs}) == 1:
-        if all(len(run.clean_ns) for run in runs):
+        clean = not any(run.mixed for run in runs)
+        if clean and all(len(run.clean_ns) for run in runs):
             parts[CLEAN] = [[run.clean_ns for run in side.runs] for side in sides]
-        if all(map(_has_cpu, runs)):
+        if clean and all(map(_has_cpu, runs)):
             parts[CPU] = [
                 [run.clean_cpu_ns for run in side.runs if run.clean_cpu_ns is not None]
                 for side in sides
@@ -459,7 +465,8 @@ def _totals(sides: Sequence[Side], judge: Judge) -> pd.DataFrame:
         timed = sum(map(len, whole)) == len(runs)
         if timed:
             parts[PROFILED] = whole
-        parts[LAYERS] = layers
+        if not any(run.settings.inclusive for run in runs):
+            parts[LAYERS] = layers
         if timed:
             parts[FRAMEWORK] = [
                 [a - b for a, b in zip(*pair, strict=True)]

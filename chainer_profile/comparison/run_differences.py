@@ -102,6 +102,7 @@ _SETTINGS: dict[str, Callable[[Recording], str]] = {
     "phase": _text("settings", "phase"),
     "input": lambda run: format_shape(run.settings.input_shape) if run.settings.input_shape else "",
     "batch": _text("settings", "batchsize"),
+    "times": lambda run: "inclusive" if run.settings.inclusive else "self times",
     "data type": _text("settings", "dtype"),
     "train mode": lambda run: "on" if run.settings.train_mode else "off",
     "backprop in forward": lambda run: "on" if run.settings.with_graph else "off",

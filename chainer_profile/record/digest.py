@@ -40,7 +40,7 @@ class Digest:
         parameters: Number of parameters; None where it is not known.
         memory_nbytes: The most that was allocated in a trial, beyond what was there at its begin;
             None where it is not known.
-        trials: Number of profiled trials.
+        trials: Number of profiled trials, of all kinds.
         ended: ``complete``, or why the run ended before.
         timed: Number of the trials that the latency is of.
         clean: Whether these are clean trials; else profiled ones.

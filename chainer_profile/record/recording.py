@@ -70,6 +70,8 @@ __all__ = [
 COMPLETE = "complete"
 TIME_LIMIT = "time limit reached"
 INTERVAL = "wanted interval reached"
+#: Part of the profiled trials that may be left out before the clean ones count as mixed.
+FEW_LEFT_OUT = 0.05
 
 
 def _no_samples() -> NDArray[np.int64]:
@@ -127,6 +129,7 @@ class Recording(Shown):
             recording of each kind, most trials first. Their clean trials are with this one's,
             since nothing tells of which kind those are.
         left_out: Number of profiled trials whose kind no structure pass saw.
+        kind: Number of the kind that the trials are of: 1 for the commonest, and in a whole run.
     """
 
     layers: tuple[Layer, ...]
@@ -156,6 +159,7 @@ class Recording(Shown):
     ended: str = COMPLETE
     variants: tuple[Recording, ...] = ()
     left_out: int = 0
+    kind: int = 1
 
     def __post_init__(self) -> None:
         n_trials = len(self.self_ns)
@@ -206,6 +210,11 @@ class Recording(Shown):
         """Number of profiled trials of all kinds."""
         return sum(one.n_trials for one in (self, *self.variants)) + self.left_out
 
+    @property
+    def mixed(self) -> bool:
+        """Whether the clean trials are of other kinds as well, so that they tell of none."""
+        return bool(self.variants) or self.left_out > FEW_LEFT_OUT * self.all_trials
+
     def variant(self, number: int) -> Recording:
         """The trials of one kind as a recording of their own.
 
@@ -223,7 +232,7 @@ class Recording(Shown):
         shared = {
             name: getattr(self, name) for name in ("environment", "conditions", "limits", "ended")
         }
-        return dataclasses.replace(self.variants[number - 2], **shared)
+        return dataclasses.replace(self.variants[number - 2], kind=number, **shared)
 
     @property
     def on_device(self) -> bool:
@@ -345,6 +354,7 @@ class _Meta:
     memory: MemoryUse | None = None
     variants: tuple[Variant, ...] = ()
     left_out: int = 0
+    kind: int = 1
 
 
 def _samples(arrays: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -370,7 +380,7 @@ def _smallest(samples: NDArray[np.int64]) -> NDArray[Any]:
 def digest_of(recording: Recording) -> Digest:
     """The facts of a recording. Without a profiled trial there is no hot layer."""
     settings, environment = recording.settings, recording.environment
-    clean = len(recording.clean_ns) > 0
+    clean = len(recording.clean_ns) > 0 and not recording.mixed
     samples = recording.clean_ns if clean else recording.trial_ns
     times: dict[str, float] = {}
     if samples is not None and len(samples):
@@ -398,7 +408,7 @@ def digest_of(recording: Recording) -> Digest:
         blocks=block_kind(recording.links),
         parameters=sum(link.parameters for link in recording.links) or None,
         memory_nbytes=None if recording.memory is None else recording.memory.high_water_nbytes,
-        trials=recording.n_trials,
+        trials=recording.all_trials,
         ended=recording.ended,
         timed=0 if samples is None else len(samples),
         clean=clean,

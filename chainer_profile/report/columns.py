@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from chainer_profile.basics.units import format_bare_percent, format_count, format_ms, format_ratio
 from chainer_profile.basics.words import BACKWARD, FORWARD
 from chainer_profile.report.rows import GroupRow, LinkRow, PhaseRow
+from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -48,6 +49,22 @@ def phase_columns() -> list[Column]:
         Column("framework ms", lambda row: format_ms(row.framework_s), "framework [ms]", drop=3),
         Column("total ms", lambda row: format_ms(row.total_s), "total [ms]"),
         Column("%", lambda row: format_bare_percent(row.share), "share of the trial [%]"),
+    ]
+
+
+def kind_columns() -> list[Column]:
+    """Columns of :attr:`.Summary.kinds`."""
+    return [
+        Column("kind", lambda row: str(row.number)),
+        Column("trials", lambda row: format_count(row.trials)),
+        Column("%", lambda row: format_bare_percent(row.share), "share of the trials [%]"),
+        Column("calls", lambda row: format_count(row.calls)),
+        Column("median ms", lambda row: format_ms(row.median_s), "median trial [ms]"),
+        Column(
+            "how it differs",
+            lambda row: printable(row.difference) or "shown here",
+            folds=MAX_NAME,
+        ),
     ]
 
 

@@ -113,14 +113,27 @@ def weights_text(settings: Settings) -> str:
 
 def trials_text(recording: Recording) -> str:
     """The trials that were made: ``10,000 profiled trials, 1,000 clean trials, 50 warm-ups``."""
+    if recording.kind > 1:
+        return profiled_text(recording)
     warmups = len(recording.warmup_ns) or recording.settings.warmups
     return ", ".join(
         (
-            plural(recording.n_trials, "profiled trial"),
+            profiled_text(recording),
             plural(len(recording.clean_ns), "clean trial"),
             plural(warmups, "warm-up"),
         )
     )
+
+
+def profiled_text(recording: Recording) -> str:
+    """The profiled trials that are shown: ``900 of 1,000 profiled trials (kind 1 of 3)``."""
+    shown, every = recording.n_trials, recording.all_trials
+    of = plural(every, "profiled trial")
+    text = of if shown == every else f"{format_count(shown)} of {of}"
+    if recording.kind > 1:
+        return f"{text} of kind {recording.kind}"
+    kinds = len(recording.variants) + 1
+    return text if kinds == 1 else f"{text} (kind 1 of {kinds})"
 
 
 def run_lines(recording: Recording) -> list[str]:
@@ -207,7 +220,7 @@ def totals_rows(totals: Totals, *, on_device: bool = False) -> list[Row]:
     which, trial = "Clean" if clean else "Profiled", totals.trial
     layers, between, added = format_duration(totals.layers_s), NOT_KNOWN, NOT_KNOWN
     share = totals.framework_share
-    if framework is not None and share is not None:
+    if totals.layers_s is not None and framework is not None and share is not None:
         layers += f" ({format_percent(1 - share)} of the profiled trial)"
         between = (
             f"{format_duration(framework.mean_s)} ({format_percent(share)} of the profiled trial)"
@@ -255,25 +268,48 @@ def interruption(recording: Recording) -> list[str]:
     """A sentence for a run that did not make all its trials."""
     if recording.ended == COMPLETE:
         return []
+    if recording.kind > 1:
+        return [f"The run ended before all its trials were made ({printable(recording.ended)})."]
     wanted = recording.settings.trials
     of = f" of {format_count(wanted)}" if wanted else ""
     return [
         f"The run ended before all its trials were made ({printable(recording.ended)}): "
-        f"this is the result of {format_count(recording.n_trials)}{of} profiled trials."
+        f"this is the result of {format_count(recording.all_trials)}{of} profiled trials."
     ]
 
 
 def gaps(recording: Recording) -> list[str]:
     """A sentence for each part of the measurement that is missing."""
     found = []
-    if not len(recording.clean_ns):
+    if recording.kind > 1:
+        found.append(
+            f"These are the run's trials of kind {recording.kind} alone. Nothing tells which clean "
+            "trials were of it, so the time without the recorder is not known."
+        )
+    elif recording.mixed and len(recording.clean_ns):
+        found.append(
+            "The clean trials are of all kinds together, so the latency is that of the profiled "
+            "trials of the commonest kind."
+        )
+    elif not len(recording.clean_ns):
         found.append("No clean trials were made, so the time without the recorder is not known.")
+    if recording.settings.inclusive:
+        found.append(
+            "Times are inclusive: that of a call holds those of the calls within it, so they add "
+            "up to no trial."
+        )
     if recording.trial_ns is None:
         found.append(
             "Only the functions were timed, not whole trials, so the time between the functions "
             "is not known."
         )
     return found
+
+
+def of_kind(name: str, number: int) -> str:
+    """The name of a file for another kind of trials: ``layers-2.csv``."""
+    stem, dot, ending = name.rpartition(".")
+    return f"{stem}-{number}{dot}{ending}"
 
 
 def of_layers(part: int, whole: int) -> str:

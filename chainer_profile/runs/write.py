@@ -47,10 +47,12 @@ def write_reports(
 
 def _usual_reports(summary: Summary, wanted: Wanted) -> dict[str, Callable[[], bytes]]:
     from chainer_profile.analyse.roofline import has_plot
+    from chainer_profile.analyse.summaries import summarise
     from chainer_profile.report import csv_file as csv
     from chainer_profile.report import links_csv, page
     from chainer_profile.report.pictures import layers as plot
     from chainer_profile.report.pictures import roofline
+    from chainer_profile.report.text import of_kind
     from chainer_profile.report.writers import markdown
 
     def report() -> bytes:
@@ -69,6 +71,15 @@ def _usual_reports(summary: Summary, wanted: Wanted) -> dict[str, Callable[[], b
     if has_plot(summary.recording, summary.layers):
         usual["roofline.png"] = lambda: roofline.render(summary, "png")
         usual["roofline.svg"] = lambda: roofline.render(summary, "svg")
+    for kind in summary.kinds[1:]:
+
+        def layers(number: int = kind.number) -> bytes:
+            other = summary.recording.variant(number)
+            if not other.layers:  # a trial without calls
+                return csv.table_text(csv.COLUMNS, ()).encode()
+            return csv.render(summarise(other, summary.hotspots.rule)).encode()
+
+        usual[of_kind("layers.csv", kind.number)] = layers
     return usual
 
 

@@ -11,7 +11,11 @@ from hypothesis import strategies as st
 
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.comparison.compare import (
+    CLEAN,
+    CPU,
     FASTER,
+    LAYERS,
+    PROFILED,
     SAME,
     SLOWER,
     UNCLEAR,
@@ -23,7 +27,7 @@ from chainer_profile.comparison.compare import (
 from chainer_profile.comparison.fused import Fusion
 from chainer_profile.record.recording import Calibration, Conditions, Layer
 from tests.comparing import CALM, alike, run, scaled
-from tests.conftest import make_training
+from tests.conftest import make_kinds, make_recording, make_training
 from tests.fusing import ENGINE, chainer_run, engine_run, in_threes
 
 
@@ -434,3 +438,33 @@ def test_runs_of_chainer_are_compared_as_they_are():
     comparison = compare(run(1), run(2))
     assert comparison.fusion is None
     assert set(comparison.layers["covers"]) == {()}
+
+
+def test_clean_trials_of_several_kinds_are_compared_with_none():
+    mixed, alone = make_kinds(), make_recording(seed=3)
+    for sides in ((mixed, alone), (alone, mixed), (mixed, make_kinds())):
+        totals = compare(*sides).totals.index
+        assert totals[0] == PROFILED
+        assert CLEAN not in totals
+        assert CPU not in totals
+    assert CLEAN in compare(alone, make_recording(seed=4)).totals.index
+
+
+def test_a_gate_on_cpu_time_takes_trials_of_one_kind():
+    cpu = make_recording().clean_ns
+    mixed, alone = make_kinds(clean_cpu_ns=cpu), make_recording(seed=3, clean_cpu_ns=cpu)
+    compare(alone, make_recording(seed=4, clean_cpu_ns=cpu)).check_cpu()
+    with pytest.raises(ProfileError, match="clean trials are of several kinds"):
+        compare(alone, mixed).check_cpu()
+
+
+def test_inclusive_times_are_added_up_to_no_trial():
+    def folded(inclusive):
+        recording = make_recording(trial_ns=None, start_ns=None, n_clean=0)
+        settings = replace(recording.settings, inclusive=inclusive)
+        return replace(recording, settings=settings)
+
+    assert LAYERS in compare(folded(False), folded(False)).totals.index
+    found = compare(folded(True), folded(False))
+    assert found.totals.empty
+    assert [one.name for one in found.differences] == ["times"]

@@ -29,7 +29,7 @@ from chainer_profile.comparison.compare import (
 from chainer_profile.comparison.fused import CHAINER, place, short_name
 from chainer_profile.comparison.run_differences import COPY, OTHERS, PRODUCT
 from chainer_profile.report.columns import Column
-from chainer_profile.report.text import model_name, printable, settings_text
+from chainer_profile.report.text import model_name, printable, profiled_text, settings_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -53,7 +53,7 @@ def side_text(side: Side) -> str:
     trials = [format_count(run.n_trials) for run in side.runs]
     parts = [model_name(first.settings), settings_text(first.settings)]
     if len(side.runs) == 1:
-        parts.append(plural(first.n_trials, "profiled trial"))
+        parts.append(profiled_text(first))
     else:
         shown = trials[0] if len(set(trials)) == 1 else " + ".join(trials)
         parts.append(f"{plural(len(side.runs), 'run')} of {shown} profiled trials")

@@ -56,7 +56,16 @@ _APPENDIX = "6 Appendix"
 _LAYERS, _BY_LAYER, _WORK_BY_LAYER = "The layers", "By layer", "Work and memory by layer"
 _HOTSPOTS = "Hotspots"
 #: The sections of the result in their order; others come behind them, long ones in the appendix.
-_RESULT = ("On the GPU", "By phase", _LAYERS, _HOTSPOTS, "By function", "By block", "By link")
+_RESULT = (
+    "Kinds of trials",
+    "On the GPU",
+    "By phase",
+    _LAYERS,
+    _HOTSPOTS,
+    "By function",
+    "By block",
+    "By link",
+)
 _LONG = (_BY_LAYER, _WORK_BY_LAYER)
 #: A section whose table has more rows than this is for the appendix too.
 _MAX_ROWS = 60
@@ -66,6 +75,7 @@ _CAPTIONS = {
     ("4 Result", ""): "A trial as a whole",
     ("On the GPU", ""): "A trial on the host and on the GPU",
     ("On the GPU", "phase"): "The phases on the GPU",
+    ("Kinds of trials", "kind"): "The kinds of trials",
     ("By phase", "phase"): "Time by phase",
     ("By function", "function"): "Self time by function",
     ("By block", "block"): "Self time by block",

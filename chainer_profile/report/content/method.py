@@ -10,6 +10,7 @@ from chainer_profile.basics.units import format_count, format_duration, plural
 from chainer_profile.report.content.engine_words import engine_text
 from chainer_profile.report.markdown_syntax import text
 from chainer_profile.report.rows import phases_of
+from chainer_profile.report.text import profiled_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,15 +45,22 @@ def method_points(summary: Summary) -> Iterator[str]:
         order = "apart from" if recording.start_ns is None else "in blocks that alternate with"
         yield (
             f"{plural(totals.clean.count, 'clean trial')} ran without any hook, {order} "
-            f"the {plural(recording.n_trials, 'profiled trial')}: the "
+            f"the {profiled_text(recording)}: the "
             f"{'time' if several else 'latency'} to quote is that of the clean ones, the layers' "
             "times come from the profiled ones."
         )
     else:
-        yield f"The layers' times come from {plural(recording.n_trials, 'profiled trial')}."
+        yield f"The layers' times come from {profiled_text(recording)}."
+    if recording.variants or recording.kind > 1:
+        yield (
+            "Trials that differ in their calls, the links that make these, or the shapes of the "
+            "input are of different kinds, and are never mixed."
+        )
     if recording.on_device:
         yield from _on_device(summary)
-    if not recording.settings.engine:
+    if recording.settings.inclusive:
+        yield "The time of a layer is inclusive: it holds those of the calls made within it."
+    elif not recording.settings.engine:
         yield (
             "The time of a layer is its self time: a call made within another one counts for the "
             "inner one only."

@@ -43,7 +43,7 @@ _DENSE_MATHS = ("Convolution", "Deconvolution", "Dilated", "Linear")
 
 def next_steps(summary: Summary) -> Iterator[str]:
     """What to try first, one sentence or two each; nothing that the run gives no reason for."""
-    if not summary.totals.layers_s:
+    if not _layers_s(summary):
         yield "All layers took less than the clock can show, so nothing follows from this run."
         return
     yield from _launching(summary)
@@ -64,7 +64,12 @@ def _whole(summary: Summary) -> tuple[float, str]:
     profiled = summary.totals.profiled
     if profiled is not None and profiled.mean_s:
         return profiled.mean_s, "trial"
-    return summary.totals.layers_s, "layers' time"
+    return _layers_s(summary), "layers' time"
+
+
+def _layers_s(summary: Summary) -> float:
+    """Sum of the layers' mean times, also where it is no trial's."""
+    return float(summary.layers["mean_s"].sum())
 
 
 def _launch_bound(summary: Summary) -> bool:
@@ -292,7 +297,7 @@ def _accumulation(summary: Summary) -> Iterator[str]:
 def _nearness_to_limits(summary: Summary) -> Iterator[str]:
     """What the function of the most arithmetic reaches of the machine's matrix rate, and why."""
     limits, layers = summary.recording.limits, summary.layers
-    if limits is None or summary.totals.layers_s == 0:
+    if limits is None or _layers_s(summary) == 0:
         return
     dense = layers[(layers["macs"] > 0) & (layers["phase"] == "forward")]
     if dense.empty:

@@ -16,7 +16,7 @@ from chainer_profile.basics.units import (
     plural,
 )
 from chainer_profile.basics.words import DEFAULT_DEPTH
-from chainer_profile.report.columns import group_columns, phase_columns, tree_columns
+from chainer_profile.report.columns import group_columns, kind_columns, phase_columns, tree_columns
 from chainer_profile.report.content.device_section import device
 from chainer_profile.report.content.engine_words import between, totals
 from chainer_profile.report.content.gpu_text import on_gpu
@@ -32,7 +32,7 @@ from chainer_profile.report.rows import (
     shortened,
     tree_rows,
 )
-from chainer_profile.report.text import of_layers
+from chainer_profile.report.text import of_kind, of_layers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,6 +61,7 @@ def result(summary: Summary, *, plot: str, roofline: str, layers: str, links: st
     yield from device(summary)
     if several:
         yield from _phases(summary)
+    yield from _kinds(summary, layers)
     yield "### By function"
     yield _groups(summary, "function", len(summary.functions))
     if has_blocks(summary):
@@ -104,6 +105,28 @@ def _phases(summary: Summary) -> Iterator[str]:
             "between the phase's layers; what is outside of the phases is the rest of the trial on "
             "the host's clock."
         )
+
+
+def kinds(summary: Summary) -> Iterator[str]:
+    """The table of the kinds of trials, where there are several, and what it says."""
+    if not summary.kinds:
+        return
+    yield (
+        "Trials that make other calls, or calls with other shapes, are of other kinds. All other "
+        "tables and pictures are of the first kind."
+    )
+    yield columns_table(kind_columns(), summary.kinds)
+    if left_out := summary.recording.left_out:
+        yield f"Of {plural(left_out, 'more trial')} the kind is not known."
+
+
+def _kinds(summary: Summary, layers: str) -> Iterator[str]:
+    if not summary.kinds:
+        return
+    yield "### Kinds of trials"
+    yield from kinds(summary)
+    tables = ", ".join(link(of_kind(layers, kind.number)) for kind in summary.kinds[1:])
+    yield f"The layers of the other kinds with all digits: {tables}."
 
 
 def _groups(summary: Summary, by: str, most: int) -> str:

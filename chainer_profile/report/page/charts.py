@@ -253,7 +253,7 @@ def _group_bars(
     unit = duration_unit(float((whole + between).max()))
     scale = in_unit(1.0, unit)
     names = [printable(name) or "(no name)" for name, _ in rows]
-    all_s = summary.totals.layers_s
+    all_s = float(mean_s.sum())
     source = ColumnDataSource(
         {
             "y": list(range(len(rows))),

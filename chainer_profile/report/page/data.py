@@ -167,7 +167,8 @@ def samples(summary: Summary) -> dict[str, Any]:
     recording = summary.recording
     wholes: list[tuple[str, NDArray[np.int64]]] = []
     if len(recording.clean_ns):
-        wholes.append(("clean trial", recording.clean_ns))
+        name = "clean trial, of all kinds" if recording.mixed else "clean trial"
+        wholes.append((name, recording.clean_ns))
     if recording.trial_ns is not None:
         wholes.append(("profiled trial", recording.trial_ns))
         framework_ns = recording.trial_ns - recording.self_ns.sum(axis=1)

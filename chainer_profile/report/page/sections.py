@@ -20,7 +20,7 @@ from chainer_profile.report.content.gpu_text import gpu_rows, on_gpu, option_row
 from chainer_profile.report.content.memory_section import memory
 from chainer_profile.report.content.method import method_points
 from chainer_profile.report.content.next_steps import next_steps
-from chainer_profile.report.content.result_section import MAX_GROUPS, hotspots
+from chainer_profile.report.content.result_section import MAX_GROUPS, hotspots, kinds
 from chainer_profile.report.content.work_section import work
 from chainer_profile.report.page import charts, comparing, data
 from chainer_profile.report.page.drawing import as_json
@@ -118,6 +118,7 @@ def context(
         "layers": plural(len(summary.layers), "layer"),
         "on_gpu": on_gpu(summary),
         "strip": len(summary.layers) > charts.MAX_AT_ONCE,
+        "kinds": blocks(kinds(summary)),
         "groups": _groups(summary),
         "views": _views(summary),
         "device": blocks(device(summary)),

@@ -11,7 +11,7 @@ import matplotlib as mpl
 
 from chainer_profile.basics.units import NOT_KNOWN, format_duration, format_interval, plural
 from chainer_profile.report.rows import phases_of
-from chainer_profile.report.text import model_name, settings_text, trial_text
+from chainer_profile.report.text import model_name, profiled_text, settings_text, trial_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -71,7 +71,7 @@ def title(summary: Summary, most: int) -> str:
     """What was run, in lines of so many characters at most."""
     recording = summary.recording
     settings, trial = recording.settings, summary.totals.trial
-    trials = plural(recording.n_trials, "profiled trial")
+    trials = profiled_text(recording)
     if trial is not None:
         clean = f"median of {plural(trial.count, 'clean trial')}"
         interval = format_interval(trial.ci_low_s, trial.ci_high_s)

@@ -86,6 +86,9 @@ def content(summary: Summary) -> dict[str, Any]:
             "recorder": None if totals.overhead is None else asdict(totals.overhead),
             "inputs_per_s": totals.fps,
         },
+        "kind": recording.kind,
+        "variants": [asdict(kind) for kind in summary.kinds[1:]],
+        "left_out": recording.left_out,
         "hotspots": {
             "rule": summary.hotspots.rule.text,
             "kind": summary.hotspots.rule.kind,

@@ -9,6 +9,7 @@ from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
 
 from chainer_profile.analyse.device_use import DeviceUse
+from chainer_profile.analyse.kinds import Kind
 from chainer_profile.analyse.roofline import COMPUTE, MEMORY, OVERHEAD
 from chainer_profile.analyse.summary import NOTE, WARNING, Finding
 from chainer_profile.basics.words import GROUPS
@@ -87,6 +88,16 @@ def schema() -> Schema:
                 "conditions": (_part(Conditions), "What was measured about the measuring itself"),
                 "trials": (_trials(), "Numbers of trials that were made"),
                 "totals": (_totals(), "A trial as a whole"),
+                "kind": (
+                    {"type": "integer", "minimum": 1},
+                    "Number of the kind of trials that this is of; 1 is the commonest of a run",
+                ),
+                "variants": (
+                    _rows(_part(Kind)),
+                    "The run's other kinds of trials, most trials first; empty where trials are of "
+                    "one kind",
+                ),
+                "left_out": (_COUNT, "Number of profiled trials whose kind is not known"),
                 "hotspots": (_hotspots(), "The rule for hot layers, and what it chose"),
                 "findings": (_rows(_findings()), "What the reader should know, warnings first"),
                 "phases": (
@@ -163,8 +174,15 @@ def _totals() -> Schema:
     )
     return _object(
         {
-            "layers_s": (_NUMBER, "Sum of the layers' mean self times"),
-            "clean": (statistics, "Wall time of the trials without hooks"),
+            "layers_s": (
+                _nullable(_NUMBER),
+                "Sum of the layers' mean self times; null where the times of calls hold those of "
+                "the calls within them",
+            ),
+            "clean": (
+                statistics,
+                "Wall time of the trials without hooks; null where they are of several kinds",
+            ),
             "profiled": (statistics, "Wall time of the profiled trials"),
             "framework": (statistics, "Time between the functions, in the profiled trials"),
             "framework_share": (_nullable(_NUMBER), "Its part of a profiled trial"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from chainer_profile.basics.units import NOT_KNOWN, format_count, plural
 from chainer_profile.report import layer_columns
-from chainer_profile.report.columns import group_columns, phase_columns
+from chainer_profile.report.columns import group_columns, kind_columns, phase_columns
 from chainer_profile.report.content.coursework import ReportTitle, heading_text
 from chainer_profile.report.content.gpu_text import gpu_rows, on_gpu, option_rows
 from chainer_profile.report.content.layer_section import MAX_ROWS, SLOWEST
@@ -62,8 +62,8 @@ _FOOT = r"\ifdefined\chainerprofilealone\expandafter\enddocument\fi"
 def render(summary: Summary, *, title: ReportTitle | None = None) -> str:
     r"""The tables as LaTeX: what was run and where, times, functions, phases, layers.
 
-    Labels are ``tab:resnet20-b1-experiment``, ``-environment``, ``-times``, ``-phases``,
-    ``-functions``, ``-slowest`` and ``-layers``, the last one being a ``longtable``.
+    Labels are ``tab:resnet20-b1-experiment``, ``-environment``, ``-times``, ``-kinds``,
+    ``-phases``, ``-functions``, ``-slowest`` and ``-layers``, the last one being a ``longtable``.
 
     Args:
         summary: The summary of a run.
@@ -122,6 +122,9 @@ def _tables(summary: Summary) -> Iterator[str]:
     yield _described(
         [row for row in totals if row[1] != NOT_KNOWN], f"A trial {of}.", f"{prefix}-times"
     )
+    if summary.kinds:
+        caption = f"The kinds of trials {of}; all other tables are of the first."
+        yield _listed(kind_columns(), summary.kinds, caption=caption, name=f"{prefix}-kinds")
     phases = phases_of(summary)
     if len(phases) > 1:
         yield _listed(
@@ -147,7 +150,8 @@ def _prefix(summary: Summary) -> str:
     """What tells the labels of one run from those of others: ``resnet20-b32-train``."""
     settings = summary.recording.settings
     phase = "" if settings.phase == "forward" else f"-{settings.phase}"
-    return label(f"{model_name(settings)}-b{settings.batchsize}{phase}")
+    kind = f"-kind{summary.recording.kind}" if summary.recording.kind > 1 else ""
+    return label(f"{model_name(settings)}-b{settings.batchsize}{phase}{kind}")
 
 
 def _by_layer(summary: Summary, of: str, prefix: str) -> Iterator[str]:

@@ -26,7 +26,13 @@ from chainer_profile.basics.words import DEFAULT_DEPTH
 from chainer_profile.comparison.significance import FASTER, SLOWER
 from chainer_profile.record.network import TEXTS
 from chainer_profile.report import layer_columns
-from chainer_profile.report.columns import Column, group_columns, phase_columns, tree_columns
+from chainer_profile.report.columns import (
+    Column,
+    group_columns,
+    kind_columns,
+    phase_columns,
+    tree_columns,
+)
 from chainer_profile.report.content import comparison_text
 from chainer_profile.report.content.device_section import device_rows, explained, pace
 from chainer_profile.report.content.gpu_text import gpu_lines, on_gpu
@@ -123,6 +129,8 @@ def summary_html(
     if len(phases_of(summary)) > 1:
         phases = phase_rows(summary)
         parts.append(_table(phase_columns(), phases, strong=[row.whole for row in phases]))
+    if summary.kinds:
+        parts.append(_table(kind_columns(), summary.kinds))
     parts += _links(summary, depth) if tree else _layers(summary, limit)
     parts.append(_groups(summary, group_by or "function", limit, unfolded=group_by is not None))
     parts += [f"<p>{_text(sentence)}</p>" for sentence in memory_sentences(summary)]
@@ -234,7 +242,8 @@ def _layers(summary: Summary, limit: int | None) -> list[str]:
     if hidden := len(layers) - len(shown):
         share = format_percent(float(layers["share"].iloc[len(shown) :].sum()))
         parts.append(f"<p>{plural(hidden, 'layer')} not shown: {share} of the layers' time.</p>")
-    note = f"Red: {summary.hotspots.rule}. Times are self times{on_gpu(summary)}"
+    kind = "inclusive" if summary.recording.settings.inclusive else "self times"
+    note = f"Red: {summary.hotspots.rule}. Times are {kind}{on_gpu(summary)}"
     note += f"; {layer_columns.interval_note(layers)}. "
     said = explained([column.name for column in columns])
     return [*parts, f'<p class="dim">{_text(note + said)}</p>']

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
-from chainer_profile.basics.units import format_duration, format_percent, plural
+from chainer_profile.basics.units import format_count, format_duration, format_percent, plural
 from chainer_profile.basics.words import DEFAULT_DEPTH
 from chainer_profile.record.recording import COMPLETE
 from chainer_profile.report.text import batch_text, model_name, printable, trial_text
@@ -33,6 +33,9 @@ def recording_line(recording: Recording) -> str:
         batch_text(settings),
         printable(settings.device),
     ]
+    if recording.variants:
+        others = recording.all_trials - recording.n_trials
+        parts.append(f"{format_count(others)} more trials of other kinds")
     if recording.ended != COMPLETE:
         parts.append(printable(recording.ended))
     return f"<Recording of {model_name(settings)}: {', '.join(parts)}>"

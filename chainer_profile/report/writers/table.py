@@ -12,7 +12,13 @@ from chainer_profile.analyse.summary import WARNING
 from chainer_profile.basics.units import format_percent, plural
 from chainer_profile.basics.words import DEFAULT_DEPTH
 from chainer_profile.report import layer_columns
-from chainer_profile.report.columns import Column, group_columns, phase_columns, tree_columns
+from chainer_profile.report.columns import (
+    Column,
+    group_columns,
+    kind_columns,
+    phase_columns,
+    tree_columns,
+)
 from chainer_profile.report.content.device_section import device_rows, explained, pace
 from chainer_profile.report.content.engine_words import engine_text, totals
 from chainer_profile.report.content.gpu_text import gpu_lines, on_gpu
@@ -75,7 +81,7 @@ def render(
     macs: bool = False,
     columns: Sequence[str] | None = None,
 ) -> None:
-    """Print environment, run, totals, phases, layers or tree, groups, work, memory and findings.
+    """Print environment, run, totals, phases, kinds, layers or tree, groups, work, and so on.
 
     On a console too narrow for all columns the tables leave some out; numbers are never cut.
 
@@ -112,6 +118,9 @@ def render(
         console.print()
         rows = phase_rows(summary)
         _print_table(console, phase_columns(), rows, bold=[row.whole for row in rows])
+    if summary.kinds:
+        console.print()
+        _print_table(console, kind_columns(), summary.kinds)
     console.print()
     if tree:
         _print_tree(summary, console, depth)
@@ -164,7 +173,8 @@ def _print_layers(
     hidden = layers.iloc[len(shown) :]
     _print_hidden(console, plural(len(hidden), "layer"), hidden["share"].sum())
     _print_hot(summary, console)
-    note = f"Times are self times{on_gpu(summary)} in ms"
+    kind = "inclusive" if summary.recording.settings.inclusive else "self times"
+    note = f"Times are {kind}{on_gpu(summary)} in ms"
     if "+/- ms" in names:
         note += f"; {layer_columns.interval_note(layers)}"
     if "% of limit" in names:
