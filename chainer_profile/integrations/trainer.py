@@ -26,7 +26,14 @@ from chainer_profile.measure.iteration_memory import IterationMemory
 from chainer_profile.measure.recorder import Recorder
 from chainer_profile.measure.structure import Structure, StructureError, learn_structure
 from chainer_profile.measure.variants import PASSES, Known, Variants
-from chainer_profile.measure.windows import Mark, Replacements, replacing, time_optimizer, timed
+from chainer_profile.measure.windows import (
+    Mark,
+    Replacements,
+    actual_optimizer,
+    replacing,
+    time_optimizer,
+    timed,
+)
 from chainer_profile.record.journal import Journal, JournalError, Kind
 from chainer_profile.record.recording import COMPLETE, Conditions, Settings
 from chainer_profile.runs.folder import take_folder
@@ -113,7 +120,7 @@ class LayerProfile(Extension):
     def initialize(self, trainer: Any) -> None:
         """Take the place of the updater's ``update``."""
         updater = trainer.updater
-        self._step = _UpdaterStep(updater, updater.update)
+        step = self._step = _UpdaterStep(updater)
         self._clock = self._clock or clock_of(device_of(self._step.roots[0][1]))
         device = self._clock.device
         events = None if device is None else EventPool(device)
@@ -121,14 +128,19 @@ class LayerProfile(Extension):
         self._recorder = Recorder(self._clock.now_ns, self._step, events, structures)
         self._memory = IterationMemory(self._step) if self._with_memory else None
         self._out = Path(trainer.out) / self._out
-        self._replacements.put(updater, "update", self._update)
+
+        def instead(update: Callable[[], None]) -> Callable[[], None]:
+            step.update = update
+            return self._update
+
+        self._replacements.wrap(updater, "update", instead)
 
     def __call__(self, trainer: Any) -> None:
         """Profile the next iteration."""
         self._wanted = True
         if self._variants.structures:
             # Before it, one that may teach of those that wait.
-            self._learns = bool(self._variants.waiting) and self._passes < self._most_passes
+            self._learns = self._passes < self._most_passes and self._variants.wants_pass()
 
     def finalize(self) -> None:
         """Bring the updater's ``update`` back, and write what was measured."""
@@ -253,7 +265,7 @@ class LayerProfile(Extension):
         """How the last iteration's batch differs in size, in words; empty if it does not."""
         assert self._step is not None
         seen, first = self._step.batchsize, self._settings.batchsize
-        if seen == first:
+        if seen in (0, first):  # 0 without iterators
             return ""
         return (
             f"its batch has {format_count(seen)} examples, and {format_count(first)} in the first "
@@ -296,7 +308,9 @@ class LayerProfile(Extension):
             batchsize=step.batchsize or (shape[0] if shape else 1),
             device=device_name(device_of(target)),
             phase="train",
-            optimizer=" and ".join(type(optimizer).__name__ for optimizer in step.optimizers),
+            optimizer=" and ".join(
+                type(actual_optimizer(optimizer)).__name__ for optimizer in step.optimizers
+            ),
             train_mode=True,
             command=self._command,
         )
@@ -305,7 +319,6 @@ class LayerProfile(Extension):
         """Take a folder and open the journal."""
         assert self._step is not None
         self._settings = self._settings_of(structure)
-        self._step.batchsize = self._settings.batchsize
         try:
             take = take_folder(None, self._out, force=False)
             self._folder = self._files.enter_context(take)
@@ -390,19 +403,28 @@ class LayerProfile(Extension):
 class _UpdaterStep:
     """One iteration of an updater, as what a trial runs."""
 
-    def __init__(self, updater: Any, update: Callable[[], None]) -> None:
+    def __init__(self, updater: Any) -> None:
         self._updater = updater
-        self._call = update
+        #: The updater's own, or that of another extension.
+        self.update: Callable[[], None] = updater.update
         named = updater.get_all_optimizers()
         self.optimizers = list(named.values())
         # One optimizer's network gives its own link paths; of several, each has its name in front.
         prefixes = [""] if len(named) == 1 else [f"/{name}" for name in named]
         self._prefixes = prefixes
-        self.roots: Sequence[tuple[str, Any]] = [
+        self.roots: list[tuple[str, Any]] = [
             (prefix, optimizer.target)
             for prefix, optimizer in zip(prefixes, self.optimizers, strict=True)
         ]
+        # A ParallelUpdater has a copy of the network for every other device.
+        known = [root for _, root in self.roots]
+        self.roots += [
+            (f"/{name}", model)
+            for name, model in (getattr(updater, "_models", None) or {}).items()
+            if not any(model is one for one in known)
+        ]
         self.inputs: tuple[Any, ...] = ()
+        #: Examples of all batches of the last iteration that was looked at.
         self.batchsize = 0
         # Bytes of the batches of one iteration, as they were loaded and as they were converted.
         self._sizes: dict[str, int] = {}
@@ -435,7 +457,8 @@ class _UpdaterStep:
         self._note_size("converted", arrays)
 
     def __call__(self) -> None:
-        self._call()
+        self.batchsize = 0
+        self.update()
 
     @contextmanager
     def timed(self, enter: Enter, leave: Leave) -> Iterator[None]:
@@ -456,7 +479,7 @@ class _UpdaterStep:
     def _counted(self, load: Callable[[], Any]) -> Callable[[], Any]:
         def next_batch() -> Any:
             batch = load()
-            self.batchsize = len(batch)
+            self.batchsize += len(batch)
             self._note_size("loaded", batch)
             return batch
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import count
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Protocol
@@ -57,14 +58,13 @@ def windows(
 
 def kind_of(function: Any) -> type:
     """Class of a function; of an old-style one, which Chainer wraps, its own."""
-    return type(function.function) if isinstance(function, FunctionAdapter) else type(function)
+    return type(function.function) if type(function) is FunctionAdapter else type(function)
 
 
 def recording_hook(
     now_ns: NowNs,
     log: Log,
     record: Record | None = None,
-    kind: Callable[[Any], type] = type,
 ) -> FunctionHook:
     """The hook that notes functions. Any number of them may be registered at once.
 
@@ -72,10 +72,8 @@ def recording_hook(
         now_ns: The host's clock.
         log: Where it notes.
         record: Records an event of a device that works beside the host.
-        kind: Gives a function's class: :func:`kind_of` tells old-style functions apart, and costs
-            more than ``type``.
     """
-    callbacks = host_callbacks(now_ns, log, kind)
+    callbacks = host_callbacks(now_ns, log)
     if record is not None:
         callbacks = _with_events(callbacks, record)
     hook = type("RecordingHook", (FunctionHook,), callbacks)()
@@ -97,28 +95,33 @@ CALLBACKS = (
 )
 
 
-def host_callbacks(
-    now_ns: NowNs, log: Log, kind: Callable[[Any], type] = type
-) -> dict[str, Callable[..., None]]:
+def host_callbacks(now_ns: NowNs, log: Log) -> dict[str, Callable[..., None]]:
     """The callbacks of a hook that notes functions in a log; see :func:`recording_hook`.
 
     They run in every window of every trial. Methods of a class that find all they need in
     closure cells are the fastest callbacks: the interpreter caches their look-up, which it does
-    not for functions kept on the instance. One more call in each would double what they take.
+    not for functions kept on the instance. One more call in each would double what they take,
+    so :func:`kind_of` is written out.
     """
-    note, stamp = log.extend, log.append
+    note, stamp, adapter = log.extend, log.append, FunctionAdapter
 
     def forward_preprocess(self: Any, function: Any, in_data: Any) -> None:
+        kind = type(function)
+        if kind is adapter:
+            kind = type(function.function)
         try:
-            note((kind(function), in_data[0].nbytes, id(in_data[-1]), now_ns()))
+            note((kind, in_data[0].nbytes, id(in_data[-1]), now_ns()))
         except (IndexError, AttributeError):  # no input, or one that is not there
-            note((kind(function), 0, 0, now_ns()))
+            note((kind, 0, 0, now_ns()))
 
     def forward_postprocess(self: Any, function: Any, in_data: Any) -> None:
         stamp(now_ns())
 
     def backward_preprocess(self: Any, function: Any, in_data: Any, out_grad: Any) -> None:
-        note((kind(function), BACKWARD, 0, now_ns()))
+        kind = type(function)
+        if kind is adapter:
+            kind = type(function.function)
+        note((kind, BACKWARD, 0, now_ns()))
 
     def backward_postprocess(self: Any, function: Any, in_data: Any, out_grad: Any) -> None:
         stamp(now_ns())
@@ -298,11 +301,12 @@ def watching(step: Step, watch: Watch, raising: Collection[Any] = ()) -> Iterato
 
 def end_when_raising(replacements: Replacements, raising: Collection[Any], watch: Ends) -> None:
     """Let functions of these classes leave their window when they raise."""
-    for kind in raising:
-        replacements.put(kind, "apply", _ending(kind.apply, watch))
+    # Chainer runs old-style functions, which have no such method, by one class for all.
+    for kind in {one if hasattr(one, "apply") else FunctionAdapter for one in raising}:
+        replacements.wrap(kind, "apply", partial(_ending, watch))
 
 
-def _ending(apply: Any, watch: Ends) -> Any:
+def _ending(watch: Ends, apply: Any) -> Any:
     thread = get_ident()
 
     def ending_apply(self: Any, inputs: Any) -> Any:

@@ -28,7 +28,6 @@ from chainer_profile.measure.hooks import (
     WalkHook,
     end_when_raising,
     host_callbacks,
-    kind_of,
     unique_name,
 )
 from chainer_profile.measure.structure import Learner, LinkStack, is_running
@@ -319,8 +318,6 @@ class LayerTimerHook(FunctionHook):
         self._paused.spent_ns = 0
         end_when_raising(self._replacements, structure.raising - self._raising, self)
         self._raising |= structure.raising
-        if structure.old_style:
-            self._timing = _with_callbacks(host_callbacks(self._now_ns, self._log, kind_of))
         self.__class__ = self._timing
         return structure
 
@@ -464,7 +461,7 @@ class _Network:
         variants = self.variants
         if not variants.structures:
             return True
-        return bool(variants.waiting) and not variants.full and self._passes < self._most_passes
+        return self._passes < self._most_passes and variants.wants_pass()
 
     def regular(self, length: int) -> bool:
         """Whether a log has the length of the kind that came last."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from chainer_profile.measure.calls import read
 from chainer_profile.measure.events import TimedTrial
-from chainer_profile.measure.hooks import kind_of, recording_hook, watching, windows
+from chainer_profile.measure.hooks import recording_hook, watching, windows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,8 +40,7 @@ class Recorder:
         now_ns: The host's clock.
         step: What a trial runs.
         events: Where a device's events are recorded; None where the host does all the work.
-        structures: What is known of the trials: whether old-style functions have to be told
-            apart, and which functions raise.
+        structures: What is known of the trials: which functions raise.
 
     Attributes:
         log: What passed since the last :meth:`clear`.
@@ -79,8 +78,7 @@ class Recorder:
     @property
     def hook(self) -> FunctionHook:
         """What notes the functions."""
-        kind = kind_of if any(one.old_style for one in self.structures) else type
-        return recording_hook(self._now_ns, self.log, self._record, kind)
+        return recording_hook(self._now_ns, self.log, self._record)
 
     def position(self) -> int:
         """Length of the log."""

@@ -6,7 +6,8 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import count
 from operator import itemgetter
 from threading import get_ident
 from types import FrameType
@@ -34,9 +35,10 @@ if TYPE_CHECKING:
     from chainer_profile.measure.windows import Step
 
 ACCUMULATION = "gradient_accumulation"
-#: Where a function keeps its structure pass, the index of its row in it and the shapes of its
-#: forward: no reference to the function is held.
-_ROW = "_chainer_profile_row"
+#: Where a function keeps, for a structure pass, the index of its row and the shapes of its
+#: forward: no reference to the function is held. Several passes may run at once.
+_ROW = "_chainer_profile_row_{}"
+_PASSES = count()
 _OUTSIDE = -1
 _WHOLE = ("whole", "sum")
 _WORK = ("flops", "macs", "nbytes_read", "nbytes_written")
@@ -58,8 +60,6 @@ class Structure:
             the path of its link; None where it is none.
         of_network: The parameters of the networks and the paths of their links.
         raising: Classes of functions that raise an exception, which the network catches.
-        old_style: Whether there are functions that Chainer wraps, which only
-            :func:`.hooks.kind_of` tells apart.
         log: The log of the trial that taught all this.
     """
 
@@ -71,7 +71,6 @@ class Structure:
     parameters: tuple[tuple[ref[Any], str] | None, ...] = ()
     of_network: tuple[tuple[ref[Any], str], ...] = ()
     raising: frozenset[type] = frozenset()
-    old_style: bool = False
     log: Log = field(default_factory=list, repr=False)
 
     def times_ns(self, stamps: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
@@ -239,14 +238,14 @@ class LinkStack(LinkHook):
         super().__enter__()
         thread = get_ident()
         for kind in _with_call(chainer.Link):
-            self._replacements.put(kind, "__call__", self._noting(kind.__call__, thread))
+            self._replacements.wrap(kind, "__call__", partial(self._noting, thread))
         return self
 
     def __exit__(self, *exception: Any) -> None:
         self._replacements.undo()
         super().__exit__(*exception)
 
-    def _noting(self, method: Any, thread: int) -> Any:
+    def _noting(self, thread: int, method: Any) -> Any:
         def noting_call(link: Any, *args: Any, **kwargs: Any) -> Any:
             if get_ident() != thread:
                 return method(link, *args, **kwargs)
@@ -380,12 +379,10 @@ class Learner:
         self._raising: set[type] = set()
         # The last exception that left a window, and where it came from.
         self._error: tuple[BaseException | None, str] = None, ""
-        self._old_style = False
         # Rows of several windows: of backwards by the call's row, and of marks.
         self._shared: dict[int | Mark, int] = {}
         self._later = later
-        # Functions of an earlier pass may live on, with rows that are none of this one.
-        self._pass = object()
+        self._row_of = _ROW.format(next(_PASSES))
         self._links = links
         links.noted = self.called
         self._known = Owners(roots)
@@ -440,7 +437,6 @@ class Learner:
 
     def _begin_forward(self, function: Any, in_data: tuple[Any, ...], frame: FrameType) -> None:
         what = kind_of(function)
-        self._old_style |= what is not type(function)
         kind, number = self._running[-1][:2]
         if accumulates_gradients():
             path = self._rows[number].path if kind in _WHOLE else "/"
@@ -464,7 +460,7 @@ class Learner:
                     "parameter_nbytes": _nbytes(parameters),
                 }
             kind = "forward"
-        setattr(function, _ROW, (self._pass, row, None))
+        setattr(function, self._row_of, (row, None))
         nbytes = getattr(in_data[0], "nbytes", 0) if in_data else 0
         last = in_data[-1] if in_data else None
         self._begin(_Running(kind, row, frame, what), nbytes, last)
@@ -477,7 +473,7 @@ class Learner:
         if self._rows[row].phase == FORWARD.phase:
             fields["output_nbytes"] = _nbytes(outputs)
         specs = _specs(in_data), _specs(outputs)
-        setattr(function, _ROW, (self._pass, row, specs))
+        setattr(function, self._row_of, (row, specs))
         name = str(function._impl_name)
         self._add_work(row, lambda: _work_of(name, lambda: forward_work(function, *specs)))
 
@@ -497,9 +493,7 @@ class Learner:
     def _begin_backward(self, function: Any, out_grad: tuple[Any, ...], frame: FrameType) -> None:
         """It goes to the link of the call."""
         # A function of a graph that was there before has no row.
-        in_pass, forward, specs = getattr(function, _ROW, (None, None, None))
-        if in_pass is not self._pass:
-            forward = specs = None
+        forward, specs = getattr(function, self._row_of, (None, None))
         row = None if forward is None else self._shared.get(forward)
         if row is not None:
             self._rows[row].calls += 1
@@ -628,7 +622,6 @@ class Learner:
             parameters=tuple(self._parameters),
             of_network=tuple((ref(param), path) for path, param in self._known.params),
             raising=frozenset(self._raising),
-            old_style=self._old_style,
             log=log,
         )
 

@@ -189,7 +189,11 @@ class Trials:
     @property
     def commonest(self) -> Structure:
         """That of the kind that most trials are of."""
-        return self.variants.structures[max(self._counts, key=self._counts.__getitem__, default=0)]
+        return max(
+            enumerate(self.variants.structures),
+            # Of several the first, as in the recording.
+            key=lambda kind: self._counts.get(kind[0], 0),
+        )[1]
 
     def begin(self) -> None:
         """Look at the clock and open the journal."""

@@ -6,6 +6,7 @@ a first input of as many bytes, and with the same link's parameter as its last o
 
 from __future__ import annotations
 
+from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
 from chainer_profile.measure.events import Timeline
@@ -55,6 +56,9 @@ class Variants:
         self.waiting: list[tuple[TimedTrial, Log]] = []
         self.difference = ""
         self._timelines: list[Timeline] = []
+        # Structure passes in a row that taught nothing.
+        self._fruitless = 0
+        self._coin = Random(0)
         self._last = 0
         for structure in structures:
             self.learn(structure)
@@ -63,6 +67,15 @@ class Variants:
     def full(self) -> bool:
         """Whether no more kinds are told apart."""
         return len(self.structures) >= MOST_VARIANTS
+
+    def wants_pass(self) -> bool:
+        """Whether the next trial is to teach of those that wait.
+
+        Kinds that take turns might keep pace with the passes: chance breaks that.
+        """
+        if not self.waiting or self.full:
+            return False
+        return self._fruitless < PASSES or self._coin.random() < 0.5
 
     def find(self, log: Log) -> tuple[int, tuple[int, ...]] | None:
         """Number of the kind of a log, and its clock reads; None where it is of none."""
@@ -103,7 +116,9 @@ class Variants:
         A kind that is known already is not learned again.
         """
         if self.find(structure.log) is not None or self.full:
+            self._fruitless += 1
             return []
+        self._fruitless = 0
         self.structures.append(structure)
         self._timelines.append(Timeline(structure))
         waiting, self.waiting = self.waiting, []

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import chainer
 
@@ -104,26 +104,70 @@ def timed_loss(lossfun: Callable[..., Any], enter: Enter, leave: Leave) -> Calla
     return timed_lossfun
 
 
+@dataclass(eq=False)
+class _Replaced:
+    """An attribute of an object, and what stands around it, innermost first."""
+
+    owner: Any
+    name: str
+    was_its_own: bool
+    value: Any
+    around: list[Callable[[Any], Any]] = field(default_factory=list)
+
+    def renew(self) -> None:
+        """Make the attribute what it is to be now."""
+        # Not by the owner's own way: ChainerMN's optimizers set attributes of those in them.
+        kind: Any = type if isinstance(self.owner, type) else object
+        if not self.around and not self.was_its_own:
+            kind.__delattr__(self.owner, self.name)
+            return
+        value = self.value
+        for wrap in self.around:
+            value = wrap(value)
+        kind.__setattr__(self.owner, self.name, value)
+
+
 class Replacements:
-    """Attributes of objects that others take the place of, for a while."""
+    """Attributes of objects that others take the place of, for a while.
+
+    Several may replace one attribute, and be undone in any order.
+    """
+
+    _all: ClassVar[dict[tuple[int, str], _Replaced]] = {}
 
     def __init__(self) -> None:
-        self._undo: list[tuple[Any, str, bool, Any]] = []
+        self._undo: list[tuple[_Replaced, Callable[[Any], Any]]] = []
 
     def put(self, owner: Any, name: str, value: Any) -> None:
         """Set an attribute on an object itself."""
-        attributes = vars(owner)
-        self._undo.append((owner, name, name in attributes, attributes.get(name)))
-        setattr(owner, name, value)
+        self.wrap(owner, name, lambda before: value)
+
+    def wrap(self, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
+        """Set an attribute on an object itself.
+
+        Args:
+            owner: The object.
+            name: The attribute's name.
+            wrap: Gives the new value from the one before; is asked again when that goes.
+        """
+        key = id(owner), name
+        if key not in self._all:
+            was_its_own = name in vars(owner)
+            value = vars(owner)[name] if was_its_own else getattr(owner, name, None)
+            self._all[key] = _Replaced(owner, name, was_its_own, value)
+        replaced = self._all[key]
+        replaced.around.append(wrap)
+        self._undo.append((replaced, wrap))
+        replaced.renew()
 
     def undo(self) -> None:
         """Bring back what was there before."""
         while self._undo:
-            owner, name, was_its_own, value = self._undo.pop()
-            if was_its_own:
-                setattr(owner, name, value)
-            else:
-                delattr(owner, name)
+            replaced, wrap = self._undo.pop()
+            replaced.around.remove(wrap)
+            replaced.renew()
+            if not replaced.around:
+                del self._all[id(replaced.owner), replaced.name]
 
 
 def time_optimizer(
@@ -142,29 +186,38 @@ def time_optimizer(
         leave: Ends it.
         prefix: Put before the paths of the target's links.
     """
-    target, name = optimizer.target, type(optimizer).__name__
-    update, call_hook = optimizer.update, optimizer.call_hook
-    hooks = _hook_marks(optimizer)
+    actual = actual_optimizer(optimizer)
+    target, name = optimizer.target, type(actual).__name__
+    hooks = _hook_marks(actual)
 
-    def timed_update(lossfun: Any = None, *args: Any, **kwargs: Any) -> Any:
-        enter(UPDATE)
-        if lossfun is not None:
-            lossfun = timed_loss(lossfun, enter, leave)
-        try:
-            return update(lossfun, *args, **kwargs)
-        finally:
-            leave()
+    def with_update(update: Callable[..., Any]) -> Callable[..., Any]:
+        def timed_update(lossfun: Any = None, *args: Any, **kwargs: Any) -> Any:
+            enter(UPDATE)
+            if lossfun is not None:
+                lossfun = timed_loss(lossfun, enter, leave)
+            try:
+                return update(lossfun, *args, **kwargs)
+            finally:
+                leave()
 
-    def timed_hook(hook: Any) -> None:
-        enter(hooks.get(id(hook)) or _hook_mark(hook, hook_name(hook), target))
-        try:
-            call_hook(hook)
-        finally:
-            leave()
+        return timed_update
 
-    replacements.put(optimizer, "update", timed_update)
-    replacements.put(optimizer, "call_hook", timed_hook)
-    replacements.put(target, "cleargrads", timed(target.cleargrads, CLEARGRADS, enter, leave))
+    def with_hook(call_hook: Callable[[Any], None]) -> Callable[[Any], None]:
+        def timed_hook(hook: Any) -> None:
+            enter(hooks.get(id(hook)) or _hook_mark(hook, hook_name(hook), target))
+            try:
+                call_hook(hook)
+            finally:
+                leave()
+
+        return timed_hook
+
+    def around(mark: Mark) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        return lambda call: timed(call, mark, enter, leave)
+
+    replacements.wrap(optimizer, "update", with_update)
+    replacements.wrap(actual, "call_hook", with_hook)
+    replacements.wrap(target, "cleargrads", around(CLEARGRADS))
     updated: dict[int, list[tuple[str, Any]]] = {}
     for path, param in target.namedparams():
         if param.update_rule is not None:
@@ -175,7 +228,12 @@ def time_optimizer(
         several = any(other is not param for _, other in more)
         work = partial(_work_of_update, param, several)
         mark = Mark("update", joined(prefix, link_of(path)), name, work)
-        replacements.put(rule, "update", timed(rule.update, mark, enter, leave))
+        replacements.wrap(rule, "update", around(mark))
+
+
+def actual_optimizer(optimizer: Any) -> Any:
+    """The optimizer that updates: of ChainerMN's, which stand for another one, that one."""
+    return vars(optimizer).get("actual_optimizer", optimizer)
 
 
 def _work_of_update(param: Any, several: bool) -> Work | None:
