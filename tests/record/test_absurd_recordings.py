@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 from typing import Any
@@ -98,7 +99,8 @@ def test_a_changed_recording_is_refused_in_one_line_or_can_be_summarised(
             node, key = meta, part
             for step in place:
                 node, key = node[key], step
-            node[key] = data.draw(st.sampled_from(VALUES))
+            # A copy: the next change may be within it.
+            node[key] = copy.deepcopy(data.draw(st.sampled_from(VALUES)))
         else:
             name = data.draw(st.sampled_from(sorted(content)))
             change = ARRAYS[data.draw(st.sampled_from(sorted(ARRAYS)))]
