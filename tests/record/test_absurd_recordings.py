@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 from typing import Any
@@ -22,7 +23,7 @@ from chainer_profile.record.recording import (
     Recording,
 )
 from chainer_profile.report.writers import json_report, markdown
-from tests.conftest import make_recording, make_training
+from tests.conftest import make_kinds, make_recording, make_training
 from tests.recordings import refusal, rewrite
 
 MORE: dict[str, Any] = {
@@ -47,6 +48,7 @@ def whole(recording: Recording) -> Recording:
 BASES = (
     whole(make_recording(n_layers=3, n_trials=6, n_clean=5)),
     whole(make_training(4)),
+    whole(make_kinds(left_out=3)),
 )
 VALUES = [
     *(None, -1, 0, 1, 2**31, 2**63, -(2**63), 2**70, float("nan"), float("inf"), -0.5, 1e308),
@@ -98,7 +100,8 @@ def test_a_changed_recording_is_refused_in_one_line_or_can_be_summarised(
             node, key = meta, part
             for step in place:
                 node, key = node[key], step
-            node[key] = data.draw(st.sampled_from(VALUES))
+            # A copy: the next change may be within it.
+            node[key] = copy.deepcopy(data.draw(st.sampled_from(VALUES)))
         else:
             name = data.draw(st.sampled_from(sorted(content)))
             change = ARRAYS[data.draw(st.sampled_from(sorted(ARRAYS)))]
