@@ -124,8 +124,8 @@ class LayerProfile(Extension):
         self._clock = self._clock or clock_of(device_of(self._step.roots[0][1]))
         device = self._clock.device
         events = None if device is None else EventPool(device)
-        structures = self._variants.structures
-        self._recorder = Recorder(self._clock.now_ns, self._step, events, structures)
+        raising = self._variants.raising
+        self._recorder = Recorder(self._clock.now_ns, self._step, events, raising)
         self._memory = IterationMemory(self._step) if self._with_memory else None
         self._out = Path(trainer.out) / self._out
 
@@ -343,7 +343,7 @@ class LayerProfile(Extension):
     def _write(self) -> None:
         from chainer_profile.analyse.summaries import summarise
 
-        for trial, _ in self._variants.waiting:
+        for trial in self._variants.unknown:
             self._add(Kind.LEFT_OUT, trial.start_ns, trial.wall_ns)
         calibrations = (*self._conditions.calibrations, *self._calibrations())
         conditions = replace(self._conditions, calibrations=calibrations)

@@ -12,7 +12,8 @@ from itertools import count
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Protocol
 
-from chainer import FunctionHook, LinkHook
+import chainer.links as L
+from chainer import FunctionHook, Link, LinkHook
 from chainer.function import FunctionAdapter
 
 from chainer_profile.basics.paths import joined
@@ -220,35 +221,62 @@ class EntryHook(FunctionHook):
         self._leave()
 
 
+#: Links whose one function takes a parameter last, by which a log knows of their calls.
+_TELLING = (L.Linear, L.Convolution2D, L.ConvolutionND, L.Deconvolution2D, L.DeconvolutionND)
+
+
 class Marks(LinkHook):
-    """Notes the calls of links without a parameter, by which nothing else in a log knows them."""
+    """Notes the calls of links that nothing else in a log tells of for sure."""
 
     def __init__(self, roots: Sequence[tuple[str, Any]], note: Callable[[Mark], None]) -> None:
         self.name = unique_name("Marks")
         self._note = note
         self._marks = marks_of(roots)
+        self._replacements = Replacements()
 
     def __enter__(self) -> Marks:
+        kinds = {defines_call(type(link)) for link, _mark in self._marks.values()}
+        for kind in kinds - {Link}:
+            self._replacements.wrap(kind, "__call__", partial(self._noting, kind))
         for link, _mark in self._marks.values():
-            link.add_hook(self)
+            if defines_call(type(link)) is Link:
+                link.add_hook(self)
         return self
 
     def __exit__(self, *_: object) -> None:
         for link, _mark in self._marks.values():
-            link.delete_hook(self.name)
+            if defines_call(type(link)) is Link:
+                link.delete_hook(self.name)
+        self._replacements.undo()
 
     def forward_preprocess(self, args: Any) -> None:
         """Note the call."""
         self._note(self._marks[id(args.link)][1])
 
+    def _noting(self, kind: type, method: Any) -> Any:
+        marks, note = self._marks, self._note
+
+        def noting_call(link: Any, *args: Any, **kwargs: Any) -> Any:
+            known = marks.get(id(link))
+            if known is not None and defines_call(type(link)) is kind:
+                note(known[1])
+            return method(link, *args, **kwargs)
+
+        return noting_call
+
+
+def defines_call(kind: type) -> type:
+    """The class that a class of links has its ``__call__`` from: Chainer's, or one of its own."""
+    return next(one for one in kind.__mro__ if "__call__" in vars(one))
+
 
 def marks_of(roots: Sequence[tuple[str, Any]]) -> dict[int, tuple[Any, Mark]]:
-    """By identity: the links without a parameter in or below them, and the mark of their calls."""
+    """By identity: the links that a log does not tell of by itself, and the mark of their calls."""
     return {
         id(link): (link, Mark(LINK, joined(prefix, path)))
         for prefix, root in reversed(roots)
         for path, link in reversed(list(root.namedlinks(skipself=True)))
-        if next(link.params(), None) is None
+        if type(link) not in _TELLING
     }
 
 

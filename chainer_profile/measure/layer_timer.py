@@ -556,7 +556,7 @@ class _Network:
             warmup_ns=np.array(walls, np.int64),
             environment=environment.collect(main.settings.device),
             variants=tuple(kind for kind in others if kind.n_trials),
-            left_out=self._left_out + len(self.variants.waiting),
+            left_out=self._left_out + len(self.variants.unknown),
         )
 
     def _recording(

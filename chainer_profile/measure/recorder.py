@@ -17,14 +17,13 @@ from chainer_profile.measure.events import TimedTrial
 from chainer_profile.measure.hooks import recording_hook, watching, windows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection
 
     from chainer import FunctionHook
 
     from chainer_profile.measure.calls import Log
     from chainer_profile.measure.clock import NowNs
     from chainer_profile.measure.events import EventPool
-    from chainer_profile.measure.structure import Structure
     from chainer_profile.measure.windows import Step
 
 _DEVICE_WINDOWS = 200
@@ -40,11 +39,11 @@ class Recorder:
         now_ns: The host's clock.
         step: What a trial runs.
         events: Where a device's events are recorded; None where the host does all the work.
-        structures: What is known of the trials: which functions raise.
+        raising: Classes of functions that raise an exception, which the network catches.
 
     Attributes:
         log: What passed since the last :meth:`clear`.
-        structures: As given; what is learned later may be put there before the next ``with``.
+        raising: As given; what is learned later may be put there before the next ``with``.
         enter: Notes that a window begins that is no function's.
         leave: Notes that it ends.
     """
@@ -54,10 +53,10 @@ class Recorder:
         now_ns: NowNs,
         step: Step,
         events: EventPool | None = None,
-        structures: Sequence[Structure] = (),
+        raising: Collection[type] = (),
     ) -> None:
         self.log: Log = []
-        self.structures = structures
+        self.raising = raising
         self._step = step
         self._now_ns = now_ns
         self._events = events
@@ -66,9 +65,8 @@ class Recorder:
         self._stack = ExitStack()
 
     def __enter__(self) -> Recorder:
-        raising = {kind for one in self.structures for kind in one.raising}
         with ExitStack() as stack:
-            stack.enter_context(watching(self._step, self, raising))
+            stack.enter_context(watching(self._step, self, self.raising))
             self._stack = stack.pop_all()
         return self
 

@@ -23,7 +23,13 @@ from chainer_profile.basics.units import format_shape
 from chainer_profile.costs.counting import dtype_name
 from chainer_profile.costs.work import ArraySpec, Work, backward_work, forward_work
 from chainer_profile.measure.calls import BACKWARD, Entry, Log, difference, entered, read
-from chainer_profile.measure.hooks import WalkHook, kind_of, marks_of, unique_name
+from chainer_profile.measure.hooks import (
+    WalkHook,
+    defines_call,
+    kind_of,
+    marks_of,
+    unique_name,
+)
 from chainer_profile.measure.owners import Owners
 from chainer_profile.measure.windows import FORWARD, Mark, Replacements
 from chainer_profile.record.recording import Layer, LinkCalls, Shape
@@ -138,7 +144,8 @@ class Structure:
                 return None
             look.known_inputs = inputs
         stamps: tuple[int, ...] = look.stamps(log)
-        return stamps
+        # Functions that raised may lack just as many ends as another one takes place.
+        return stamps if all(type(stamp) is int for stamp in stamps) else None
 
     def _fits(self, log: Log) -> bool:
         """Whether no parameter of the network stands for another one in a trial.
@@ -238,18 +245,20 @@ class LinkStack(LinkHook):
         super().__enter__()
         thread = get_ident()
         for kind in _with_call(chainer.Link):
-            self._replacements.wrap(kind, "__call__", partial(self._noting, thread))
+            self._replacements.wrap(kind, "__call__", partial(self._noting, thread, kind))
         return self
 
     def __exit__(self, *exception: Any) -> None:
         self._replacements.undo()
         super().__exit__(*exception)
 
-    def _noting(self, thread: int, method: Any) -> Any:
+    def _noting(self, thread: int, kind: type, method: Any) -> Any:
         def noting_call(link: Any, *args: Any, **kwargs: Any) -> Any:
-            if get_ident() != thread:
+            # It may be called by a subclass's.
+            if get_ident() != thread or defines_call(type(link)) is not kind:
                 return method(link, *args, **kwargs)
             frame = sys._getframe()
+            self.noted(link)
             self._begin(link, frame, True)
             self.began(link, args, frame)
             out = method(link, *args, **kwargs)
@@ -266,10 +275,10 @@ class LinkStack(LinkHook):
 
     def forward_preprocess(self, args: Any) -> None:
         """Note that a link begins."""
-        self.noted(args.link)
         # A __call__ of its own may call Chainer's.
         if self.links and self._running[-1][2] and self._running[-1][0] is args.link:
             return
+        self.noted(args.link)
         frame = sys._getframe(1)
         self._begin(args.link, frame, False)
         self.began(args.link, args.args, frame)

@@ -162,7 +162,7 @@ class Trials:
         self._events = None if clock.device is None else EventPool(clock.device)
         self._progress = progress
         self._stop = stop
-        self._recorder = Recorder(clock.now_ns, step, self._events, self.variants.structures)
+        self._recorder = Recorder(clock.now_ns, step, self._events, self.variants.raising)
         self._conditions = Conditions()
         self._watch = environment.CpuWatch()
         self._walls = array("q")
@@ -347,7 +347,7 @@ class Trials:
         Raises:
             CallsDifferError: They are the most.
         """
-        for trial, _ in self.variants.waiting:
+        for trial in self.variants.unknown:
             self.journal.add(Kind.LEFT_OUT, trial.start_ns, trial.wall_ns)
         self.variants.waiting.clear()
         if 2 * sum(self._counts.values()) < len(self._walls):

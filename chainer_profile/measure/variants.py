@@ -9,6 +9,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
+from chainer_profile.measure.calls import read
 from chainer_profile.measure.events import Timeline
 
 if TYPE_CHECKING:
@@ -48,12 +49,16 @@ class Variants:
     Attributes:
         structures: The kinds, in the order in which they were learned.
         waiting: Trials of no known kind, with their logs.
+        raising: Classes of functions that raised in a structure pass.
+        lost: Trials that no pass can teach of: a function raised before it was known to.
         difference: How the first trial of no known kind differed, in words; empty without one.
     """
 
     def __init__(self, structures: Sequence[Structure] = ()) -> None:
         self.structures: list[Structure] = []
         self.waiting: list[tuple[TimedTrial, Log]] = []
+        self.raising: set[type] = set()
+        self.lost: list[TimedTrial] = []
         self.difference = ""
         self._timelines: list[Timeline] = []
         # Structure passes in a row that taught nothing.
@@ -62,6 +67,11 @@ class Variants:
         self._last = 0
         for structure in structures:
             self.learn(structure)
+
+    @property
+    def unknown(self) -> list[TimedTrial]:
+        """The trials of no known kind."""
+        return [*self.lost, *(trial for trial, _ in self.waiting)]
 
     @property
     def full(self) -> bool:
@@ -115,12 +125,26 @@ class Variants:
 
         A kind that is known already is not learned again.
         """
+        # Also of a known kind: of calls that are the same, one may raise at its end.
+        self.raising |= structure.raising
         if self.find(structure.log) is not None or self.full:
             self._fruitless += 1
+            self._lose()
             return []
         self._fruitless = 0
         self.structures.append(structure)
         self._timelines.append(Timeline(structure))
         waiting, self.waiting = self.waiting, []
         found = [self.add(trial, log) for trial, log in waiting]
+        self._lose()
         return [known for known in found if known is not None]
+
+    def _lose(self) -> None:
+        """Wait no more for those that lack the end of a function that is known to raise by now."""
+        waiting, self.waiting = self.waiting, []
+        for trial, log in waiting:
+            calls = read(log)
+            if any(log[calls.enters[window]] in self.raising for window in calls.running):
+                self.lost.append(trial)
+            else:
+                self.waiting.append((trial, log))

@@ -394,6 +394,84 @@ def test_an_updater_that_goes_its_own_way():
     assert recording.phases == ("update",)
 
 
+@pytest.mark.parametrize("memory", [False, True])
+def test_two_in_one_training(memory):
+    trainer = trainer_of()
+    for name in ("first", "second"):
+        trainer.extend(LayerProfile((5, "iteration"), name, memory=memory, machine=False))
+    trainer.run()
+    assert "update" not in vars(trainer.updater)
+    assert trainer.updater.iteration == 20
+    for name in ("first", "second"):
+        recording = load_run(Path("result", name))
+        assert recording.n_trials == 3
+        backward = {a.path for a in recording.layers if a.phase == "backward"}
+        assert {"/predictor/fc1", "/predictor", "/predictor/fc2"} <= backward
+
+
+class MultiNode:
+    """As ChainerMN's: it stands for an optimizer, and sets that one's attributes."""
+
+    def __init__(self, actual_optimizer):
+        vars(self)["actual_optimizer"] = actual_optimizer
+
+    def update(self, lossfun=None, *args, **kwargs):
+        loss = lossfun(*args, **kwargs)
+        self.target.cleargrads()
+        loss.backward()
+        self.actual_optimizer.update(None)
+
+    def setup(self, link):
+        self.actual_optimizer.setup(link)
+        return self
+
+    def __getattr__(self, name):
+        return getattr(self.actual_optimizer, name)
+
+    def __setattr__(self, name, value):
+        setattr(self.actual_optimizer, name, value)
+
+
+def test_an_optimizer_that_stands_for_another():
+    optimizer = MultiNode(chainer.optimizers.MomentumSGD(0.1))
+    recording = run_profiled(trainer_of(optimizer=optimizer))
+    alone = run_profiled(trainer_of(), out="alone")
+    alone = load_run(Path("result/alone"))
+    rows = [[(a.phase, a.path, a.function) for a in one.layers] for one in (recording, alone)]
+    assert rows[0] == rows[1]
+    assert recording.phases == alone.phases
+    assert recording.settings.optimizer == "MomentumSGD"
+    assert list(vars(optimizer)) == ["actual_optimizer"]
+    assert not {"update", "call_hook"} & set(vars(optimizer.actual_optimizer))
+
+
+def test_a_parallel_updaters_copies_have_paths_of_their_own():
+    recording = run_profiled(
+        trainer_of(
+            updater=training.updaters.ParallelUpdater,
+            devices={"main": "@numpy", "second": "@numpy"},
+        )
+    )
+    for phase in ("forward", "backward"):
+        paths = {a.path for a in recording.layers if a.phase == phase}
+        for prefix in ("", "/second"):
+            assert {f"{prefix}/predictor/fc1", f"{prefix}/predictor/fc2"} <= paths
+    assert {a.path for a in recording.layers if a.function == "SoftmaxCrossEntropy"} == {
+        "/",
+        "/second",
+    }
+    assert {link.calls for link in recording.links} == {1}
+
+
+def test_the_inputs_of_all_batches_of_an_iteration_count():
+    class Twice(training.updaters.StandardUpdater):
+        def update_core(self):
+            for _ in range(2):
+                super().update_core()
+
+    assert run_profiled(trainer_of(updater=Twice)).settings.batchsize == 8
+
+
 def test_an_old_style_converter_stays_one():
     seen = []
 

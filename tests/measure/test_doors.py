@@ -509,6 +509,107 @@ def drive(model, ledger, between):
             ledger.advance(10)
 
 
+class OldBusy(chainer.Function):
+    def __init__(self, clock, duration_ns):
+        super().__init__()
+        self.clock, self.duration_ns = clock, duration_ns
+
+    def forward(self, inputs):
+        self.clock.advance(self.duration_ns)
+        raise WorkError
+
+
+class Busy(chainer.FunctionNode):
+    """Calls another one in itself, so deep, and the innermost may raise."""
+
+    def __init__(self, clock, deep, raises):
+        super().__init__()
+        self.args = clock, deep, raises
+
+    def forward(self, inputs):
+        clock, deep, raises = self.args
+        clock.advance(5)
+        if deep:
+            Busy(clock, deep - 1, raises).apply(inputs)
+        elif raises:
+            raise WorkError
+        return (inputs[0].copy(),)
+
+
+class Does(chainer.Chain):
+    def __init__(self, does):
+        super().__init__()
+        self.does, self.count = does, 0
+        with self.init_scope():
+            self.a = chainer.Sequential(lambda x: F.identity(x))
+
+    def forward(self, x):
+        self.count += 1
+        return self.does(self, x, self.count - 1)
+
+
+def profiled(clock, does):
+    """The rows of every kind, and the number of their trials."""
+    model = Does(does)
+    step = ForwardStep(model, (np.zeros((1, 1), np.float32),))
+    recording = run(step, clock, memory=False)
+    found = []
+    for one in (recording, *recording.variants):
+        assert (one.self_ns == one.self_ns[0]).all()
+        rows = zip(one.layers, one.self_ns[0].tolist(), strict=True)
+        found.append(([(a.path, a.function, ns) for a, ns in rows], one.n_trials))
+    return found, recording.left_out, model
+
+
+@pytest.mark.parametrize("old_style", [False, True])
+@pytest.mark.parametrize("last", [False, True])
+def test_a_caught_exception_takes_no_others_time(clock, old_style, last):
+    def raises(x):
+        with suppress(WorkError):
+            if old_style:
+                OldBusy(clock, 5)(x)
+            else:
+                Busy(clock, 0, True).apply((x,))
+
+    def does(self, x, n):
+        if not last:
+            raises(x)
+        clock.advance(2)
+        y = self.a(x)
+        if last:
+            raises(x)
+        clock.advance(3)
+        return y
+
+    raised = ("/", "OldBusy" if old_style else "Busy", 5)
+    rows = [("/a", "Identity", 0)]
+    rows.insert(len(rows) if last else 0, raised)
+    assert profiled(clock, does)[:2] == ([(rows, N_TRIALS)], 0)
+
+
+def test_windows_without_ends_are_not_those_of_another_kind(clock):
+    """Five begins take the place of four begins and ends."""
+
+    def does(self, x, n):
+        with suppress(WorkError):
+            Busy(clock, 3 + (n == 6), n == 6).apply((x,))
+
+    found, left_out, _ = profiled(clock, does)
+    assert found == [([("/", "Busy", 5)] * 4, N_TRIALS - 1)]
+    assert left_out == 1
+
+
+def test_what_no_pass_can_teach_is_not_waited_for(clock):
+    def does(self, x, n):
+        self.a(x)
+        with suppress(WorkError):
+            Busy(clock, 0, n % 5 == 4).apply((x,))
+
+    _, left_out, model = profiled(clock, does)
+    assert left_out
+    assert model.count < 40  # it takes 60 more to give up
+
+
 between = st.lists(
     st.lists(st.sampled_from(["backward", "function", "old function"]), max_size=2, unique=True),
     max_size=3,

@@ -13,7 +13,10 @@ from chainer.function_hooks import TimerHook
 
 from chainer_profile import LayerTimerHook, fold_call_history, profile, summarise
 from chainer_profile.basics.errors import ProfileError
+from chainer_profile.measure.runner import run
+from chainer_profile.measure.steps import ForwardStep
 from chainer_profile.measure.structure import Learner
+from chainer_profile.record.recording import Settings as RunSettings
 from tests.conftest import FakeClock
 from tests.nets import Chain, Outer, Step, Trained, Wait, image, slow_loss
 
@@ -313,6 +316,57 @@ class TestKindsOfTrials:
         recording = hook.recording()
         assert [one.layers[0].path for one in (recording, *recording.variants)] == ["/a", "/b"]
 
+    @pytest.mark.parametrize("call", [False, True])
+    @pytest.mark.parametrize("with_parameter", [False, True])
+    def test_links_in_turn_that_no_parameter_tells_apart(self, clock, hook, call, with_parameter):
+        class Plain(Step):
+            def __init__(self):
+                super().__init__(clock, 3)
+                if with_parameter:  # which its function does not take
+                    with self.init_scope():
+                        self.W = chainer.Parameter(image())
+
+        if call:
+            Plain.__call__ = lambda self, x: self.forward(x)
+        model = Does(lambda self, x, n: (self.a if n % 2 == 0 else self.b)(x), a=Plain(), b=Plain())
+        with hook:
+            for _ in range(9):
+                model(image())
+        assert kinds(hook.recording()) == [([("/a", 3)], 3), ([("/b", 3)], 3)]
+        model.count = 0
+        step = ForwardStep(model, (image(),))
+        recording = run(
+            step, RunSettings(trials=8, warmups=1, clean_trials=1), clock=clock, memory=False
+        )
+        assert kinds(recording) == [([("/b", 3)], 4), ([("/a", 3)], 4)]
+
+    def test_kinds_that_keep_pace_with_the_passes_are_learned(self, clock, hook):
+        """Of three kinds in turn two would teach for ever."""
+        model = Does(
+            lambda self, x, n: getattr(self, "abc"[n % 3])(x),
+            **{name: Step(clock, 3) for name in "abc"},
+        )
+        with hook:
+            for _ in range(60):
+                model(image())
+        recording = hook.recording()
+        assert {kind[0][0][0] for kind in kinds(recording)} == {"/a", "/b", "/c"}
+        assert recording.all_trials + len(recording.warmup_ns) == 60
+
+    def test_a_call_of_its_own_that_calls_another_counts_once(self, clock, hook):
+        class Old(Step):
+            def __call__(self, x):
+                return self.forward(x)
+
+        class Both(Old):
+            def __call__(self, x):
+                return super().__call__(x)
+
+        model = Does(lambda self, x, n: self.a(x), a=Both(clock, 3))
+        with hook:
+            model(image())
+        assert {link.path: link.calls for link in hook.recording().links} == {"/": 1, "/a": 1}
+
     def test_one_odd_call_spoils_nothing(self, clock, hook):
         model = Chain(clock)
         with hook:
@@ -464,6 +518,45 @@ class TestProgramsThatTimerHookMeasures:
             "/second/fc": 1,
         }
         assert (Net.__call__, Block.__call__) == before
+
+    def test_two_that_end_in_the_order_in_which_they_began(self, clock):
+        class Block(Step):
+            def __call__(self, x):
+                return self.forward(x)
+
+        before = dict(vars(Block))
+        first, second = LayerTimerHook(clock), LayerTimerHook(clock)
+        model = Does(lambda self, x, n: self.a(x), a=Block(clock, 3))
+        for hook in (first, second):
+            chainer.get_function_hooks()[hook.name] = hook
+            hook.added(None)
+        for _ in range(5):
+            model(image())
+        for hook, n_trials in ((first, 4), (second, 5)):
+            del chainer.get_function_hooks()[hook.name]
+            hook.deleted(None)
+            assert kinds(hook.recording()) == [([("/a", 3)], n_trials)]
+            model(image())
+        assert dict(vars(Block)) == before
+
+    def test_a_profile_within_one_is_exact(self, clock, hook):
+        def does(self, x, n):
+            with suppress(ValueError):
+                Busy(clock, 5, fails=True).apply((x,))
+            return self.a(x)
+
+        model = Does(does, a=Step(clock, 3))
+        with hook:
+            model(image())
+            plan = RunSettings(trials=4, warmups=1, clean_trials=1)
+            step = ForwardStep(model, (image(),))
+            recording = run(step, plan, clock=clock, memory=False, choose_threads=False)
+            for _ in range(3):
+                model(image())
+        for one in (recording, hook.recording()):
+            assert [kind for kind, _ in kinds(one)] == [[("/", 5), ("/a", 3)]]
+            assert set(one.trial_ns.tolist()) == {5 + 3 + 7}
+        assert recording.n_trials == 4
 
 
 class TestOwnTime:

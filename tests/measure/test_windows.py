@@ -80,6 +80,39 @@ class TestReplacements:
         assert thing.method() == "its own"
         assert vars(thing) == {}
 
+    @pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1), (1, 0, 2), (2, 0, 1)])
+    def test_several_are_undone_in_any_order(self, order):
+        thing, several = Thing(), [Replacements() for _ in range(3)]
+        for number, one in enumerate(several):
+            one.wrap(thing, "method", lambda inner, n=number: lambda: f"{n} around {inner()}")
+        assert thing.method() == "2 around 1 around 0 around its own"
+        left = [2, 1, 0]
+        for number in order:
+            several[number].undo()
+            left.remove(number)
+            assert thing.method() == "".join(f"{n} around " for n in left) + "its own"
+        assert vars(thing) == {}
+
+    def test_an_object_that_sets_attributes_of_another(self):
+        """As ChainerMN's optimizers do."""
+
+        class Stands:
+            def __init__(self, actual):
+                vars(self)["actual"] = actual
+
+            def __getattr__(self, name):
+                return getattr(self.actual, name)
+
+            def __setattr__(self, name, value):
+                setattr(self.actual, name, value)
+
+        thing = Thing()
+        stands = Stands(thing)
+        with replacing() as replacements:
+            replacements.put(stands, "method", lambda: "another")
+            assert (stands.method(), thing.method()) == ("another", "its own")
+        assert (vars(thing), list(vars(stands))) == ({}, ["actual"])
+
     def test_after_an_exception(self):
         thing = Thing()
 
