@@ -78,6 +78,10 @@ def name_of(what: Entry) -> str:
     return what.function or f"the {what.phase} phase"
 
 
+def _is_link(what: Entry) -> bool:
+    return isinstance(what, Mark) and what.phase == LINK
+
+
 def difference(
     seen: Sequence[tuple[Entry, int | str, str]], known: Sequence[tuple[Entry, int | str, str]]
 ) -> str:
@@ -91,7 +95,8 @@ def difference(
     for index, (now, first) in enumerate(zip(seen, known, strict=False)):
         if now == first:
             continue
-        call, first_trial = f"call {index} was {name_of(now[0])}", "in the first trial"
+        number = sum(not _is_link(one[0]) for one in seen[:index])
+        call, first_trial = f"call {number} was {name_of(now[0])}", "in the first trial"
         if now[0] != first[0]:
             return f"{call}, and {name_of(first[0])} {first_trial}"
         if now[2] != first[2]:
@@ -101,5 +106,6 @@ def difference(
         sizes = [format_nbytes(int(size)) for size in (now[1], first[1])]
         return f"{call} with an input of {sizes[0]}, and of {sizes[1]} {first_trial}"
     if len(seen) != len(known):
-        return f"it made {len(seen)} function calls, and {len(known)} in the first trial"
+        made, first_made = (sum(not _is_link(one[0]) for one in of) for of in (seen, known))
+        return f"it made {made} function calls, and {first_made} in the first trial"
     return ""

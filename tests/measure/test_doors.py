@@ -441,7 +441,8 @@ def run(step, ledger, **kwargs):
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-EXAMPLES = settings(max_examples=80, phases=[Phase.generate], print_blob=False)
+# To shrink such a program takes minutes, and hardly helps.
+EXAMPLES = settings(max_examples=25, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -629,6 +630,8 @@ def test_layer_timer_hook(program, between, two):
         gc.collect()
     for hook in hooks:
         recording = hook.recording(model)
+        if ledger.raised and not len(recording.warmup_ns):
+            continue  # only trials that taught, which do not know when a function raised
         seen = check(recording, ledger)
         assert recording.all_trials + len(recording.warmup_ns) == N_TRIALS
         assert len(seen) + recording.left_out + len(recording.warmup_ns) == N_TRIALS
@@ -694,6 +697,8 @@ def test_layer_profile(program, two, memory):
         assert set(vars(updater)) == set(before)
         for n, extension in enumerate(extensions):
             found = Path(out, f"profile{n}")
+            if not extension._profiled - len(extension._variants.unknown):
+                continue  # chance taught of no kind that came again
             recording = load_run(found)
             seen = check_training(recording, ledger)
             assert len(seen) + recording.left_out == recording.all_trials
