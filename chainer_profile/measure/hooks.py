@@ -11,8 +11,8 @@ from functools import partial
 from itertools import count
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakSet
 
-import chainer.links as L
 from chainer import FunctionHook, Link, LinkHook
 from chainer.function import FunctionAdapter
 
@@ -221,8 +221,11 @@ class EntryHook(FunctionHook):
         self._leave()
 
 
-#: Links whose one function takes a parameter last, by which a log knows of their calls.
-_TELLING = (L.Linear, L.Convolution2D, L.ConvolutionND, L.Deconvolution2D, L.DeconvolutionND)
+#: Links that a structure pass has decided about; and of these, those whose every call made a
+#: function that takes a parameter, or a persistent array, of theirs last: a log knows of them by
+#: itself, and noting their calls would take more time than all of a recorder's work.
+DECIDED: WeakSet[Link] = WeakSet()
+TOLD: WeakSet[Link] = WeakSet()
 
 
 class Marks(LinkHook):
@@ -276,7 +279,7 @@ def marks_of(roots: Sequence[tuple[str, Any]]) -> dict[int, tuple[Any, Mark]]:
         id(link): (link, Mark(LINK, joined(prefix, path)))
         for prefix, root in reversed(roots)
         for path, link in reversed(list(root.namedlinks(skipself=True)))
-        if type(link) not in _TELLING
+        if link not in TOLD
     }
 
 

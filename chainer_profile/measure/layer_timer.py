@@ -313,6 +313,7 @@ class LayerTimerHook(FunctionHook):
         if self._learner is None:
             return None
         structure, self._learner = self._learner.structure(), None
+        self._network.mark(self)
         assert self._links is not None
         self._links.noted = lambda link: None
         self._paused.spent_ns = 0
@@ -430,7 +431,7 @@ class _Network:
     def __init__(self, root: Any) -> None:
         self.root = root
         self.variants = Variants()
-        self._hooks = ExitStack()
+        self._hooks, self._marks = ExitStack(), ExitStack()
         self._watched = False
         self._now = Settings()
         self._settings: list[Settings] = []
@@ -471,12 +472,18 @@ class _Network:
         """Tell of its calls from now on."""
         if not self._watched:
             self._watched = True
-            self._hooks.enter_context(Marks([("", self.root)], timer.note))
+            self.mark(timer)
             if self.has_hook:
                 self._hooks.enter_context(_Outermost(timer, self.root))
 
+    def mark(self, timer: LayerTimerHook) -> None:
+        """Note the calls of the links that need it: fewer, once a structure was learned."""
+        self._marks.close()
+        self._marks.enter_context(Marks([("", self.root)], timer.note))
+
     def ignore(self) -> None:
         """Tell of them no more."""
+        self._marks.close()
         self._hooks.close()
         self._watched = False
 
@@ -506,7 +513,7 @@ class _Network:
             for number, trial, times_ns in waiting:
                 self._keep(number, [trial], times_ns)
             history.add(log)
-            known = self.variants.add(timed, log)
+            known = self.variants.add(timed, structure.log)
             if known is not None:
                 self._warmups.append(known)
             return

@@ -33,6 +33,16 @@ class Owners:
         self._by_path: dict[str, list[Any]] = {}
         for path, param in self.params:
             self._by_path.setdefault(path, []).append(param)
+        # Arrays that are no parameters, with the link that keeps each and its name there.
+        self.persistents = [
+            (path, link, name)
+            for path, link in self._paths.values()
+            for name in sorted(link._persistent)
+            if hasattr(getattr(link, name, None), "nbytes")
+        ]
+        self._persistent = {
+            id(getattr(link, name)): (path, link, name) for path, link, name in self.persistents
+        }
         self._order = {path: at for at, path in enumerate(self._by_path)}
         self._find_arrays(list(self._by_path))
 
@@ -49,9 +59,23 @@ class Owners:
         found = () if array is None else self._by_array.get(id(array), ())
         return [(path, param) for path, param in found if param.array is array]
 
-    def parameter(self, array: Any) -> tuple[Any, str] | None:
-        """The parameter whose array this is, and the path of its link; None if it is none."""
-        return next(((param, path) for path, param in self._of(array)), None)
+    def kept(self, array: Any) -> tuple[Any, str, str] | None:
+        """Where the networks keep an array: the parameter or link, the attribute, and the path.
+
+        None for an array that is no parameter's, and no persistent one.
+        """
+        for path, param in self._of(array):
+            return param, "array", path
+        path, link, name = self._persistent.get(id(array), ("", None, ""))
+        return (link, name, path) if link is not None and getattr(link, name) is array else None
+
+    def path_of(self, link: Any) -> str:
+        """Path of a link; empty for one of no network here."""
+        return self._paths.get(id(link), ("", None))[0]
+
+    def links(self) -> list[Any]:
+        """All links of the networks."""
+        return [link for _, link in self._paths.values()]
 
     def innermost(self, running: Sequence[Any]) -> str | None:
         """Path of the last of these links that belongs to a network."""

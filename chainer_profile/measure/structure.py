@@ -22,8 +22,10 @@ from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.units import format_shape
 from chainer_profile.costs.counting import dtype_name
 from chainer_profile.costs.work import ArraySpec, Work, backward_work, forward_work
-from chainer_profile.measure.calls import BACKWARD, Entry, Log, difference, entered, read
+from chainer_profile.measure.calls import BACKWARD, LINK, Entry, Log, difference, entered, read
 from chainer_profile.measure.hooks import (
+    DECIDED,
+    TOLD,
     WalkHook,
     defines_call,
     kind_of,
@@ -39,6 +41,9 @@ if TYPE_CHECKING:
 
     from chainer_profile.measure.clock import NowNs
     from chainer_profile.measure.windows import Step
+
+#: What keeps an array, as a weak reference; the attribute; and the path of the link.
+Kept = tuple[ref[Any], str, str]
 
 ACCUMULATION = "gradient_accumulation"
 #: Where a function keeps, for a structure pass, the index of its row and the shapes of its
@@ -62,9 +67,10 @@ class Structure:
             ``len(layers)`` and on for the framework time of phases, -1 for all other time.
         windows: Of every window, in the order of entering, what was entered and the bytes of its
             first input; see :mod:`.calls`.
-        parameters: Of every window the parameter that is its last input, as a weak reference, and
-            the path of its link; None where it is none.
-        of_network: The parameters of the networks and the paths of their links.
+        parameters: Of every window the parameter or persistent array that is its last input: a
+            weak reference to what keeps it, the attribute, and the path of the link; None where it
+            is none.
+        of_network: The same of all parameters and persistent arrays of the networks.
         raising: Classes of functions that raise an exception, which the network catches.
         log: The log of the trial that taught all this.
     """
@@ -74,8 +80,8 @@ class Structure:
     links: tuple[LinkCalls, ...]
     owners: NDArray[np.intp]
     windows: tuple[tuple[Entry, int | str], ...] = ()
-    parameters: tuple[tuple[ref[Any], str] | None, ...] = ()
-    of_network: tuple[tuple[ref[Any], str], ...] = ()
+    parameters: tuple[Kept | None, ...] = ()
+    of_network: tuple[Kept, ...] = ()
     raising: frozenset[type] = frozenset()
     log: Log = field(default_factory=list, repr=False)
 
@@ -152,10 +158,13 @@ class Structure:
 
         Parameters may have got other arrays since the structure was learned.
         """
-        now = {id(_array_of(parameter)): path for parameter, path in self.of_network}
+        now = {id(_array_of(kept)): kept[2] for kept in self.of_network}
         for at, known in zip(self._look.enters, self.parameters, strict=True):
-            seen = now.get(log[at + 2])
-            if known is not None and seen is not None and seen != known[1]:
+            if known is None:
+                continue
+            path = now.get(log[at + 2])
+            replaced = id(_array_of(known)) != self.log[at + 2]
+            if path != known[2] and not (path is None and replaced):
                 return False
         return True
 
@@ -175,7 +184,7 @@ class Structure:
         """How a trial's windows differ from these, in words; empty if they do not."""
         if self.stamps(log) is not None:
             return ""
-        paths = {id(_array_of(parameter)): path for parameter, path in self.of_network}
+        paths = {id(_array_of(kept)): kept[2] for kept in self.of_network}
         seen = [(what, size, paths.get(last, "")) for what, size, last in entered(log)]
         return difference(seen, self.described) or "its windows are nested otherwise"
 
@@ -183,7 +192,7 @@ class Structure:
     def described(self) -> list[tuple[Entry, int | str, str]]:
         """Of every window, what was entered, bytes of the first input, and path of the last."""
         return [
-            (what, size, "" if known is None else known[1])
+            (what, size, "" if known is None else known[2])
             for (what, size), known in zip(self.windows, self.parameters, strict=True)
         ]
 
@@ -202,8 +211,8 @@ class _Look:
     known_inputs: Any
 
 
-def _array_of(parameter: ref[Any]) -> Any:
-    return getattr(parameter(), "array", None)
+def _array_of(kept: Kept) -> Any:
+    return getattr(kept[0](), kept[1], None)
 
 
 def _items(places: list[int]) -> Callable[[Log], Any]:
@@ -384,7 +393,7 @@ class Learner:
         self._phases: list[str] = []
         self._owners: list[tuple[str, int]] = []
         self._running: list[_Running] = [_Running("phase", _OUTSIDE)]
-        self._parameters: list[tuple[ref[Any], str] | None] = []
+        self._parameters: list[Kept | None] = []
         self._raising: set[type] = set()
         # The last exception that left a window, and where it came from.
         self._error: tuple[BaseException | None, str] = None, ""
@@ -396,6 +405,9 @@ class Learner:
         links.noted = self.called
         self._known = Owners(roots)
         self._marks = marks_of(roots)
+        # Of every call of a link whether a log knows of it by itself, and the last of each link.
+        self._traces: list[tuple[Any, list[bool]]] = []
+        self._calls: dict[int, list[bool]] = {}
 
     # -- where a call belongs
 
@@ -571,6 +583,8 @@ class Learner:
         known = self._marks.get(id(link))
         if known is not None:
             self.end_dead()
+            self._calls[id(link)] = call = [False]
+            self._traces.append((link, call))
             self._begin(self._running[-1]._replace(frame=None, entered=known[1]))
             self._end()
 
@@ -581,8 +595,10 @@ class Learner:
     def _begin(self, window: _Running, nbytes: int | str = 0, last: Any = None) -> None:
         self._running.append(window)
         self._owners.append(window[:2])
-        known = self._known.parameter(last)
-        self._parameters.append(None if known is None else (ref(known[0]), known[1]))
+        known = self._known.kept(last)
+        self._parameters.append(None if known is None else (ref(known[0]), known[1], known[2]))
+        if known is not None:
+            self._trace(known[2])
         what = window.entered
         if isinstance(what, Mark):
             what = replace(what, work=None)  # which may hold the network
@@ -601,11 +617,58 @@ class Learner:
             self._raising.add(what)
             self._end()
 
+    def _trace(self, path: str) -> None:
+        """A function takes an array that the link at a path keeps: so its call is known."""
+        for link in self._links.links:
+            above = self._known.path_of(link)
+            if id(link) in self._calls and (path + "/").startswith(above.rstrip("/") + "/"):
+                self._calls[id(link)][0] = True
+
+    def _decide(self) -> set[str]:
+        """Decide which links need no marks from now on; the paths of those that are new."""
+        new = [link for link in self._known.links() if link not in DECIDED]
+        of_link: dict[int, list[bool]] = {}
+        for link, (known,) in self._traces:
+            of_link.setdefault(id(link), []).append(known)
+        told = [link for link in new if all(of_link.get(id(link), [False]))]
+        DECIDED.update(new)
+        TOLD.update(told)
+        return {self._known.path_of(link) for link in told}
+
+    def _forget_marks(self, paths: set[str]) -> None:
+        """Take the marks of these links out of what was noted."""
+        log, stamps = self.log[self._begin_of_log :], 0
+        kept: tuple[Log, list[Any], list[Any]] = [], [], []
+        calls = read(log)
+        marks = {
+            at
+            for at in calls.enters
+            if isinstance(log[at], Mark) and log[at].phase == LINK and log[at].path in paths
+        }
+        number, at = 0, 0
+        while at < len(log):
+            enters = type(log[at]) is not int
+            n_items = 4 if enters else 1
+            if enters and at in marks:
+                at, stamps, number = at + 5, stamps + 2, number + 1
+                continue
+            kept[0].extend(log[at : at + n_items])
+            kept[1].append(self._owners[stamps])
+            if enters:
+                kept[2].append(self._parameters[number])
+                number += 1
+            at, stamps = at + n_items, stamps + 1
+        self.log, self._begin_of_log = kept[0], 0
+        self._owners, self._parameters = kept[1], kept[2]
+
     # -- what came out
 
     def structure(self) -> Structure:
         """What was learned."""
         self.end_dead()
+        told = self._decide()
+        if told:
+            self._forget_marks(told)
         n_layers = len(self._rows)
         owners = [
             number if kind != "phase" or number == _OUTSIDE else n_layers + number
@@ -629,7 +692,10 @@ class Learner:
             owners=np.array(owners, np.intp),
             windows=tuple((what, nbytes) for what, nbytes, _ in entered(log)),
             parameters=tuple(self._parameters),
-            of_network=tuple((ref(param), path) for path, param in self._known.params),
+            of_network=(
+                *((ref(param), "array", path) for path, param in self._known.params),
+                *((ref(link), name, path) for path, link, name in self._known.persistents),
+            ),
             raising=frozenset(self._raising),
             log=log,
         )
