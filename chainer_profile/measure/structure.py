@@ -625,7 +625,7 @@ class Learner:
                 self._calls[id(link)][0] = True
 
     def _decide(self) -> set[str]:
-        """Decide which links need no marks from now on; the paths of those that are new."""
+        """Decide which links need no marks from now on; the paths of those marked here for that."""
         new = [link for link in self._known.links() if link not in DECIDED]
         of_link: dict[int, list[bool]] = {}
         for link, (known,) in self._traces:
@@ -633,7 +633,8 @@ class Learner:
         told = [link for link in new if all(of_link.get(id(link), [False]))]
         DECIDED.update(new)
         TOLD.update(told)
-        return {self._known.path_of(link) for link in told}
+        # Another pass at the same time may have decided before.
+        return {mark.path for link, mark in self._marks.values() if link in TOLD}
 
     def _forget_marks(self, paths: set[str]) -> None:
         """Take the marks of these links out of what was noted."""

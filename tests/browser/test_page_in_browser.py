@@ -75,7 +75,7 @@ def test_sort_filter_and_choice(open_page, html, training):
     # A layer's number chooses its trials.
     page.locator("#layer-table tbody .pick").nth(14).click()
     assert page.locator("#choice option:checked").inner_text().startswith("14_Conv")
-    assert "40 trials: mean 600.0 us" in page.inner_text("#verdict")
+    assert "40 trials: median 600.0 us" in page.inner_text("#verdict")
     assert page.locator("#layer-table tr.chosen").get_attribute("data-row") == "14"
     counts = page.evaluate(f"Array.from({page.model('histogram', 'histogram')}.count)")
     assert sum(counts) == 40

@@ -76,9 +76,7 @@ def test_trials_that_all_differ_are_refused(capsys: pytest.CaptureFixture[str]) 
     line = said(capsys)
     assert line.startswith("the network's calls differ from trial to trial: it made ")
     assert "such a network has no fixed layers to take means of" in line
-    recording = load_run(Path("run"))
-    assert recording.all_trials == 200
-    assert recording.ended.startswith("failed: the network's calls differ from trial to trial: ")
+    assert os.listdir() == []  # not one trial whose layers are known
 
 
 @pytest.mark.parametrize(
