@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from chainer_profile.measure.structure import Structure
     from chainer_profile.measure.windows import Mark
 
-_GROUP_NS = 100_000_000
+_GROUP_NS = 1_000_000_000
 _MOST_ITEMS = 100_000
 #: Trials in which networks are looked for beside the first one.
 _SEARCHED = 3
@@ -324,7 +324,7 @@ class LayerTimerHook(FunctionHook):
 
     def _fold(self) -> None:
         """Fold the trials that have ended, and forget their log."""
-        log, at = self._log, 0
+        log, at = self._log, self._fold_a_row()
         for network, begin, timed, structure in self._trials:
             if begin > at or network is not self._trials[0][0]:
                 self._flush()
@@ -338,6 +338,26 @@ class LayerTimerHook(FunctionHook):
             at = len(log)
         del log[:at]
         self._begin_at -= at
+
+    def _fold_a_row(self) -> int:
+        """Fold trials with nothing between them at once; how much of the log is done."""
+        if not self._trials or any(structure for *_, structure in self._trials):
+            return 0
+        network, first, *_ = self._trials[0]
+        timed = [one for _, _, one, _ in self._trials]
+        begins = [first, *(one.end for one in timed[:-1])]
+        if [(known, begin) for known, begin, _, _ in self._trials] != [
+            (network, begin) for begin in begins
+        ]:
+            return 0
+        stretch = self._log[first : timed[-1].end]
+        stamps = network.all_stamps(stretch, len(timed))
+        if stamps is None:
+            return 0
+        self._history.add(self._log[:first])
+        network.add_all(timed, stamps, self._history)
+        self._trials.clear()
+        return timed[-1].end
 
     def _flush(self) -> None:
         for network in self._networks.values():
@@ -529,6 +549,20 @@ class _Network:
         self._kind = found[0]
         self._reads.append(found[1])
         self._timed.append(timed)
+
+    def all_stamps(self, log: Log, count: int) -> NDArray[np.int64] | None:
+        """The clock reads of trials in a row, if they are of the kind that came last."""
+        if not self.variants.structures:
+            return None
+        return self.variants.structures[self._kind].all_stamps(log, count)
+
+    def add_all(
+        self, timed: Sequence[TimedTrial], stamps: NDArray[np.int64], history: _History
+    ) -> None:
+        """Add trials of the kind that came last, with their clock reads, (trials, reads)."""
+        structure = self.variants.structures[self._kind]
+        history.add_trials(structure, stamps)
+        self._keep(self._kind, timed, structure.times_ns(stamps))
 
     def flush(self, history: _History) -> None:
         """Fold the trials whose clock reads are kept."""

@@ -108,7 +108,9 @@ class Structure:
         return np.searchsorted(self.owners[self._order], columns)
 
     @cached_property
-    def history(self) -> tuple[list[str], list[int], list[int], list[tuple[int, int]]]:
+    def history(
+        self,
+    ) -> tuple[list[str], NDArray[np.intp], NDArray[np.intp], list[tuple[int, int]]]:
         """The functions of a trial in the order in which they end, as a flat history has them.
 
         Their names, which clock reads are their begins and their ends, and which lies directly
@@ -122,7 +124,8 @@ class Structure:
             outer = (n for n, one in enumerate(ended) if one[1] < begin and end < one[2])
             # Of all that hold it, the innermost ends first.
             within += [(inner, number) for number in list(outer)[:1]]
-        return names, [one[1] for one in ended], [one[2] for one in ended], within
+        places = np.array([one[1:] for one in ended], np.intp).reshape(-1, 2)
+        return names, places[:, 0], places[:, 1], within
 
     def place(self, n_windows: int) -> str:
         """Label of the last row that had been entered after so many windows, if any."""
@@ -151,7 +154,29 @@ class Structure:
             look.known_inputs = inputs
         stamps: tuple[int, ...] = look.stamps(log)
         # Functions that raised may lack just as many ends as another one takes place.
-        return stamps if all(type(stamp) is int for stamp in stamps) else None
+        return stamps if set(map(type, stamps)) == {int} else None
+
+    def all_stamps(self, log: Log, count: int) -> NDArray[np.int64] | None:
+        """The clock reads of so many trials in a row, (trials, reads), if all are of this kind.
+
+        None where they are not, or where windows lie within one another, so that they have to be
+        looked at one by one. At once it takes a third of the time.
+        """
+        look, width = self._look, 5 * len(self.windows)
+        if len(self.log) != width or len(log) != count * width:
+            return None
+        whats, sizes = list(look.known_whats) * count, list(look.known_sizes) * count
+        if log[::5] != whats or log[1::5] != sizes:
+            return None
+        inputs = log[2::5]
+        for window, known in zip(look.with_parameter, look.known_inputs, strict=True):
+            if inputs[window :: len(self.windows)].count(known) != count:
+                return None
+        try:
+            stamps = np.array([log[3::5], log[4::5]], np.int64)
+        except TypeError:  # a class where a time is to be
+            return None
+        return stamps.T.reshape(count, -1)
 
     def _fits(self, log: Log) -> bool:
         """Whether no parameter of the network stands for another one in a trial.
@@ -171,14 +196,14 @@ class Structure:
     @cached_property
     def _look(self) -> _Look:
         calls = read(self.log)
-        known = zip(calls.enters, self.parameters, strict=True)
+        known = [at for at, parameter in enumerate(self.parameters) if parameter is not None]
         whats, sizes, inputs = (
             _items(calls.enters),
             _items([at + 1 for at in calls.enters]),
-            _items([at + 2 for at, parameter in known if parameter is not None]),
+            _items([calls.enters[at] + 2 for at in known]),
         )
-        look = whats, sizes, inputs, _items(calls.stamps)
-        return _Look(calls.enters, *look, whats(self.log), sizes(self.log), inputs(self.log))
+        places = calls.enters, known, whats, sizes, inputs, _items(calls.stamps)
+        return _Look(*places, whats(self.log), sizes(self.log), inputs(self.log))
 
     def difference(self, log: Log) -> str:
         """How a trial's windows differ from these, in words; empty if they do not."""
@@ -202,6 +227,7 @@ class _Look:
     """Where things stand in the log of a trial, and what they are; getters are the fastest way."""
 
     enters: list[int]
+    with_parameter: list[int]
     whats: Callable[[Log], Any]
     sizes: Callable[[Log], Any]
     inputs: Callable[[Log], Any]
