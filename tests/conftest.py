@@ -14,8 +14,17 @@ import pytest
 
 import chainer_profile  # noqa: F401  (lets Chainer import)
 from chainer_profile.measure.clock import Clock
-from chainer_profile.record.recording import Environment, Layer, LinkCalls, Recording, Settings
+from chainer_profile.record.recording import (
+    Calibration,
+    Environment,
+    Layer,
+    LinkCalls,
+    Recording,
+    Settings,
+)
 from tests.fakes import load_cupy
+
+CALIBRATION = Calibration(1e-3, 7e-4)
 
 # Examples take as long as they take: a busy machine is no failure.
 hypothesis.settings.register_profile(
@@ -303,3 +312,15 @@ def make_training(
         ),
     }
     return Recording(**(values | changes))  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def quick_calibration() -> Iterator[None]:
+    """The machine's speed is looked at by nobody here but the tests of that, and takes 0.1 s."""
+    from chainer_profile.integrations import trainer
+    from chainer_profile.measure import layer_timer
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (trainer, layer_timer):
+            patch.setattr(module, "calibrate", lambda *_: CALIBRATION)
+        yield

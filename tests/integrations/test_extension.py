@@ -19,7 +19,7 @@ from chainer_profile import LayerProfile, summarise
 from chainer_profile.record.journal import recover
 from chainer_profile.runs.folder import Path, load_run
 from tests.command import ALL_FILES, folder  # noqa: F401  (plots and limits cost nothing)
-from tests.conftest import FakeClock
+from tests.conftest import CALIBRATION, FakeClock
 
 FILES = set(ALL_FILES)
 
@@ -208,6 +208,8 @@ def test_exact_times_on_a_fake_clock():
     assert recording.self_ns[:, 0].tolist() == [1000] * 3
     assert recording.trial_ns.tolist() == [1500] * 3
     assert recording.clean_ns.tolist() == [1500] * 6
+    assert recording.conditions.calibrations == (CALIBRATION,) * 2
+    assert recording.clean_cpu_ns is not None
 
 
 def test_batches_of_another_size_are_another_kind():

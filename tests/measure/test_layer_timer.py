@@ -17,7 +17,7 @@ from chainer_profile.measure.runner import run
 from chainer_profile.measure.steps import ForwardStep
 from chainer_profile.measure.structure import Learner
 from chainer_profile.record.recording import Settings as RunSettings
-from tests.conftest import FakeClock
+from tests.conftest import CALIBRATION, FakeClock
 from tests.nets import Chain, Outer, Step, Trained, Wait, image, slow_loss
 
 
@@ -92,6 +92,7 @@ class TestRecording:
         assert recording.warmup_ns.tolist() == [208]
         assert recording.settings.model == "Chain"
         assert recording.settings.batchsize == 5
+        assert recording.conditions.calibrations == (CALIBRATION,)
 
     def test_one_trial_is_enough(self, clock, hook):
         with hook:
