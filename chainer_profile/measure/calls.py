@@ -45,12 +45,11 @@ class Calls:
     running: list[int] = field(default_factory=list)
 
 
-def read(log: Log, begin: int = 0, end: int | None = None) -> Calls:
-    """The windows of a log, or of a part of it. A time without a window to leave is none's."""
+def read(log: Log, begin: int = 0) -> Calls:
+    """The windows of a log, from somewhere on. A time without a window to leave is none's."""
     calls = Calls()
-    end = len(log) if end is None else end
     at, began = begin, []
-    while at < end:
+    while at < len(log):
         leaves = type(log[at]) is int
         if not leaves:
             calls.running.append(len(calls.enters))

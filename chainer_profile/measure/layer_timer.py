@@ -29,6 +29,7 @@ from chainer_profile.measure.hooks import (
     end_when_raising,
     host_callbacks,
     unique_name,
+    windows,
 )
 from chainer_profile.measure.structure import Learner, LinkStack, is_running
 from chainer_profile.measure.variants import PASSES, Known, Variants
@@ -80,6 +81,7 @@ class LayerTimerHook(FunctionHook):
         self.name = unique_name("LayerTimerHook")
         self._now_ns = clock.now_ns
         self._log: Log = []
+        self._enter, self.leave = windows(self._now_ns, self._log)
         self._history = _History()
         self._networks: dict[int, _Network] = {}
         # The network whose trial runs, the frames of its calls, and its begin.
@@ -263,16 +265,12 @@ class LayerTimerHook(FunctionHook):
             self._fold()
 
     def note(self, mark: Mark) -> None:
-        """A link without parameters is called."""
+        """A link is called that nothing else in the log tells of."""
         if self._frames and self._learner is None:
-            self._log.extend((mark, 0, 0, self._now_ns()))
-            self._log.append(self._now_ns())
+            self._enter(mark)
+            self.leave()
 
-    # A function that raises leaves its window by these.
-
-    def leave(self) -> None:
-        """A window ends."""
-        self._log.append(self._now_ns())
+    # A function that raises leaves its window by these, and by ``leave``.
 
     def position(self) -> int:
         """Length of the log."""
@@ -568,9 +566,7 @@ class _Network:
         """Fold the trials whose clock reads are kept."""
         if not self._reads:
             return
-        structure, stamps = self.variants.structures[self._kind], np.array(self._reads, np.int64)
-        history.add_trials(structure, stamps)
-        self._keep(self._kind, self._timed, structure.times_ns(stamps))
+        self.add_all(self._timed, np.array(self._reads, np.int64), history)
         self._reads, self._timed = [], []
 
     def _keep(self, number: int, trials: Sequence[TimedTrial], times_ns: NDArray[np.int64]) -> None:

@@ -521,15 +521,11 @@ class Learner:
             fields["output_nbytes"] = _nbytes(outputs)
         specs = _specs(in_data), _specs(outputs)
         setattr(function, self._row_of, (row, specs))
-        name = str(function._impl_name)
-        self._add_work(row, lambda: _work_of(name, lambda: forward_work(function, *specs)))
+        self._add_work(row, function, lambda: forward_work(function, *specs))
 
-    def _add_work(self, row: int, formula: Callable[[], Work | None]) -> None:
-        if not self._later:
-            work = formula()
-            self._rows[row].work.append(lambda: work)
-        else:
-            self._rows[row].work.append(formula)
+    def _add_work(self, row: int, function: Any, formula: Callable[[], Work | None]) -> None:
+        work = partial(_work_of, str(function._impl_name), formula)
+        self._rows[row].work.append(work if self._later else partial(_known, work()))
 
     def _phase(self, kind: str, number: int) -> str:
         """Phase of a call in this window; outside of all phases it is the forward pass."""
@@ -562,11 +558,7 @@ class Learner:
         if specs is not None:
             inputs, outputs = specs
             asked = tuple(bool(node.requires_grad) for node in function.inputs)
-            name = str(function._impl_name)
-            self._add_work(
-                row,
-                lambda: _work_of(name, lambda: backward_work(function, inputs, outputs, asked)),
-            )
+            self._add_work(row, function, lambda: backward_work(function, inputs, outputs, asked))
         self._begin(_Running("whole", row, frame, kind_of(function)), BACKWARD)
 
     def enter(self, mark: Mark) -> None:
@@ -592,8 +584,7 @@ class Learner:
             )
         if mark.work is not None:
             # Of what is there now, such as gradients.
-            work = _work_of(mark.function, mark.work)
-            self._rows[row].work.append(lambda: work)
+            self._rows[row].work.append(partial(_known, _work_of(mark.function, mark.work)))
         self._begin(_Running("whole", row, None, mark))
 
     def leave(self) -> None:
@@ -745,6 +736,10 @@ class Learner:
             row = self._rows[last]
             return f"after layer {last}_{row.function} at {row.path}"
         return "before its first layer"
+
+
+def _known(work: Work | None) -> Work | None:
+    return work
 
 
 def _sum_of(works: list[Work | None]) -> dict[str, Any]:
