@@ -28,8 +28,8 @@ from chainer_profile.engines.chosen import choose
 from chainer_profile.engines.protocol import Network
 from chainer_profile.engines.race import Race
 from chainer_profile.engines.results import Speedup, speedup
+from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.steps import make_step
-from chainer_profile.measure.structure import learn_structure
 from models import REGISTRY
 
 CASES = ("resnet20:1", "resnet20:32", "resnet18:1", "resnet34-relu-bn:2", "se-resnet9-fixup:8")

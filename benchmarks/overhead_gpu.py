@@ -21,8 +21,9 @@ from chainer_profile.basics.describe import median_interval
 from chainer_profile.measure import environment
 from chainer_profile.measure.clock import Clock
 from chainer_profile.measure.devices import move_to_gpu
+from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.steps import ForwardStep
-from chainer_profile.measure.structure import Structure, learn_structure
+from chainer_profile.measure.structure import Structure
 from chainer_profile.measure.trials import Trials
 from chainer_profile.networks.inputs import make_input
 from chainer_profile.record.journal import Journal

@@ -107,8 +107,8 @@ def run(args: argparse.Namespace, context: Context) -> int:
 def _network(args: argparse.Namespace, context: Context) -> Network:
     """The network that was asked for, on its input."""
     from chainer_profile.engines.protocol import Network
+    from chainer_profile.measure.learner import StructureError, learn_structure
     from chainer_profile.measure.steps import ForwardStep
-    from chainer_profile.measure.structure import StructureError, learn_structure
     from chainer_profile.networks import inputs, loading, weights
 
     source = loading.find_model(args.model, context.registry, args.classes)

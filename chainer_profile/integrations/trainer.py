@@ -23,8 +23,9 @@ from chainer_profile.measure.clock import Clock
 from chainer_profile.measure.devices import clock_of, device_name, device_of
 from chainer_profile.measure.events import EventPool
 from chainer_profile.measure.iteration_memory import IterationMemory
+from chainer_profile.measure.learner import StructureError, learn_structure
 from chainer_profile.measure.recorder import Recorder
-from chainer_profile.measure.structure import Structure, StructureError, learn_structure
+from chainer_profile.measure.structure import Structure
 from chainer_profile.measure.variants import PASSES, Known, Variants
 from chainer_profile.measure.windows import (
     Mark,

@@ -31,7 +31,8 @@ from chainer_profile.measure.hooks import (
     unique_name,
     windows,
 )
-from chainer_profile.measure.structure import Learner, LinkStack, is_running
+from chainer_profile.measure.learner import Learner
+from chainer_profile.measure.links import LinkStack, is_running
 from chainer_profile.measure.variants import PASSES, Known, Variants
 from chainer_profile.measure.windows import Replacements
 from chainer_profile.record.folding import fold_call_history

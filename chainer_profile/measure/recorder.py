@@ -33,7 +33,7 @@ class Recorder:
     """One clock read on entering and on leaving every function, and every other window.
 
     It keeps neither functions nor arrays. What the log does not say is known from the structure
-    pass (:func:`chainer_profile.measure.structure.learn_structure`).
+    pass (:func:`chainer_profile.measure.learner.learn_structure`).
 
     Args:
         now_ns: The host's clock.

@@ -29,11 +29,12 @@ from chainer_profile.measure.calibration import calibrate
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
 from chainer_profile.measure.configuration import dtype_name
 from chainer_profile.measure.devices import clock_of, device_name, device_of
+from chainer_profile.measure.learner import StructureError, learn_structure
 from chainer_profile.measure.left_as_found import left_as_found
 from chainer_profile.measure.memory import measure_memory
 from chainer_profile.measure.ranges import mark_ranges
 from chainer_profile.measure.steps import AnyStep, learn_first, make_step
-from chainer_profile.measure.structure import Structure, StructureError, learn_structure
+from chainer_profile.measure.structure import Structure
 from chainer_profile.measure.threads import (
     PROBE_PART,
     PROBE_SECONDS,

@@ -15,7 +15,8 @@ import numpy as np
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.words import LOSSES, PHASES
 from chainer_profile.measure.arguments import FunctionLink, arrays_in
-from chainer_profile.measure.structure import Structure, StructureError, learn_structure
+from chainer_profile.measure.learner import StructureError, learn_structure
+from chainer_profile.measure.structure import Structure
 from chainer_profile.measure.windows import CLEARGRADS, replacing, time_optimizer, timed, timed_loss
 
 if TYPE_CHECKING:

@@ -20,9 +20,10 @@ from chainer_profile.measure.calls import read
 from chainer_profile.measure.clock import Clock
 from chainer_profile.measure.events import EventPool, TimedTrial, Timeline
 from chainer_profile.measure.gpu_environment import gpu_state
+from chainer_profile.measure.learner import StructureError, learn_structure
 from chainer_profile.measure.recorder import Recorder
 from chainer_profile.measure.slow_trials import SlowTrials
-from chainer_profile.measure.structure import Structure, StructureError, learn_structure
+from chainer_profile.measure.structure import Structure
 from chainer_profile.measure.time_limit import WARMUP_PART, WARMUP_SECONDS, TimeLimit
 from chainer_profile.measure.variants import Known, Variants
 from chainer_profile.measure.windows import Step

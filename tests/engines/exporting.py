@@ -12,8 +12,8 @@ import numpy as np
 
 from chainer_profile.engines.equality import chainer_intermediates
 from chainer_profile.engines.protocol import EngineProfile, Network, flat_arrays
+from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.steps import ForwardStep
-from chainer_profile.measure.structure import learn_structure
 
 
 def images(*shape: int, dtype: Any = np.float32) -> Any:

@@ -22,8 +22,8 @@ from chainer_profile.engines.equality import (
     worst_layer,
 )
 from chainer_profile.engines.protocol import EngineError, Network
+from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.steps import make_step
-from chainer_profile.measure.structure import learn_structure
 
 ONE = np.array([1.0, -4.0, 2.0], np.float32)
 

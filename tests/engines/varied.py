@@ -10,8 +10,8 @@ import chainer.links as L
 import numpy as np
 
 from chainer_profile.engines.protocol import Network
+from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.steps import make_step
-from chainer_profile.measure.structure import learn_structure
 from models import REGISTRY
 
 

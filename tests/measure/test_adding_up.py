@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.recorder import Recorder
 from chainer_profile.measure.steps import BackwardStep, ForwardStep, Loss, TrainStep
-from chainer_profile.measure.structure import learn_structure
 from tests.conftest import FakeClock
 
 times = st.integers(0, 50)

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from chainer_profile.measure.calls import BACKWARD, entered
 from chainer_profile.measure.events import EventPool, Timeline
+from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.recorder import Recorder
 from chainer_profile.measure.steps import ForwardStep
-from chainer_profile.measure.structure import Structure, learn_structure
+from chainer_profile.measure.structure import Structure
 from chainer_profile.measure.windows import Mark
 from tests.nets import image, stamps_of, whats_of
 from tests.queues import PlannedNet, calls, device_clock, kernel

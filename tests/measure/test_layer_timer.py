@@ -13,9 +13,9 @@ from chainer.function_hooks import TimerHook
 
 from chainer_profile import LayerTimerHook, fold_call_history, profile, summarise
 from chainer_profile.basics.errors import ProfileError
+from chainer_profile.measure.learner import Learner
 from chainer_profile.measure.runner import run
 from chainer_profile.measure.steps import ForwardStep
-from chainer_profile.measure.structure import Learner
 from chainer_profile.record.recording import Settings as RunSettings
 from tests.conftest import CALIBRATION, FakeClock
 from tests.nets import Chain, Outer, Step, Trained, Wait, image, slow_loss

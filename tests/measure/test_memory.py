@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from chainer_profile.basics.errors import ProfileError
+from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.memory import (
     HostCounter,
     PoolCounter,
@@ -22,7 +23,6 @@ from chainer_profile.measure.memory import (
     trace_memory,
 )
 from chainer_profile.measure.steps import make_step
-from chainer_profile.measure.structure import learn_structure
 from tests.measure.test_structure_training import net
 from tests.nets import Chain, Nesting, Outer, Trained, Wait, image, slow_loss
 

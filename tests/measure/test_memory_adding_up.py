@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.memory import HostCounter, measure_memory, memory_use, trace_memory
-from chainer_profile.measure.structure import learn_structure
 from tests.measure import test_adding_up as drawn
 from tests.measure.test_memory import Script, by_phase
 

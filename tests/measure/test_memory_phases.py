@@ -8,9 +8,9 @@ import chainer.links as L
 import numpy as np
 import pytest
 
+from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.memory import measure_memory
 from chainer_profile.measure.steps import make_step
-from chainer_profile.measure.structure import learn_structure
 from chainer_profile.record.recording import MemoryUse, PhaseMemory, Recording
 from tests.conftest import make_recording
 from tests.measure.test_memory import MB, about, by_phase, measure, ones

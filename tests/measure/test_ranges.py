@@ -6,10 +6,10 @@ import chainer
 import chainer.links as L
 import pytest
 
+from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.ranges import mark_ranges, range_names
 from chainer_profile.measure.runner import RunError
 from chainer_profile.measure.steps import make_step
-from chainer_profile.measure.structure import learn_structure
 from tests.nets import image
 from tests.queues import (
     LAUNCH_BOUND,

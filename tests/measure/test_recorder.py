@@ -9,9 +9,9 @@ import chainer
 import numpy as np
 import pytest
 
+from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.recorder import Recorder
 from chainer_profile.measure.steps import ForwardStep
-from chainer_profile.measure.structure import learn_structure
 from tests.conftest import FakeClock
 from tests.nets import Chain, Outer, Step, Wait, image, stamps_of, whats_of
 

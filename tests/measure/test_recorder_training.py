@@ -14,9 +14,9 @@ import pytest
 
 from chainer_profile.measure.calls import BACKWARD
 from chainer_profile.measure.clock import HOST_CLOCK
+from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.recorder import Recorder
 from chainer_profile.measure.steps import BackwardStep, TrainStep, make_step
-from chainer_profile.measure.structure import learn_structure
 from tests.conftest import FakeClock
 from tests.nets import (
     Nesting,

@@ -10,6 +10,7 @@ import pytest
 
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.words import LOSSES, PHASES
+from chainer_profile.measure.learner import StructureError, learn_structure
 from chainer_profile.measure.recorder import Recorder
 from chainer_profile.measure.steps import (
     BackwardStep,
@@ -20,7 +21,6 @@ from chainer_profile.measure.steps import (
     learn_first,
     make_step,
 )
-from chainer_profile.measure.structure import StructureError, learn_structure
 from chainer_profile.measure.trials import compare
 from tests.nets import SlowOptimizer, Trained, image, slow_loss
 

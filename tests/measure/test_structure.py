@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from chainer_profile.measure.calls import BACKWARD as BACKWARD_SIZE
+from chainer_profile.measure.learner import StructureError, learn_structure
+from chainer_profile.measure.links import LinkStack
 from chainer_profile.measure.steps import ForwardStep
-from chainer_profile.measure.structure import LinkStack, StructureError, learn_structure
 from chainer_profile.measure.windows import BACKWARD, FORWARD, UPDATE, Mark
 from chainer_profile.record.recording import LinkCalls
 from tests.nets import Chain, LongWait, Outer, Step, Wait, image

@@ -8,8 +8,8 @@ import chainer.links as L
 import numpy as np
 import pytest
 
+from chainer_profile.measure.learner import StructureError, learn_structure
 from chainer_profile.measure.steps import BackwardStep, Loss, TrainStep, make_step
-from chainer_profile.measure.structure import StructureError, learn_structure
 from tests.nets import (
     Nesting,
     SlowHook,

@@ -15,9 +15,9 @@ from chainer import optimizers
 
 from chainer_profile.costs import registry
 from chainer_profile.costs.work import register_cost
+from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.recorder import Recorder
 from chainer_profile.measure.steps import ForwardStep, Loss, TrainStep, make_step
-from chainer_profile.measure.structure import learn_structure
 from chainer_profile.measure.windows import CLEARGRADS, Mark
 from chainer_profile.record.journal import Journal, Kind, recover
 from chainer_profile.record.recording import Recording, Settings

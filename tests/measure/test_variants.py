@@ -9,8 +9,8 @@ import pytest
 
 from chainer_profile.measure import variants as module
 from chainer_profile.measure.events import TimedTrial
+from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.steps import ForwardStep
-from chainer_profile.measure.structure import learn_structure
 from chainer_profile.measure.variants import Variants
 from tests.nets import LongWait, Wait, image
 

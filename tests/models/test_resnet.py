@@ -9,8 +9,8 @@ import chainer_profile  # noqa: F401  (lets Chainer import on current NumPy)
 import chainer
 from chainer.initializers import HeNormal
 
+from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.steps import ForwardStep
-from chainer_profile.measure.structure import learn_structure
 from models import REGISTRY
 from models.resnet import BasicBlock, BottleneckBlock, FastHeNormal, ResNet
 from tests.models.test_models import (

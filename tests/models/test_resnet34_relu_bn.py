@@ -9,8 +9,8 @@ import chainer_profile  # noqa: F401  (lets Chainer import on current NumPy)
 import chainer
 import chainer.functions as F
 
+from chainer_profile.measure.learner import StructureError, learn_structure
 from chainer_profile.measure.steps import ForwardStep
-from chainer_profile.measure.structure import StructureError, learn_structure
 from models.resnet34_relu_bn import ReluBNBlock, ResNet34ReluBN
 from tests.models.test_models import calls, convolve, draw, infer, normalise
 

@@ -8,8 +8,8 @@ import chainer_profile  # noqa: F401  (lets Chainer import on current NumPy)
 # isort: split
 import chainer
 
+from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.steps import ForwardStep
-from chainer_profile.measure.structure import learn_structure
 from models.se_resnet9_fixup import SEFixupBlock, SEResNet9Fixup
 from tests.models.test_models import calls, convolve, infer
 

@@ -1,0 +1,523 @@
+"""The structure pass: one trial in which every window is noted with all that is known of it."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import ref
+
+import numpy as np
+from chainer import FunctionHook, _backprop_utils
+
+from chainer_profile.basics.errors import ProfileError, one_line
+from chainer_profile.basics.units import format_shape
+from chainer_profile.costs.counting import dtype_name
+from chainer_profile.costs.work import ArraySpec, Work, backward_work, forward_work
+from chainer_profile.measure.calls import BACKWARD, LINK, Entry, Log, entered, read
+from chainer_profile.measure.hooks import (
+    DECIDED,
+    TOLD,
+    WalkHook,
+    kind_of,
+    marks_of,
+)
+from chainer_profile.measure.links import LinkStack, is_running
+from chainer_profile.measure.owners import Owners
+from chainer_profile.measure.structure import Kept, Structure
+from chainer_profile.measure.windows import FORWARD, Mark
+from chainer_profile.record.recording import Layer, Shape
+
+if TYPE_CHECKING:
+    from chainer_profile.measure.clock import NowNs
+    from chainer_profile.measure.windows import Step
+
+ACCUMULATION = "gradient_accumulation"
+#: Where a function keeps, for a structure pass, the index of its row and the shapes of its
+#: forward: no reference to the function is held. Several passes may run at once.
+_ROW = "_chainer_profile_row_{}"
+_PASSES = count()
+_OUTSIDE = -1
+_WHOLE = ("whole", "sum")
+_WORK = ("flops", "macs", "nbytes_read", "nbytes_written")
+
+
+@dataclass
+class _Row:
+    """A layer while it is learned."""
+
+    path: str
+    function: str
+    phase: str
+    fields: dict[str, Any] = field(default_factory=dict)
+    calls: int = 1
+    # What gives the work of each call, in their order.
+    work: list[Callable[[], Work | None]] = field(default_factory=list)
+
+
+class _Running(NamedTuple):
+    """A window that is running.
+
+    Attributes:
+        kind: ``phase``, ``forward``, or one in which functions count for its row: ``sum`` of
+            gradients, and ``whole``.
+        number: Of the phase, or of the row.
+        frame: Of what runs it, where an exception may end it without a word.
+        entered: What was entered.
+    """
+
+    kind: str
+    number: int
+    frame: FrameType | None = None
+    entered: Entry | None = None
+
+
+class Learner:
+    """Notes everything about every window: its callbacks are those of a hook.
+
+    It is slow, so it is used in a structure pass only. What needs no hurry, such as formulas, is
+    done in :meth:`structure`.
+
+    Args:
+        roots: The networks, each with what is put before the paths of its links.
+        links: Knows the links that run.
+        log: Where windows are noted as the recorder does.
+        now_ns: The times in it.
+        later: Let formulas wait until :meth:`structure`. That keeps the functions until then, and
+            so the graph of a network that is trained.
+    """
+
+    def __init__(
+        self,
+        roots: Sequence[tuple[str, Any]],
+        links: LinkStack,
+        log: Log | None = None,
+        now_ns: NowNs = lambda: 0,
+        later: bool = False,
+    ) -> None:
+        self.log: Log = [] if log is None else log
+        self._begin_of_log = len(self.log)
+        self._now_ns = now_ns
+        self._rows: list[_Row] = []
+        self._phases: list[str] = []
+        self._owners: list[tuple[str, int]] = []
+        self._running: list[_Running] = [_Running("phase", _OUTSIDE)]
+        self._parameters: list[Kept | None] = []
+        self._raising: set[type] = set()
+        # The last exception that left a window, and where it came from.
+        self._error: tuple[BaseException | None, str] = None, ""
+        # Rows of several windows: of backwards by the call's row, and of marks.
+        self._shared: dict[int | Mark, int] = {}
+        self._later = later
+        self._row_of = _ROW.format(next(_PASSES))
+        self._links = links
+        links.noted = self.called
+        self._known = Owners(roots)
+        self._marks = marks_of(roots)
+        # Of every call of a link whether a log knows of it by itself, and the last of each link.
+        self._traces: list[tuple[Any, list[bool]]] = []
+        self._calls: dict[int, list[bool]] = {}
+
+    # -- where a call belongs
+
+    def path(self) -> str:
+        """Path of the innermost running link that belongs to the network; or ``loss``."""
+        found = self._known.innermost(self._links.links)
+        if found is not None:
+            return found
+        in_lossfun = any(
+            one.kind == "phase"
+            and one.number != _OUTSIDE
+            and self._phases[one.number] == FORWARD.phase
+            for one in self._running
+        )
+        return "loss" if in_lossfun else "/"
+
+    # -- windows
+
+    @property
+    def hook(self) -> FunctionHook:
+        """What tells it of functions."""
+        return WalkHook(self.begin, self.end)
+
+    def begin(
+        self, function: Any, arrays: tuple[Any, ...], backward: bool, frame: FrameType
+    ) -> None:
+        """Note a call, or a backward; see :class:`.hooks.WalkHook`."""
+        self.end_dead()
+        if backward:
+            n_grads = len(function.outputs)
+            self._begin_backward(function, arrays[len(arrays) - n_grads :], frame)
+        else:
+            self._begin_forward(function, arrays, frame)
+
+    def end(
+        self,
+        function: Any,
+        in_data: tuple[Any, ...],
+        outputs: tuple[Any, ...] | None,
+        frame: FrameType,
+    ) -> None:
+        """Note its end."""
+        self.end_dead()
+        kind, row = self._running[-1][:2]
+        self._end()
+        if outputs is not None and kind in ("forward", "sum"):
+            self._note_outputs(row, function, in_data, outputs)
+
+    def _begin_forward(self, function: Any, in_data: tuple[Any, ...], frame: FrameType) -> None:
+        what = kind_of(function)
+        kind, number = self._running[-1][:2]
+        if accumulates_gradients():
+            path = self._rows[number].path if kind in _WHOLE else "/"
+            row = self._new_row("backward", path, ACCUMULATION, input_shapes=_shapes(in_data))
+            kind = "sum"
+        elif kind in _WHOLE:
+            kind, row = "whole", number
+        else:
+            path = self._known.of_call(self.path(), in_data)
+            row = self._new_row(
+                self._phase(kind, number),
+                path,
+                str(function._impl_name),
+                input_shapes=_shapes(in_data),
+                parent=number if kind == "forward" else None,
+            )
+            if self._rows[row].phase == FORWARD.phase:
+                others, parameters = self._known.split(in_data)
+                self._rows[row].fields |= {
+                    "input_nbytes": _nbytes(others),
+                    "parameter_nbytes": _nbytes(parameters),
+                }
+            kind = "forward"
+        setattr(function, self._row_of, (row, None))
+        nbytes = getattr(in_data[0], "nbytes", 0) if in_data else 0
+        last = in_data[-1] if in_data else None
+        self._begin(_Running(kind, row, frame, what), nbytes, last)
+
+    def _note_outputs(
+        self, row: int, function: Any, in_data: tuple[Any, ...], outputs: tuple[Any, ...]
+    ) -> None:
+        fields = self._rows[row].fields
+        fields |= {"output_shapes": _shapes(outputs), "dtype": _dtype(outputs)}
+        if self._rows[row].phase == FORWARD.phase:
+            fields["output_nbytes"] = _nbytes(outputs)
+        specs = _specs(in_data), _specs(outputs)
+        setattr(function, self._row_of, (row, specs))
+        self._add_work(row, function, lambda: forward_work(function, *specs))
+
+    def _add_work(self, row: int, function: Any, formula: Callable[[], Work | None]) -> None:
+        work = partial(_work_of, str(function._impl_name), formula)
+        self._rows[row].work.append(work if self._later else partial(_known, work()))
+
+    def _phase(self, kind: str, number: int) -> str:
+        """Phase of a call in this window; outside of all phases it is the forward pass."""
+        if kind == "forward":
+            return self._rows[number].phase
+        return FORWARD.phase if number == _OUTSIDE else self._phases[number]
+
+    def _begin_backward(self, function: Any, out_grad: tuple[Any, ...], frame: FrameType) -> None:
+        """It goes to the link of the call."""
+        # A function of a graph that was there before has no row.
+        forward, specs = getattr(function, self._row_of, (None, None))
+        row = None if forward is None else self._shared.get(forward)
+        if row is not None:
+            self._rows[row].calls += 1
+        else:
+            known = None if forward is None else self._rows[forward]
+            # Nodes know the shapes of arrays that were not kept.
+            needed = tuple(node for node in function.inputs if node.requires_grad)
+            row = self._new_row(
+                "backward",
+                known.path if known else "/",
+                known.function if known else str(function._impl_name),
+                input_shapes=_shapes(out_grad),
+                output_shapes=_shapes(needed),
+                dtype=_dtype(needed),
+                forward=forward if known and known.phase != "backward" else None,
+            )
+            if forward is not None:
+                self._shared[forward] = row
+        if specs is not None:
+            inputs, outputs = specs
+            asked = tuple(bool(node.requires_grad) for node in function.inputs)
+            self._add_work(row, function, lambda: backward_work(function, inputs, outputs, asked))
+        self._begin(_Running("whole", row, frame, kind_of(function)), BACKWARD)
+
+    def enter(self, mark: Mark) -> None:
+        """Note that a window of another kind begins."""
+        self.end_dead()
+        if not mark.function:
+            if mark.phase not in self._phases:
+                self._phases.append(mark.phase)
+            self._begin(_Running("phase", self._phases.index(mark.phase), None, mark))
+            return
+        row = self._shared.get(mark)
+        if row is not None:
+            self._rows[row].calls += 1
+        else:
+            params = self._known.parameters(mark.path) if mark.phase == "update" else ()
+            row = self._shared[mark] = self._new_row(
+                mark.phase,
+                mark.path,
+                mark.function,
+                input_shapes=_shapes(params),
+                output_shapes=_shapes(params),
+                dtype=_dtype(params),
+            )
+        if mark.work is not None:
+            # Of what is there now, such as gradients.
+            self._rows[row].work.append(partial(_known, _work_of(mark.function, mark.work)))
+        self._begin(_Running("whole", row, None, mark))
+
+    def leave(self) -> None:
+        """Note that it ends."""
+        error = sys.exc_info()[1]
+        if error is not None and error is not self._error[0]:
+            self._error = error, self._place()
+        self.end_dead()
+        self._end()
+
+    def called(self, link: Any) -> None:
+        """Note the call of a link, where the log knows of it by nothing else."""
+        known = self._marks.get(id(link))
+        if known is not None:
+            self.end_dead()
+            self._calls[id(link)] = call = [False]
+            self._traces.append((link, call))
+            self._begin(self._running[-1]._replace(frame=None, entered=known[1]))
+            self._end()
+
+    def _new_row(self, phase: str, path: str, function: str, **fields: Any) -> int:
+        self._rows.append(_Row(path, function, phase, fields))
+        return len(self._rows) - 1
+
+    def _begin(self, window: _Running, nbytes: int | str = 0, last: Any = None) -> None:
+        self._running.append(window)
+        self._owners.append(window[:2])
+        known = self._known.kept(last)
+        self._parameters.append(None if known is None else (ref(known[0]), known[1], known[2]))
+        if known is not None:
+            self._trace(known[2])
+        what = window.entered
+        if isinstance(what, Mark):
+            what = replace(what, work=None)  # which may hold the network
+        self.log.extend((what, nbytes, id(last), self._now_ns()))
+
+    def _end(self) -> None:
+        self.log.append(self._now_ns())
+        self._running.pop()
+        self._owners.append(self._running[-1][:2])
+
+    def end_dead(self) -> None:
+        """End the windows that an exception has left."""
+        while (frame := self._running[-1].frame) is not None and not is_running(frame):
+            what = self._running[-1].entered
+            assert isinstance(what, type)
+            self._raising.add(what)
+            self._end()
+
+    def _trace(self, path: str) -> None:
+        """A function takes an array that the link at a path keeps: so its call is known."""
+        for link in self._links.links:
+            above = self._known.path_of(link)
+            if id(link) in self._calls and (path + "/").startswith(above.rstrip("/") + "/"):
+                self._calls[id(link)][0] = True
+
+    def _decide(self) -> set[str]:
+        """Decide which links need no marks from now on; the paths of those marked here for that."""
+        new = [link for link in self._known.links() if link not in DECIDED]
+        of_link: dict[int, list[bool]] = {}
+        for link, (known,) in self._traces:
+            of_link.setdefault(id(link), []).append(known)
+        told = [link for link in new if all(of_link.get(id(link), [False]))]
+        DECIDED.update(new)
+        TOLD.update(told)
+        # Another pass at the same time may have decided before.
+        return {mark.path for link, mark in self._marks.values() if link in TOLD}
+
+    def _forget_marks(self, paths: set[str]) -> None:
+        """Take the marks of these links out of what was noted."""
+        log, stamps = self.log[self._begin_of_log :], 0
+        kept: tuple[Log, list[Any], list[Any]] = [], [], []
+        calls = read(log)
+        marks = {
+            at
+            for at in calls.enters
+            if isinstance(log[at], Mark) and log[at].phase == LINK and log[at].path in paths
+        }
+        number, at = 0, 0
+        while at < len(log):
+            enters = type(log[at]) is not int
+            n_items = 4 if enters else 1
+            if enters and at in marks:
+                at, stamps, number = at + 5, stamps + 2, number + 1
+                continue
+            kept[0].extend(log[at : at + n_items])
+            kept[1].append(self._owners[stamps])
+            if enters:
+                kept[2].append(self._parameters[number])
+                number += 1
+            at, stamps = at + n_items, stamps + 1
+        self.log, self._begin_of_log = kept[0], 0
+        self._owners, self._parameters = kept[1], kept[2]
+
+    # -- what came out
+
+    def structure(self) -> Structure:
+        """What was learned."""
+        self.end_dead()
+        told = self._decide()
+        if told:
+            self._forget_marks(told)
+        n_layers = len(self._rows)
+        owners = [
+            number if kind != "phase" or number == _OUTSIDE else n_layers + number
+            for kind, number in self._owners
+        ]
+        log = self.log[self._begin_of_log :]
+        return Structure(
+            layers=tuple(
+                Layer(
+                    index,
+                    row.path,
+                    row.function,
+                    row.phase,
+                    calls=row.calls,
+                    **(row.fields | _sum_of([work() for work in row.work])),
+                )
+                for index, row in enumerate(self._rows)
+            ),
+            phases=tuple(self._phases),
+            links=tuple(self._known.link_calls(self._links.calls)),
+            owners=np.array(owners, np.intp),
+            windows=tuple((what, nbytes) for what, nbytes, _ in entered(log)),
+            parameters=tuple(self._parameters),
+            of_network=(
+                *((ref(param), "array", path) for path, param in self._known.params),
+                *((ref(link), name, path) for path, link, name in self._known.persistents),
+            ),
+            raising=frozenset(self._raising),
+            log=log,
+        )
+
+    def where(self, error: BaseException) -> str:
+        """Where an exception of the pass came from, in words."""
+        return self._error[1] if error is self._error[0] else self._place()
+
+    def _place(self) -> str:
+        kind, number = self._running[-1][:2]
+        links = self._links.last
+        if kind != "phase":
+            row = self._rows[number]
+            of = "" if row.phase == "forward" else f"the {row.phase} of "
+            return f"in {of}layer {number}_{row.function} at {row.path}"
+        if links:
+            return f"in {type(links[-1]).__name__} at {self._known.innermost(links) or '/'}"
+        if self._rows:
+            last = len(self._rows) - 1
+            row = self._rows[last]
+            return f"after layer {last}_{row.function} at {row.path}"
+        return "before its first layer"
+
+
+def _known(work: Work | None) -> Work | None:
+    return work
+
+
+def _sum_of(works: list[Work | None]) -> dict[str, Any]:
+    """The work of all calls of a row; without a formula of each it is not known."""
+    known = [work for work in works if work is not None]
+    if not works or len(known) < len(works):
+        return dict.fromkeys(_WORK)
+    return {name: sum(getattr(work, name) for work in known) for name in _WORK}
+
+
+class StructureError(Exception):
+    """The network raised an exception.
+
+    Attributes:
+        where: The layer or link that was running, in words.
+        cause: The exception.
+    """
+
+    def __init__(self, where: str, cause: Exception) -> None:
+        super().__init__(f"{where}: {cause}")
+        self.where = where
+        self.cause = cause
+
+    def with_input(self, shape: Shape) -> ProfileError:
+        """The error that tells the user which input the network failed with."""
+        return ProfileError(
+            f"the network fails with an input of {format_shape(shape)}, {self.where}: "
+            f"{one_line(self.cause)}"
+        )
+
+
+def learn_structure(step: Step) -> Structure:
+    """Run one trial and note every window: its function, link path, shapes and nesting.
+
+    Args:
+        step: What a trial runs.
+
+    Raises:
+        StructureError: The network raised an exception; says in which layer.
+    """
+    links = LinkStack()
+    learner = Learner(step.roots, links)
+    with links, learner.hook, step.timed(learner.enter, learner.leave):
+        try:
+            step()
+        except Exception as error:
+            raise StructureError(learner.where(error), error) from error
+    return learner.structure()
+
+
+def accumulates_gradients() -> bool:
+    """Whether the running function adds up gradients of a variable that several functions use."""
+    frame: FrameType | None = sys._getframe(1)
+    for _ in range(12):
+        if frame is None or frame.f_code is _backprop_utils.backprop_step.__code__:
+            return False
+        if frame.f_code is _backprop_utils._reduce.__code__:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _work_of(name: str, formula: Callable[[], Work | None]) -> Work | None:
+    """What a formula gives; a user's formula that fails is as good as none."""
+    try:
+        return formula()
+    except Exception as error:
+        warnings.warn(
+            f"the cost formula of {name} fails ({one_line(error)}): it is left out",
+            stacklevel=2,
+        )
+        return None
+
+
+def _specs(arrays: tuple[Any, ...]) -> tuple[ArraySpec, ...]:
+    # An output that is not there (None) has no elements.
+    return tuple(
+        ArraySpec((0,), "float32") if array is None else ArraySpec.of(array) for array in arrays
+    )
+
+
+def _shapes(arrays: tuple[Any, ...]) -> tuple[Shape, ...]:
+    return tuple(tuple(int(n) for n in array.shape) for array in arrays if array is not None)
+
+
+def _dtype(arrays: tuple[Any, ...]) -> str:
+    return next((dtype_name(array.dtype) for array in arrays if array is not None), "")
+
+
+def _nbytes(arrays: Sequence[Any]) -> int:
+    """Bytes of arrays, of each once."""
+    once = {id(array): array for array in arrays if array is not None}
+    return sum(int(array.nbytes) for array in once.values())
