@@ -108,7 +108,7 @@ def _name_functions(ax: Any, layers: pd.DataFrame) -> None:
     dots = DPI / 72
     centres = ax.transData.transform(layers[["intensity", "flops_per_s"]].to_numpy(float))
     taken: list[_Box] = []
-    times = layers.groupby("function")["mean_s"].sum().sort_values(ascending=False)
+    times = layers.groupby("function")["mean_s"].sum().sort_values(ascending=False, kind="stable")
     for function in times.index[:_NAMED]:
         slowest = layers.loc[layers.loc[layers["function"] == function, "median_s"].idxmax()]
         at = (slowest["intensity"], slowest["flops_per_s"])

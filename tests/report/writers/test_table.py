@@ -85,17 +85,17 @@ def test_order_of_the_layers(sort: str) -> None:
     summary = summarise(with_work(make_recording(12)))
     layers = summary.layers
     expected = {
-        "time": layers["median_s"].sort_values(ascending=False),
-        "median": layers["median_s"].sort_values(ascending=False),
-        "mean": layers["mean_s"].sort_values(ascending=False),
-        "p95": layers["p95_s"].sort_values(ascending=False),
-        "std": layers["std_s"].sort_values(ascending=False),
+        "time": layers["median_s"].sort_values(ascending=False, kind="stable"),
+        "median": layers["median_s"].sort_values(ascending=False, kind="stable"),
+        "mean": layers["mean_s"].sort_values(ascending=False, kind="stable"),
+        "p95": layers["p95_s"].sort_values(ascending=False, kind="stable"),
+        "std": layers["std_s"].sort_values(ascending=False, kind="stable"),
         "index": layers["mean_s"],
         "path": layers["path"].sort_values(kind="stable"),
         "name": layers["function"].sort_values(kind="stable"),
-        "flops": layers["flops"].sort_values(ascending=False),
-        "memory": layers["peak_nbytes"].sort_values(ascending=False),
-        "reached": layers["reached"].sort_values(ascending=False),
+        "flops": layers["flops"].sort_values(ascending=False, kind="stable"),
+        "memory": layers["peak_nbytes"].sort_values(ascending=False, kind="stable"),
+        "reached": layers["reached"].sort_values(ascending=False, kind="stable"),
     }[sort]
     text = shown(summary, sort=sort)
     assert order(text) == list(expected.index)
@@ -113,7 +113,7 @@ def test_limit_says_what_is_not_shown() -> None:
     summary = summarise(make_recording(66))
     text = shown(summary, limit=10)
     assert len(layer_rows(text)) == 10
-    rest = summary.layers["share"].sort_values(ascending=False).iloc[10:].sum()
+    rest = summary.layers["share"].sort_values(ascending=False, kind="stable").iloc[10:].sum()
     assert f"56 layers not shown: {rest * 100:.1f} % of the layers' time." in text
     assert "not shown" not in shown(summary)
     assert "not shown" not in shown(summary, limit=66)

@@ -109,7 +109,7 @@ def test_chosen_columns_may_be_wider_than_the_console() -> None:
 def test_memory_below_the_work() -> None:
     summary = training()
     text = shown(summary, 100)
-    peaks = summary.layers["peak_nbytes"].sort_values(ascending=False)
+    peaks = summary.layers["peak_nbytes"].sort_values(ascending=False, kind="stable")
     assert "One trial allocates up to 1.0 MiB beyond what is there at its begin, in 1_" in text
     _, *rows = table_below(text, "phase     high water")
     assert [row[0] for row in rows] == ["forward", "backward", "update"]
