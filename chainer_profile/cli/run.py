@@ -95,7 +95,7 @@ def parser() -> argparse.ArgumentParser:
         "--clean-trials",
         metavar="N",
         type=whole(0),
-        help="trials without hooks on top (default: a tenth of the trials, at least 5)",
+        help="trials without hooks on top (default: a tenth of the trials, at least 30 or as many)",
     )
     add_warmups(group, "warm-up trials, for ten seconds at most", 50)
     add_max_seconds(group, "time for all passes together; the trials end before")

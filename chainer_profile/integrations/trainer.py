@@ -162,7 +162,7 @@ class LayerProfile(Extension):
         elif self._learns:
             self._learn()
         elif self._memory is not None and self._memory.is_on:
-            self._trace(self._memory, self._variants.structures[0])
+            self._trace(self._memory, self._variants.watched())
         else:
             self._wanted = False
             self._profile()

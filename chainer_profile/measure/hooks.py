@@ -11,7 +11,7 @@ from functools import partial
 from itertools import count
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Protocol
-from weakref import WeakSet
+from weakref import ref
 
 from chainer import FunctionHook, Link, LinkHook
 from chainer.function import FunctionAdapter
@@ -221,11 +221,27 @@ class EntryHook(FunctionHook):
         self._leave()
 
 
+class LinkSet:
+    """Links by identity, which are not kept alive by it: a class of links need have no hash."""
+
+    def __init__(self) -> None:
+        self._links: dict[int, ref[Any]] = {}
+
+    def add(self, link: Any) -> None:
+        """Put a link in."""
+        links, key = self._links, id(link)
+        links[key] = ref(link, lambda gone: links.pop(key) if links.get(key) is gone else None)
+
+    def __contains__(self, link: object) -> bool:
+        known = self._links.get(id(link))
+        return known is not None and known() is link
+
+
 #: Links that a structure pass has decided about; and of these, those whose every call made a
 #: function that takes a parameter, or a persistent array, of theirs last: a log knows of them by
 #: itself, and noting their calls would take more time than all of a recorder's work.
-DECIDED: WeakSet[Link] = WeakSet()
-TOLD: WeakSet[Link] = WeakSet()
+DECIDED = LinkSet()
+TOLD = LinkSet()
 
 
 class Marks(LinkHook):

@@ -335,9 +335,10 @@ class Learner:
         of_link: dict[int, list[bool]] = {}
         for link, (known,) in self._traces:
             of_link.setdefault(id(link), []).append(known)
-        told = [link for link in new if all(of_link.get(id(link), [False]))]
-        DECIDED.update(new)
-        TOLD.update(told)
+        for link in new:
+            DECIDED.add(link)
+            if all(of_link.get(id(link), [False])):
+                TOLD.add(link)
         # Another pass at the same time may have decided before.
         return {mark.path for link, mark in self._marks.values() if link in TOLD}
 

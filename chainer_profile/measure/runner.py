@@ -20,7 +20,7 @@ from typing import Any
 
 import chainer
 
-from chainer_profile.basics.describe import NS
+from chainer_profile.basics.describe import MIN_TRIALS, NS
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.parsing import check_threads
 from chainer_profile.measure import environment
@@ -118,7 +118,8 @@ def profile(
             a list of arrays, which is one argument; or a dict of arguments by name.
         trials: Number of profiled trials; an upper bound with max_seconds or until_ci.
         warmups: Trials before those, kept apart; fewer where they take more than ten seconds.
-        clean_trials: Trials without hooks on top; a tenth of trials by default.
+        clean_trials: Trials without hooks on top; by default a tenth of trials, and at least 30 or
+            as many as trials.
         phase: ``forward``, ``forward-backward``, or ``train`` (forward, loss, backward, update).
         loss: A callable from the network's output to a scalar variable, or a name: ``auto`` is
             softmax cross-entropy against random labels, and the output itself where it is one
@@ -224,8 +225,8 @@ def _shown(value: Any) -> str:
 
 
 def default_clean_trials(trials: int) -> int:
-    """A tenth of the profiled trials, and at least five."""
-    return max(5, -(-trials // 10))
+    """A tenth of the profiled ones; at least 5, and as many as there are, or as intervals need."""
+    return max(5, min(trials, MIN_TRIALS), -(-trials // 10))
 
 
 def run(
@@ -309,7 +310,7 @@ def run(
             if trials.ended in _IN_ORDER:
                 trials.hold()
                 if ranges:
-                    mark_ranges(step, trials.structure, clock.device)
+                    mark_ranges(step, trials.commonest, clock.device)
                 if limit.left_s() >= pass_s:
                     seen = learn_structure(step)
                     for structure in trials.variants.structures:

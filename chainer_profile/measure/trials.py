@@ -78,13 +78,17 @@ def compare(known: Structure, seen: Structure) -> None:
     if known.stamps(seen.log) is None:
         return
     for a, b in zip(known.layers, seen.layers, strict=False):
-        if a != b:
-            raise CallsDifferError(
-                f"layer {a.label} at {a.path} took {_listed(a.input_shapes)}, and then "
-                f"{_listed(b.input_shapes)}"
-                if a.input_shapes != b.input_shapes
-                else f"layer {a.label} was called at {a.path} and then at {b.path}"
-            )
+        # A function that raised gave nothing.
+        for did, before, then in (
+            ("took", a.input_shapes, b.input_shapes),
+            ("gave", a.output_shapes or b.output_shapes, b.output_shapes or a.output_shapes),
+        ):
+            if before != then:
+                raise CallsDifferError(
+                    f"layer {a.label} at {a.path} {did} {_listed(before)}, and then {_listed(then)}"
+                )
+        if a.path != b.path:
+            raise CallsDifferError(f"layer {a.label} was called at {a.path} and then at {b.path}")
 
 
 def _listed(shapes: tuple[Shape, ...]) -> str:
@@ -190,11 +194,9 @@ class Trials:
     @property
     def commonest(self) -> Structure:
         """That of the kind that most trials are of."""
-        return max(
-            enumerate(self.variants.structures),
-            # Of several the first, as in the recording.
-            key=lambda kind: self._counts.get(kind[0], 0),
-        )[1]
+        # Of several the first, as in the recording.
+        kinds = range(len(self.variants.structures))
+        return self.variants.watched(max(kinds, key=lambda kind: self._counts.get(kind, 0)))
 
     def begin(self) -> None:
         """Look at the clock and open the journal."""

@@ -6,6 +6,7 @@ a first input of as many bytes, and with the same link's parameter as its last o
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -77,6 +78,10 @@ class Variants:
     def full(self) -> bool:
         """Whether no more kinds are told apart."""
         return len(self.structures) >= MOST_VARIANTS
+
+    def watched(self, number: int = 0) -> Structure:
+        """A kind, with what raised in any of them: where calls are equal, one may raise at last."""
+        return replace(self.structures[number], raising=frozenset(self.raising))
 
     def wants_pass(self) -> bool:
         """Whether the next trial is to teach of those that wait.

@@ -1,17 +1,19 @@
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import tracemalloc
 
 import chainer
 import chainer.functions as F
+import chainer.links as L
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainer_profile import profile, summarise
+from chainer_profile import LayerTimerHook, profile, summarise
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.stopping import FIRST_LOOK
 from chainer_profile.measure import runner, trials
@@ -476,7 +478,7 @@ class TestCycles:
         assert list(cycles(10_000, 1000)) == [(100, 20, 100)] * 50
 
     def test_default_clean_trials(self):
-        assert [default_clean_trials(n) for n in (1, 50, 51, 10_000)] == [5, 5, 6, 1000]
+        assert [default_clean_trials(n) for n in (1, 20, 50, 301, 10_000)] == [5, 20, 30, 31, 1000]
 
 
 class TestProfile:
@@ -484,7 +486,7 @@ class TestProfile:
         recording = profile(Chain(clock), image(4, 2), trials=10, warmups=1)
         made = recording.settings
         assert (made.model, made.batchsize, made.input_shape) == ("Chain", 4, (4, 2))
-        assert (made.trials, made.clean_trials, made.warmups) == (10, 5, 1)
+        assert (made.trials, made.clean_trials, made.warmups) == (10, 10, 1)
         assert (made.phase, made.loss, made.optimizer, made.train_mode) == (
             "forward",
             "",
@@ -545,3 +547,63 @@ class TestProfile:
             profile(Chain(clock), image(), phase="sideways")
         with pytest.raises(ProfileError, match="it is no loss, which is one number"):
             profile(Chain(clock), image(), phase="train", loss="output")
+
+
+class TestAFunctionThatRaisesInSomeTrials:
+    """It is the last call, so that trials in which it raises make the same calls."""
+
+    @pytest.mark.parametrize("every", [2, 3])
+    def test_the_memory_pass_ends_its_window(self, every):
+        calls = itertools.count()
+
+        class Sometimes(chainer.FunctionNode):
+            def forward(self, inputs):
+                if next(calls) % every:
+                    raise ValueError
+                return (inputs[0] + 1,)
+
+        class Net(chainer.Link):
+            def forward(self, x):
+                y = F.tanh(x)
+                with contextlib.suppress(ValueError):
+                    Sometimes().apply((y,))
+                return y
+
+        for _ in range(every):
+            recording = profile(Net(), image(), trials=20, clean_trials=2)
+            assert recording.memory is not None
+            assert [layer.function for layer in recording.layers] == ["Tanh", "Sometimes"]
+            assert recording.n_trials == 20
+            next(calls)  # the next run begins with another one
+
+
+def test_links_without_a_hash():
+    """A class with an equality of its own has none; Chainer does not need it."""
+
+    class Scale(L.Scale):
+        def __eq__(self, other):
+            return True
+
+    class Net(chainer.Chain):
+        def __init__(self):
+            super().__init__()
+            with self.init_scope():
+                self.a = Scale(0, ())
+                self.b = Scale(0, ())
+                self.c = Scale(0, (1,))
+
+        def __eq__(self, other):
+            return True
+
+        def forward(self, x):
+            return self.c(self.b(F.tanh(self.a(x))))
+
+    net, x = Net(), image()
+    hook = LayerTimerHook()
+    with hook:
+        for _ in range(3):
+            net(x)
+    for recording in (profile(net, x, trials=3, clean_trials=0), hook.recording(net)):
+        assert [layer.path for layer in recording.layers if layer.function == "Mul"] == [
+            *("/a", "/b", "/c")
+        ]
