@@ -106,7 +106,8 @@ def make_runs(
     if not file.exists():
         delay_ns = FRACTION * float(np.median([median_ns(run) for run in same]))
         file.write_text(NETWORK % delay_ns)
-    unchanged, slower = [], []
+    unchanged: list[Recording] = []
+    slower: list[Recording] = []
     for i in range(pairs):
         for name, kept in (("unchanged", unchanged), ("slower", slower)):
             options = ("--model", f"{file}:{name}", "--input-shape", "3x32x32")
@@ -156,11 +157,8 @@ def show_slower(unchanged: Sequence[Recording], slower: Sequence[Recording]) -> 
         starts = range(0, len(slower) - size + 1, size)
         found, others, ratios = 0, 0, []
         for at in starts:
-            sides = [
-                Side(name, tuple(runs[at : at + size]))
-                for name, runs in (("A", unchanged), ("B", slower))
-            ]
-            comparison = compare(*sides)
+            fast, slow = (tuple(runs[at : at + size]) for runs in (unchanged, slower))
+            comparison = compare(Side("A", fast), Side("B", slow))
             row = comparison.layers[comparison.layers["path"] == PATH].iloc[0]
             hit = row["verdict"] == SLOWER
             found += hit

@@ -42,7 +42,8 @@ def correlated(rho: float) -> Kind:
     def times(normal: NDArray[np.float64], _: NDArray[np.float64]) -> NDArray[np.float64]:
         steps = normal * np.sqrt(1 - rho * rho)
         steps[0] = normal[0]
-        return 1 + 0.05 * lfilter([1.0], [1.0, -rho], steps)
+        varied: NDArray[np.float64] = lfilter([1.0], [1.0, -rho], steps)
+        return 1 + 0.05 * varied
 
     return times
 
@@ -98,7 +99,7 @@ def rows(runs: int) -> Iterator[tuple[str, ...]]:
         for wanted in WANTED:
             ended = [run for _ in range(runs) if (run := stopped(kind, wanted, rng)) is not None]
             ends = [trials_interval(run) for run in ended]
-            right = np.mean([low <= true_ns <= high for low, high in ends])
+            right = float(np.mean([low <= true_ns <= high for low, high in ends]))
             least = min(least, right)
             cells += [f"{np.median([len(run) for run in ended]):.0f}", f"{right:.1%}"]
         yield (*cells, "" if least >= LEAST else f"below {LEAST:.0%}")

@@ -19,7 +19,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -35,8 +37,9 @@ from threadpoolctl import threadpool_limits  # noqa: E402
 from chainer_profile.basics.describe import median_interval  # noqa: E402
 from chainer_profile.measure import environment  # noqa: E402
 from chainer_profile.measure.clock import HOST_CLOCK  # noqa: E402
+from chainer_profile.measure.learner import learn_structure  # noqa: E402
 from chainer_profile.measure.steps import ForwardStep  # noqa: E402
-from chainer_profile.measure.structure import Structure, learn_structure  # noqa: E402
+from chainer_profile.measure.structure import Structure  # noqa: E402
 from chainer_profile.measure.trials import Trials  # noqa: E402
 from chainer_profile.networks.inputs import make_input  # noqa: E402
 from chainer_profile.record.journal import Journal, Kind  # noqa: E402
@@ -93,7 +96,9 @@ def trials_of(step: ForwardStep, structure: Structure, n_trials: int) -> Iterato
         yield trials
 
 
-def added_time(step: ForwardStep, structure: Structure, rounds: int) -> tuple[float, dict]:
+def added_time(
+    step: ForwardStep, structure: Structure, rounds: int
+) -> tuple[float, dict[str, Any]]:
     """Median clean trial in seconds, and for each way of timing its added time in each round.
 
     The added time is that of the trials themselves, which is what the layers' times suffer; for
@@ -240,8 +245,8 @@ def help_time() -> tuple[float, float]:
     times: list[list[float]] = [[], []]
     for _ in range(9):
         for command, seconds in zip(commands, times, strict=True):
-            run = [sys.executable, *command]
-            seconds.append(timed(lambda run=run: subprocess.run(run, stdout=subprocess.DEVNULL)))
+            run = partial(subprocess.run, [sys.executable, *command], stdout=subprocess.DEVNULL)
+            seconds.append(timed(run))
     return float(np.median(times[0])), float(np.median(times[1]))
 
 

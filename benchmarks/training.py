@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +34,10 @@ from threadpoolctl import threadpool_limits  # noqa: E402
 
 from chainer_profile.basics.describe import median_interval  # noqa: E402
 from chainer_profile.measure.clock import HOST_CLOCK  # noqa: E402
+from chainer_profile.measure.learner import learn_structure  # noqa: E402
 from chainer_profile.measure.recorder import Recorder  # noqa: E402
 from chainer_profile.measure.runner import profile  # noqa: E402
-from chainer_profile.measure.steps import AnyStep, make_step  # noqa: E402
-from chainer_profile.measure.structure import learn_structure  # noqa: E402
+from chainer_profile.measure.steps import AnyStep, BackwardStep, make_step  # noqa: E402
 from chainer_profile.measure.windows import Mark  # noqa: E402
 from chainer_profile.networks.inputs import make_input  # noqa: E402
 from models import REGISTRY  # noqa: E402
@@ -73,7 +73,11 @@ def added_time(step: AnyStep, rounds: int, block: int) -> tuple[float, dict[str,
         with recorder:
             yield
 
-    ways = {"recorder": recording, "TimerHook": lambda: timer, "nothing": nullcontext}
+    ways: dict[str, Callable[[], AbstractContextManager[object]]] = {
+        "recorder": recording,
+        "TimerHook": lambda: timer,
+        "nothing": nullcontext,
+    }
     added: dict[str, list[float]] = {name: [] for name in ways}
     clean_s: list[float] = []
     rng = np.random.default_rng(0)
@@ -154,9 +158,10 @@ def memory(n_trials: int) -> None:
     with step.configured():
         n_stamps = len(learn_structure(step).owners)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert isinstance(step, BackwardStep)
     recording = profile(
-        step.model,  # type: ignore[union-attr]
-        step.inputs,  # type: ignore[union-attr]
+        step.model,
+        step.inputs,
         trials=n_trials,
         clean_trials=1,
         warmups=0,

@@ -280,7 +280,8 @@ def make_training(
     factor = np.where(np.arange(n_trials) % 2, 0.98, 1.02) * 1000 * scale
 
     def samples(means_us: list[int]) -> np.ndarray:
-        return np.rint(np.outer(factor, means_us)).astype(np.int64)
+        times: np.ndarray = np.rint(np.outer(factor, means_us)).astype(np.int64)
+        return times
 
     self_ns = samples([row[3] for row in rows])
     # The update is entered first: it runs the loss function.

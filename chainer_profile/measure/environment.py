@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_info
 
 from chainer_profile.basics.parsing import gpu_number, usable_cores
 from chainer_profile.basics.words import VERSION
-from chainer_profile.measure.gpu_environment import collect_gpu
+from chainer_profile.measure.gpu_environment import collect_gpu, known
 from chainer_profile.record.recording import BlasLibrary, Environment
 
 #: Variables that choose which instructions libraries use, by the beginning of the library's name.
@@ -41,9 +41,9 @@ def collect(device: str = "cpu") -> Environment:
         started=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
         processor=_processor(),
-        physical_cores=psutil.cpu_count(logical=False),
+        physical_cores=known(lambda: psutil.cpu_count(logical=False), None),
         usable_cores=usable_cores(),
-        memory_nbytes=psutil.virtual_memory().total,
+        memory_nbytes=known(lambda: psutil.virtual_memory().total, None),
         python=f"{platform.python_implementation()} {platform.python_version()}",
         chainer=_version("chainer"),
         numpy=getattr(numpy, "__version__", ""),
@@ -121,11 +121,14 @@ class CpuWatch:
     """How many processor cores other programs keep busy, between two moments."""
 
     def __init__(self) -> None:
-        self._start = self._read()
+        self._start = known(self._read, None)
 
     def other_cpu(self) -> float | None:
         """Cores that others kept busy on average since the start; None where it is not known."""
-        wall, busy, own = (b - a for a, b in zip(self._start, self._read(), strict=True))
+        end = known(self._read, None)
+        if self._start is None or end is None:
+            return None
+        wall, busy, own = (b - a for a, b in zip(self._start, end, strict=True))
         return max(0.0, (busy - own) / wall) if wall > 0.1 else None
 
     @staticmethod

@@ -38,16 +38,16 @@ def collect_gpu(number: int) -> Gpu:
     if cupy is None:
         return Gpu(number=number)
     runtime = cupy.cuda.runtime
-    properties: dict[str, Any] = _known(lambda: runtime.getDeviceProperties(number), {})
+    properties: dict[str, Any] = known(lambda: runtime.getDeviceProperties(number), {})
     nvml = _nvml(number)
     return Gpu(
         number=number,
         name=_text(properties.get("name", "")),
-        compute_capability=_known(lambda: f"{properties['major']}.{properties['minor']}", ""),
-        memory_nbytes=_known(lambda: int(properties["totalGlobalMem"]), None),
-        driver=_known(lambda: _text(nvml.nvmlSystemGetDriverVersion()), ""),
-        driver_cuda=_known(lambda: _cuda(runtime.driverGetVersion()), ""),
-        cuda=_known(lambda: _cuda(runtime.runtimeGetVersion()), ""),
+        compute_capability=known(lambda: f"{properties['major']}.{properties['minor']}", ""),
+        memory_nbytes=known(lambda: int(properties["totalGlobalMem"]), None),
+        driver=known(lambda: _text(nvml.nvmlSystemGetDriverVersion()), ""),
+        driver_cuda=known(lambda: _cuda(runtime.driverGetVersion()), ""),
+        cuda=known(lambda: _cuda(runtime.runtimeGetVersion()), ""),
         cudnn=cudnn_version(),
         tf32=os.environ.get("CUPY_TF32", "0") not in ("", "0"),
     )
@@ -59,7 +59,7 @@ def cudnn_version() -> str:
 
     if not getattr(cuda, "cudnn_enabled", False):
         return ""
-    number = _known(lambda: int(cuda.cuda.cudnn.getVersion()), 0)
+    number = known(lambda: int(cuda.cuda.cudnn.getVersion()), 0)
     # 8907 is 8.9.7, and 90100 is 9.1.0.
     scale = 1000 if number < 10_000 else 10_000
     return f"{number // scale}.{number % scale // 100}.{number % 100}" if number else "?"
@@ -71,13 +71,13 @@ def gpu_state(number: int) -> GpuState | None:
     if nvml is None:
         return None
     handle = nvml.handle
-    reasons = _known(lambda: int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)), 0)
+    reasons = known(lambda: int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)), 0)
     return GpuState(
-        sm_mhz=_known(lambda: int(nvml.nvmlDeviceGetClockInfo(handle, 1)), None),
-        most_sm_mhz=_known(lambda: int(nvml.nvmlDeviceGetMaxClockInfo(handle, 1)), None),
-        memory_mhz=_known(lambda: int(nvml.nvmlDeviceGetClockInfo(handle, 2)), None),
-        temperature_c=_known(lambda: int(nvml.nvmlDeviceGetTemperature(handle, 0)), None),
-        power_w=_known(lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000, None),
+        sm_mhz=known(lambda: int(nvml.nvmlDeviceGetClockInfo(handle, 1)), None),
+        most_sm_mhz=known(lambda: int(nvml.nvmlDeviceGetMaxClockInfo(handle, 1)), None),
+        memory_mhz=known(lambda: int(nvml.nvmlDeviceGetClockInfo(handle, 2)), None),
+        temperature_c=known(lambda: int(nvml.nvmlDeviceGetTemperature(handle, 0)), None),
+        power_w=known(lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000, None),
         throttle=tuple(text for bit, text in _THROTTLE_REASONS.items() if reasons & bit),
     )
 
@@ -107,8 +107,8 @@ def _nvml(number: int) -> Any:
     return None
 
 
-def _known(read: Callable[[], T], otherwise: T) -> T:
-    """What can be read; a device or a driver may refuse each single figure."""
+def known(read: Callable[[], T], otherwise: T) -> T:
+    """What can be read; a system, a device or a driver may refuse each single figure."""
     with suppress(Exception):
         return read()
     return otherwise

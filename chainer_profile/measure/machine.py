@@ -20,6 +20,7 @@ from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
 from chainer_profile.measure.environment import CpuWatch
+from chainer_profile.measure.gpu_environment import known
 from chainer_profile.measure.limits import load_limits, save_limits
 from chainer_profile.measure.threads import limited
 from chainer_profile.record.recording import MachineLimits
@@ -216,7 +217,9 @@ def copy_nbytes() -> int:
     At most 2 GiB, and at most an eighth of the memory that is free.
     """
     wanted = max(_LEAST_COPY_NBYTES, _CACHE_TIMES * last_level_cache_nbytes())
-    free_nbytes = psutil.virtual_memory().available
+    free_nbytes = known(
+        lambda: psutil.virtual_memory().available, _MEMORY_PARTS * _LEAST_COPY_NBYTES
+    )
     return _whole_pages(min(wanted, _MOST_COPY_NBYTES, free_nbytes // _MEMORY_PARTS))
 
 

@@ -8,12 +8,18 @@ import time
 from pathlib import Path
 from typing import Any
 
+import chainer
+import psutil
 import pytest
 
 import chainer_profile
+from chainer_profile import profile, summarise
 from chainer_profile.measure import environment
 from chainer_profile.measure.environment import CpuWatch, blas_libraries, collect
+from chainer_profile.measure.machine import copy_nbytes
 from chainer_profile.record.recording import BlasLibrary
+from chainer_profile.report.writers import markdown
+from tests.nets import image
 
 
 def git(*words: str) -> None:
@@ -137,3 +143,21 @@ def test_the_clocks_of_the_watch() -> None:
     assert before <= wall <= time.monotonic()
     # This process has used processor time, and the machine at least about as much.
     assert 0 < own <= busy + 1
+
+
+def test_a_system_that_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as one without /proc: what is not known is left out."""
+
+    def missing(*_: Any, **__: Any) -> Any:
+        raise FileNotFoundError("/proc/cpuinfo")
+
+    for name in ("cpu_count", "virtual_memory", "cpu_times", "Process"):
+        monkeypatch.setattr(psutil, name, missing)
+    found = collect()
+    assert (found.physical_cores, found.memory_nbytes) == (None, None)
+    watch = CpuWatch()
+    assert watch.other_cpu() is None
+    assert copy_nbytes() == 1 << 28
+    recording = profile(chainer.links.Linear(2, 3), image(), trials=2)
+    assert recording.conditions.other_cpu is None
+    assert "2 trials" in markdown.render(summarise(recording))
