@@ -96,43 +96,44 @@ def __dir__() -> list[str]:
     return sorted(globals().keys() | set(_HOMES))
 
 
-def _view(module: str, name: str) -> Callable[[Any], Any]:
+def _view(module: str, name: str) -> Callable[..., Any]:
     """A function of a module that is imported when it is called."""
 
-    def view(of: Any) -> Any:
+    def view(*args: Any, **options: Any) -> Any:
         from importlib import import_module
 
-        return getattr(import_module(f"{__name__}.{module}"), name)(of)
+        return getattr(import_module(f"{__name__}.{module}"), name)(*args, **options)
 
     return view
 
 
-_TEXT, _HTML = "report.writers.notebook_text", "report.writers.notebook_html"
+_VIEWS = "report.views"
 views.plug(
     "Recording",
-    line=_view(_TEXT, "recording_line"),
-    text=_view(_TEXT, "recording_line"),
-    html=_view(_HTML, "recording_html"),
+    line=_view(_VIEWS, "recording_line"),
+    text=_view(_VIEWS, "recording_line"),
+    html=_view(_VIEWS, "recording_html"),
 )
 views.plug(
     "Summary",
-    line=_view(_TEXT, "summary_line"),
-    text=_view(_TEXT, "summary_text"),
-    html=_view(_HTML, "summary_html"),
+    line=_view(_VIEWS, "summary_line"),
+    text=_view(_VIEWS, "summary_text"),
+    html=_view(_VIEWS, "summary_html"),
     plot=_view("report.pictures.notebook", "LayerPlot"),
+    save=_view("runs.write", "save"),
 )
 views.plug(
     "Comparison",
-    line=_view(_TEXT, "comparison_line"),
-    text=_view(_TEXT, "comparison_text"),
-    html=_view(_HTML, "comparison_html"),
+    line=_view(_VIEWS, "comparison_line"),
+    text=_view(_VIEWS, "comparison_text"),
+    html=_view(_VIEWS, "comparison_html"),
 )
 # A prompt shows the table.
 views.plug(
     "ModelSummary",
-    line=_view("report.writers.model_table", "render"),
-    text=_view("report.writers.model_table", "render"),
-    html=_view(_HTML, "model_html"),
+    line=_view(_VIEWS, "model_text"),
+    text=_view(_VIEWS, "model_text"),
+    html=_view(_VIEWS, "model_html"),
 )
 
 compat.install()

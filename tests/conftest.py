@@ -50,6 +50,12 @@ def pytest_collection() -> Iterator[None]:
         gc.freeze()
 
 
+@pytest.fixture(autouse=True)
+def no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a command prints goes into a pipe, whatever the width of the terminal of the tests."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 @dataclass
 class FakeClock:
     """A clock that stands still until it is told to advance, and by read_ns at each read."""

@@ -80,7 +80,7 @@ def names_in(folder: Path) -> set[str]:
 @pytest.mark.parametrize("sample", KEPT)
 def test_files_are_made_from_the_recordings(sample: str, tmp_path: Path) -> None:
     if "report.pdf" in KEPT[sample]:
-        pytest.importorskip("fpdf")
+        pytest.importorskip("typst")
     made = samples.make(sample, tmp_path)
     assert names_in(tmp_path) == made
     assert names_in(SAMPLES / sample) == set(KEPT[sample])

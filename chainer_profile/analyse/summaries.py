@@ -20,7 +20,7 @@ from chainer_profile.analyse.hotspots import (
     parse_rule,
 )
 from chainer_profile.analyse.kinds import kinds
-from chainer_profile.analyse.roofline import layer_work
+from chainer_profile.analyse.roofline import layer_work, limited_by
 from chainer_profile.analyse.summary import Overhead, Summary, Totals
 from chainer_profile.basics.describe import describe, describe_columns, median_interval
 from chainer_profile.basics.errors import ProfileError
@@ -88,6 +88,7 @@ def _layer_table(recording: Recording, rule: Rule) -> tuple[pd.DataFrame, Hotspo
     columns["cumulative_share"] = np.empty(len(layers))
     columns["cumulative_share"][slowest_first] = share[slowest_first].cumsum()
     columns |= layer_work(recording, typical) | layer_memory(recording) | layer_device(recording)
+    columns["limited_by"] = limited_by(recording, columns)
     found = find_hotspots(typical, rule)
     columns["hot"] = found.hot
     return pd.DataFrame(columns, pd.RangeIndex(len(layers), name="index")), found

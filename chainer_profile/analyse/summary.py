@@ -11,6 +11,9 @@ from chainer_profile.analyse.grouping import group
 from chainer_profile.basics.views import Shown
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from chainer_profile.analyse.device_use import DeviceUse
     from chainer_profile.analyse.hotspots import Hotspots
     from chainer_profile.analyse.kinds import Kind
@@ -134,3 +137,33 @@ class Summary(Shown):
     def plot(self) -> Any:
         """The bar plot of the layers, which a notebook shows; its ``figure`` is Matplotlib's."""
         return self.view("plot")
+
+    def save(
+        self,
+        folder: str | Path,
+        formats: Sequence[str] = (),
+        *,
+        title: str = "",
+        author: str = "",
+        course: str = "",
+    ) -> list[Path]:
+        """Write what a run writes: the recording, tables, pictures, ``report.md``, ``report.html``.
+
+        Args:
+            folder: Where to; it is made. Files of these names in it are replaced.
+            formats: What is wanted beside: ``pdf``, ``latex``, ``json``, ``trace``, ``speedscope``,
+                ``folded``, or ``all``.
+            title: Title of the report.
+            author: Who wrote it.
+            course: What it was written for.
+
+        Returns:
+            list[Path]: The files.
+
+        Raises:
+            UsageError: There is no such format.
+            ProfileError: A file cannot be written, or a package is missing that a format needs.
+        """
+        by_whom = {"title": title, "author": author, "course": course}
+        found: list[Path] = self.view("save", folder, formats, **by_whom)
+        return found

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-_VIEWS: dict[str, dict[str, Callable[[Any], Any]]] = {}
+_VIEWS: dict[str, dict[str, Callable[..., Any]]] = {}
 
 
-def plug(kind: str, **views: Callable[[Any], Any]) -> None:
+def plug(kind: str, **views: Callable[..., Any]) -> None:
     """Give a type, by its name, its views: ``line``, ``text``, ``html`` and others of its own."""
     _VIEWS.setdefault(kind, {}).update(views)
 
@@ -16,9 +16,9 @@ def plug(kind: str, **views: Callable[[Any], Any]) -> None:
 class Shown:
     """A type that a prompt shows as a line, ``print`` as a text, and a notebook as HTML."""
 
-    def view(self, name: str) -> Any:
+    def view(self, name: str, *args: Any, **options: Any) -> Any:
         """One of the views that were plugged in for this type."""
-        return _VIEWS[type(self).__name__][name](self)
+        return _VIEWS[type(self).__name__][name](self, *args, **options)
 
     def __repr__(self) -> str:
         return str(self.view("line"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.files import write_file
@@ -13,7 +13,7 @@ from chainer_profile.basics.parsing import Parser, checked
 from chainer_profile.basics.units import parse_percent
 from chainer_profile.basics.words import PROG
 from chainer_profile.cli.options import add_limit, add_messages, add_out
-from chainer_profile.cli.running import Context, console_width, printing
+from chainer_profile.cli.running import ALL_ROWS, Context, printing, show
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -120,10 +120,10 @@ def _side(text: str) -> Side:
 
 def _write(comparisons: Sequence[Comparison], args: argparse.Namespace) -> list[Path]:
     """Write everything into a folder; returns the files."""
-    from chainer_profile.analyse.summaries import summarise
     from chainer_profile.report import page
+    from chainer_profile.report.content import comparison as content
     from chainer_profile.report.pictures import comparison as comparison_plot
-    from chainer_profile.report.writers import comparison_csv, comparison_markdown
+    from chainer_profile.report.writers import comparison_csv, markdown
 
     several = len(comparisons) > 1
     plots = [
@@ -132,56 +132,44 @@ def _write(comparisons: Sequence[Comparison], args: argparse.Namespace) -> list[
     contents = {"comparison.csv": comparison_csv.render(comparisons).encode()}
     for name, comparison in zip(plots, comparisons, strict=True):
         contents[name] = comparison_plot.render(comparison, "png")
-    contents["comparison.md"] = comparison_markdown.render(
-        comparisons,
-        plots=plots,
-        sort=args.sort,
-        everything=args.all,
-        limit=args.limit or None,
-        fail_above=args.fail_above,
-        cpu=args.gate == "cpu",
-    ).encode()
-    # The page is that of the run after; of several, that of the run which all are compared with.
-    side = comparisons[0].before if several else comparisons[0].after
-    summary = summarise(side.runs[0])
-    contents["comparison.html"] = page.render(summary, comparisons=comparisons).encode()
-    for name, content in contents.items():
-        write_file(args.out / name, content)
+    blocks = content.report(comparisons, plots=plots, **_shown(args))
+    contents["comparison.md"] = markdown.write(blocks).encode()
+    contents["comparison.html"] = page.render_comparison(comparisons).encode()
+    for name, made in contents.items():
+        write_file(args.out / name, made)
     return [args.out / name for name in contents]
+
+
+def _shown(args: argparse.Namespace) -> dict[str, Any]:
+    """What the options ask for."""
+    from chainer_profile.report.content.comparison import Gate
+
+    gate = None if args.fail_above is None else Gate(args.fail_above, args.gate == "cpu")
+    limit = args.limit or None
+    return {"sort": args.sort, "everything": args.all, "limit": limit, "gate": gate}
 
 
 def _print(
     comparisons: Sequence[Comparison], args: argparse.Namespace, written: Sequence[Path]
 ) -> None:
-    from rich.console import Console
+    from chainer_profile.report.content.comparison import compared
+    from chainer_profile.report.document import Heading, text
 
-    from chainer_profile.report.text import printable
-    from chainer_profile.report.writers import comparison_table
-
-    console = Console(width=console_width())
-    with printing():
-        for at, comparison in enumerate(comparisons):
-            if at:
-                console.print()
-                console.rule(style="dim")
-            comparison_table.render(
-                comparison,
-                console,
-                sort=args.sort,
-                limit=args.limit or None,
-                everything=args.all,
-                fail_above=args.fail_above,
-                cpu=args.gate == "cpu",
-            )
-        if written:
-            names = ", ".join(path.name for path in written)
-            said = f"Written to {printable(str(args.out))}: {names}"
-            console.print(said, markup=False, highlight=False, soft_wrap=True)
+    for at, comparison in enumerate(comparisons):
+        if at:
+            with printing():
+                print()
+        if len(comparisons) > 1:
+            show([Heading(2, comparison.after.name)])
+        show(compared(comparison, hint=ALL_ROWS, **_shown(args)))
+    if written:
+        names = ", ".join(path.name for path in written)
+        show([text(f"Written to {args.out}: {names}")])
 
 
 def _gate(comparisons: Sequence[Comparison], args: argparse.Namespace) -> int:
     """Say on the standard error what the gate fails for, a line each; returns the exit code."""
-    from chainer_profile.report.content.comparison_text import failures, not_judged
+    from chainer_profile.report.content.comparison import failures, not_judged
     from chainer_profile.report.text import printable
 
     gate = args.fail_above, args.gate == "cpu"

@@ -30,7 +30,7 @@ from chainer_profile.cli.options import (
     check_input,
     read_input,
 )
-from chainer_profile.cli.running import Context, console_width, printing
+from chainer_profile.cli.running import Context, printing, show
 from chainer_profile.engines.catalogue import BASELINE, ENGINES
 
 if TYPE_CHECKING:
@@ -260,7 +260,7 @@ def _finish(
     measured: Measured, place: Path, args: argparse.Namespace, interrupts: Interrupts
 ) -> int:
     """Write everything and print the table; returns the exit code."""
-    from chainer_profile.report.content.engines_text import wrong_lines
+    from chainer_profile.report.content.engines import wrong_lines
     from chainer_profile.runs import engines as run_folder
 
     run, recordings = measured.run, measured.recordings
@@ -286,28 +286,19 @@ def _finish(
     if args.engines is not None and not any(e.name != BASELINE for e in run.measured):
         named = [engine for engine in run.others if engine.name != BASELINE]
         if named:
-            from chainer_profile.report.content.engines_text import other_line
+            from chainer_profile.report.content.engines import other_line
 
             raise ProfileError(f"no engine but {BASELINE} ran: {other_line(named[0])}")
     return 0
 
 
 def _print(run: EnginesRun, recordings: Mapping[str, Recording], quiet: bool) -> None:
-    from rich.console import Console
+    from chainer_profile.report.content.engines import overview
 
-    from chainer_profile.report.writers import engines_table
-
-    with printing():
-        console = Console(quiet=quiet, width=console_width())
-        engines_table.render(run, recordings, console)
+    show(overview(run, recordings), quiet)
 
 
 def _say_written(place: Path, files: Sequence[str], quiet: bool) -> None:
-    from rich.console import Console
+    from chainer_profile.report.document import text
 
-    from chainer_profile.report.text import printable
-
-    with printing():
-        console = Console(quiet=quiet, width=console_width())
-        said = f"Written to {printable(str(place))}: {', '.join(files)}"
-        console.print(said, markup=False, highlight=False, soft_wrap=True)
+    show([text(f"Written to {place}: {', '.join(files)}")], quiet)

@@ -16,7 +16,7 @@ from chainer_profile.basics.parsing import (
 )
 from chainer_profile.basics.words import PROG
 from chainer_profile.cli.options import add_limit
-from chainer_profile.cli.running import Context, printing, terminal_width
+from chainer_profile.cli.running import Context, printing, show
 from chainer_profile.runs.history import REPORTS, SORTS, Query, history, parse_since
 
 _FORMATS = ("table", "csv", "markdown")
@@ -111,14 +111,15 @@ def run(args: argparse.Namespace, context: Context) -> int:
             else f"no runs under {reports}/"
         )
     else:
-        from chainer_profile.report.writers import history_table
+        from chainer_profile.report.content import history as content
+        from chainer_profile.report.writers import markdown
 
-        text = history_table.render(
-            shown,
-            args.format,
-            hidden=len(found.runs) - len(shown),
-            width=terminal_width(),
-        )
+        blocks = content.overview(shown, len(found.runs) - len(shown))
+        if args.format == "table":
+            show(blocks)
+            return 0
+        made = markdown.write(blocks) if args.format == "markdown" else content.render_csv(shown)
+        text = made.rstrip("\n")
     if text:
         with printing():
             print(text, flush=True)

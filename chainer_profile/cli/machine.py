@@ -39,7 +39,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
 
     from chainer_profile.measure import environment, machine
     from chainer_profile.measure.limits import limits_file
-    from chainer_profile.report.aligned import pairs
+    from chainer_profile.report.writers.terminal import pairs
 
     device = machine.find_device(asked_device(args))
     threads = nullcontext() if args.threads is None else threadpool_limits(args.threads, "blas")

@@ -177,7 +177,7 @@ def gpu_options(args: argparse.Namespace) -> list[str]:
 def run(args: argparse.Namespace, context: Context) -> int:
     """Make a run: take its folder, build the network, measure, write and print."""
     if args.list_models:
-        from chainer_profile.report.aligned import wrapped
+        from chainer_profile.report.writers.terminal import wrapped
 
         width = terminal_width()
         with printing():

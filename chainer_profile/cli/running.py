@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -18,9 +18,12 @@ from chainer_profile.cli.interrupts import Interrupted, Interrupts
 if TYPE_CHECKING:
     from chainer_profile.networks.loading import RegisteredModel
     from chainer_profile.networks.weights import WeightFormat
+    from chainer_profile.report.document import Block
 
 #: Columns of what goes into a file or a pipe: all columns of tables fit; rich would take 80.
 _WIDE = 160
+#: How to see the rows that --limit leaves out.
+ALL_ROWS = "--limit 0 shows all"
 
 
 def run_command(prog: str, argv: list[str], command: Callable[[Interrupts], int]) -> int:
@@ -102,6 +105,17 @@ def printing() -> Iterator[None]:
 def terminal_width() -> int | None:
     """Columns of the terminal; None where the output goes into a file or a pipe."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def show(blocks: Iterable[Block], quiet: bool = False) -> None:
+    """Print a document on the standard output; in colour where that is a terminal."""
+    from rich.console import Console
+
+    from chainer_profile.report.writers import terminal
+
+    if not quiet:
+        with printing():
+            terminal.show(blocks, Console(width=console_width()))
 
 
 def console_width() -> int | None:

@@ -12,8 +12,9 @@ from chainer_profile.basics.choosing import split_names
 from chainer_profile.basics.parsing import checked, whole
 from chainer_profile.basics.words import DEFAULT_DEPTH, GROUPS
 from chainer_profile.cli.options import add_limit, add_messages
-from chainer_profile.cli.running import console_width, printing
-from chainer_profile.runs.wanted import ALL, FILES, NONE, Wanted, needs_no_tables, parse_formats
+from chainer_profile.cli.running import ALL_ROWS, printing
+from chainer_profile.cli.running import show as print_blocks
+from chainer_profile.runs.wanted import ALL, FILES, NONE, Wanted, parse_formats
 
 if TYPE_CHECKING:
     from chainer_profile.record.recording import Recording
@@ -84,7 +85,12 @@ def add_shown(parser: argparse.ArgumentParser) -> None:
         type=checked(parse_formats),
         default=(),
         help=f"files beside CSV, plots, report.md and report.html: {', '.join(FILES)} or {ALL}; "
-        f"with json, JSON is printed in place of the tables; {NONE} writes no report at all",
+        f"{NONE} writes no report at all",
+    )
+    group.add_argument(
+        "--json",
+        action="store_true",
+        help="print report.json on the standard output in place of the tables",
     )
     group.add_argument("--title", default="", help="title of the report")
     group.add_argument("--author", default="", help="who wrote it")
@@ -106,7 +112,7 @@ def _layer_columns(text: str) -> tuple[str, ...]:
 
 def wanted(args: argparse.Namespace) -> Wanted:
     """What the options ask for beside the usual reports."""
-    from chainer_profile.report.content.coursework import ReportTitle
+    from chainer_profile.report.content.profile import ReportTitle
 
     title = ReportTitle(title=args.title, author=args.author, course=args.course)
     asked = tuple(name for name in args.formats if name != NONE)
@@ -117,17 +123,17 @@ def show(
     recording: Recording, folder: Path | None, args: argparse.Namespace, written: str = ""
 ) -> None:
     """Write a recording's reports where there is a folder for them, and print its tables."""
-    from rich.console import Console
-
     from chainer_profile.analyse.summaries import summarise
-    from chainer_profile.report.writers import json_report, table
+    from chainer_profile.report.content.overview import overview
+    from chainer_profile.report.document import text
+    from chainer_profile.report.writers import json_report
     from chainer_profile.runs.write import write_reports
 
     rule = args.hotspots if isinstance(args.hotspots, Rule) else parse_rule(args.hotspots)
     summary = summarise(recording, rule)
     asked = wanted(args)
-    as_json = needs_no_tables(asked.formats)
-    console = Console(quiet=args.quiet or as_json, width=console_width())
+    as_json = args.json
+    quiet = args.quiet or as_json
     files = []
     # Files come first: a reader of our output that goes away (`| head`) does not prevent them.
     try:
@@ -137,19 +143,18 @@ def show(
         with printing():
             if as_json and not args.quiet:
                 sys.stdout.write(json_report.render(summary))
-            table.render(
-                summary,
-                console,
-                sort=args.sort,
-                limit=args.limit or None,
-                group_by=args.group_by,
-                tree=args.tree,
-                depth=DEFAULT_DEPTH if args.depth is None else args.depth,
-                macs=args.macs,
-                columns=args.columns,
-            )
+        blocks = overview(
+            summary,
+            sort=args.sort,
+            limit=args.limit or None,
+            group_by=args.group_by,
+            tree=args.tree,
+            depth=DEFAULT_DEPTH if args.depth is None else args.depth,
+            macs=args.macs,
+            columns=args.columns,
+            hint=ALL_ROWS,
+        )
+        print_blocks(blocks, quiet)
     names = ", ".join(filter(None, (written, *(file.name for file in files))))
     if folder is not None and names:
-        with printing():
-            said = f"Written to {folder}: {names}"
-            console.print(said, markup=False, highlight=False, soft_wrap=True)
+        print_blocks([text(f"Written to {folder}: {names}")], quiet)

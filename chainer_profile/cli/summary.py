@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import Any
 
 from chainer_profile.basics.choosing import split_names
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.parsing import Parser, input_shape, whole
 from chainer_profile.basics.words import PROG
-from chainer_profile.cli.options import add_batchsize, add_classes, add_input_shape, add_model
-from chainer_profile.cli.running import Context, printing, terminal_width
-
-if TYPE_CHECKING:
-    pass
+from chainer_profile.cli.options import (
+    add_batchsize,
+    add_classes,
+    add_input_shape,
+    add_limit,
+    add_model,
+)
+from chainer_profile.cli.running import ALL_ROWS, Context, printing, show
 
 _FORMATS = ("table", "csv", "markdown")
 _DTYPES = ("float32", "float16", "float64", "int32", "int64")
@@ -59,6 +62,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="A,B,C",
         help="columns of the table, such as path,output_shapes,macs (an unknown one lists all)",
     )
+    add_limit(group, "rows of the table on the terminal, 0 for all (default: all)", None)
     group.add_argument(
         "--format",
         choices=_FORMATS,
@@ -79,14 +83,14 @@ def run(args: argparse.Namespace, context: Context) -> int:
     if args.arrays and args.depth is not None:
         raise UsageError("give --arrays or --depth, not both: arrays are not added up by link")
 
-    from chainer_profile.report.writers import model_table
+    from chainer_profile.report.content import network as content
 
-    view = model_table.LAYERS if args.depth is None else model_table.LINKS
-    view = model_table.ARRAYS if args.arrays else view
+    view = content.LAYERS if args.depth is None else content.LINKS
+    view = content.ARRAYS if args.arrays else view
     columns = None
     if args.columns is not None:
         # Before the network is built: a name is soon mistyped.
-        columns = model_table.choose_columns(view, split_names(args.columns))
+        columns = content.choose_columns(view, split_names(args.columns))
 
     from chainer_profile.networks import loading
 
@@ -102,14 +106,16 @@ def run(args: argparse.Namespace, context: Context) -> int:
         if "dtype.kind == i" in str(error):  # Chainer's words for a function that takes indices
             raise ProfileError(f"{error}; for whole numbers give --input-dtype int32") from error
         raise
-    text = model_table.render(
-        found,
-        args.format,
-        view=view,
-        depth=args.depth or 0,
-        columns=columns,
-        width=terminal_width(),
-    )
+    asked: dict[str, Any] = {"view": view, "depth": args.depth or 0, "columns": columns}
+    if args.format == "table":
+        show(content.overview(found, limit=args.limit or None, hint=ALL_ROWS, **asked))
+        return 0
+
+    from chainer_profile.report.writers import markdown
+
     with printing():
-        print(text, flush=True)
+        if args.format == "csv":
+            print(content.render_csv(found, **asked), end="", flush=True)
+        else:
+            print(markdown.write(content.overview(found, **asked)), end="", flush=True)
     return 0

@@ -16,7 +16,7 @@ from chainer_profile.basics.parsing import Parser, checked
 from chainer_profile.basics.words import COMMAND, DTYPES, PHASES, PROG
 from chainer_profile.cli.interrupts import Interrupted
 from chainer_profile.cli.options import add_messages, add_out
-from chainer_profile.cli.running import Context, printing, terminal_width
+from chainer_profile.cli.running import Context, printing, show
 from chainer_profile.runs.executors import open_workers, parse_executor
 from chainer_profile.runs.sweep_cases import (
     LISTS,
@@ -228,14 +228,12 @@ class _Sweep:
 
     def show(self) -> int:
         """Print the table; returns the exit code."""
-        from chainer_profile.report.writers import sweep_table
+        from chainer_profile.report.content import sweep as content
+        from chainer_profile.report.document import text
 
         results = self.results
-        if not self._args.quiet:
-            width = terminal_width()
-            with printing():
-                print(sweep_table.render_text(results, width))
-                print(f"\nWritten to {self._folder.path}: {', '.join(self._files)}", flush=True)
+        written = f"Written to {self._folder.path}: {', '.join(self._files)}"
+        show([*content.overview(results), text(written)], self._args.quiet)
         failed = [result for result in results if result.error]
         if failed:
             first = f"{failed[0].name}: {failed[0].error}"
@@ -246,31 +244,26 @@ class _Sweep:
         return 0
 
     def _write_csv(self) -> None:
-        from chainer_profile.report.writers import sweep_table
+        from chainer_profile.report.content.sweep import render_csv
 
-        content = sweep_table.render_csv(self.results).encode()
-        write_file(self._folder.path / "sweep.csv", content)
+        write_file(self._folder.path / "sweep.csv", render_csv(self.results).encode())
 
     def _write(self) -> None:
+        from chainer_profile.report.content import sweep as content
         from chainer_profile.report.pictures import sweep as sweep_plot
-        from chainer_profile.report.writers import sweep_table
+        from chainer_profile.report.writers import markdown
 
         self._write_csv()
         results = self.results
         plots: dict[str, bytes] = {}
         for form in ("png", "svg"):
             made = sweep_plot.render_all(results, form)
-            plots |= {f"{name}.{form}": content for name, content in made.items()}
-        text = sweep_table.render_markdown(
-            self._name,
-            results,
-            len(self._cases),
-            self._command,
-            [name for name in plots if name.endswith(".png")],
-        )
-        files: dict[str, bytes] = {"sweep.md": text.encode(), **plots}
-        for name, content in files.items():
-            write_file(self._folder.path / name, content)
+            plots |= {f"{name}.{form}": picture for name, picture in made.items()}
+        shown = [name for name in plots if name.endswith(".png")]
+        blocks = content.report(self._name, results, len(self._cases), self._command, shown)
+        files: dict[str, bytes] = {"sweep.md": markdown.write(blocks).encode(), **plots}
+        for name, file in files.items():
+            write_file(self._folder.path / name, file)
         self._files = ["sweep.csv", *files]
 
 

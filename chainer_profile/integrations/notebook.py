@@ -30,8 +30,7 @@ from chainer_profile.measure.left_as_found import left_as_found
 from chainer_profile.measure.progress import ProgressBar
 from chainer_profile.measure.steps import make_step
 from chainer_profile.record.recording import Settings
-from chainer_profile.report.writers.notebook_html import LIMIT, summary_html
-from chainer_profile.report.writers.notebook_text import summary_text
+from chainer_profile.report.views import NOTEBOOK_LIMIT, summary_html, summary_text
 
 if TYPE_CHECKING:
     from chainer_profile.analyse.summary import Summary
@@ -123,25 +122,25 @@ class View:
 
     Args:
         summary: The summary of a run.
-        group_by: What the table of groups adds up by; None for functions, folded.
+        group_by: What the table of groups adds up by; None for functions.
         tree: Show the tree of links in place of the layers.
         depth: Levels of the tree below the network.
     """
 
     def __init__(self, summary: Summary, group_by: str | None, tree: bool, depth: int) -> None:
         self._summary = summary
-        self._shown: dict[str, Any] = {"tree": tree, "depth": depth}
-        self._group_by = group_by
+        self._shown: dict[str, Any] = {
+            "tree": tree,
+            "depth": depth,
+            "group_by": group_by or GROUPS[0],
+        }
 
     def __repr__(self) -> str:
-        group_by = self._group_by or GROUPS[0]
         width = shutil.get_terminal_size().columns
-        return summary_text(
-            self._summary, width=width, limit=LIMIT, group_by=group_by, **self._shown
-        )
+        return summary_text(self._summary, width=width, limit=NOTEBOOK_LIMIT, **self._shown)
 
     def _repr_html_(self) -> str:
-        return summary_html(self._summary, group_by=self._group_by, **self._shown)
+        return summary_html(self._summary, **self._shown)
 
 
 # -- options

@@ -2,38 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from operator import itemgetter
+from typing import TYPE_CHECKING
 
 from chainer_profile.basics.units import format_bare_percent, format_count, format_ms, format_ratio
 from chainer_profile.basics.words import BACKWARD, FORWARD
+from chainer_profile.report.document import Column, Table
 from chainer_profile.report.rows import GroupRow, LinkRow, PhaseRow
 from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from chainer_profile.report.text import Row
 
 MAX_NAME = 32
 _MAX_KIND = 20
 
 
-@dataclass(frozen=True)
-class Column:
-    """One column of a table.
-
-    Attributes:
-        name: Its heading on the terminal.
-        cell: A row -> text.
-        title: Its heading in the report; empty where it is the same.
-        folds: Text that may take several lines (at least this wide); None for numbers.
-        drop: Where the console is too narrow, columns go in this order; 0 stays.
-    """
-
-    name: str
-    cell: Callable[[Any], str]
-    title: str = ""
-    folds: int | None = None
-    drop: int = 0
+def properties(rows: Iterable[Row], caption: str = "") -> Table:
+    """Names and their values: a table without a head."""
+    columns = (Column("", itemgetter(0), folds=MAX_NAME), Column("", itemgetter(1), folds=MAX_NAME))
+    return Table(columns, list(rows), caption)
 
 
 def phase_columns() -> list[Column]:
@@ -77,11 +67,15 @@ def group_columns(by: str, phases: Sequence[str]) -> list[Column]:
         *(_phase_times(phases) if several else ()),
         Column("total ms", lambda row: format_ms(row.total_s), "total [ms]"),
         *(_ratio(phases) if several else [Column("mean ms", _mean, "mean [ms]")]),
-        Column("%", lambda row: format_bare_percent(row.share), "share [%]"),
+        Column("%", lambda row: format_bare_percent(row.share), "share [%]", bar=_part),
         Column("hot", lambda row: format_count(row.hot), "hot layers", drop=5)
         if several
         else Column("hot layers", lambda row: format_count(row.hot)),
     ]
+
+
+def _part(row: GroupRow | LinkRow) -> float | None:
+    return row.share
 
 
 def _mean(row: GroupRow) -> str:
@@ -129,7 +123,7 @@ def tree_columns(phases: Sequence[str], rows: Sequence[LinkRow], *, indent: bool
         *(_phase_times(phases) if len(phases) > 1 else ()),
         Column("incl. ms", lambda row: format_ms(row.inclusive_s), "inclusive [ms]"),
         Column("excl. ms", _exclusive, "exclusive [ms]", drop=4),
-        Column("%", _share, "share [%]"),
+        Column("%", _share, "share [%]", bar=_part),
         Column("hot", lambda row: _count(row.hot), "hot layers", drop=5),
     ]
     unknown = {"kind", "calls", "params"}

@@ -1,16 +1,41 @@
-"""The blocks of a report, in order: what Markdown and PDF are both made from.
+"""A report as data: blocks in their order, which every writer writes in a way of its own.
 
-Text within a block is Markdown of one paragraph or list, in which names are escaped.
+Texts are plain: nothing in them is a mark of Markdown, HTML or LaTeX.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+#: The files beside a report that it shows or names.
+PLOT, ROOFLINE, LAYERS, LINKS = "layers.png", "roofline.png", "layers.csv", "links.csv"
+#: Styles of a piece of text.
+STRONG, CODE = "strong", "code"
+#: Marks of a table's row: a hot layer, a sum of other rows, a change, outputs that are wrong.
+HOT, TOTAL, SLOWER, FASTER, WRONG = "hot", "total", "slower", "faster", "wrong"
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Text of one style.
+
+    Attributes:
+        text: The text.
+        style: :data:`STRONG`, :data:`CODE` or nothing.
+        link: The file beside the report that it is the name of, or nothing.
+    """
+
+    text: str
+    style: str = ""
+    link: str = ""
+
+
+#: A sentence or more: texts, and pieces of another style.
+Words = tuple["str | Piece", ...]
 
 
 @dataclass(frozen=True)
@@ -18,96 +43,175 @@ class Heading:
     """A heading; level 1 is the report's title, 2 a part, 3 a section of it."""
 
     level: int
-    markdown: str
+    text: str
 
 
 @dataclass(frozen=True)
 class Text:
-    """A paragraph, a list, or a note (which begins with ``>``)."""
+    """A paragraph.
 
-    markdown: str
+    Attributes:
+        words: What it says.
+        note: Whether the reader has to know it before all else.
+        aside: Whether it is of less weight than what stands beside it.
+        below: Whether it belongs to what stands above it.
+    """
+
+    words: Words
+    note: bool = False
+    aside: bool = False
+    below: bool = False
+
+
+@dataclass(frozen=True)
+class Points:
+    """A list."""
+
+    items: tuple[Words, ...]
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Names and values, a line each."""
+
+    rows: Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True)
 class Code:
-    """Lines as they are, between fences."""
+    """Lines as they are."""
 
-    markdown: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table.
+
+    Attributes:
+        name: Its heading on the terminal.
+        cell: A row -> text.
+        title: Its heading in the report; empty where it is the same.
+        folds: Text that may take several lines (at least this wide); None for numbers.
+        drop: Where the console is too narrow, columns go in this order; 0 stays.
+        code: Whether its cells are names in a program.
+        bar: A row -> the part that a bar behind the row shows, where there are bars.
+    """
+
+    name: str
+    cell: Callable[[Any], str]
+    title: str = ""
+    folds: int | None = None
+    drop: int = 0
+    code: bool = False
+    bar: Callable[[Any], float | None] | None = None
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table with a caption; 0 until it is numbered."""
+    """A table.
 
-    markdown: str
-    caption: str
+    Attributes:
+        columns: Its columns; without headings they are names and values.
+        rows: What the columns make cells of.
+        caption: What it shows.
+        marks: For each row its mark, or nothing; rows behind the last mark have none.
+        legend: Sentences below the table, each with the name of the column that it is of: it is
+            said where that column is shown. One without a name is always said.
+        wider: How to see columns that a narrow terminal does without.
+        number: Its number; 0 until it has one.
+    """
+
+    columns: Sequence[Column]
+    rows: Sequence[Any]
+    caption: str = ""
+    marks: Sequence[str] = ()
+    legend: Sequence[tuple[str, str]] = ()
+    wider: str = "a wider terminal shows them"
     number: int = 0
+
+    @property
+    def head(self) -> list[str]:
+        """The headings in full; empty where there are none."""
+        names = [column.title or column.name for column in self.columns]
+        return names if any(names) else []
+
+    def cells(self) -> list[list[str]]:
+        """The rows as texts."""
+        return [[column.cell(row) for column in self.columns] for row in self.rows]
+
+    def mark(self, row: int) -> str:
+        """The mark of a row."""
+        return self.marks[row] if row < len(self.marks) else ""
+
+    def notes(self, shown: Iterable[Column] | None = None) -> str:
+        """The legend, where these columns are shown or all are."""
+        names = {column.name for column in (self.columns if shown is None else shown)}
+        return " ".join(note for name, note in self.legend if not name or name in names)
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture with a caption; 0 until it is numbered.
+    """A picture.
 
     Attributes:
-        markdown: The picture, as Markdown.
+        file: Its file beside the report.
+        alt: What it is, where it cannot be seen.
         caption: What it shows.
-        number: Its number.
+        number: Its number; 0 until it has one.
     """
 
-    markdown: str
-    caption: str = ""
+    file: str
+    alt: str
+    caption: str
     number: int = 0
 
 
-Block = Heading | Text | Code | Table | Figure
+Block = Heading | Text | Points | Lines | Code | Table | Figure
 
 
-def read_blocks(markdown: Iterable[str], captions: Mapping[tuple[str, str], str]) -> list[Block]:
-    """The blocks of sections that are written in Markdown.
-
-    Args:
-        markdown: One block each. A paragraph in italics right behind a picture is its caption.
-        captions: The captions of tables, by the heading above a table and the head of its first
-            column; a table that is not among them has the heading as its caption.
-    """
-    return list(_blocks(markdown, captions))
+def text(*words: str | Piece, note: bool = False, aside: bool = False, below: bool = False) -> Text:
+    """A paragraph of these words; see :class:`Text`."""
+    return Text(words, note, aside, below)
 
 
-def _blocks(markdown: Iterable[str], captions: Mapping[tuple[str, str], str]) -> Iterator[Block]:
-    heading, figure = "", None
-    for block in markdown:
-        if figure is not None:
-            italics = re.fullmatch(r"\*(?!\*)(.*)\*", block, re.DOTALL)
-            yield replace(figure, caption=italics[1] if italics else "")
-            figure = None
-            if italics:
-                continue
-        if found := re.match(r"(#{1,6}) (.*)", block):
-            heading = found[2]
-            yield Heading(len(found[1]), heading)
-        elif block.startswith("| "):
-            column = block.partition("\n")[0].split("|")[1].strip()
-            yield Table(block, captions.get((heading, column), heading))
-        elif block.startswith("!["):
-            figure = Figure(block)
-        elif block.startswith("```"):
-            yield Code(block)
-        else:
-            yield Text(block)
-    if figure is not None:
-        yield figure
+def points(items: Iterable[str | Words]) -> Points:
+    """A list of these sentences."""
+    return Points(tuple((item,) if isinstance(item, str) else item for item in items))
 
 
-def sections(blocks: Iterable[Block]) -> dict[str, list[Block]]:
-    """The blocks of a part by its sections, headings left out; what comes first is under ``""``."""
-    found: dict[str, list[Block]] = {"": []}
-    under = found[""]
-    for block in blocks:
-        if isinstance(block, Heading):
-            under = found.setdefault(block.markdown, [])
-        else:
-            under.append(block)
-    return found
+def code(text: str) -> Piece:
+    """A name in a program or on its command line."""
+    return Piece(text, CODE)
+
+
+def strong(text: str) -> Piece:
+    """Words that stand out."""
+    return Piece(text, STRONG)
+
+
+def file(name: str) -> Piece:
+    """A file beside the report."""
+    return Piece(name, link=name)
+
+
+def joined(parts: Iterable[str | Piece], between: str) -> Words:
+    """Texts and pieces with something between each two of them."""
+    found: list[str | Piece] = []
+    for part in parts:
+        found += [between, part] if found else [part]
+    return tuple(found)
+
+
+def plain(words: Words) -> str:
+    """The text alone."""
+    return "".join(word if isinstance(word, str) else word.text for word in words)
+
+
+def pieces(words: Words) -> Iterator[Piece]:
+    """The words, each text as a piece without a style."""
+    for word in words:
+        yield Piece(word) if isinstance(word, str) else word
 
 
 def numbered(blocks: Iterable[Block]) -> Iterator[Block]:

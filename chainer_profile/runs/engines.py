@@ -15,7 +15,6 @@ from chainer_profile.basics.files import (
     remove_folder,
     write_file,
 )
-from chainer_profile.engines.catalogue import BASELINE
 from chainer_profile.engines.results import RESULTS, EnginesRun, read_json, write_json
 from chainer_profile.runs import write
 from chainer_profile.runs.folder import RECORDING, load_run, save_recording
@@ -119,23 +118,18 @@ def write_reports(
     Raises:
         ProfileError: A file cannot be written.
     """
-    from chainer_profile.analyse.summaries import summarise
     from chainer_profile.report import page
-    from chainer_profile.report.page.engines import from_run
+    from chainer_profile.report.content.engines import report
     from chainer_profile.report.pictures import engines as engines_plot
-    from chainer_profile.report.writers import engines_csv, engines_markdown
+    from chainer_profile.report.writers import engines_csv, markdown
 
     makers: dict[str, Callable[[], bytes]] = {
         "engines.csv": lambda: engines_csv.render(run, recordings).encode(),
-        "engines.md": lambda: engines_markdown.render(run, recordings).encode(),
+        "engines.md": lambda: markdown.write(report(run, recordings)).encode(),
+        "engines.html": lambda: page.render_engines(run, recordings).encode(),
         "engines.png": lambda: engines_plot.render(run, recordings, "png"),
         "engines.svg": lambda: engines_plot.render(run, recordings, "svg"),
     }
-    # The page is that of Chainer's layers, with a section of the engines.
-    if BASELINE in recordings:
-        makers["report.html"] = lambda: page.render(
-            summarise(recordings[BASELINE]), engines=from_run(run, recordings)
-        ).encode()
     contents = {name: make() for name, make in makers.items() if only is None or name in only}
     for name, content in contents.items():
         write_file(folder / name, content)

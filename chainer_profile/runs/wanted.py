@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chainer_profile.basics.errors import UsageError
 
 if TYPE_CHECKING:
-    from chainer_profile.report.content.coursework import ReportTitle
+    from chainer_profile.report.content.profile import ReportTitle
 
 #: The formats, and the files that they are written into.
 FILES = {
@@ -89,8 +88,3 @@ def check(wanted: Wanted, n_trials: int) -> None:
     if wanted.trace_trial >= n_trials:
         known = f"the trials are 0 to {n_trials - 1}" if n_trials else "there are no trials"
         raise UsageError(f"--trace-trial {wanted.trace_trial}: {known}")
-
-
-def needs_no_tables(formats: Sequence[str]) -> bool:
-    """Whether JSON takes the tables' place on the standard output."""
-    return "json" in formats

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.basics.files import replacing
-from chainer_profile.runs.wanted import FILES, USUAL, Wanted
+from chainer_profile.basics.files import make_folder, replacing
+from chainer_profile.runs.folder import RECORDING, save_recording
+from chainer_profile.runs.wanted import FILES, NONE, USUAL, Wanted, parse_formats
 
 if TYPE_CHECKING:
     from chainer_profile.analyse.summary import Summary
+
+
+#: Inches; on paper a wider plot would be shown smaller, and its words with it.
+_PAGE_WIDTH = 7.2
 
 
 def write_reports(
@@ -45,27 +50,40 @@ def write_reports(
     return [folder / name for name in contents]
 
 
+def save(
+    summary: Summary, folder: str | Path, formats: Sequence[str] = (), **by_whom: str
+) -> list[Path]:
+    """What :meth:`.Summary.save` does."""
+    from chainer_profile.report.content.profile import ReportTitle
+
+    names = [formats] if isinstance(formats, str) else formats
+    asked = parse_formats(",".join(names)) if names else ()
+    wanted = Wanted(
+        tuple(n for n in asked if n != NONE), ReportTitle(**by_whom), None, NONE not in asked
+    )
+    path = Path(folder)
+    make_folder(path)
+    save_recording(path, summary.recording)
+    return [path / RECORDING, *write_reports(path, summary, wanted)]
+
+
 def _usual_reports(summary: Summary, wanted: Wanted) -> dict[str, Callable[[], bytes]]:
     from chainer_profile.analyse.roofline import has_plot
     from chainer_profile.analyse.summaries import summarise
-    from chainer_profile.report import csv_file as csv
-    from chainer_profile.report import links_csv, page
+    from chainer_profile.report import layer_columns, links_csv, page
+    from chainer_profile.report.content.profile import report
+    from chainer_profile.report.csv_file import table_text
     from chainer_profile.report.pictures import layers as plot
     from chainer_profile.report.pictures import roofline
     from chainer_profile.report.text import of_kind
     from chainer_profile.report.writers import markdown
 
-    def report() -> bytes:
-        return markdown.render(
-            summary, plot="layers.png", table="layers.csv", links="links.csv", title=wanted.title
-        ).encode()
-
     usual: dict[str, Callable[[], bytes]] = {
-        "layers.csv": lambda: csv.render(summary).encode(),
+        "layers.csv": lambda: layer_columns.render_csv(summary).encode(),
         "links.csv": lambda: links_csv.render(summary).encode(),
         "layers.png": lambda: plot.render(summary, "png"),
         "layers.svg": lambda: plot.render(summary, "svg"),
-        "report.md": report,
+        "report.md": lambda: markdown.write(report(summary, wanted.title)).encode(),
         "report.html": lambda: page.render(summary).encode(),
     }
     if has_plot(summary.recording, summary.layers):
@@ -76,8 +94,8 @@ def _usual_reports(summary: Summary, wanted: Wanted) -> dict[str, Callable[[], b
         def layers(number: int = kind.number) -> bytes:
             other = summary.recording.variant(number)
             if not other.layers:  # a trial without calls
-                return csv.table_text(csv.COLUMNS, ()).encode()
-            return csv.render(summarise(other, summary.hotspots.rule)).encode()
+                return table_text(layer_columns.COLUMNS, ()).encode()
+            return layer_columns.render_csv(summarise(other, summary.hotspots.rule)).encode()
 
         usual[of_kind("layers.csv", kind.number)] = layers
     return usual
@@ -104,15 +122,52 @@ def asked_for(summary: Summary, wanted: Wanted) -> Iterator[tuple[str, bytes]]:
 
 def _made(name: str, summary: Summary, wanted: Wanted) -> bytes:
     from chainer_profile.report.pictures import stacks, trace
-    from chainer_profile.report.writers import json_report, latex, pdf
+    from chainer_profile.report.writers import json_report
 
     if name == "pdf":
-        return pdf.render(summary, title=wanted.title)
+        return _pdf(summary, wanted)
     texts = {
-        "latex": lambda: latex.render(summary, title=wanted.title),
+        "latex": lambda: _latex(summary, wanted),
         "json": lambda: json_report.render(summary),
         "trace": lambda: trace.render(summary, wanted.trace_trial),
         "speedscope": lambda: stacks.render_speedscope(summary),
         "folded": lambda: stacks.render_folded(summary),
     }
     return texts[name]().encode()
+
+
+def _pdf(summary: Summary, wanted: Wanted) -> bytes:
+    from chainer_profile.analyse.roofline import has_plot
+    from chainer_profile.report.content.profile import report
+    from chainer_profile.report.document import PLOT, ROOFLINE
+    from chainer_profile.report.pictures import layers as plot
+    from chainer_profile.report.pictures import roofline
+    from chainer_profile.report.pictures.figures import outlines
+    from chainer_profile.report.text import model_name
+    from chainer_profile.report.writers import pdf
+
+    pdf.require_packages()
+    pictures = {PLOT: outlines(lambda: plot.figure(summary, widest=_PAGE_WIDTH))}
+    if has_plot(summary.recording, summary.layers):
+        pictures[ROOFLINE] = outlines(lambda: roofline.figure(summary))
+    title, recording = wanted.title, summary.recording
+    return pdf.write(
+        report(summary, title, files=False),
+        pictures,
+        began=recording.environment.started,
+        about={
+            "author": title.author if title else "",
+            "keywords": title.course if title else "",
+            "description": f"Layer-wise profile of {model_name(recording.settings)}",
+        },
+    )
+
+
+def _latex(summary: Summary, wanted: Wanted) -> str:
+    from chainer_profile.report.content.paper import prefix, tables
+    from chainer_profile.report.content.profile import ReportTitle, heading_text
+    from chainer_profile.report.writers import latex
+
+    title = wanted.title or ReportTitle()
+    heading = heading_text(summary, title)
+    return latex.write(tables(summary), title=heading, prefix=prefix(summary), by_whom=title.rows())

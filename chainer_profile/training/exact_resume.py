@@ -133,7 +133,19 @@ class DecayingRate(extensions.MultistepShift):
 
 
 class Plot(extensions.PlotReport):
-    """PlotReport that keeps the running epoch, and its mean, in the snapshot as well."""
+    """PlotReport that keeps the running epoch, and its mean, in the snapshot as well.
+
+    Args:
+        keys: What is plotted.
+        what: What that is, for the axis.
+        file: Name of the picture.
+    """
+
+    def __init__(self, keys: Sequence[str], what: str, file: str) -> None:
+        def label(figure: Any, axes: Any, summary: Any) -> None:
+            axes.set(xlabel="epoch", ylabel=what)
+
+        super().__init__(keys, "epoch", filename=file, postprocess=label)
 
     def serialize(self, serializer: Any) -> None:
         """Saves and loads the running mean as well, and when there was a point last."""

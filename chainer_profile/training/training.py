@@ -258,8 +258,9 @@ def build_training(
     trainer.extend(extensions.observe_lr())
     trainer.extend(DecayingRate("lr", 0.1, settings.decay_iterations(), settings.learning_rate))
     trainer.extend(extensions.LogReport(filename=LOG))
-    for file, keys in zip(PLOTS, ((LOSS, TEST_LOSS), (ACCURACY, TEST_ACCURACY)), strict=True):
-        trainer.extend(Plot(keys, "epoch", filename=file))
+    plotted = (((LOSS, TEST_LOSS), "loss"), ((ACCURACY, TEST_ACCURACY), "accuracy"))
+    for file, (keys, what) in zip(PLOTS, plotted, strict=True):
+        trainer.extend(Plot(keys, what, file))
     if console is not None:
         trainer.extend(
             extensions.PrintReport(_PRINTED, out=console), trigger=(1, "epoch"), priority=50

@@ -159,3 +159,56 @@ def test_sums_and_bounds(rows):
     assert (known["verdict"].eq(OVERHEAD) == known["reached"].lt(roofline.REACHED)).all()
     hidden = roofline.without_formula(table)["layers"].sum()
     assert hidden == sum(f is None for f, *_ in rows)
+
+
+def limited(layers, times_us, workspace=None, **changes):
+    found = recording(layers, times_us)
+    found = replace(found, **changes)
+    times_s = np.array(times_us) * 1e-6
+    columns = roofline.layer_work(found, times_s)
+    sizes = [None] * len(layers) if workspace is None else workspace
+    return roofline.limited_by(found, columns | {"median_s": times_s, "workspace_nbytes": sizes})
+
+
+class TestLimitedBy:
+    CONV = "Convolution2DFunction"
+
+    def layers(self, function="F", count=4):
+        # Much less work than the machine could do in the time.
+        rows = [layer(at, 10, 10, function=function) for at in range(count)]
+        return rows
+
+    def test_compute_and_memory_are_what_they_are(self):
+        layers = [layer(0, 10**9, 8), layer(1, 8, 10**9)]
+        summary = summarise(recording(layers, [10_000, 100_000]))
+        assert summary.layers["limited_by"].tolist() == [
+            verdict.removesuffix(" bound") for verdict in summary.layers["verdict"]
+        ]
+
+    def test_calls_that_take_hardly_longer_than_the_quickest(self):
+        assert limited(self.layers(), [2, 5, 7, 100]) == [
+            *("call cost", "call cost", "below both limits", "below both limits")
+        ]
+
+    def test_a_layer_of_several_calls_is_held_against_one_of_them(self):
+        layers = [*self.layers(count=3), replace(layer(3, 10, 10), calls=50)]
+        assert limited(layers, [2, 100, 100, 200])[3] == "call cost"
+
+    def test_of_few_layers_none_is_the_quickest(self):
+        assert limited(self.layers(count=3), [2, 2, 2]) == ["below both limits"] * 3
+
+    def test_a_convolution_that_copies_more_than_it_computes(self):
+        layers = self.layers(self.CONV, 5)
+        sizes = [10**9, 0, None, 10**9, 10**9]
+        found = limited(layers, [1, 900, 900, 900, 900], sizes)
+        assert found == ["call cost", *["below both limits"] * 2, *["copying (im2col)"] * 2]
+        other = limited(self.layers(count=5), [1, 900, 900, 900, 900], sizes)
+        assert "copying (im2col)" not in other
+
+    def test_nothing_of_the_host_is_said_of_another_engine(self):
+        settings = replace(recording(self.layers(), [1] * 4).settings, engine="onnxruntime 1")
+        found = limited(self.layers(), [2, 2, 900, 900], settings=settings)
+        assert found == ["below both limits"] * 4
+
+    def test_without_limits_nothing_is_said(self):
+        assert limited(self.layers(), [2, 2, 2, 2], limits=None) == [""] * 4

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import shutil
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,6 +62,13 @@ class Opened:
         head.get_by_role("button").click()
         return head.get_attribute("aria-sort")
 
+    def saved(self, selector: str) -> tuple[str, list[list[str]]]:
+        """Click a button that saves a table; the file's name and rows."""
+        with self.page.expect_download() as waiting:
+            self.page.click(selector)
+        content = Path(waiting.value.path()).read_text(encoding="utf-8")
+        return waiting.value.suggested_filename, list(csv.reader(io.StringIO(content)))
+
     def background(self) -> str:
         return self.page.evaluate("getComputedStyle(document.body).backgroundColor")
 
@@ -99,10 +109,19 @@ def open_page(browser, tmp_path):
     """Opens a page from a file; at the end there must be no fault and no other request."""
     opened = []
 
-    def open_it(html: str, *, width: int = 1280, scheme: str = "light") -> Opened:
+    def open_it(
+        html: str,
+        *,
+        width: int = 1280,
+        scheme: str = "light",
+        at: str = "",
+        bypass_csp: bool = False,
+    ) -> Opened:
         path = tmp_path / f"page{len(opened)}.html"
         path.write_text(html, encoding="utf-8")
-        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=scheme, bypass_csp=bypass_csp
+        )
         context.set_default_timeout(WAIT_MS)
         page = context.new_page()
         found = Opened(page, path.as_uri())
@@ -115,7 +134,7 @@ def open_page(browser, tmp_path):
         )
         page.on("request", lambda request: found.requests.append(request.url))
         page.on("dialog", lambda dialog: (found.faults.append(dialog.message), dialog.dismiss()))
-        page.goto(found.url)
+        page.goto(found.url + at)
         page.wait_for_selector("html[data-ready]", timeout=WAIT_MS)
         opened.append((context, found))
         return found
@@ -123,5 +142,8 @@ def open_page(browser, tmp_path):
     yield open_it
     for context, found in opened:
         assert found.faults == []
-        assert {url for url in found.requests if not url.startswith("data:")} == {found.url}
+        # What it saves it makes itself.
+        own = ("data:", "blob:")
+        asked = {url.partition("#")[0] for url in found.requests if not url.startswith(own)}
+        assert asked == {found.url}
         context.close()

@@ -1,4 +1,4 @@
-"""``report.html`` in a real browser: it loads by itself, and everything on it works."""
+"""The pages in a real browser: they load by themselves, and everything on them works."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import pytest
 from chainer_profile import summarise
 from chainer_profile.comparison.compare import compare
 from chainer_profile.record.recording import Layer, Settings
-from chainer_profile.report.page import render
-from chainer_profile.report.page.engines import EngineRow, Engines
+from chainer_profile.report.csv_file import safe
+from chainer_profile.report.page import render, render_comparison, render_engines
 from chainer_profile.report.text import printable
 from tests.comparing import run, scaled
 from tests.conftest import make_recording
+from tests.engines.fake_engines import MISSING, WRONG, make_run, recordings, result
 from tests.report import working
 from tests.report.devicing import launching
 
@@ -155,6 +156,8 @@ def test_hostile_names_are_text(open_page):
     page = open_page(render(summarise(recording)))
     assert page.inner_text("h1") == HOSTILE[0]
     assert page.column("function") == [printable(name) for name in HOSTILE]
+    _, (head, *rows) = page.saved("#save")
+    assert [row[head.index("function")] for row in rows] == [safe(name) for name in HOSTILE]
     assert page.locator("main img, main script").count() == 0
     for view in ("function", "layers"):
         page.click(f'[data-view="{view}"]')
@@ -167,7 +170,7 @@ def test_hostile_names_are_text(open_page):
 def test_one_layer_and_one_trial(open_page):
     page = open_page(render(summarise(make_recording(1, 1, 0, trial_ns=None, start_ns=None))))
     assert page.column("#") == ["0"]
-    assert page.locator("#work, #memory, #device, #engines, #comparisons").count() == 0
+    assert page.locator("#work, #memory, #device, #kinds").count() == 0
     assert "One trial: " in page.inner_text("#verdict")
 
 
@@ -188,31 +191,141 @@ def test_five_thousand_layers(open_page):
     assert page.column("#") == [str(i) for i in range(498 * 9, 499 * 9)]
 
 
-def test_engines_and_comparison(open_page):
+def test_a_layer_has_an_address(open_page, html):
+    page = open_page(html, at="#layer-14")
+    chosen = page.locator("#choice option:checked")
+    assert chosen.inner_text().startswith("14_Conv")
+    assert page.evaluate("document.getElementById('trials').getBoundingClientRect().top") < 450
+    page.locator(".hottest .pick").first.click()
+    page.wait_for_function("location.hash === '#layer-14'")
+    page.locator(".hottest .pick").nth(1).click()
+    page.wait_for_function("location.hash === '#layer-17'")
+    assert chosen.inner_text().startswith("17_Conv")
+    page.page.go_back()
+    page.wait_for_function("document.getElementById('choice').selectedOptions[0].text[1] === '4'")
+    # What is no layer does nothing.
+    page.evaluate("location.hash = '#layer-99'")
+    assert chosen.inner_text().startswith("14_Conv")
+
+
+def test_one_phase_of_the_table(open_page, html, training):
+    page = open_page(html)
+    layers = training.layers
+    page.select_option("#phase", "backward")
+    backward = layers[layers["phase"] == "backward"]
+    assert page.column("#") == [str(i) for i in backward.index]
+    assert page.inner_text("#shown") == f"{len(backward)} of {len(layers)} rows"
+    page.fill("#filter", "bn")
+    assert page.column("path") == ["/res/1/bn", "/res/0/bn"]
+    # What is shown is saved, in its order.
+    page.fill("#filter", "")
+    page.sort("mean [ms]")
+    name, (head, *rows) = page.saved("#save")
+    assert name == "layers.csv"
+    assert [row[0] for row in rows] == page.column("#")
+    assert [row[head.index("path")] for row in rows] == page.column("path")
+    # A number that is not known is an empty cell.
+    page.select_option("#phase", "update")
+    _, (head, *rows) = page.saved("#save")
+    assert [row[head.index("MFLOP")] for row in rows if row[0] == "24"] == [""]
+    # Names stay in sight.
+    first = page.locator("#layer-table tbody td.stays").first
+    before = first.bounding_box()
+    page.evaluate("document.getElementById('layer-table').scrollLeft = 300")
+    assert page.evaluate("document.getElementById('layer-table').scrollLeft") > 0
+    assert first.bounding_box() == before
+
+
+def test_every_small_table_can_be_saved(open_page, html):
+    page = open_page(html)
+    buttons = page.locator("main .save[aria-label]")
+    assert buttons.count() == page.locator("main .scroll > table[aria-label]").count() > 3
+    name, (head, *rows) = page.saved("#groups .save >> nth=1")
+    assert (name, head[0]) == ("self-time-by-function.csv", "function")
+    assert rows[0][0] == "Convolution2DFunction"
+
+
+def test_boxes_and_links_by_phase(open_page, html):
+    page = open_page(html)
+    for picture in page.locator(".boxes:visible").all():
+        assert picture.bounding_box()["width"] > 300
+    panel = page.locator('#links [data-panel="p1"]')
+    assert not panel.is_visible()
+    page.get_by_role("button", name="Backward", exact=True).click()
+    assert panel.is_visible()
+    assert not page.locator('#links [data-panel="all"]').is_visible()
+    # The views of the bars are those of another section.
+    assert page.locator('[data-panel="layers"]').is_visible()
+    inner = panel.locator("i").first
+    assert inner.get_attribute("title").startswith("/: ")
+    assert inner.evaluate("(box) => getComputedStyle(box).backgroundColor") != "rgba(0, 0, 0, 0)"
+
+
+def comparison_page():
     before = run(0)
-    comparison = compare(before, scaled(run(1), {3: 1.5, 7: 0.6}))
-    engines = Engines(
-        (
-            EngineRow("chainer", "7.8.1", "fp32", 6e-3, 5.9e-3, 7e-3, "1.00x"),
-            EngineRow(
-                "onnxruntime <1.2>",
-                "1.20.1",
-                "fp32",
-                2e-3,
-                1.9e-3,
-                2.5e-3,
-                "3.00x (2.95 to 3.05)",
-                "1.2e-6 at most",
-                by_function=(("Convolution2DFunction", 1.5e-3), ("ReLU", 2e-4)),
-            ),
-        ),
-        ("Two rounds of 100 trials each.",),
+    after = scaled(run(1), {3: 1.5, 7: 0.6}, whole=1.4)
+    return render_comparison([compare(before, after)])
+
+
+def engines_page():
+    return render_engines(make_run(WRONG, MISSING, result("third <1>", 77)), recordings())
+
+
+@pytest.mark.parametrize(
+    ("make", "verdict", "chart"),
+    [
+        (comparison_page, "The clean trial is 1.39x slower", "comparison0"),
+        (engines_page, "third <1> is 12.99x as fast as chainer", "engines.png"),
+    ],
+)
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_verdict_is_in_the_first_screen(open_page, make, verdict, chart, width):
+    page = open_page(make(), width=width)
+    found = page.locator("main strong").first
+    assert found.inner_text().startswith(verdict)
+    place = found.bounding_box()
+    assert place["y"] + place["height"] < 500
+    page.wait_for_selector(f'[data-chart="{chart}"] .bk-Figure')
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    _, (head, *rows) = page.saved("main .save >> nth=0")
+    assert len(head) > 3
+    assert len(rows) >= 4
+
+
+def test_nothing_but_the_pages_own_script_runs(open_page):
+    page = open_page(comparison_page())
+    ran = page.evaluate(
+        """async () => {
+          const script = document.createElement("script");
+          script.textContent = "window.ran = 'script'";
+          document.body.append(script);
+          document.body.insertAdjacentHTML("beforeend", "<p onclick='window.ran = 1'>x</p>");
+          document.body.lastChild.click();
+          // In its first turn the driver may do what the page may not.
+          await new Promise((then) => setTimeout(then));
+          try { new Function("window.ran = 'function'")(); } catch { }
+          try { await fetch("data:text/plain,1"); window.ran = "fetch"; } catch { }
+          return window.ran;
+        }"""
     )
-    page = open_page(render(summarise(before), engines=engines, comparisons=[comparison]))
-    assert "onnxruntime <1.2> 1.20.1" in page.inner_text("#engines")
-    for chart in ("engines", "comparison0"):
-        page.wait_for_selector(f'[data-chart="{chart}"] .bk-Figure')
-    assert "1.51x slower" in page.inner_text("#comparisons")
+    assert ran is None
+    assert page.faults
+    assert all("Content Security Policy" in fault for fault in page.faults)
+    page.faults.clear()
+
+
+@pytest.mark.parametrize("make", [None, comparison_page, engines_page])
+def test_no_violation_of_accessibility(open_page, html, make):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    # The page's policy would keep the checker out.
+    page = open_page(make() if make else html, bypass_csp=True)
+    for width in (390, 768, 1400):
+        page.set_viewport_size({"width": width, "height": 900})
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            page.wait_for_selector(f'html[data-theme="{scheme}"]')
+            found = axe.run(page.page)
+            assert found.violations_count == 0, (width, scheme, found.generate_report())
 
 
 def test_gpu(open_page):

@@ -6,10 +6,11 @@ from unittest.mock import create_autospec
 
 import pytest
 
-from chainer_profile.report.writers import markdown
+from chainer_profile.report.content import profile
+from chainer_profile.report.document import text
 
 
 @pytest.fixture(autouse=True)
 def plain_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    render = create_autospec(markdown.render, return_value="report")
-    monkeypatch.setattr(markdown, "render", render)
+    report = create_autospec(profile.report, return_value=[text("report")])
+    monkeypatch.setattr(profile, "report", report)

@@ -96,7 +96,7 @@ def test_a_network_that_gives_its_loss() -> None:
             ["--columns", "path,pick"],
             "argument --columns: unknown column of the layer table: 'pick'",
         ),
-        (["--columns", "peek"], "'peek' (did you mean peak?); known are index, hot, label, path"),
+        (["--columns", "peek"], "'peek' (did you mean peak?); known are index, label, path"),
         (["--columns", ""], "argument --columns: unknown column of the layer table: ''; known are"),
         (["--columns", "path", "--tree"], "--tree: not allowed with argument --columns"),
         (["--depth", "-1"], "argument --depth: must be a whole number, 0 or more"),

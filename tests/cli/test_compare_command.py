@@ -11,12 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from chainer_profile.analyse.summary import Summary
 from chainer_profile.cli import compare as compare_command
 from chainer_profile.cli import main as cli
-from chainer_profile.comparison.compare import Comparison
 from chainer_profile.record.recording import Calibration
-from chainer_profile.report import page
+from chainer_profile.report.content.comparison import SORTS
+from chainer_profile.report.writers import terminal
 from chainer_profile.runs.folder import load_run, save_recording
 from tests import HANGS_S
 from tests.command import ROOT, folder, one_line, signals  # noqa: F401
@@ -42,22 +41,35 @@ def test_two_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert command("A", "B") == 0
     out, err = capsys.readouterr()
     assert err == ""
-    assert "before  A: chain" in out
+    assert out.startswith("No change of the clean trial can be told: ")
+    assert "Before: A: chain" in out
     assert "1 of 24 matched layers changed: 1 slower" in out
     assert "1.3" in out
     assert sorted(path.name for path in Path().iterdir()) == ["A", "A2", "A3", "B", "B2", "B3"]
 
 
+def test_without_whole_trials_the_layers_are_the_verdict(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    other = run(1)
+    Path("other").mkdir()
+    save_recording(Path("other"), replace(other, settings=replace(other.settings, phase="train")))
+    assert command("A", "other") == 0
+    out = capsys.readouterr().out
+    assert out.startswith("0 of 24 matched layers changed significantly.\n")
+    assert out.count("of 24 matched layers") == 1
+
+
 def test_recording_files_and_folders(capsys: pytest.CaptureFixture[str]) -> None:
     assert command("A/recording.npz", "B") == 0
-    assert "before  A/recording.npz: chain" in capsys.readouterr().out
+    assert "Before: A/recording.npz: chain" in capsys.readouterr().out
 
 
 def test_each_run_is_compared_with_the_first(capsys: pytest.CaptureFixture[str]) -> None:
     assert command("A", "B", "A2") == 0
     out = capsys.readouterr().out
-    assert out.count("before  A: ") == 2
-    assert out.index("after   B: ") < out.index("after   A2: ")
+    assert out.count("Before: A: ") == 2
+    assert out.index("After: B: ") < out.index("After: A2: ")
 
 
 def test_several_runs_a_side(capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,7 +83,7 @@ def test_several_runs_a_side(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_folder_with_a_comma_is_one_run(capsys: pytest.CaptureFixture[str]) -> None:
     Path("A").rename("A,B")
     assert command("A,B", "B") == 0
-    assert "before  A,B: chain" in capsys.readouterr().out
+    assert "Before: A,B: chain" in capsys.readouterr().out
 
 
 def test_the_same_run_twice_is_said(capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,6 +98,8 @@ def test_options_of_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     lines = out.splitlines()
     at = next(i for i, line in enumerate(lines) if line.lstrip().startswith("#"))
     assert [line.split()[0] for line in lines[at + 2 : at + 5]] == ["0", "1", "2"]
+    assert command("A", "B", "--all", "--limit", "3", "-q", "-o", "files") == 0
+    assert "21 rows not shown" in Path("files/comparison.md").read_text()
     assert command("A", "B", "--all", "--limit", "0") == 0
     assert "not shown" not in capsys.readouterr().out
     assert command("A", "B", "--min-effect", "50%") == 0
@@ -107,20 +121,11 @@ def test_files(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-def test_the_page_is_of_the_run_after_or_of_the_one_that_all_are_compared_with(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    pages = []
-
-    def render(summary: Summary, *, comparisons: list[Comparison]) -> str:
-        pages.append((summary.recording.self_ns.tolist(), [c.after.name for c in comparisons]))
-        return "page"
-
-    monkeypatch.setattr(page, "render", render)
-    before, after = (load_run(Path(name)).self_ns.tolist() for name in "AB")
-    assert command("A", "B", "-q", "-o", "one") == 0
+def test_the_page_is_of_all_comparisons() -> None:
     assert command("A", "B", "A2", "-q", "-o", "two") == 0
-    assert pages == [(after, ["B"]), (before, ["B", "A2"])]
+    text = Path("two", "comparison.html").read_text()
+    assert "<h1>B, A2 compared with A</h1>" in text.replace("<bdi>", "").replace("</bdi>", "")
+    assert text.count('class="chart"') <= 2
 
 
 def test_an_out_that_is_a_file(capsys: pytest.CaptureFixture[str]) -> None:
@@ -294,16 +299,12 @@ def test_a_full_standard_output_is_one_line(
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    from chainer_profile.report.writers import comparison_table
-
-    monkeypatch.setattr(comparison_table, "render", full)
+    monkeypatch.setattr(terminal, "show", full)
     assert command("A", "B") == 1
     assert "standard output cannot be written" in one_line(capsys.readouterr().err)
 
 
-def test_the_choices_of_sort_are_the_renderers() -> None:
-    from chainer_profile.report.content.comparison_text import SORTS
-
+def test_the_choices_of_sort_are_the_contents() -> None:
     assert compare_command._SORTS == SORTS
 
 

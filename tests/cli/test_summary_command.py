@@ -13,10 +13,10 @@ import chainer.links as L
 import pytest
 
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.cli import summary as summary_command
-from chainer_profile.report.writers import model_table
+from chainer_profile.report.content import network
 from models.registry import REGISTRY
 from tests.command import OWN, ROOT, Entry, Net, command, folder  # noqa: F401
+from tests.terminals import plain
 
 
 def run(*argv: str, build: Any = Net, **entry: Any) -> int:
@@ -36,7 +36,8 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("-b", "4") == 0
     out, err = capsys.readouterr()
     assert err == ""
-    assert out.splitlines()[0] == "tiny: input 4x3 float32; one forward pass in test mode"
+    about = "input 4x3 float32; one forward pass in test mode"
+    assert out.splitlines()[:2] == ["tiny", about]
     assert re.search(r"0 +/fc +LinearFunction +4x2 +8 +0 +24 ", out)
     assert re.search(r"1 +/ +ReLU +4x2 +0 +0 +0 ", out)
     assert re.search(r"^multiply-accumulates +24$", out, re.MULTILINE)
@@ -44,7 +45,7 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_registered_network_by_default(capsys: pytest.CaptureFixture[str]) -> None:
     assert command("summary", ["--columns", "path"], REGISTRY) == 0
-    assert capsys.readouterr().out.startswith("resnet20: input 1x3x32x32 float32")
+    assert capsys.readouterr().out.startswith("resnet20\ninput 1x3x32x32 float32")
 
 
 def test_depth_is_by_link(capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,13 +86,23 @@ def test_an_unknown_column_lists_the_known_ones(words: list[str], view: str) -> 
 
     with pytest.raises(UsageError) as error:
         run("--columns", "path,times", *words, build=build)
-    known = ", ".join(model_table.COLUMNS[view])
+    known = ", ".join(network.COLUMNS[view])
     assert str(error.value) == f"unknown column of the table of {view}: 'times'; known are {known}"
 
 
 def test_markdown(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--format", "markdown") == 0
     assert capsys.readouterr().out.startswith("# tiny\n\n")
+
+
+def test_a_limit_of_rows_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--limit", "1") == 0
+    assert "1 row not shown (--limit 0 shows all)." in capsys.readouterr().out
+    for words in (["--limit", "0"], ["--limit", "1", "--format", "markdown"]):
+        assert run(*words) == 0
+        out = capsys.readouterr().out
+        assert "not shown" not in out
+        assert "ReLU" in out
 
 
 def test_classes_and_input_size(capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,10 +159,6 @@ def test_what_the_command_does_not_take(words: list[str], message: str) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_the_formats_are_those_of_the_renderer() -> None:
-    assert summary_command._FORMATS == model_table.FORMATS
-
-
 def test_a_terminal_is_as_wide_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
@@ -163,9 +170,9 @@ def test_a_terminal_is_as_wide_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setenv("COLUMNS", width)
         monkeypatch.setattr(sys, "stdout", terminal)
         assert run() == 0
-        heads.append(terminal.getvalue().splitlines()[2])
+        heads.append(plain(terminal.getvalue()).splitlines()[3])
     assert len(heads[0]) <= 60 < len(heads[1])
-    assert heads[1].split() == list(model_table.DEFAULTS["layers"])
+    assert heads[1].split() == list(network.DEFAULTS["layers"])
 
 
 def test_a_full_disk_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,7 +68,7 @@ COMMANDS = {
     "networks": ("--list-models",),
 }
 #: Of these all is in colour, of the others nothing.
-COLOURED = {"run", "report", "report of a training", "tree", "compare"}
+COLOURED = COMMANDS.keys() - {"machine", "sweep", "networks"}
 
 
 def copied(line: str) -> bool:

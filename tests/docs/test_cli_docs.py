@@ -22,8 +22,9 @@ Exit codes: 0 where all went well, 1 where something failed, 2 for arguments tha
 `compare --fail-above` where a run is slower, 128 and the signal's number for a run that a signal
 ended (130 after Ctrl-C). An error is one line; `--debug` adds its traceback.
 
-Tables fit the width of the terminal. Colour is for terminals only: a pipe or a file gets plain
-text, and so does a terminal with `NO_COLOR` set or with `TERM=dumb`.
+Tables fit the width of the terminal; columns that do not are named below the table. Colour is for
+terminals only: a pipe or a file gets plain text, and so does a terminal with `NO_COLOR` set or with
+`TERM=dumb`.
 """
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from chainer_profile.report import csv_file as csv
-from chainer_profile.report import links_csv
+from chainer_profile.report import layer_columns, links_csv
+from chainer_profile.report.content import network
 from chainer_profile.report.layer_columns import LAYER_COLUMNS, USUAL
-from chainer_profile.report.writers import comparison_csv, model_table
+from chainer_profile.report.writers import comparison_csv
 from tests import ROOT
 
 DOCS = ROOT / "docs" / "columns.md"
@@ -25,9 +25,10 @@ TERMINAL = """## The layer table on the terminal
 
 `profile.py --columns path,mean,verdict,peak` and `profile.py report DIR --columns ...` choose its
 columns, by the names here or those of `layers.csv`. Without that the usual ones are shown, of which
-a narrow console leaves some out. Times are in ms; MFLOP, MMAC and MB are millions, GFLOP/s and
-GB/s billions; sizes of memory have their unit, in powers of 1024. What is not known is `-`. The
-tables by layer of `report.md` have the same columns, with units in their headings.
+a narrow console leaves some out and names them below the table. Times are in ms; MFLOP, MMAC and MB
+are millions, GFLOP/s and GB/s billions; sizes of memory have their unit, in powers of 1024. What is
+not known is `-`. The tables by layer of `report.md` have the same columns, with units in their
+headings.
 """
 
 LAYERS = """## layers.csv
@@ -44,7 +45,7 @@ One row a link, with all digits. Times are means in milliseconds over the profil
 SUMMARY = """## profile.py summary
 
 `profile.py summary --columns path,output_shapes,macs` chooses its columns. The usual ones are
-marked; a narrow terminal leaves some out.
+marked; a narrow terminal leaves some out and names them below the table.
 """
 
 COMPARISON = """## comparison.csv
@@ -54,9 +55,9 @@ and each layer that only one of them has, with all digits. [compare.md](compare.
 """
 
 _VIEWS = {
-    model_table.LAYERS: "### By layer",
-    model_table.LINKS: "### By link, with `--depth`",
-    model_table.ARRAYS: "### Every array, with `--arrays`",
+    network.LAYERS: "### By layer",
+    network.LINKS: "### By link, with `--depth`",
+    network.ARRAYS: "### Every array, with `--arrays`",
 }
 
 
@@ -85,17 +86,17 @@ def layer_table() -> str:
 
 
 def summary_table(view: str) -> str:
-    usual = model_table.DEFAULTS[view]
+    usual = network.DEFAULTS[view]
     rows = [
         (f"`{name}`", "yes" if name in usual else "", meaning)
-        for name, meaning in model_table.COLUMNS[view].items()
+        for name, meaning in network.COLUMNS[view].items()
     ]
     return table(("column", "usual", "meaning"), rows)
 
 
 def documentation() -> str:
     parts = [
-        *(HEAD, TERMINAL, layer_table(), LAYERS, meanings(csv.COLUMNS)),
+        *(HEAD, TERMINAL, layer_table(), LAYERS, meanings(layer_columns.COLUMNS)),
         *(LINKS, meanings(links_csv.COLUMNS), SUMMARY),
     ]
     for view, heading in _VIEWS.items():
@@ -109,7 +110,7 @@ def test_the_documentation_is_that_of_the_code() -> None:
 
 
 def test_every_view_of_the_summary_is_there() -> None:
-    assert set(_VIEWS) == set(model_table.COLUMNS)
+    assert set(_VIEWS) == set(network.COLUMNS)
 
 
 if __name__ == "__main__":

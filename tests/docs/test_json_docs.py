@@ -19,8 +19,9 @@ HEAD = """# report.json
 
 This file is made from the code (`python -m tests.docs.test_json_docs`), and a test holds it.
 
-`--format json` gives the result of a run to scripts. [report.schema.json](report.schema.json) is
-its JSON Schema (draft 2020-12), of which this page has the words; the version here is VERSION.
+`--format json` writes the result of a run for scripts, and `--json` prints it in place of the
+tables. [report.schema.json](report.schema.json) is its JSON Schema (draft 2020-12), of which this
+page has the words; the version here is VERSION.
 
 - Times are seconds, sizes bytes, shares fractions from 0 to 1. The end of a key says so: `_s`,
   `_ns` (nanoseconds), `_nbytes`. Numbers have all their digits.

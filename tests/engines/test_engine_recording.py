@@ -15,9 +15,9 @@ from chainer_profile.analyse.summaries import summarise
 from chainer_profile.engines.engine_recording import engine_recording, node_rows
 from chainer_profile.engines.protocol import EngineError, EngineNode, EngineProfile
 from chainer_profile.record.recording import LinkCalls, Recording
-from chainer_profile.report import csv_file as csv
-from chainer_profile.report.writers import markdown
+from chainer_profile.report import layer_columns
 from tests.engines.fake_engines import SETTINGS, layers, profile, recordings
+from tests.report.reading import report_md
 
 FAST = replace(SETTINGS, engine="fast 1.0", precision="fp32")
 
@@ -120,11 +120,11 @@ def test_it_is_saved_reported_and_read_like_any_other(tmp_path: Path) -> None:
     assert summary.totals.framework is not None
     assert summary.totals.framework.mean_s == pytest.approx(10e-6)
     assert summary.totals.overhead is None
-    report = markdown.render(summary)
+    report = report_md(summary)
     assert "fast 1.0 in fp32" in report
     assert "Fused n0" in report
     for word in ("type checks", "hook", "BLAS thread", "--"):
         assert word not in report.partition("## 3")[2].partition("Appendix")[0].replace(
             SETTINGS.command, ""
         ).replace("---", ""), word
-    assert len(csv.render(summary).splitlines()) == 3
+    assert len(layer_columns.render_csv(summary).splitlines()) == 3

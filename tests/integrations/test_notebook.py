@@ -413,8 +413,8 @@ def test_a_view_is_what_the_options_ask_for(shell: Shell) -> None:
     assert int(summary.layers["hot"].sum()) == 1
     tree = View(summary, "link", True, 2)
     assert "incl. ms" in repr(tree)
-    assert "By link" in tree._repr_html_()
-    assert "<details open>" in tree._repr_html_()
+    assert 'aria-label="By link"' in tree._repr_html_()
+    assert 'aria-label="The tree of links"' in tree._repr_html_()
     assert "mean ms" in repr(View(summary, None, False, 2))
 
 

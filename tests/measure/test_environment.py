@@ -18,8 +18,8 @@ from chainer_profile.measure import environment
 from chainer_profile.measure.environment import CpuWatch, blas_libraries, collect
 from chainer_profile.measure.machine import copy_nbytes
 from chainer_profile.record.recording import BlasLibrary
-from chainer_profile.report.writers import markdown
 from tests.nets import image
+from tests.report.reading import report_md
 
 
 def git(*words: str) -> None:
@@ -160,4 +160,4 @@ def test_a_system_that_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert copy_nbytes() == 1 << 28
     recording = profile(chainer.links.Linear(2, 3), image(), trials=2)
     assert recording.conditions.other_cpu is None
-    assert "2 trials" in markdown.render(summarise(recording))
+    assert "2 trials" in report_md(summarise(recording))

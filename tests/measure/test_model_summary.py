@@ -15,7 +15,7 @@ import chainer_profile
 from chainer_profile import ModelSummary, ProfileError, UsageError
 from chainer_profile.record.network import ARRAY_COLUMNS, LAYER_COLUMNS, LINK_COLUMNS
 from chainer_profile.record.recording import digest_of
-from chainer_profile.report.writers import model_table
+from chainer_profile.report.views import model_text
 from models.registry import REGISTRY
 
 ADDED_UP = (
@@ -205,7 +205,7 @@ def test_work_grows_with_the_batch_and_parameters_do_not(mixed: ModelSummary) ->
 
 
 def test_str_is_the_table(mixed: ModelSummary) -> None:
-    assert str(mixed) == model_table.render(mixed) == repr(mixed)
+    assert str(mixed) == model_text(mixed) == repr(mixed)
     assert "Convolution2DFunction" in str(mixed)
 
 

@@ -23,9 +23,9 @@ from chainer_profile.measure.trials import cycles
 from chainer_profile.record.journal import Journal, JournalError, Kind, recover
 from chainer_profile.record.recording import Recording, Settings
 from chainer_profile.report.text import run_lines
-from chainer_profile.report.writers import markdown
 from tests.conftest import FakeClock
 from tests.nets import Chain, LongWait, Step, Wait, image
+from tests.report.reading import report_md
 
 TRIAL_NS = 208  # of a Chain: 180 in its functions, 7 of its own and 7 in each of its three links
 N_STRUCTURE = 3  # structure passes before the first trial
@@ -124,7 +124,7 @@ class TestRun:
         assert all(seen[3:])
         assert len(seen) == 3 + N_STRUCTURE + 2 + 5 + 20 + 1 + 2
         assert "test mode with backprop" in run_lines(recording)[0]
-        assert "takes gradients and fails without" in markdown.render(summarise(recording))
+        assert "takes gradients and fails without" in report_md(summarise(recording))
         assert not run(Chain(clock), image(), settings(), clock=clock).settings.with_graph
 
     def test_several_inputs(self, clock):

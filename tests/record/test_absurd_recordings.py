@@ -22,9 +22,10 @@ from chainer_profile.record.recording import (
     PhaseMemory,
     Recording,
 )
-from chainer_profile.report.writers import json_report, markdown
+from chainer_profile.report.writers import json_report
 from tests.conftest import make_kinds, make_recording, make_training
 from tests.recordings import refusal, rewrite
+from tests.report.reading import on_terminal, report_md
 
 MORE: dict[str, Any] = {
     "limits": MachineLimits("k", "cpu", "now", 2, 1e11, None, 1e10, 9e9, 1 << 20),
@@ -111,7 +112,8 @@ def test_a_changed_recording_is_refused_in_one_line_or_can_be_summarised(
     try:
         summary = summarise(Recording.load(path))
         json.loads(json_report.render(summary))
-        markdown.render(summary)
+        report_md(summary)
+        on_terminal(summary)
     except ProfileError as error:
         assert "\n" not in str(error)  # noqa: PT017
 

@@ -1,10 +1,18 @@
-"""Markdown as a reader sees it."""
+"""What readers see of documents: Markdown, and lines on a terminal."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from markdown_it import MarkdownIt
+
+from chainer_profile.analyse.summary import Summary
+from chainer_profile.report.content.overview import overview
+from chainer_profile.report.content.profile import ReportTitle, report
+from chainer_profile.report.document import Block
+from chainer_profile.report.writers import markdown, terminal
 
 
 @dataclass
@@ -73,3 +81,18 @@ def read(markdown: str) -> Report:
                 if first and any(c.type == "strong_open" for c in children):
                     report.bold_rows.append((report.tables[-1][0][0], shown))
     return report
+
+
+def as_markdown(blocks: Iterable[Block]) -> str:
+    """Blocks as Markdown."""
+    return markdown.write(blocks)
+
+
+def report_md(summary: Summary, title: ReportTitle | None = None) -> str:
+    """A run's ``report.md``."""
+    return markdown.write(report(summary, title))
+
+
+def on_terminal(summary: Summary, width: int | None = 200, **shown: Any) -> str:
+    """What a terminal of this width shows of a run; see :func:`.overview.overview`."""
+    return terminal.written(overview(summary, **shown), width)

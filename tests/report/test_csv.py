@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.record.recording import Layer, Recording
-from chainer_profile.report.csv_file import COLUMNS, render
+from chainer_profile.report.layer_columns import COLUMNS
+from chainer_profile.report.layer_columns import render_csv as render
 from tests.conftest import make_recording, make_training
 from tests.report.devicing import launching
 

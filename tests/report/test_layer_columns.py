@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.errors import UsageError
-from chainer_profile.report import csv_file as csv
+from chainer_profile.basics.units import format_ms
+from chainer_profile.report import layer_columns
 from chainer_profile.report.layer_columns import (
     LAYER_COLUMNS,
     TIMES,
@@ -17,14 +19,16 @@ from chainer_profile.report.layer_columns import (
     columns,
     with_content,
 )
+from chainer_profile.report.writers import json_report, json_schema
 from tests.conftest import make_recording, make_training
+from tests.report.reading import on_terminal
 from tests.report.test_csv import read
 from tests.report.working import training, working
 
 
 def test_every_column_of_the_csv_has_a_place() -> None:
     known = [described.csv for described in LAYER_COLUMNS.values() if described.csv]
-    assert set(known) == set(csv.COLUMNS)
+    assert set(known) == set(layer_columns.COLUMNS)
     assert len(set(known)) == len(known)
 
 
@@ -34,19 +38,19 @@ def test_names_and_headings_are_not_mixed_up() -> None:
     assert all(described.meaning for described in LAYER_COLUMNS.values())
     # A name of the CSV file that is a name here too is the same column.
     for key, described in LAYER_COLUMNS.items():
-        assert key not in csv.COLUMNS or described.csv == key
+        assert key not in layer_columns.COLUMNS or described.csv == key
     assert {*USUAL, *WHICH, *TIMES, *WORK} <= set(LAYER_COLUMNS)
 
 
 def test_names_of_the_csv_will_do() -> None:
     assert choose_layer_columns(["peak_nbytes", "mean", "mean_ms"]) == ("peak", "mean")
-    assert choose_layer_columns(list(csv.COLUMNS)) == tuple(
+    assert choose_layer_columns(list(layer_columns.COLUMNS)) == tuple(
         sorted(
             (key for key, described in LAYER_COLUMNS.items() if described.csv),
-            key=lambda key: list(csv.COLUMNS).index(LAYER_COLUMNS[key].csv),
+            key=lambda key: list(layer_columns.COLUMNS).index(LAYER_COLUMNS[key].csv),
         )
     )
-    with pytest.raises(UsageError, match=r"'peek' \(did you mean peak\?\); known are index, hot"):
+    with pytest.raises(UsageError, match=r"'peek' \(did you mean peak\?\); known are index, label"):
         choose_layer_columns(["peek"])
 
 
@@ -55,7 +59,9 @@ def test_numbers_are_those_of_the_csv(summary) -> None:
     """To the digits that are shown."""
     million, billion = 1e6, 1.0
     scales = {"flops": million, "macs": million, "read": million, "written": million}
-    for row, line in zip(summary.layers.itertuples(), read(csv.render(summary)), strict=True):
+    for row, line in zip(
+        summary.layers.itertuples(), read(layer_columns.render_csv(summary)), strict=True
+    ):
         for key, described in LAYER_COLUMNS.items():
             shown = described.column.cell(row)
             exact = line.get(described.csv, "")
@@ -88,18 +94,6 @@ def test_a_backward_says_what_it_goes_back_through() -> None:
     assert [column.cell(row) for row in rows[8:12]] == ["", "", "8", "7"]
 
 
-@pytest.mark.parametrize(
-    ("verdict", "shown"),
-    [("compute bound", "compute"), ("overhead bound", "overhead"), ("", "-")],
-)
-def test_verdicts_are_short(verdict: str, shown: str) -> None:
-    class Row:
-        pass
-
-    Row.verdict = verdict  # type: ignore[attr-defined]
-    assert LAYER_COLUMNS["verdict"].column.cell(Row) == shown
-
-
 def test_columns_without_content_are_left_out() -> None:
     rows = list(working(limits=None).layers.itertuples())
     names = [column.name for column in with_content(columns(WORK), rows)]
@@ -115,3 +109,22 @@ def test_the_phase_is_there_for_several() -> None:
     assert [column.name for column in columns(WHICH, several_phases=False)] == [
         "#", "path", "function"
     ]  # fmt: skip
+
+
+def test_a_new_column_is_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes a field of the layers' table and an entry here."""
+    new = layer_columns._ms("range", "range", "From the shortest to the longest", drop=1)
+    monkeypatch.setitem(LAYER_COLUMNS, "range", new)
+    summary = summarise(make_recording(3))
+    layers = summary.layers.assign(range_s=summary.layers["max_s"] - summary.layers["min_s"])
+    summary = replace(summary, layers=layers)
+    head, first, *_ = layer_columns.render_csv(summary).splitlines()
+    assert head.split(",")[-1] == "range_ms"
+    assert float(first.split(",")[-1]) == pytest.approx(layers["range_s"][0] * 1e3)
+    assert json_report.content(summary)["layers"][0]["range_s"] == layers["range_s"][0]
+    described = json_schema.schema()["properties"]["layers"]["items"]["properties"]["range_s"]
+    assert described == {"type": "number", "description": "From the shortest to the longest"}
+    assert choose_layer_columns(["range", "range_ms"]) == ("range",)
+    shown = on_terminal(summary, columns=("path", "range"))
+    assert f"{layers['path'][0]}" in shown
+    assert format_ms(layers["range_s"][0]) in shown

@@ -477,3 +477,20 @@ def test_two_writers_at_a_time_leave_a_whole_file(
     save_limits(make_limits("first"))
     assert load_limits() == {"first": make_limits("first")}
     assert os.listdir(cache.parent) == ["machine.json"]
+
+
+def test_a_summary_saves_what_a_run_writes(tmp_path: Path) -> None:
+    summary = summarise(make_recording())
+    files = summary.save(tmp_path / "a" / "b", ["json", "latex"], title="Mine", author="Me")
+    names = [file.name for file in files]
+    assert names[0] == RECORDING
+    assert {"layers.csv", "report.md", "report.html", "report.json", "tables.tex"} <= set(names)
+    assert all(file.stat().st_size for file in files)
+    assert (tmp_path / "a" / "b" / "report.md").read_text().startswith("# Mine\n\n**Author**: Me\n")
+    kept = load_run(tmp_path / "a" / "b")
+    assert kept.layers == summary.recording.layers
+    assert np.array_equal(kept.self_ns, summary.recording.self_ns)
+    assert len(summary.save(str(tmp_path / "c"), "json")) == len(files) - 1
+    with pytest.raises(UsageError, match="unknown format 'gif'"):
+        summary.save(tmp_path / "d", ["gif"])
+    assert not (tmp_path / "d").exists()

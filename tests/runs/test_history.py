@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.cli import history as history_command
 from chainer_profile.record.digest import Run, read_digest
 from chainer_profile.record.recording import Environment, Gpu, Recording, Settings, digest_of
-from chainer_profile.report.writers import history_table
+from chainer_profile.report.content.history import overview
+from chainer_profile.report.writers import terminal
 from chainer_profile.runs.folder import save_recording
 from chainer_profile.runs.history import (
     SORTS,
@@ -289,13 +289,9 @@ def test_what_the_command_does_not_take(words: list[str], message: str) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_the_formats_are_those_of_the_renderer() -> None:
-    assert history_command._FORMATS == history_table.FORMATS
-
-
 def test_numbers_that_are_not_known() -> None:
     none = np.zeros(0, np.int64)
     put("a", trial_ns=None, start_ns=None, clean_ns=none, clean_start_ns=none)
     (run,) = history(REPORTS, Query()).runs
     assert math.isnan(run.digest.median_s)
-    assert history_table.render([run], "table").splitlines()[2].split()[7:9] == ["-*", "-"]
+    assert terminal.written(overview([run])).splitlines()[2].split()[7:9] == ["-*", "-"]

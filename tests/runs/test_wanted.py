@@ -11,15 +11,17 @@ import pytest
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.report.content.coursework import ReportTitle
+from chainer_profile.report.content.profile import ReportTitle
 from chainer_profile.report.pictures import stacks, trace
-from chainer_profile.report.writers import json_report, latex, markdown, pdf
+from chainer_profile.report.writers import json_report, pdf
 from chainer_profile.runs import write
 from chainer_profile.runs.folder import load_run
 from chainer_profile.runs.wanted import FILES, USUAL, Wanted, check, parse_formats
 from chainer_profile.runs.write import asked_for, write_reports
 from tests.command import folder, main, one_line, signals  # noqa: F401
 from tests.conftest import make_recording
+from tests.report.reading import report_md
+from tests.report.writers.test_latex import render as tables_tex
 
 SUMMARY = summarise(make_recording(3, 5))
 
@@ -29,7 +31,7 @@ def without_pdf(monkeypatch: pytest.MonkeyPatch) -> None:
     usual = builtins.__import__
 
     def fails(name: str, *args: Any, **more: Any) -> Any:
-        if name == "fpdf":
+        if name == "typst":
             raise ImportError(name)
         return usual(name, *args, **more)
 
@@ -75,7 +77,7 @@ def test_all_are_made_by_their_renderers() -> None:
     assert list(made) == list(FILES.values())
     assert made.pop("report.pdf")[:5] == b"%PDF-"
     assert made == {
-        "tables.tex": latex.render(SUMMARY, title=title).encode(),
+        "tables.tex": tables_tex(SUMMARY, title).encode(),
         "report.json": json_report.render(SUMMARY).encode(),
         "trace.json": trace.render(SUMMARY, 2).encode(),
         "stacks.speedscope.json": stacks.render_speedscope(SUMMARY).encode(),
@@ -92,7 +94,7 @@ def test_what_cannot_be_made_does_not_stop_the_others(without_pdf: None) -> None
     found = asked_for(SUMMARY, Wanted(tuple(FILES)))
     for name in list(FILES.values())[1:]:
         assert next(found)[0] == name
-    with pytest.raises(ProfileError, match=r"pip install fpdf2 uharfbuzz$"):
+    with pytest.raises(ProfileError, match=r"pip install typst$"):
         next(found)
 
 
@@ -127,7 +129,7 @@ def test_a_trial_that_no_trace_can_show(wanted: Wanted, n_trials: int, message: 
 
 def test_packages_are_looked_for_before_a_run(without_pdf: None) -> None:
     check(Wanted(("json",)), 5)
-    with pytest.raises(ProfileError, match=r"pip install fpdf2 uharfbuzz$"):
+    with pytest.raises(ProfileError, match=r"pip install typst$"):
         check(Wanted(("json", "pdf")), 5)
 
 
@@ -171,9 +173,7 @@ def test_files_of_a_run_and_of_its_report(capsys: pytest.CaptureFixture[str]) ->
     assert main("report", "run", "--format", "trace", "-q") == 0
     assert Path("run/trace.json").read_text() == trace.render(summary)
     assert not Path("run/report.md").read_text().startswith("# Mine\n")
-    assert markdown.render(summary, plot="layers.png", table="layers.csv", links="links.csv") == (
-        Path("run/report.md").read_text()
-    )
+    assert Path("run/report.md").read_text() == report_md(summary)
 
 
 def test_a_run_without_reports_has_its_recording(capsys: pytest.CaptureFixture[str]) -> None:
@@ -189,13 +189,13 @@ def test_a_run_without_reports_has_its_recording(capsys: pytest.CaptureFixture[s
 
 
 def test_json_is_printed_in_place_of_the_tables(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main("-o", "run", "--format", "json,folded") == 0
+    assert main("-o", "run", "--format", "json,folded", "--json") == 0
     out, err = capsys.readouterr()
     assert json.loads(out) == json.loads(Path("run/report.json").read_text())
     assert err == ""
-    assert main("report", "run", "--format", "json", "-q") == 0
+    assert main("report", "run", "--format", "json", "--json", "-q") == 0
     assert capsys.readouterr() == ("", "")
-    assert main("report", "run", "--format", "json") == 0
+    assert main("report", "run", "--format", "json", "--json") == 0
     assert capsys.readouterr().out == out
 
 

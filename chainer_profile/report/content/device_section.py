@@ -14,8 +14,8 @@ from chainer_profile.basics.units import (
     format_percent,
     plural,
 )
-from chainer_profile.report.columns import MAX_NAME, Column
-from chainer_profile.report.markdown_syntax import columns_table, properties, text
+from chainer_profile.report.columns import MAX_NAME, properties
+from chainer_profile.report.document import TOTAL, Column, Table, strong, text
 from chainer_profile.report.rows import phases_of
 from chainer_profile.report.text import Row, printable
 
@@ -24,11 +24,13 @@ if TYPE_CHECKING:
 
     from chainer_profile.analyse.device_use import DeviceUse
     from chainer_profile.analyse.summary import Summary
+    from chainer_profile.report.document import Block
 
 #: What is shown of a time: so many seconds are one in the last digit of a time in ms.
 _STEP_S = 1e-7
 NO_HELD_TRIALS = "not known: there are no held trials"
-_MEANINGS = {
+#: What the columns say that only a GPU fills.
+MEANINGS = {
     "host": "host is the time of the host in the layer's call",
     "gap": "gap is the time on the device between the layer before and this one",
     "busy": "busy is the time on the device when it never waits for the host",
@@ -53,7 +55,7 @@ class _PhaseUse:
 
 def explained(names: Sequence[str]) -> str:
     """What those of the columns say that only a GPU fills, in a sentence; empty without them."""
-    said = [meaning for name, meaning in _MEANINGS.items() if name in names]
+    said = [meaning for name, meaning in MEANINGS.items() if name in names]
     if not said:
         return ""
     sentence = ", ".join(said)
@@ -101,13 +103,12 @@ def pace(use: DeviceUse) -> str:
     )
 
 
-def device(summary: Summary) -> Iterator[str]:
-    """The part of the report on the GPU, as blocks of Markdown; nothing on a CPU."""
+def device(summary: Summary) -> Iterator[Block]:
+    """The part of the report on the GPU; nothing on a CPU."""
     use = summary.device
     if use is None:
         return
-    yield "### On the GPU"
-    yield f"**Launch bound**: {text(pace(use))}" if use.launch_bound else text(pace(use))
+    yield text(strong("Launch bound"), f": {pace(use)}") if use.launch_bound else text(pace(use))
     wall, (launch, wait) = _adding_up((use.launch_s, use.wait_s))
     span, (layers, gaps, rest) = _adding_up((use.layers_s, use.gaps_s, use.rest_s))
     yield properties(
@@ -122,10 +123,11 @@ def device(summary: Summary) -> Iterator[str]:
             ("... behind the last layer", rest),
             ("GPU busy", _busy_text(use)),
             *_held(use),
-        ]
+        ],
+        "A trial on the host and on the GPU",
     )
-    yield f"It adds up: launching {launch} + waiting {wait} = wall time {wall}."
-    yield (
+    yield text(f"It adds up: launching {launch} + waiting {wait} = wall time {wall}.")
+    yield text(
         f"On the GPU: layers {layers} + between them {gaps} + behind the last {rest} = time on the "
         f"GPU {span}."
     )
@@ -139,7 +141,7 @@ def _held(use: DeviceUse) -> list[Row]:
     return [("A held trial on the GPU, median", f"{format_ms(use.held_span_s)} ms")]
 
 
-def _phases(summary: Summary, use: DeviceUse) -> Iterator[str]:
+def _phases(summary: Summary, use: DeviceUse) -> Iterator[Block]:
     rows = [
         _PhaseUse(printable(str(row.Index)), row.host_s, row.layers_s, row.gap_s, row.busy_s)
         for row in phase_device(summary.layers).itertuples()
@@ -154,11 +156,12 @@ def _phases(summary: Summary, use: DeviceUse) -> Iterator[str]:
         Column("GPU busy [ms]", lambda row: format_ms(row.busy_s)),
         Column("busy part of the layers [%]", lambda row: format_bare_percent(row.busy_share)),
     ]
-    yield (
+    yield text(
         "By phase; the time between two layers is that of the phase of the second one, and what "
         "the host does between the layers' calls is of no phase:"
     )
-    yield columns_table(columns, [*rows, whole], bold=[False] * len(rows) + [True])
+    marks = ["" for _ in rows] + [TOTAL]
+    yield Table(columns, [*rows, whole], "The phases on the GPU", marks)
 
 
 def _busy_text(use: DeviceUse) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chainer_profile.basics.units import NOT_KNOWN, format_count, format_ms
-from chainer_profile.report.columns import Column
+from chainer_profile.report.document import Column
 from chainer_profile.report.text import Row, printable, totals_rows
 
 if TYPE_CHECKING:

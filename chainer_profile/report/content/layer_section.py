@@ -9,7 +9,7 @@ from chainer_profile.report import layer_columns
 from chainer_profile.report.content.device_section import explained
 from chainer_profile.report.content.engine_words import engine_text, node_columns
 from chainer_profile.report.content.gpu_text import on_gpu
-from chainer_profile.report.markdown_syntax import address, columns_table, link, text
+from chainer_profile.report.document import HOT, LAYERS, PLOT, Figure, Table, file, text
 from chainer_profile.report.rows import phases_of
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from chainer_profile.analyse.summary import Summary
-    from chainer_profile.report.columns import Column
+    from chainer_profile.report.document import Block, Column
 
 #: With more layers than this the report shows the hot and the slowest ones only; and of more links
 #: those of the longest times.
@@ -26,61 +26,75 @@ MAX_ROWS = 200
 SLOWEST = 50
 
 
-def by_layer(summary: Summary, plot: str, address_of_all: str) -> Iterator[str]:
-    """The parts by layer, as blocks of Markdown.
-
-    Args:
-        summary: The summary of a run.
-        plot: Address of the bar plot.
-        address_of_all: Address of the table of all layers.
-    """
+def bars(summary: Summary) -> Iterator[Block]:
+    """The picture of all layers."""
     several = len(phases_of(summary)) > 1
-    if summary.recording.settings.engine:
-        yield from _by_node(summary)
-    yield "### By layer"
-    yield f"![Bar plot of the median self time of every layer]({address(plot)})"
-    yield (
-        "*One bar for each layer in the order of the calls"
+    yield Figure(
+        PLOT,
+        "Bar plot of the median self time of every layer",
+        "One bar for each layer in the order of the calls"
         + (", phase after phase" if several else "")
         + f": median self time{on_gpu(summary)}, with whiskers from the 5th to the 95th "
-        "percentile. Hot layers are red here, and bold in the table.*"
+        "percentile. Hot layers are red here, and bold in the table.",
     )
+
+
+def by_layer(summary: Summary) -> Iterator[Block]:
+    """The table of times by layer."""
     shown = _chosen(summary.layers)
     rest = summary.layers.drop(shown.index)
     if len(rest):
-        yield (
+        yield text(
             f"{format_count(len(shown))} of {plural(len(summary.layers), 'layer')} are shown, the "
             f"slowest ones; the others hold {format_percent(rest['share'].sum())} of the "
-            f"layers' time. All are in {link(address_of_all)}."
+            "layers' time. All are in ",
+            file(LAYERS),
+            ".",
         )
     times = list(layer_columns.TIMES)
     if summary.layers["ci_low_s"].isna().all():
-        yield "The trials are too few for intervals of the medians."
+        yield text("The trials are too few for intervals of the medians.")
         times.remove("interval")
-    rows, bold = list(shown.itertuples()), shown["hot"].tolist()
+    rows = list(shown.itertuples())
     known = layer_columns.with_content(layer_columns.columns(layer_columns.DEVICE), rows)
     times = [key for key in times if key not in layer_columns.DEVICE or _column(key) in known]
     if said := explained([column.name for column in known]):
-        yield f"Median, interval, mean and percentile are times on the GPU. {said}"
-    which = layer_columns.columns(layer_columns.WHICH, several_phases=several)
-    yield columns_table([*which, *layer_columns.columns(times)], rows, bold=bold)
+        yield text(f"Median, interval, mean and percentile are times on the GPU. {said}")
+    columns = [*_which(summary), *layer_columns.columns(times)]
+    yield Table(columns, rows, "Self time by layer", _hot(shown))
+
+
+def work_by_layer(summary: Summary) -> Iterator[Block]:
+    """The table of work and memory by layer; nothing where none is known."""
+    shown = _chosen(summary.layers)
+    rows = list(shown.itertuples())
     work = layer_columns.with_content(layer_columns.columns(layer_columns.WORK), rows)
     if work:
-        yield "### Work and memory by layer"
-        yield _explained([column.name for column in work])
-        yield columns_table([*which, *work], rows, bold=bold)
+        yield text(_explained([column.name for column in work]))
+        yield Table([*_which(summary), *work], rows, "Work and memory by layer", _hot(shown))
 
 
-def _by_node(summary: Summary) -> Iterator[str]:
+def by_node(summary: Summary) -> Iterator[Block]:
     """What an engine's nodes are, where it is not Chainer that ran."""
-    yield "### By node"
-    yield (
-        f"A row is a node of {text(engine_text(summary.recording.settings))}. Its path is that of "
+    engine = summary.recording.settings.engine
+    if not engine:
+        return
+    yield text(
+        f"A row is a node of {engine_text(summary.recording.settings)}. Its path is that of "
         "the layer with the most operations among those of Chainer that it does, and its function "
         "names all of them; a node that does none is named by the engine. Numbers of layers are "
         "those of the profile of the network under Chainer."
     )
-    yield columns_table(node_columns(summary), list(_chosen(summary.layers).itertuples()))
+    yield Table(node_columns(summary), list(_chosen(summary.layers).itertuples()), "By node")
+
+
+def _which(summary: Summary) -> list[Column]:
+    several = len(phases_of(summary)) > 1
+    return layer_columns.columns(layer_columns.WHICH, several_phases=several)
+
+
+def _hot(layers: pd.DataFrame) -> list[str]:
+    return [HOT if hot else "" for hot in layers["hot"]]
 
 
 def _column(key: str) -> Column:
@@ -102,10 +116,11 @@ def _explained(names: list[str]) -> str:
     said = []
     if "MFLOP" in names:
         said.append("Operations and bytes are those of all calls in a trial, in millions.")
-    if "verdict" in names:
+    if "limit" in names:
         said.append(
-            "The verdict says what bounds a layer: compute, memory, or, where less than a third of "
-            "the limit is reached, overhead."
+            "A layer is limited by compute, by memory, or, where less than a third of the limit is "
+            "reached, by the largest part of its time that can be told: copying windows (im2col), "
+            "or the cost of a call; where neither is, it stays below both limits."
         )
     if "peak" in names:
         said.append(

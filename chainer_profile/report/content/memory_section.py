@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from chainer_profile.basics.units import format_nbytes, plural
 from chainer_profile.report import layer_columns
-from chainer_profile.report.columns import MAX_NAME, Column
-from chainer_profile.report.markdown_syntax import columns_table, text
+from chainer_profile.report.columns import MAX_NAME
+from chainer_profile.report.document import Column, Table, text
 from chainer_profile.report.rows import phases_of
 from chainer_profile.report.text import printable
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.record.recording import PhaseMemory
+    from chainer_profile.report.document import Block
 
 _MAX_LAYERS = 10
 _SIZES = ("peak", "workspace", "retained")
@@ -94,20 +95,19 @@ def peaks_sentence(rows: list[Any]) -> str:
     )
 
 
-def memory(summary: Summary) -> Iterator[str]:
-    """The part of the report on memory, as blocks of Markdown."""
+def memory(summary: Summary) -> Iterator[Block]:
+    """The part of the report on memory."""
     sentences = memory_sentences(summary)
     if not sentences:
         return
-    yield "### Memory"
     yield from map(text, sentences)
     phases = phase_memory(summary)
     if phases:
-        yield (
+        yield text(
             "By phase: the most that is allocated in it beyond what is there at the trial's begin, "
             "and what it leaves allocated, negative where it frees more:"
         )
-        yield columns_table(phase_memory_columns(), phases)
+        yield Table(phase_memory_columns(), phases, "Memory by phase")
     rows = peak_rows(summary, _MAX_LAYERS)
     yield text(peaks_sentence(rows))
-    yield columns_table(peak_columns(summary), rows)
+    yield Table(peak_columns(summary), rows, "The layers with the highest peaks of memory")

@@ -8,26 +8,32 @@ from chainer_profile.analyse.checks import probed_threads, takes_options
 from chainer_profile.basics.describe import MIN_TRIALS, NS
 from chainer_profile.basics.units import format_count, format_duration, plural
 from chainer_profile.report.content.engine_words import engine_text
-from chainer_profile.report.markdown_syntax import text
+from chainer_profile.report.document import code
 from chainer_profile.report.rows import phases_of
-from chainer_profile.report.text import profiled_text
+from chainer_profile.report.text import printable, profiled_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.record.recording import Settings
+    from chainer_profile.report.document import Words
 
 
-def method_points(summary: Summary) -> Iterator[str]:
-    """One point each, in Markdown."""
+def method_points(summary: Summary) -> Iterator[Words]:
+    """One point each."""
+    for point in _points(summary):
+        yield (point,) if isinstance(point, str) else point
+
+
+def _points(summary: Summary) -> Iterator[str | Words]:
     recording, totals = summary.recording, summary.totals
     several = len(phases_of(summary)) > 1
     warmups = len(recording.warmup_ns) or recording.settings.warmups
     if recording.settings.engine:
         yield (
             f"The network did not run under Chainer but under "
-            f"{text(engine_text(recording.settings))}, which was given the same weights."
+            f"{engine_text(recording.settings)}, which was given the same weights."
         )
     probe = probed_threads(recording)
     if probe is not None:
@@ -166,42 +172,47 @@ def has_rate_of_zero(settings: Settings) -> bool:
     return bool(ours) and settings.phase == "train" and settings.optimizer == "MomentumSGD"
 
 
-def _rows(summary: Summary) -> Iterator[str]:
+def _rows(summary: Summary) -> Iterator[str | Words]:
     """What the rows beside the calls of a forward pass are, where a trial has them."""
     layers = summary.layers
     phases = set(layers["phase"])
     paths = {(row.phase, row.path) for row in layers.itertuples()}
     if ("forward", "loss") in paths:
-        yield "Functions of the loss that no link calls have the path `loss`."
+        yield "Functions of the loss that no link calls have the path ", code("loss"), "."
     if "backward" in phases:
         yield (
             "The backward of a function is a row of its own, in the link that made the call. "
-            "Its column `forward_index` in the table of all layers is the call that it goes back "
-            "through."
+            "Its column ",
+            code("forward_index"),
+            " in the table of all layers is the call that it goes back through.",
         )
     if "gradient_accumulation" in set(layers["function"]):
         yield (
-            "Where several functions use a variable, its gradients are added up: the row "
-            "`gradient_accumulation`, in the link whose backward adds them."
+            "Where several functions use a variable, its gradients are added up: the row ",
+            code("gradient_accumulation"),
+            ", in the link whose backward adds them.",
         )
     if ("backward", "cleargrads") in paths:
         yield (
-            "Clearing the gradients before the backward pass is the row `cleargrads` of the "
-            "backward phase."
+            "Clearing the gradients before the backward pass is the row ",
+            code("cleargrads"),
+            " of the backward phase.",
         )
     updates = layers[layers["phase"] == "update"]
     if len(updates):
         hooks = updates[updates["path"] == "optimizer"]["function"]
-        sentence = (
+        sentence: Words = (
             "The update of all parameters of one link is one row, named after the optimizer; its "
-            "calls are the arrays of parameters"
+            "calls are the arrays of parameters",
         )
         if len(hooks):
-            named = ", ".join(text(name) for name in dict.fromkeys(hooks))
-            sentence += (
-                f". The optimizer's hooks ({named}) go over all parameters; their path is "
-                "`optimizer`"
-            )
-        yield sentence + "."
+            named = ", ".join(map(printable, dict.fromkeys(hooks)))
+            said = f". The optimizer's hooks ({named}) go over all parameters; their path is "
+            sentence += (said, code("optimizer"))
+        yield (*sentence, ".")
     if "data" in phases:
-        yield "Loading a batch and converting it to arrays are the rows of the path `data`."
+        yield (
+            "Loading a batch and converting it to arrays are the rows of the path ",
+            code("data"),
+            ".",
+        )

@@ -19,6 +19,7 @@ from chainer_profile.basics.units import (
     format_ratio,
     plural,
 )
+from chainer_profile.basics.words import PROG
 from chainer_profile.report.rows import phases_of
 from chainer_profile.report.text import of_layers, printable
 
@@ -59,6 +60,48 @@ def next_steps(summary: Summary) -> Iterator[str]:
     yield from _another_device(summary)
 
 
+def first_step(summary: Summary) -> str:
+    """What promises the most, and how much; empty where nothing follows from the run."""
+    totals, settings = summary.totals, summary.recording.settings
+    if not _layers_s(summary):
+        return ""
+    if _launch_bound(summary):
+        grows = _growth(summary)
+        if not grows:
+            return next(_launching(summary))
+        return (
+            f"Next: try a larger batch ({_batch_option(summary)}): the run is launch bound, and "
+            f"until the GPU is busy the inputs per second can grow to about {grows}."
+        )
+    whole, what = _whole(summary)
+    foldable = _foldable(summary)
+    folded = float(foldable["mean_s"].sum()) / whole
+    framework = totals.framework_share or 0.0
+    spreads = settings.batchsize < _SMALL_BATCH and not (
+        summary.recording.on_device or settings.engine
+    )
+    if folded >= _MUCH and not (spreads and framework > folded):
+        return (
+            "Next: fold the batch normalisations into the convolutions before them "
+            f"(chainer_profile.optimize(model)), which saves up to {format_percent(folded)} of the "
+            f"{what}; {PROG} engines tries faster engines, too."
+        )
+    if spreads and framework >= _MUCH_FRAMEWORK:
+        # Engines only infer.
+        engines = f"; {PROG} engines tries runtimes that do without them"
+        return (
+            f"Next: try a larger batch ({_batch_option(summary)}): it spreads the "
+            f"{format_percent(framework)} between the functions over more inputs"
+            f"{engines if len(phases_of(summary)) == 1 else ''}."
+        )
+    first = summary.functions.iloc[0]
+    part = float(first["total_s"]) / whole
+    return (
+        f"Next: begin with {printable(str(summary.functions.index[0]))}: made 2x as fast, it "
+        f"would shorten the {what} by {format_percent(part / 2)}."
+    )
+
+
 def _whole(summary: Summary) -> tuple[float, str]:
     """The time that a change is held against, and what it is."""
     profiled = summary.totals.profiled
@@ -95,13 +138,18 @@ def _launching(summary: Summary) -> Iterator[str]:
         f"({format_duration(most['host_s'])}, {format_duration(most['host_s'] / calls)} each)"
     )
     yield sentence + "."
-    batchsize = summary.recording.settings.batchsize
-    if use.busy_share and batchsize < _SMALL_BATCH:
+    if grows := _growth(summary):
         yield (
             f"A larger batch needs no more launches: try {_batch_option(summary)} and compare the "
-            "inputs per second. Until the GPU is busy they can grow to about "
-            f"{format_factor(1 / use.busy_share)}."
+            f"inputs per second. Until the GPU is busy they can grow to about {grows}."
         )
+
+
+def _growth(summary: Summary) -> str:
+    """By how much a larger batch can raise a launch-bound run's rate; empty where not known."""
+    use = summary.device
+    small = summary.recording.settings.batchsize < _SMALL_BATCH
+    return format_factor(1 / use.busy_share) if small and use and use.busy_share else ""
 
 
 def _bounds_on_gpu(summary: Summary) -> Iterator[str]:
@@ -339,12 +387,8 @@ def _no_cudnn(summary: Summary) -> bool:
 
 
 def _fewer_normalisations(summary: Summary) -> Iterator[str]:
-    # Weights that are trained cannot be folded; an engine folds what it can by itself.
-    if len(phases_of(summary)) > 1 or summary.recording.settings.engine:
-        return
-    layers = summary.layers
-    fixed = layers["function"] == "FixedBatchNormalization"
-    foldable = layers[fixed & np.array(_follows_convolution(layers), bool)]
+    foldable = _foldable(summary)
+    fixed = summary.layers["function"] == "FixedBatchNormalization"
     whole, what = _whole(summary)
     # Where the host sets the pace of a GPU, what is saved is the host's time.
     times = foldable["host_s" if _launch_bound(summary) else "mean_s"]
@@ -358,6 +402,16 @@ def _fewer_normalisations(summary: Summary) -> Iterator[str]:
             f"{'its' if one else 'their'} scale and shift can be folded into the convolution's "
             f"weights and bias: that would save up to these {format_percent(part)}."
         )
+
+
+def _foldable(summary: Summary) -> pd.DataFrame:
+    """The batch normalisations that can be folded into the convolution before each."""
+    layers = summary.layers
+    # Weights that are trained cannot be folded; an engine folds what it can by itself.
+    if len(phases_of(summary)) > 1 or summary.recording.settings.engine:
+        return layers.head(0)
+    fixed = layers["function"] == "FixedBatchNormalization"
+    return layers[fixed & np.array(_follows_convolution(layers), bool)]
 
 
 def _follows_convolution(layers: pd.DataFrame) -> list[bool]:

@@ -16,14 +16,29 @@ from chainer_profile.basics.units import (
     plural,
 )
 from chainer_profile.basics.words import DEFAULT_DEPTH
-from chainer_profile.report.columns import group_columns, kind_columns, phase_columns, tree_columns
-from chainer_profile.report.content.device_section import device
+from chainer_profile.report import layer_columns
+from chainer_profile.report.columns import (
+    MAX_NAME,
+    group_columns,
+    kind_columns,
+    phase_columns,
+    properties,
+    tree_columns,
+)
 from chainer_profile.report.content.engine_words import between, totals
 from chainer_profile.report.content.gpu_text import on_gpu
-from chainer_profile.report.content.layer_section import MAX_ROWS, by_layer
-from chainer_profile.report.content.memory_section import memory
-from chainer_profile.report.content.work_section import work
-from chainer_profile.report.markdown_syntax import columns_table, link, properties, table, text
+from chainer_profile.report.content.layer_section import MAX_ROWS
+from chainer_profile.report.document import (
+    HOT,
+    LAYERS,
+    LINKS,
+    TOTAL,
+    Column,
+    Table,
+    file,
+    joined,
+    text,
+)
 from chainer_profile.report.rows import (
     group_rows,
     has_blocks,
@@ -32,7 +47,7 @@ from chainer_profile.report.rows import (
     shortened,
     tree_rows,
 )
-from chainer_profile.report.text import of_kind, of_layers
+from chainer_profile.report.text import of_kind, of_layers, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,44 +55,21 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from chainer_profile.analyse.summary import Summary
+    from chainer_profile.report.document import Block
 
 MAX_GROUPS = 20
+#: Hot layers that the result lists; the appendix has them all.
+MAX_HOT = 20
 
 
-def result(summary: Summary, *, plot: str, roofline: str, layers: str, links: str) -> Iterator[str]:
-    """The section, as blocks of Markdown.
-
-    Args:
-        summary: The summary of a run.
-        plot: Address of the bar plot.
-        roofline: Address of the roofline plot.
-        layers: Address of the table of all layers.
-        links: Address of the table of all links.
-    """
-    several = len(phases_of(summary)) > 1
-    yield "## 4 Result"
-    yield properties(row for row in totals(summary) if row[1] != NOT_KNOWN)
+def whole_trial(summary: Summary) -> Iterator[Block]:
+    """The times of a trial as a whole, and that they add up."""
+    rows = [row for row in totals(summary) if row[1] != NOT_KNOWN]
+    yield properties(rows, "A trial as a whole")
     yield from _adds_up(summary)
-    yield from device(summary)
-    if several:
-        yield from _phases(summary)
-    yield from _kinds(summary, layers)
-    yield "### By function"
-    yield _groups(summary, "function", len(summary.functions))
-    if has_blocks(summary):
-        yield "### By block"
-        yield (
-            "A block is the part of a path up to its first number, or its first names where it has "
-            "none. Its times are those of all links in it."
-        )
-        yield _groups(summary, "block", MAX_GROUPS)
-    yield from _links(summary, links)
-    yield from work(summary, roofline)
-    yield from memory(summary)
-    yield from by_layer(summary, plot, layers)
 
 
-def _adds_up(summary: Summary) -> Iterator[str]:
+def _adds_up(summary: Summary) -> Iterator[Block]:
     found = summary.totals
     if found.profiled is None or found.framework is None:
         return
@@ -86,62 +78,74 @@ def _adds_up(summary: Summary) -> Iterator[str]:
         for seconds in (found.layers_s, found.framework.mean_s, found.profiled.mean_s)
     )
     rows = "nodes" if summary.recording.settings.engine else "layers"
-    yield (
+    yield text(
         f"It adds up: {rows}{on_gpu(summary)} {layers} + {between(summary)} {framework} = profiled "
         f"trial {trial}."
     )
 
 
-def _phases(summary: Summary) -> Iterator[str]:
+def phases(summary: Summary) -> Iterator[Block]:
+    """Time by phase, where a trial has several."""
+    if len(phases_of(summary)) < 2:
+        return
     rows = phase_rows(summary)
-    yield "### By phase"
-    yield columns_table(phase_columns(), rows, bold=[row.whole for row in rows])
+    marks = [TOTAL if row.whole else "" for row in rows]
+    yield Table(phase_columns(), rows, "Time by phase", marks)
     *parts, whole = rows
-    terms = " + ".join(f"{text(row.name)} {format_ms(row.total_s)} ms" for row in parts)
-    yield f"It adds up: {terms} = {text(whole.name)} {format_ms(whole.total_s)} ms."
+    terms = " + ".join(f"{row.name} {format_ms(row.total_s)} ms" for row in parts)
+    yield text(f"It adds up: {terms} = {whole.name} {format_ms(whole.total_s)} ms.")
     if summary.recording.on_device:
-        yield (
+        yield text(
             "The times of a phase are the device's, its framework being what passes on the device "
             "between the phase's layers; what is outside of the phases is the rest of the trial on "
             "the host's clock."
         )
 
 
-def kinds(summary: Summary) -> Iterator[str]:
+def kinds(summary: Summary) -> Iterator[Block]:
     """The table of the kinds of trials, where there are several, and what it says."""
     if not summary.kinds:
         return
-    yield (
+    yield text(
         "Trials that make other calls, or calls with other shapes, are of other kinds. All other "
         "tables and pictures are of the first kind."
     )
-    yield columns_table(kind_columns(), summary.kinds)
+    yield Table(kind_columns(), summary.kinds, "The kinds of trials")
     if left_out := summary.recording.left_out:
-        yield f"Of {plural(left_out, 'more trial')} the kind is not known."
+        yield text(f"Of {plural(left_out, 'more trial')} the kind is not known.")
+    others = (file(of_kind(LAYERS, kind.number)) for kind in summary.kinds[1:])
+    yield text("The layers of the other kinds with all digits: ", *joined(others, ", "), ".")
 
 
-def _kinds(summary: Summary, layers: str) -> Iterator[str]:
-    if not summary.kinds:
+def by_function(summary: Summary) -> Iterator[Block]:
+    """Time by function."""
+    yield _groups(summary, "function", len(summary.functions))
+
+
+def by_block(summary: Summary) -> Iterator[Block]:
+    """Time by block, where the network has some."""
+    if not has_blocks(summary):
         return
-    yield "### Kinds of trials"
-    yield from kinds(summary)
-    tables = ", ".join(link(of_kind(layers, kind.number)) for kind in summary.kinds[1:])
-    yield f"The layers of the other kinds with all digits: {tables}."
+    yield text(
+        "A block is the part of a path up to its first number, or its first names where it has "
+        "none. Its times are those of all links in it."
+    )
+    yield _groups(summary, "block", MAX_GROUPS)
 
 
-def _groups(summary: Summary, by: str, most: int) -> str:
+def _groups(summary: Summary, by: str, most: int) -> Table:
     """The largest groups, and all others in one row."""
     rows = group_rows(summary, by)
     columns = group_columns(by, phases_of(summary))
-    return columns_table(columns, shortened(rows, most))
+    return Table(columns, shortened(rows, most), f"Self time by {by}")
 
 
-def _links(summary: Summary, address_of_all: str) -> Iterator[str]:
+def by_link(summary: Summary) -> Iterator[Block]:
+    """The upper levels of the tree of links, where there are several links."""
     shown, beside = tree_rows(summary, DEFAULT_DEPTH, MAX_ROWS)
     count = int(summary.links.index.str.startswith("/").sum())
     if count < 2:
         return
-    yield "### By link"
     which = "All links are shown"
     if len(shown) < count:
         levels = max(row.depth for row in shown)
@@ -151,31 +155,32 @@ def _links(summary: Summary, address_of_all: str) -> Iterator[str]:
         )
         if len(shown) == MAX_ROWS:
             which += " and those of the longest times"
-    yield (
-        f"{which}; {link(address_of_all)} has all of them with all digits. Inclusive times are "
+    yield text(
+        f"{which}; ",
+        file(LINKS),
+        " has all of them with all digits. Inclusive times are "
         "those of a link with all links below it, exclusive times those of the functions that it "
-        "calls itself. Bold links have hot layers of their own or in links that are not shown."
+        "calls itself. Bold links have hot layers of their own or in links that are not shown.",
     )
     rows = [*shown, *beside]
     columns = tree_columns(phases_of(summary), rows, indent=False)
-    yield columns_table(columns, rows, bold=[row.marked for row in rows])
+    marks = [HOT if row.marked else "" for row in rows]
+    yield Table(columns, rows, "Inclusive and exclusive time by link", marks)
     if summary.totals.profiled is not None:
-        outside = [row.path for row in beside[:-1]]
-        yield (
-            f"The inclusive times of the network (/) and of {' + '.join(map(text, outside))} add "
-            "up to the profiled trial."
+        outside = " + ".join(row.path for row in beside[:-1])
+        yield text(
+            f"The inclusive times of the network (/) and of {outside} add up to the profiled trial."
         )
 
 
-def hotspots(summary: Summary) -> Iterator[str]:
-    """The section of the hot layers, as blocks of Markdown."""
+def hotspots(summary: Summary) -> Iterator[Block]:
+    """The hot layers: which, how much of the time they hold, and where they are."""
     layers, hot = summary.layers, summary.layers[summary.layers["hot"]]
-    yield "## 5 Hotspots"
-    yield f"The rule: hot are {text(summary.hotspots.rule)}."
+    yield text(f"The rule: hot are {summary.hotspots.rule}.")
     if hot.empty:
         slowest = layers.loc[layers["median_s"].idxmax()]
-        yield (
-            f"No layer is hot. The slowest is {text(slowest['label'])} with "
+        yield text(
+            f"No layer is hot. The slowest is {slowest['label']} with "
             f"{format_duration(slowest['median_s'])}."
         )
         return
@@ -188,7 +193,8 @@ def hotspots(summary: Summary) -> Iterator[str]:
     if profiled is not None and profiled.mean_s:
         part = hot["mean_s"].sum() / profiled.mean_s
         sentence += f", {format_percent(part)} of the profiled trial"
-    yield sentence + "."
+    yield text(f"{sentence}.")
+    yield _hot_layers(summary, hot)
     if len(phases_of(summary)) > 1:
         yield _hot_by("phase", hot, hot["phase"])
     yield _hot_by("function", hot, hot["function"])
@@ -199,23 +205,45 @@ def hotspots(summary: Summary) -> Iterator[str]:
     rest = layers[~layers["hot"]]
     if len(rest):
         most = format_percent(rest["share"].max())
-        yield (
+        yield text(
             f"The other layer holds {most}."
             if len(rest) == 1
             else f"None of the other {plural(len(rest), 'layer')} holds more than {most}."
         )
 
 
-def _hot_by(name: str, hot: pd.DataFrame, by: pd.Series[Any]) -> str:
+def _hot_layers(summary: Summary, hot: pd.DataFrame) -> Table:
+    """The hot layers, slowest first; the number of a layer says when it is called."""
+    slowest = hot.sort_values("median_s", ascending=False, kind="stable").head(MAX_HOT)
+    keys = [*layer_columns.WHICH, "median", "interval", "share", "cumulative_share"]
+    if hot["ci_low_s"].isna().all():
+        keys.remove("interval")
+    rows = list(slowest.itertuples())
+    ranks = {row.Index: format_count(rank) for rank, row in enumerate(rows, 1)}
+    several = len(phases_of(summary)) > 1
+    columns = [
+        Column("rank", lambda row: ranks[row.Index]),
+        *layer_columns.columns(keys, several_phases=several),
+    ]
+    caption = (
+        f"The {format_count(len(slowest))} slowest of {plural(len(hot), 'hot layer')}"
+        if len(slowest) < len(hot)
+        else "The hot layers, slowest first"
+    )
+    return Table(columns, rows, caption)
+
+
+def _hot_by(name: str, hot: pd.DataFrame, by: pd.Series[Any]) -> Table:
     """The hot layers by something: how many, and their share; the largest groups only."""
     groups = hot.groupby(by, sort=False)["share"].agg(["size", "sum"])
     groups = groups.sort_values("sum", ascending=False, kind="stable")
-    rows = [
-        (text(group), format_count(int(size)), format_bare_percent(float(share)))
-        for group, size, share in groups.head(MAX_GROUPS).itertuples()
+    rows = [(str(group), int(size), float(share)) for group, size, share in groups.itertuples()]
+    if rest := rows[MAX_GROUPS:]:
+        others = sum(size for _, size, _ in rest), sum(share for _, _, share in rest)
+        rows[MAX_GROUPS:] = [(f"{len(rest)} others", *others)]
+    columns = [
+        Column(name, lambda row: printable(row[0]), folds=MAX_NAME),
+        Column("hot layers", lambda row: format_count(row[1])),
+        Column("share of the layers' time [%]", lambda row: format_bare_percent(row[2])),
     ]
-    others = groups.iloc[MAX_GROUPS:]
-    if len(others):
-        size, share = int(others["size"].sum()), float(others["sum"].sum())
-        rows.append((f"{len(others)} others", format_count(size), format_bare_percent(share)))
-    return table((name, "hot layers", "share of the layers' time [%]"), rows, numbers=2)
+    return Table(columns, rows, f"Hot layers by {name}")

@@ -13,8 +13,8 @@ from chainer_profile.basics.units import (
     format_significant,
     plural,
 )
-from chainer_profile.report.columns import MAX_NAME, Column
-from chainer_profile.report.markdown_syntax import address, columns_table, text
+from chainer_profile.report.columns import MAX_NAME
+from chainer_profile.report.document import ROOFLINE, Column, Figure, Table, text
 from chainer_profile.report.rows import phases_of
 from chainer_profile.report.text import printable
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from chainer_profile.analyse.summary import Summary
+    from chainer_profile.report.document import Block
 
 _MAX_LAYERS = 10
 _MAX_PHASE = 12
@@ -58,7 +59,7 @@ def work_columns(summary: Summary, macs: bool = False) -> list[Column]:
             else []
         ),
         *(
-            [Column("mostly", lambda row: row.verdict or "no formula", folds=14, drop=1)]
+            [Column("mostly", lambda row: row.limited_by or "no formula", folds=17, drop=6)]
             if limits
             else []
         ),
@@ -100,40 +101,35 @@ def _overhead(summary: Summary) -> str:
     )
 
 
-def work(summary: Summary, plot: str) -> Iterator[str]:
-    """The part of the report on work and limits, as blocks of Markdown.
-
-    Args:
-        summary: The summary of a run.
-        plot: Address of the roofline plot.
-    """
+def work(summary: Summary) -> Iterator[Block]:
+    """The part of the report on work and limits."""
     if not has_work(summary):
         return
-    yield "### Work and limits"
-    yield (
+    yield text(
         "Operations (a multiply-add is two) and bytes (each array read or written once) follow "
         "from the shapes, by formulas; the rates from the median self times."
     )
     limits = summary.recording.limits
     if limits is not None:
-        yield (
+        yield text(
             f"{limits_sentence(summary)} The least time of a layer is the longer of its "
             "operations at the first rate and its bytes at the second; the limit reached is that "
             "over its median time. Below "
-            f"{format_percent(REACHED, 0)} a layer is called overhead bound: {_overhead(summary)}"
+            f"{format_percent(REACHED, 0)} a layer stays below both limits: {_overhead(summary)}"
         )
-    yield columns_table(work_columns(summary), work_rows(summary))
+    yield Table(work_columns(summary), work_rows(summary), "Work and what it reaches, by function")
     unknown = without_formula(summary.layers)
     if len(unknown):
         listed = ", ".join(
-            f"{text(str(row.Index))} ({format_percent(row.share)})"
+            f"{row.Index} ({format_percent(row.share)})"
             for row in unknown.head(_MAX_LAYERS).itertuples()
         )
-        yield f"Without a formula, with their part of the layers' time: {listed}."
+        yield text(f"Without a formula, with their part of the layers' time: {listed}.")
     if limits is not None and has_plot(summary.recording, summary.layers):
-        yield f"![Roofline plot of the layers]({address(plot)})"
-        yield (
-            "*One dot a layer: operations a byte against operations a second, the area being its "
+        yield Figure(
+            ROOFLINE,
+            "Roofline plot of the layers",
+            "One dot a layer: operations a byte against operations a second, the area being its "
             "time; hot layers are red. The line is what the machine can do at best; arithmetic is "
-            f"the bound from {format_significant(limits.ridge)} operations a byte.*"
+            f"the bound from {format_significant(limits.ridge)} operations a byte.",
         )

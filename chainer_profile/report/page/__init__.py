@@ -1,38 +1,86 @@
-"""Summary -> ``report.html``: everything about a run on one page that needs nothing else.
+"""What is to be seen in a browser: pages that need nothing else.
 
-The page is one file without any request: its scripts, BokehJS among them, stand in it, and its
-policy allows only these, known by their hashes. Names of networks and layers are data: the
-template escapes them, and the page's script shows them as text.
+A page is one file without any request: its scripts, BokehJS among them, stand in it, and its policy
+allows only these, known by their hashes. Names of networks and layers are data: they are escaped,
+and the page's script shows them as text.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import jinja2
 
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.comparison.compare import Comparison
-    from chainer_profile.report.page.engines import Engines
+    from chainer_profile.engines.results import EnginesRun
+    from chainer_profile.record.recording import Recording
+    from chainer_profile.report.document import Block
+
+#: Rows of a comparison's table of layers.
+_MAX_CHANGED = 200
 
 
-def render(
-    summary: Summary, *, engines: Engines | None = None, comparisons: Sequence[Comparison] = ()
-) -> str:
-    """The page as HTML; the same summary gives the same page.
+def render(summary: Summary) -> str:
+    """``report.html``: everything about a run; the same summary gives the same page.
 
     Args:
         summary: The summary of a run.
-        engines: Other engines that ran the same network, if any.
-        comparisons: Comparisons of runs, if any.
     """
-    from chainer_profile.report.page import html, sections
+    from chainer_profile.report.page import sections
 
-    own, bokeh = html.own_script(), html.bokeh_script()
+    scripts = ("common.js", "tables.js", "run.js", "begin.js")
+    return _page("run.html", scripts, sections.context(summary))
+
+
+def render_comparison(comparisons: Sequence[Comparison]) -> str:
+    """``comparison.html``: the verdict, then the layers that changed.
+
+    Args:
+        comparisons: Comparisons of one run with others.
+    """
+    from chainer_profile.report.content.comparison import report
+    from chainer_profile.report.page.comparing import comparison_chart
+
+    plots = [f"comparison{at}" for at in range(len(comparisons))]
+    drawn = {
+        plot: chart
+        for plot, comparison in zip(plots, comparisons, strict=True)
+        if (chart := comparison_chart(comparison)) is not None
+    }
+    blocks = report(comparisons, plots=plots, limit=_MAX_CHANGED)
+    return _document(blocks, "Comparison", drawn)
+
+
+def render_engines(run: EnginesRun, recordings: Mapping[str, Recording]) -> str:
+    """``engines.html``: the verdict, then the engines.
+
+    Args:
+        run: The run.
+        recordings: The recordings of engines that timed their nodes, by the engines' names.
+    """
+    from chainer_profile.report.content.engines import PLOT, report
+    from chainer_profile.report.page.comparing import engines_chart
+
+    drawn = {PLOT: engines_chart(run, recordings)} if run.measured else {}
+    return _document(report(run, recordings), "Engines", drawn)
+
+
+def _document(blocks: Iterable[Block], kind: str, drawn: Mapping[str, Any]) -> str:
+    from chainer_profile.report.page import html
+
+    return _page("document.html", ("common.js", "begin.js"), html.context(blocks, kind, drawn))
+
+
+def _page(template: str, scripts: Sequence[str], context: dict[str, Any]) -> str:
+    from chainer_profile.report.page import html
+
+    own = html.own_script(scripts)
+    bokeh = html.bokeh_script() if context["charts"] else ""
     policy = "; ".join(
         (
             "default-src 'none'",
@@ -44,22 +92,29 @@ def render(
             "form-action 'none'",
         )
     )
-    return _template().render(
-        **sections.context(summary, engines, comparisons),
-        policy=policy,
-        style=html.own_file("page.css"),
-        own_script=own,
-        bokeh_script=bokeh,
+    return (
+        _templates()
+        .get_template(template)
+        .render(
+            {"data": "", "subtitle": "", **context},
+            policy=policy,
+            style=html.own_file("page.css"),
+            own_script=own,
+            bokeh_script=bokeh,
+        )
     )
 
 
 @cache
-def _template() -> jinja2.Template:
+def _templates() -> jinja2.Environment:
     import jinja2
 
     from chainer_profile.report.page.html import own_file
 
-    environment = jinja2.Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    return jinja2.Environment(
+        loader=jinja2.FunctionLoader(own_file),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
     )
-    return environment.from_string(own_file("page.html"))

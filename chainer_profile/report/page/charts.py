@@ -46,7 +46,8 @@ from chainer_profile.report.page.drawing import (
     rounded,
     themed,
 )
-from chainer_profile.report.pictures.figures import shorten
+from chainer_profile.report.pictures.bars import names_of
+from chainer_profile.report.pictures.figures import ending, shorten
 from chainer_profile.report.rows import phases_of
 from chainer_profile.report.text import printable
 
@@ -139,7 +140,7 @@ def layer_chart(summary: Summary) -> LayoutDOM:
     chart.add_tools(
         hover(renderers=[bars], tooltips=tips, mode="vline", limit=1, attachment="horizontal")
     )
-    name_layers(chart, [shorten(printable(label), 26) for label in layers["label"]])
+    name_layers(chart, [ending(name, 26) for name in names_of(summary)])
     if count <= MAX_AT_ONCE:
         return chart
     strip = _strip(chart, source, x_range, limit, count)
@@ -414,7 +415,7 @@ def memory_chart(summary: Summary) -> Figure:
         ("left allocated", "@left_text"),
     ]
     chart.add_tools(hover(renderers=[bars], tooltips=tips, mode="vline", limit=1))
-    name_layers(chart, [shorten(printable(label), 26) for label in layers["label"]])
+    name_layers(chart, [ending(name, 26) for name in names_of(summary)])
     chart.add_layout(chart.legend[0], "above")
     chart.legend.orientation = "horizontal"
     chart.legend.location = "left"

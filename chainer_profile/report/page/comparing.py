@@ -10,13 +10,17 @@ from bokeh.models import BasicTickFormatter, ColumnDataSource, FixedTicker, Rang
 
 from chainer_profile.basics.units import duration_unit, format_duration, in_unit
 from chainer_profile.comparison.compare import FASTER, SLOWER
-from chainer_profile.report.content.comparison_text import change, row_label
+from chainer_profile.engines.catalogue import BASELINE
+from chainer_profile.report.content.comparison import change, row_label
+from chainer_profile.report.content.engines import factor_text, function_shares
 from chainer_profile.report.page.drawing import (
     INK,
     OTHER,
     by_kind,
     hover,
+    legend,
     named_rows,
+    plain,
     rounded,
     themed,
 )
@@ -24,10 +28,13 @@ from chainer_profile.report.pictures.figures import shorten
 from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from bokeh.plotting import figure as Figure
 
     from chainer_profile.comparison.compare import Comparison
-    from chainer_profile.report.page.engines import Engines
+    from chainer_profile.engines.results import EngineResult, EnginesRun
+    from chainer_profile.record.recording import Recording
 
 #: Layers of a comparison, and functions of an engine, that have a bar.
 MAX_CHANGED, MAX_FUNCTIONS = 30, 7
@@ -101,41 +108,35 @@ def _factors(least: float, most: float) -> list[float]:
     return [number for number in found if least <= number <= most]
 
 
-def by_time(engines: Engines) -> list[str]:
-    """The functions that engines name, those first that take an engine the most time.
-
-    The first :data:`MAX_FUNCTIONS` have colours of their own.
-    """
+def engines_chart(run: EnginesRun, recordings: Mapping[str, Recording]) -> Figure:
+    """One bar an engine: its median trial, and below it its functions where they are known."""
+    engines = run.measured
+    medians = [_median_s(engine) for engine in engines]
+    parts = [_by_function(engine, recordings) for engine in engines]
     order: dict[str, float] = {}
-    for row in engines.rows:
-        for function, seconds in row.by_function:
+    for found in parts:
+        for function, seconds in found.items():
             order[function] = max(order.get(function, 0.0), seconds)
-    return sorted(order, key=lambda name: -order[name])
-
-
-def engines_chart(engines: Engines) -> Figure:
-    """One bar an engine: its median trial, and below it its layers by function where known."""
-    functions = by_time(engines)
-    named, others = functions[:MAX_FUNCTIONS], functions[MAX_FUNCTIONS:]
-    most = max(max(row.median_s, sum(s for _, s in row.by_function)) for row in engines.rows)
-    unit = duration_unit(most)
+    functions = sorted(order, key=lambda name: -order[name])
+    unit = duration_unit(max([*medians, *(sum(found.values()) for found in parts)]))
     scale = in_unit(1.0, unit)
-    names = [" ".join(filter(None, (row.name, row.precision))) for row in engines.rows]
+    names = [printable(" ".join(filter(None, (e.name, e.precision)))) for e in engines]
     chart = named_rows(
-        [shorten(printable(name), _MAX_NAME) for name in names],
+        [shorten(name, _MAX_NAME) for name in names],
         x_label=f"median time of a trial, and by function below it [{unit}]"
         if functions
         else f"median time of a trial [{unit}]",
         row_height=_ENGINE_HEIGHT,
-        x_end=most * scale * 1.04,
+        x_end=max(medians) * scale * 1.04,
     )
+    baseline = run.baseline
     trials = ColumnDataSource(
         {
             "y": [at - 0.2 if functions else at for at in range(len(names))],
-            "time": rounded(np.array([row.median_s * scale for row in engines.rows])),
-            "name": [printable(name) for name in names],
-            "median": [format_duration(row.median_s) for row in engines.rows],
-            "speed": [printable(row.speedup) for row in engines.rows],
+            "time": rounded(np.array(medians) * scale),
+            "name": names,
+            "median": [format_duration(median) for median in medians],
+            "speed": [factor_text(e, baseline) if baseline else "" for e in engines],
         }
     )
     height = 0.34 if functions else 0.6
@@ -144,44 +145,51 @@ def engines_chart(engines: Engines) -> Figure:
     tips = [("", "@name"), ("median trial", "@median"), ("speed", "@speed")]
     chart.add_tools(hover(renderers=[bars], tooltips=tips))
     if functions:
-        parts = _stacks(engines, named, others, scale)
-        stacks = chart.hbar(
-            y="y", left="left", right="right", height=height, source=parts, line_width=1
-        )
-        colours = {str(at): f"--series-{at}" for at in range(MAX_FUNCTIONS)} | {"rest": OTHER}
-        stacks.glyph.fill_color = by_kind(colours)
-        themed(stacks.glyph, line_color="--surface")
-        tips = [("", "@engine"), ("function", "@function"), ("time", "@time")]
-        chart.add_tools(hover(renderers=[stacks], tooltips=tips))
+        named, others = functions[:MAX_FUNCTIONS], functions[MAX_FUNCTIONS:]
+        left = np.zeros(len(engines))
+        for at, name in enumerate([*named, *(["others"] if others else [])]):
+            which = [name] if at < len(named) else others
+            times = np.array([sum(found.get(one, 0.0) for one in which) for found in parts])
+            right = left + times * scale
+            source = ColumnDataSource(
+                {
+                    "y": [row + 0.2 for row in range(len(engines))],
+                    "left": rounded(left),
+                    "right": rounded(right),
+                    "engine": names,
+                    "time": [format_duration(time) for time in times],
+                }
+            )
+            stack = chart.hbar(
+                y="y",
+                left="left",
+                right="right",
+                height=height,
+                source=source,
+                line_width=1,
+                legend_label=plain(shorten(printable(name), _MAX_NAME)),
+            )
+            colour = f"--series-{at}" if at < len(named) else OTHER
+            themed(stack.glyph, fill_color=colour, line_color="--surface")
+            tips = [("", "@engine"), ("function", plain(printable(name))), ("time", "@time")]
+            chart.add_tools(hover(renderers=[stack], tooltips=tips))
+            left = right
+        chart.add_layout(chart.legend[0], "below")
+        chart.legend.ncols = 3
+        legend(chart)
+        chart.height = (chart.height or 0) + 24 * (2 + len(named) // 3)
     return chart
 
 
-def _stacks(
-    engines: Engines, named: list[str], others: list[str], scale: float
-) -> ColumnDataSource:
-    """A piece of a bar for each function of each engine."""
-    columns: dict[str, list[object]] = {
-        name: [] for name in ("y", "left", "right", "kind", "engine", "function", "time")
-    }
-    for at, row in enumerate(engines.rows):
-        times = dict(row.by_function)
-        pieces = [(str(place), name, times.get(name, 0.0)) for place, name in enumerate(named)]
-        pieces.append(("rest", "others", sum(times.get(name, 0.0) for name in others)))
-        left = 0.0
-        for kind, function, seconds in pieces:
-            if not seconds:
-                continue
-            right = left + seconds * scale
-            values = (
-                at + 0.2,
-                float(f"{left:.6g}"),
-                float(f"{right:.6g}"),
-                kind,
-                printable(row.name),
-                printable(function),
-                format_duration(seconds),
-            )
-            for name, value in zip(columns, values, strict=True):
-                columns[name].append(value)
-            left = right
-    return ColumnDataSource(columns)
+def _median_s(engine: EngineResult) -> float:
+    assert engine.statistics is not None
+    return engine.statistics.median_s
+
+
+def _by_function(engine: EngineResult, recordings: Mapping[str, Recording]) -> dict[str, float]:
+    """Seconds of a trial by function, to the scale of the trials that timed nothing else."""
+    recording = recordings.get(engine.name)
+    if recording is None:
+        return {}
+    shares = function_shares(recording, recordings.get(BASELINE))
+    return {name: share * _median_s(engine) for name, share in shares.items() if share}

@@ -11,7 +11,8 @@ import pandas as pd
 
 from chainer_profile.basics.units import NOT_KNOWN
 from chainer_profile.report import layer_columns
-from chainer_profile.report.columns import Column, tree_columns
+from chainer_profile.report.columns import tree_columns
+from chainer_profile.report.document import Column
 from chainer_profile.report.page.distributions import Distribution, blocks_of, distribution
 from chainer_profile.report.rows import phases_of, tree_rows
 
@@ -30,15 +31,16 @@ _SORTED_BY = {
     "path": "",
     "function": "",
     "phase": "",
-    "calls": "calls",
-    "output_shapes": "",
     "median": "median_s",
-    "interval": "median_s",
     "share": "share",
+    "limited_by": "",
+    "interval": "median_s",
     "mean": "mean_s",
     "p5": "p5_s",
     "p95": "p95_s",
     "std": "std_s",
+    "calls": "calls",
+    "output_shapes": "",
     "host": "host_s",
     "gap": "gap_s",
     "busy": "busy_s",
@@ -48,15 +50,16 @@ _SORTED_BY = {
     "gflops": "flops_per_s",
     "gbytes": "nbytes_per_s",
     "reached": "reached",
-    "verdict": "",
     "peak": "peak_nbytes",
     "workspace": "workspace_nbytes",
     "retained": "retained_nbytes",
 }
+#: Those that stay when the table is moved sideways.
+_STAY = ("index", "path")
 #: Those that name a layer.
 _ALWAYS = ("index", "path", "function", "phase")
 #: Those that fit on paper.
-_PRINTED = (*_ALWAYS, "median", "interval", "share", "mean", "p95", "verdict")
+_PRINTED = (*_ALWAYS, "median", "interval", "share", "mean", "p95", "limited_by")
 #: Rank of what is not known: behind all others, in both directions.
 UNKNOWN = 2**32 - 1
 #: Links deeper than any.
@@ -97,8 +100,9 @@ def layer_table(summary: Summary) -> dict[str, Any]:
                 "key": key,
                 "title": column.title or _title(column),
                 "meaning": described.meaning,
-                "text": column.folds is not None or key in ("output_shapes", "verdict"),
+                "text": column.folds is not None or key in ("output_shapes",),
                 "printed": key in _PRINTED,
+                "stays": key in _STAY,
                 "rank": packed(ranks(layers[by] if by else pd.Series(cells))),
                 **_cells(cells),
             }

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 MAX_BINS = 40
 MAX_BLOCKS = 100
 #: Blocks of all rows together: with very many rows each of them has fewer.
-_ALL_BLOCKS = 120_000
-#: The largest number of an unsigned integer of 16 bits.
-LEVELS = 65_535
+_ALL_BLOCKS = 60_000
+#: The largest number of an unsigned integer of 8 bits: finer than a dot of the chart.
+LEVELS = 255
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +60,7 @@ class Distribution:
     block: int
     floor: float
     ceiling: float
-    levels: NDArray[np.uint16]
+    levels: NDArray[np.uint8]
     text: tuple[str, str, str, str]
 
 
@@ -94,7 +94,7 @@ def distribution(samples_ns: NDArray[np.int64], most_blocks: int = MAX_BLOCKS) -
         block=block,
         floor=floor * scale,
         ceiling=ceiling * scale,
-        levels=np.rint(levels).astype(np.uint16),
+        levels=np.rint(levels).astype(np.uint8),
         text=_text(samples_ns, statistics, unit, beyond),
     )
 

@@ -1,50 +1,80 @@
-"""The report's Markdown as safe HTML, and the page's own scripts with their hashes."""
+"""Blocks of a report as safe HTML, and the page's own scripts with their hashes."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from functools import cache
+import re
+from functools import cache, partial
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from markdown_it import MarkdownIt
 from markupsafe import Markup
 
+from chainer_profile.report.document import Heading
+from chainer_profile.report.page.data import to_json
+from chainer_profile.report.page.drawing import as_json
+from chainer_profile.report.text import printable
+from chainer_profile.report.writers import html
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
+
+    from bokeh.models import Model
+
+    from chainer_profile.report.document import Block, Figure
 
 
-@cache
-def _markdown() -> MarkdownIt:
-    # Without this preset's html option, tags in a name stay text.
-    return MarkdownIt("commonmark", {"html": False}).enable("table")
+def blocks(parts: Iterable[Block]) -> Markup:
+    """Blocks of the report as HTML; see :func:`.writers.html.write`."""
+    return Markup(html.write(parts))
 
 
-def blocks(parts: Iterable[str]) -> Markup:
-    """Blocks of the report as HTML.
+def context(parts: Iterable[Block], kind: str, drawn: Mapping[str, Model]) -> dict[str, Any]:
+    """What the template of a document names: the verdict, and a section for every heading.
 
-    What points to another file is left out, since the page stands alone: pictures and what is
-    written below them, and paragraphs with links. So are headings: the page has its own.
+    Args:
+        parts: The report; its first heading is the title.
+        kind: What it is.
+        drawn: The charts in the place of its figures, by their files.
     """
-    kept = (part for part in parts if not part.startswith(("#", "![", "*One")))
-    return Markup("").join(_block(part) for part in kept)
+    # Names that the page has by itself.
+    title, seen = "", {"verdict", "theme", "print", "bokeh"}
+    sections: list[tuple[str, str, list[Block]]] = [("verdict", "", [])]
+    for block in parts:
+        if isinstance(block, Heading) and block.level == 1:
+            title = block.text
+        elif isinstance(block, Heading) and block.level == 2:
+            name = re.sub(r"[^a-z0-9]+", "-", block.text.lower()).strip("-") or "section"
+            while {name, f"{name}-title"} & seen:
+                name += "-"
+            seen |= {name, f"{name}-title"}
+            sections.append((name, printable(block.text), []))
+        else:
+            sections[-1][2].append(block)
+    # Of several comparisons each has a verdict in its own section.
+    sections = [section for section in sections if section[2]]
+    return {
+        "title": printable(title),
+        "kind": kind,
+        "first": sections[0][0],
+        "sections": [
+            (name, heading, Markup(html.write(found, figures=partial(_chart, drawn=drawn))))
+            for name, heading, found in sections
+        ],
+        "charts": {name: to_json(as_json(chart, name)) for name, chart in drawn.items()},
+    }
 
 
-def _block(part: str) -> Markup:
-    tokens = _markdown().parse(part)
-    children = [child for token in tokens for child in token.children or ()]
-    if any(child.type in ("link_open", "image") for child in children):
-        return Markup("")
-    html = str(_markdown().renderer.render(tokens, _markdown().options, {}))
-    # Wide tables scroll within themselves.
-    html = html.replace("<table>", '<div class="scroll"><table>')
-    return Markup(html.replace("</table>", "</table></div>"))
-
-
-def inline(sentence: str) -> Markup:
-    """One sentence of the report."""
-    return Markup(_markdown().renderInline(sentence))
+def _chart(figure: Figure, drawn: Mapping[str, Model]) -> str:
+    """The place of a chart; nothing where a figure has none."""
+    if figure.file not in drawn:
+        return ""
+    caption = f'<p class="caption">{html.text(figure.caption)}</p>' if figure.caption else ""
+    return (
+        f'<div class="chart" data-chart="{html.text(figure.file)}" role="img" '
+        f'aria-label="{html.text(figure.alt)}"></div>{caption}'
+    )
 
 
 def own_file(name: str) -> str:
@@ -53,10 +83,9 @@ def own_file(name: str) -> str:
 
 
 @cache
-def own_script() -> str:
+def own_script(names: tuple[str, ...]) -> str:
     """The page's own script: its files in one block, which leaves no names behind."""
-    parts = (own_file(name) for name in ("tables.js", "page.js"))
-    return script_text('"use strict";\n{\n' + "\n".join(parts) + "}\n")
+    return script_text('"use strict";\n{\n' + "\n".join(map(own_file, names)) + "}\n")
 
 
 @cache

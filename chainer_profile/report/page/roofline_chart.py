@@ -88,7 +88,7 @@ def roofline_chart(summary: Summary) -> Figure:
             "intensity": [format_intensity(value) for value in x],
             "moved": [format_nbytes_rate(value) for value in layers["nbytes_per_s"]],
             "reached": [format_percent(value) for value in layers["reached"].astype(float)],
-            "verdict": layers["verdict"].tolist(),
+            "limited": layers["limited_by"].tolist(),
             "time": [format_duration(value) for value in layers["median_s"]],
         }
     )
@@ -101,7 +101,7 @@ def roofline_chart(summary: Summary) -> Figure:
         ("at", "@path"),
         ("rate", "@rate, @moved"),
         ("intensity", "@intensity"),
-        ("limit reached", "@reached (@verdict)"),
+        ("limit reached", "@reached (limited by: @limited)"),
         ("median", "@time"),
     ]
     chart.add_tools(hover(renderers=[dots], tooltips=tips, limit=3))

@@ -1,21 +1,10 @@
-// What the page's tables are made with; page.js follows in the same block.
+// What a run's large tables are made with.
 
-const byId = (id) => document.getElementById(id);
-const root = document.documentElement;
 const payload = JSON.parse(byId("data").textContent);
 const UNKNOWN = 2 ** 32 - 1;
 // With more rows than this a table has those elements only that can be seen.
 const ALL_ROWS = 300;
 const AROUND = 8;
-// Room for a layer's name below a chart, in pixels.
-const LABEL = 13;
-
-function element(name, className, text) {
-  const made = document.createElement(name);
-  if (className) made.className = className;
-  if (text !== undefined) made.textContent = text;
-  return made;
-}
 
 // ---- packed arrays
 
@@ -65,6 +54,15 @@ class Table {
       col.style.width = `${width}px`;
       cols.append(col);
     }
+    // The first columns, which name a row, stay where they are.
+    this.left = columns.map((column, at) =>
+      column.stays ? widths.slice(0, at).reduce((a, b) => a + b, 0) : null,
+    );
+    this.stay = (cell, at) => {
+      if (this.left[at] === null) return;
+      cell.classList.add("stays");
+      cell.style.left = `${this.left[at]}px`;
+    };
     this.table.style.width = `max(100%, ${widths.reduce((a, b) => a + b, 0)}px)`;
     const head = element("thead");
     const line = element("tr");
@@ -81,6 +79,7 @@ class Table {
       } else {
         cell.append(element("span", "", column.title));
       }
+      this.stay(cell, at);
       line.append(cell);
       return cell;
     });
@@ -156,6 +155,7 @@ class Table {
       const cell = element("td", this.classOf(column));
       if (!this.fill(cell, row, column, text)) cell.textContent = text;
       if (text.length > 34) cell.title = text;
+      this.stay(cell, at);
       made.append(cell);
     });
     return made;

@@ -12,7 +12,9 @@ from matplotlib.patches import Patch
 
 from chainer_profile.basics.units import duration_unit, format_count, format_factor, in_unit
 from chainer_profile.comparison.compare import FASTER, SLOWER
-from chainer_profile.report.content.comparison_text import change, fusion_line, row_label
+from chainer_profile.comparison.fused import short_name
+from chainer_profile.report.content.comparison import fusion_line, verdict
+from chainer_profile.report.pictures.bars import short
 from chainer_profile.report.pictures.figures import (
     DPI,
     HOT_COLOUR,
@@ -80,7 +82,7 @@ def figure(comparison: Comparison) -> Figure:
         font = float(np.clip(points / _LINE_HEIGHT, _MIN_FONT, _MAX_FONT))
         _draw_bars(ax, layers, unit)
         _mark(ax, layers, unit, font)
-        labels = [shorten(row_label(row), _MAX_LABEL) for row in layers.itertuples()]
+        labels = [shorten(_name(row), _MAX_LABEL) for row in layers.itertuples()]
         ax.set_xticks(range(count), labels, rotation=90, fontsize=font, parse_math=False)
         ax.set_ylabel(f"median self time [{unit}]", fontsize=size)
         ax.set_xlabel("layer, in the order of the calls", fontsize=size)
@@ -96,6 +98,11 @@ def figure(comparison: Comparison) -> Figure:
         fig.suptitle(words, x=0.01, ha="left", fontsize=size, parse_math=False)
         _draw_legend(ax, layers, size - 1)
     return fig
+
+
+def _name(row: Any) -> str:
+    """The link's path first, then the function."""
+    return f"{printable(row.path)} {short(printable(short_name(row.function)))}"
 
 
 def _shown(comparison: Comparison) -> pd.DataFrame:
@@ -147,10 +154,7 @@ def _title(comparison: Comparison, most: int) -> str:
     names = [
         shorten(printable(s.name), most // 2 - 2) for s in (comparison.after, comparison.before)
     ]
-    lines = [f"{names[0]} compared with {names[1]}"]
-    if comparison.headline:
-        row = comparison.totals.iloc[0]
-        lines.append(f"{comparison.headline}: {change(row['ratio'], row['verdict'])}")
+    lines = [verdict(comparison).rstrip("."), f"{names[0]} compared with {names[1]}"]
     if line := fusion_line(comparison):
         lines.append(line.removesuffix("."))
     count = len(comparison.layers)
@@ -172,10 +176,10 @@ def _draw_legend(ax: Axes, layers: pd.DataFrame, size: float) -> None:
         Patch(color=OTHER_COLOUR, label="before"),
         Patch(color=SAME_COLOUR, label="after"),
     ]
-    for verdict, colour in _COLOURS.items():
-        number = int((found == verdict).sum())
+    for which, colour in _COLOURS.items():
+        number = int((found == which).sum())
         if number:
-            handles.append(Patch(color=colour, label=f"after, {verdict} ({format_count(number)})"))
+            handles.append(Patch(color=colour, label=f"after, {which} ({format_count(number)})"))
     ax.legend(
         handles=handles,
         loc="lower left",

@@ -14,7 +14,7 @@ from matplotlib.patches import Patch
 from chainer_profile.basics.units import duration_unit, format_duration, format_factor, in_unit
 from chainer_profile.engines.catalogue import BASELINE
 from chainer_profile.engines.results import speedup
-from chainer_profile.report.content.engines_text import BETWEEN, WRONG, about_lines, function_shares
+from chainer_profile.report.content.engines import BETWEEN, WRONG, about_lines, function_shares
 from chainer_profile.report.pictures.figures import DPI, INK, STYLE, TEXT, save, shorten
 from chainer_profile.report.text import printable
 

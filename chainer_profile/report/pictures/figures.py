@@ -62,9 +62,25 @@ def save(draw: Callable[[], Figure], format: Literal["png", "svg"]) -> bytes:
     return file.getvalue()
 
 
+def outlines(draw: Callable[[], Figure]) -> bytes:
+    """A figure as SVG whose letters are outlines: it needs no font."""
+    file = io.BytesIO()
+    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    style: Any = STYLE | {"svg.fonttype": "path"}
+    with mpl.rc_context(style), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from")
+        draw().savefig(file, format="svg", metadata=nothing)
+    return file.getvalue()
+
+
 def shorten(text: str, most: int) -> str:
     """A text of so many characters at most."""
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def ending(text: str, most: int) -> str:
+    """The end of a text, of so many characters at most: that of a path tells layers apart."""
+    return text if len(text) <= most else "…" + text[1 - most :]
 
 
 def title(summary: Summary, most: int) -> str:

@@ -9,11 +9,11 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch, PathPatch
-from matplotlib.path import Path
+from matplotlib.patches import Patch
 
 from chainer_profile.basics.units import duration_unit, format_count, format_duration, in_unit
 from chainer_profile.report.content.gpu_text import on_gpu
+from chainer_profile.report.pictures.bars import Bars, layer_bars
 from chainer_profile.report.pictures.figures import (
     DPI,
     HOT_COLOUR,
@@ -21,8 +21,8 @@ from chainer_profile.report.pictures.figures import (
     OTHER_COLOUR,
     STYLE,
     TEXT,
+    ending,
     save,
-    shorten,
     title,
 )
 from chainer_profile.report.rows import phases_of
@@ -53,10 +53,6 @@ _CHAR_WIDTH = 0.65
 _PHASE_GAP = 5.0
 #: Characters of the title to an inch, in the usual size.
 _CHARS = 12.5
-#: Below so many points a layer, bars and whiskers run into one another.
-_DENSE = 1.5
-#: Bars beyond so many are drawn at once.
-_MANY = 300
 #: The axis reaches so many times the highest bar at most, whatever the whiskers do.
 _HEADROOM = 1.4
 
@@ -74,35 +70,36 @@ def render(summary: Summary, format: Literal["png", "svg"]) -> bytes:
 def figure(summary: Summary, widest: float = _MAX_WIDTH) -> Figure:
     """One bar a layer in the order of the calls: its median self time, hot layers in red.
 
-    Whiskers reach from the 5th to the 95th percentile. The axis is made for the bars: a whisker
-    that would need more than 1.4 times the highest bar is cut, and a triangle marks the cut.
-    Where labels of all layers would overlap, the slowest layers are labelled first. Lines and
-    names tell the phases of a trial apart, where it has several.
+    Of very many layers it is one bar a block; see :func:`.bars.layer_bars`. Whiskers reach from the
+    5th to the 95th percentile. The axis is made for the bars: a whisker that would need more than
+    1.4 times the highest bar is cut, and a triangle marks the cut. Where names of all bars would
+    overlap, the highest are named first. Lines and names tell the phases of a trial apart.
 
     Args:
         summary: The summary of a run.
         widest: The most inches that it may be wide.
     """
     with mpl.rc_context(STYLE):
-        layers = summary.layers
-        count = len(layers)
+        bars = layer_bars(summary)
+        count = len(bars)
         width = min(widest, max(_MIN_WIDTH, _SIDES + _LAYER_WIDTH * count))
         height = min(_MAX_HEIGHT, max(_MIN_HEIGHT, 0.4 * width))
         fig = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
         FigureCanvasAgg(fig)
         ax = fig.add_subplot()
-        unit = duration_unit(float(layers["median_s"].max()))
+        unit = duration_unit(float(bars.typical_s.max()))
         points = (width - _SIDES) * _POINTS / count
-        limit = _draw_bars(ax, summary, unit, points)
-        line = _draw_line(ax, summary, unit, limit)
+        limit = _draw_bars(ax, bars, unit, points)
+        line = bars.kind == "layer" and _draw_line(ax, summary, unit, limit)
         # A wide picture is shown smaller, so its words are larger.
         scale = max(1.0, width / _SHOWN_WIDTH)
-        _label_layers(ax, summary, points, scale)
+        _label(ax, bars, points, scale)
         size = TEXT * scale
         if len(phases_of(summary)) > 1:
-            _draw_phases(ax, summary, points, size)
+            _draw_phases(ax, summary, bars, points, size)
         ax.set_ylabel(f"median self time{on_gpu(summary)} [{unit}]", fontsize=size)
-        ax.set_xlabel("layer, in the order of the calls", fontsize=size)
+        said = f"; {bars.note}" if bars.note else ""
+        ax.set_xlabel(f"{bars.kind}, in the order of the calls{said}", fontsize=size)
         ax.tick_params(axis="y", labelsize=size)
         ax.set_xlim(-0.7, count - 0.3)
         ax.spines[["top", "right"]].set_visible(False)
@@ -115,28 +112,18 @@ def figure(summary: Summary, widest: float = _MAX_WIDTH) -> Figure:
     return fig
 
 
-def _draw_bars(ax: Axes, summary: Summary, unit: str, points: float) -> float:
+def _draw_bars(ax: Axes, bars: Bars, unit: str, points: float) -> float:
     """Bars and whiskers; returns the upper end of the axis, in the unit."""
-    layers = summary.layers
-    x = np.arange(len(layers))
-    scale = in_unit(1.0, unit)
-    typical, low, high = (layers[name].to_numpy() * scale for name in ("median_s", "p5_s", "p95_s"))
-    hot = layers["hot"].to_numpy()
-    dense = points < _DENSE
+    x, scale = np.arange(len(bars)), in_unit(1.0, unit)
+    typical, low, high, hot = (
+        times * scale for times in (bars.typical_s, bars.low_s, bars.high_s, bars.hot_s)
+    )
     top = float(typical.max()) or 1.0
     limit = min(max(top, float(high.max())), _HEADROOM * top) * 1.04
     thin = float(np.clip(points / 10, 0.3, 1.0))
-    if len(x) <= _MANY:
-        ax.bar(x, typical, 0.8, color=np.where(hot, HOT_COLOUR, OTHER_COLOUR).tolist(), linewidth=0)
-        ax.vlines(x, low, np.minimum(high, limit), INK, linewidth=thin)
-    else:
-        _draw_many(ax, x[~hot], typical[~hot], OTHER_COLOUR, 0.0)
-        # Narrower than a dot, a hot bar would vanish among its neighbours.
-        _draw_many(ax, x[hot], typical[hot], HOT_COLOUR, _DENSE / 2 if dense else 0.0)
-        gaps = np.full(len(x), np.nan)
-        ends = np.column_stack([low, np.minimum(high, limit), gaps]).ravel()
-        alpha = 0.3 if dense else 1
-        ax.plot(np.repeat(x, 3), ends, color=INK, linewidth=thin, alpha=alpha, zorder=2.6)
+    ax.bar(x, typical, 0.8, color=OTHER_COLOUR, linewidth=0)
+    ax.bar(x, hot, 0.8, color=HOT_COLOUR, linewidth=0)
+    ax.vlines(x, low, np.minimum(high, limit), INK, linewidth=thin)
     cap = min(6.0, points * 0.45)
     if cap >= 1.5:
         for ends in (low, np.where(high <= limit, high, np.nan)):
@@ -156,24 +143,6 @@ def _draw_bars(ax: Axes, summary: Summary, unit: str, points: float) -> float:
     return limit
 
 
-def _draw_many(
-    ax: Axes, x: NDArray[np.int64], heights: NDArray[np.float64], colour: str, edge: float
-) -> None:
-    """Bars as a single path: thousands of them would take half a minute one by one."""
-    left, right, floor = x - 0.4, x + 0.4, np.zeros(len(x))
-    corners = np.stack(
-        [
-            np.column_stack([left, left, right, right, left]),
-            np.column_stack([floor, heights, heights, floor, floor]),
-        ],
-        axis=-1,
-    )
-    codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY]
-    path = Path(corners.reshape(-1, 2), codes * len(x))
-    style = {"linewidth": edge, "edgecolor": colour if edge else "none"}
-    ax.add_patch(PathPatch(path, facecolor=colour, zorder=2.5 if edge else 1.0, **style))
-
-
 def _draw_line(ax: Axes, summary: Summary, unit: str, limit: float) -> bool:
     """The line from which a layer is hot, where the rule has one and it is not far above all."""
     line_s = summary.hotspots.line_s
@@ -187,36 +156,27 @@ def _draw_line(ax: Axes, summary: Summary, unit: str, limit: float) -> bool:
     return True
 
 
-def _phase_regions(summary: Summary) -> list[tuple[str, int, int]]:
-    """Successive layers of one phase: its name, the first one, and the one behind the last."""
-    phases = summary.layers["phase"].tolist()
-    starts = [at for at, phase in enumerate(phases) if at == 0 or phase != phases[at - 1]]
-    return [
-        (phases[start], start, end)
-        for start, end in zip(starts, [*starts[1:], len(phases)], strict=True)
-    ]
-
-
-def _draw_phases(ax: Axes, summary: Summary, points: float, size: float) -> None:
+def _draw_phases(ax: Axes, summary: Summary, bars: Bars, points: float, size: float) -> None:
     """A line between two phases, every second one on grey, and above each its name and time.
 
     Where names would overlap, those of phases of more layers are written first.
     """
-    mean_s = summary.layers["mean_s"]
+    layers = summary.layers
+    sums_s = layers.groupby("phase", sort=False)["mean_s"].sum()
     taken: list[tuple[float, float]] = []
-    regions = _phase_regions(summary)
+    regions = bars.regions()
     for _, start, end in regions[1::2]:
         ax.axvspan(start - 0.5, end - 0.5, color=_BAND_COLOUR, linewidth=0, zorder=0.5)
     for phase, start, end in sorted(regions, key=lambda region: region[1] - region[2]):
         if start:
             ax.axvline(start - 0.5, color=INK, linewidth=0.6, zorder=0.6)
         name = printable(phase)
-        with_sum = f"{name}: {format_duration(float(mean_s.iloc[start:end].sum()))}"
+        with_sum = f"{name}: {format_duration(float(sums_s[phase]))}"
         centre = (start + end - 1) / 2
         for text in (with_sum, name):
             half = len(text) * size * _CHAR_WIDTH / points / 2
             # At the ends the axis is no place to write beyond.
-            at = float(np.clip(centre, half - 0.7, max(half - 0.7, len(mean_s) - 0.3 - half)))
+            at = float(np.clip(centre, half - 0.7, max(half - 0.7, len(bars) - 0.3 - half)))
             if all(at + half < low or at - half > high for low, high in taken):
                 taken.append((at - half, at + half))
                 ax.annotate(
@@ -233,21 +193,20 @@ def _draw_phases(ax: Axes, summary: Summary, points: float, size: float) -> None
                 break
 
 
-def _label_layers(ax: Axes, summary: Summary, points: float, scale: float) -> None:
+def _label(ax: Axes, bars: Bars, points: float, scale: float) -> None:
     font = float(np.clip(points / _LINE_HEIGHT, _MIN_FONT * scale, _MAX_FONT * scale))
     apart = int(np.ceil(font * _LINE_HEIGHT / points - 1e-9))
-    shown = _labelled(summary, max(1, apart))
-    labels = [shorten(printable(str(summary.layers["label"].iloc[i])), _MAX_LABEL) for i in shown]
-    ax.set_xticks(shown, labels, rotation=90, fontsize=font, parse_math=False)
+    shown = _labelled(bars, max(1, apart))
+    names = [ending(bars.names[at], _MAX_LABEL) for at in shown]
+    ax.set_xticks(shown, names, rotation=90, fontsize=font, parse_math=False)
 
 
-def _labelled(summary: Summary, apart: int) -> list[int]:
-    """The layers to label: at least so many calls apart, slowest first and so hot ones first."""
-    layers = summary.layers
+def _labelled(bars: Bars, apart: int) -> list[int]:
+    """The bars to name: at least so many apart, the highest first and so hot ones first."""
     if apart == 1:
-        return list(range(len(layers)))
-    order = np.argsort(-layers["median_s"].to_numpy(), kind="stable")
-    taken: NDArray[np.bool_] = np.zeros(len(layers), bool)
+        return list(range(len(bars)))
+    order = np.argsort(-bars.typical_s, kind="stable")
+    taken: NDArray[np.bool_] = np.zeros(len(bars), bool)
     for i in order:
         if not taken[max(0, i - apart + 1) : i + apart].any():
             taken[i] = True

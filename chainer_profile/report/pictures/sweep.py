@@ -41,6 +41,8 @@ _PANEL_HEIGHT = 2.7
 _BATCH_WIDTH = 9.6
 _MIN_WIDTH, _MAX_WIDTH = 6.4, 20.0
 #: Bars with more series than this carry no numbers.
+#: A case is noisy whose standard deviation is a larger part of its median.
+_NOISY = 0.2
 _MAX_NUMBERED = 4
 
 
@@ -166,10 +168,12 @@ def _draw_panel(
         )
         reach = typical + np.where(known, std, 0)
         top = max(top, float(reach.max(initial=0)))
-        for place, height, value in zip(x, reach, typical, strict=True):
-            if len(series) <= _MAX_NUMBERED:
+        for place, height, value, result in zip(x, reach, typical, members, strict=True):
+            mark = "*" if _noisy(result) else ""
+            if mark or len(series) <= _MAX_NUMBERED:
+                number = format_significant(value, 3) if len(series) <= _MAX_NUMBERED else ""
                 ax.annotate(
-                    format_significant(value, 3),
+                    f"{number}{mark}",
                     (place, height),
                     (0, 2),
                     textcoords="offset points",
@@ -271,11 +275,38 @@ def _title(fig: Figure, what: str, results: Sequence[Run], left_out: int) -> Non
         )
     )
     lines = [what, shorten(", ".join(map(printable, devices)), int(fig.get_figwidth() * 12))]
+    lines.append(_run(results))
+    if any(map(_noisy, results)):
+        lines.append(f"* noisy: the standard deviation is above {_NOISY:.0%} of the median")
     if several_machines(results):
         lines.append("from several machines: compare with care")
     if left_out:
         lines.append(f"{format_count(left_out)} more not drawn")
     fig.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=TEXT + 0.5, parse_math=False)
+
+
+def _run(results: Sequence[Run]) -> str:
+    """What was run: phase, trials and threads, each with what it was where that differs."""
+    settings = [result.digest.settings for result in results]
+    trials = sorted({result.digest.timed for result in results})
+    threads = sorted({n for result in results if (n := result.digest.threads) is not None})
+    parts = [
+        " and ".join(dict.fromkeys(printable(one.phase) for one in settings)),
+        f"{_range(trials)} trials",
+        f"{_range(threads)} BLAS thread{'' if threads == [1] else 's'}" if threads else "",
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def _range(numbers: Sequence[int]) -> str:
+    if len(numbers) < 2:
+        return "".join(map(format_count, numbers))
+    return f"{format_count(numbers[0])} to {format_count(numbers[-1])}"
+
+
+def _noisy(result: Run) -> bool:
+    digest = result.digest
+    return bool(digest.std_s > _NOISY * digest.median_s)
 
 
 def _legend(fig: Figure, handles: list[Any]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from chainer_profile.basics.units import format_exact, format_exact_ms
 from chainer_profile.engines.catalogue import BASELINE
 from chainer_profile.engines.results import speedup
-from chainer_profile.report.content.engines_text import fusion
+from chainer_profile.report.content.engines import fusion
 from chainer_profile.report.csv_file import safe, table_text
 
 if TYPE_CHECKING:
@@ -92,10 +92,10 @@ def _row(
     row = dict.fromkeys(COLUMNS, "") | {
         "engine": safe(engine.name),
         "version": safe(engine.version),
-        "precision": engine.precision,
+        "precision": safe(engine.precision),
         "network": safe(settings.model),
         "batch": str(settings.batchsize),
-        "device": settings.device,
+        "device": safe(settings.device),
         "trials": str(len(engine.clean_ns)),
         "prepare_s": "" if engine.prepare_s is None else format_exact(engine.prepare_s),
         "layers": str(run.n_layers),

@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from chainer_profile.analyse.device_use import DEVICE
-from chainer_profile.analyse.footprint import MEMORY
-from chainer_profile.analyse.roofline import WORK
 from chainer_profile.basics.paths import above
 from chainer_profile.basics.words import GROUPS
+from chainer_profile.report.layer_columns import json_columns
 
 if TYPE_CHECKING:
     from chainer_profile.analyse.summary import Summary
@@ -41,10 +39,6 @@ STATISTICS = {
     "p99_s": "p99_s",
     "max_s": "max_s",
 }
-#: Columns of a layer that a summary has by the same names.
-_CALL = ("label", "path", "function", "phase", "calls")
-_COUNTED = ("share", "cumulative_share", "hot", *DEVICE, *WORK)
-_REACHED = ("flops_per_s", "nbytes_per_s", "intensity", "bound_s", "reached")
 #: What a :class:`.DeviceUse` has as a property, not as a field.
 _DEVICE_PROPERTIES = ("launch_bound", "between_s", "busy_share", "idle_s")
 
@@ -121,24 +115,18 @@ def _statistics(statistics: Statistics | None) -> dict[str, Any] | None:
 
 
 def _layers(summary: Summary) -> list[dict[str, Any]]:
-    rows = summary.layers.to_dict("records")
+    columns = json_columns()
     return [
         {
-            "index": layer.index,
-            **{name: row[name] for name in _CALL},
-            "forward_index": row["forward"],
+            **{described.json: described.value(row) for described in columns},
+            "bound_s": row.bound_s,
+            "verdict": row.verdict or None,
+            "limited_by": row.limited_by or None,
             "parent_index": layer.parent,
-            "input_shapes": row["input_shapes"],
-            "output_shapes": row["output_shapes"],
-            "dtype": row["dtype"],
-            "trials": row["trials"],
-            **{key: row[name] for key, name in STATISTICS.items()},
-            **{name: row[name] for name in (*_COUNTED, *_REACHED, *MEMORY)},
-            "verdict": row["verdict"] or None,
             "covers": layer.covers,
             "node": layer.node,
         }
-        for layer, row in zip(summary.recording.layers, rows, strict=True)
+        for layer, row in zip(summary.recording.layers, summary.layers.itertuples(), strict=True)
     ]
 
 

@@ -20,8 +20,7 @@ from chainer_profile.record.recording import (
     MemoryUse,
     Settings,
 )
-from chainer_profile.report import csv_file as csv
-from chainer_profile.report import links_csv
+from chainer_profile.report import layer_columns, links_csv
 from chainer_profile.report.writers.json_report import FORMAT, STATISTICS, VERSION
 
 if TYPE_CHECKING:
@@ -153,7 +152,7 @@ def _statistics() -> dict[str, tuple[Schema, str]]:
     return {
         key: (
             _nullable(_NUMBER) if key in unknown else _NUMBER,
-            csv.COLUMNS[key.removesuffix("_s") + "_ms"],
+            layer_columns.COLUMNS[key.removesuffix("_s") + "_ms"],
         )
         for key in STATISTICS
     }
@@ -275,44 +274,36 @@ def _links() -> Schema:
     )
 
 
+_KINDS: dict[str, Schema] = {
+    layer_columns.TEXT: _TEXT,
+    layer_columns.COUNT: _WHOLE,
+    layer_columns.NUMBER: _NUMBER,
+    layer_columns.TRUTH: _TRUTH,
+    layer_columns.SHAPES: _SHAPES,
+}
+
+
 def _layers() -> Schema:
-    words = {key: _known(text) for key, text in csv.COLUMNS.items()}
-    whole, number = _nullable(_WHOLE), _nullable(_NUMBER)
+    number = _nullable(_NUMBER)
+    found = {
+        column.json: (
+            _KINDS[column.kind] if column.known else _nullable(_KINDS[column.kind]),
+            _known(column.meaning),
+        )
+        for column in layer_columns.json_columns()
+    }
     verdict = {"enum": [COMPUTE, MEMORY, OVERHEAD, None]}
-    sizes = (
-        *("peak_nbytes", "retained_nbytes", "input_nbytes", "parameter_nbytes"),
-        *("output_nbytes", "workspace_nbytes"),
-    )
     return _object(
-        {
-            "index": (_COUNT, words["index"]),
-            **{key: (_TEXT, words[key]) for key in ("label", "path", "function", "phase")},
-            "calls": (_COUNT, words["calls"]),
-            "forward_index": (whole, words["forward_index"]),
-            "parent_index": (whole, "Index of the call within which this one was made"),
-            "input_shapes": (
-                _SHAPES,
-                words["input_shapes"].replace(", such as 1x3x32x32 16x3x3x3", ""),
-            ),
-            "output_shapes": (_SHAPES, words["output_shapes"]),
-            "dtype": (_TEXT, words["dtype"]),
-            "trials": (_COUNT, words["trials"]),
-            **_statistics(),
-            "share": (_NUMBER, words["share_percent"]),
-            "cumulative_share": (_NUMBER, words["cumulative_share_percent"]),
-            "hot": (_TRUTH, "Whether the rule for hotspots chose the layer"),
-            **{f"{name}_s": (number, words[f"{name}_ms"]) for name in ("host", "gap", "busy")},
-            **{
-                key: (whole, words[key])
-                for key in ("flops", "macs", "nbytes_read", "nbytes_written")
-            },
+        found
+        | {
             "flops_per_s": (number, "Operations a second, from the median self time"),
             "nbytes_per_s": (number, "Bytes a second, read and written"),
-            "intensity": (number, words["intensity"]),
             "bound_s": (number, "Least time at this machine's limits"),
-            "reached": (number, words["reached_percent"]),
-            **{key: (whole, words[key]) for key in sizes},
-            "verdict": (verdict, f"{words['verdict']}; null where that is not known"),
+            "verdict": (verdict, f"{found['verdict'][1]}; null where that is not known"),
+            "parent_index": (
+                _nullable(_WHOLE),
+                "Index of the call within which this one was made",
+            ),
             "covers": (
                 {"type": "array", "items": _COUNT},
                 "In a recording of another engine, indices of Chainer's layers that this row does",

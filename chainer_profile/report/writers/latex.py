@@ -1,47 +1,127 @@
-r"""Summary -> ``tables.tex``: the tables of a run for a paper or a thesis, with booktabs.
+r"""Tables -> LaTeX with booktabs, for a paper or a thesis.
 
 The file is both: ``\input`` into a document that loads booktabs it is its tables and nothing
-else, and compiled alone it is a document of its own.
+else, and compiled alone it is a document of its own. What is written here is ASCII and needs no
+package but booktabs and longtable, whatever the document's encoding, font and language are.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import re
+import unicodedata
 from typing import TYPE_CHECKING
 
-from chainer_profile.basics.units import NOT_KNOWN, format_count, plural
-from chainer_profile.report import layer_columns
-from chainer_profile.report.columns import group_columns, kind_columns, phase_columns
-from chainer_profile.report.content.coursework import ReportTitle, heading_text
-from chainer_profile.report.content.gpu_text import gpu_rows, on_gpu, option_rows
-from chainer_profile.report.content.layer_section import MAX_ROWS, SLOWEST
-from chainer_profile.report.latex_syntax import comment, label, tabular, text
-from chainer_profile.report.rows import group_rows, phase_rows, phases_of, shortened
-from chainer_profile.report.text import (
-    environment_rows,
-    input_text,
-    mode_text,
-    model_name,
-    printable,
-    totals_rows,
-    trial_text,
-    trials_text,
-    weights_text,
-)
+from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from chainer_profile.analyse.summary import Summary
-    from chainer_profile.report.columns import Column
-    from chainer_profile.report.text import Row
+    from chainer_profile.report.document import Table
 
-#: Layers of the short table; functions of the table by function.
-TOP, MAX_FUNCTIONS = 10, 20
+#: Signs with a meaning in LaTeX or in a language of babel; \symbol is in every encoding of fonts.
+_SIGNS = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "%": r"\%",
+    # A line may end behind these, or a path would run out of its column.
+    "_": r"\_\allowbreak{}",
+    "/": r"/\allowbreak{}",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\symbol{34}",
+    "`": r"\symbol{96}",
+    "'": r"\symbol{39}",
+    # At the begin of a row a bracket or a star would belong to the end of the row before.
+    "[": "{[}",
+    "]": "{]}",
+    "*": "{*}",
+}
+#: Letters and signs beyond ASCII that every LaTeX has.
+_BEYOND = {
+    "\u00a0": "~",
+    "±": r"$\pm$",
+    "\u00d7": r"$\times$",
+    "·": r"$\cdot$",
+    "÷": r"$\div$",
+    "°": r"$^\circ$",
+    "²": r"$^2$",
+    "³": r"$^3$",
+    "µ": r"$\mu$",
+    "Ω": r"$\Omega$",
+    "\u2013": "--",
+    "—": "---",
+    "…": r"\ldots{}",
+    "\u2018": "`",
+    "\u2019": "'",
+    "“": "``",
+    "”": "''",
+    "→": r"$\rightarrow$",
+    "←": r"$\leftarrow$",
+    "↑": r"$\uparrow$",
+    "↓": r"$\downarrow$",
+    "↔": r"$\leftrightarrow$",
+    "⇒": r"$\Rightarrow$",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
+    "≠": r"$\neq$",
+    "≈": r"$\approx$",
+    "∞": r"$\infty$",
+    "∑": r"$\sum$",
+    "∂": r"$\partial$",
+    "ß": r"\ss{}",
+    "æ": r"\ae{}",
+    "Æ": r"\AE{}",
+    "œ": r"\oe{}",
+    "Œ": r"\OE{}",
+    "ø": r"\o{}",
+    "Ø": r"\O{}",
+    "å": r"\aa{}",
+    "Å": r"\AA{}",
+    "ł": r"\l{}",
+    "Ł": r"\L{}",
+    "\u0131": r"\i{}",
+}
+_ACCENTS = {
+    "\u0300": r"\`",
+    "\u0301": r"\'",
+    "\u0302": r"\^",
+    "\u0303": r"\~",
+    "\u0304": r"\=",
+    "\u0306": r"\u",
+    "\u0307": r"\.",
+    "\u0308": r"\"",
+    "\u030a": r"\r",
+    "\u030b": r"\H",
+    "\u030c": r"\v",
+    "\u0323": r"\d",
+    "\u0327": r"\c",
+}
+#: Columns from which on there is less room between them.
+_MANY = 7
+_GREEK = {
+    "GREEK SMALL LETTER": {
+        *("ALPHA", "BETA", "GAMMA", "DELTA", "EPSILON", "ZETA", "ETA", "THETA", "IOTA", "KAPPA"),
+        *("MU", "NU", "XI", "PI", "RHO", "SIGMA", "TAU", "UPSILON", "PHI", "CHI", "PSI", "OMEGA"),
+    },
+    "GREEK CAPITAL LETTER": {
+        *("GAMMA", "DELTA", "THETA", "XI", "PI", "SIGMA", "UPSILON", "PHI", "PSI", "OMEGA"),
+    },
+}
+
+
 #: Characters from which on a column of names folds, and the part of the line that it then has.
 _FOLDS, _PART = 28, "0.26"
-#: The columns of a hot layer that are bold: with all of them the table would be too wide.
-_BOLD = ("#", "path", "median ms")
+#: Columns of a marked row that are bold: with all of them the table would be too wide.
+_BOLD = 2
+#: Rows from which on a table may go over several pages.
+_LONG = 40
 #: The file is compiled alone where no document has begun: LaTeX's kernel lets this be \relax
 #: when one begins.
 _HEAD = r"""\makeatletter
@@ -59,26 +139,31 @@ _HEAD = r"""\makeatletter
 _FOOT = r"\ifdefined\chainerprofilealone\expandafter\enddocument\fi"
 
 
-def render(summary: Summary, *, title: ReportTitle | None = None) -> str:
-    r"""The tables as LaTeX: what was run and where, times, functions, phases, layers.
-
-    Labels are ``tab:resnet20-b1-experiment``, ``-environment``, ``-times``, ``-kinds``,
-    ``-phases``, ``-functions``, ``-slowest`` and ``-layers``, the last one being a ``longtable``.
+def write(
+    tables: Iterable[tuple[str, Table]],
+    *,
+    title: str,
+    prefix: str,
+    by_whom: Sequence[tuple[str, str]] = (),
+) -> str:
+    r"""The tables as LaTeX; the last one may go over several pages.
 
     Args:
-        summary: The summary of a run.
-        title: Its title and author stand in a comment, and above the tables where the file is a
-            document of its own.
+        tables: The tables, by the names of their labels: ``tab:PREFIX-NAME``.
+        title: Stands in a comment, and above the tables where the file is a document of its own.
+        prefix: The begin of all labels.
+        by_whom: Author and so on, with their names.
     """
-    title = title or ReportTitle()
-    tables = "\n\n".join(_tables(summary))
-    alone = [r"\section*{" + text(heading_text(summary, title)) + "}"]
-    by_whom = [f"{name}: {text(value)}" for name, value in title.rows()]
+    alone = [r"\section*{" + text(title) + "}"]
     if by_whom:
-        alone.append(r"\noindent " + r"\\".join(by_whom))
+        said = (f"{name}: {text(value)}" for name, value in by_whom)
+        alone.append(r"\noindent " + r"\\".join(said))
+    parts = [_table(table, f"tab:{label(f'{prefix}-{name}')}") for name, table in tables]
+    # A long table begins on a page of its own where the file is compiled alone.
+    parts.insert(-1, r"\ifdefined\chainerprofilealone\clearpage\fi")
     return "\n".join(
         (
-            comment(f"{heading_text(summary, title)}: tables made by chainer-profile."),
+            comment(f"{title}: tables made by chainer-profile."),
             comment(r"\input this file into a document with \usepackage{booktabs,longtable},"),
             comment("or compile it alone."),
             _HEAD,
@@ -86,7 +171,7 @@ def render(summary: Summary, *, title: ReportTitle | None = None) -> str:
             *alone,
             r"\fi",
             "",
-            tables,
+            "\n\n".join(parts),
             "",
             _FOOT,
             "",
@@ -94,137 +179,129 @@ def render(summary: Summary, *, title: ReportTitle | None = None) -> str:
     )
 
 
-def _tables(summary: Summary) -> Iterator[str]:
-    recording = summary.recording
-    settings = recording.settings
-    name = model_name(settings)
-    prefix = f"tab:{_prefix(summary)}"
-    of = f"of {text(name)}"
-    experiment = [
-        ("Network", f"{name}, {weights_text(settings)}"),
-        ("Trial", trial_text(recording)),
-        ("Layers", format_count(len(summary.layers))),
-        ("Input", input_text(settings)),
-        ("Batch", plural(settings.batchsize, "image")),
-        ("Device", settings.device),
-        ("Mode", mode_text(settings)),
-        *option_rows(settings),
-        ("Trials", trials_text(recording)),
-    ]
-    if settings.command:
-        experiment.append(("Command", printable(settings.command)))
-    yield _described(experiment, f"The experiment: profile {of}.", f"{prefix}-experiment")
-    environment = environment_rows(recording.environment) + gpu_rows(recording)
-    if environment:
-        caption = f"Machine and software of the profile {of}."
-        yield _described(environment, caption, f"{prefix}-environment")
-    totals = totals_rows(summary.totals, on_device=recording.on_device)
-    yield _described(
-        [row for row in totals if row[1] != NOT_KNOWN], f"A trial {of}.", f"{prefix}-times"
-    )
-    if summary.kinds:
-        caption = f"The kinds of trials {of}; all other tables are of the first."
-        yield _listed(kind_columns(), summary.kinds, caption=caption, name=f"{prefix}-kinds")
-    phases = phases_of(summary)
-    if len(phases) > 1:
-        yield _listed(
-            phase_columns(),
-            phase_rows(summary),
-            caption=f"Time by phase {of}.",
-            name=f"{prefix}-phases",
+def _table(table: Table, name: str) -> str:
+    """A table: texts to the left, numbers to the right; names and values where it has no head."""
+    caption = text(table.caption)
+    rows = table.cells()
+    if not table.head:
+        cells = [(text(key), r"\raggedright " + text(value)) for key, value in rows]
+        return tabular((), cells, r"lp{0.55\linewidth}", caption=caption, name=name)
+    kinds, prefixes = [], []
+    for at, column in enumerate(table.columns):
+        wide = max((len(row[at]) for row in rows), default=0) > _FOLDS
+        kinds.append(f"p{{{_PART}\\linewidth}}" if wide else "l" if column.folds else "r")
+        prefixes.append(r"\raggedright " if wide else "")
+    lines = []
+    for at, row in enumerate(rows):
+        bold = _BOLD if table.mark(at) else 0
+        shown = (
+            rf"\textbf{{{text(cell)}}}" if place < bold and cell else text(cell)
+            for place, cell in enumerate(row)
         )
-    narrow = {*phases, "bwd/fwd", "hot"}
-    yield _listed(
-        [
-            replace(column, title="") if column.name in narrow else column
-            for column in group_columns("function", phases)
-        ],
-        shortened(group_rows(summary, "function"), MAX_FUNCTIONS),
-        caption=f"Self time by function {of}{text(on_gpu(summary))}, in ms a trial.",
-        name=f"{prefix}-functions",
-    )
-    yield from _by_layer(summary, of, prefix)
+        lines.append([before + cell for before, cell in zip(prefixes, shown, strict=True)])
+    # Of many columns the short headings.
+    names = [column.name for column in table.columns]
+    head = [text(heading) for heading in (names if len(names) > _MANY else table.head)]
+    long = len(rows) > _LONG or bool(any(table.marks))
+    return tabular(head, lines, "".join(kinds), caption=caption, name=name, long=long)
 
 
-def _prefix(summary: Summary) -> str:
-    """What tells the labels of one run from those of others: ``resnet20-b32-train``."""
-    settings = summary.recording.settings
-    phase = "" if settings.phase == "forward" else f"-{settings.phase}"
-    kind = f"-kind{summary.recording.kind}" if summary.recording.kind > 1 else ""
-    return label(f"{model_name(settings)}-b{settings.batchsize}{phase}{kind}")
+def text(name: object) -> str:
+    """A name or a sentence that is shown just as it is, on one line.
+
+    A letter that no LaTeX has without further packages is shown by its number, as in Python.
+    """
+    shown = "".join(map(_sign, printable(str(name)).strip()))
+    # Two of them would become one sign.
+    return re.sub(r"([-,])(?=\1)", r"\1{}", shown)
 
 
-def _by_layer(summary: Summary, of: str, prefix: str) -> Iterator[str]:
-    """The slowest layers, and all of them, or the slowest of very many."""
-    layers, several = summary.layers, len(phases_of(summary)) > 1
-    slowest = layers.sort_values("median_s", ascending=False, kind="stable")
-    # As many as fit between the margins of the article class.
-    keys = [*layer_columns.WHICH, "median", "ci", "share"]
-    some = layers["ci_low_s"].notna().any()
-    if not some:
-        keys.remove("ci")
-    columns = [
-        replace(column, title="± [ms]") if column.name == "+/- ms" else column
-        for column in layer_columns.columns(keys, several_phases=several)
-    ]
-    count = format_count(len(layers))
-    if len(layers) > TOP:
-        yield _listed(
-            columns,
-            list(slowest.head(TOP).itertuples()),
-            caption=f"The {TOP} slowest of {count} layers {of}{text(on_gpu(summary))}.",
-            name=f"{prefix}-slowest",
-        )
-    shown, which = layers, f"All {plural(len(layers), 'layer')}"
-    if len(layers) > MAX_ROWS:
-        shown = layers.loc[slowest.head(SLOWEST).index.sort_values()]
-        which = f"The {SLOWEST} slowest of {count} layers"
-    rows = list(shown.itertuples())
-    yield r"\ifdefined\chainerprofilealone\clearpage\fi"
-    yield _listed(
-        columns,
-        rows,
-        caption=f"{which} {of}{text(on_gpu(summary))}; hot layers are bold, "
-        + (
-            f"and {text('±')} is half of the 95~\\% interval of the median."
-            if some
-            else "and the trials are too few for intervals."
-        ),
-        name=f"{prefix}-layers",
-        bold=shown["hot"].tolist(),
-        long=True,
-    )
+def _sign(sign: str) -> str:
+    if sign in _SIGNS:
+        return _SIGNS[sign]
+    if sign.isascii():
+        return sign
+    if sign in _BEYOND:
+        return _BEYOND[sign]
+    letter, *accents = list(unicodedata.normalize("NFD", sign))
+    if letter.isascii() and letter.isalpha() and len(accents) == 1 and accents[0] in _ACCENTS:
+        # An accent takes the place of the dot.
+        letter = {"i": r"\i", "j": r"\j"}.get(letter, letter) if accents[0] < "\u0323" else letter
+        return f"{_ACCENTS[accents[0]]}{{{letter}}}"
+    kind, _, greek = unicodedata.name(sign, "").rpartition(" ")
+    if greek in _GREEK.get(kind, ()):
+        return f"$\\{greek.lower() if 'SMALL' in kind else greek.capitalize()}$"
+    return "".join(_SIGNS.get(c, c) for c in sign.encode("unicode_escape").decode("ascii"))
 
 
-def _described(rows: Iterable[Row], caption: str, name: str) -> str:
-    """A table of names and values without a head."""
-    cells = [(text(key), r"\raggedright " + text(value)) for key, value in rows]
-    return tabular((), cells, r"lp{0.55\linewidth}", caption=caption, name=name)
+def comment(line: str) -> str:
+    """A line that LaTeX passes over."""
+    shown = printable(line).encode("ascii", "backslashreplace").decode("ascii")
+    return f"% {shown}"
 
 
-def _listed(
-    columns: Sequence[Column],
-    rows: Sequence[object],
+def label(name: str) -> str:
+    """A name of nothing but letters, digits and hyphens, for a label."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-").lower()
+
+
+def tabular(
+    head: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    columns: str,
     *,
     caption: str,
     name: str,
-    bold: Sequence[bool] = (),
     long: bool = False,
 ) -> str:
-    """A table of columns; those that do not fold are numbers."""
-    cells = [[column.cell(row) for column in columns] for row in rows]
-    kinds, prefixes = [], []
-    for at, column in enumerate(columns):
-        wide = max((len(row[at]) for row in cells), default=0) > _FOLDS
-        kinds.append(f"p{{{_PART}\\linewidth}}" if wide else "l" if column.folds else "r")
-        prefixes.append(r"\raggedright " if wide else "")
-    lines, names = [], [column.name for column in columns]
-    for at, row in enumerate(cells):
-        marked = at < len(bold) and bold[at]
-        shown = [
-            rf"\textbf{{{text(cell)}}}" if marked and cell and name in _BOLD else text(cell)
-            for cell, name in zip(row, names, strict=True)
-        ]
-        lines.append([prefix + cell for prefix, cell in zip(prefixes, shown, strict=True)])
-    head = [text(column.title or column.name) for column in columns]
-    return tabular(head, lines, "".join(kinds), caption=caption, name=name, long=long)
+    r"""A table with its caption and label; cells are LaTeX.
+
+    Args:
+        head: The headings; empty where there are none.
+        rows: The cells of every row.
+        columns: The kinds of the columns, such as ``lrr``.
+        caption: The caption.
+        name: The label.
+        long: Let it go over several pages (a ``longtable``, its head on every page).
+    """
+    room = "1.5pt" if len(head) > _MANY else "3.5pt"
+    size = rf"\footnotesize\setlength{{\tabcolsep}}{{{room}}}"
+    # What ends a row even behind a cell that is set in paragraphs.
+    lines = [" & ".join(row) + r" \tabularnewline" for row in rows]
+    headings = [" & ".join(head) + r" \tabularnewline", r"\midrule"] if head else []
+    if not long:
+        return "\n".join(
+            (
+                r"\begin{table}[htbp]",
+                r"\centering" + size,
+                rf"\caption{{{caption}}}",
+                rf"\label{{{name}}}",
+                rf"\begin{{tabular}}{{{columns}}}",
+                r"\toprule",
+                *headings,
+                *lines,
+                r"\bottomrule",
+                r"\end{tabular}",
+                r"\end{table}",
+            )
+        )
+    again = rf"\multicolumn{{{len(head)}}}{{l}}{{\emph{{continued}}}} \tabularnewline"
+    return "\n".join(
+        (
+            r"\begingroup" + size,
+            rf"\begin{{longtable}}{{{columns}}}",
+            rf"\caption{{{caption}}}\label{{{name}}} \tabularnewline",
+            r"\toprule",
+            *headings,
+            r"\endfirsthead",
+            again,
+            r"\toprule",
+            *headings,
+            r"\endhead",
+            r"\bottomrule",
+            r"\endfoot",
+            *lines,
+            r"\end{longtable}",
+            r"\endgroup",
+        )
+    )

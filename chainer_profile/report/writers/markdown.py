@@ -1,63 +1,141 @@
-"""Summary -> ``report.md``: the report of an experiment, with everything computed from the run."""
+"""Markdown as GitHub reads it: blocks and texts that are shown just as they are."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
-from chainer_profile.report.content.coursework import ReportTitle, blocks, heading_text
-from chainer_profile.report.document import Figure, Heading, Table, caption_text
-from chainer_profile.report.markdown_syntax import text
+from chainer_profile.report.document import (
+    CODE,
+    STRONG,
+    Code,
+    Figure,
+    Heading,
+    Lines,
+    Piece,
+    Points,
+    Table,
+    Text,
+    caption_text,
+    pieces,
+)
+from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-    from chainer_profile.analyse.summary import Summary
-    from chainer_profile.report.document import Block
-
-
-def render(
-    summary: Summary,
-    *,
-    plot: str = "layers.png",
-    table: str = "layers.csv",
-    links: str = "links.csv",
-    roofline: str = "roofline.png",
-    title: ReportTitle | None = None,
-) -> str:
-    """The report as Markdown (GitHub's tables).
-
-    Args:
-        summary: The summary of a run.
-        plot: Address of the bar plot, as seen from the report.
-        table: Address of the table of all layers, as seen from the report.
-        links: Address of the table of all links, as seen from the report.
-        roofline: Address of the roofline plot, as seen from the report.
-        title: What the report says of itself.
-    """
-    title = title or ReportTitle()
-    lines = [f"# {text(heading_text(summary, title))}", *_by_whom(title)]
-    for block in blocks(summary, title, plot=plot, table=table, links=links, roofline=roofline):
-        lines += _markdown(block)
-    return "\n\n".join(lines) + "\n"
+    from chainer_profile.report.document import Block, Words
 
 
-def _by_whom(title: ReportTitle) -> Iterator[str]:
-    said = [f"**{name}**: {text(value)}" for name, value in title.rows()]
-    if said:
-        # Two spaces at the end begin a new line.
-        yield "  \n".join(said)
+def write(blocks: Iterable[Block]) -> str:
+    """Blocks as a file; tables and figures that are not numbered have no caption line."""
+    return "\n\n".join(part for block in blocks for part in _parts(block)) + "\n"
 
 
-def _markdown(block: Block) -> Iterator[str]:
+def _parts(block: Block) -> Iterator[str]:
     if isinstance(block, Heading):
-        yield f"{'#' * block.level} {block.markdown}"
+        yield f"{'#' * block.level} {text(block.text)}"
+    elif isinstance(block, Text):
+        yield f"> **Note:** {words(block.words)}" if block.note else words(block.words)
+    elif isinstance(block, Points):
+        yield "\n".join(f"- {words(item)}" for item in block.items)
+    elif isinstance(block, Lines):
+        # Two spaces at the end begin a new line.
+        yield "  \n".join(f"**{cell(name)}**: {cell(value)}" for name, value in block.rows)
+    elif isinstance(block, Code):
+        yield _fenced("\n".join(map(printable, block.text.split("\n"))))
     elif isinstance(block, Table):
-        label, words = caption_text(block)
-        yield f"**{label}** {words}"
-        yield block.markdown
-    elif isinstance(block, Figure):
-        label, words = caption_text(block)
-        yield block.markdown
-        yield f"*{label} {words}*"
+        if block.number:
+            label, caption = caption_text(block)
+            yield f"**{label}** {text(caption)}"
+        yield _table(block)
+        if notes := block.notes():
+            yield text(notes)
     else:
-        yield block.markdown
+        yield from _figure(block)
+
+
+def _figure(figure: Figure) -> Iterator[str]:
+    yield f"![{text(figure.alt)}]({address(figure.file)})"
+    if figure.caption:
+        label, caption = caption_text(figure)
+        yield f"*{f'{label} ' if figure.number else ''}{text(caption)}*"
+
+
+def _table(table: Table) -> str:
+    """A table, its marked rows in bold."""
+    rules = ("---:" if column.folds is None else "---" for column in table.columns)
+    head = [cell(name) for name in table.head] or ["" for _ in table.columns]
+    lines = [head, list(rules)]
+    for at, row in enumerate(table.cells()):
+        shown = [
+            _piece(Piece(part, CODE)).replace("|", r"\|") if column.code else cell(part)
+            for column, part in zip(table.columns, row, strict=True)
+        ]
+        if table.mark(at):
+            shown = [f"**{part}**" if part else part for part in shown]
+        lines.append(shown)
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _fenced(lines: str) -> str:
+    longest = max((len(run) for run in re.findall("`+", lines)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{lines}\n{fence}"
+
+
+def words(parts: Words) -> str:
+    """Pieces of text in their styles."""
+    # What would begin a list does so at the begin of a line only.
+    return _no_list("".join(map(_piece, pieces(parts))).strip())
+
+
+def _piece(piece: Piece) -> str:
+    if piece.link:
+        return f"[{_escaped(piece.text)}]({address(piece.link)})"
+    if piece.style == CODE:
+        # A backslash is no escape in code.
+        shown = printable(piece.text)
+        fence = "`" * (max((len(run) for run in re.findall("`+", shown)), default=0) + 1)
+        return f"{fence} {shown} {fence}" if "`" in shown else f"`{shown}`"
+    if piece.style == STRONG:
+        return f"**{_escaped(piece.text).strip()}**"
+    return _escaped(piece.text)
+
+
+def address(path: str) -> str:
+    """A file's name as the address of a link."""
+    return quote(path, safe="/.-_~", errors="replace")
+
+
+def text(name: object) -> str:
+    """A name or a sentence as Markdown that is shown just as it is, on one line."""
+    return _no_list(cell(str(name)))
+
+
+def cell(name: str) -> str:
+    """The same within a table."""
+    return _escaped(name, r"(?![(:\[])").strip()
+
+
+def _escaped(name: str, behind: str = r"(?![(:\[]|$)") -> str:
+    """A text whose signs mean nothing; ``behind`` is what may come behind a unit in brackets."""
+    shown = printable(name)
+    shown = shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    shown = shown.replace(" -&gt; ", " -> ")
+    shown = re.sub(r"([\\`*|~$])", r"\\\1", shown)
+    # A unit in brackets is no link: there are no definitions.
+    shown = re.sub(
+        r"\[[\w%/ ]{1,12}\]" + behind + r"|[\[\]]",
+        lambda found: found[0] if len(found[0]) > 1 else f"\\{found[0]}",
+        shown,
+    )
+    # Between letters an underscore means nothing to Markdown.
+    return re.sub(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", r"\\_", shown)
+
+
+def _no_list(shown: str) -> str:
+    # Behind a heading signs of numbers mean nothing, too.
+    shown = re.sub(r"^(#{1,6})(?=\s|$)|(?<=\s)(#+)$", r"\\\1\2", shown)
+    return re.sub(r"^(\d*)([-+.)])(?=\s|[-\s]*$)", r"\1\\\2", shown)

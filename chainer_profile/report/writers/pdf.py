@@ -1,219 +1,328 @@
-"""Summary -> ``report.pdf``: the report of an experiment on A4 pages, with its figures in it."""
+"""Blocks -> PDF, set on A4 pages by typst."""
 
 from __future__ import annotations
 
-import io
-import warnings
 from datetime import datetime, timezone
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.report.content.coursework import ReportTitle, blocks, heading_text
-from chainer_profile.report.document import Code, Figure, Heading, Table, Text, caption_text
-from chainer_profile.report.text import model_name
+from chainer_profile.report.document import (
+    CODE,
+    STRONG,
+    Code,
+    Figure,
+    Heading,
+    Lines,
+    Points,
+    Table,
+    Text,
+    caption_text,
+    pieces,
+)
+from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from matplotlib.figure import Figure as Drawing
+    from chainer_profile.report.document import Block, Words
 
-    from chainer_profile.analyse.summary import Summary
-    from chainer_profile.report.document import Block
-    from chainer_profile.report.writers.pdf_page import Pages, Picture
-
-_PLOT, _ROOFLINE = "layers.svg", "roofline.svg"
-#: Height below a heading that has to be there for text to begin.
-_LINES = 22.0
+#: Width in points between the margins of a page that stands, and of one that lies.
+_STANDS, _LIES = 482.0, 728.0
+#: Width of a letter, a digit and a bold letter in the size of the text, and what a column takes
+#: beside.
+_LETTER, _DIGIT, _BOLD, _INSET = 0.6, 0.66, 0.74, 6.0
+#: Sizes of a table's text in points, and the least at which a page need not lie.
+_LARGEST, _UPRIGHT, _LEAST = 8.5, 6.6, 5.0
+#: Tables of so many rows are not parted by the end of a page.
+_TOGETHER = 16
+#: Widest column of text in characters; longer ones fold.
+_WIDEST = 44
 #: The date of a file that says when no run began.
 _UNKNOWN = datetime(2000, 1, 1, tzinfo=timezone.utc)
 
+_STYLE = """
+#set page(paper: "a4", margin: (x: 20mm, y: 20mm), numbering: "1 / 1",
+  header: context if counter(page).get().first() > 1 [
+    #set text(size: 8pt, fill: luma(90)); #running])
+#set text(font: "DejaVu Sans", size: 9.5pt, lang: "en", hyphenate: false)
+#set par(justify: false, leading: 0.62em)
+#set list(indent: 0.6em)
+#show raw: set text(font: "DejaVu Sans Mono", size: 0.92em)
+#show raw.where(block: true): block.with(fill: luma(244), inset: 6pt, width: 100%)
+#show heading: set block(above: 1.5em, below: 0.8em, sticky: true)
+#show heading.where(level: 1): set text(size: 17pt)
+#show heading.where(level: 2): set text(size: 13pt)
+#show heading.where(level: 3): set text(size: 10.5pt)
+#show figure: set block(breakable: true)
+#show figure: set align(left)
+#show figure.where(kind: table): set figure.caption(position: top)
+#show figure.where(kind: image): set block(breakable: false)
+#show figure.caption: it => block(width: 100%, sticky: true,
+  align(left, text(size: 8.5pt, it.body)))
+#set table(stroke: none, inset: (x: 3pt, y: 2.4pt))
+#set image(width: 100%)
+"""
+
 
 def require_packages() -> None:
-    """See that the libraries which write PDF are installed.
+    """See that typst, which sets the pages, is installed.
 
     Raises:
-        ProfileError: One of them is not.
+        ProfileError: It is not.
     """
     try:
-        import fpdf  # noqa: F401
-        import uharfbuzz  # type: ignore[import-untyped]  # noqa: F401
+        import typst  # noqa: F401
     except ImportError as error:
         raise ProfileError(
-            "a PDF needs the packages fpdf2 and uharfbuzz: python -m pip install fpdf2 uharfbuzz"
+            "a PDF needs the package typst, which the extra pdf brings: python -m pip install typst"
         ) from error
 
 
-def render(
-    summary: Summary,
+def write(
+    blocks: Sequence[Block],
+    pictures: Mapping[str, bytes],
     *,
-    title: ReportTitle | None = None,
-    table: str = "layers.csv",
-    links: str = "links.csv",
+    began: str = "",
+    about: Mapping[str, str] | None = None,
 ) -> bytes:
-    """The report as a PDF; the same summary gives the same bytes.
-
-    It has all that ``report.md`` has, but for the columns of the CSV files.
+    """The blocks as a PDF; the same blocks give the same bytes.
 
     Args:
-        summary: The summary of a run.
-        title: What the report says of itself.
-        table: Name of the file with the table of all layers.
-        links: Name of the file with the table of all links.
+        blocks: The report, of which the first is its title.
+        pictures: What figures show, by their files: SVG.
+        began: When the run began, in ISO's form: the date of the file.
+        about: What the file says of itself: ``author``, ``keywords``, ``description``.
 
     Raises:
-        ProfileError: The library that writes PDF is not installed.
+        ProfileError: typst is not installed.
     """
     require_packages()
-    from chainer_profile.report.writers.pdf_page import Pages
+    import typst
 
-    title = title or ReportTitle()
-    name = heading_text(summary, title)
-    parts = blocks(
-        summary, title, plot=_PLOT, table=table, links=links, roofline=_ROOFLINE, files=False
+    title = next((block.text for block in blocks if isinstance(block, Heading)), "")
+    missing = _Missing()
+    body = "\n\n".join(_pages(blocks, missing))
+    said = {"title": title, **(about or {})}
+    known = "".join(f"{key}: {_string(value)}, " for key, value in said.items() if value)
+    source = "\n".join(
+        (
+            f"#set document({known}date: {_date(began)})",
+            f"#let running = {_string(missing.shown(title))}",
+            _STYLE,
+            body,
+            missing.note(),
+        )
     )
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module="fpdf")
-        pages = Pages(name)
-        _describe(pages, summary, title, name)
-        pages.put_title(name, title.rows())
-        _Writer(pages, _pictures(summary)).write(parts)
-        return bytes(pages.output())
+    files = {f"{_svg(name)}": content for name, content in pictures.items()}
+    # Its stubs do not know of files in memory.
+    compile_: Any = typst.compile
+    pdf: bytes = compile_(
+        {"main.typ": source.encode(), **files}, font_paths=[_fonts()], ignore_system_fonts=True
+    )
+    return pdf
 
 
-def _describe(pages: Pages, summary: Summary, title: ReportTitle, name: str) -> None:
-    """What the file says of itself."""
-    pages.set_title(name)
-    pages.set_subject(f"Layer-wise profile of {model_name(summary.recording.settings)}")
-    for row, value in title.rows():
-        if row == "Author":
-            pages.set_author(value)
-        elif row == "Course":
-            pages.set_keywords(value)
-    pages.set_creator("chainer-profile")
-    try:
-        began = datetime.fromisoformat(summary.recording.environment.started.replace("Z", "+00:00"))
-    except ValueError:
-        began = _UNKNOWN
-    pages.set_creation_date(began if began.tzinfo else began.replace(tzinfo=timezone.utc))
+def _pages(blocks: Sequence[Block], missing: _Missing) -> Iterator[str]:
+    """The blocks, on pages that lie where a table needs that; its heading goes with it."""
+    lying = [isinstance(block, Table) and _Layout(block).lies for block in blocks]
+    for at in reversed(range(len(blocks) - 1)):
+        # What stands above a heading belongs to the section before.
+        leads = Heading if isinstance(blocks[at + 1], Heading) else (Heading, Text)
+        lying[at] = lying[at] or (lying[at + 1] and isinstance(blocks[at], leads) and at > 0)
+    lies = False
+    for block, lying_now in zip(blocks, lying, strict=True):
+        if lying_now != lies:
+            lies = lying_now
+            yield f"#set page(flipped: {str(lies).lower()})"
+        yield from _parts(block, missing)
 
 
-#: Inches; on paper a wider plot would be shown smaller, and its words with it.
-_PLOT_WIDTH = 7.2
+class _Missing:
+    """Shows what the font has no sign for by its number, and says so."""
+
+    def __init__(self) -> None:
+        self._found = False
+
+    def shown(self, text: str) -> str:
+        """A text of which the font has every sign."""
+        known = _known()
+        parts = []
+        for sign in printable(text):
+            if ord(sign) not in known:
+                self._found = True
+                sign = sign.encode("unicode_escape").decode("ascii")
+            parts.append(sign)
+        return "".join(parts)
+
+    def note(self) -> str:
+        if not self._found:
+            return ""
+        return f"#text(size: 8pt, {_string('Signs that this font lacks are shown by number.')})"
 
 
-def _pictures(summary: Summary) -> dict[str, Callable[[], Picture]]:
-    """The figures by their addresses."""
-    from chainer_profile.report.pictures import layers as plot
-    from chainer_profile.report.pictures import roofline
-
-    return {
-        _PLOT: lambda: _picture(plot.figure(summary, widest=_PLOT_WIDTH)),
-        _ROOFLINE: lambda: _picture(roofline.figure(summary)),
-    }
-
-
-def _picture(drawing: Drawing) -> Picture:
+@cache
+def _fonts() -> str:
+    """The folder of DejaVu's fonts, which come with Matplotlib."""
     import matplotlib as mpl
 
-    from chainer_profile.report.pictures.figures import STYLE
-    from chainer_profile.report.writers.pdf_page import Picture
-
-    file = io.BytesIO()
-    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-    style: Any = STYLE | {"svg.fonttype": "path"}
-    with mpl.rc_context(style), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing from")
-        drawing.savefig(file, format="svg", metadata=nothing)
-    width, height = drawing.get_size_inches()
-    return Picture(file.getvalue(), float(width), float(height))
+    return str(Path(mpl.get_data_path()) / "fonts" / "ttf")
 
 
-class _Writer:
-    """Writes blocks on pages: a heading, a caption and what belongs to them stay together."""
+@cache
+def _known() -> frozenset[int]:
+    """The signs that the font has."""
+    from matplotlib.ft2font import FT2Font
 
-    def __init__(self, pages: Pages, pictures: dict[str, Callable[[], Picture]]) -> None:
-        self._pages = pages
-        self._draw = pictures
-        self._drawn: dict[str, Picture] = {}
+    return frozenset(FT2Font(str(Path(_fonts()) / "DejaVuSans.ttf")).get_charmap())
 
-    def write(self, blocks: Iterable[Block]) -> None:
-        """Write the report."""
-        from chainer_profile.report.writers.pdf_text import (
-            cells,
-            code_lines,
-            passages,
-            pieces,
-            plain,
+
+def _date(began: str) -> str:
+    try:
+        date = datetime.fromisoformat(began.replace("Z", "+00:00"))
+    except ValueError:
+        date = _UNKNOWN
+    parts = ("year", "month", "day", "hour", "minute", "second")
+    return f"datetime({', '.join(f'{name}: {getattr(date, name)}' for name in parts)})"
+
+
+def _svg(name: str) -> str:
+    return f"{Path(name).stem}.svg"
+
+
+def _string(text: str) -> str:
+    """A literal, in which no sign has a meaning."""
+    escaped = printable(text).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _parts(block: Block, missing: _Missing) -> Iterator[str]:
+    if isinstance(block, Heading):
+        said = _string(missing.shown(block.text))
+        yield f"#heading(level: {block.level}, outlined: true, {said})"
+    elif isinstance(block, Text):
+        words = _words(block.words, missing)
+        yield (
+            f"#block(inset: (left: 8pt, y: 4pt), stroke: (left: 2pt + luma(150)))"
+            f"[#strong[Note:] {words}]"
+            if block.note
+            else f"#par[{words}]"
+        )
+    elif isinstance(block, Points):
+        items = ", ".join(f"[{_words(item, missing)}]" for item in block.items)
+        yield f"#list({items})"
+    elif isinstance(block, Lines):
+        rows = (
+            f"#strong({_string(name + ':')}) #{_string(missing.shown(value))}"
+            for name, value in block.rows
+        )
+        yield f"#par[{' #linebreak() '.join(rows)}]"
+    elif isinstance(block, Code):
+        lines = ", ".join(_string(missing.shown(line)) for line in block.text.split("\n"))
+        yield f'#raw(block: true, ({lines},).join("\\n"))'
+    elif isinstance(block, Table):
+        yield from _table(block, missing)
+    else:
+        yield _figure(
+            f"image({_string(_svg(block.file))}, alt: {_string(block.alt)})",
+            "image",
+            block,
+            missing,
         )
 
-        parts = list(blocks)
-        pages = self._pages
-        for at, block in enumerate(parts):
-            if isinstance(block, Heading):
-                self._turn(parts[at + 1 :])
-                pages.need(self._height(parts[at:]))
-                pages.put_heading(block.level, plain(block.markdown))
-            elif isinstance(block, Text):
-                self._turn(parts[at:])
-                if at + 1 < len(parts) and isinstance(parts[at + 1], Table):
-                    pages.need(self._height(parts[at:]))
-                for passage in passages(block.markdown):
-                    # A few lines are not parted by the end of a page.
-                    pages.need(min(pages.text_height(passage.pieces), _LINES))
-                    pages.put_passage(passage)
-            elif isinstance(block, Code):
-                self._turn([block])
-                pages.put_code(code_lines(block.markdown))
-            else:
-                label, words = caption_text(block)
-                caption = pieces(words)
-                self._turn([block])
-                pages.need(self._height(parts[at:]))
-                if isinstance(block, Table):
-                    pages.put_caption(label, caption)
-                    pages.ln(1)
-                    pages.put_table(cells(block.markdown))
-                else:
-                    pages.put_figure(self._picture(block), plain(words))
-                    pages.put_caption(label, caption)
-                    pages.ln(3.5)
 
-    def _picture(self, block: Figure) -> Picture:
-        name = block.markdown.rpartition("(")[2].rstrip(")")
-        if name not in self._drawn:
-            self._drawn[name] = self._draw[name]()
-        return self._drawn[name]
+def _figure(body: str, kind: str, block: Table | Figure, missing: _Missing) -> str:
+    label, words = caption_text(block)
+    said = f"[#strong({_string(label)}) #{_string(missing.shown(words))}]"
+    if not block.number:
+        said = "none"
+    return (
+        f"#figure({body}, kind: {kind}, caption: {said}, numbering: none, supplement: none, "
+        "outlined: false)"
+    )
 
-    def _turn(self, parts: list[Block]) -> None:
-        """A page that lies, where what comes is a table that needs it; text goes with its table."""
-        from chainer_profile.report.writers.pdf_text import cells
 
-        for block in parts:
-            if isinstance(block, Table):
-                self._pages.turn(self._pages.lies(cells(block.markdown)))
-                return
-            if not isinstance(block, Text):
-                break
-        self._pages.turn(False)
+def _words(words: Words, missing: _Missing) -> str:
+    shown = []
+    for piece in pieces(words):
+        literal = _string(missing.shown(piece.text))
+        if piece.style == CODE or piece.link:
+            shown.append(f"#raw({literal})")
+        elif piece.style == STRONG:
+            shown.append(f"#strong({literal})")
+        else:
+            shown.append(f"#{literal}")
+    return "#{}".join(shown)
 
-    def _height(self, parts: list[Block]) -> float:
-        """The height that has to be left for the first block to begin on this page."""
-        from chainer_profile.report.writers.pdf_text import cells, pieces
 
-        pages = self._pages
-        height = 0.0
-        for block in parts:
-            if isinstance(block, Heading):
-                height += 14.0 if block.level == 2 else 10.0
-            elif isinstance(block, Text):
-                height += pages.text_height(pieces(block.markdown))
-                if height > _LINES * 2:
-                    return height if height < _LINES * 4 else _LINES
-            elif isinstance(block, Code):
-                return height + _LINES
-            else:
-                height += pages.caption_height(pieces(block.caption)) + 3
-                if isinstance(block, Table):
-                    return height + pages.table_height(cells(block.markdown))
-                return height + pages.figure_height(self._picture(block))
-        return height
+class _Layout:
+    """How a table stands on a page.
+
+    Attributes:
+        size: Its text's, in points.
+        lies: Whether its page lies.
+        widths: Its columns', in typst's words.
+    """
+
+    def __init__(self, table: Table) -> None:
+        head, cells = table.head, table.cells()
+        texts = [column.folds is not None for column in table.columns]
+        bold = 1.1 if any(table.marks) else 1.0
+        longest = [max((len(row[at]) for row in cells), default=0) for at in range(len(texts))]
+        narrow = [
+            bold * (min(most, _WIDEST) * _LETTER if is_text else most * _DIGIT)
+            for most, is_text in zip(longest, texts, strict=True)
+        ]
+        whole = [len(name) for name in head] or [0] * len(texts)
+        # A heading folds between its words, where the table has no room for it on one line.
+        words = [max(map(len, name.split()), default=0) for name in head] or whole
+        ems = [max(em, n * _BOLD) for em, n in zip(narrow, whole, strict=True)]
+        self.size, self.lies = _size(ems, _STANDS), False
+        if self.size < _LARGEST:
+            ems = [max(em, n * _BOLD) for em, n in zip(narrow, words, strict=True)]
+            self.size = _size(ems, _STANDS)
+        if self.size < _UPRIGHT and head:
+            self.size, self.lies = max(_LEAST, _size(ems, _LIES)), True
+        # Columns of text share what the numbers leave.
+        widths = (
+            f"{em:.2f}fr" if is_text else f"{em:.2f}em + {_INSET}pt"
+            for em, is_text in zip(ems, texts, strict=True)
+        )
+        self.widths = ", ".join(widths) if head else "auto, 1fr"
+        self.size = self.size if head else _LARGEST
+
+
+def _size(ems: Sequence[float], width: float) -> float:
+    """The size of text in which columns of these widths fit."""
+    return min(_LARGEST, (width - _INSET * len(ems)) / max(1.0, sum(ems)))
+
+
+def _table(table: Table, missing: _Missing) -> Iterator[str]:
+    """A table; its head is on every page."""
+    layout, rows = _Layout(table), table.cells()
+    texts = [column.folds is not None for column in table.columns]
+    aligned = ", ".join("left" if is_text else "right" for is_text in texts)
+    parts = [f"columns: ({layout.widths},)", f"align: ({aligned},)"]
+    if table.head:
+        names = ", ".join(f"strong({_string(missing.shown(name))})" for name in table.head)
+        parts.append(f"table.header({names}, table.hline(stroke: 0.6pt))")
+    codes = [column.code for column in table.columns]
+    for at, row in enumerate(rows):
+        parts += [
+            _cell(missing.shown(cell), bool(table.mark(at)), code)
+            for cell, code in zip(row, codes, strict=True)
+        ]
+    body = f"[#set text(size: {layout.size:.2f}pt); #table({', '.join(parts)})]"
+    figure = _figure(body, "table", table, missing)
+    yield f"#block(breakable: false)[{figure}]" if len(rows) <= _TOGETHER else figure
+    if notes := table.notes():
+        yield f"#par[#{_string(missing.shown(notes))}]"
+
+
+def _cell(text: str, marked: bool, code: bool) -> str:
+    # Paths have no spaces: they fold behind a slash.
+    literal = _string(text).replace("/", "/\u200b")
+    if code:
+        return f"raw({literal})"
+    return f"strong({literal})" if marked else f"[#{literal}]"

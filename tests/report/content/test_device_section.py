@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from decimal import Decimal
 from typing import Any
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rich.console import Console
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
@@ -23,25 +21,23 @@ from chainer_profile.report.content.device_section import (
     pace,
 )
 from chainer_profile.report.content.method import method_points
-from chainer_profile.report.writers import markdown, table
+from chainer_profile.report.document import plain
 from tests.report.devicing import (
     computing,
     launching,
     make_device_recording,
     make_device_training,
 )
-from tests.report.reading import Report, read
+from tests.report.reading import Report, as_markdown, on_terminal, read, report_md
 from tests.report.working import training, working
 
 
-def shown(summary: Summary, width: int = 120, **options: Any) -> str:
-    file = io.StringIO()
-    table.render(summary, Console(file=file, width=width), **options)
-    return file.getvalue()
-
-
 def section(summary: Summary) -> Report:
-    return read("\n\n".join(device(summary)))
+    return read(as_markdown(device(summary)))
+
+
+def method(summary: Summary) -> str:
+    return "\n".join(map(plain, method_points(summary)))
 
 
 def figures(text: str) -> list[Decimal]:
@@ -115,13 +111,13 @@ def test_launch_bound_is_said_once_in_plain_words() -> None:
         "launch bound: the GPU waits for the host. The host needs 3.900 ms to launch what the GPU "
         "does in 600.0 us (15.0 % busy)."
     )
-    assert shown(launching()).count(sentence) == 1
+    assert on_terminal(launching()).count(sentence) == 1
     assert sentence.replace("launch", "Launch", 1) in section(launching()).text
 
 
 def test_a_device_bound_run_is_not_called_launch_bound() -> None:
-    assert "launch bound" not in shown(computing())
-    assert "Launch bound" not in markdown.render(computing())
+    assert "launch bound" not in on_terminal(computing())
+    assert "Launch bound" not in report_md(computing())
     assert section(computing()).text[0] == (
         "The GPU sets the pace, busy for 97.4 % of it: when the host has launched all of a trial, "
         "which takes 3.900 ms, it waits for another 26.30 ms."
@@ -134,12 +130,12 @@ def test_a_device_bound_run_is_not_called_launch_bound() -> None:
 def test_without_held_trials_nothing_is_certain() -> None:
     summary = launching(n_held=0)
     assert dict(device_rows(summary))["GPU busy"] == NO_HELD_TRIALS
-    text = shown(summary)
+    text = on_terminal(summary)
     assert "launch bound: it seems that the GPU waits" in text
     assert "busy" not in text.partition("#")[2].partition("\n")[0]
     report = section(summary)
     assert "A held trial on the GPU, median" not in report.words
-    assert not re.search(r"\bnan\b", markdown.render(summary))
+    assert not re.search(r"\bnan\b", report_md(summary))
     step = summarise(make_device_training(n_held=0))
     assert section(step).tables[1][-1] == ["all layers", "3.0000", "3.0000", "0.6000", "-", "-"]
 
@@ -148,7 +144,7 @@ def test_without_held_trials_nothing_is_certain() -> None:
 
 
 def test_framework_is_what_is_beside_the_layers() -> None:
-    text, report = shown(launching()), read(markdown.render(launching()))
+    text, report = on_terminal(launching()), read(report_md(launching()))
     for words in (text, report.words):
         assert "Sum of the layers, on the GPU" in words
         assert "Framework (beside the layers)" in words
@@ -161,7 +157,7 @@ def test_framework_is_what_is_beside_the_layers() -> None:
 
 
 def test_the_phases_of_a_gpu_are_the_devices() -> None:
-    report = markdown.render(summarise(make_device_training()))
+    report = report_md(summarise(make_device_training()))
     assert "The times of a phase are the device's" in report
     assert "look at what the training loop does" not in report
 
@@ -169,13 +165,14 @@ def test_the_phases_of_a_gpu_are_the_devices() -> None:
 @pytest.mark.parametrize("width", [80, 120, 200])
 def test_columns_of_a_gpu_are_shown_where_they_fit(width: int) -> None:
     for summary in (launching(), summarise(make_device_training())):
-        text = shown(summary, width)
+        text = on_terminal(summary, width)
         assert max(map(len, text.splitlines())) <= width
         heads = [line for line in text.splitlines() if "median ms" in line and "path" in line]
         (head,) = heads
         assert {"host", "busy", "median"} <= set(head.split())
-        assert ("gap" in head.split()) == (width > 80 or "phase" not in head)
         flat = " ".join(text.split())
+        named = re.search(r"Not shown at this width: ([^(]*)", flat)
+        assert ("gap" in head.split()) == (width > 80) == (not named or "gap" not in named[1])
         assert "Times are self times on the GPU in ms" in flat
         assert "busy is the time on the device when it never waits for the host." in flat
 
@@ -190,17 +187,17 @@ def test_what_the_columns_mean() -> None:
 
 
 def test_the_report_has_the_columns_by_layer() -> None:
-    head, first, *_ = read(markdown.render(launching())).after("By layer")
+    head, first, *_ = read(report_md(launching())).after("By layer")
     row = dict(zip(head, first, strict=True))
     found = [row[name] for name in ("mean [ms]", "host [ms]", "gap [ms]", "busy [ms]")]
     assert found == ["1.0000", "0.9000", "0.4000", "0.2000"]
-    head, *_ = read(markdown.render(launching(n_held=0))).after("By layer")
+    head, *_ = read(report_md(launching(n_held=0))).after("By layer")
     assert "gap [ms]" in head
     assert "busy [ms]" not in head
 
 
 def test_environment_and_options_are_in_the_report() -> None:
-    report = read(markdown.render(launching(settings={"dtype": "float16", "cudnn": "never"})))
+    report = read(report_md(launching(settings={"dtype": "float16", "cudnn": "never"})))
     rows = [row for table in report.tables[:2] for row in table]
     for row in (
         ["Data type", "float16"],
@@ -209,25 +206,25 @@ def test_environment_and_options_are_in_the_report() -> None:
         ["cuDNN", "8.9.7, not used"],
     ):
         assert row in rows
-    text = shown(launching())
+    text = on_terminal(launching())
     assert "NVIDIA H200, 139.7 GiB" in text
     assert "GPU before the trials 1,950 of 1,980 MHz" in text
 
 
 def test_the_method_says_how_times_are_taken() -> None:
-    points = "\n".join(method_points(launching()))
+    points = method(launching())
     assert "an event is put into its queue" in points
     assert "one synchronisation at the end of each trial" in points
     assert "20 held trials came last" in points
     assert "what passes on the trial's wall clock beside the layers' time on the GPU" in points
-    assert "held trial" not in "\n".join(method_points(launching(n_held=0)))
-    assert "That of a phase is" in "\n".join(method_points(summarise(make_device_training())))
+    assert "held trial" not in method(launching(n_held=0))
+    assert "That of a phase is" in method(summarise(make_device_training()))
 
 
 @pytest.mark.parametrize("make", [working, training])
 def test_nothing_of_a_gpu_is_said_of_a_cpu(make: Any) -> None:
     summary = make()
-    text, report = shown(summary, 200), markdown.render(summary)
+    text, report = on_terminal(summary, 200), report_md(summary)
     report = (
         report.partition("### Files beside this report")[0]
         .replace("a GPU does well", "")

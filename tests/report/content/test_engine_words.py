@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import io
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from chainer_profile.analyse.checks import check, takes_options
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.record.recording import BlasLibrary, Environment, Recording
 from chainer_profile.report.content.engine_words import engine_text, node_columns, totals
-from chainer_profile.report.content.layer_section import by_layer
+from chainer_profile.report.content.layer_section import by_node
 from chainer_profile.report.content.method import method_points
 from chainer_profile.report.content.next_steps import next_steps
-from chainer_profile.report.writers import table
-from chainer_profile.report.writers.markdown import render
+from chainer_profile.report.document import plain
 from tests.engines.fake_engines import recordings
-from tests.report.reading import read
+from tests.report.reading import as_markdown, on_terminal, read, report_md
 
 
 def fast(**changes: object) -> Recording:
@@ -36,20 +34,23 @@ def fast(**changes: object) -> Recording:
     return replace(recording, **(values | changes))  # type: ignore[arg-type]
 
 
+def method(summary: Summary) -> str:
+    return "\n".join(map(plain, method_points(summary)))
+
+
 @pytest.fixture
 def summary() -> Summary:
     return summarise(fast())
 
 
 def test_the_terminal_names_the_engine_and_its_own_parts(summary: Summary) -> None:
-    file = io.StringIO()
-    table.render(summary, Console(file=file, width=160))
-    text = file.getvalue()
+    text = on_terminal(summary, 160)
     assert "engine: fast 1.0 in fp32; a row is a node of it" in text
     assert "Sum of the nodes" in text
     assert "Runtime overhead (between the nodes)  5.000 us (5.0 % of the profiled trial)" in text
-    for word in ("between the functions", "Added by the recorder", "--"):
+    for word in ("between the functions", "Added by the recorder"):
         assert word not in text
+    assert not re.search(r"--\w", text)
 
 
 def test_totals_of_chainer_are_as_they_were() -> None:
@@ -59,13 +60,13 @@ def test_totals_of_chainer_are_as_they_were() -> None:
 
 
 def test_the_method_is_the_engines(summary: Summary) -> None:
-    said = "\n".join(method_points(summary))
+    said = method(summary)
     assert "not run under Chainer but under fast 1.0 in fp32" in said
     assert "30 clean trials ran without the engine's profiling, in turn" in said
     assert "engine's own, from 40 trials in which its profiling was on" in said
     for word in ("hook", "Framework", "self time", "type checks"):
         assert word not in said
-    without = "\n".join(method_points(summarise(recordings()["fast"])))
+    without = method(summarise(recordings()["fast"]))
     assert "clean trial" not in without
 
 
@@ -74,12 +75,12 @@ def test_chainers_trials_did_not_alternate_in_a_race() -> None:
     chainer = replace(
         recordings()["chainer"], clean_ns=race.clean_ns, clean_start_ns=race.clean_start_ns
     )
-    said = "\n".join(method_points(summarise(chainer)))
+    said = method(summarise(chainer))
     assert "30 clean trials ran without any hook, apart from the 4 profiled trials" in said
 
 
 def test_the_report_adds_up_in_the_engines_words(summary: Summary) -> None:
-    text = render(summary)
+    text = report_md(summary)
     assert (
         "It adds up: nodes 0.0950 ms + runtime overhead 0.0050 ms = profiled trial 0.1000 ms."
         in text
@@ -87,7 +88,7 @@ def test_the_report_adds_up_in_the_engines_words(summary: Summary) -> None:
 
 
 def test_nodes_are_shown_with_the_layers_that_they_do(summary: Summary) -> None:
-    shown = read("\n\n".join(by_layer(summary, "layers.png", "layers.csv")))
+    shown = read(as_markdown(by_node(summary)))
     nodes = shown.tables[0]
     assert [row[:4] for row in nodes[1:]] == [
         ["0", "Fused n0", "0 to 2", "3"],
@@ -99,7 +100,7 @@ def test_nodes_are_shown_with_the_layers_that_they_do(summary: Summary) -> None:
 
 
 def test_chainers_own_report_has_no_nodes() -> None:
-    text = render(summarise(recordings()["chainer"]))
+    text = report_md(summarise(recordings()["chainer"]))
     assert "By node" not in text
     assert "framework 0.2000 ms = profiled" in text
 

@@ -7,32 +7,35 @@ import pytest
 from chainer_profile import summarise
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.units import format_mega
-from chainer_profile.report.content.layer_section import MAX_ROWS, SLOWEST, by_layer
+from chainer_profile.report.content.layer_section import (
+    MAX_ROWS,
+    SLOWEST,
+    by_layer,
+    work_by_layer,
+)
 from tests.conftest import make_recording, make_training
-from tests.report.reading import Report, read
+from tests.report.reading import Report, as_markdown, read
 from tests.report.working import training, with_work, working
 
 HEAD = [
     *("#", "path", "function", "MFLOP", "MB moved", "operations a byte", "GFLOP/s", "GB/s"),
-    *("limit reached [%]", "verdict", "peak", "workspace", "left allocated"),
+    *("limit reached [%]", "limited by", "peak", "workspace", "left allocated"),
 ]
 
 
 def part(summary: Summary) -> Report:
-    return read("\n\n".join(by_layer(summary, "layers.png", "layers.csv")))
+    return read(as_markdown([*by_layer(summary), *work_by_layer(summary)]))
 
 
 def test_without_work_and_memory_there_are_times_alone() -> None:
     for recording in (make_recording(), make_training()):
         shown = part(summarise(recording))
-        assert shown.headings == ["By layer"]
         assert len(shown.tables) == 1
 
 
 def test_work_and_memory_of_the_same_layers() -> None:
     summary = working()
     shown = part(summary)
-    assert shown.headings == ["By layer", "Work and memory by layer"]
     times, work = shown.tables
     assert work[0] == HEAD
     assert [row[:3] for row in work] == [row[:3] for row in times]
@@ -43,7 +46,7 @@ def test_work_and_memory_of_the_same_layers() -> None:
         seconds = layer.median_s
         assert float(row[6]) == pytest.approx(0.01 * number / seconds, rel=1e-3)
         assert float(row[7]) == pytest.approx(0.0006 / seconds, rel=1e-3)
-        assert row[9] == layer.verdict.removesuffix(" bound")
+        assert row[9] == layer.limited_by
         assert row[10:] == [f"{number}.0 KiB", "0 B", f"{'-' * (number % 2 == 0)}512 B"]
     assert work[-1][3:10] == ["-"] * 7
     bold = [str(index) for index in summary.hotspots.indices]
@@ -69,14 +72,14 @@ def test_phases() -> None:
 @pytest.mark.parametrize(
     ("changes", "missing"),
     [
-        ({"limits": None}, {"limit reached [%]", "verdict"}),
+        ({"limits": None}, {"limit reached [%]", "limited by"}),
         ({"memory": None}, {"peak", "workspace", "left allocated"}),
     ],
 )
 def test_columns_without_content_are_left_out(changes: dict[str, None], missing: set[str]) -> None:
     shown = part(working(**changes))
     assert shown.tables[1][0] == [name for name in HEAD if name not in missing]
-    assert ("The verdict says" in shown.words) == ("verdict" not in missing)
+    assert ("A layer is limited by" in shown.words) == ("limited by" not in missing)
     assert ("The peak is" in shown.words) == ("peak" not in missing)
 
 

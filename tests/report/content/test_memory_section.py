@@ -15,17 +15,17 @@ from chainer_profile.report.content.memory_section import (
     phase_memory,
 )
 from tests.conftest import make_recording
-from tests.report.reading import read
+from tests.report.reading import as_markdown, read
 from tests.report.working import training, working
 
 
 def part(summary: Summary) -> str:
-    return "\n\n".join(memory(summary))
+    return as_markdown(memory(summary))
 
 
 def test_without_a_memory_pass_there_is_nothing() -> None:
     summary = summarise(make_recording())
-    assert part(summary) == ""
+    assert list(memory(summary)) == []
     assert memory_sentences(summary) == []
     assert phase_memory(summary) == ()
     assert peak_rows(summary, 5) == []

@@ -4,22 +4,28 @@ import numpy as np
 import pytest
 
 from chainer_profile.analyse.summaries import summarise
+from chainer_profile.analyse.summary import Summary
 from chainer_profile.record.recording import BlasLibrary, Environment, Settings
 from chainer_profile.report.content.method import has_rate_of_zero, method_points
+from chainer_profile.report.document import plain
 from tests.conftest import make_recording, make_training
 
 
+def said(summary: Summary) -> str:
+    return "\n".join(map(plain, method_points(summary)))
+
+
 def points(**changes: object) -> str:
-    return "\n".join(method_points(summarise(make_training(**changes))))  # type: ignore[arg-type]
+    return said(summarise(make_training(**changes)))  # type: ignore[arg-type]
 
 
 def test_a_training_step_explains_its_rows() -> None:
     text = points()
     for words in (
-        "have the path `loss`",
-        "`forward_index`",
-        "`gradient_accumulation`, in the link whose backward adds them",
-        "row `cleargrads` of the backward phase",
+        "have the path loss",
+        "forward_index",
+        "gradient_accumulation, in the link whose backward adds them",
+        "row cleargrads of the backward phase",
         "named after the optimizer",
         "The optimizer's hooks (WeightDecay)",
         "It is known for each phase",
@@ -27,13 +33,13 @@ def test_a_training_step_explains_its_rows() -> None:
         "the time to quote",
     ):
         assert words in text
-    assert "`data`" not in text
-    assert "`data`" in points(data=True)
+    assert "data" not in text
+    assert "data" in points(data=True)
 
 
 def test_a_forward_pass_explains_nothing_of_training() -> None:
-    text = "\n".join(method_points(summarise(make_recording())))
-    words = ("backward", "gradient", "update", "`loss`", "optimizer", "learning", "phase")
+    text = said(summarise(make_recording()))
+    words = ("backward", "gradient", "update", "loss", "optimizer", "learning", "phase")
     for word in words:
         assert word not in text
     assert "the latency to quote" in text
@@ -50,7 +56,7 @@ def test_only_rows_that_are_there_are_explained() -> None:
     ]
     layers = tuple(recording.layers[i] for i in keep)
     text = points(layers=layers, self_ns=recording.self_ns[:, keep])
-    for word in ("`loss`", "`cleargrads`", "hooks", "`gradient_accumulation`"):
+    for word in ("loss", "cleargrads", "hooks", "gradient_accumulation"):
         assert word not in text
     assert "named after the optimizer" in text
     assert "through" in text
@@ -88,7 +94,7 @@ def test_the_rate_of_zero_is_that_of_our_own_optimizer(settings: Settings, expec
 def test_the_warm_ups_that_were_made() -> None:
     made = np.full(3, 1_000_000, np.int64)
     asked = Settings(warmups=50)
-    text = "\n".join(method_points(summarise(make_recording(warmup_ns=made, settings=asked))))
+    text = said(summarise(make_recording(warmup_ns=made, settings=asked)))
     assert "3 warm-up trials of 50 that were asked for came first and count nowhere." in text
     assert " asked for" not in points()
 
@@ -106,5 +112,5 @@ def test_the_threads_that_were_tried(threads: int, says: str) -> None:
         probe_threads=np.array([2, 2, 1, 1]),
         environment=Environment(blas=(BlasLibrary("openblas", "0.3", threads),)),
     )
-    assert f"{says} of 2 trials each)." in "\n".join(method_points(summarise(ran)))
+    assert f"{says} of 2 trials each)." in said(summarise(ran))
     assert "BLAS ran" not in points()

@@ -18,6 +18,7 @@ from tests.report.devicing import (
     make_device_recording,
     make_device_training,
 )
+from tests.report.reading import as_markdown
 from tests.report.working import LIMITS
 
 
@@ -113,6 +114,6 @@ def test_limits_of_a_gpu() -> None:
         "Limits of this machine: 100.0 GFLOP/s in a float32 matrix product (200.0 GFLOP/s in "
         "float16), 20.00 GB/s in a copy"
     )
-    report = "\n".join(work(summary, "roofline.png"))
+    report = as_markdown(work(summary))
     assert "the GPU waits for the host to launch" in report
     assert "page faults" not in report

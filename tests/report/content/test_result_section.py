@@ -9,13 +9,12 @@ from chainer_profile.basics.units import format_ms
 from chainer_profile.record.recording import Layer
 from chainer_profile.report.content.layer_section import MAX_ROWS
 from chainer_profile.report.content.result_section import MAX_GROUPS
-from chainer_profile.report.writers.markdown import render
 from tests.conftest import make_recording, make_training
-from tests.report.reading import Report, read
+from tests.report.reading import Report, read, report_md
 
 
 def report(rule: str = "pareto:50%", **changes: object) -> Report:
-    return read(render(summarise(make_training(**changes), rule)))  # type: ignore[arg-type]
+    return read(report_md(summarise(make_training(**changes), rule)))  # type: ignore[arg-type]
 
 
 def near_sum(cells: list[str], total: float) -> bool:
@@ -49,7 +48,7 @@ def test_phases_add_up_to_the_trial() -> None:
 
 
 def test_one_phase_needs_no_table_of_phases() -> None:
-    shown = read(render(summarise(make_recording())))
+    shown = read(report_md(summarise(make_recording())))
     assert "By phase" not in shown.headings
     assert all("phase" not in table[0] for table in shown.tables)
 
@@ -78,7 +77,7 @@ def test_blocks_by_phase() -> None:
 
 def test_many_blocks_are_summed_up() -> None:
     summary = summarise(make_recording(2000, n_trials=2))
-    rows = read(render(summary)).after("By block")[1:]
+    rows = read(report_md(summary)).after("By block")[1:]
     assert len(rows) == MAX_GROUPS + 1
     assert rows[-1][0].endswith(" others")
     assert sum(int(row[1].replace(",", "")) for row in rows) == 2000
@@ -87,11 +86,11 @@ def test_many_blocks_are_summed_up() -> None:
 
 def test_networks_without_blocks_or_links() -> None:
     flat = tuple(Layer(at, f"/conv{at}", "ReLU") for at in range(3))
-    shown = read(render(summarise(make_recording(3, layers=flat))))
+    shown = read(report_md(summarise(make_recording(3, layers=flat))))
     assert "By block" not in shown.headings
     assert "By link" in shown.headings
     bare = tuple(Layer(at, "/", "ReLU") for at in range(3))
-    shown = read(render(summarise(make_recording(3, layers=bare))))
+    shown = read(report_md(summarise(make_recording(3, layers=bare))))
     assert "By link" not in shown.headings
 
 
@@ -123,7 +122,7 @@ def test_links_and_what_is_beside_them_add_up() -> None:
 
 def test_a_small_tree_is_shown_whole() -> None:
     layers = (Layer(0, "/a", "ReLU"), Layer(1, "/b", "Add"))
-    shown = read(render(summarise(make_recording(2, layers=layers))))
+    shown = read(report_md(summarise(make_recording(2, layers=layers))))
     assert "All links are shown; links.csv has all of them" in shown.words
     assert "(/) and of framework add up to the profiled trial" in shown.words
 
@@ -132,7 +131,7 @@ def test_a_large_tree_is_cut() -> None:
     layers = tuple(Layer(at, f"/l{at}", "ReLU") for at in range(MAX_ROWS + 50))
     recording = make_recording(len(layers), n_trials=3, layers=layers)
     summary = summarise(recording)
-    shown = read(render(summary))
+    shown = read(report_md(summary))
     rows = shown.after("By link")[1:]
     links = [row for row in rows if row[0].startswith("/")]
     assert len(links) == MAX_ROWS
@@ -144,7 +143,7 @@ def test_a_large_tree_is_cut() -> None:
 
 def test_layers_with_their_phases() -> None:
     summary = summarise(make_training())
-    shown = read(render(summary))
+    shown = read(report_md(summary))
     rows = shown.table("#")
     assert [row[3] for row in rows] == summary.layers["phase"].tolist()
     assert [row[5] for row in rows] == [format_ms(mean) for mean in summary.layers["mean_s"]]
@@ -160,7 +159,7 @@ def test_many_layers_of_several_phases() -> None:
         replace(layer, phase="backward" if layer.index > 100 else "forward")
         for layer in recording.layers
     )
-    shown = read(render(summarise(replace(recording, layers=layers), "top:60")))
+    shown = read(report_md(summarise(replace(recording, layers=layers), "top:60")))
     assert len(shown.table("#")) == 60
     assert {row[3] for row in shown.table("#")} == {"forward", "backward"}
     assert "60 of 210 layers are shown" in shown.words
@@ -187,6 +186,6 @@ def test_hotspots_outside_of_the_network() -> None:
 def test_parts_of_a_wrapped_network() -> None:
     recording = make_recording(18)
     layers = tuple(replace(l, path=f"/predictor{l.path}") for l in recording.layers)  # noqa: E741
-    shown = read(render(summarise(replace(recording, layers=layers), "pareto:100%")))
+    shown = read(report_md(summarise(replace(recording, layers=layers), "pareto:100%")))
     parts = [row[0] for row in shown.table("part of the network")]
     assert sorted(parts) == ["/predictor/res2", "/predictor/res3"]

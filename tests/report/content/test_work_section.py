@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from chainer_profile import summarise
-from chainer_profile.report import csv_file as csv
+from chainer_profile.report import layer_columns
 from chainer_profile.report.content.work_section import (
     has_work,
     limits_sentence,
@@ -13,38 +13,34 @@ from chainer_profile.report.content.work_section import (
     work_columns,
     work_rows,
 )
-from chainer_profile.report.writers import markdown
 from tests.conftest import make_recording
+from tests.report.reading import as_markdown, report_md
 from tests.report.working import LIMITS, training, working
-
-
-def joined(blocks):
-    return "\n\n".join(blocks)
 
 
 def test_a_run_without_formulas_says_nothing():
     summary = summarise(make_recording())
     assert not has_work(summary)
-    assert joined(work(summary, "r.png")) == ""
-    assert "Work and limits" not in markdown.render(summary)
+    assert list(work(summary)) == []
+    assert "Work and limits" not in report_md(summary)
 
 
 def test_the_section_has_limits_functions_and_what_has_no_formula():
-    text = joined(work(working(), "r.png"))
+    text = as_markdown(work(working()))
     assert "100.0 GFLOP/s in a float32 matrix product, 20.00 GB/s in a copy" in text
     assert "(8.000 GB/s into newly allocated memory)" in text
     assert "Limits of this machine with 2 BLAS threads" in text
     assert "| Convolution2DFunction | " in text
     assert "Without a formula, with their part of the layers' time: ReLU (" in text
-    assert "![Roofline plot of the layers](r.png)" in text
+    assert "![Roofline plot of the layers](roofline.png)" in text
     assert "from 5.000 operations a byte" in text
 
 
 def test_without_limits_there_is_no_verdict_and_no_plot():
-    text = joined(work(working(limits=None), "r.png"))
+    text = as_markdown(work(working(limits=None)))
     assert "GFLOP/s" in text
     assert "bound" not in text
-    assert "r.png" not in text
+    assert "roofline.png" not in text
     assert limits_sentence(working(limits=None)) == ""
 
 
@@ -61,17 +57,17 @@ def test_the_columns_add_up(macs):
 
 
 def test_the_report_holds_both_sections():
-    text = markdown.render(working(), roofline="pictures/r.png")
+    text = report_md(working())
     order = ["### Work and limits", "### Memory", "### By layer", "### Work and memory by layer"]
     assert sorted(order, key=text.index) == order
-    assert "pictures/r.png" in text
+    assert "roofline.png" in text
     assert "of this machine's matrix rate (100.0 GFLOP/s)" in text
 
 
 def test_the_csv_holds_work_and_memory():
-    lines = csv.render(working()).splitlines()
+    lines = layer_columns.render_csv(working()).splitlines()
     head = lines[0].split(",")
-    assert head == list(csv.COLUMNS)
+    assert head == list(layer_columns.COLUMNS)
     first = dict(zip(head, lines[1].split(","), strict=True))
     assert (first["flops"], first["macs"]) == ("10000000", "5000000")
     assert (first["nbytes_read"], first["nbytes_written"]) == ("400000", "200000")

@@ -5,7 +5,6 @@ from chainer_profile import summarise
 from chainer_profile.comparison.compare import compare
 from chainer_profile.report.page import charts, comparing
 from chainer_profile.report.page.drawing import as_json
-from chainer_profile.report.page.engines import EngineRow, Engines
 from chainer_profile.report.page.roofline_chart import roofline_chart
 from tests.comparing import run, scaled
 from tests.conftest import make_recording, make_training
@@ -105,13 +104,3 @@ def test_ticks_of_large_factors():
     (axis,) = chart.xaxis
     assert axis.ticker.ticks == [0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10]
     assert chart.x_range.start < 0.011 < 12 < chart.x_range.end
-
-
-def test_stacks_of_engines_add_up():
-    functions = tuple((f"F{i}", 1e-3 / (i + 1)) for i in range(10))
-    engines = Engines((EngineRow("one", "1", "fp32", 4e-3, 4e-3, 5e-3, by_function=functions),))
-    trials, parts = drawn(comparing.engines_chart(engines))
-    assert trials["time"] == [4.0]
-    assert parts["right"][-1] == pytest.approx(sum(s for _, s in functions) * 1e3, rel=1e-5)
-    assert parts["function"][-1] == "others"
-    assert parts["left"][1:] == parts["right"][:-1]

@@ -51,6 +51,7 @@ def test_cells_are_those_of_the_other_tables():
         cell = layer_columns.LAYER_COLUMNS[found["key"]].column.cell
         assert cells(found) == [cell(row) for row in rows]
         assert found["meaning"]
+        assert found["stays"] == (found["key"] in ("index", "path"))
     mean = ranks(column(table, "mean"))
     assert (
         np.argsort(mean, kind="stable").tolist()
@@ -66,7 +67,7 @@ def test_columns_that_say_nothing_are_not_there():
 
     forward = keys(summarise(make_recording()))
     assert not forward & {"phase", "host", "gap", "busy", "flops", "verdict", "peak"}
-    assert keys(working.training()) >= {"phase", "flops", "verdict", "peak"}
+    assert keys(working.training()) >= {"phase", "flops", "limited_by", "peak"}
     assert keys(launching()) >= {"host", "gap", "busy"}
     assert "interval" not in keys(summarise(make_recording(n_trials=1)))
 
@@ -100,7 +101,7 @@ def test_samples_of_trials_and_layers():
     counts = np.frombuffer(base64.b64decode(found["counts"]), "<u4")
     assert len(counts) == sum(found["bins"])
     assert counts[found["bins"][0] :].sum() == 40 * (count - 1)
-    levels = np.frombuffer(base64.b64decode(found["levels"]), "<u2")
+    levels = np.frombuffer(base64.b64decode(found["levels"]), np.uint8)
     assert len(levels) == 3 * sum(found["blocks"])
     alone = data.samples(summarise(make_recording(trial_ns=None, start_ns=None, n_clean=0)))
     assert (alone["names"], alone["wholes"]) == ([], 0)

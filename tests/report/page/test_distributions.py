@@ -98,4 +98,4 @@ def test_one_trial():
 
 
 def test_many_rows_have_fewer_blocks():
-    assert [blocks_of(n) for n in (0, 1, 1200, 5000, 10**6)] == [100, 100, 100, 24, 2]
+    assert [blocks_of(n) for n in (0, 1, 600, 5000, 10**6)] == [100, 100, 100, 12, 2]

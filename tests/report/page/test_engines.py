@@ -1,80 +1,93 @@
-"""What the page shows of a run of several engines."""
+"""The page of a run of several engines, and its chart."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
+from typing import Any
 
 import pytest
 
-from chainer_profile.analyse.summaries import summarise
 from chainer_profile.engines.results import EnginesRun
-from chainer_profile.report.content.engines_text import BETWEEN
-from chainer_profile.report.page import render
-from chainer_profile.report.page.engines import Engines, from_run
+from chainer_profile.report.content.engines import BETWEEN, PLOT, node_rows, verdict
+from chainer_profile.report.page import render_engines
+from chainer_profile.report.page.comparing import MAX_FUNCTIONS, engines_chart
+from chainer_profile.report.page.drawing import as_json
+from tests.conftest import make_layers, make_recording
 from tests.engines.fake_engines import MISSING, WRONG, make_run, recordings, result
-from tests.report.page.test_page import Read
+from tests.report.page.reading import Read, sources
 
 
-def test_every_engine_that_made_trials_has_a_row() -> None:
+def drawn(run: EnginesRun, made: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The bars of the engines, and those of their functions."""
+    trials, *parts = sources(as_json(engines_chart(run, made), "engines"))
+    return trials, parts
+
+
+def test_every_engine_that_made_trials_has_a_bar() -> None:
     run = make_run(WRONG, MISSING)
-    found = from_run(run, recordings())
-    assert [row.name for row in found.rows] == [engine.name for engine in run.measured]
-    chainer, fast, wrong = found.rows
-    assert (chainer.speedup, chainer.difference) == ("", "")
-    assert (fast.speedup, fast.difference) == ("10.00x (10.00x to 10.00x)", "1.0e-06")
-    assert wrong.speedup == "wrong outputs"
-    assert ", above " in wrong.difference
-    assert "openvino: not installed: pip install openvino" in found.notes
-    assert any(step.startswith("Take fast") for step in found.steps)
-    assert any(step.startswith("Do not use hasty") for step in found.steps)
+    trials, _ = drawn(run, recordings())
+    assert trials["name"] == ["chainer fp32", "fast fp32", "hasty fp32"]
+    assert trials["time"] == pytest.approx([1.0, 0.1, 0.05])
+    assert trials["speed"] == ["", "10.00x", "wrong outputs"]
 
 
 def test_functions_add_up_to_the_median_trial() -> None:
-    found = from_run(make_run(), recordings())
-    for row in found.rows:
-        assert sum(seconds for _, seconds in row.by_function) == pytest.approx(row.median_s)
-        assert BETWEEN in dict(row.by_function)
+    trials, parts = drawn(make_run(), recordings())
+    assert parts[0]["left"] == [0, 0]
+    for before, after in pairwise(parts):
+        assert after["left"] == before["right"]
+    assert parts[-1]["right"] == pytest.approx(trials["time"], rel=1e-5)
 
 
-def test_nodes_have_all_layers_and_times() -> None:
-    run, made = make_run(), recordings()
-    (fast,) = from_run(run, made).nodes
-    assert fast.name == "fast"
-    assert "became" in fast.text
-    before = [row.before_s for row in fast.rows]
-    assert None not in before
-    whole = made["chainer"].self_ns.sum(axis=1).mean() * 1e-9
-    assert sum(filter(None, before)) == pytest.approx(whole)
-    assert sum(row.after_s for row in fast.rows) == pytest.approx(
-        made["fast"].self_ns.sum(axis=1).mean() * 1e-9
-    )
+def test_of_many_functions_the_last_are_others() -> None:
+    layers = [replace(layer, function=f"F{layer.index}") for layer in make_layers(10)]
+    made = {"chainer": make_recording(10, layers=tuple(layers))}
+    names = [item.label.value for item in engines_chart(make_run(), made).legend[0].items]
+    assert len(names) == MAX_FUNCTIONS + 1
+    assert names[-1] == "others"
+    trials, parts = drawn(make_run(), made)
+    assert parts[-1]["right"] == pytest.approx([trials["time"][0], 0], rel=1e-5)
 
 
-def test_without_recordings_without_trials_and_with_one_trial() -> None:
+def test_without_recordings_and_without_chainer() -> None:
     run = make_run()
-    bare = from_run(run, {})
-    assert bare.nodes == ()
-    assert [row.by_function for row in bare.rows] == [(), ()]
-    nothing = from_run(EnginesRun(engines=(MISSING,), settings=run.settings), {})
-    assert nothing.rows == ()
-    assert nothing.notes == ("openvino: not installed: pip install openvino",)
-    # Without Chainer there is nothing to be compared with.
-    alone = from_run(replace(run, engines=run.engines[1:]), {})
-    assert [row.speedup for row in alone.rows] == [""]
+    trials, parts = drawn(run, {})
+    assert parts == []
+    assert trials["y"] == [0, 1]
+    alone, _ = drawn(replace(run, engines=run.engines[1:]), {})
+    assert alone["speed"] == [""]
     one = [replace(e, clean_ns=e.clean_ns[:1], round=e.round[:1]) for e in run.engines]
-    assert from_run(replace(run, engines=tuple(one)), {}).rows[1].speedup == "10.00x"
+    assert drawn(replace(run, engines=tuple(one)), {})[0]["speed"][1] == "10.00x"
 
 
-def test_the_page_shows_them() -> None:
+def test_the_page_says_what_the_report_says() -> None:
     run, made = make_run(WRONG, MISSING, result("third", 77)), recordings()
-    summary = summarise(made["chainer"])
-    read = Read(render(summary, engines=from_run(run, made)))
-    assert "engines" in read.charts
-    for part in ("10.00x (10.00x to 10.00x)", "Take third", "wrong outputs", BETWEEN, "became"):
-        assert part in read.text
-    for row in from_run(run, made).nodes[0].rows:
+    read = Read(render_engines(run, made))
+    assert list(read.charts) == [PLOT]
+    assert read.ids >= {"verdict", "engines", "outputs", "what-to-do-next", "environment"}
+    for part in (
+        verdict(run),
+        "10.00x to 10.00x",
+        "Take third",
+        "Do not use hasty",
+        "wrong outputs",
+        BETWEEN,
+        "became",
+        "openvino: not installed: pip install openvino",
+    ):
+        assert part in f"{read.text} {read.charts}"
+    for row in node_rows(run, made["fast"], made["chainer"]):
         assert row.node in read.text
-    # Nothing ran: the notes alone.
-    bare = Read(render(summary, engines=Engines((), ("openvino: not installed",))))
-    assert "openvino: not installed" in bare.text
-    assert "engines" not in bare.charts
+        assert row.layers in read.text
+    # What points to files beside it is not there.
+    assert "engines.csv" not in read.text
+    assert render_engines(run, made) == read.html
+
+
+def test_a_run_without_trials_has_a_page_without_charts() -> None:
+    read = Read(render_engines(EnginesRun(engines=(MISSING,), settings=make_run().settings), {}))
+    assert "openvino: not installed: pip install openvino" in read.text
+    assert read.charts == {}
+    (bokeh,) = [script for script in read.scripts if script.attributes.get("id") == "bokeh"]
+    assert bokeh.text == ""

@@ -3,20 +3,24 @@ import hashlib
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from chainer_profile import summarise
-from chainer_profile.comparison.compare import compare
+from chainer_profile.comparison.compare import Side, compare
 from chainer_profile.record.recording import Layer, LinkCalls, Settings
+from chainer_profile.report.content.answer import answer
+from chainer_profile.report.content.comparison import verdict
 from chainer_profile.report.content.next_steps import next_steps
-from chainer_profile.report.page import render
-from chainer_profile.report.page.engines import EngineRow, Engines
-from chainer_profile.report.page.html import blocks, digest, inline, own_file, script_text
+from chainer_profile.report.document import Figure, Heading, plain, text
+from chainer_profile.report.page import charts, render, render_comparison, render_engines
+from chainer_profile.report.page.html import context, digest, own_file, script_text
 from chainer_profile.report.pictures.figures import HOT_COLOUR, OTHER_COLOUR
 from chainer_profile.report.text import printable
 from tests.comparing import run, scaled
 from tests.conftest import make_recording, make_training
+from tests.engines.fake_engines import WRONG, make_run, recordings, result
 from tests.report import working
 from tests.report.devicing import launching
 from tests.report.page.reading import Read, cells, column
@@ -34,12 +38,30 @@ HOSTILE = (
 )
 
 
+def comparison(name):
+    after = scaled(run(1), {3: 1.5})
+    return compare(Side("before", (run(0),)), Side(name, (after,)))
+
+
+DOCUMENTS = {
+    "run": lambda: render(working.training()),
+    "comparison": lambda: render_comparison([comparison("one"), comparison("two")]),
+    "engines": lambda: render_engines(make_run(WRONG), recordings()),
+}
+
+
+@pytest.fixture(scope="module", params=DOCUMENTS)
+def document(request):
+    return Read(DOCUMENTS[request.param]())
+
+
 @pytest.fixture(scope="module")
 def page():
     return Read(render(working.training()))
 
 
-def test_scripts_are_those_that_the_policy_allows(page):
+def test_scripts_are_those_that_the_policy_allows(document):
+    page = document
     own, bokeh = page.scripts[-1], page.scripts[-2]
     assert (own.attributes, bokeh.attributes["id"]) == ({}, "bokeh")
     for script in (own, bokeh):
@@ -53,28 +75,35 @@ def test_scripts_are_those_that_the_policy_allows(page):
         assert part in page.policy
 
 
-def test_nothing_is_fetched(page):
-    for tag, attributes in page.tags:
+def test_nothing_is_fetched(document):
+    for tag, attributes in document.tags:
         assert tag not in ("img", "iframe", "object", "embed", "base")
         assert "src" not in attributes
         assert not any(name.startswith("on") for name in attributes)
         address = attributes.get("href")
         assert address is None or address.startswith(("#", "data:,"))
         if address and address.startswith("#"):
-            assert address[1:] in page.ids
+            assert address[1:] in document.ids
 
 
-def test_every_chart_has_its_place(page):
-    places = [a["data-chart"] for _, a in page.tags if "data-chart" in a]
-    assert sorted(places) == sorted(page.charts)
-    assert {"layers", "function", "phase", "histogram", "course", "roofline", "memory"} <= set(
-        places
-    )
+def test_every_chart_has_its_place_and_every_name_is_there_once(document):
+    places = [a["data-chart"] for _, a in document.tags if "data-chart" in a]
+    assert sorted(places) == sorted(document.charts)
+    ids = [a["id"] for _, a in document.tags if "id" in a]
+    assert len(ids) == len(set(ids))
+    for _, attributes in document.tags:
+        assert attributes.get("aria-labelledby", "theme") in ids
+
+
+def test_charts_of_a_run(page):
+    assert page.charts.keys() >= {
+        *("layers", "function", "phase", "histogram", "course", "roofline", "memory")
+    }
 
 
 def test_says_what_the_report_says(page):
     summary = working.training()
-    for sentence in next_steps(summary):
+    for sentence in (*next_steps(summary), *(plain(block.words) for block in answer(summary))):
         assert " ".join(sentence.split()) in page.text
     for finding in summary.findings:
         assert finding.text in page.text
@@ -82,8 +111,13 @@ def test_says_what_the_report_says(page):
     assert "Clean trial, mean" in page.text
 
 
-def test_is_the_same_each_time(page):
-    assert render(working.training()) == page.html
+def test_is_the_same_each_time(document, request):
+    assert DOCUMENTS[request.node.callspec.params["document"]]() == document.html
+
+
+def test_phases_to_choose_from(page):
+    assert "Phase allforwardbackwardupdate hot layers only" in page.text
+    assert "phase" not in Read(render(summarise(make_recording(2)))).ids
 
 
 @pytest.mark.parametrize(
@@ -91,7 +125,7 @@ def test_is_the_same_each_time(page):
     [
         (lambda: summarise(make_recording()), "links", {"work", "memory", "device"}),
         (launching, "device", {"work", "memory"}),
-        (working.working, "memory", {"device", "engines", "comparisons"}),
+        (working.working, "memory", {"device", "kinds"}),
         (lambda: summarise(make_recording(n_clean=0)), "trials", {"memory"}),
         (lambda: summarise(make_recording(trial_ns=None, start_ns=None)), "table", {"memory"}),
         (lambda: summarise(make_recording(1, 1, 0)), "trials", {"memory"}),
@@ -115,46 +149,84 @@ def test_run_of_another_engine():
     settings = Settings(model="net", engine="onnxruntime 1.20.1", precision="fp32")
     layers = (Layer(0, "/a", "Conv + ReLU", covers=(0, 1), node="Conv a"),)
     read = Read(render(summarise(make_recording(1, layers=layers, settings=settings))))
-    assert "onnxruntime 1.20.1 fp32" in read.text
+    assert "onnxruntime 1.20.1 in fp32" in read.text
 
 
-def named_engines(name):
-    return Engines((EngineRow(name, name, name, 1e-3, 1e-3, 1e-3, name, name, name),), (name,))
-
-
-@pytest.fixture(scope="module")
-def usual_tags():
-    page = Read(render(summarise(make_recording(2)), engines=named_engines("plain")))
-    return {tag for tag, _ in page.tags} | {"em", "code", "strong"}
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_names_are_data(name, usual_tags):
+def named(name):
+    """The pages of a run, of comparisons and of engines, with one name for everything."""
     layers = (Layer(0, f"/{name}", name), Layer(1, f"/{name}/x", name, phase="forward"))
     links = (LinkCalls("/", name, 1, 1), LinkCalls(f"/{name}", name, 1, 2))
     settings = Settings(model=name, input=name, command=name, optimizer=name, weights=name)
     recording = make_recording(2, layers=layers, links=links, settings=settings)
-    read = Read(render(summarise(recording), engines=named_engines(name)))
-    assert printable(name) in "".join(read.words)
-    read.html.encode()
-    assert cells(column(read.data["layers"], "function")) == [printable(name)] * 2
-    # No element is there that the page does not have by itself.
-    assert {tag for tag, _ in read.tags} <= usual_tags
-    assert len(read.scripts) == len(read.charts) + 3
+    other = replace(recording, self_ns=recording.self_ns * 2)
+    compared = compare(Side(name, (recording,)), Side(name, (other,)))
+    engine = result(name, 500, version=name, note=name, worst_layer=name)
+    engines = make_run(engine, replace(WRONG, worst_layer=name), settings=settings, n_layers=2)
+    made = {"chainer": recording, name: replace(recording, settings=replace(settings, engine="x"))}
+    return [
+        Read(render(summarise(recording))),
+        Read(render_comparison([compared, compared])),
+        Read(render_engines(engines, made)),
+    ]
 
 
-def test_engines_and_comparisons():
-    before = run(0)
-    comparison = compare(before, scaled(run(1), {3: 1.5}))
-    row = EngineRow("ort", "1.2", "bf16", 2e-3, 1.9e-3, 2.5e-3, "3.00x", "1e-3 at most")
-    read = Read(
-        render(summarise(before), engines=Engines((row,), ("A note.",)), comparisons=[comparison])
-    )
-    for part in ("ort 1.2", "bf16", "2.000 ms", "3.00x", "1e-3 at most", "A note.", "1.5"):
-        assert part in read.text
-    assert {"engines", "comparison0"} <= set(read.charts)
-    same = Read(render(summarise(before), comparisons=[compare(before, before)]))
-    assert "comparison0" not in same.charts
+@pytest.fixture(scope="module")
+def usual_tags():
+    return [{tag for tag, _ in read.tags} | {"bdi"} for read in named("plain")]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_names_are_data(name, usual_tags):
+    for read, tags in zip(named(name), usual_tags, strict=True):
+        assert printable(name) in "".join(read.words)
+        read.html.encode()
+        # No element is there that the page does not have by itself.
+        assert {tag for tag, _ in read.tags} <= tags
+        assert len(read.scripts) == len(read.charts) + 2 + ("data" in read.ids)
+        if "data" in read.ids:
+            assert cells(column(read.data["layers"], "function")) == [printable(name)] * 2
+
+
+def test_a_comparison_begins_with_its_verdict():
+    one = comparison("after")
+    read = Read(render_comparison([one]))
+    assert read.text.partition("To the content")[2].count(verdict(one)) == 1
+    assert list(read.charts) == ["comparison0"]
+    assert "1.51x slower" in read.text
+    same = run(0)
+    assert Read(render_comparison([compare(same, same)])).charts == {}
+
+
+def test_of_several_comparisons_each_has_a_section():
+    read = Read(render_comparison([comparison("One run"), comparison("print"), comparison("é")]))
+    assert list(read.charts) == ["comparison0", "comparison1", "comparison2"]
+    # None of them takes a name that the page has by itself, and none is empty.
+    sections = [attributes["id"] for tag, attributes in read.tags if tag == "section"]
+    assert sections == ["one-run", "print-", "section"]
+    assert [a["href"] for tag, a in read.tags if tag == "a"] == [
+        "#one-run",
+        *(f"#{s}" for s in sections),
+    ]
+
+
+def test_names_of_sections_differ():
+    headings = ["a", "a", "A title", "a-title", "Bokeh", "Verdict", "…"]
+    parts = [part for name in headings for part in (Heading(2, name), text("words"))]
+    found = context([Heading(1, "T"), text("first"), *parts], "Kind", {})
+    names = [name for name, _, _ in found["sections"]]
+    assert names == [
+        *("verdict", "a", "a-", "a-title-", "a-title--", "bokeh-", "verdict-", "section")
+    ]
+    assert (found["title"], found["first"]) == ("T", "verdict")
+
+
+def test_figures_without_a_chart_are_not_there():
+    parts = [Heading(2, "Part"), Figure("one", "Seen", "Words"), Figure("two", "Not seen", "")]
+    found = context(parts, "Kind", {"one": charts.distribution_charts()[0]})
+    ((_, _, content),) = found["sections"]
+    assert 'data-chart="one" role="img" aria-label="Seen"' in content
+    assert '<p class="caption">Words</p>' in content
+    assert "two" not in content
 
 
 def colours(theme: str) -> dict[str, tuple[float, float, float]]:
@@ -182,7 +254,8 @@ def test_text_can_be_read(theme):
     for ink in ("--ink", "--muted", "--accent", "--hot"):
         for ground in ("--bg", "--surface", "--band"):
             assert contrast(found[ink], found[ground]) >= 4.5, (ink, ground)
-    assert contrast(found["--ink"], found["--notice"]) >= 4.5
+    for ground in ("--notice", "--band-strong"):
+        assert contrast(found["--ink"], found[ground]) >= 4.5
     assert found.keys() <= colours("light").keys()
 
 
@@ -192,18 +265,6 @@ def test_colours_are_those_of_the_plots():
         assert (
             contrast(found[name], tuple(int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))) == 1
         )
-
-
-def test_markdown_is_shown_without_links_and_pictures():
-    parts = [
-        "## Heading",
-        "Text `code` <b>.",
-        "![picture](a.png)",
-        "See [all](layers.csv).",
-        "*One*",
-    ]
-    assert str(blocks(parts)) == "<p>Text <code>code</code> &lt;b&gt;.</p>\n"
-    assert str(inline("a & b")) == "a &amp; b"
 
 
 def test_a_script_cannot_end_its_element():

@@ -17,6 +17,8 @@ from PIL import Image
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.units import format_duration
 from chainer_profile.report.pictures import layers as plot
+from chainer_profile.report.pictures.bars import layer_bars, names_of
+from chainer_profile.report.text import printable
 from tests.conftest import make_recording, make_training
 
 if TYPE_CHECKING:
@@ -41,22 +43,35 @@ def legend(figure: Figure) -> list[str]:
 
 
 def renamed(recording: Recording, name: str) -> Recording:
-    layers = tuple(replace(layer, function=name) for layer in recording.layers)
+    layers = tuple(
+        replace(layer, path=f"/{layer.index}/{name}", function=name) for layer in recording.layers
+    )
     settings = replace(recording.settings, model=name, input=name)
     return replace(recording, layers=layers, settings=settings)
+
+
+def heights(figure: Figure) -> tuple[np.ndarray, np.ndarray]:
+    """Heights of the bars, and of their red parts."""
+    found = []
+    for bars, colour in zip(
+        figure.axes[0].containers, (plot.OTHER_COLOUR, plot.HOT_COLOUR), strict=True
+    ):
+        assert {to_hex(bar.get_facecolor()) for bar in bars} == {colour}
+        found.append(np.array([bar.get_height() for bar in bars]))
+    return found[0], found[1]
 
 
 @pytest.mark.parametrize("rule", ["pareto:50%", "top:3", "0.2ms", "5%", "1s"])
 def test_bars_are_the_layers_and_red_ones_the_hot_ones(rule: str) -> None:
     summary = summarise(make_recording(12), rule)
-    bars = plot.figure(summary).axes[0].patches
-    heights = [bar.get_height() for bar in bars]  # type: ignore[attr-defined]
-    np.testing.assert_allclose(heights, summary.layers["median_s"] * 1e6)
-    red = [to_hex(bar.get_facecolor()) == plot.HOT_COLOUR for bar in bars]
-    assert red == summary.layers["hot"].tolist()
-    assert {to_hex(bar.get_facecolor()) for bar in bars} <= {plot.HOT_COLOUR, plot.OTHER_COLOUR}
-    text = legend(plot.figure(summary))[0]
-    assert text == f"hot: {summary.hotspots.rule} ({sum(red)} of 12)"
+    figure = plot.figure(summary)
+    whole, red = heights(figure)
+    median_us = summary.layers["median_s"] * 1e6
+    np.testing.assert_allclose(whole, median_us)
+    # A hot layer is red as a whole.
+    np.testing.assert_allclose(red, median_us.where(summary.layers["hot"], 0))
+    text = legend(figure)[0]
+    assert text == f"hot: {summary.hotspots.rule} ({sum(red > 0)} of 12)"
 
 
 def test_unit_fits_the_slowest_layer() -> None:
@@ -89,8 +104,8 @@ def test_title_says_what_was_run_and_the_clean_latency() -> None:
 def test_line_of_the_rule(rule: str, line_us: float | None) -> None:
     figure = plot.figure(summarise(make_recording(), rule))
     lines = [line for line in figure.axes[0].lines if line.get_linestyle() == "--"]
-    heights = [line.get_ydata()[0] for line in lines]  # type: ignore[index]
-    assert heights == ([] if line_us is None else [pytest.approx(line_us)])
+    found = [line.get_ydata()[0] for line in lines]  # type: ignore[index]
+    assert found == ([] if line_us is None else [pytest.approx(line_us)])
     assert any("line of the rule" in text for text in legend(figure)) == (line_us is not None)
 
 
@@ -131,23 +146,22 @@ def test_a_long_whisker_does_not_flatten_the_bars() -> None:
 @pytest.mark.parametrize("n_layers", [1, 6, 66])
 def test_few_layers_are_all_labelled(n_layers: int) -> None:
     summary = summarise(make_recording(n_layers))
-    expected = dict(enumerate(summary.layers["label"]))
-    assert labels(plot.figure(summary)) == expected
+    assert labels(plot.figure(summary)) == dict(enumerate(names_of(summary)))
 
 
 def test_of_many_layers_the_hot_ones_are_labelled_first() -> None:
-    summary = summarise(make_recording(500, n_trials=20), "top:10")
-    shown = labels(plot.figure(summary))
-    assert shown.items() <= dict(enumerate(summary.layers["label"])).items()
-    assert len(shown) > 50
+    summary = summarise(make_recording(180, n_trials=20), "top:10")
+    shown = labels(plot.figure(summary, widest=9))
+    assert shown.items() <= dict(enumerate(names_of(summary))).items()
+    assert len(shown) > 40
     # A layer goes without a label only where a slower one close by has one.
     time = summary.layers["median_s"]
     for i in set(time.index) - set(shown):
-        assert any(time[j] >= time[i] for j in shown if abs(i - j) <= 4)
+        assert any(time[j] >= time[i] for j in shown if abs(i - j) <= 3)
     assert sum(i in shown for i in summary.hotspots.indices) >= 8
 
 
-@pytest.mark.parametrize("n_layers", [1, 6, 66, 150, 500])
+@pytest.mark.parametrize("n_layers", [1, 6, 66, 200, 500, 3000])
 def test_labels_lie_within_the_figure_and_do_not_overlap(n_layers: int) -> None:
     figure = plot.figure(summarise(make_recording(n_layers, n_trials=5)))
     figure.draw_without_rendering()
@@ -187,7 +201,7 @@ def test_svg_holds_the_names_as_text() -> None:
     summary = summarise(make_recording(6))
     tree = ElementTree.fromstring(plot.render(summary, "svg"))
     texts = {"".join(text.itertext()) for text in tree.iter(f"{SVG}text")}
-    assert set(summary.layers["label"]) <= texts
+    assert set(names_of(summary)) <= texts
     assert "median self time [us]" in texts
     styles = {str(text.get("style")) for text in tree.iter(f"{SVG}text")}
     assert all("sans-serif" in style for style in styles)
@@ -212,19 +226,17 @@ def test_hostile_names_are_shown_as_they_are(name: str) -> None:
     summary = summarise(renamed(make_recording(3), name))
     tree = ElementTree.fromstring(plot.render(summary, "svg"))
     texts = {"".join(text.itertext()) for text in tree.iter(f"{SVG}text")}
-    if name.isprintable():
-        assert f"0_{name}" in texts
-        assert (name or "unnamed network") in texts
-    else:
-        assert any(text.startswith("0_") and "\\" in text for text in texts)
+    assert printable(f"/0/{name}") in texts
+    assert (printable(name) or "unnamed network") in texts
     assert plot.render(summary, "png")
 
 
 def test_a_long_name_leaves_room_for_the_bars() -> None:
     figure = plot.figure(summarise(renamed(make_recording(6), "VeryLongName" * 50)))
     figure.draw_without_rendering()
-    assert figure.axes[0].get_window_extent().height > 0.25 * figure.bbox.height
-    assert labels(figure)[0].startswith("0_VeryLongName")
+    assert figure.axes[0].get_window_extent().height > 0.24 * figure.bbox.height
+    # Of a path the end tells layers apart.
+    assert labels(figure)[0] == "…" + ("VeryLongName" * 50)[-31:]
     title = figure.get_suptitle()
     assert title.startswith("VeryLongName")
     assert title.split("\n")[0].endswith("…")
@@ -261,36 +273,42 @@ def test_no_state_of_pyplot_is_made() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.parametrize("n_layers", [301, 1500])
-def test_many_bars_are_drawn_at_once_and_the_same(n_layers: int) -> None:
-    summary = summarise(make_recording(n_layers, n_trials=5))
-    axes = plot.figure(summary).axes[0]
-    heights = np.full(n_layers, np.nan)
-    red = np.zeros(n_layers, bool)
-    for patch in axes.patches:
-        corners = patch.get_path().vertices.reshape(-1, 5, 2)
-        at = np.rint(corners[:, :, 0].mean(axis=1)).astype(int)
-        heights[at] = corners[:, :, 1].max(axis=1)
-        red[at] = to_hex(patch.get_facecolor()) == plot.HOT_COLOUR
-    np.testing.assert_allclose(heights, summary.layers["median_s"] * 1e6)
-    assert red.tolist() == summary.layers["hot"].tolist()
-    (whiskers_drawn,) = [line for line in axes.lines if line.get_marker() in ("None", "", None)]
-    ends = np.asarray(whiskers_drawn.get_ydata()).reshape(-1, 3)[:, :2]
-    np.testing.assert_allclose(ends, summary.layers[["p5_s", "p95_s"]].to_numpy() * 1e6)
+def test_of_very_many_layers_there_is_a_bar_a_block() -> None:
+    summary = summarise(make_recording(300, n_trials=5), "top:30")
+    figure = plot.figure(summary)
+    bars = layer_bars(summary)
+    assert bars.kind == "block"
+    whole, red = heights(figure)
+    np.testing.assert_allclose(whole, bars.typical_s * 1e6)
+    np.testing.assert_allclose(red, bars.hot_s * 1e6)
+    np.testing.assert_allclose(
+        whiskers(figure), np.array([bars.low_s, bars.high_s]).T * 1e6, rtol=1e-6
+    )
+    assert labels(figure) == dict(enumerate(bars.names))
+    axes = figure.axes[0]
+    assert axes.get_xlabel() == "block, in the order of the calls; 300 layers by block"
+    # No block is compared with the line of a layer.
+    line = plot.figure(summarise(make_recording(300, n_trials=5), "0.2ms"))
+    assert not any("line of the rule" in text for text in legend(line))
+
+
+def test_of_very_many_blocks_the_slowest_layers_are_shown() -> None:
+    summary = summarise(make_recording(1500, n_trials=5))
+    figure = plot.figure(summary)
+    whole, _ = heights(figure)
+    slowest = summary.layers["median_s"].nlargest(30).sort_index() * 1e6
+    np.testing.assert_allclose(whole, slowest)
+    label = figure.axes[0].get_xlabel()
+    assert label.startswith("layer, in the order of the calls; the 30 slowest of 1,500 layers")
+    # Hot are still all that are hot.
+    assert legend(figure)[0].endswith(f"({summary.layers['hot'].sum()} of 1,500)")
 
 
 def test_labels_of_a_wide_picture_are_larger() -> None:
     """A picture of 20 inches is shown at less than half of its size."""
-    sizes = {
-        count: plot.figure(summarise(make_recording(count, n_trials=2)))
-        .axes[0]
-        .get_xticklabels()[0]
-        .get_fontsize()
-        for count in (66, 500, 1500)
-    }
-    assert sizes[66] >= 6
-    assert sizes[500] >= 9
-    assert sizes[1500] >= 9
+    for count, least in ((66, 6), (200, 9)):
+        axes = plot.figure(summarise(make_recording(count, n_trials=2))).axes[0]
+        assert axes.get_xticklabels()[0].get_fontsize() >= least
 
 
 # --- more than one phase
@@ -319,12 +337,11 @@ def test_phases_are_regions_with_names() -> None:
     ]  # fmt: skip
     edges = [line.get_xdata()[0] for line in axes.lines if len(set(line.get_xdata())) == 1]
     assert sorted(edges) == [8.5, 19.5]  # type: ignore[type-var]
-    (bars,) = axes.containers
-    red = [to_hex(bar.get_facecolor()) == plot.HOT_COLOUR for bar in bars]
-    assert red == summary.layers["hot"].tolist()
-    heights = [bar.get_height() for bar in bars]
-    np.testing.assert_allclose(heights, summary.layers["median_s"] * 1e6)
-    (band,) = [patch for patch in axes.patches if patch not in bars.patches]
+    whole, red = heights(figure)
+    assert (red > 0).tolist() == summary.layers["hot"].tolist()
+    np.testing.assert_allclose(whole, summary.layers["median_s"] * 1e6)
+    bars = [bar for drawn in axes.containers for bar in drawn]
+    (band,) = [patch for patch in axes.patches if patch not in bars]
     extents = band.get_extents().transformed(axes.transData.inverted())
     assert (extents.x0, extents.x1) == pytest.approx((8.5, 19.5))
 
@@ -343,7 +360,7 @@ def test_a_title_of_a_training_step() -> None:
 def test_one_phase_has_no_regions() -> None:
     figure = plot.figure(summarise(make_recording(12)))
     assert phase_names(figure) == {}
-    assert len(figure.axes[0].patches) == 12
+    assert len(figure.axes[0].patches) == 2 * 12
 
 
 LONG = ["forward"] * 60 + ["backward"] * 60 + ["update"] * 40

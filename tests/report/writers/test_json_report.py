@@ -23,8 +23,7 @@ from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.units import format_exact_giga, format_exact_ms, format_exact_percent
 from chainer_profile.basics.words import GROUPS
 from chainer_profile.record.recording import Layer, Recording, Settings
-from chainer_profile.report import csv_file as csv
-from chainer_profile.report import links_csv
+from chainer_profile.report import layer_columns, links_csv
 from chainer_profile.report.text import printable
 from chainer_profile.report.writers import json_report
 from chainer_profile.report.writers.json_schema import schema
@@ -101,7 +100,7 @@ def test_every_report_fits_the_schema(name: str) -> None:
 @pytest.mark.parametrize("name", SUMMARIES)
 def test_layers_are_those_of_layers_csv(name: str) -> None:
     summary = summary_of(name)
-    rows = list(csv_files.DictReader(io.StringIO(csv.render(summary))))
+    rows = list(csv_files.DictReader(io.StringIO(layer_columns.render_csv(summary))))
     layers = read(json_report.render(summary))["layers"]
     assert len(rows) == len(layers)
     for row, layer in zip(rows, layers, strict=True):

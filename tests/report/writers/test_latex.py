@@ -11,11 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainer_profile.analyse.summaries import summarise
+from chainer_profile.analyse.summary import Summary
 from chainer_profile.record.recording import Environment, Recording, Settings
-from chainer_profile.report.content.coursework import ReportTitle
 from chainer_profile.report.content.layer_section import MAX_ROWS, SLOWEST
-from chainer_profile.report.latex_syntax import label, tabular, text
-from chainer_profile.report.writers import latex
+from chainer_profile.report.content.profile import ReportTitle
+from chainer_profile.report.writers.latex import label, tabular, text
+from chainer_profile.runs.wanted import Wanted
+from chainer_profile.runs.write import asked_for
 from tests.conftest import make_recording, make_training
 from tests.report.devicing import make_device_training
 
@@ -43,6 +45,11 @@ RECORDINGS = {
     ),
     "many layers": make_recording(MAX_ROWS + 1, n_trials=3),
 }
+
+
+def render(summary: Summary, title: ReportTitle | None = None) -> str:
+    ((_, content),) = asked_for(summary, Wanted(("latex",), title))
+    return content.decode()
 
 
 def renamed(name: str) -> Recording:
@@ -107,14 +114,14 @@ def check_structure(source: str) -> None:
 
 @pytest.mark.parametrize("name", RECORDINGS)
 def test_structure(name: str) -> None:
-    source = latex.render(summarise(RECORDINGS[name]))
+    source = render(summarise(RECORDINGS[name]))
     check_structure(source)
     assert not re.search(r"\bnan\b|\binf\b|\bNone\b|<NA>", source)
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_structure_with_any_name(name: str) -> None:
-    source = latex.render(summarise(renamed(name)), title=ReportTitle(*[name] * 4))
+    source = render(summarise(renamed(name)), title=ReportTitle(*[name] * 4))
     check_structure(source)
     body = [line for line in source.splitlines() if not line.startswith("%")]
     assert r"\end{document}" not in "\n".join(body)
@@ -172,18 +179,18 @@ def test_a_table() -> None:
 
 
 def test_which_tables_there_are() -> None:
-    source = latex.render(summarise(make_recording(66)))
+    source = render(summarise(make_recording(66)))
     assert re.findall(r"\\label\{tab:chain-b1-(\w+)\}", source) == [
         *("experiment", "environment", "times", "functions", "slowest", "layers")
     ]
-    training = latex.render(summarise(make_training()))
+    training = render(summarise(make_training()))
     assert r"\label{tab:net-b4-train-phases}" in training
 
 
 @pytest.mark.parametrize(("n_layers", "shown"), [(1, 1), (66, 66), (MAX_ROWS + 1, SLOWEST)])
 def test_the_long_table_has_the_layers_and_hot_ones_are_bold(n_layers: int, shown: int) -> None:
     summary = summarise(make_recording(n_layers, n_trials=5), "top:3")
-    content = tables(latex.render(summary))[-1][1]
+    content = tables(render(summary))[-1][1]
     rows = [line for line in content.partition(r"\endfoot")[2].splitlines() if "&" in line]
     assert len(rows) == shown
     assert sum(row.startswith(r"\textbf{") for row in rows) == min(3, n_layers)
@@ -195,7 +202,7 @@ def test_the_long_table_has_the_layers_and_hot_ones_are_bold(n_layers: int, show
 
 def test_title_and_author_stand_only_in_a_document_of_its_own() -> None:
     title = ReportTitle("Mine", "Ada & co", "Lab", "today")
-    source = latex.render(summarise(make_recording()), title=title)
+    source = render(summarise(make_recording()), title=title)
     alone = source.split(r"\ifdefined\chainerprofilealone")[1].partition(r"\fi")[0]
     assert r"\section*{Mine}" in alone
     assert r"Author: Ada \& co\\Course: Lab\\Date: today" in alone
@@ -223,7 +230,7 @@ def test_it_compiles_alone_and_within_a_document(tmp_path: Path) -> None:
     names = []
     for at, recording in enumerate([*RECORDINGS.values(), *map(renamed, HOSTILE)]):
         names.append(f"tables{at}.tex")
-        (tmp_path / names[-1]).write_text(latex.render(summarise(recording)))
+        (tmp_path / names[-1]).write_text(render(summarise(recording)))
     # The first one is a document of its own, all of them are parts of another one.
     out = run_latex(tmp_path, names[0])
     assert "Overfull" not in out

@@ -1,30 +1,52 @@
+"""Documents as PDF, read again as a reader sees them."""
+
 from __future__ import annotations
 
 import builtins
 import io
-import re
-from dataclasses import replace
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Any
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from chainer_profile.analyse.summaries import summarise
+from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.record.recording import Recording
-from chainer_profile.report.content.coursework import ReportTitle
-from chainer_profile.report.writers import markdown, pdf
-from chainer_profile.report.writers.pdf_text import Cells, Piece, cells, code_lines, passages, plain
-from tests.conftest import make_recording, make_training
-from tests.report.reading import read
-from tests.report.working import working
+from chainer_profile.report.content.profile import ReportTitle
+from chainer_profile.report.content.profile import report as profile_report
+from chainer_profile.report.document import (
+    CODE,
+    STRONG,
+    Block,
+    Code,
+    Column,
+    Figure,
+    Heading,
+    Lines,
+    Piece,
+    Points,
+    Table,
+    Text,
+    caption_text,
+    text,
+)
+from chainer_profile.report.writers import pdf
+from chainer_profile.runs.wanted import Wanted
+from chainer_profile.runs.write import asked_for
+from tests.conftest import make_recording
+from tests.report.working import training, working
 
 pypdf = pytest.importorskip("pypdf")
-pytest.importorskip("fpdf")
-pytest.importorskip("uharfbuzz")
+pytest.importorskip("typst")
 
 A4 = (595.28, 841.89)
+MARGIN = 20 / 25.4 * 72
 TITLE = ReportTitle("A first look", "Ada Lovelace", "Systems laboratory", "21 November 2026")
+SVG = b'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"/>'
+LACKING = "Signs that this font lacks are shown by number."
 
 
 def opened(content: bytes) -> Any:
@@ -32,206 +54,244 @@ def opened(content: bytes) -> Any:
     return pypdf.PdfReader(io.BytesIO(content))
 
 
-def words(reader: Any) -> str:
-    return " ".join(" ".join(page.extract_text() for page in reader.pages).split())
+def written(*blocks: Block, **more: Any) -> Any:
+    return opened(pdf.write(blocks, {"a.png": SVG}, **more))
 
 
-def fonts(reader: Any) -> list[Any]:
-    found = {}
-    for page in reader.pages:
-        for font in page["/Resources"]["/Font"].values():
-            font = font.get_object()
-            found[font["/BaseFont"]] = font
-    return list(found.values())
+def made(summary: Summary, title: ReportTitle | None = None) -> bytes:
+    """``report.pdf`` of a run."""
+    return dict(asked_for(summary, Wanted(("pdf",), title)))["report.pdf"]
+
+
+def squeezed(shown: str) -> str:
+    """Without what breaks lines."""
+    return "".join(shown.replace("\u200b", "").split())
+
+
+def words(pages: Any) -> str:
+    return squeezed("".join(page.extract_text() for page in pages))
+
+
+def lies(page: Any) -> bool:
+    return bool(page.mediabox.width > page.mediabox.height)
+
+
+def table(n_columns: int, n_rows: int, cell: str = "12,345.6789") -> Table:
+    columns = [Column(f"column{n}", lambda row: row) for n in range(n_columns)]
+    return Table(columns, [cell] * n_rows, "Some numbers", number=1)
 
 
 @pytest.fixture(scope="module")
-def report() -> bytes:
-    return pdf.render(working(), title=TITLE)
+def report() -> Any:
+    return opened(made(working(), TITLE))
 
 
-@pytest.fixture(scope="module")
-def shown(report: bytes) -> str:
-    return words(opened(report))
-
-
-def test_it_has_the_parts_of_the_report(report: bytes, shown: str) -> None:
-    reader = opened(report)
-    at = [
-        shown.index(part)
-        for part in (
-            "A first look",
-            "Ada Lovelace",
-            "1 Experiment description",
-            "2 Environment",
-            "3 Methodology",
-            "4 Result",
-            "5 Next step for improvement",
-            "6 Appendix",
-        )
-    ]
+def test_it_has_the_parts_of_the_report_in_their_order(report: Any) -> None:
+    shown = words(report.pages)
+    names = (
+        "1 Experiment description",
+        "2 Environment",
+        "3 Methodology",
+        "4 Result",
+        "5 Next step for improvement",
+        "6 Appendix",
+    )
+    parts = ("A first look", "Author: Ada Lovelace", "A forward pass takes", *names)
+    at = [shown.index(squeezed(part)) for part in parts]
     assert at == sorted(at)
-    outline = [entry.title for entry in reader.outline if not isinstance(entry, list)]
-    assert [name[0] for name in outline] == list("123456")
+    title, below = report.outline
+    assert title.title == "A first look"
+    assert [entry.title for entry in below if not isinstance(entry, list)] == list(names)
 
 
-def test_it_says_what_the_markdown_says(shown: str) -> None:
-    written = read(markdown.render(working(), title=TITLE))
-    captions = [line for line in written.text if re.match(r"(Table|Figure) \d+\.", line)]
-    assert len(captions) > 8
-    squeezed = shown.replace(" ", "")
-    for line in captions:
-        if "columns of" in line:
-            assert line.partition(". ")[2] not in shown
-        else:
-            assert line.partition(". ")[2].replace(" ", "") in squeezed
-    for row in written.table("rank"):
-        assert "".join(row).replace(" ", "") in squeezed
+def test_the_answer_is_on_the_first_page(report: Any) -> None:
+    shown = words(report.pages[:1])
+    for part in ("A forward pass takes", "Where the time goes:", "Next:"):
+        assert squeezed(part) in shown
 
 
-def test_metadata_and_pages(report: bytes) -> None:
-    reader = opened(report)
-    told = reader.metadata
-    assert (told.title, told.author, told.keywords) == (
+def test_captions_and_cells_are_those_of_the_document(report: Any) -> None:
+    shown = words(report.pages)
+    blocks = profile_report(working(), TITLE, files=False)
+    captioned = [block for block in blocks if isinstance(block, (Table, Figure))]
+    assert len(captioned) > 8
+    captions = [squeezed("".join(caption_text(block))) for block in captioned]
+    at = [shown.index(caption) for caption in captions]
+    assert at == sorted(at)
+    for block in captioned:
+        for row in block.cells() if isinstance(block, Table) else ():
+            assert squeezed("".join(row)) in shown
+
+
+def test_pages_have_numbers_and_all_but_the_first_the_title(report: Any) -> None:
+    for number, page in enumerate(report.pages, 1):
+        lines = page.extract_text().splitlines()
+        assert lines[-1] == f"{number} / {len(report.pages)}"
+        assert lines[0] == "A first look"
+        size = sorted((float(page.mediabox.width), float(page.mediabox.height)))
+        assert size == pytest.approx(A4, abs=0.1)
+
+
+def test_what_the_file_says_of_itself(report: Any) -> None:
+    told = report.metadata
+    assert (told.title, told.author, told.keywords, told.subject) == (
         "A first look",
         "Ada Lovelace",
         "Systems laboratory",
+        "Layer-wise profile of chain",
     )
-    for number, page in enumerate(reader.pages, 1):
-        size = sorted((float(page.mediabox.width), float(page.mediabox.height)))
-        assert size == pytest.approx(A4, abs=0.1)
-        assert str(number) in page.extract_text().split()
+    assert told.creation_date == datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 
 
-def test_all_fonts_are_embedded(report: bytes) -> None:
-    found = fonts(opened(report))
+@pytest.mark.parametrize("began", ["", "no date", "0001-01-01T00:00:00Z", "2026-01-02"])
+def test_any_begin_of_a_run_is_taken(began: str) -> None:
+    assert written(Heading(1, "x"), began=began).metadata.creation_date.tzinfo is not None
+
+
+def test_all_fonts_are_embedded(report: Any) -> None:
+    found = {}
+    for page in report.pages:
+        for font in page["/Resources"]["/Font"].values():
+            found[font["/BaseFont"]] = font["/DescendantFonts"][0]["/FontDescriptor"]
     assert len(found) >= 3
-    for font in found:
-        descriptor = font["/DescendantFonts"][0].get_object()["/FontDescriptor"].get_object()
-        assert "/FontFile2" in descriptor
+    assert all({"/FontFile2", "/FontFile3"} & descriptor.keys() for descriptor in found.values())
 
 
-def test_the_same_run_gives_the_same_file() -> None:
+def test_the_same_run_gives_the_same_bytes() -> None:
     summary = summarise(make_recording(2, n_trials=5))
-    assert summary.recording.environment.started == "2026-01-02T03:04:05Z"
-    content = pdf.render(summary)
-    assert content == pdf.render(summary)
-    date = opened(content).metadata.creation_date
-    assert date == datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
+    assert made(summary, TITLE) == made(summary, TITLE)
 
 
-def test_a_training_step_fills_pages_with_repeated_heads() -> None:
-    reader = opened(pdf.render(summarise(make_training(n_trials=4))))
-    shown = words(reader)
-    assert "Time by phase" in shown
-    assert shown.count("Layer-wise profile of net") == len(reader.pages) + 1
+# -- tables on pages
 
 
-def renamed(name: str) -> Recording:
-    recording = make_recording(3, n_trials=4)
-    layers = tuple(replace(row, function=name, path=f"/{name}") for row in recording.layers)
-    settings = replace(recording.settings, model=name, input=name, weights=name, command=name)
-    started = replace(recording.environment, processor=name, started=name)
-    return replace(recording, layers=layers, settings=settings, environment=started)
+def test_a_long_table_repeats_its_head() -> None:
+    columns = [Column("name", lambda n: f"layer{n}", folds=9), Column("time", lambda n: f"{n}.5")]
+    reader = written(Heading(1, "x"), Table(columns, range(150), "Times", number=1))
+    assert len(reader.pages) >= 3
+    for page in reader.pages:
+        assert not lies(page)
+        assert "nametime" in words([page])
+    shown = words(reader.pages)
+    assert all(f"layer{n}{n}.5" in shown for n in range(150))
+    assert shown.count("Table1.Times.") == 1
+
+
+def test_a_wide_table_lies_and_what_leads_to_it_with_it() -> None:
+    reader = written(
+        *(Heading(1, "x"), Heading(2, "Part"), table(3, 2), text("Of the narrow one.")),
+        *(Heading(2, "Another part"), text("Of the wide one."), table(16, 2)),
+        *(Heading(2, "A last part"), text("Behind it.")),
+    )
+    assert [lies(page) for page in reader.pages] == [False, True, False]
+    first, wide, last = (words([page]) for page in reader.pages)
+    assert "Ofthenarrowone." in first
+    at = [wide.index(part) for part in ("Anotherpart", "Ofthewideone.", "Table1.", "column0")]
+    assert at == sorted(at)
+    assert wide.count("12,345.6789") == 32
+    assert "Alastpart" in last
+
+
+def test_a_short_table_is_on_one_page() -> None:
+    reader = written(Heading(1, "x"), *[text("A paragraph.")] * 30, table(3, 16))
+    assert "column0" not in words(reader.pages[:-1])
+    assert words(reader.pages[-1:]).count("12,345.6789") == 48
+
+
+@pytest.mark.parametrize("summary", [working, training], ids=["forward", "training"])
+def test_nothing_begins_beyond_the_margins(summary: Any) -> None:
+    blocks = profile_report(summary(), files=False)
+    pictures = {block.file: SVG for block in blocks if isinstance(block, Figure)}
+    begins: list[float] = []
+
+    def visit(said: str, cm: Sequence[float], tm: Sequence[float], *_: object) -> None:
+        if said.strip():
+            begins.append(tm[4] * cm[0] + cm[4])
+
+    for page in opened(pdf.write(blocks, pictures)).pages:
+        begins.clear()
+        page.extract_text(visitor_text=visit)
+        assert MARGIN - 0.5 <= min(begins) <= max(begins) < float(page.mediabox.width) - MARGIN
+
+
+# -- names
+
+
+def everywhere(name: str) -> Sequence[Block]:
+    """A name in every place that takes one."""
+    columns = [
+        Column("cell", lambda row: row, folds=9),
+        Column("name", lambda row: row, folds=9, code=True),
+        Column(name, lambda row: row),
+    ]
+    pieces = (name, Piece(name, CODE), Piece(name, STRONG), Piece(name, link=name))
+    return (
+        Heading(1, name),
+        Text(pieces, note=True),
+        Points((pieces,)),
+        Lines([("Author", name)]),
+        Code(name),
+        Table(columns, [name], name, [STRONG], number=1),
+        Figure("a.png", name, name, number=1),
+    )
+
+
+#: Beside the title, which is on every page.
+PLACES = 16
+NAMES = [
+    '"); #panic("x") $x$ @ref <lab> // c /* d */ \\ `q` *b* _i_ [c] {d} ~ -- \' #sys \\u{41} = e',
+    "\u00e9\u00df \u03b1 \u0416 \u2192 \u00d7 \u00b5",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_is_shown_as_it_is(name: str) -> None:
+    said = {"author": name, "keywords": name, "description": name}
+    reader = written(*everywhere(name), about=said)
+    assert words(reader.pages).count(squeezed(name)) == PLACES + len(reader.pages)
+    told = reader.metadata
+    assert {told.title, told.author, told.keywords, told.subject} == {name}
+    assert squeezed(LACKING) not in words(reader.pages)
 
 
 @pytest.mark.parametrize(
-    "name",
+    ("name", "shown"),
     [
-        "\u00e9\u00df \u03b1 \u0416 \u2192 \u00d7 \u00b5 **b** <i>x</i> {nb} \\ `c` |d|",
-        "\u05e9\u05dc\u05d5\u05dd \u0645\u0631\u062d\u0628\u0627 \u202e\x1b[31m\x00\ud800",
-        "\u5c42\u5377\u79ef \U0001f600 " + "a" * 500,
+        ("\u5c42\u5377 x", "\\u5c42\\u5377 x"),
+        ("\U0001f680", "\\U0001f680"),
+        ("\x1b[31m\x00\u202e", "\\x1b[31m\\x00\\u202e"),
     ],
 )
-def test_any_name_is_shown(name: str) -> None:
-    summary = summarise(renamed(name))
-    reader = opened(pdf.render(summary, title=ReportTitle(*[name] * 4)))
-    shown = words(reader)
-    if name.isprintable() and name.isascii() is False and "**b**" in name:
-        assert name in shown
-        assert reader.metadata.title == name
-    if "\u5c42" in name:
-        assert "\\u5c42\\u5377\\u79ef" in shown
+def test_a_sign_that_cannot_be_shown_is_a_number(name: str, shown: str) -> None:
+    reader = written(*everywhere(name))
+    assert words(reader.pages).count(squeezed(shown)) == PLACES + len(reader.pages)
+    # Those that no font could show need no word.
+    assert (squeezed(LACKING) in words(reader.pages)) == (not name.startswith("\x1b"))
 
 
-@pytest.mark.parametrize("missing", ["fpdf", "uharfbuzz"])
-def test_without_the_library_it_is_said_what_to_install(
-    missing: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@settings(max_examples=25, deadline=None)
+@example("")
+@example("a" * 500)
+@example("\ud800 \u05e9\u05dc\u05d5\u05dd \u0645\u0631\u062d\u0628\u0627")
+@given(st.text())
+def test_any_name_makes_a_file(name: str) -> None:
+    assert written(*everywhere(name), about={"author": name}, began=name).pages
+
+
+def test_lines_of_code_are_as_they_are() -> None:
+    lines = written(Heading(1, "x"), Code("one \\\n    two")).pages[0].extract_text().splitlines()
+    assert [line.strip() for line in lines[1:3]] == ["one \\", "two"]
+
+
+def test_without_typst_one_line_says_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
     usual = builtins.__import__
 
     def fails(name: str, *args: Any, **more: Any) -> Any:
-        if name == missing:
+        if name == "typst":
             raise ImportError(name)
         return usual(name, *args, **more)
 
     monkeypatch.setattr(builtins, "__import__", fails)
-    with pytest.raises(ProfileError, match=r"python -m pip install fpdf2 uharfbuzz$") as error:
-        pdf.render(summarise(make_recording(1)))
+    with pytest.raises(ProfileError, match=r"extra pdf .*: python -m pip install typst$") as error:
+        pdf.write([Heading(1, "x")], {})
     assert "\n" not in str(error.value)
-
-
-# --- the words of Markdown
-
-
-def test_passages_of_markdown() -> None:
-    found = list(passages("a **b** `c` *d* [e](f) &lt;g&gt;\nh"))
-    assert [passage.kind for passage in found] == ["paragraph"]
-    assert [piece for piece in found[0].pieces if piece.bold] == [Piece("b", bold=True)]
-    assert [piece for piece in found[0].pieces if piece.code] == [Piece("c", code=True)]
-    assert [piece for piece in found[0].pieces if piece.italic] == [Piece("d", italic=True)]
-    assert plain("a **b** `c` *d* [e](f) &lt;g&gt;\nh") == "a b c d e <g> h"
-    assert [p.kind for p in passages("- x\n- y")] == ["point", "point"]
-    assert [p.kind for p in passages("> x")] == ["note"]
-    assert code_lines("```\na\n\nb\n```") == "a\n\nb"
-
-
-def test_cells_of_a_table() -> None:
-    found = cells("| a | b |\n| --- | ---: |\n| **x\\|y** | 1 |\n|  | `2` |")
-    assert found == Cells(
-        (Piece("a"), Piece("b")),
-        ((Piece("x|y", bold=True), Piece("1")), (Piece(""), Piece("2", code=True))),
-        (False, True),
-    )
-    assert cells("|  |  |\n| --- | --- |\n| a | b |").head == ()
-
-
-# --- tables on pages
-
-
-def test_a_long_table_repeats_its_head_and_a_wide_one_lies() -> None:
-    from chainer_profile.report.writers.pdf_page import Pages
-
-    rows = [f"| layer{n} | {n}.5 |" for n in range(150)]
-    long = cells("\n".join(["| name | time |", "| --- | ---: |", *rows]))
-    names = [f"column{n}" for n in range(16)]
-    wide = cells(
-        "\n".join(
-            "| " + " | ".join(row) + " |" for row in (names, ["---:"] * 16, ["12,345.6789"] * 16)
-        )
-    )
-    pages = Pages("x")
-    assert not pages.lies(long)
-    assert pages.lies(wide)
-    pages.put_table(long)
-    pages.turn(pages.lies(wide))
-    pages.put_table(wide)
-    reader = opened(bytes(pages.output()))
-    *standing, lying = reader.pages
-    assert len(standing) >= 3
-    for page in standing:
-        assert "name time" in " ".join(page.extract_text().split())
-    assert float(lying.mediabox.width) > float(lying.mediabox.height)
-    found = " ".join(" ".join(page.extract_text().split()) for page in standing)
-    assert all(f"layer{n} {n}.5" in found for n in range(150))
-    assert lying.extract_text().count("12,345.6789") == 16
-
-
-def test_columns_are_never_wider_than_the_page() -> None:
-    from chainer_profile.report.writers.pdf_page import Pages
-
-    many = cells("\n".join(["| a " * 40 + "|", "| ---: " * 40 + "|", "| 123.456 " * 40 + "|"]))
-    pages = Pages("x")
-    pages.turn(pages.lies(many))
-    pages.put_table(many)
-    assert len(opened(bytes(pages.output())).pages) >= 1

@@ -1,0 +1,645 @@
+"""A run of several engines -> what is said of it, the verdict first."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from chainer_profile.analyse.checks import BUSY_CORES
+from chainer_profile.basics.describe import NS
+from chainer_profile.basics.units import (
+    NOT_KNOWN,
+    format_count,
+    format_duration,
+    format_factor,
+    format_ms,
+    format_scientific,
+    format_significant,
+    plural,
+)
+from chainer_profile.basics.words import PROG
+from chainer_profile.engines.catalogue import BASELINE
+from chainer_profile.engines.results import EngineResult, EnginesRun, main_layer, speedup
+from chainer_profile.record.recording import COMPLETE
+from chainer_profile.report import document
+from chainer_profile.report.columns import properties
+from chainer_profile.report.content.gpu_text import gpu_rows
+from chainer_profile.report.document import (
+    Code,
+    Column,
+    Figure,
+    Heading,
+    Table,
+    file,
+    points,
+    strong,
+    text,
+)
+from chainer_profile.report.text import (
+    environment_lines,
+    environment_rows,
+    model_name,
+    printable,
+    settings_text,
+    weights_text,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from chainer_profile.engines.results import OutputDifference, Speedup
+    from chainer_profile.record.recording import Layer, Recording
+    from chainer_profile.report.document import Block
+
+#: The table with all digits, and the picture.
+CSV, PLOT = "engines.csv", "engines.png"
+#: In place of a speed-up.
+WRONG = "wrong outputs"
+#: Group of an engine's nodes that do none of Chainer's layers.
+OWN_STEPS = "the engine's own steps"
+#: Part of a trial that no function or node has.
+BETWEEN = "between the functions or nodes"
+_MAX_NAME = 24
+
+
+@dataclass(frozen=True)
+class NodeRow:
+    """One node of an engine, and what became of Chainer's layers in it.
+
+    Attributes:
+        node: The engine's words for it; for layers that no node does any more, what they became.
+        layers: The layers, each with its path.
+        before_s: Chainer's mean self time of these layers, in seconds; of a layer that several
+            nodes do it counts at the first of them. None where it is not known.
+        after_s: The node's mean time.
+    """
+
+    node: str
+    layers: str
+    before_s: float | None
+    after_s: float
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """What an engine made of Chainer's layers. Times are means in seconds.
+
+    Attributes:
+        layers: Number of Chainer's layers.
+        nodes: Number of the engine's nodes.
+        gone: Layers that no node does any more.
+        before_s: Sum of Chainer's layers; None where it is not known.
+        after_s: Sum of the nodes.
+        overhead_s: What passed between the nodes.
+    """
+
+    layers: int
+    nodes: int
+    gone: int
+    before_s: float | None
+    after_s: float
+    overhead_s: float
+
+
+# -- the report, and what of it the terminal shows
+
+
+def report(run: EnginesRun, recordings: Mapping[str, Recording]) -> list[Block]:
+    """The report of a run.
+
+    Args:
+        run: The run.
+        recordings: The recordings of engines that timed their nodes, by the engines' names.
+    """
+    title, how = about_lines(run)
+    return [
+        Heading(1, title),
+        *_verdict(run),
+        text(f"{how}; {weights_text(run.settings)}."),
+        *_engines(run),
+        *_steps(run),
+        *_outputs(run),
+        *_fused(run, recordings),
+        *_method(run),
+        *_environment(run, recordings),
+    ]
+
+
+def overview(run: EnginesRun, recordings: Mapping[str, Recording]) -> Iterator[Block]:
+    """What the terminal shows of it."""
+    for line in about_lines(run):
+        yield text(line, below=True)
+    yield from _verdict(run)
+    if run.measured:
+        yield replace(_table(run), legend=[("", EXPLAINED)])
+    for line in [*other_lines(run), *note_lines(run)]:
+        yield text(line, below=True)
+    for at, line in enumerate(fusion_lines(run, recordings)):
+        yield text(line, below=at > 0)
+    for at, line in enumerate(next_steps(run)):
+        yield text(line, below=at > 0)
+    for at, line in enumerate(environment_lines(run.environment)):
+        yield text(line, aside=True, below=at > 0)
+
+
+def verdict(run: EnginesRun) -> str:
+    """The answer: ``openvino is 12x as fast as chainer: 4.7 ms -> 0.39 ms.``"""
+    baseline = run.baseline
+    right = [engine for engine in run.measured if not engine.wrong and engine is not baseline]
+    if baseline is None or baseline.statistics is None:
+        return f"{plural(len(run.measured), 'engine')} ran, and Chainer did not."
+    found = [(one, speedup(one, baseline)) for one in right]
+    known = [(one, gain) for one, gain in found if gain is not None]
+    before = format_duration(baseline.statistics.median_s)
+    if not known:
+        return f"No other engine ran beside {_name(baseline)}: {before} a trial."
+    best, gain = max(known, key=lambda pair: pair[1].factor)
+    assert best.statistics is not None
+    if gain.factor <= 1 or gain.low <= 1:
+        return f"No engine is faster than {_name(baseline)} beyond doubt: {before} a trial."
+    said = interval_text(gain)
+    within = "" if said == NOT_KNOWN else f", 95 % interval {said}"
+    after = format_duration(best.statistics.median_s)
+    return (
+        f"{_name(best)} is {format_factor(gain.factor)} as fast as {_name(baseline)}: {before} a "
+        f"trial, and {after}{within}."
+    )
+
+
+def _verdict(run: EnginesRun) -> Iterator[Block]:
+    yield text(strong(verdict(run)))
+    for line in [*warnings(run), *wrong_lines(run)]:
+        yield text(line, note=True, below=True)
+
+
+def _table(run: EnginesRun) -> Table:
+    marks = [document.WRONG if engine.wrong else "" for engine in run.measured]
+    return Table(table_columns(run), run.measured, "The engines", marks)
+
+
+def _engines(run: EnginesRun) -> Iterator[Block]:
+    yield Heading(2, "Engines")
+    if run.measured:
+        yield _table(run)
+        yield text(f"{EXPLAINED} All digits are in ", file(CSV), ".")
+        yield Figure(
+            PLOT,
+            "Bar plot of the time of a trial under every engine",
+            "One bar an engine: the median of its trials. Its parts are the shares of the "
+            "functions in the trials in which the engine timed its nodes, put to the scale of the "
+            "median; a node that does several layers counts for the one of the most operations.",
+        )
+    if len(right := [engine for engine in run.measured if not engine.wrong]) > 1:
+        yield Heading(3, "Speed-ups")
+        yield text("How many times as fast the row's engine is as the column's, as 95 % intervals:")
+        columns = [
+            Column(f"vs {_name(slow)}", _interval_versus(slow), drop=at)
+            for at, slow in enumerate(right)
+        ]
+        yield Table([Column("engine", _name, folds=8), *columns], right, "Speed-ups")
+    if others := [*other_lines(run), *note_lines(run)]:
+        yield points(others)
+
+
+def _outputs(run: EnginesRun) -> Iterator[Block]:
+    compared = [e for e in run.engines if e.difference is not None and e.name != BASELINE]
+    if not compared:
+        return
+    yield Heading(2, "Outputs")
+    yield text(
+        "Compared with Chainer's on the trials' input, on the same flipped along its last axis, "
+        "and on the first again after the trials: the largest difference of all."
+    )
+    marks = [document.WRONG if engine.wrong else "" for engine in compared]
+    yield Table(_output_columns(), compared, "Outputs", marks)
+
+
+def _output_columns() -> list[Column]:
+    def of(name: str, form: Callable[[float], str]) -> Callable[[EngineResult], str]:
+        def cell(engine: EngineResult) -> str:
+            found = engine.difference
+            return "" if found is None else form(getattr(found, name))
+
+        return cell
+
+    return [
+        Column("engine", _name, folds=8),
+        Column("precision", lambda row: row.precision, folds=9),
+        Column("largest difference", of("largest", format_scientific)),
+        Column("largest output", of("magnitude", format_significant)),
+        Column("difference / output", of("relative", format_scientific)),
+        Column("tolerance", lambda row: format_scientific(row.tolerance)),
+        Column("outputs", lambda row: "wrong" if row.wrong else "right", folds=7),
+    ]
+
+
+def _fused(run: EnginesRun, recordings: Mapping[str, Recording]) -> Iterator[Block]:
+    lines = fusion_lines(run, recordings)
+    if not lines:
+        return
+    yield Heading(2, "What became of the layers")
+    yield text(
+        "Times are means of the trials in which an engine timed its own nodes: before is Chainer's "
+        "time of the layers, after the node's."
+    )
+    yield points(lines)
+    chainer = recordings.get(BASELINE)
+    for engine in run.engines:
+        recording = recordings.get(engine.name)
+        if recording is None or engine.name == BASELINE:
+            continue
+        yield Heading(3, engine.name)
+        nodes = list(node_rows(run, recording, chainer))
+        yield Table(node_columns(), nodes, f"The nodes of {engine.name}")
+        if engine.folder:
+            yield text(
+                f"The report of {engine.name} by itself: ", file(f"{engine.folder}/report.md")
+            )
+
+
+def _steps(run: EnginesRun) -> Iterator[Block]:
+    steps = list(next_steps(run))
+    if steps:
+        yield Heading(2, "What to do next")
+        yield points(steps)
+
+
+def _method(run: EnginesRun) -> Iterator[Block]:
+    settings = run.settings
+    yield Heading(2, "Method")
+    if settings.command:
+        yield Code(printable(settings.command))
+    known = [e for e in run.engines if e.prepare_s is not None]
+    took = ", ".join(f"{_name(e)} {format_duration(e.prepare_s)}" for e in known) or "no time"
+    yield points(
+        [
+            "Each engine was given the same network, the same weights and the same input, and made "
+            f"ready before the trials; that took {took}.",
+            f"After {plural(settings.warmups, 'warm-up run')} of each the engines took turns in "
+            "rounds, in an order that changes from round to round: an untimed run, then some timed "
+            "ones. What slows the machine for a while slows all engines alike.",
+            "A speed-up is the median over the rounds of the ratio of the two engines' medians in "
+            "the round, and its interval is that of this median from order statistics.",
+            "The times of nodes come from further trials, in which the engine's own profiling was "
+            "on. A trial is the sum of its nodes and of what passed between them.",
+        ]
+    )
+
+
+def _environment(run: EnginesRun, recordings: Mapping[str, Recording]) -> Iterator[Block]:
+    rows = environment_rows(run.environment)
+    rows += gpu_rows(recordings[BASELINE]) if BASELINE in recordings else []
+    rows += [(_name(e), printable(e.version)) for e in run.engines if e.version]
+    if rows:
+        yield Heading(2, "Environment")
+        yield properties(rows, "The machine and its software")
+
+
+# -- what was run
+
+
+def about_lines(run: EnginesRun) -> list[str]:
+    """What was run, and how, in two lines."""
+    settings = run.settings
+    threads = "" if settings.threads is None else f", {plural(settings.threads, 'thread')}"
+    trials = plural(settings.trials, "trial")
+    return [
+        f"{model_name(settings)} under {plural(len(run.measured), 'engine')}",
+        f"{settings_text(settings)}{threads}; {trials} of each, in turn",
+    ]
+
+
+def ended_line(run: EnginesRun) -> str:
+    """A sentence for trials that ended early; empty where they did not."""
+    if run.ended == COMPLETE:
+        return ""
+    counts = [len(engine.clean_ns) for engine in run.measured]
+    made = f"{format_count(min(counts))} to {format_count(max(counts))}" if counts else "0"
+    return f"The trials ended before all were made ({printable(run.ended)}): {made} of each engine."
+
+
+def warnings(run: EnginesRun) -> list[str]:
+    """A sentence for each thing that makes the times doubtful."""
+    found = [line] if (line := ended_line(run)) else []
+    if run.other_cpu is not None and run.other_cpu >= BUSY_CORES:
+        cores = run.environment.usable_cores
+        of = f" of {plural(cores, 'core')}" if cores else ""
+        found.append(
+            f"Other programs kept {run.other_cpu:.1f}{of} busy during the trials, which makes long "
+            "trials slower than short ones: close them and run again."
+        )
+    return found
+
+
+# -- the table of engines
+
+
+def table_columns(run: EnginesRun) -> list[Column]:
+    """The columns of the engines that made trials; one for each of them to be compared with."""
+    baseline = run.baseline
+    versus = [
+        Column(f"vs {_name(slow)}", _versus(slow), drop=0 if slow is baseline else 1)
+        for slow in run.measured
+        if not slow.wrong
+    ]
+    if baseline is not None:
+        at = [one for one in run.measured if not one.wrong].index(baseline) + 1
+        versus.insert(at, Column("95 %", _interval_versus(baseline), "95 % interval", drop=2))
+    return [
+        Column("engine", _name, folds=_MAX_NAME),
+        Column("version", lambda row: printable(row.version) or NOT_KNOWN, folds=8, drop=3),
+        Column("precision", lambda row: row.precision, folds=9, drop=6),
+        Column("mean ms", _time("mean_s"), "Average Time [ms]"),
+        Column("median ms", _time("median_s"), "Median [ms]"),
+        Column("p95 ms", _time("p95_s"), "p95 [ms]", drop=5),
+        Column("iterations/s", _rate, "Iterations/s", drop=4),
+        *versus,
+        Column("difference", _difference, "Largest difference", drop=7),
+    ]
+
+
+def _name(engine: EngineResult) -> str:
+    return printable(engine.name)
+
+
+def _time(name: str) -> Callable[[EngineResult], str]:
+    def cell(engine: EngineResult) -> str:
+        statistics = engine.statistics
+        return NOT_KNOWN if statistics is None else format_ms(getattr(statistics, name))
+
+    return cell
+
+
+def _rate(engine: EngineResult) -> str:
+    statistics = engine.statistics
+    if statistics is None or not statistics.mean_s:
+        return NOT_KNOWN
+    return format_significant(1 / statistics.mean_s)
+
+
+def _versus(slow: EngineResult) -> Callable[[EngineResult], str]:
+    def cell(engine: EngineResult) -> str:
+        return factor_text(engine, slow)
+
+    return cell
+
+
+def _interval_versus(slow: EngineResult) -> Callable[[EngineResult], str]:
+    def cell(engine: EngineResult) -> str:
+        found = None if engine is slow else speedup(engine, slow)
+        return "" if found is None else interval_text(found)
+
+    return cell
+
+
+def factor_text(engine: EngineResult, slow: EngineResult) -> str:
+    """How many times as fast an engine is as another one; empty for itself."""
+    if engine.wrong:
+        return WRONG
+    found = None if engine is slow else speedup(engine, slow)
+    return "" if found is None else format_factor(found.factor)
+
+
+def interval_text(found: Speedup) -> str:
+    """The interval of a factor: ``10.5x to 11.1x``."""
+    if math.isnan(found.low):
+        return NOT_KNOWN
+    return f"{format_factor(found.low)} to {format_factor(found.high)}"
+
+
+def _difference(engine: EngineResult) -> str:
+    if engine.name == BASELINE:
+        return ""
+    return NOT_KNOWN if engine.difference is None else format_scientific(engine.difference.relative)
+
+
+# -- what else is to be known
+
+
+def other_lines(run: EnginesRun) -> list[str]:
+    """A line for each engine that made no trials: why, and how to get it."""
+    return [other_line(engine) for engine in run.others]
+
+
+def other_line(engine: EngineResult) -> str:
+    """Why an engine made no trials, and how to get it."""
+    if engine.install:
+        return f"{_name(engine)}: {printable(engine.error)}: {printable(engine.install)}"
+    return f"{_name(engine)}: {printable(engine.error) or 'made no trials'}"
+
+
+def wrong_lines(run: EnginesRun) -> list[str]:
+    """A line for each engine whose outputs are wrong: the figures, and the layer."""
+    return [f"{_name(engine)}: {wrong_text(engine)}" for engine in run.wrong]
+
+
+def wrong_text(engine: EngineResult) -> str:
+    """How wrong an engine's outputs are."""
+    found = engine.difference
+    assert found is not None
+    worst = f"; {printable(engine.worst_layer)}" if engine.worst_layer else ""
+    return f"wrong outputs: they differ by {_figures(found)}, above {_allowed(engine)}{worst}"
+
+
+def _figures(found: OutputDifference) -> str:
+    return (
+        f"up to {format_scientific(found.largest)}, which is {format_scientific(found.relative)} "
+        f"of the largest output ({format_significant(found.magnitude)})"
+    )
+
+
+def _allowed(engine: EngineResult) -> str:
+    return f"the tolerance of {format_scientific(engine.tolerance)}"
+
+
+def note_lines(run: EnginesRun) -> list[str]:
+    """What else is to be known of engines that made trials."""
+    return [f"{_name(e)}: {printable(e.note)}" for e in run.measured if e.note]
+
+
+EXPLAINED = (
+    "Speed-ups are medians over the rounds of the trials, in which the engines take turns; the "
+    "difference is the largest one of an output, as a fraction of the largest output."
+)
+
+
+# -- layers and nodes
+
+
+def fusion(run: EnginesRun, recording: Recording, chainer: Recording | None) -> Fusion:
+    """What an engine made of the layers.
+
+    Args:
+        run: The run.
+        recording: The engine's recording.
+        chainer: Chainer's, where there is one.
+    """
+    covered = {index for layer in recording.layers for index in layer.covers}
+    nodes_s, runs = recording.self_ns.sum(axis=1), recording.trial_ns
+    after_s = float(nodes_s.mean()) * NS
+    return Fusion(
+        layers=run.n_layers,
+        nodes=len(recording.layers),
+        gone=run.n_layers - len(covered),
+        before_s=None if chainer is None else float(chainer.self_ns.sum(axis=1).mean()) * NS,
+        after_s=after_s,
+        overhead_s=0.0 if runs is None else float((runs - nodes_s).mean()) * NS,
+    )
+
+
+def fusion_text(found: Fusion) -> str:
+    """The same in words: ``66 layers became 27 nodes: 5.421 ms -> 0.512 ms``."""
+    said = f"{plural(found.layers, 'layer')} became {plural(found.nodes, 'node')}"
+    if found.gone:
+        said += f", and {format_count(found.gone)} of them nothing"
+    if found.before_s is not None:
+        said += f": {format_duration(found.before_s)} -> {format_duration(found.after_s)}"
+    return f"{said}, and {format_duration(found.overhead_s)} between the nodes"
+
+
+def fusion_lines(run: EnginesRun, recordings: Mapping[str, Recording]) -> list[str]:
+    """A line for each engine that timed its nodes."""
+    chainer = recordings.get(BASELINE)
+    return [
+        f"{_name(engine)}: {fusion_text(fusion(run, recordings[engine.name], chainer))}"
+        for engine in run.engines
+        if engine.name in recordings and engine.name != BASELINE
+    ]
+
+
+def node_rows(
+    run: EnginesRun, recording: Recording, chainer: Recording | None
+) -> Iterator[NodeRow]:
+    """The nodes of an engine in their order, and behind them the layers that are gone.
+
+    The times before add up to those of all of Chainer's layers, those after to the nodes'.
+
+    Args:
+        run: The run.
+        recording: The engine's recording.
+        chainer: Chainer's, where there is one.
+    """
+    layers = () if chainer is None else chainer.layers
+    before_s = [] if chainer is None else (chainer.self_ns.mean(axis=0) * NS).tolist()
+    means_s = (recording.self_ns.mean(axis=0) * NS).tolist()
+    seen: set[int] = set()
+
+    def time_before(indices: Sequence[int]) -> float | None:
+        new = [index for index in indices if index not in seen]
+        seen.update(indices)
+        return sum(before_s[index] for index in new) if before_s else None
+
+    for row, mean_s in zip(recording.layers, means_s, strict=True):
+        before = time_before(row.covers) if row.covers else 0.0
+        yield NodeRow(printable(row.node), _listed(row.covers, layers), before, mean_s)
+    gone = [index for index in range(run.n_layers) if index not in seen]
+    if gone:
+        yield NodeRow("no node", _listed(gone, layers), time_before(gone), 0.0)
+
+
+def _listed(indices: Sequence[int], layers: Sequence[Layer]) -> str:
+    if not layers:
+        return ", ".join(map(str, indices))
+    return " + ".join(printable(f"{layers[i].label} {layers[i].path}") for i in indices)
+
+
+def node_columns() -> list[Column]:
+    """The columns of :func:`node_rows`."""
+    return [
+        Column("node", lambda row: row.node, folds=_MAX_NAME),
+        Column("Chainer's layers", lambda row: row.layers or NOT_KNOWN, folds=_MAX_NAME),
+        Column("before ms", lambda row: format_ms(row.before_s), "before [ms]"),
+        Column("after ms", lambda row: format_ms(row.after_s), "after [ms]"),
+    ]
+
+
+def main_functions(recording: Recording, chainer: Recording | None) -> list[str]:
+    """For each row of a recording the function that stands for it."""
+    layers = () if chainer is None else chainer.layers
+    found = []
+    for row in recording.layers:
+        if row.covers and layers:
+            found.append(layers[main_layer(row.covers, layers)].function)
+        elif row.covers:
+            found.append(row.function.partition(" + ")[0])
+        else:
+            found.append(OWN_STEPS if recording.settings.engine else row.function)
+    return [printable(name) for name in found]
+
+
+def function_shares(recording: Recording, chainer: Recording | None) -> dict[str, float]:
+    """Fractions of a trial by function, with what is between them; they add up to 1.
+
+    A node of several layers counts for its main one. Nothing is found in trials that took no time.
+    """
+    assert recording.trial_ns is not None
+    whole = float(recording.trial_ns.mean())
+    if not whole:
+        return {}
+    parts: dict[str, float] = {}
+    names = main_functions(recording, chainer)
+    for name, mean in zip(names, recording.self_ns.mean(axis=0).tolist(), strict=True):
+        parts[name] = parts.get(name, 0.0) + mean / whole
+    return parts | {BETWEEN: max(0.0, 1 - sum(parts.values()))}
+
+
+# -- what to do
+
+
+def next_steps(run: EnginesRun) -> Iterator[str]:
+    """Which engine to take, and how: a sentence or two each."""
+    baseline = run.baseline
+    right = [engine for engine in run.measured if not engine.wrong]
+    others = [engine for engine in right if engine is not baseline]
+    for engine in run.wrong:
+        yield f"Do not use {_name(engine)} as it is: {wrong_text(engine)}."
+    if baseline is not None and others:
+        yield from _which(baseline, others)
+    for engine in run.others:
+        if engine.install:
+            yield f"{_name(engine)} was not tried; {printable(engine.install)} installs it."
+
+
+def _which(baseline: EngineResult, others: Sequence[EngineResult]) -> Iterator[str]:
+    found = {engine.name: speedup(engine, baseline) for engine in others}
+    factors = {name: one.factor for name, one in found.items() if one is not None}
+    if not factors:
+        return
+    ranked = sorted(
+        (e for e in others if e.name in factors), key=lambda e: factors[e.name], reverse=True
+    )
+    best = ranked[0]
+    gain = found[best.name]
+    assert gain is not None
+    if gain.factor <= 1 or gain.low <= 1:
+        yield f"No engine is faster than {_name(baseline)} here beyond doubt: stay with it."
+        return
+    interval = "" if math.isnan(gain.low) else f" (95 % interval {interval_text(gain)})"
+    yield (
+        f"Take {_name(best)}: it is {format_factor(gain.factor)} as fast as {_name(baseline)}"
+        f"{interval}. {_how(best)}"
+    )
+    for engine in ranked[1:2]:
+        lead = speedup(best, engine)
+        if lead is not None and not lead.low > 1:
+            yield (
+                f"{_name(engine)} is as fast as far as these trials can tell: take which suits "
+                f"you better. {_how(engine)}"
+            )
+    if best.name != "folded" and factors.get("folded", 0.0) > 1:
+        yield (
+            f"Where nothing may be installed beside Chainer, folded gives "
+            f"{format_factor(factors['folded'])}. {_HOW['folded']}"
+        )
+
+
+_HOW = {
+    "folded": ("In Python: chainer_profile.optimize(model) gives the network to use."),
+    "onnxruntime": f"{PROG} export writes the ONNX file that it runs.",
+    "openvino": f"{PROG} export writes an ONNX file, which it reads.",
+}
+
+
+def _how(engine: EngineResult) -> str:
+    return _HOW.get(engine.name, f"--save-engine of {PROG} engines keeps it, where it can be kept.")

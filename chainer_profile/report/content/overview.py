@@ -1,0 +1,236 @@
+"""Summary -> what the terminal and a notebook show of a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chainer_profile.analyse.summary import WARNING
+from chainer_profile.basics.units import NOT_KNOWN, format_percent, plural
+from chainer_profile.basics.words import DEFAULT_DEPTH
+from chainer_profile.report import layer_columns
+from chainer_profile.report.columns import (
+    group_columns,
+    kind_columns,
+    phase_columns,
+    properties,
+    tree_columns,
+)
+from chainer_profile.report.content.answer import answer
+from chainer_profile.report.content.device_section import MEANINGS, device_rows, pace
+from chainer_profile.report.content.engine_words import engine_text, totals
+from chainer_profile.report.content.gpu_text import gpu_lines, on_gpu
+from chainer_profile.report.content.memory_section import (
+    memory_sentences,
+    peak_columns,
+    peak_rows,
+    peaks_sentence,
+    phase_memory,
+    phase_memory_columns,
+)
+from chainer_profile.report.content.work_section import (
+    has_work,
+    limits_sentence,
+    work_columns,
+    work_rows,
+)
+from chainer_profile.report.document import HOT, TOTAL, Column, Table, strong, text
+from chainer_profile.report.rows import group_rows, phase_rows, phases_of, tree_rows
+from chainer_profile.report.text import environment_lines, printable, run_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pandas as pd
+
+    from chainer_profile.analyse.summary import Summary
+    from chainer_profile.report.document import Block
+
+_SORT_COLUMNS = {
+    "time": "median_s",
+    "median": "median_s",
+    "mean": "mean_s",
+    "p95": "p95_s",
+    "std": "std_s",
+    "path": "path",
+    "name": "function",
+    "flops": "flops",
+    "memory": "peak_nbytes",
+    "reached": "reached",
+}
+_ASCENDING = ("path", "function")
+_MAX_PEAKS = 5
+#: Columns that an order needs to be seen, beside the usual ones or in place of one of them.
+_SHOWN_FOR = {"flops": "flops", "memory": "peak", "reached": "reached"}
+_IN_PLACE_FOR = {"std": ("ci", "std")}
+#: Columns that there are only where there is something in them.
+_WHERE_KNOWN = frozenset({"gflops", "reached", "limited_by", "peak", *layer_columns.DEVICE})
+
+
+def overview(
+    summary: Summary,
+    *,
+    sort: str = "time",
+    limit: int | None = None,
+    group_by: str = "function",
+    tree: bool = False,
+    depth: int = DEFAULT_DEPTH,
+    macs: bool = False,
+    columns: Sequence[str] | None = None,
+    hint: str = "",
+) -> Iterator[Block]:
+    """The answer, then totals, phases, kinds, layers or tree, groups, work, memory, findings.
+
+    Args:
+        summary: The summary of a run.
+        sort: One of :data:`~.shown.SORT_KEYS`, for the layer table: ``time``
+            is the median, ``index`` the order of the calls, ``name`` the function, ``memory`` the
+            peak. Numbers come largest first, and what is not known last.
+        limit: Rows of the layer table and of the groups at most; None for all.
+        group_by: One of :data:`~chainer_profile.basics.words.GROUPS`, for the table of groups.
+        tree: Show the tree of links in place of the layers.
+        depth: Levels of the tree below the network.
+        macs: Show multiply-adds in place of operations.
+        columns: Names of the columns of the layer table (see :mod:`.layer_columns`), which are
+            all shown, on a narrow terminal too; None for the usual ones.
+        hint: How to see the rows that a limit leaves out, if there is a way.
+    """
+    recording = summary.recording
+    for line in run_lines(recording):
+        yield text(line, below=True)
+    if recording.settings.engine:
+        said = f"engine: {engine_text(recording.settings)}; a row is a node of it"
+        yield text(strong(said), below=True)
+    yield from answer(summary)
+    rows = [*totals(summary), *device_rows(summary)]
+    yield properties([row for row in rows if row[1] != NOT_KNOWN])
+    if summary.device is not None and summary.device.launch_bound:
+        yield text(f"launch bound: {pace(summary.device)}", note=True)
+    if len(phases_of(summary)) > 1:
+        phases = phase_rows(summary)
+        marks = [TOTAL if row.whole else "" for row in phases]
+        yield Table(phase_columns(), phases, "Time by phase", marks)
+    if summary.kinds:
+        yield Table(kind_columns(), summary.kinds, "The kinds of trials")
+    yield from _tree(summary, depth) if tree else _layers(summary, sort, limit, columns, hint)
+    yield from _groups(summary, group_by, limit, hint)
+    if has_work(summary):
+        yield Table(work_columns(summary, macs), work_rows(summary), "Work by function")
+        if sentence := limits_sentence(summary):
+            yield text(sentence, below=True)
+    yield from _memory(summary, limit)
+    for finding in summary.findings:
+        if finding.severity != WARNING:
+            yield text(strong(finding.severity), f": {finding.text} {finding.advice}")
+    lines = [*environment_lines(recording.environment), *gpu_lines(recording)]
+    for at, line in enumerate(lines):
+        yield text(line, aside=True, below=at > 0)
+
+
+def _layers(
+    summary: Summary, sort: str, limit: int | None, chosen: Sequence[str] | None, hint: str
+) -> Iterator[Block]:
+    layers = _sorted(summary.layers, sort)
+    shown = layers if limit is None else layers.head(max(0, limit))
+    if chosen is None:
+        columns = _usual_columns(summary, sort)
+    else:
+        columns = list(map(layer_columns.kept, layer_columns.columns(chosen)))
+    kind = "inclusive" if summary.recording.settings.inclusive else "self times"
+    hidden = layers.iloc[len(shown) :]
+    said = _hidden(plural(len(hidden), "layer"), float(hidden["share"].sum()), hint)
+    legend = [
+        *([("", said)] if said else []),
+        ("", f"{layer_columns.HOT_MARK} hot: {summary.hotspots.rule}."),
+        ("", f"Times are {kind}{on_gpu(summary)} in ms."),
+        ("+/- ms", f"{layer_columns.interval_note(layers)}."),
+        ("% of limit", "% of limit is the least time at this machine's limits over the median."),
+        *((name, f"{meaning}.") for name, meaning in MEANINGS.items()),
+    ]
+    yield Table(
+        columns,
+        list(shown.itertuples()),
+        "The layers",
+        [HOT if hot else "" for hot in shown["hot"]],
+        legend=legend,
+        wider="--columns chooses, a wider terminal shows them",
+    )
+
+
+def _usual_columns(summary: Summary, sort: str) -> list[Column]:
+    """The columns where none were chosen: with that of the order, without what is not known."""
+    instead, other = _IN_PLACE_FOR.get(sort, ("", ""))
+    keys = [other if key == instead else key for key in layer_columns.USUAL]
+    wanted = _SHOWN_FOR.get(sort)
+    if wanted is not None and wanted not in keys:
+        keys.append(wanted)
+    columns = layer_columns.columns(keys, several_phases=len(phases_of(summary)) > 1)
+    unsure = [layer_columns.LAYER_COLUMNS[key].column for key in keys if key in _WHERE_KNOWN]
+    known = layer_columns.with_content(unsure, list(summary.layers.itertuples()))
+    always = layer_columns.LAYER_COLUMNS[wanted].column if wanted is not None else None
+    return [
+        layer_columns.kept(column) if column is always else column
+        for column in columns
+        if column not in unsure or column in known or column is always
+    ]
+
+
+def _sorted(layers: pd.DataFrame, sort: str) -> pd.DataFrame:
+    if sort == "index":
+        return layers
+    column = _SORT_COLUMNS[sort]
+    return layers.sort_values(column, ascending=column in _ASCENDING, kind="stable")
+
+
+def _hidden(rows: str, share: float, hint: str) -> str:
+    if rows.startswith("0 "):
+        return ""
+    how = f" ({hint})" if hint else ""
+    return f"{rows} not shown{how}: {format_percent(share)} of the layers' time."
+
+
+def _tree(summary: Summary, depth: int) -> Iterator[Block]:
+    links, beside = tree_rows(summary, depth)
+    rows = [*links, *beside]
+    columns = [
+        Column("", lambda row: layer_columns.HOT_MARK if row.marked else ""),
+        *tree_columns(phases_of(summary), rows, indent=True),
+    ]
+    legend = []
+    if hidden := int((summary.links["depth"] > depth).sum()):
+        said = (
+            f"{plural(hidden, 'link')} below {'is' if hidden == 1 else 'are'} not shown "
+            "(--depth 99 shows all); their times are in the rows above them."
+        )
+        legend.append(("", said))
+    legend += [
+        ("", f"{layer_columns.HOT_MARK} hot: {summary.hotspots.rule}."),
+        ("", "Times are in ms; incl. is a link with all links below it."),
+        ("excl. ms", "excl. is the functions that it calls itself."),
+    ]
+    marks = [HOT if row.marked else TOTAL if row.share is None else "" for row in rows]
+    yield Table(columns, rows, "The tree of links", marks, legend)
+
+
+def _groups(summary: Summary, by: str, limit: int | None, hint: str) -> Iterator[Block]:
+    groups = group_rows(summary, by)
+    shown = groups if limit is None else groups[: max(0, limit)]
+    hidden = groups[len(shown) :]
+    said = _hidden(plural(len(hidden), by), sum(row.share for row in hidden), hint)
+    legend = [
+        *([("", said)] if said else []),
+        ("bwd/fwd", "Times are in ms; bwd/fwd is backward over forward."),
+    ]
+    marks = [HOT if row.hot else "" for row in shown]
+    columns = group_columns(by, phases_of(summary))
+    yield Table(columns, shown, f"By {by}", marks, legend=legend)
+
+
+def _memory(summary: Summary, limit: int | None) -> Iterator[Block]:
+    for at, sentence in enumerate(memory_sentences(summary)):
+        yield text(printable(sentence), below=at > 0)
+    if phases := phase_memory(summary):
+        yield Table(phase_memory_columns(), phases, "Memory by phase")
+    peaks = peak_rows(summary, _MAX_PEAKS if limit is None else min(limit, _MAX_PEAKS))
+    if peaks:
+        yield text(peaks_sentence(peaks))
+        yield Table(peak_columns(summary), peaks, "The layers with the highest peaks of memory")

@@ -1,0 +1,89 @@
+"""Summary -> the tables of a run for a paper or a thesis, by the names of their labels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chainer_profile.basics.units import NOT_KNOWN, format_count, plural
+from chainer_profile.report import layer_columns
+from chainer_profile.report.columns import group_columns, kind_columns, phase_columns, properties
+from chainer_profile.report.content.gpu_text import gpu_rows, on_gpu
+from chainer_profile.report.content.layer_section import MAX_ROWS, SLOWEST
+from chainer_profile.report.content.profile import experiment_rows
+from chainer_profile.report.document import HOT, Table
+from chainer_profile.report.rows import group_rows, phase_rows, phases_of, shortened
+from chainer_profile.report.text import environment_rows, model_name, printable, totals_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from chainer_profile.analyse.summary import Summary
+
+#: Layers of the short table; functions of the table by function.
+TOP, MAX_FUNCTIONS = 10, 20
+
+
+def prefix(summary: Summary) -> str:
+    """What tells the labels of one run from those of others: ``resnet20-b32-train``."""
+    settings = summary.recording.settings
+    phase = "" if settings.phase == "forward" else f"-{settings.phase}"
+    kind = f"-kind{summary.recording.kind}" if summary.recording.kind > 1 else ""
+    return f"{model_name(settings)}-b{settings.batchsize}{phase}{kind}"
+
+
+def tables(summary: Summary) -> Iterator[tuple[str, Table]]:
+    """What was run and where, times, kinds, phases, functions, the slowest layers, all layers."""
+    recording = summary.recording
+    settings, of = recording.settings, f"of {model_name(recording.settings)}"
+    experiment = experiment_rows(summary)
+    if settings.command:
+        experiment.append(("Command", printable(settings.command)))
+    yield "experiment", properties(experiment, f"The experiment: profile {of}.")
+    environment = environment_rows(recording.environment) + gpu_rows(recording)
+    if environment:
+        caption = f"Machine and software of the profile {of}."
+        yield "environment", properties(environment, caption)
+    totals = totals_rows(summary.totals, on_device=recording.on_device)
+    yield "times", properties([row for row in totals if row[1] != NOT_KNOWN], f"A trial {of}.")
+    if summary.kinds:
+        caption = f"The kinds of trials {of}; all other tables are of the first."
+        yield "kinds", Table(kind_columns(), summary.kinds, caption)
+    if len(phases_of(summary)) > 1:
+        yield "phases", Table(phase_columns(), phase_rows(summary), f"Time by phase {of}.")
+    yield (
+        "functions",
+        Table(
+            group_columns("function", phases_of(summary)),
+            shortened(group_rows(summary, "function"), MAX_FUNCTIONS),
+            f"Self time by function {of}{on_gpu(summary)}, in ms a trial.",
+        ),
+    )
+    yield from _by_layer(summary, of)
+
+
+def _by_layer(summary: Summary, of: str) -> Iterator[tuple[str, Table]]:
+    """The slowest layers, and all of them, or the slowest of very many."""
+    layers, several = summary.layers, len(phases_of(summary)) > 1
+    slowest = layers.sort_values("median_s", ascending=False, kind="stable")
+    # As many as fit between the margins of the article class.
+    keys = [*layer_columns.WHICH, "median", "ci", "share"]
+    some = layers["ci_low_s"].notna().any()
+    if not some:
+        keys.remove("ci")
+    columns = layer_columns.columns(keys, several_phases=several)
+    count = format_count(len(layers))
+    if len(layers) > TOP:
+        caption = f"The {TOP} slowest of {count} layers {of}{on_gpu(summary)}."
+        yield "slowest", Table(columns, list(slowest.head(TOP).itertuples()), caption)
+    shown, which = layers, f"All {plural(len(layers), 'layer')}"
+    if len(layers) > MAX_ROWS:
+        shown = layers.loc[slowest.head(SLOWEST).index.sort_values()]
+        which = f"The {SLOWEST} slowest of {count} layers"
+    interval = (
+        "± is half of the 95 % interval of the median."
+        if some
+        else "the trials are too few for intervals."
+    )
+    caption = f"{which} {of}{on_gpu(summary)}; hot layers are bold, and {interval}"
+    marks = [HOT if hot else "" for hot in shown["hot"]]
+    yield "layers", Table(columns, list(shown.itertuples()), caption, marks)

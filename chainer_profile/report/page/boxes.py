@@ -1,0 +1,154 @@
+"""Summary -> pictures made of boxes: the parts of a trial, its links, the trial in time.
+
+They are HTML, without a script: they are there at once, and on paper.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+from markupsafe import Markup
+
+from chainer_profile.analyse.timeline import FUNCTION, lay_out, median_trial
+from chainer_profile.basics.describe import NS
+from chainer_profile.basics.units import format_duration, format_percent
+from chainer_profile.report.content.answer import shares
+from chainer_profile.report.rows import phases_of, tree_rows
+from chainer_profile.report.text import printable
+
+if TYPE_CHECKING:
+    from chainer_profile.analyse.summary import Summary
+    from chainer_profile.report.rows import LinkRow
+
+#: Functions that have a colour of their own.
+MAX_COLOURS = 7
+#: Narrower boxes are left out, and so are more of them or deeper ones.
+_LEAST, _LEVELS, _MOST = 0.0015, 6, 500
+#: Narrower ones have no name.
+_NAMED = 0.03
+
+
+def _colours(summary: Summary) -> dict[str, str]:
+    """Classes of the functions that take the most time."""
+    names = [printable(str(name)) for name in summary.functions.index[:MAX_COLOURS]]
+    return {name: f"series-{at}" for at, name in enumerate(names)}
+
+
+def parts(summary: Summary) -> Markup:
+    """One bar: the functions' parts of a trial and what is between them."""
+    colours, found = _colours(summary), shares(summary)
+    if not found:
+        return Markup("")
+    others = {printable(str(name)) for name in summary.functions.index[MAX_COLOURS:]}
+    kept = [
+        (name, share, colours.get(name, "between"))
+        for name, share in found
+        if share >= 0.01 and (name in colours or name not in others)
+    ]
+    rest = 1 - sum(share for _, share, _ in kept)
+    if rest > 0.001:
+        kept.append(("all else", rest, "other"))
+    # Where layers overlap, their parts are more than a whole.
+    whole = sum(share for _, share, _ in kept)
+    left, boxes, words = 0.0, [], []
+    for name, share, colour in kept:
+        said = f"{name}: {format_percent(share)}"
+        boxes.append(_box(left, share / whole, colour, said))
+        words.append(f'<li class="{colour}">{escape(said)}</li>')
+        left += share / whole
+    label = escape("Where the time of a trial goes: " + ", ".join(f"{n}" for n, _, _ in kept))
+    return Markup(
+        f'<div class="boxes one" role="img" aria-label="{label}">{"".join(boxes)}</div>'
+        f'<ul class="legend">{"".join(words)}</ul>'
+    )
+
+
+def icicles(summary: Summary) -> list[tuple[str, str, Markup]]:
+    """The tree of links, as wide as its times: for the whole trial, and for every phase."""
+    links, beside = tree_rows(summary, _LEVELS)
+    if len(links) < 2:
+        return []
+    phases = phases_of(summary)
+    rows = [*links, *(row for row in beside if row.name != "profiled trial")]
+    found = [("all", "All phases", _icicle(rows, None))] if len(phases) > 1 else []
+    if len(phases) == 1:
+        return [("all", "Trial", _icicle(rows, None))]
+    return found + [
+        (f"p{at}", printable(phase).capitalize(), _icicle(rows, at))
+        for at, phase in enumerate(phases)
+    ]
+
+
+def _icicle(rows: list[LinkRow], phase: int | None) -> Markup:
+    def time_s(row: LinkRow) -> float:
+        return max(0.0, row.inclusive_s if phase is None else row.phases_s[phase])
+
+    whole_s = sum(time_s(row) for row in rows if row.depth == 0)
+    if not whole_s:
+        return Markup('<p class="muted">No time is known here.</p>')
+    widths = [time_s(row) / whole_s for row in rows]
+    least = max(_LEAST, min(sorted(widths)[-_MOST:]))
+    # Where the next link of each level begins.
+    ends = [0.0] * (_LEVELS + 2)
+    boxes: list[str] = []
+    for row, width in zip(rows, widths, strict=True):
+        left = ends[row.depth]
+        ends[row.depth] = left + width
+        ends[row.depth + 1] = left
+        if width < least:
+            continue
+        time = format_duration(time_s(row))
+        said = f"{row.path}: {time}, {format_percent(width)}"
+        if row.exclusive_s is not None and phase is None:
+            said += f"; by itself {format_duration(row.exclusive_s)}"
+        name = escape(row.name or row.path) if width >= _NAMED else ""
+        kind = "link hot" if row.hot else "link" if row.path.startswith("/") else "link beside"
+        boxes.append(_box(left, width, kind, said, name, row.depth))
+    levels = 1 + max(row.depth for row, width in zip(rows, widths, strict=True) if width >= least)
+    return Markup(
+        f'<div class="boxes" style="height:{24 * levels}px" role="img" aria-label="Tree of links, '
+        f'as wide as their times; the table below has the same figures">{"".join(boxes)}</div>'
+    )
+
+
+def timeline(summary: Summary) -> Markup:
+    """The median trial in time: a box for every call, and gaps where Python and Chainer run."""
+    recording = summary.recording
+    if recording.settings.inclusive:
+        return Markup("")
+    trial = lay_out(recording, median_trial(recording))
+    whole = trial.duration_ns
+    if not whole:
+        return Markup("")
+    colours = _colours(summary)
+    boxes, rows = [], 1
+    for depth, one in trial.walk((FUNCTION,)):
+        if one.layer is None or depth > _LEVELS:
+            continue
+        layer = recording.layers[one.layer]
+        said = (
+            f"{printable(layer.label)} at {printable(layer.path)}: "
+            f"{format_duration(one.duration_ns * NS)}"
+        )
+        colour = colours.get(printable(layer.function), "other")
+        left, width = one.begin_ns / whole, one.duration_ns / whole
+        rows = max(rows, 1 + depth)
+        boxes.append(_box(left, width, colour, said, row=depth))
+    length = format_duration(whole * NS)
+    return Markup(
+        f'<div class="boxes time" style="height:{24 * rows}px" role="img" '
+        f'aria-label="The median trial in time: {length}">'
+        f"{''.join(boxes)}</div>"
+        f'<p class="caption">The median profiled trial, {length} from left to right: a box for '
+        "every call in the colour of its function above, and between them what is none. Lengths "
+        "are measured, places are worked out from the order of the calls.</p>"
+    )
+
+
+def _box(left: float, width: float, kind: str, said: str, name: str = "", row: int = 0) -> str:
+    top = f";top:{24 * row}px" if row else ""
+    return (
+        f'<i class="{kind}" style="left:{100 * left:.2f}%;width:{100 * width:.2f}%{top}" '
+        f'title="{escape(said)}">{name}</i>'
+    )

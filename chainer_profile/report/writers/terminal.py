@@ -1,0 +1,241 @@
+"""Blocks -> lines for a terminal of some width, with rich's styles or without any."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+from chainer_profile.report.document import (
+    FASTER,
+    HOT,
+    SLOWER,
+    STRONG,
+    TOTAL,
+    WRONG,
+    Code,
+    Figure,
+    Heading,
+    Lines,
+    Points,
+    Table,
+    Text,
+    pieces,
+    plain,
+)
+from chainer_profile.report.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from rich.console import Console
+
+    from chainer_profile.report.document import Block, Column
+
+#: A line and its style, in rich's words.
+Line = tuple[str, str]
+
+GAP = "  "
+#: No text is folded to less than this.
+_LEAST = 8
+_STYLES = {
+    HOT: "bold red",
+    TOTAL: "bold",
+    SLOWER: "bold red",
+    FASTER: "bold green",
+    WRONG: "bold red",
+}
+
+
+def show(blocks: Iterable[Block], console: Console) -> None:
+    """Print blocks; a table that is wider than the console is not cut."""
+    from rich.text import Text as Styled
+
+    for line, style in lines(blocks, console.width):
+        console.print(Styled(line, style=style), soft_wrap=True)
+
+
+def written(blocks: Iterable[Block], width: int | None = None) -> str:
+    """The same as text, without a line break at the end."""
+    return "\n".join(line for line, _ in lines(blocks, width))
+
+
+def lines(blocks: Iterable[Block], width: int | None = None) -> Iterator[Line]:
+    """The lines of blocks, each block parted from the one before as is usual.
+
+    Args:
+        blocks: The blocks. Figures are left out.
+        width: Width of the terminal; None for any.
+    """
+    before: Block | None = None
+    for block in blocks:
+        if isinstance(block, Figure):
+            continue
+        if before is not None and _parted(before, block):
+            yield "", ""
+        yield from _lines(block, width)
+        before = block
+
+
+def _parted(before: Block, block: Block) -> bool:
+    """Whether an empty line stands between two blocks: sentences of one kind stand together."""
+    if isinstance(before, Heading):
+        return False
+    if isinstance(before, Table) and isinstance(block, Text):
+        return not block.below
+    return not (isinstance(before, Text) and isinstance(block, Text) and block.below)
+
+
+def _lines(block: Block, width: int | None) -> Iterator[Line]:
+    if isinstance(block, Heading):
+        yield wrapped(printable(block.text), width), "bold"
+    elif isinstance(block, Text):
+        shown = list(pieces(block.words))
+        style = "bold" if all(piece.style == STRONG for piece in shown) else ""
+        if block.note:
+            style = "bold yellow" if style else "yellow"
+        elif block.aside:
+            style = "dim"
+        yield wrapped(printable(plain(block.words)), width), style
+    elif isinstance(block, Points):
+        for item in block.items:
+            yield wrapped(printable(f"- {plain(item)}"), width, 2), ""
+    elif isinstance(block, Lines):
+        rows = [(printable(name), printable(value)) for name, value in block.rows]
+        for line in pairs(rows, width):
+            yield line, ""
+    elif isinstance(block, Code):
+        for line in block.text.split("\n"):
+            yield printable(line), ""
+    elif isinstance(block, Table):
+        yield from _table(block, width)
+
+
+def _table(table: Table, width: int | None) -> Iterator[Line]:
+    cells = [list(map(printable, row)) for row in table.cells()]
+    if not table.head:
+        yield from ((line, "") for line in pairs(cells, width))
+        return
+    names = [printable(column.name) for column in table.columns]
+    kept = _fitting(table.columns, names, cells, width)
+    head, rule, *rows = aligned(
+        [names[at] for at in kept],
+        [[row[at] for at in kept] for row in cells],
+        [table.columns[at].folds for at in kept],
+        width,
+    )
+    yield head, "bold"
+    yield rule, "dim"
+    for at, line in enumerate(rows):
+        yield line, _STYLES.get(table.mark(at), "")
+    hidden = [name for at, name in enumerate(names) if at not in kept and name]
+    if hidden:
+        said = f"Not shown at this width: {', '.join(hidden)}"
+        yield wrapped(f"{said} ({table.wider}).", width), "dim"
+    if said := table.notes(table.columns[at] for at in kept):
+        yield wrapped(printable(said), width), "dim"
+
+
+def _fitting(
+    columns: Sequence[Column],
+    names: Sequence[str],
+    cells: Sequence[Sequence[str]],
+    width: int | None,
+) -> list[int]:
+    """The places of the columns that a width has room for, each text folded at most to its own."""
+    least = []
+    for at, column in enumerate(columns):
+        natural = max(map(len, [names[at], *(row[at] for row in cells)]))
+        least.append(natural if column.folds is None else min(natural, column.folds))
+    # Marks where nothing is marked take no room.
+    kept = [at for at, wide in enumerate(least) if wide]
+    for at in sorted(kept, key=lambda at: columns[at].drop):
+        needed = sum(least[i] for i in kept) + len(GAP) * (len(kept) - 1)
+        if width is not None and columns[at].drop and needed > width:
+            kept.remove(at)
+    return kept
+
+
+def aligned(
+    names: Sequence[str],
+    cells: Sequence[Sequence[str]],
+    folds: Sequence[int | None],
+    width: int | None = None,
+) -> list[str]:
+    """The lines of a table of texts: head, rule, and one for each row.
+
+    The line of a row whose texts are folded holds line breaks.
+
+    Args:
+        names: The heads of the columns.
+        cells: The rows.
+        folds: For each column the width to which its texts are folded first; None for numbers.
+        width: Width of the terminal; None for any.
+    """
+    natural = [max(map(len, [name, *texts])) for name, *texts in zip(names, *cells, strict=True)]
+    widths = _folded(natural, folds, width)
+
+    def line(texts: Sequence[str]) -> str:
+        parts = [
+            textwrap.wrap(text, most, break_on_hyphens=False) if len(text) > most else [text]
+            for text, most in zip(texts, widths, strict=True)
+        ]
+        lines = []
+        for at in range(max(map(len, parts), default=0)):
+            placed = (
+                "".join(part[at : at + 1]).rjust(most)
+                if fold is None
+                else "".join(part[at : at + 1]).ljust(most)
+                for part, most, fold in zip(parts, widths, folds, strict=True)
+            )
+            lines.append(GAP.join(placed).rstrip())
+        return "\n".join(lines)
+
+    return [line(names), GAP.join("-" * most for most in widths), *map(line, cells)]
+
+
+def _folded(natural: Sequence[int], folds: Sequence[int | None], width: int | None) -> list[int]:
+    """Widths of columns that fit, where that can be: the widest texts are folded first."""
+    room = None if width is None else width - len(GAP) * (len(natural) - 1)
+    if room is None or sum(natural) <= room:
+        return list(natural)
+    least = [
+        wide if fold is None else min(wide, fold) for wide, fold in zip(natural, folds, strict=True)
+    ]
+    if sum(least) > room:
+        least = [
+            wide if fold is None else min(wide, _LEAST)
+            for wide, fold in zip(natural, folds, strict=True)
+        ]
+    widths = list(natural)
+    while sum(widths) > room:
+        beyond = [at for at, wide in enumerate(widths) if wide > least[at]]
+        if not beyond:  # too narrow for the numbers alone
+            break
+        widths[max(beyond, key=widths.__getitem__)] -= 1
+    return widths
+
+
+def wrapped(text: str, width: int | None, indent: int = 0) -> str:
+    """A sentence on lines that fit a terminal; paths and commands are not broken.
+
+    Args:
+        text: The sentence, on one line.
+        width: Width of the terminal; None for any.
+        indent: Spaces before all lines but the first.
+    """
+    if width is None or len(text) <= width:
+        return text
+    return textwrap.fill(
+        text,
+        max(width, indent + _LEAST),
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def pairs(rows: Sequence[Sequence[str]], width: int | None = None) -> list[str]:
+    """Names and values in two columns; long values go on below their beginning."""
+    first = max((len(name) for name, _ in rows), default=0)
+    indent = first + len(GAP)
+    return [wrapped(f"{name:{first}}{GAP}{value}", width, indent) for name, value in rows]

@@ -1,0 +1,193 @@
+"""Words and rows of a run of several engines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from chainer_profile.basics.units import format_scientific
+from chainer_profile.engines.results import OutputDifference
+from chainer_profile.report import document
+from chainer_profile.report.content.engine_words import _indices
+from chainer_profile.report.content.engines import (
+    OWN_STEPS,
+    about_lines,
+    factor_text,
+    fusion,
+    fusion_lines,
+    main_functions,
+    next_steps,
+    node_rows,
+    other_lines,
+    overview,
+    report,
+    verdict,
+    warnings,
+    wrong_lines,
+)
+from chainer_profile.report.document import Heading, Table, Text, plain, strong, text
+from tests.engines.fake_engines import MISSING, WRONG, make_run, recordings, result
+
+
+def test_layers_before_and_nodes_after_add_up() -> None:
+    found = recordings()
+    rows = list(node_rows(make_run(), found["fast"], found["chainer"]))
+    assert [row.before_s for row in rows] == pytest.approx([550e-6, 0, 430e-6, 20e-6])
+    assert [row.after_s for row in rows] == pytest.approx([60e-6, 5e-6, 30e-6, 0])
+    assert rows[0].layers == (
+        "0_Convolution2DFunction /res2/0/conv1 + 1_FixedBatchNormalization /res2/0/bn1 + "
+        "2_ReLU /res2/0"
+    )
+    assert [row.node for row in rows] == ["Fused n0", "Fused n1", "Fused n2", "no node"]
+    whole = fusion(make_run(), found["fast"], found["chainer"])
+    assert whole.before_s is not None
+    assert sum(row.before_s or 0 for row in rows) == pytest.approx(whole.before_s)
+    assert sum(row.after_s for row in rows) == pytest.approx(whole.after_s)
+
+
+def test_a_layer_of_several_nodes_counts_once() -> None:
+    found = recordings()
+    first, *others = found["fast"].layers
+    twice = replace(found["fast"], layers=(first, *(replace(o, covers=(0, 3)) for o in others)))
+    before = [row.before_s for row in node_rows(make_run(), twice, found["chainer"])]
+    assert before == pytest.approx([550e-6, 350e-6, 0, 100e-6])
+
+
+def test_without_chainers_recording_the_layers_are_numbers() -> None:
+    rows = list(node_rows(make_run(), recordings()["fast"], None))
+    assert [row.layers for row in rows] == ["0, 1, 2", "", "3, 4", "5"]
+    assert rows[0].before_s is None
+
+
+def test_what_became_of_the_layers_in_one_line() -> None:
+    assert fusion_lines(make_run(MISSING), recordings()) == [
+        "fast: 6 layers became 3 nodes, and 1 of them nothing: 1.000 ms -> 95.00 us, and 5.000 us "
+        "between the nodes"
+    ]
+
+
+def test_the_main_function_stands_for_a_node() -> None:
+    found = recordings()
+    names = main_functions(found["fast"], found["chainer"])
+    assert names == ["Convolution2DFunction", OWN_STEPS, "Convolution2DFunction"]
+    assert main_functions(found["fast"], None) == names
+    assert main_functions(found["chainer"], found["chainer"])[1] == "FixedBatchNormalization"
+
+
+def test_what_was_run() -> None:
+    first, second = about_lines(make_run(MISSING))
+    assert first == "chain under 2 engines"
+    assert second.endswith("batch 1, cpu, test mode, 1 thread; 60 trials of each, in turn")
+
+
+def test_what_makes_times_doubtful_is_said() -> None:
+    assert warnings(make_run()) == []
+    ended, busy = warnings(make_run(ended="interrupted by SIGINT", other_cpu=1.5))
+    assert ended == (
+        "The trials ended before all were made (interrupted by SIGINT): 60 to 60 of each engine."
+    )
+    assert busy.startswith("Other programs kept 1.5 of 2 cores busy")
+
+
+def test_engines_that_did_not_run_say_why_and_how_to_get_them() -> None:
+    bad = result("bad", 1, error="no such function: Roll", clean_ns=result("", 1).clean_ns[:0])
+    assert other_lines(make_run(MISSING, bad)) == [
+        "openvino: not installed: pip install openvino",
+        "bad: no such function: Roll",
+    ]
+
+
+def test_wrong_outputs_are_no_speed_up() -> None:
+    run = make_run(WRONG)
+    assert factor_text(WRONG, run.engines[0]) == "wrong outputs"
+    assert factor_text(run.engines[1], run.engines[0]) == "10.00x"
+    assert factor_text(run.engines[0], run.engines[0]) == ""
+    assert wrong_lines(run) == [
+        "hasty: wrong outputs: they differ by up to 5.0e-01, which is 2.5e-01 of the largest "
+        "output (2.000), above the tolerance of 1.0e-04; the first layer that differs is "
+        "3_Convolution2DFunction at /res2/1/conv1"
+    ]
+
+
+def test_the_fastest_right_engine_is_recommended() -> None:
+    steps = list(next_steps(make_run(WRONG, MISSING)))
+    assert steps[0].startswith("Do not use hasty as it is")
+    assert steps[1].startswith("Take fast: it is 10.00x as fast as chainer (95 % interval 10.00x")
+    assert steps[2] == "openvino was not tried; pip install openvino installs it."
+    assert len(steps) == 3
+
+
+def test_folded_is_named_beside_a_faster_engine() -> None:
+    *_, last = next_steps(make_run(result("folded", 500)))
+    assert last.startswith("Where nothing may be installed beside Chainer, folded gives 2.00x")
+
+
+def test_an_engine_that_cannot_be_told_from_the_best_is_named_too() -> None:
+    *_, last = next_steps(make_run(result("onnxruntime", 100)))
+    assert last.startswith("onnxruntime is as fast as far as these trials can tell")
+
+
+def test_where_nothing_is_faster_chainer_stays() -> None:
+    run = make_run()
+    slow = replace(run, engines=(run.engines[0], result("slow", 1000)))
+    assert list(next_steps(slow)) == [
+        "No engine is faster than chainer here beyond doubt: stay with it."
+    ]
+    assert list(next_steps(replace(run, engines=run.engines[:1]))) == []
+
+
+def test_small_numbers() -> None:
+    assert [format_scientific(x) for x in (0.0, 1.24e-6, float("inf"))] == [
+        "0",
+        "1.2e-06",
+        "infinite",
+    ]
+    nothing = OutputDifference(0.0, 0.0)
+    assert format_scientific(nothing.relative) == "0"
+
+
+def test_indices_in_a_row_are_shortened() -> None:
+    assert _indices((0, 1, 2, 5, 7, 8)) == "0 to 2, 5, 7 to 8"
+    assert _indices(()) == "-"
+
+
+# --- the verdict, and what comes behind it
+
+
+def test_the_verdict_names_the_fastest_right_engine() -> None:
+    assert verdict(make_run(WRONG, MISSING, result("folded", 500))) == (
+        "fast is 10.00x as fast as chainer: 1.000 ms a trial, and 100.0 us, 95 % interval 10.00x "
+        "to 10.00x."
+    )
+
+
+def test_the_verdict_where_nothing_is_faster() -> None:
+    run = make_run()
+    slow = replace(run, engines=(run.engines[0], result("slow", 1000)))
+    said = "No engine is faster than chainer beyond doubt: 1.000 ms a trial."
+    assert verdict(slow) == said
+    # Wrong outputs are no speed-up.
+    assert "hasty" not in verdict(replace(run, engines=(run.engines[0], WRONG)))
+    alone = replace(run, engines=run.engines[:1])
+    assert verdict(alone) == "No other engine ran beside chainer: 1.000 ms a trial."
+    others = replace(run, engines=run.engines[1:])
+    assert verdict(others) == "1 engine ran, and Chainer did not."
+
+
+@pytest.mark.parametrize("show", [report, overview])
+def test_the_verdict_comes_first_and_doubts_behind_it(show: Callable[..., Any]) -> None:
+    run = make_run(WRONG, other_cpu=1.5)
+    blocks = list(show(run, recordings()))
+    at = blocks.index(text(strong(verdict(run))))
+    assert all(isinstance(block, (Heading, Text)) for block in blocks[:at])
+    doubts = [*warnings(run), *wrong_lines(run)]
+    notes = blocks[at + 1 : at + 1 + len(doubts)]
+    assert [plain(block.words) for block in notes] == doubts
+    assert all(block.note for block in notes)
+    assert sum(isinstance(block, Text) and block.note for block in blocks) == len(doubts)
+    table = next(block for block in blocks if isinstance(block, Table))
+    marks = [table.mark(row) for row in range(3)]
+    assert marks == ["", "", document.WRONG]

@@ -1,0 +1,176 @@
+"""What is said of a network: its rows, totals and notes; the choice of columns; the CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from chainer_profile.basics.errors import UsageError
+from chainer_profile.record.network import TEXTS, ModelSummary
+from chainer_profile.report.content.network import (
+    ARRAYS,
+    COLUMNS,
+    DEFAULTS,
+    LAYERS,
+    LINKS,
+    choose_columns,
+    overview,
+    render_csv,
+)
+from chainer_profile.report.writers import terminal
+from tests.report.documents import network_of, network_row
+
+VIEWS = (LAYERS, LINKS, ARRAYS)
+
+
+@pytest.fixture
+def known() -> ModelSummary:
+    owned = {"parameters": 1_234_567, "trainable": 1_234_000, "persistent": 5, "macs": 6}
+    return network_of(network_row("/fc", "Linear", 12, **owned), network_row("/", "ReLU", 2))
+
+
+@pytest.fixture
+def lacking() -> ModelSummary:
+    rows = (("/fc", "Linear", 12), ("/", "Odd", None), ("/", "ReLU", 2))
+    return network_of(*(network_row(*row) for row in rows))
+
+
+def shown(summary: ModelSummary, width: int | None = None, **options: Any) -> list[str]:
+    return terminal.written(overview(summary, **options), width).splitlines()
+
+
+def lines_of(lines: list[str], start: str) -> list[str]:
+    return [line for line in lines if line.startswith(start)]
+
+
+def read_csv(summary: ModelSummary, **options: Any) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(render_csv(summary, **options))))
+
+
+def test_the_table(known: ModelSummary) -> None:
+    columns = ["index", "path", "function", "output_shapes", "parameters"]
+    assert shown(known, columns=columns)[:7] == [
+        "net",
+        "input 1x3 float32; one forward pass in test mode",
+        "",
+        "index  path  function  output_shapes  parameters",
+        "-----  ----  --------  -------------  ----------",
+        "    0  /fc   Linear    1x2             1,234,567",
+        "    1  /     ReLU      1x2                     0",
+    ]
+
+
+def test_totals_and_memory(known: ModelSummary) -> None:
+    lines = shown(known)
+    for line in (
+        "parameters                      1,234,567 (1.235 M): 1,234,000 trainable, 567 not",
+        "persistent elements             5",
+        "multiply-accumulates            6",
+        "floating-point operations       14",
+        "bytes read                      24",
+        "bytes written                   16",
+        "memory of the input             0.00 MB (12 bytes)",
+        "memory of activations, forward  1.50 MB (1,500,000 bytes)",
+        "memory, forward and backward    3.00 MB (3,000,000 bytes)",
+        "memory, total                   3.00 MB (3,000,044 bytes)",
+    ):
+        assert line in lines
+    text = "\n".join(lines)
+    assert "twice that, as torchinfo has it" in text
+    assert "at least" not in text
+    assert "formula, and so missing" not in text
+
+
+def test_columns_add_up_to_the_totals(known: ModelSummary) -> None:
+    for view in (LAYERS, LINKS):
+        rows = read_csv(known, view=view)
+        assert sum(int(row["flops"]) for row in rows) == known.flops == 14
+        assert sum(int(row["parameters"]) for row in rows) == known.parameters
+    rows = read_csv(known, view=ARRAYS)
+    assert sum(int(row["nbytes"]) for row in rows) == known.total_nbytes - known.forward_nbytes
+
+
+def test_what_has_no_formula_is_a_dash_and_named(lacking: ModelSummary) -> None:
+    lines = shown(lacking, columns=["function", "flops"])
+    assert lines_of(lines, "Odd") == ["Odd           -"]
+    assert "floating-point operations       at least 14" in lines
+    assert lines_of(lines, "Without") == [
+        "Without a formula, and so missing in the totals: Odd (1 call)."
+    ]
+    lines = shown(lacking, view=LINKS, columns=["path", "flops"])
+    assert lines_of(lines, "/") == ["/       >=2", "/fc      12"]
+
+
+def test_csv_is_the_table_alone_with_exact_numbers(lacking: ModelSummary) -> None:
+    text = render_csv(lacking, columns=["index", "function", "flops", "output_shapes"])
+    assert text == "index,function,flops,output_shapes\n0,Linear,12,1x2\n1,Odd,,1x2\n2,ReLU,2,1x2\n"
+    rows = read_csv(lacking, view=LINKS, columns=["path", "flops", "without_formula"])
+    assert [tuple(row.values()) for row in rows] == [("/", "2", "1"), ("/fc", "12", "0")]
+    odd = network_of(network_row("/a\nb", "=F\x1b", 1))
+    assert read_csv(odd)[0]["function"] == "'=F\\x1b"
+
+
+def test_scalars_have_a_shape(known: ModelSummary) -> None:
+    columns = ["name", "shape"]
+    assert lines_of(shown(known, view=ARRAYS, columns=columns), "/fc/n")[0].endswith(" scalar")
+    assert read_csv(known, view=ARRAYS, columns=columns)[1]["shape"] == "scalar"
+
+
+def test_parameters_without_a_call() -> None:
+    found = network_of(network_row("/fc", "", 0, parameters=7, output_shapes=()))
+    lines = shown(found, columns=["path", "function", "output_shapes", "parameters"])
+    assert lines_of(lines, "/fc") == ["/fc   -                                 7"]
+    text = "\n".join(lines)
+    assert "come last, without a function" in text
+    assert "calls no function" in text
+
+
+def test_nothing_at_all() -> None:
+    found = replace(network_of(), name="a\nb")
+    for view in VIEWS:
+        assert shown(found, view=view)[0] == "a\\nb"
+        assert render_csv(found, view=view).startswith(DEFAULTS[view][0])
+
+
+def test_a_narrow_terminal_does_without_some_columns(known: ModelSummary) -> None:
+    wide = shown(known)
+    full = max(map(len, wide[3:7]))
+    assert shown(known, full)[3:7] == wide[3:7]
+    head = shown(known, 50)[3].split()
+    assert head == ["path", "function", "output_shapes", "parameters", "macs"]
+    # Columns that were asked for stay.
+    assert shown(known, 50, columns=["path", "nbytes_written"])[3].split()[1] == "nbytes_written"
+
+
+def test_a_limit_says_what_is_not_shown(lacking: ModelSummary) -> None:
+    lines = shown(lacking, limit=1)
+    assert "2 rows not shown." in lines
+    assert not any("not shown" in line for line in shown(lacking, limit=3))
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_choosing_columns(view: str) -> None:
+    assert choose_columns(view, None) == DEFAULTS[view]
+    every = list(COLUMNS[view])
+    assert choose_columns(view, every[::-1]) == tuple(every[::-1])
+    assert choose_columns(view, [every[1], every[0], every[1]]) == (every[1], every[0])
+    for wrong in (["macs\n", "foo"], [""], []):
+        with pytest.raises(UsageError, match="unknown column") as error:
+            choose_columns(view, wrong)
+        assert str(error.value).endswith(f"known are {', '.join(every)}")
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_every_column_can_be_shown_and_has_a_meaning(known: ModelSummary, view: str) -> None:
+    columns = COLUMNS[view]
+    heads = [line.split() for line in shown(known, view=view, columns=list(columns))]
+    assert list(columns) in heads
+    assert list(read_csv(known, view=view, columns=list(columns))[0]) == list(columns)
+    assert all(columns.values())
+    assert set(DEFAULTS[view]) <= set(columns)
+    assert set().union(*COLUMNS.values()) >= TEXTS

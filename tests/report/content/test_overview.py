@@ -1,0 +1,266 @@
+"""What the terminal and a notebook show of a run: which rows, in which order, and their sums."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from chainer_profile.analyse.summaries import summarise
+from chainer_profile.analyse.summary import Finding, Summary
+from chainer_profile.basics.units import format_bare_percent, format_giga, format_ms
+from chainer_profile.cli.shown import SORT_KEYS
+from chainer_profile.record.recording import Recording
+from chainer_profile.report.content.overview import overview
+from chainer_profile.report.document import HOT, TOTAL, Table
+from chainer_profile.report.rows import group_rows
+from tests.conftest import make_recording, make_training
+from tests.recordings import on_gpu
+from tests.report.reading import on_terminal
+from tests.report.working import training, with_work, working
+
+
+def table(summary: Summary, caption: str = "The layers", **options: Any) -> Table:
+    """The table of this caption."""
+    (found,) = (
+        block
+        for block in overview(summary, **options)
+        if isinstance(block, Table) and block.caption == caption
+    )
+    return found
+
+
+def column(found: Table, name: str) -> list[str]:
+    (at,) = (at for at, one in enumerate(found.columns) if one.name == name)
+    return [row[at] for row in found.cells()]
+
+
+def added(found: Table, name: str) -> float:
+    return sum(float(cell.replace(",", "") or 0) for cell in column(found, name))
+
+
+def notes(found: Table) -> str:
+    return found.notes()
+
+
+# -- layers
+
+
+def test_every_layer_with_its_numbers() -> None:
+    summary = summarise(make_recording(12))
+    found = table(summary, sort="index")
+    for cells, layer in zip(found.cells(), summary.layers.itertuples(), strict=True):
+        half = (layer.ci_high_s - layer.ci_low_s) / 2
+        assert cells == [
+            *(str(layer.Index), "*" if layer.hot else "", layer.path, layer.function, "1x16x32x32"),
+            *map(format_ms, [layer.median_s, half, layer.mean_s, layer.p95_s]),
+            *map(format_bare_percent, [layer.share, layer.cumulative_share]),
+        ]
+
+
+@pytest.mark.parametrize("sort", SORT_KEYS)
+def test_order_of_the_layers(sort: str) -> None:
+    summary = summarise(with_work(make_recording(12)))
+    layers = summary.layers
+    key = {
+        **dict.fromkeys(("time", "median"), "median_s"),
+        **{name: f"{name}_s" for name in ("mean", "p95", "std")},
+        **{"path": "path", "name": "function", "memory": "peak_nbytes"},
+    }.get(sort, sort)
+    ascending = sort in ("path", "name")
+    expected = (
+        layers if sort == "index" else layers.sort_values(key, ascending=ascending, kind="stable")
+    )
+    shown = [row.Index for row in table(summary, sort=sort).rows]
+    assert shown == list(expected.index)
+    if sort in ("flops", "reached"):
+        assert shown[-1] == 11  # has no formula
+    # Where nothing is known of work and memory, the order is that of the calls.
+    if sort in ("flops", "memory", "reached"):
+        bare = table(summarise(make_recording()), sort=sort)
+        assert [row.Index for row in bare.rows] == list(range(6))
+
+
+def test_an_unknown_order_is_an_error() -> None:
+    with pytest.raises(KeyError):
+        table(summarise(make_recording()), sort="colour")
+
+
+def test_limit_says_what_is_not_shown() -> None:
+    summary = summarise(make_recording(66))
+    found = table(summary, limit=10)
+    assert len(found.rows) == 10
+    rest = summary.layers["share"].sort_values(ascending=False, kind="stable").iloc[10:].sum()
+    said = f"56 layers not shown: {rest * 100:.1f} % of the layers' time."
+    assert said in notes(found)
+    assert added(found, "%") + rest * 100 == pytest.approx(100, abs=0.5)
+    assert "66 layers not shown" in notes(table(summary, limit=0))
+    for limit in (None, 66):
+        assert "not shown" not in notes(table(summary, limit=limit))
+
+
+def test_hot_layers_have_a_mark() -> None:
+    summary = summarise(make_recording(12), "top:3")
+    found = table(summary)
+    marked = [row.Index for at, row in enumerate(found.rows) if found.mark(at) == HOT]
+    starred = [
+        row.Index for row, cells in zip(found.rows, found.cells(), strict=True) if "*" in cells
+    ]
+    assert sorted(marked) == sorted(starred) == sorted(summary.hotspots.indices)
+    assert f"* hot: {summary.hotspots.rule}." in notes(found)
+
+
+def test_layers_with_their_phases() -> None:
+    summary = summarise(make_training())
+    found = table(summary, sort="index")
+    for name in ("path", "function", "phase"):
+        assert column(found, name) == summary.layers[name].tolist()
+    assert "phase" not in [one.name for one in table(summarise(make_recording())).columns]
+
+
+def test_work_and_memory_of_every_layer() -> None:
+    summary = working()
+    found = table(summary, sort="index")
+    layers = list(summary.layers.itertuples())
+    assert column(found, "GFLOP/s") == [
+        *(format_giga(layer.flops_per_s) for layer in layers[:5]),
+        "-",
+    ]
+    assert column(found, "% of limit") == [format_bare_percent(layer.reached) for layer in layers]
+    assert column(found, "peak") == [f"{at}.0 KiB" for at in range(1, 7)]
+    names = [one.name for one in table(working(limits=None)).columns]
+    assert "GFLOP/s" in names
+    assert not {"verdict", "% of limit"} & set(names)
+    assert "peak" not in [one.name for one in table(working(memory=None)).columns]
+
+
+def test_a_gpu_run_says_what_the_host_and_the_device_do() -> None:
+    found = table(summarise(on_gpu()))
+    assert {"host [ms]", "gap [ms]"} <= set(found.head)
+    assert "host is the time of the host" in notes(found)
+
+
+# -- phases, groups, the tree
+
+
+@pytest.mark.parametrize("data", [False, True])
+def test_phases_add_up_to_the_trial(data: bool) -> None:
+    summary = summarise(make_training(data=data))
+    found = table(summary, "Time by phase")
+    names = ["data"] * data + ["forward", "backward", "update", "outside of the phases"]
+    assert column(found, "phase") == [*names, "profiled trial"]
+    assert list(found.marks) == [""] * len(names) + [TOTAL]
+    assert summary.totals.profiled is not None
+    assert column(found, "total ms")[-1] == format_ms(summary.totals.profiled.mean_s)
+    for name in ("layers ms", "framework ms", "total ms", "%"):
+        whole = float(column(found, name)[-1])
+        assert added(found, name) == pytest.approx(2 * whole, abs=0.2 if name == "%" else 2e-4)
+
+
+def test_one_phase_has_no_table_of_phases() -> None:
+    captions = [b.caption for b in overview(working()) if isinstance(b, Table)]
+    assert not {"Time by phase", "Memory by phase"} & set(captions)
+
+
+@pytest.mark.parametrize("by", ["function", "link", "block", "shape"])
+@pytest.mark.parametrize("recording", [make_recording(66), make_training()], ids=["one", "several"])
+def test_groups_add_up(by: str, recording: Recording) -> None:
+    summary = summarise(recording)
+    found = table(summary, f"By {by}", group_by=by)
+    names = [one.name for one in found.columns]
+    if recording.phases:
+        times = ["forward", "backward", "update", "total ms", "bwd/fwd"]
+        assert names == [by, "calls", *times, "%", "hot"]
+    else:
+        assert names == [by, "calls", "total ms", "mean ms", "%", "hot layers"]
+        assert added(found, "calls") == 66
+    assert column(found, by) == [group.name for group in group_rows(summary, by)]
+    assert added(found, "total ms") == pytest.approx(summary.totals.layers_s * 1e3, abs=1e-3)
+    assert added(found, "%") == pytest.approx(100, abs=0.051 * len(found.rows))
+    assert added(found, names[-1]) == len(summary.hotspots.indices)
+
+
+def test_limit_of_the_groups() -> None:
+    summary = summarise(make_training())
+    found = table(summary, "By block", limit=2, group_by="block")
+    rest = sum(row.share for row in group_rows(summary, "block")[2:])
+    assert len(found.rows) == 2
+    assert f"6 blocks not shown: {rest * 100:.1f} %" in notes(found)
+    one = table(summary, "By block", limit=7, group_by="block")
+    assert "1 block not shown: 1.0 %" in notes(one)
+    assert "not shown" not in notes(table(summary, "By block", limit=8, group_by="block"))
+
+
+TREE = "The tree of links"
+
+
+def test_the_tree_is_in_place_of_the_layers_and_adds_up_to_the_trial() -> None:
+    summary = summarise(make_training(), "0.3ms")
+    assert "The layers" not in [
+        block.caption for block in overview(summary, tree=True) if isinstance(block, Table)
+    ]
+    found = table(summary, TREE, tree=True)
+    links = ["/", "  conv", "  res", "    0", "    1", "  fc", "  unused"]
+    beside = ["loss", "cleargrads", "optimizer", "framework", "profiled trial"]
+    assert column(found, "link") == links + beside
+    hot = [
+        name.strip() for name, cells in zip(links, found.cells(), strict=False) if cells[0] == "*"
+    ]
+    assert hot == ["conv", "0", "1"]
+    assert found.marks == [HOT if cells[0] else "" for cells in found.cells()][:-2] + [TOTAL] * 2
+    rows = {cells[1].strip(): cells for cells in found.cells()}
+    assert rows["loss"][-7:-1] == ["0.0200", "0.0100", "", "0.0300", "0.0300", "1.0"]
+    times = ("forward", "backward", "update", "incl. ms")
+    at = [[one.name for one in found.columns].index(name) for name in times]
+    whole = {name: [float(cells[i] or 0) for i in at] for name, cells in rows.items()}
+    assert whole["profiled trial"] == [1.3, 2.05, 0.3, 3.7]
+    parts = np.sum([whole[name] for name in ("/", *beside[:-1])], axis=0)
+    assert parts.tolist() == pytest.approx([1.3, 2.05, 0.3, 3.7], abs=2e-4)
+
+
+def test_levels_of_the_tree() -> None:
+    def said(depth: int | None = None) -> str:
+        more = {} if depth is None else {"depth": depth}
+        return notes(table(summarise(make_training()), TREE, tree=True, **more))
+
+    assert "4 links below are not shown (--depth 99 shows all)" in said()
+    assert "10 links below are not shown" in said(0)
+    assert "not shown" not in said(3)
+    nearly = table(summarise(make_recording(1)), TREE, tree=True, depth=2)
+    assert "1 link below is not shown" in notes(nearly)
+    assert [one.name for one in nearly.columns] == ["", "link", "incl. ms", "excl. ms", "%", "hot"]
+
+
+# -- the rest
+
+
+def test_memory_below_the_work() -> None:
+    summary = training()
+    found = table(summary, "Memory by phase")
+    assert found.cells()[0][:2] == ["forward", "1.0 MiB"]
+    assert column(found, "high water") == ["1.0 MiB", "512.0 KiB", "256.0 KiB"]
+    peaks = summary.layers["peak_nbytes"].sort_values(ascending=False, kind="stable")
+    highest = table(summary, "The layers with the highest peaks of memory")
+    assert [int(cells[0]) for cells in highest.cells()] == list(peaks.index[:5])
+    text = on_terminal(summary)
+    order = ("% of time", "One trial allocates up to 1.0 MiB", "The 5 layers with the highest")
+    places = [text.index(part) for part in order]
+    assert places == sorted(places)
+    assert "The layer with the highest peak;" in on_terminal(summary, limit=1)
+    assert "highest" not in on_terminal(summary, limit=0)
+
+
+def test_findings_with_their_advice() -> None:
+    for severity in ("warning", "note"):
+        finding = Finding("unstable", severity, "The trials [vary].", "Close [red]programs.")
+        summary = replace(summarise(make_recording()), findings=(finding,))
+        assert f"{severity}: The trials [vary]. Close [red]programs." in on_terminal(summary)
+
+
+def test_what_was_run() -> None:
+    text = on_terminal(summarise(make_training()))
+    wanted = "forward, softmax_cross_entropy, backward, update with MomentumSGD"
+    assert f"trial: training step ({wanted})" in text
+    assert "trial: forward pass" in on_terminal(summarise(make_recording()))

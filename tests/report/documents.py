@@ -1,0 +1,233 @@
+"""Every kind of document that is shown or written, of runs made by hand; and the same of runs in
+which all that has a name has a hostile one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pandas as pd
+
+from chainer_profile.analyse.summaries import summarise
+from chainer_profile.analyse.summary import Summary
+from chainer_profile.comparison.compare import Comparison, Side, compare
+from chainer_profile.engines.results import EnginesRun
+from chainer_profile.record.digest import Digest, Run
+from chainer_profile.record.network import ARRAY_COLUMNS, LAYER_COLUMNS, ModelSummary
+from chainer_profile.record.recording import LinkCalls, Recording, Settings
+from chainer_profile.report.content import comparison, engines, history, network, sweep
+from chainer_profile.report.content.overview import overview
+from chainer_profile.report.content.profile import ReportTitle, report
+from chainer_profile.report.document import Block
+from tests.comparing import run, scaled
+from tests.conftest import make_kinds, make_recording, make_training
+from tests.engines.fake_engines import MISSING, WRONG, make_run, recordings, result
+from tests.report.devicing import make_device_recording
+from tests.report.working import with_work
+from tests.sweeping import make_run as make_case
+
+NAMES = (
+    *("<script>alert(1)</script>", "\"quotes\" & 'apostrophes' <b>", "=cmd|' /C calc'!A0", "+1"),
+    *("-1", "@SUM(A1:A9)", "\t=1", "\r=1", " =1", "'=1", "\uff1dcmd", "\u202egnp.exe", "\x1b[31m"),
+    *("$\\frac{1}{0$", "{braces}{0}%s%(x)s", "back\\slash\nline", "a|b`c*d_e[f](g)#h~i", "x " * 99),
+    *("名前", "עברית العربية", "\ud800", "x" * 300, "%", "..", "_hidden", "]]>", "<!--", "&lt;"),
+    *("\u2028", "\x00", "\ufffe", "```", "javascript:alert(1)", "[red]x[/red]", "\\input{x}"),
+    *(
+        "#let x = 1",
+        "#eval(1)",
+        "🙂 \u200f!",
+        "[x](javascript:1)",
+        "![x](http://a/b.png)",
+        "[[a](b",
+    ),
+    *("**bold** _it_ __init__ a_b_", "- item", "1. item", "1)", "# head", "head #", "~~gone~~"),
+    *(
+        "</style></table>",
+        "{{7*7}} ${x} \\(x\\)",
+        "a\\",
+        "`",
+        "`` ` ``",
+        "http://a.b",
+        "<http://a>",
+    ),
+    *("&amp;#39;", "| |", "---", "***", "> x", "[f]: http://a", "[ms]", "[ms][x]", "x [ms](y)"),
+)
+
+
+def named(recording: Recording, names: Sequence[str]) -> Recording:
+    """A recording in which all that has a name has one of these, if there are any."""
+    if not names:
+        return recording
+    every = "".join(names)
+    layers = tuple(
+        replace(layer, path=f"/{name}", function=name, node=layer.node and name)
+        for layer, name in zip(recording.layers, names * len(recording.layers), strict=False)
+    )
+    wanted = ("model", "input", "command", "weights", "loss", "optimizer", "device", "precision")
+    changed = dict.fromkeys(wanted, every)
+    if recording.settings.engine:
+        changed["engine"] = every
+    settings = replace(recording.settings, **changed)
+    environment = replace(
+        recording.environment, **dict.fromkeys(("processor", "python", "commit", "system"), every)
+    )
+    links = (LinkCalls("/", every, 1, 0), *(LinkCalls(f"/{name}", name, 1, 1) for name in names))
+    changes = {"settings": settings, "environment": environment, "links": links, "ended": every}
+    return replace(recording, layers=layers, **changes)
+
+
+def profiles(names: Sequence[str] = ()) -> dict[str, Callable[[], Summary]]:
+    def of(make: Callable[[], Recording]) -> Callable[[], Summary]:
+        return lambda: summarise(named(make(), names))
+
+    count = len(names) or 9
+    return {
+        "forward": of(lambda: with_work(make_recording(count, n_trials=5))),
+        "train": of(lambda: with_work(make_training(4, data=True))),
+        "gpu": of(make_device_recording),
+        "engine": of(lambda: recordings()["fast"]),
+        "kinds": of(make_kinds),
+    }
+
+
+def compared(names: Sequence[str] = ()) -> Comparison:
+    count = len(names) or 24
+    before, after = (named(run(seed, count, n_trials=60), names) for seed in (1, 2))
+    after = scaled(after, {3: 1.5, 7: 0.6})
+    if names:
+        after = replace(after, layers=(*after.layers[:-1], replace(after.layers[-1], path="/new")))
+    every = "".join(names)
+    return compare(Side(every or "A", (before,)), Side(every * 2 or "B", (after,)))
+
+
+def engines_run(names: Sequence[str] = ()) -> tuple[EnginesRun, dict[str, Recording]]:
+    known = recordings()
+    if not names:
+        return make_run(WRONG, MISSING, replace(MISSING, name="odd", note="it broke")), known
+    every = "".join(names)
+    told = {"version": every, "worst_layer": every, "note": every, "precision": every}
+    parts = ["".join(names[at::4]) for at in range(4)]
+    odd = [result(name, 50 + at, **told, folder=name) for at, name in enumerate(parts)]
+    missing = replace(MISSING, name=every, error=every, install=every)
+    wrong = replace(WRONG, **told)
+    made = make_run(*odd, wrong, missing)
+    renamed = {"chainer": named(known["chainer"], names)}
+    renamed |= dict.fromkeys(parts[:2], named(known["fast"], names))
+    return replace(made, settings=renamed["chainer"].settings, ended=every), renamed
+
+
+def runs(names: Sequence[str] = ()) -> list[Run]:
+    """Runs of a history."""
+    return [
+        Run(
+            name,
+            Digest(
+                Settings(name, name, (1, 2), 1, name, name, dtype=name, command=name),
+                *(name, name, name),
+                ended=name,
+                median_s=1.0 + at,
+                fps=1234.5,
+                hot_layer=name,
+                hot_path=name,
+                hot_share=0.5,
+                trials=1,
+                clean=at > 0,
+            ),
+        )
+        for at, name in enumerate(names or ("resnet20-cpu-b1", "vgg"))
+    ]
+
+
+def cases(names: Sequence[str] = ()) -> list[Run]:
+    """Cases of a sweep."""
+    if not names:
+        large = {"input_shape": (3, 1024, 2048), "memory_nbytes": None}
+        failed = make_case("resnet34", error="out of memory | =1", timed=0)
+        other = make_case("vgg", 61.397, phase="train", clean=False, machine="other", **large)
+        return [make_case(), other, make_case(dtype="mixed16"), failed]
+    told = [{"name": n, "machine": n, "processor": n, "blocks": n, "device": n} for n in names]
+    good = [
+        make_case(name, phase=name, dtype=name, **more)
+        for name, more in zip(names, told, strict=True)
+    ]
+    return [*good, make_case(names[0], name=names[0], error="".join(names))]
+
+
+_ZEROS = dict.fromkeys(["parameters", "trainable", "persistent"], 0)
+
+
+def network_row(path: str, function: str, flops: int | None, **more: Any) -> dict[str, Any]:
+    row: dict[str, Any] = {"path": path, "function": function, "input_shapes": ((1, 3),)}
+    row |= {"output_shapes": ((1, 2),), "dtype": "float32", **_ZEROS, "macs": 0, "flops": flops}
+    row |= {"nbytes_read": 12, "nbytes_written": 8, "nbytes_output": 8}
+    if flops is None:
+        row |= dict.fromkeys(["macs", "nbytes_read", "nbytes_written"])
+    return row | more
+
+
+def network_of(*rows: dict[str, Any], name: str = "net", **changes: Any) -> ModelSummary:
+    table = pd.DataFrame(list(rows), columns=list(LAYER_COLUMNS)[1:])
+    table.index.name = "index"
+    for column in ("macs", "flops", "nbytes_read", "nbytes_written"):
+        table[column] = table[column].astype("Int64")
+    arrays = pd.DataFrame(
+        [
+            ("parameter", "/fc/W", "/fc", (2, 3), "float32", 6, 24),
+            ("persistent", "/fc/n", "/fc", (), "int64", 1, 8),
+            ("input", "input", "", (1, 3), "float32", 3, 12),
+            ("output", "0_Linear", "/fc", (1, 2), "float32", 2, 1_500_000),
+        ],
+        columns=list(ARRAY_COLUMNS),
+    )
+    values = {"arrays": arrays, "kinds": {"/": "Net", "/fc": "Linear"}} | changes
+    return ModelSummary(name, ((1, 3),), ("float32",), table, **values)
+
+
+def a_network(names: Sequence[str] = ()) -> ModelSummary:
+    own = {"parameters": 1_234_567, "trainable": 1_234_000, "persistent": 5, "macs": 6}
+    if not names:
+        odd = network_row("/", "Odd", None)
+        return network_of(network_row("/fc", "Linear", 12, **own), odd, network_row("/", "ReLU", 2))
+    rows = [network_row(f"/{name}", name, None, dtype=name) for name in names]
+    kinds = {f"/{name}": name for name in names}
+    array = dict(zip(ARRAY_COLUMNS, ("kind", *names[:2], (), names[2], 1, 8), strict=True))
+    arrays = pd.DataFrame([array | {"name": name, "dtype": name} for name in names])
+    return network_of(*rows, name="".join(names), arrays=arrays, kinds=kinds)
+
+
+def documents(names: Sequence[str] = ()) -> dict[str, Callable[[], list[Block]]]:
+    """What makes each document."""
+    found: dict[str, Callable[[], list[Block]]] = {}
+    every = "".join(names)
+    title = ReportTitle(*(every or word for word in ("A title", "Ada", "Systems", "today")))
+    for kind, make in profiles(names).items():
+        found[f"{kind} report"] = lambda make=make: report(make(), title)
+        found[f"{kind} overview"] = lambda make=make: list(overview(make()))
+    train = profiles(names)["train"]
+    found["tree"] = lambda: list(overview(train(), tree=True, depth=1, limit=3, group_by="block"))
+    gate = comparison.Gate(0.05)
+    found["comparison report"] = lambda: comparison.report(
+        [compared(names)] * 2, plots=["p 1.png", "2.png"], limit=1, gate=gate
+    )
+    found["comparison"] = lambda: list(comparison.compared(compared(names), everything=True))
+    found["engines report"] = lambda: engines.report(*engines_run(names))
+    found["engines"] = lambda: list(engines.overview(*engines_run(names)))
+    found["sweep report"] = lambda: sweep.report(
+        every or "r3", cases(names), 4, every or "python profile.py", ["a-b.png"]
+    )
+    found["sweep"] = lambda: list(sweep.overview(cases(names)))
+    found["history"] = lambda: history.overview(runs(names), 3)
+    for view in (network.LAYERS, network.LINKS, network.ARRAYS):
+        found[f"network {view}"] = lambda view=view: network.overview(
+            a_network(names), view=view, limit=2
+        )
+    return found
+
+
+@cache
+def document(name: str, *, hostile: bool = False) -> list[Block]:
+    """One document; nothing changes it."""
+    return documents(NAMES if hostile else ())[name]()

@@ -1,0 +1,65 @@
+"""engines.png: a bar an engine, and its parts."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from matplotlib.patches import Rectangle
+
+from chainer_profile.engines.results import EnginesRun
+from chainer_profile.report.content.engines import BETWEEN
+from chainer_profile.report.pictures import engines as engines_plot
+from chainer_profile.report.pictures.engines import bars
+from tests.engines.fake_engines import MISSING, WRONG, make_run, recordings
+
+
+def test_parts_of_a_bar_add_up_to_it() -> None:
+    found = bars(make_run(WRONG), recordings())
+    assert [bar.engine.name for bar in found] == ["chainer", "fast", "hasty"]
+    chainer, fast, hasty = found
+    assert sum(chainer.parts.values()) == pytest.approx(1)
+    assert chainer.parts[BETWEEN] == pytest.approx(1 / 6)
+    assert chainer.parts["Convolution2DFunction"] == pytest.approx(750 / 1200)
+    assert fast.parts["Convolution2DFunction"] == pytest.approx(0.9)
+    assert fast.parts[BETWEEN] == pytest.approx(0.05)
+    assert hasty.parts == {}
+    assert fast.median_s == pytest.approx(100e-6)
+
+
+def test_small_functions_are_one_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines_plot, "_LEAST", 0.3)
+    chainer, _ = bars(make_run(), recordings())
+    assert list(chainer.parts) == ["Convolution2DFunction", engines_plot.REST, BETWEEN]
+    assert sum(chainer.parts.values()) == pytest.approx(1)
+
+
+def test_the_figure_has_a_bar_for_every_engine_and_says_its_time() -> None:
+    figure = engines_plot.figure(make_run(WRONG), recordings())
+    left, right = figure.axes
+    lengths: dict[float, float] = {}
+    for patch in left.patches:
+        assert isinstance(patch, Rectangle)
+        at = round(patch.get_y() + patch.get_height() / 2)
+        lengths[at] = lengths.get(at, 0.0) + patch.get_width()
+    assert lengths == pytest.approx({0: 1.0, 1: 0.1, 2: 0.05})
+    assert sum(patch.get_width() for patch in right.patches) == pytest.approx(200)
+    said = [text.get_text() for text in left.texts]
+    assert said == ["1.000 ms", "100.0 us, 10.00x", "50.00 us, wrong outputs"]
+    assert left.patches[-1].get_hatch()
+    assert np.isclose(left.get_ylim()[0], 2.6)
+
+
+def test_plots_are_the_same_when_made_twice() -> None:
+    run, found = make_run(WRONG), recordings()
+    svg = engines_plot.render(run, found, "svg")
+    assert svg == engines_plot.render(run, found, "svg")
+    words = set(re.findall(r">([^<>]+)</text>", svg.decode()))
+    assert {"chainer fp32", "fast fp32", "Convolution2DFunction", BETWEEN} <= words
+    assert engines_plot.render(run, found, "png").startswith(b"\x89PNG")
+
+
+def test_a_run_without_trials_has_a_figure() -> None:
+    nothing = EnginesRun(engines=(MISSING,), settings=make_run().settings)
+    assert engines_plot.render(nothing, {}, "svg")

@@ -1,0 +1,358 @@
+"""What a reader sees of blocks in each form that they are written in, as items in their order:
+``(kind, text, ...)``. :func:`told` says what there has to be.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from html.parser import HTMLParser
+from itertools import pairwise
+from typing import Any
+from urllib.parse import unquote
+
+from markdown_it import MarkdownIt
+
+from chainer_profile.report.document import (
+    FASTER,
+    HOT,
+    SLOWER,
+    TOTAL,
+    WRONG,
+    Block,
+    Code,
+    Figure,
+    Heading,
+    Lines,
+    Points,
+    Table,
+    Text,
+    caption_text,
+    pieces,
+    plain,
+)
+from chainer_profile.report.text import printable
+from chainer_profile.report.writers import html, markdown, terminal
+
+Item = tuple[Any, ...]
+#: Markdown, a page, and terminals of some widths.
+WRITERS = ("markdown", "html", 80, 200)
+
+
+def written(writer: str | int, blocks: Sequence[Block]) -> str:
+    if isinstance(writer, int):
+        return terminal.written(blocks, writer)
+    return markdown.write(blocks) if writer == "markdown" else html.write(blocks, level=3)
+
+
+def seen(writer: str | int, blocks: Sequence[Block]) -> list[Item]:
+    if isinstance(writer, int):
+        return list(_on_terminal(blocks, writer))
+    text = written(writer, blocks)
+    return list(_in_markdown(text)) if writer == "markdown" else Page(text).items
+
+
+def told(writer: str | int, blocks: Sequence[Block]) -> list[Item]:
+    return [item for block in blocks for item in _told(writer, block)]
+
+
+def tidy(writer: str | int, text: str) -> str:
+    """A text that can be compared: a terminal breaks lines anywhere, others between words."""
+    return ("" if isinstance(writer, int) else " ").join(text.split())
+
+
+def _told(writer: str | int, block: Block) -> Iterator[Item]:
+    def said(text: str) -> str:
+        return tidy(writer, printable(text))
+
+    if isinstance(block, Heading):
+        yield "heading", said(block.text)
+    elif isinstance(block, Text):
+        links = any(piece.link for piece in pieces(block.words))
+        if not (links and writer == "html"):
+            yield "note" if block.note else "text", said(plain(block.words))
+    elif isinstance(block, Points):
+        for item in block.items:
+            yield "point", said(plain(item))
+    elif isinstance(block, Code):
+        yield "code", "\n".join(map(printable, block.text.split("\n")))
+    elif isinstance(block, Figure):
+        if writer == "markdown":
+            yield "image", block.file, said(block.alt)
+            if block.caption:
+                label = caption_text(block)[0] if block.number else ""
+                yield "text", said(f"{label} {caption_text(block)[1]}")
+    elif isinstance(block, Lines):
+        if writer == "markdown":
+            yield "text", said(" ".join(f"{name}: {value}" for name, value in block.rows))
+        else:
+            for name, value in block.rows:
+                yield "pair", said(name), said(value)
+    else:
+        if writer == "markdown" and block.number:
+            yield "text", said(" ".join(caption_text(block)))
+        if block.head:
+            yield from _told_table(writer, block)
+        else:
+            for name, value in block.cells():
+                yield "pair", said(name), said(value)
+
+
+def _told_table(writer: str | int, table: Table) -> Iterator[Item]:
+    def said(text: str) -> str:
+        return tidy(writer, printable(text))
+
+    names = [c.name for c in table.columns] if isinstance(writer, int) else table.head
+    kept = _kept(table, writer) if isinstance(writer, int) else list(range(len(names)))
+    cells = [[said(row[at]) for at in kept] for row in table.cells()]
+    marks = [table.mark(at) for at in range(len(table.rows))]
+    yield "table", [said(names[at]) for at in kept], cells, _seen_marks(writer, marks)
+    lost = [name for at, name in enumerate(names) if at not in kept and name]
+    if lost:
+        yield "text", said(f"Not shown at this width: {', '.join(lost)} ({table.wider}).")
+    shown = {table.columns[at].name for at in kept}
+    legend = " ".join(note for name, note in table.legend if not name or name in shown)
+    if legend:
+        yield "text", said(legend)
+
+
+def _seen_marks(writer: str | int, marks: Sequence[str]) -> list[str]:
+    """What the marks look like: in Markdown all are bold."""
+    if writer == "html":
+        return list(marks)
+    return [("bold" if writer == "markdown" else _STYLES[mark]) if mark else "" for mark in marks]
+
+
+def _kept(table: Table, width: int) -> list[int]:
+    """The columns that stand on a terminal: those that fit, by the order in which they go.
+
+    Said once more in other words than the writer's: the fewest go, in their order.
+    """
+    cells = table.cells()
+    columns = table.columns
+
+    def least(at: int) -> int:
+        most = max(len(text) for text in (columns[at].name, *(row[at] for row in cells)))
+        return min(most, columns[at].folds or most)
+
+    kept = [at for at in range(len(columns)) if least(at)]
+    for at in sorted((at for at in kept if columns[at].drop), key=lambda at: columns[at].drop):
+        if sum(least(other) + 2 for other in kept) - 2 <= width:
+            break
+        kept.remove(at)
+    return kept
+
+
+# -- Markdown
+
+
+def _in_markdown(text: str) -> Iterator[Item]:
+    kind = ""
+    rows: list[list[tuple[str, bool]]] = []
+    for token in MarkdownIt("commonmark", {"html": True}).enable(_MORE).parse(text):
+        if token.type == "table_open":
+            rows = []
+        elif token.type == "tr_open":
+            rows.append([])
+        elif token.type == "table_close":
+            yield from _markdown_table(rows)
+        elif token.type == "fence":
+            yield "code", token.content.removesuffix("\n")
+        elif token.type.endswith("_open"):
+            # Paragraphs in quotes and lists are notes and points.
+            kind = kind if (kind, token.type) in _INNER else token.type
+        elif token.type in ("blockquote_close", "list_item_close"):
+            kind = ""
+        elif token.type == "inline":
+            children = token.children or []
+            assert {child.type for child in children} <= _INLINE, children
+            for child in children:
+                if child.type == "link_open":  # to other files of the report alone
+                    assert re.fullmatch(r"[\w./%~-]+", str(child.attrs["href"])), child
+            shown = tidy("markdown", "".join(map(_shown, children)))
+            bold = any(child.type == "strong_open" for child in children)
+            if kind in ("th_open", "td_open"):
+                rows[-1].append((shown, bold))
+            elif children and children[0].type == "image":
+                yield "image", unquote(str(children[0].attrs["src"])), shown
+            elif kind == "blockquote_open":
+                yield "note", shown.removeprefix("Note: ")
+            else:
+                yield _KINDS[kind], shown
+        else:
+            assert token.type.endswith("_close"), token
+
+
+def _shown(token: Any) -> str:
+    if token.type == "image":
+        return "".join(map(_shown, token.children))
+    return " " if "break" in token.type else token.content
+
+
+_MORE = ["table", "strikethrough"]
+_INNER = {("blockquote_open", "paragraph_open"), ("list_item_open", "paragraph_open")}
+_KINDS = {"heading_open": "heading", "paragraph_open": "text", "list_item_open": "point"}
+_INLINE = {
+    *("text", "text_special", "code_inline", "image", "softbreak", "hardbreak"),
+    *(f"{tag}_{end}" for tag in ("strong", "em", "link") for end in ("open", "close")),
+}
+
+
+def _markdown_table(rows: list[list[tuple[str, bool]]]) -> Iterator[Item]:
+    head, *body = ([text for text, _ in row] for row in rows)
+    if not any(head):
+        yield from (("pair", name, value) for name, value in body)
+        return
+    marks = ["bold" if any(bold for _, bold in row) else "" for row in rows[1:]]
+    for row, mark in zip(rows[1:], marks, strict=True):
+        assert all(bold or not text for text, bold in row) or not mark
+    yield "table", head, body, marks
+
+
+# -- HTML
+
+
+class Page(HTMLParser):
+    """Fails where elements are not nested, or are others than those of a report."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.items: list[Item] = []
+        self._open: list[tuple[str, str]] = []
+        self._text = ""
+        self._rows: list[list[str]] = []
+        self._marks: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag in _TAGS, tag
+        given = dict(attrs)
+        assert set(given) <= {"class", "style", "scope", "tabindex", "role", "aria-label"}
+        self._open.append((tag, given.get("class") or ""))
+        if tag == "table":
+            self._rows, self._marks = [], []
+        elif tag == "tr":
+            self._rows.append([])
+            self._marks.append(given.get("class") or "")
+        if tag not in ("bdi", "strong", "code", "i"):
+            self._text = ""
+
+    def handle_data(self, data: str) -> None:
+        self._text += data
+
+    def handle_endtag(self, tag: str) -> None:
+        opened, kind = self._open.pop()
+        assert opened == tag
+        text = tidy("html", self._text)
+        if tag in ("td", "th") and kind != "bar":
+            self._rows[-1].append(text)
+        elif tag == "table":
+            head, *rows = self._rows
+            barred = len(rows[0]) < len(head) if rows else False
+            self.items.append(("table", head[:-1] if barred else head, rows, self._marks[1:]))
+        elif tag == "p":
+            self.items.append(("note" if kind == "notice" else "text", text))
+        elif tag in ("dt", "dd"):
+            self.items.append((tag, text))
+        elif tag in _ITEMS:
+            self.items.append((_ITEMS[tag], self._text if tag == "pre" else text))
+        if tag == "dd":
+            (_, value), (_, name) = self.items.pop(), self.items.pop()
+            self.items.append(("pair", name, value))
+
+
+_ITEMS = {"li": "point", "pre": "code", **{f"h{level}": "heading" for level in range(1, 7)}}
+_TAGS = {
+    *("p", "ul", "li", "dl", "div", "dt", "dd", "pre", "code", "strong", "bdi", "i", "table"),
+    *("thead", "tbody", "tr", "th", "td", *_ITEMS),
+}
+
+
+# -- a terminal
+
+
+_STYLES = {
+    HOT: "bold red",
+    TOTAL: "bold",
+    SLOWER: "bold red",
+    FASTER: "bold green",
+    WRONG: "bold red",
+}
+
+
+def _on_terminal(blocks: Sequence[Block], width: int) -> Iterator[Item]:
+    for block in blocks:
+        lines = list(terminal.lines([block], width))
+        text = "\n".join(line for line, _ in lines)
+        if isinstance(block, Figure):
+            assert not lines
+        elif isinstance(block, Heading):
+            yield "heading", tidy(width, text)
+        elif isinstance(block, Text):
+            noted = "yellow" in lines[0][1]
+            yield "note" if noted else "text", tidy(width, text)
+        elif isinstance(block, Points):
+            for line, _ in lines:
+                yield "point", tidy(width, line.removeprefix("-"))
+        elif isinstance(block, Code):
+            yield "code", text
+        elif isinstance(block, Lines) or not block.head:
+            rows = block.rows if isinstance(block, Lines) else block.cells()
+            begin = max(len(printable(name)) for name, _ in rows)
+            for line, _ in lines:
+                first, *more = line.split("\n")
+                assert not any(rest[: begin + 2].strip() for rest in more)
+                yield (
+                    "pair",
+                    tidy(width, first[:begin]),
+                    tidy(width, "".join([first[begin:], *more])),
+                )
+        else:
+            yield from _terminal_table(block, lines, width)
+
+
+def _terminal_table(table: Table, lines: list[tuple[str, str]], width: int) -> Iterator[Item]:
+    count = len(table.rows)
+    head, (rule, _), *rest = lines
+    spans = [found.span() for found in re.finditer("-+", rule)]
+    rows = [
+        [_cells(line, spans) for line in entry.split("\n")] for entry, _ in [head, *rest[:count]]
+    ]
+    kinds = [style for _, style in rest[:count]]
+    columns = [table.columns[at] for at in _kept(table, width)]
+    # Wider than the terminal only where its numbers are.
+    assert len(rule) <= max(
+        width,
+        sum(
+            end - start if column.folds is None else 8
+            for (start, end), column in zip(spans, columns, strict=True)
+        )
+        + 2 * len(spans)
+        - 2,
+    )
+    for parts, row in zip(rows, (None, *table.rows), strict=True):
+        for at, column in enumerate(columns):
+            first, *more = (part[at] for part in parts)
+            if column.folds is None:
+                # A number stands on one line, to the right.
+                assert not any(text.strip() for text in more), more
+                assert first == first.strip().rjust(len(first))
+            elif row is not None and not column.cell(row).startswith(" "):
+                assert first[:1] != " " or not first.strip()
+    joined = [
+        ["".join(tidy(width, p[at]) for p in parts) for at in range(len(spans))] for parts in rows
+    ]
+    yield "table", joined[0], joined[1:], kinds
+    for line, _ in rest[count:]:
+        yield "text", tidy(width, line)
+
+
+def _cells(line: str, spans: list[tuple[int, int]]) -> list[str]:
+    """The parts of a line below the rule; nothing stands between them."""
+    line = line.ljust(spans[-1][1])
+    assert len(line) == spans[-1][1]
+    for (_, end), (start, _) in pairwise(spans):
+        assert line[end:start].strip() == ""
+    return [line[start:end] for start, end in spans]

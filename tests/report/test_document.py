@@ -1,0 +1,128 @@
+"""Blocks of a report, and their words."""
+
+from __future__ import annotations
+
+from operator import itemgetter
+
+import pytest
+
+from chainer_profile.report.document import (
+    CODE,
+    HOT,
+    STRONG,
+    TOTAL,
+    Block,
+    Code,
+    Column,
+    Figure,
+    Heading,
+    Lines,
+    Piece,
+    Points,
+    Table,
+    Text,
+    Words,
+    caption_text,
+    code,
+    file,
+    joined,
+    numbered,
+    pieces,
+    plain,
+    points,
+    strong,
+    text,
+)
+
+NAME = Column("name", itemgetter(0), "The name", folds=8)
+COUNT = Column("count", itemgetter(1))
+BLOCKS: list[Block] = [
+    Heading(2, "Part"),
+    Table([NAME], [("a",)], "Names"),
+    Text(("words",)),
+    Figure("a.png", "A picture", "What it shows."),
+    Points((("point",),)),
+    Table([NAME, COUNT], []),
+    Lines([("name", "value")]),
+    Code("code"),
+    Figure("b.png", "Another", ""),
+]
+
+
+def test_tables_and_figures_are_numbered_each_by_itself() -> None:
+    found = list(numbered(BLOCKS))
+    assert [b.number for b in found if isinstance(b, Table)] == [1, 2]
+    assert [b.number for b in found if isinstance(b, Figure)] == [1, 2]
+
+
+def test_numbers_change_nothing_else() -> None:
+    found = list(numbered(BLOCKS))
+    for before, after in zip(BLOCKS, found, strict=True):
+        if isinstance(before, (Table, Figure)):
+            assert before.number == 0
+            assert {**vars(after), "number": 0} == vars(before)
+        else:
+            assert after is before
+    # What is numbered already is numbered anew, in its own order.
+    assert list(numbered(found)) == found
+    (one,) = numbered(found[5:6])
+    assert isinstance(one, Table)
+    assert one.number == 1
+
+
+@pytest.mark.parametrize(
+    ("block", "label", "said"),
+    [
+        (Table([], [], "Time by phase", number=3), "Table 3.", "Time by phase."),
+        (Figure("f", "", "One bar each.", number=2), "Figure 2.", "One bar each."),
+        (Table([], []), "Table 0.", ""),
+    ],
+)
+def test_a_caption_is_a_sentence(block: Table | Figure, label: str, said: str) -> None:
+    assert caption_text(block) == (label, said)
+
+
+def test_words_have_styles_and_links() -> None:
+    words: Words = ("see ", code("--gpu"), " in ", file("a b.csv"), strong("!"))
+    assert plain(words) == "see --gpu in a b.csv!"
+    assert list(pieces(words)) == [
+        Piece("see "),
+        Piece("--gpu", CODE),
+        Piece(" in "),
+        Piece("a b.csv", link="a b.csv"),
+        Piece("!", STRONG),
+    ]
+    assert plain(()) == ""
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"), [([], ""), (["a"], "a"), (["a", code("b"), "c"], "a, b, c")]
+)
+def test_parts_are_joined_without_losing_their_style(parts: list[str | Piece], said: str) -> None:
+    found = joined(parts, ", ")
+    assert plain(found) == said
+    assert [part for part in found if part != ", "] == parts
+
+
+def test_texts_and_points_of_sentences() -> None:
+    assert text("a", code("b"), note=True) == Text(("a", code("b")), note=True)
+    assert text("a", aside=True, below=True) == Text(("a",), aside=True, below=True)
+    assert points(["a", ("b", code("c"))]) == Points((("a",), ("b", code("c"))))
+    assert points(str(n) for n in range(2)) == Points((("0",), ("1",)))
+
+
+def test_the_head_of_a_table_has_the_columns_in_full() -> None:
+    assert Table([NAME, COUNT], []).head == ["The name", "count"]
+    # Names and values need none; a mark's column has none beside others that have one.
+    assert Table([Column("", itemgetter(0)), Column("", itemgetter(1))], []).head == []
+    assert Table([Column("", itemgetter(0)), COUNT], []).head == ["", "count"]
+
+
+def test_cells_are_those_of_the_rows_in_order() -> None:
+    assert Table([COUNT, NAME], [("a", "1"), ("b", "2")]).cells() == [["1", "a"], ["2", "b"]]
+
+
+def test_rows_behind_the_last_mark_have_none() -> None:
+    table = Table([NAME], [("a",), ("b",), ("c",)], marks=[HOT, TOTAL])
+    assert [table.mark(row) for row in range(3)] == [HOT, TOTAL, ""]
+    assert Table([NAME], [("a",)]).mark(0) == ""

@@ -1,0 +1,205 @@
+"""What a prompt and a notebook show: one line, a text, a piece of HTML."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from chainer_profile.analyse.summaries import summarise
+from chainer_profile.basics.units import format_duration
+from chainer_profile.comparison.compare import Side, compare
+from chainer_profile.record.recording import Layer, Recording, Settings
+from chainer_profile.report.views import (
+    MODEL_LIMIT,
+    NOTEBOOK_LIMIT,
+    WIDTH,
+    comparison_html,
+    comparison_line,
+    comparison_text,
+    model_html,
+    model_text,
+    recording_html,
+    recording_line,
+    summary_html,
+    summary_line,
+    summary_text,
+)
+from tests import ROOT
+from tests.conftest import make_recording, make_training
+from tests.report.documents import NAMES, a_network, named, network_of, network_row
+from tests.report.seen import Page
+
+SAMPLES = sorted((ROOT / "reports/samples").glob("*/recording.npz"))
+
+
+def checked(html: str) -> Page:
+    """A fragment, which holds no script and loads nothing; its style is its own."""
+    found = re.fullmatch(
+        r'<div class="(.*?)">\n<style>(.*?)</style>\n(.*)\n</div>', html, re.DOTALL
+    )
+    assert found is not None
+    classes, style, body = found.groups()
+    # MathJax would make a formula of a name in dollar signs.
+    assert {"tex2jax_ignore", "mathjax_ignore"} <= set(classes.split())
+    assert "url(" not in style
+    assert "@import" not in style
+    assert all(line.startswith(".chainer-profile") for line in style.split("\n") if line)
+    assert all(line.isprintable() for line in body.split("\n"))
+    html.encode()
+    return Page(body)
+
+
+def rows(page: Page, head: str) -> list[list[str]]:
+    """The rows of the first table whose head begins so."""
+    return next(item[2] for item in page.items if item[0] == "table" and item[1][0] == head)
+
+
+# -- a line
+
+
+def test_a_recording_in_a_line() -> None:
+    assert recording_line(make_recording()) == (
+        "<Recording of chain: 6 layers x 100 trials, forward pass, batch 1, cpu>"
+    )
+    cut = dataclasses.replace(make_training(), ended="interrupted")
+    assert recording_line(cut).endswith(", batch 4, cpu, interrupted>")
+    assert repr(cut) == str(cut) == recording_line(cut)
+
+
+def test_a_summary_in_a_line() -> None:
+    summary = summarise(make_recording())
+    row = summary.layers.loc[summary.layers["median_s"].idxmax()]
+    line = summary_line(summary)
+    assert repr(summary) == line
+    assert summary.totals.clean is not None
+    median = format_duration(summary.totals.clean.median_s)
+    assert line.startswith(f"<Summary of chain: {median} a trial, 6 layers, ")
+    assert f"slowest {row['label']} at {row['path']} (" in line
+    untimed = make_recording(n_clean=0, trial_ns=None, start_ns=None)
+    assert "trials not timed" in summary_line(summarise(untimed))
+
+
+def test_a_comparison_in_a_line() -> None:
+    before = make_recording(n_layers=12, n_trials=200)
+    twice = {name: getattr(before, name) * 2 for name in ("self_ns", "trial_ns", "clean_ns")}
+    after = dataclasses.replace(before, **twice)
+    line = comparison_line(compare(Side("old", (before,)), Side("new", (after,))))
+    assert line.startswith("<Comparison of old with new: clean trial 2.00x slower, 12 of 12 ")
+    other = dataclasses.replace(after, settings=dataclasses.replace(after.settings, phase="train"))
+    assert "trial" not in comparison_line(compare(before, other)).partition(": ")[2]
+
+
+@pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
+def test_names_are_data(name: str) -> None:
+    recording = named(make_recording(), [name])
+    summary, comparison = summarise(recording), compare(Side(name, (recording,)), recording)
+    for line in (recording_line(recording), summary_line(summary), comparison_line(comparison)):
+        assert line.isprintable()
+    checked(comparison_html(comparison))
+    for options in ({}, {"tree": True, "group_by": "shape"}):
+        checked(summary_html(summary, **options))
+    layers = rows(checked(recording_html(recording)), "#")
+    if name.isprintable():
+        assert {row[3] for row in layers} == {" ".join(name.split())}
+    checked(model_html(a_network([name] * 3)))
+
+
+# -- a text
+
+
+def test_str_is_what_the_terminal_shows() -> None:
+    summary = summarise(make_training())
+    text = str(summary)
+    assert text == summary_text(summary)
+    assert max(map(len, text.split("\n"))) <= WIDTH
+    assert all(line == line.rstrip() for line in text.split("\n"))
+    assert "profiled trial" in text
+    narrow = summary_text(summary, width=60, group_by="block", tree=True, depth=1)
+    assert max(map(len, narrow.split("\n"))) <= 60
+    assert "incl. ms" in narrow
+    recording = make_recording()
+    comparison = compare(recording, recording)
+    assert "A run stands on both sides" in comparison_text(comparison)
+    assert str(comparison) == comparison_text(comparison)
+    assert str(a_network()) == model_text(a_network())
+    assert "\x1b" not in text
+
+
+# -- a piece of HTML
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.parent.name)
+def test_a_summary_shows_the_slowest_layers_and_its_findings(path: Any) -> None:
+    summary = summarise(Recording.load(path))
+    html = summary._repr_html_()
+    page = checked(html)
+    layers = summary.layers.sort_values("median_s", ascending=False, kind="stable")
+    assert [row[0] for row in rows(page, "#")] == [f"{i:,}" for i in layers.index[:NOTEBOOK_LIMIT]]
+    said = " ".join(item[1] for item in page.items if item[0] in ("text", "note"))
+    for finding in summary.findings:
+        assert " ".join(finding.text.split()) in said
+    assert f"{len(layers) - NOTEBOOK_LIMIT} layers not shown" in said
+    assert len(html) < 30_000
+
+
+def test_a_notebook_takes_the_options_of_the_terminal() -> None:
+    summary = summarise(make_training())
+    page = checked(summary_html(summary, group_by="block", tree=True, depth=1, limit=3))
+    assert [row[0] for row in rows(page, "phase")][:3] == ["forward", "backward", "update"]
+    assert len(rows(page, "block")) == 3
+    assert any("below are not shown" in item[1] for item in page.items if item[0] == "text")
+
+
+def test_a_recording_is_shown_as_its_summary_and_without_trials_says_so() -> None:
+    recording = make_recording()
+    assert recording_html(recording) == summary_html(summarise(recording))
+    nothing = {name: getattr(recording, name)[:0] for name in ("self_ns", "trial_ns", "start_ns")}
+    empty = dataclasses.replace(recording, **nothing, ended="interrupted by SIGINT")
+    said = " ".join(item[1] for item in checked(recording_html(empty)).items)
+    assert "holds no complete profiled trial, so there is no result." in said
+    assert "interrupted by SIGINT" in said
+    assert "chain" in said
+
+
+def test_five_thousand_layers_are_no_large_page() -> None:
+    html = recording_html(make_recording(n_layers=5000, n_trials=4))
+    assert len(rows(checked(html), "#")) == NOTEBOOK_LIMIT
+    assert len(html) < 30_000
+
+
+def test_a_comparison_shows_what_changed() -> None:
+    before = make_recording(n_layers=12, n_trials=200)
+    factor = np.where(np.arange(12) == 3, 2.0, np.where(np.arange(12) == 6, 0.5, 1.0))
+    after = dataclasses.replace(before, self_ns=(before.self_ns * factor).astype(np.int64))
+    comparison = compare(Side("old", (before,)), Side("new", (after,)))
+    page = checked(comparison_html(comparison))
+    (found,) = (item for item in page.items if item[0] == "table" and item[1][0] == "#")
+    marks = {row[0]: mark for row, mark in zip(found[2], found[3], strict=True)}
+    assert marks == {"3": "slower", "6": "faster"}
+    assert any(str(item[1]).startswith("Before: old: chain") for item in page.items)
+    assert len(rows(checked(comparison_html(comparison, limit=1)), "#")) == 1
+
+
+def test_a_network_shows_its_rows_and_totals() -> None:
+    page = checked(a_network()._repr_html_())
+    assert [row[1:3] for row in rows(page, "index")] == [
+        *(["/fc", "Linear"], ["/", "Odd"], ["/", "ReLU"])
+    ]
+    told = "1,234,567 (1.235 M): 1,234,000 trainable, 567 not"
+    assert ("pair", "parameters", told) in page.items
+    many = network_of(*(network_row(f"/l{at}", "ReLU", 1) for at in range(MODEL_LIMIT + 1)))
+    page = checked(model_html(many))
+    assert len(rows(page, "index")) == MODEL_LIMIT
+    assert any(str(item[1]).startswith("1 row not shown") for item in page.items)
+
+
+def test_layers_that_engines_run_are_shown_by_their_label() -> None:
+    layers = tuple(
+        Layer(index=i, path="/conv", function="Conv + Relu", dtype="float32") for i in range(2)
+    )
+    recording = make_recording(n_layers=2, layers=layers, settings=Settings(engine="engine 1"))
+    assert "Conv + Relu" in recording_html(recording)

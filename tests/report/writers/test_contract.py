@@ -1,0 +1,208 @@
+"""Each writer, each document: all that it says is there to be read as it is, and nothing else.
+
+:mod:`tests.report.seen` says what a reader sees of each form: cells in their rows and below their
+heads, numbers whole and to the right, marks, notes, names of the columns that a narrow terminal
+leaves out. Hostile names are shown as they are, too.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chainer_profile.analyse.summaries import summarise
+from chainer_profile.record.recording import Environment, Recording, Settings
+from chainer_profile.report.content.overview import overview
+from chainer_profile.report.content.profile import report
+from chainer_profile.report.document import (
+    HOT,
+    Block,
+    Code,
+    Column,
+    Figure,
+    Heading,
+    Lines,
+    Table,
+    code,
+    numbered,
+    points,
+    strong,
+    text,
+)
+from chainer_profile.report.text import printable
+from chainer_profile.report.writers import pdf
+from tests.conftest import make_recording, make_training
+from tests.report.devicing import make_device_training
+from tests.report.documents import NAMES, document, documents
+from tests.report.seen import WRITERS, seen, told, written
+from tests.report.working import with_work
+
+SVG = b'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"/>'
+
+
+def check(writer: str | int, blocks: list[Block]) -> None:
+    found, wanted = seen(writer, blocks), told(writer, blocks)
+    # A diff of two whole reports takes minutes.
+    for item, expected in zip(found, wanted, strict=False):
+        assert item == expected
+    assert len(found) == len(wanted)
+    lines = written(writer, blocks).split("\n")
+    assert all(line.isprintable() for line in lines)
+
+
+@pytest.mark.parametrize("hostile", [False, True], ids=["plain", "hostile"])
+@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize("name", documents())
+def test_all_of_a_document_can_be_read(name: str, writer: str | int, hostile: bool) -> None:
+    check(writer, document(name, hostile=hostile))
+
+
+@pytest.mark.parametrize("name", documents())
+def test_a_plain_document_is_complete_fits_and_is_the_same_when_made_twice(name: str) -> None:
+    blocks = document(name)
+    again = documents()[name]()
+    for writer in WRITERS:
+        shown = written(writer, blocks)
+        assert written(writer, again) == shown
+        for word in ("nan", "None", "<NA>", "inf"):
+            assert word not in shown.replace("None of", "").split()
+        if isinstance(writer, int):
+            # Of a table the reader sees to it; a path or a command is not broken.
+            rest = [one for one in blocks if not isinstance(one, Table | Code)]
+            lines = [line for line in written(writer, rest).split("\n") if " " in line.strip()]
+            assert all(len(line) <= writer for line in lines)
+    assert "Not shown at this width" not in written(200, blocks)
+
+
+def every_block(name: str) -> list[Block]:
+    """A name wherever a name can stand."""
+    columns = [
+        Column(name, lambda row: row, folds=8),
+        Column("n", lambda row: str(len(row))),
+        Column("code", lambda row: row, folds=8, code=True),
+        Column("last", lambda row: f"({row}", name, folds=8, drop=1),
+    ]
+    pairs = Table([Column("", lambda row: row[0]), Column("", lambda row: row[1])], [(name, name)])
+    legend = [("", f"{name} is"), ("n", f"n is {name}")]
+    table = Table(columns, [name, f"a {name}", name], f"of {name}", ["", HOT], legend)
+    # In a report no names of the user's are in bold or code but where a sentence parts them.
+    words = (name, " is ", code(name), ", ", strong(f"a {name} b"), f": {name}", " ", name)
+    return [
+        Heading(1, name),
+        text(*words),
+        text(strong(f"a {name} b"), note=True),
+        points([name, words]),
+        Lines([("Author", f"a {name}"), ("Date", f"b {name}")]),
+        Code(f"run {name}"),
+        *numbered([table, pairs, Figure("a b.png", f"a {name}", f"of {name}")]),
+    ]
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
+def test_a_name_is_shown_as_it_is_wherever_it_stands(name: str, writer: str | int) -> None:
+    check(writer, every_block(name))
+
+
+SIGNS = st.text(st.sampled_from("ab1 |`*_[]()<>&\\$#~!-+.:/\n\x1b\u202e名\"'{}="), min_size=1)
+
+
+@given(SIGNS.filter(str.strip), st.sampled_from(WRITERS))
+def test_any_text_is_shown_as_it_is(name: str, writer: str | int) -> None:
+    check(writer, every_block(name))
+
+
+# -- runs that lack something
+
+
+NO_TRIALS: dict[str, Any] = {"trial_ns": None, "start_ns": None}
+NO_PHASES: dict[str, Any] = {"phases": (), "framework_ns": None}
+BARE = Recording(make_recording(2).layers, np.array([[5000, 1000]]))
+LACKING: dict[str, Callable[[], Recording]] = {
+    "bare": lambda: BARE,
+    "ended": lambda: replace(BARE, ended="failed: MemoryError", settings=Settings(trials=9)),
+    "one layer": lambda: make_recording(1),
+    "one trial": lambda: make_recording(n_trials=1),
+    "one of each": lambda: make_recording(n_trials=1, n_clean=1),
+    "no clean trials": lambda: make_recording(n_clean=0),
+    "functions only": lambda: make_recording(n_clean=0, **NO_TRIALS),
+    "no begins": lambda: make_recording(start_ns=None),
+    "no time": lambda: make_recording(n_trials=5, self_ns=np.zeros((5, 6), np.int64)),
+    "no time at all": lambda: Recording(make_recording(1).layers, np.zeros((3, 1), np.int64)),
+    "no settings": lambda: make_recording(settings=Settings(), environment=Environment()),
+    "no memory": lambda: with_work(make_recording(3), memory=None),
+    "no limits": lambda: with_work(make_recording(3), limits=None),
+    "steps, no trials": lambda: make_training(**NO_TRIALS),
+    "steps, no phases": lambda: make_training(**NO_PHASES),
+    "steps, no links": lambda: make_training(links=()),
+    "steps, functions only": lambda: make_training(links=(), **NO_TRIALS, **NO_PHASES),
+    "one step": lambda: make_training(n_trials=1),
+    "gpu, no held trials": lambda: make_device_training(n_held=0),
+    "1,000 layers": lambda: with_work(make_recording(1000, n_trials=2, n_clean=0)),
+}
+
+
+@pytest.mark.parametrize("name", LACKING)
+def test_what_is_not_known_is_left_out(name: str) -> None:
+    recording = LACKING[name]()
+    for rule in ("pareto:50%", "1s"):
+        summary = summarise(recording, rule)
+        shown = [*overview(summary, limit=20), *overview(summary, tree=True, limit=20)]
+        for blocks in (report(summary), shown):
+            text = written("markdown", blocks)
+            assert not re.search(r"\b(nan|inf|None(?! of the other))\b|<NA>|&lt;NA", text)
+            for writer in WRITERS if rule == "1s" and len(recording.layers) < 99 else ():
+                check(writer, blocks)
+
+
+# -- pages
+
+
+def on_pages(blocks: list[Block]) -> str:
+    """The text of a PDF, without spaces."""
+    pypdf = pytest.importorskip("pypdf")
+    pytest.importorskip("typst")
+    pictures = {block.file: SVG for block in blocks if isinstance(block, Figure)}
+    title = next((block.text for block in blocks if isinstance(block, Heading)), None)
+    lines: list[str] = []
+    for number, page in enumerate(pypdf.PdfReader(io.BytesIO(pdf.write(blocks, pictures))).pages):
+        told = page.extract_text().split("\n")
+        lines += told[1 if number and told[0] == title else 0 : -1]
+    return squeezed("".join(lines))
+
+
+def squeezed(told: str) -> str:
+    return "".join(told.split()).replace("\u200b", "")
+
+
+def texts(item: Any) -> list[str]:
+    return [item] if isinstance(item, str) else [text for part in item for text in texts(part)]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["gpu report", "comparison report", "engines report", "tree", "history", "network links"],
+)
+def test_pages_say_the_same(name: str) -> None:
+    blocks = document(name)
+    found = on_pages(blocks)
+    for kind, *parts in told("html", blocks):
+        for said in texts(parts[:2] if kind == "table" else parts):
+            assert squeezed(said) in found
+
+
+@pytest.mark.parametrize("name", ["engine report", "comparison", "sweep report", "network layers"])
+def test_hostile_names_on_pages(name: str) -> None:
+    found = on_pages(document(name, hostile=True))
+    shown = [squeezed(printable(one)) for one in NAMES if one.isascii() and "/" not in one]
+    if name != "comparison":  # which cuts names
+        assert all(one in found for one in shown)
+    assert "\\u202egnp.exe" in found

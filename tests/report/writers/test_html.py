@@ -1,0 +1,90 @@
+"""What HTML alone does: bars, folding cells, names and values, and what it leaves out."""
+
+from __future__ import annotations
+
+import re
+
+from chainer_profile.analyse.summaries import summarise
+from chainer_profile.report.content.overview import overview
+from chainer_profile.report.document import (
+    HOT,
+    Column,
+    Figure,
+    Heading,
+    Lines,
+    Piece,
+    Table,
+    code,
+    file,
+    strong,
+    text,
+)
+from chainer_profile.report.writers import html
+from tests.conftest import make_recording
+
+
+def bars(table: Table) -> list[tuple[str, float | None]]:
+    """The mark of every row and the width of its bar."""
+    found = []
+    for mark, row in re.findall(r"<tr(?: class='(\w+)')?>(<td.*?)</tr>", html.table(table)):
+        (width,) = re.findall(r'<td class="bar">(?:<i style="width:([\d.]+)%"></i>)?</td>', row)
+        found.append((mark, float(width) if width else None))
+    return found
+
+
+def test_texts_are_data_with_their_styles() -> None:
+    block = text("<b>&", code("<i>"), strong("'\""), "\x00\n", Piece("עברית"))
+    assert html.write([block]) == (
+        "<p>&lt;b&gt;&amp;<code>&lt;i&gt;</code><strong>&#x27;&quot;</strong>\\x00\\n"
+        "<bdi>עברית</bdi></p>"
+    )
+
+
+def test_figures_and_what_leads_to_other_files_are_left_out() -> None:
+    kept, gone = text("here"), text("See ", file("links.csv"))
+    assert html.write([gone, kept, Figure("a.png", "a", "b")]) == "<p>here</p>"
+
+
+def test_headings_begin_where_the_page_has_them() -> None:
+    assert html.write([Heading(1, "a"), Heading(2, "b")], level=2) == "<h3>a</h3>\n<h4>b</h4>"
+
+
+def test_notes_and_asides_can_be_told_apart() -> None:
+    shown = html.write([text("a", note=True), text("b", aside=True), text("c")])
+    assert shown.split("\n") == ['<p class="notice">a</p>', '<p class="aside">b</p>', "<p>c</p>"]
+
+
+def test_names_and_values_have_no_head() -> None:
+    pairs = Table([Column("", lambda row: row[0]), Column("", lambda row: row[1])], [("a", "b")])
+    shown = '<dl class="properties"><div><dt>a</dt><dd>b</dd></div></dl>'
+    assert html.write([pairs]) == html.write([Lines([("a", "b")])]) == shown
+
+
+def test_numbers_stand_to_the_right_long_texts_fold_and_names_are_set_in() -> None:
+    columns = [Column("name", str, folds=8), Column("n", lambda row: str(len(row)), "n [1]")]
+    shown = html.table(Table(columns, ["a", "  b", "c" * 41], 'of "x"', legend=[("x", "no")]))
+    assert 'aria-label="of &quot;x&quot;"' in shown
+    assert '<th scope="col">name</th><th scope="col" class="number">n [1]</th>' in shown
+    assert '<td>a</td><td class="number">1</td>' in shown
+    assert "<td>&#160;&#160;&#160;&#160;b</td>" in shown
+    assert f'<td class="long">{"c" * 41}</td>' in shown
+    assert "caption" not in shown
+
+
+def test_bars_are_as_long_as_shares() -> None:
+    columns = [Column("share", str, bar=lambda row: row)]
+    assert bars(Table(columns, [0.5, 0.25, 0.0, None], marks=[HOT])) == [
+        ("hot", 100.0),
+        *(("", 50.0), ("", 0.0), ("", None)),
+    ]
+    assert bars(Table(columns, [0.0, None])) == [("", None)] * 2
+    assert "bar" not in html.table(Table([Column("share", str)], [0.5]))
+
+
+def test_the_bars_of_a_run() -> None:
+    summary = summarise(make_recording(), "top:2")
+    tables = [block for block in overview(summary) if isinstance(block, Table)]
+    groups = next(table for table in tables if table.caption == "By function")
+    shares = [row.share for row in groups.rows]
+    widths = [width for _, width in bars(groups)]
+    assert [round(share / max(shares) * 100, 1) for share in shares] == widths
