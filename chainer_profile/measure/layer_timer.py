@@ -228,7 +228,8 @@ class LayerTimerHook(FunctionHook):
             if link is self._network.root and frame is not self._frames[-1]:
                 self._frames.append(frame)
             return
-        self._abandon()
+        if self._learner is not None:
+            self._abandon()
         network = self._networks.get(id(link))
         if network is None:
             network = self._networks[id(link)] = _Network(link)
@@ -248,11 +249,12 @@ class LayerTimerHook(FunctionHook):
             return
         wall_ns = self._now_ns() - self._paused.spent_ns - self._begin_ns
         end = len(self._log)
-        structure = self._learned()
+        structure = None if self._learner is None else self._learned()
         timed = TimedTrial(self._begin_ns, wall_ns, end, 0, None)
         self._trials.append((self._network, self._begin_at, timed, structure))
-        self._searched += 1
-        self._look_less()
+        if self._links is not None:
+            self._searched += 1
+            self._look_less()
         network, first_ns = self._network, self._trials[0][2].start_ns
         network.passed += 1
         if (
