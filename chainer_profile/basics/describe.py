@@ -21,7 +21,7 @@ BATCHES, LEAST_LENGTH = 30, 3
 MOST_ALIKE = 0.9
 _QUANTILES = {"p5_s": 0.05, "median_s": 0.5, "p95_s": 0.95, "p99_s": 0.99}
 # Samples that are described at once, so that a long run's memory does not double.
-_CHUNK = 1 << 18
+_CHUNK = 1 << 16
 
 
 @dataclass(frozen=True)
