@@ -174,21 +174,21 @@ def test_one_layer_and_one_trial(open_page):
     assert "One trial: " in page.inner_text("#verdict")
 
 
-def test_five_thousand_layers(open_page):
-    recording = make_recording(5000, 20)
+def test_six_hundred_layers(open_page):
+    recording = make_recording(600, 20)
     page = open_page(render(summarise(recording)))
-    assert page.inner_text("#shown") == "5,000 rows"
+    assert page.inner_text("#shown") == "600 rows"
     # Only the rows that can be seen are there.
     assert page.locator("#layer-table tbody tr").count() < 200
-    assert page.get_attribute("#layer-table table", "aria-rowcount") == "5001"
+    assert page.get_attribute("#layer-table table", "aria-rowcount") == "601"
     page.evaluate("document.getElementById('layer-table').scrollTop = 1e9")
-    page.wait_for_selector('#layer-table tr[data-row="4999"]')
+    page.wait_for_selector('#layer-table tr[data-row="599"]')
     page.sort("mean [ms]")
     slowest = int(recording.self_ns.sum(axis=0).argmax())
     assert page.column("#")[0] == str(slowest)
-    page.fill("#filter", "/res500/")
+    page.fill("#filter", "/res60/")
     page.sort("#")
-    assert page.column("#") == [str(i) for i in range(498 * 9, 499 * 9)]
+    assert page.column("#") == [str(i) for i in range(58 * 9, 59 * 9)]
 
 
 def test_a_layer_has_an_address(open_page, html):
@@ -278,15 +278,16 @@ def engines_page():
         (engines_page, "third <1> is 12.99x as fast as chainer", "engines.png"),
     ],
 )
-@pytest.mark.parametrize("width", [390, 1280])
-def test_the_verdict_is_in_the_first_screen(open_page, make, verdict, chart, width):
-    page = open_page(make(), width=width)
-    found = page.locator("main strong").first
-    assert found.inner_text().startswith(verdict)
-    place = found.bounding_box()
-    assert place["y"] + place["height"] < 500
-    page.wait_for_selector(f'[data-chart="{chart}"] .bk-Figure')
-    assert page.evaluate("document.documentElement.scrollWidth") == width
+def test_the_verdict_is_in_the_first_screen(open_page, make, verdict, chart):
+    page = open_page(make(), width=390)
+    for width in (390, 1280):
+        page.set_viewport_size({"width": width, "height": 800})
+        found = page.locator("main strong").first
+        assert found.inner_text().startswith(verdict)
+        place = found.bounding_box()
+        assert place["y"] + place["height"] < 500
+        page.wait_for_selector(f'[data-chart="{chart}"] .bk-Figure')
+        assert page.evaluate("document.documentElement.scrollWidth") == width
     _, (head, *rows) = page.saved("main .save >> nth=0")
     assert len(head) > 3
     assert len(rows) >= 4
@@ -319,13 +320,13 @@ def test_no_violation_of_accessibility(open_page, html, make):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     # The page's policy would keep the checker out.
     page = open_page(make() if make else html, bypass_csp=True)
-    for width in (390, 768, 1400):
+    # No rule of the style sheet goes by width and theme at once.
+    for width, scheme in ((390, "light"), (768, "light"), (1400, "light"), (1400, "dark")):
         page.set_viewport_size({"width": width, "height": 900})
-        for scheme in ("light", "dark"):
-            page.emulate_media(color_scheme=scheme)
-            page.wait_for_selector(f'html[data-theme="{scheme}"]')
-            found = axe.run(page.page)
-            assert found.violations_count == 0, (width, scheme, found.generate_report())
+        page.emulate_media(color_scheme=scheme)
+        page.wait_for_selector(f'html[data-theme="{scheme}"]')
+        found = axe.run(page.page)
+        assert found.violations_count == 0, (width, scheme, found.generate_report())
 
 
 def test_gpu(open_page):
