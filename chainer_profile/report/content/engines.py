@@ -154,9 +154,10 @@ def verdict(run: EnginesRun) -> str:
     before = format_duration(baseline.statistics.median_s)
     if not known:
         return f"No other engine ran beside {_name(baseline)}: {before} a trial."
-    best, gain = max(known, key=lambda pair: pair[1].factor)
+    faster = [pair for pair in known if _is_faster(pair[1])]
+    best, gain = max(faster or known, key=lambda pair: pair[1].factor)
     assert best.statistics is not None
-    if gain.factor <= 1 or gain.low <= 1:
+    if not faster:
         return f"No engine is faster than {_name(baseline)} beyond doubt: {before} a trial."
     said = interval_text(gain)
     within = "" if said == NOT_KNOWN else f", 95 % interval {said}"
@@ -165,6 +166,11 @@ def verdict(run: EnginesRun) -> str:
         f"{_name(best)} is {format_factor(gain.factor)} as fast as {_name(baseline)}: {before} a "
         f"trial, and {after}{within}."
     )
+
+
+def _is_faster(gain: Speedup) -> bool:
+    """Whether an engine is faster beyond doubt, as far as there is an interval."""
+    return gain.factor > 1 and not gain.low <= 1
 
 
 def _verdict(run: EnginesRun) -> Iterator[Block]:
@@ -603,18 +609,20 @@ def next_steps(run: EnginesRun) -> Iterator[str]:
 
 def _which(baseline: EngineResult, others: Sequence[EngineResult]) -> Iterator[str]:
     found = {engine.name: speedup(engine, baseline) for engine in others}
-    factors = {name: one.factor for name, one in found.items() if one is not None}
+    known = {name: one for name, one in found.items() if one is not None}
+    factors = {name: one.factor for name, one in known.items()}
     if not factors:
         return
     ranked = sorted(
-        (e for e in others if e.name in factors), key=lambda e: factors[e.name], reverse=True
+        (e for e in others if e.name in known and _is_faster(known[e.name])),
+        key=lambda e: factors[e.name],
+        reverse=True,
     )
-    best = ranked[0]
-    gain = found[best.name]
-    assert gain is not None
-    if gain.factor <= 1 or gain.low <= 1:
+    if not ranked:
         yield f"No engine is faster than {_name(baseline)} here beyond doubt: stay with it."
         return
+    best = ranked[0]
+    gain = known[best.name]
     interval = "" if math.isnan(gain.low) else f" (95 % interval {interval_text(gain)})"
     yield (
         f"Take {_name(best)}: it is {format_factor(gain.factor)} as fast as {_name(baseline)}"
