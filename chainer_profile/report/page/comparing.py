@@ -12,7 +12,8 @@ from chainer_profile.basics.units import duration_unit, format_duration, in_unit
 from chainer_profile.comparison.compare import FASTER, SLOWER
 from chainer_profile.engines.catalogue import BASELINE
 from chainer_profile.report.content.comparison import change, row_label
-from chainer_profile.report.content.engines import factor_text, function_shares
+from chainer_profile.report.content.engine_nodes import function_shares
+from chainer_profile.report.content.engines import factor_text
 from chainer_profile.report.page.drawing import (
     INK,
     OTHER,

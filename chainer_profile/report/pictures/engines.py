@@ -14,7 +14,8 @@ from matplotlib.patches import Patch
 from chainer_profile.basics.units import duration_unit, format_duration, format_factor, in_unit
 from chainer_profile.engines.catalogue import BASELINE
 from chainer_profile.engines.results import speedup
-from chainer_profile.report.content.engines import BETWEEN, WRONG, about_lines, function_shares
+from chainer_profile.report.content.engine_nodes import BETWEEN, function_shares
+from chainer_profile.report.content.engines import WRONG, about_lines
 from chainer_profile.report.pictures.figures import DPI, INK, STYLE, TEXT, save, shorten
 from chainer_profile.report.text import printable
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from chainer_profile.basics.units import format_exact, format_exact_ms
 from chainer_profile.engines.catalogue import BASELINE
 from chainer_profile.engines.results import speedup
-from chainer_profile.report.content.engines import fusion
+from chainer_profile.report.content.engine_nodes import fusion
 from chainer_profile.report.csv_file import safe, table_text
 
 if TYPE_CHECKING:

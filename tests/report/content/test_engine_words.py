@@ -12,7 +12,12 @@ from chainer_profile.analyse.checks import check, takes_options
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.record.recording import BlasLibrary, Environment, Recording
-from chainer_profile.report.content.engine_words import engine_text, node_columns, totals
+from chainer_profile.report.content.engine_words import (
+    _indices,
+    engine_text,
+    node_columns,
+    totals,
+)
 from chainer_profile.report.content.layer_section import by_node
 from chainer_profile.report.content.method import method_points
 from chainer_profile.report.content.next_steps import next_steps
@@ -129,3 +134,8 @@ def test_checks_name_no_options_and_no_threads_of_blas() -> None:
 def test_a_precision_that_is_not_known_is_left_out() -> None:
     settings = replace(fast().settings, precision="")
     assert engine_text(settings) == "fast 1.0"
+
+
+def test_indices_in_a_row_are_shortened() -> None:
+    assert _indices((0, 1, 2, 5, 7, 8)) == "0 to 2, 5, 7 to 8"
+    assert _indices(()) == "-"

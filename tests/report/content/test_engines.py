@@ -12,16 +12,10 @@ import pytest
 from chainer_profile.basics.units import format_scientific
 from chainer_profile.engines.results import OutputDifference, speedup
 from chainer_profile.report import document
-from chainer_profile.report.content.engine_words import _indices
 from chainer_profile.report.content.engines import (
-    OWN_STEPS,
     about_lines,
     factor_text,
-    fusion,
-    fusion_lines,
-    main_functions,
     next_steps,
-    node_rows,
     other_lines,
     overview,
     report,
@@ -31,51 +25,6 @@ from chainer_profile.report.content.engines import (
 )
 from chainer_profile.report.document import Heading, Table, Text, plain, strong, text
 from tests.engines.fake_engines import MISSING, WRONG, make_run, recordings, result
-
-
-def test_layers_before_and_nodes_after_add_up() -> None:
-    found = recordings()
-    rows = list(node_rows(make_run(), found["fast"], found["chainer"]))
-    assert [row.before_s for row in rows] == pytest.approx([550e-6, 0, 430e-6, 20e-6])
-    assert [row.after_s for row in rows] == pytest.approx([60e-6, 5e-6, 30e-6, 0])
-    assert rows[0].layers == (
-        "0_Convolution2DFunction /res2/0/conv1 + 1_FixedBatchNormalization /res2/0/bn1 + "
-        "2_ReLU /res2/0"
-    )
-    assert [row.node for row in rows] == ["Fused n0", "Fused n1", "Fused n2", "no node"]
-    whole = fusion(make_run(), found["fast"], found["chainer"])
-    assert whole.before_s is not None
-    assert sum(row.before_s or 0 for row in rows) == pytest.approx(whole.before_s)
-    assert sum(row.after_s for row in rows) == pytest.approx(whole.after_s)
-
-
-def test_a_layer_of_several_nodes_counts_once() -> None:
-    found = recordings()
-    first, *others = found["fast"].layers
-    twice = replace(found["fast"], layers=(first, *(replace(o, covers=(0, 3)) for o in others)))
-    before = [row.before_s for row in node_rows(make_run(), twice, found["chainer"])]
-    assert before == pytest.approx([550e-6, 350e-6, 0, 100e-6])
-
-
-def test_without_chainers_recording_the_layers_are_numbers() -> None:
-    rows = list(node_rows(make_run(), recordings()["fast"], None))
-    assert [row.layers for row in rows] == ["0, 1, 2", "", "3, 4", "5"]
-    assert rows[0].before_s is None
-
-
-def test_what_became_of_the_layers_in_one_line() -> None:
-    assert fusion_lines(make_run(MISSING), recordings()) == [
-        "fast: 6 layers became 3 nodes, and 1 of them nothing: 1.000 ms -> 95.00 us, and 5.000 us "
-        "between the nodes"
-    ]
-
-
-def test_the_main_function_stands_for_a_node() -> None:
-    found = recordings()
-    names = main_functions(found["fast"], found["chainer"])
-    assert names == ["Convolution2DFunction", OWN_STEPS, "Convolution2DFunction"]
-    assert main_functions(found["fast"], None) == names
-    assert main_functions(found["chainer"], found["chainer"])[1] == "FixedBatchNormalization"
 
 
 def test_what_was_run() -> None:
@@ -148,11 +97,6 @@ def test_small_numbers() -> None:
     ]
     nothing = OutputDifference(0.0, 0.0)
     assert format_scientific(nothing.relative) == "0"
-
-
-def test_indices_in_a_row_are_shortened() -> None:
-    assert _indices((0, 1, 2, 5, 7, 8)) == "0 to 2, 5, 7 to 8"
-    assert _indices(()) == "-"
 
 
 # --- the verdict, and what comes behind it

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from chainer_profile.engines.results import EnginesRun
-from chainer_profile.report.content.engines import BETWEEN, PLOT, node_rows, verdict
+from chainer_profile.report.content.engine_nodes import BETWEEN, node_rows
+from chainer_profile.report.content.engines import PLOT, verdict
 from chainer_profile.report.page import render_engines
 from chainer_profile.report.page.comparing import MAX_FUNCTIONS, engines_chart
 from chainer_profile.report.page.drawing import as_json

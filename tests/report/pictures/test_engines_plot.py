@@ -9,7 +9,7 @@ import pytest
 from matplotlib.patches import Rectangle
 
 from chainer_profile.engines.results import EnginesRun
-from chainer_profile.report.content.engines import BETWEEN
+from chainer_profile.report.content.engine_nodes import BETWEEN
 from chainer_profile.report.pictures import engines as engines_plot
 from chainer_profile.report.pictures.engines import bars
 from tests.engines.fake_engines import MISSING, WRONG, make_run, recordings
