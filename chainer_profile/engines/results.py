@@ -167,6 +167,11 @@ class EnginesRun:
         return tuple(engine for engine in self.engines if not engine.measured)
 
     @property
+    def right(self) -> tuple[EngineResult, ...]:
+        """Of the engines that made trials those whose outputs are not wrong."""
+        return tuple(engine for engine in self.measured if not engine.wrong)
+
+    @property
     def wrong(self) -> tuple[EngineResult, ...]:
         """The engines whose outputs differ from Chainer's by more than the tolerance."""
         return tuple(engine for engine in self.engines if engine.wrong)

@@ -46,7 +46,7 @@ from chainer_profile.report.text import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from chainer_profile.engines.results import OutputDifference, Speedup
     from chainer_profile.record.recording import Recording
@@ -103,19 +103,17 @@ def overview(run: EnginesRun, recordings: Mapping[str, Recording]) -> Iterator[B
 def verdict(run: EnginesRun) -> str:
     """The answer: ``openvino is 12x as fast as chainer: 4.7 ms -> 0.39 ms.``"""
     baseline = run.baseline
-    right = [engine for engine in run.measured if not engine.wrong and engine is not baseline]
     if baseline is None or baseline.statistics is None:
         return f"{plural(len(run.measured), 'engine')} ran, and Chainer did not."
-    found = [(one, speedup(one, baseline)) for one in right]
-    known = [(one, gain) for one, gain in found if gain is not None]
     before = format_duration(baseline.statistics.median_s)
+    known = _speedups(run, baseline)
     if not known:
         return f"No other engine ran beside {_name(baseline)}: {before} a trial."
-    faster = [pair for pair in known if _is_faster(pair[1])]
-    best, gain = max(faster or known, key=lambda pair: pair[1].factor)
-    assert best.statistics is not None
+    faster = _surely_faster(known)
     if not faster:
         return f"No engine is faster than {_name(baseline)} beyond doubt: {before} a trial."
+    best, gain = faster[0]
+    assert best.statistics is not None
     said = interval_text(gain)
     within = "" if said == NOT_KNOWN else f", 95 % interval {said}"
     after = format_duration(best.statistics.median_s)
@@ -125,9 +123,18 @@ def verdict(run: EnginesRun) -> str:
     )
 
 
-def _is_faster(gain: Speedup) -> bool:
-    """Whether an engine is faster beyond doubt, as far as there is an interval."""
-    return gain.factor > 1 and not gain.low <= 1
+def _speedups(run: EnginesRun, baseline: EngineResult) -> list[tuple[EngineResult, Speedup]]:
+    """The other engines that are right, with how many times as fast they are as Chainer."""
+    found = [(one, speedup(one, baseline)) for one in run.right if one is not baseline]
+    return [(one, gain) for one, gain in found if gain is not None]
+
+
+def _surely_faster(
+    known: list[tuple[EngineResult, Speedup]],
+) -> list[tuple[EngineResult, Speedup]]:
+    """Those that are faster beyond doubt, as far as there is an interval; the fastest first."""
+    faster = [(one, gain) for one, gain in known if gain.factor > 1 and not gain.low <= 1]
+    return sorted(faster, key=lambda pair: -pair[1].factor)
 
 
 def _verdict(run: EnginesRun) -> Iterator[Block]:
@@ -153,14 +160,14 @@ def _engines(run: EnginesRun) -> Iterator[Block]:
             "functions in the trials in which the engine timed its nodes, put to the scale of the "
             "median; a node that does several layers counts for the one of the most operations.",
         )
-    if len(right := [engine for engine in run.measured if not engine.wrong]) > 1:
+    if len(run.right) > 1:
         yield Heading(3, "Speed-ups")
         yield text("How many times as fast the row's engine is as the column's, as 95 % intervals:")
         columns = [
             Column(f"vs {_name(slow)}", _interval_versus(slow), drop=at)
-            for at, slow in enumerate(right)
+            for at, slow in enumerate(run.right)
         ]
-        yield Table([Column("engine", _name, folds=8), *columns], right, "Speed-ups")
+        yield Table([Column("engine", _name, folds=8), *columns], run.right, "Speed-ups")
     if others := [*other_lines(run), *note_lines(run)]:
         yield points(others)
 
@@ -303,11 +310,10 @@ def table_columns(run: EnginesRun) -> list[Column]:
     baseline = run.baseline
     versus = [
         Column(f"vs {_name(slow)}", _versus(slow), drop=0 if slow is baseline else 1)
-        for slow in run.measured
-        if not slow.wrong
+        for slow in run.right
     ]
     if baseline is not None:
-        at = [one for one in run.measured if not one.wrong].index(baseline) + 1
+        at = run.right.index(baseline) + 1
         versus.insert(at, Column("95 %", _interval_versus(baseline), "95 % interval", drop=2))
     return [
         Column("engine", _name, folds=_MAX_NAME),
@@ -432,46 +438,37 @@ EXPLAINED = (
 
 def next_steps(run: EnginesRun) -> Iterator[str]:
     """Which engine to take, and how: a sentence or two each."""
-    baseline = run.baseline
-    right = [engine for engine in run.measured if not engine.wrong]
-    others = [engine for engine in right if engine is not baseline]
     for engine in run.wrong:
         yield f"Do not use {_name(engine)} as it is: {wrong_text(engine)}."
-    if baseline is not None and others:
-        yield from _which(baseline, others)
+    if run.baseline is not None:
+        yield from _which(run.baseline, _speedups(run, run.baseline))
     for engine in run.others:
         if engine.install:
             yield f"{_name(engine)} was not tried; {printable(engine.install)} installs it."
 
 
-def _which(baseline: EngineResult, others: Sequence[EngineResult]) -> Iterator[str]:
-    found = {engine.name: speedup(engine, baseline) for engine in others}
-    known = {name: one for name, one in found.items() if one is not None}
-    factors = {name: one.factor for name, one in known.items()}
-    if not factors:
+def _which(baseline: EngineResult, known: list[tuple[EngineResult, Speedup]]) -> Iterator[str]:
+    if not known:
         return
-    ranked = sorted(
-        (e for e in others if e.name in known and _is_faster(known[e.name])),
-        key=lambda e: factors[e.name],
-        reverse=True,
-    )
-    if not ranked:
+    faster = _surely_faster(known)
+    if not faster:
         yield f"No engine is faster than {_name(baseline)} here beyond doubt: stay with it."
         return
-    best = ranked[0]
-    gain = known[best.name]
-    interval = "" if math.isnan(gain.low) else f" (95 % interval {interval_text(gain)})"
+    best, gain = faster[0]
+    said = interval_text(gain)
+    interval = "" if said == NOT_KNOWN else f" (95 % interval {said})"
     yield (
         f"Take {_name(best)}: it is {format_factor(gain.factor)} as fast as {_name(baseline)}"
         f"{interval}. {_how(best)}"
     )
-    for engine in ranked[1:2]:
+    for engine, _ in faster[1:2]:
         lead = speedup(best, engine)
         if lead is not None and not lead.low > 1:
             yield (
                 f"{_name(engine)} is as fast as far as these trials can tell: take which suits "
                 f"you better. {_how(engine)}"
             )
+    factors = {engine.name: gain.factor for engine, gain in known}
     if best.name != "folded" and factors.get("folded", 0.0) > 1:
         yield (
             f"Where nothing may be installed beside Chainer, folded gives "
