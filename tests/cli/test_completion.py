@@ -6,6 +6,7 @@ import argparse
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -133,7 +134,7 @@ def test_the_script_goes_to_standard_output(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "shtab", None)
+    monkeypatch.setitem(sys.modules, "shtab", None)
     with pytest.raises(completion.ProfileError, match="pip install shtab"):
         script("bash", NETWORKS)
 

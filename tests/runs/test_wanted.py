@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import builtins
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +28,7 @@ SUMMARY = summarise(make_recording(3, 5))
 
 @pytest.fixture
 def without_pdf(monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = builtins.__import__
-
-    def fails(name: str, *args: Any, **more: Any) -> Any:
-        if name == "typst":
-            raise ImportError(name)
-        return usual(name, *args, **more)
-
-    monkeypatch.setattr(builtins, "__import__", fails)
+    monkeypatch.setitem(sys.modules, "typst", None)
 
 
 # Names of formats.

@@ -24,12 +24,10 @@ def engine_text(settings: Settings) -> str:
 
 
 def totals(summary: Summary) -> list[Row]:
-    """The times of a whole trial; under an engine in its words, without what it has none of."""
+    """The times of a whole trial that are known; under an engine in its words."""
     recording = summary.recording
     rows = totals_rows(summary.totals, on_device=recording.on_device)
-    if not recording.settings.engine:
-        return rows
-    named = {_FRAMEWORK: OVERHEAD, _SUM: "Sum of the nodes"}
+    named = {_FRAMEWORK: OVERHEAD, _SUM: "Sum of the nodes"} if recording.settings.engine else {}
     return [
         (next((new for old, new in named.items() if name.startswith(old)), name), value)
         for name, value in rows

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chainer_profile.analyse.summary import WARNING
-from chainer_profile.basics.units import NOT_KNOWN, format_percent, plural
+from chainer_profile.basics.units import format_percent, plural
 from chainer_profile.basics.words import DEFAULT_DEPTH
 from chainer_profile.report import layer_columns
 from chainer_profile.report.columns import (
     group_columns,
     kind_columns,
-    phase_columns,
     properties,
     tree_columns,
 )
@@ -27,6 +26,7 @@ from chainer_profile.report.content.memory_section import (
     phase_memory,
     phase_memory_columns,
 )
+from chainer_profile.report.content.result_section import phase_table
 from chainer_profile.report.content.work_section import (
     has_work,
     limits_sentence,
@@ -34,7 +34,7 @@ from chainer_profile.report.content.work_section import (
     work_rows,
 )
 from chainer_profile.report.document import HOT, TOTAL, Column, Table, strong, text
-from chainer_profile.report.rows import group_rows, phase_rows, phases_of, tree_rows
+from chainer_profile.report.rows import group_rows, phases_of, tree_rows
 from chainer_profile.report.text import environment_lines, printable, run_lines
 
 if TYPE_CHECKING:
@@ -101,14 +101,11 @@ def overview(
         said = f"engine: {engine_text(recording.settings)}; a row is a node of it"
         yield text(strong(said), below=True)
     yield from answer(summary)
-    rows = [*totals(summary), *device_rows(summary)]
-    yield properties([row for row in rows if row[1] != NOT_KNOWN])
+    yield properties([*totals(summary), *device_rows(summary)])
     if summary.device is not None and summary.device.launch_bound:
         yield text(f"launch bound: {pace(summary.device)}", note=True)
     if len(phases_of(summary)) > 1:
-        phases = phase_rows(summary)
-        marks = [TOTAL if row.whole else "" for row in phases]
-        yield Table(phase_columns(), phases, "Time by phase", marks)
+        yield phase_table(summary)
     if summary.kinds:
         yield Table(kind_columns(), summary.kinds, "The kinds of trials")
     yield from _tree(summary, depth) if tree else _layers(summary, sort, limit, columns, hint)

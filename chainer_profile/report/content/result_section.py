@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from chainer_profile.analyse.grouping import common_link
 from chainer_profile.basics.paths import part_below
 from chainer_profile.basics.units import (
-    NOT_KNOWN,
     format_bare_percent,
     format_count,
     format_duration,
@@ -64,8 +63,7 @@ MAX_HOT = 20
 
 def whole_trial(summary: Summary) -> Iterator[Block]:
     """The times of a trial as a whole, and that they add up."""
-    rows = [row for row in totals(summary) if row[1] != NOT_KNOWN]
-    yield properties(rows, "A trial as a whole")
+    yield properties(totals(summary), "A trial as a whole")
     yield from _adds_up(summary)
 
 
@@ -88,10 +86,9 @@ def phases(summary: Summary) -> Iterator[Block]:
     """Time by phase, where a trial has several."""
     if len(phases_of(summary)) < 2:
         return
-    rows = phase_rows(summary)
-    marks = [TOTAL if row.whole else "" for row in rows]
-    yield Table(phase_columns(), rows, "Time by phase", marks)
-    *parts, whole = rows
+    table = phase_table(summary)
+    yield table
+    *parts, whole = table.rows
     terms = " + ".join(f"{row.name} {format_ms(row.total_s)} ms" for row in parts)
     yield text(f"It adds up: {terms} = {whole.name} {format_ms(whole.total_s)} ms.")
     if summary.recording.on_device:
@@ -100,6 +97,13 @@ def phases(summary: Summary) -> Iterator[Block]:
             "between the phase's layers; what is outside of the phases is the rest of the trial on "
             "the host's clock."
         )
+
+
+def phase_table(summary: Summary) -> Table:
+    """Time by phase."""
+    rows = phase_rows(summary)
+    marks = [TOTAL if row.whole else "" for row in rows]
+    return Table(phase_columns(), rows, "Time by phase", marks)
 
 
 def kinds(summary: Summary) -> Iterator[Block]:

@@ -57,7 +57,7 @@ def parts(summary: Summary) -> Markup:
         boxes.append(_box(left, share / whole, colour, said))
         words.append(f'<li class="{colour}">{escape(said)}</li>')
         left += share / whole
-    label = escape("Where the time of a trial goes: " + ", ".join(f"{n}" for n, _, _ in kept))
+    label = escape("Where the time of a trial goes: " + ", ".join(name for name, _, _ in kept))
     return Markup(
         f'<div class="boxes one" role="img" aria-label="{label}">{"".join(boxes)}</div>'
         f'<ul class="legend">{"".join(words)}</ul>'
@@ -71,13 +71,14 @@ def icicles(summary: Summary) -> list[tuple[str, str, Markup]]:
         return []
     phases = phases_of(summary)
     rows = [*links, *(row for row in beside if row.name != "profiled trial")]
-    found = [("all", "All phases", _icicle(rows, None))] if len(phases) > 1 else []
+    whole = _icicle(rows, None)
     if len(phases) == 1:
-        return [("all", "Trial", _icicle(rows, None))]
-    return found + [
+        return [("all", "Trial", whole)]
+    by_phase = (
         (f"p{at}", printable(phase).capitalize(), _icicle(rows, at))
         for at, phase in enumerate(phases)
-    ]
+    )
+    return [("all", "All phases", whole), *by_phase]
 
 
 def _icicle(rows: list[LinkRow], phase: int | None) -> Markup:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -62,15 +62,15 @@ class Bars:
         return found
 
 
-def layer_bars(summary: Summary, most: int | None = MOST) -> Bars:
+def layer_bars(summary: Summary, most: int = MOST) -> Bars:
     """A bar for every layer; of more than so many one for every block, or the slowest alone.
 
     Args:
         summary: The summary of a run.
-        most: Bars at most; None for any number.
+        most: Bars at most.
     """
     layers = summary.layers
-    if most is None or len(layers) <= most:
+    if len(layers) <= most:
         return _by_layer(summary, list(range(len(layers))))
     blocks = group_names(summary.recording.layers, "block")
     # A block is a group by itself in every phase.
@@ -87,7 +87,7 @@ def layer_bars(summary: Summary, most: int | None = MOST) -> Bars:
         f"the {SLOWEST} slowest of {plural(len(layers), 'layer')}, which hold {share:.0%} of the "
         "layers' time"
     )
-    return Bars(**{**vars(found), "note": note})
+    return replace(found, note=note)
 
 
 def _by_layer(summary: Summary, rows: Sequence[int]) -> Bars:

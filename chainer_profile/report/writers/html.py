@@ -20,7 +20,7 @@ from chainer_profile.report.document import (
 from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from chainer_profile.report.document import Block, Column, Words
 
@@ -59,7 +59,7 @@ def _parts(block: Block, level: int) -> Iterator[str]:
         items = "".join(f"<li>{words(item)}</li>" for item in block.items)
         yield f'<ul class="sentences">{items}</ul>'
     elif isinstance(block, Lines):
-        yield _pairs([(name, value) for name, value in block.rows])
+        yield _pairs(block.rows)
     elif isinstance(block, Code):
         lines = "\n".join(map(text, block.text.split("\n")))
         yield f'<pre tabindex="0"><code>{lines}</code></pre>'
@@ -70,7 +70,7 @@ def _parts(block: Block, level: int) -> Iterator[str]:
 def table(found: Table) -> str:
     """A table, which scrolls where it is too wide; names and values where it has no head."""
     if not found.head:
-        return _pairs([(name, value) for name, value in found.cells()])
+        return _pairs(found.cells())
     bars = next((column.bar for column in found.columns if column.bar is not None), None)
     shares = [] if bars is None else [bars(row) for row in found.rows]
     most = max((share for share in shares if share is not None), default=0.0)
@@ -100,7 +100,7 @@ def table(found: Table) -> str:
     )
 
 
-def _pairs(rows: Iterable[tuple[str, str]]) -> str:
+def _pairs(rows: Iterable[Sequence[str]]) -> str:
     found = "".join(f"<div><dt>{text(n)}</dt><dd>{text(v)}</dd></div>" for n, v in rows)
     return f'<dl class="properties">{found}</dl>'
 

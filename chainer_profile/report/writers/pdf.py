@@ -115,7 +115,7 @@ def write(
             missing.note(),
         )
     )
-    files = {f"{_svg(name)}": content for name, content in pictures.items()}
+    files = {_svg(name): content for name, content in pictures.items()}
     # Its stubs do not know of files in memory.
     compile_: Any = typst.compile
     pdf: bytes = compile_(
@@ -126,17 +126,18 @@ def write(
 
 def _pages(blocks: Sequence[Block], missing: _Missing) -> Iterator[str]:
     """The blocks, on pages that lie where a table needs that; its heading goes with it."""
-    lying = [isinstance(block, Table) and _Layout(block).lies for block in blocks]
+    layouts = [_Layout(block) if isinstance(block, Table) else None for block in blocks]
+    lying = [layout is not None and layout.lies for layout in layouts]
     for at in reversed(range(len(blocks) - 1)):
         # What stands above a heading belongs to the section before.
         leads = Heading if isinstance(blocks[at + 1], Heading) else (Heading, Text)
         lying[at] = lying[at] or (lying[at + 1] and isinstance(blocks[at], leads) and at > 0)
     lies = False
-    for block, lying_now in zip(blocks, lying, strict=True):
+    for block, layout, lying_now in zip(blocks, layouts, lying, strict=True):
         if lying_now != lies:
             lies = lying_now
             yield f"#set page(flipped: {str(lies).lower()})"
-        yield from _parts(block, missing)
+        yield from _parts(block, missing) if layout is None else _table(layout, missing)
 
 
 class _Missing:
@@ -221,9 +222,7 @@ def _parts(block: Block, missing: _Missing) -> Iterator[str]:
     elif isinstance(block, Code):
         lines = ", ".join(_string(missing.shown(line)) for line in block.text.split("\n"))
         yield f'#raw(block: true, ({lines},).join("\\n"))'
-    elif isinstance(block, Table):
-        yield from _table(block, missing)
-    else:
+    elif isinstance(block, Figure):
         yield _figure(
             f"image({_string(_svg(block.file))}, alt: {_string(block.alt)})",
             "image",
@@ -260,6 +259,9 @@ class _Layout:
     """How a table stands on a page.
 
     Attributes:
+        table: The table.
+        cells: Its rows as texts.
+        texts: For each column whether it is one of text.
         size: Its text's, in points.
         lies: Whether its page lies.
         widths: Its columns', in typst's words.
@@ -268,6 +270,7 @@ class _Layout:
     def __init__(self, table: Table) -> None:
         head, cells = table.head, table.cells()
         texts = [column.folds is not None for column in table.columns]
+        self.table, self.cells, self.texts = table, cells, texts
         bold = 1.1 if any(table.marks) else 1.0
         longest = [max((len(row[at]) for row in cells), default=0) for at in range(len(texts))]
         narrow = [
@@ -298,24 +301,23 @@ def _size(ems: Sequence[float], width: float) -> float:
     return min(_LARGEST, (width - _INSET * len(ems)) / max(1.0, sum(ems)))
 
 
-def _table(table: Table, missing: _Missing) -> Iterator[str]:
+def _table(layout: _Layout, missing: _Missing) -> Iterator[str]:
     """A table; its head is on every page."""
-    layout, rows = _Layout(table), table.cells()
-    texts = [column.folds is not None for column in table.columns]
-    aligned = ", ".join("left" if is_text else "right" for is_text in texts)
+    table = layout.table
+    aligned = ", ".join("left" if is_text else "right" for is_text in layout.texts)
     parts = [f"columns: ({layout.widths},)", f"align: ({aligned},)"]
     if table.head:
         names = ", ".join(f"strong({_string(missing.shown(name))})" for name in table.head)
         parts.append(f"table.header({names}, table.hline(stroke: 0.6pt))")
     codes = [column.code for column in table.columns]
-    for at, row in enumerate(rows):
+    for at, row in enumerate(layout.cells):
         parts += [
             _cell(missing.shown(cell), bool(table.mark(at)), code)
             for cell, code in zip(row, codes, strict=True)
         ]
     body = f"[#set text(size: {layout.size:.2f}pt); #table({', '.join(parts)})]"
     figure = _figure(body, "table", table, missing)
-    yield f"#block(breakable: false)[{figure}]" if len(rows) <= _TOGETHER else figure
+    yield f"#block(breakable: false)[{figure}]" if len(layout.cells) <= _TOGETHER else figure
     if notes := table.notes():
         yield f"#par[#{_string(missing.shown(notes))}]"
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import builtins
 import io
+import sys
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Any
@@ -284,14 +284,7 @@ def test_lines_of_code_are_as_they_are() -> None:
 
 
 def test_without_typst_one_line_says_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = builtins.__import__
-
-    def fails(name: str, *args: Any, **more: Any) -> Any:
-        if name == "typst":
-            raise ImportError(name)
-        return usual(name, *args, **more)
-
-    monkeypatch.setattr(builtins, "__import__", fails)
+    monkeypatch.setitem(sys.modules, "typst", None)
     with pytest.raises(ProfileError, match=r"extra pdf .*: python -m pip install typst$") as error:
         pdf.write([Heading(1, "x")], {})
     assert "\n" not in str(error.value)
