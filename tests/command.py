@@ -141,15 +141,6 @@ def one_line(text: str) -> str:
 
 
 @pytest.fixture(autouse=True)
-def signals() -> Iterator[None]:
-    """Puts back what a command does to the signals of this process."""
-    before = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)}
-    yield
-    for signum, handler in before.items():
-        signal.signal(signum, handler)
-
-
-@pytest.fixture(autouse=True)
 def folder(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> Path:

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 
 class Interrupted(BaseException):
@@ -24,7 +25,7 @@ class Interrupted(BaseException):
 
 
 class Interrupts:
-    """Handles SIGINT and SIGTERM from its making on.
+    """Handles SIGINT and SIGTERM within its ``with``; then whoever did before does again.
 
     Attributes:
         signum: The signal that ended the trials; 0 if none did.
@@ -33,8 +34,17 @@ class Interrupts:
     def __init__(self) -> None:
         self.signum = 0
         self._measuring = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Interrupts:
         for signum in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(signum, self._handle)
+            self._before[signum] = signal.signal(signum, self._handle)
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        for signum, handler in self._before.items():
+            # None is a handler that C set, which cannot be told to Python.
+            signal.signal(signum, signal.SIG_DFL if handler is None else handler)
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
         # The first signal waits for the end of the running trial; a second one does not.

@@ -35,36 +35,36 @@ def run_command(prog: str, argv: list[str], command: Callable[[Interrupts], int]
         command: What to run; it is given what handles signals.
     """
     _open_streams()
-    interrupts = Interrupts()
-    try:
-        return command(interrupts)
-    except ProfileError as error:
-        if "--debug" in argv:
-            traceback.print_exc()
-        print(f"{prog}: error: {error}", file=sys.stderr)
-        return error.exit_code
-    except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package in ("", "chainer_profile"):
-            raise
-        if "--debug" in argv:
-            traceback.print_exc()
-        said = f"the package {package} is not installed: python -m pip install {REQUIREMENTS}"
-        print(f"{prog}: error: {said}", file=sys.stderr)
-        return 1
-    except Interrupted as interrupt:
-        print(f"{prog}: interrupted{interrupt.hint}", file=sys.stderr)
-        return 128 + interrupt.signum
-    except BrokenPipeError:
-        # The reader of our output went away (`| head`): nothing is left to say to it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except OSError as error:  # of a file that nobody else answers for
-        if "--debug" in argv:
-            traceback.print_exc()
-        where = f"{error.filename}: " if error.filename else ""
-        print(f"{prog}: error: {where}{error.strerror or one_line(error)}", file=sys.stderr)
-        return 1
+    with Interrupts() as interrupts:
+        try:
+            return command(interrupts)
+        except ProfileError as error:
+            if "--debug" in argv:
+                traceback.print_exc()
+            print(f"{prog}: error: {error}", file=sys.stderr)
+            return error.exit_code
+        except ModuleNotFoundError as error:
+            package = (error.name or "").partition(".")[0]
+            if package in ("", "chainer_profile"):
+                raise
+            if "--debug" in argv:
+                traceback.print_exc()
+            said = f"the package {package} is not installed: python -m pip install {REQUIREMENTS}"
+            print(f"{prog}: error: {said}", file=sys.stderr)
+            return 1
+        except Interrupted as interrupt:
+            print(f"{prog}: interrupted{interrupt.hint}", file=sys.stderr)
+            return 128 + interrupt.signum
+        except BrokenPipeError:
+            # The reader of our output went away (`| head`): nothing is left to say to it.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 1
+        except OSError as error:  # of a file that nobody else answers for
+            if "--debug" in argv:
+                traceback.print_exc()
+            where = f"{error.filename}: " if error.filename else ""
+            print(f"{prog}: error: {where}{error.strerror or one_line(error)}", file=sys.stderr)
+            return 1
 
 
 def _open_streams() -> None:

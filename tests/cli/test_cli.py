@@ -33,7 +33,6 @@ from tests.command import (  # noqa: F401
     main,
     one_line,
     process,
-    signals,
 )
 
 

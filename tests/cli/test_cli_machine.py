@@ -26,7 +26,6 @@ from tests.command import (  # noqa: F401
     folder,
     main,
     one_line,
-    signals,
     stand_in,
 )
 from tests.conftest import FakeClock

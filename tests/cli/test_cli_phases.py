@@ -17,7 +17,7 @@ from chainer_profile.cli import main as cli
 from chainer_profile.runs.folder import load_run
 from models.registry import REGISTRY
 from models.torchvision_weights import WEIGHT_FORMATS
-from tests.command import Net, folder, main, one_line, signals  # noqa: F401
+from tests.command import Net, folder, main, one_line  # noqa: F401
 from tests.models.test_torchvision_weights import make_state
 
 FEW = ["--trials", "3", "--warmups", "1", "--clean-trials", "2", "-o", "run"]

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import signal
+from contextlib import suppress
+
 import pytest
 
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.cli.interrupts import Interrupted, Interrupts
 from chainer_profile.cli.running import run_command
-from tests.command import signals  # noqa: F401
 
 
 def raising(error: BaseException):
@@ -43,3 +45,20 @@ def test_the_code_of_a_command_is_its_own(capsys) -> None:
 def test_an_error_of_ours_is_no_line() -> None:
     with pytest.raises(ZeroDivisionError):
         run_command("x.py", [], raising(ZeroDivisionError()))
+
+
+@pytest.mark.parametrize(
+    "ending", [lambda interrupts: 7, raising(Interrupted(15)), raising(ZeroDivisionError())]
+)
+def test_signals_are_handled_as_before_by_whoever_calls_a_command(ending) -> None:
+    def handler(*_: object) -> None: ...
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        with suppress(ZeroDivisionError):
+            run_command("x.py", [], ending)
+        assert [signal.getsignal(number) for number in numbers] == [handler, handler]
+    finally:
+        for number, handler_before in before.items():
+            signal.signal(number, handler_before)

@@ -18,7 +18,7 @@ from chainer_profile.report.content.comparison import SORTS
 from chainer_profile.report.writers import terminal
 from chainer_profile.runs.folder import load_run, save_recording
 from tests import HANGS_S
-from tests.command import ROOT, folder, one_line, signals  # noqa: F401
+from tests.command import ROOT, folder, one_line  # noqa: F401
 from tests.comparing import CALM, run, scaled
 from tests.conftest import make_training
 

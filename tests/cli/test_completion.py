@@ -17,7 +17,7 @@ from chainer_profile.cli import COMMANDS, RUN, completion
 from chainer_profile.cli import main as cli
 from chainer_profile.cli.completion import SHELLS, parsers, script
 from tests import HANGS_S
-from tests.command import Entry, signals  # noqa: F401
+from tests.command import Entry
 
 NETWORKS = ("resnet20", "resnet20-he", "vgg")
 

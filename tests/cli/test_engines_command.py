@@ -25,7 +25,7 @@ from chainer_profile.report.pictures import engines as engines_plot
 from chainer_profile.report.pictures import roofline
 from chainer_profile.runs import engines as run_folder
 from chainer_profile.runs.folder import load_run
-from tests.command import Entry, Net, command, file_size_limit, folder, one_line, signals  # noqa: F401
+from tests.command import Entry, Net, command, file_size_limit, folder, one_line  # noqa: F401
 
 OWN = '''
 import chainer

@@ -25,7 +25,6 @@ from tests.command import (  # noqa: F401
     folder,
     main,
     one_line,
-    signals,
 )
 
 

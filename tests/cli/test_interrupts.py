@@ -45,16 +45,14 @@ def sending(signum: int, call: int, times: int = 1) -> Callable[[], Net]:
 
 @pytest.mark.parametrize("signum", SIGNALS)
 def test_outside_the_trials_a_signal_raises(signum: int) -> None:
-    interrupts = Interrupts()
-    with pytest.raises(Interrupted) as caught:
+    with Interrupts() as interrupts, pytest.raises(Interrupted) as caught:
         os.kill(os.getpid(), signum)
     assert caught.value.signum == signum
     assert interrupts.reason() == ""
 
 
 def test_during_the_trials_the_first_signal_is_noted_and_the_second_raises() -> None:
-    interrupts = Interrupts()
-    with interrupts.measuring():
+    with Interrupts() as interrupts, interrupts.measuring():
         os.kill(os.getpid(), signal.SIGTERM)
         assert interrupts.signum == signal.SIGTERM
         assert interrupts.reason() == "interrupted by SIGTERM"
@@ -64,11 +62,11 @@ def test_during_the_trials_the_first_signal_is_noted_and_the_second_raises() -> 
 
 
 def test_after_the_trials_a_signal_raises_again() -> None:
-    interrupts = Interrupts()
-    with interrupts.measuring():
-        pass
-    with pytest.raises(Interrupted):
-        os.kill(os.getpid(), signal.SIGINT)
+    with Interrupts() as interrupts:
+        with interrupts.measuring():
+            pass
+        with pytest.raises(Interrupted):
+            os.kill(os.getpid(), signal.SIGINT)
 
 
 @pytest.mark.parametrize(

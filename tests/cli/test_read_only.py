@@ -16,7 +16,7 @@ from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.files import replacing
 from chainer_profile.runs.folder import load_run
 from tests import HANGS_S
-from tests.command import FILES, OWN, ROOT, folder, main, one_line, signals  # noqa: F401
+from tests.command import FILES, OWN, ROOT, folder, main, one_line  # noqa: F401
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from chainer_profile.cli.running import terminal_width
 from chainer_profile.record.recording import Environment, Recording, Settings
 from chainer_profile.runs import write
 from chainer_profile.runs.folder import save_recording
-from tests.command import Entry, folder, signals  # noqa: F401
+from tests.command import Entry, folder  # noqa: F401
 from tests.conftest import make_recording, make_training
 from tests.report.working import with_work
 from tests.terminals import CODES, on_terminal, plain

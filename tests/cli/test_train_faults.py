@@ -10,7 +10,7 @@ import chainer
 import numpy as np
 import pytest
 
-from tests.command import folder, one_line, signals  # noqa: F401
+from tests.command import folder, one_line  # noqa: F401
 from tests.train_command import DEFAULT, OWN, Net, log, main, no_plots, same, weights_in  # noqa: F401
 
 

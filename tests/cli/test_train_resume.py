@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import folder, one_line, signals  # noqa: F401
+from tests.command import folder, one_line  # noqa: F401
 from tests.train_command import DEFAULT, Net, log, main, no_plots, process, same, weights_in  # noqa: F401
 
 

@@ -18,7 +18,7 @@ from chainer_profile.runs import write
 from chainer_profile.runs.folder import load_run
 from chainer_profile.runs.wanted import FILES, USUAL, Wanted, check, parse_formats
 from chainer_profile.runs.write import asked_for, write_reports
-from tests.command import folder, main, one_line, signals  # noqa: F401
+from tests.command import folder, main, one_line  # noqa: F401
 from tests.conftest import make_recording
 from tests.report.reading import report_md
 from tests.report.writers.test_latex import render as tables_tex

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -222,4 +221,3 @@ def test_the_checksum_is_of_images_and_labels() -> None:
 
 def test_signals_are_not_this_module_s() -> None:
     assert "signal" not in vars(training)
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
