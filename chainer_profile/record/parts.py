@@ -158,10 +158,14 @@ class Settings:
 
 @dataclass(frozen=True)
 class BlasLibrary:
-    """A BLAS library in the process: its name, version, number of threads, and kernels.
+    """A BLAS library in the process.
 
-    The kernels are those of an architecture that it runs here, by the library's own name
-    (``Haswell``); empty where that is not known, and in recordings of older versions.
+    Attributes:
+        name: Name of the library.
+        version: Its version.
+        threads: Its number of threads.
+        kernels: Architecture whose kernels it runs, by the library's own name (``Haswell``); empty
+            where that is not known, and in recordings of older versions.
     """
 
     name: str
@@ -223,9 +227,23 @@ class GpuState:
 class Environment:
     """The machine and the software of a run.
 
-    Of the variables of the process's environment, ``variables`` has those, with their values, that
-    make a library compute in another way than it would on this processor
-    (``OPENBLAS_CORETYPE=Nehalem``).
+    Attributes:
+        started: Begin of the run (UTC).
+        system: Operating system and architecture.
+        processor: Name of the processor.
+        physical_cores: Its cores.
+        usable_cores: Logical cores that the process may use.
+        memory_nbytes: Main memory.
+        python: Python and its version.
+        chainer: Version of Chainer.
+        numpy: Version of NumPy.
+        cupy: Version of CuPy; empty without one.
+        profiler: Version of chainer-profile.
+        commit: Commit of chainer-profile's sources, where they are a git repository.
+        blas: The BLAS libraries in the process.
+        gpu: The GPU of the run.
+        variables: Variables of the process, with their values, that make a library compute in
+            another way than it would on this processor (``OPENBLAS_CORETYPE=Nehalem``).
     """
 
     started: str = ""

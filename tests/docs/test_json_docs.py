@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from chainer_profile.report.writers.json_report import VERSION
-from chainer_profile.report.writers.json_schema import schema
+from chainer_profile.report.writers.json_report import VERSION, schema
 from tests import ROOT
 
 DOCS = ROOT / "docs"
@@ -52,10 +51,9 @@ layers = pd.DataFrame(report["layers"])
 
 def kinds(part: dict[str, Any]) -> str:
     """A type in words: ``number or null``."""
-    if "const" in part:
-        return f"`{json.dumps(part['const'])}`"
     if "enum" in part:
-        return " or ".join("null" if value is None else f"`{value}`" for value in part["enum"])
+        values = sorted(part["enum"], key=lambda value: value is None)
+        return " or ".join("null" if value is None else f"`{value}`" for value in values)
     names = part["type"] if isinstance(part["type"], list) else [part["type"]]
     items = part.get("items", {})
     if "array" in names and "properties" not in items:
@@ -63,6 +61,22 @@ def kinds(part: dict[str, Any]) -> str:
         names = [f"list of {of}" if name == "array" else name for name in names]
     words = {"array": "list of objects", "string": "text", "boolean": "true or false"}
     return " or ".join(words.get(name, name).replace("strings", "texts") for name in names)
+
+
+def whole(part: Any, parts: dict[str, Any]) -> Any:
+    """A schema with what it refers to in its place, and ``null`` among the types."""
+    if isinstance(part, list):
+        return [whole(item, parts) for item in part]
+    if not isinstance(part, dict):
+        return part
+    part = {key: whole(value, parts) for key, value in part.items() if key != "$defs"}
+    if "$ref" in part:
+        part = whole(parts[part.pop("$ref").rpartition("/")[2]], parts) | part
+    if "anyOf" in part:
+        found, null = part.pop("anyOf")
+        assert null == {"type": "null"}
+        part = found | part | {"type": [found["type"], "null"]}
+    return part
 
 
 def inner(part: dict[str, Any]) -> dict[str, Any]:
@@ -95,7 +109,7 @@ def section(names: list[str], part: dict[str, Any]) -> str:
 def page() -> str:
     # Said once, where several objects have the same keys.
     named: dict[str, tuple[list[str], dict[str, Any]]] = {}
-    for name, part in objects("", schema()):
+    for name, part in objects("", whole(schema(), schema()["$defs"])):
         named.setdefault(json.dumps(part["properties"]), ([], part))[0].append(name)
     sections = [section(names, part) for names, part in named.values()]
     return "\n\n".join([HEAD.replace("VERSION", str(VERSION)).strip(), *sections]) + "\n"
@@ -114,7 +128,7 @@ def test_the_schema_is_that_of_the_code() -> None:
 
 
 def test_every_key_has_a_meaning_in_plain_words() -> None:
-    for name, part in objects("", schema()):
+    for name, part in objects("", whole(schema(), schema()["$defs"])):
         for key, value in part["properties"].items():
             meaning = value.get("description")
             assert meaning, f"{name}.{key}"

@@ -15,7 +15,7 @@ from chainer_profile.report import page
 from chainer_profile.report.text import gaps, interruption, trials_text
 from chainer_profile.report.views import recording_line, summary_html, summary_text
 from chainer_profile.report.writers import json_report
-from chainer_profile.report.writers.json_schema import schema
+from chainer_profile.report.writers.json_report import schema
 from tests.conftest import make_kinds, make_recording
 from tests.report.page.reading import Read
 from tests.report.reading import read, report_md

@@ -93,19 +93,22 @@ def test_a_comparison_in_a_line() -> None:
     assert "trial" not in comparison_line(compare(before, other)).partition(": ")[2]
 
 
-@pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
-def test_names_are_data(name: str) -> None:
-    recording = named(make_recording(), [name])
-    summary, comparison = summarise(recording), compare(Side(name, (recording,)), recording)
-    for line in (recording_line(recording), summary_line(summary), comparison_line(comparison)):
-        assert line.isprintable()
-    checked(comparison_html(comparison))
+@pytest.mark.parametrize("at", range(0, len(NAMES), 8))
+def test_names_are_data(at: int) -> None:
+    names = NAMES[at : at + 8]
+    recording = named(make_recording(len(names)), names)
+    for name in names:
+        comparison = compare(Side(name, (recording,)), recording)
+        assert comparison_line(comparison).isprintable()
+        checked(comparison_html(comparison))
+    summary = summarise(recording)
+    assert recording_line(recording).isprintable()
+    assert summary_line(summary).isprintable()
     for options in ({}, {"tree": True, "group_by": "shape"}):
         checked(summary_html(summary, **options))
-    layers = rows(checked(recording_html(recording)), "#")
-    if name.isprintable():
-        assert {row[3] for row in layers} == {" ".join(name.split())}
-    checked(model_html(a_network([name] * 3)))
+    shown = {row[3] for row in rows(checked(recording_html(recording)), "#")}
+    assert shown >= {" ".join(name.split()) for name in names if name.isprintable()}
+    checked(model_html(a_network(names)))
 
 
 # -- a text

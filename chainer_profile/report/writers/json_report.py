@@ -1,46 +1,316 @@
 """Summary -> ``report.json``: everything that a script may ask for, with all digits.
 
-:mod:`.json_schema` says what is where. Numbers are numbers, in seconds, bytes or fractions, as the
-names of their keys say; what is not known is null. Names are data: as they are, without the
-apostrophes and escapes that other files need.
+The tables of keys say what is where; docs/report.schema.json and docs/json.md are made from them.
+Numbers are numbers, in seconds, bytes or fractions, as the names of their keys say; what is not
+known is null. Names are data: as they are, without the apostrophes and escapes of other files.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
-import math
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, fields, is_dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
-import pandas as pd
+import msgspec
+import numpy as np
+from msgspec import Meta, Struct
 
+from chainer_profile.analyse import device_use, kinds
+from chainer_profile.analyse import summary as summaries
+from chainer_profile.analyse.roofline import COMPUTE, MEMORY, OVERHEAD
 from chainer_profile.basics.paths import above
 from chainer_profile.basics.words import GROUPS
-from chainer_profile.report.layer_columns import json_columns
+from chainer_profile.record import recording as records
+from chainer_profile.report import layer_columns, links_csv
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from chainer_profile.analyse.summary import Summary
-    from chainer_profile.basics.describe import Statistics
 
 FORMAT = "chainer-profile report"
 #: Raised when a key changes its meaning or goes. Keys may be added without that.
 VERSION = 2
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
-#: Statistics of times by their keys here: what a summary calls them.
-STATISTICS = {
-    "mean_s": "mean_s",
-    "std_s": "std_s",
-    "ci95_low_s": "ci_low_s",
-    "ci95_high_s": "ci_high_s",
-    "min_s": "min_s",
-    "p5_s": "p5_s",
-    "median_s": "median_s",
-    "p95_s": "p95_s",
-    "p99_s": "p99_s",
-    "max_s": "max_s",
+#: Keys with the types of their values, and what they mean.
+Keys = dict[str, tuple[Any, str]]
+
+
+def _object(name: str, keys: Keys, **more: Any) -> Any:
+    """An object of which all these keys are there."""
+    found = [(key, Annotated[kind, Meta(description=text)]) for key, (kind, text) in keys.items()]
+    return msgspec.defstruct(name, found, module=__name__, **more)
+
+
+def _of(kind: type, keys: Keys) -> Any:
+    """The fields of a dataclass, with the meanings that its docstring gives them, and more keys."""
+    hints, meanings = get_type_hints(kind), _meanings(kind)
+    own = {field.name: (hints[field.name], meanings[field.name]) for field in fields(kind)}
+    return _object(kind.__name__, own | keys)
+
+
+def _meanings(kind: type) -> dict[str, str]:
+    """The meanings in a docstring's list of attributes, in plain words."""
+    section = (inspect.getdoc(kind) or "").partition("Attributes:\n")[2]
+    entries = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", section, re.MULTILINE)
+    return {name: _words(text) for name, text in entries}
+
+
+def _words(text: str) -> str:
+    """A meaning on one line, without the marks of docstrings and the full stop."""
+    text = re.sub(r":\w+:`[.~]?([^`]*)`", r"\1", " ".join(text.split()))
+    return re.sub(r"\bNone\b", "null", text.replace("``", "").removesuffix("."))
+
+
+def _times() -> Keys:
+    """The statistics of times, in the words of layers.csv."""
+    names = ("mean", "std", "ci95_low", "ci95_high", "min", "p5", "median", "p95", "p99", "max")
+    return {
+        f"{name}_s".replace("ci95", "ci"): (
+            _NUMBER if name in ("std", "ci95_low", "ci95_high") else float,
+            layer_columns.COLUMNS[f"{name}_ms"].replace("self time", "time"),
+        )
+        for name in names
+    }
+
+
+def _columns() -> Keys:
+    """The columns of layers.csv, where a cell that is not known is empty."""
+    types: dict[str, Any] = {
+        layer_columns.TEXT: str,
+        layer_columns.COUNT: int,
+        layer_columns.NUMBER: float,
+        layer_columns.TRUTH: bool,
+        layer_columns.SHAPES: list[list[_COUNT]],
+    }
+    return {
+        column.json: (
+            types[column.kind] if column.known else types[column.kind] | None,
+            column.meaning.replace("empty", "null"),
+        )
+        for column in layer_columns.json_columns()
+    }
+
+
+_COUNT: Any = Annotated[int, Meta(ge=0)]
+_NUMBER: Any = float | None
+_LINK = links_csv.COLUMNS
+
+_TRIALS = _object(
+    "Trials",
+    {
+        "profiled": (_COUNT, "With the recorder: the layers' times are from these"),
+        "clean": (_COUNT, "Without any hook: the latency to quote is from these"),
+        "warmup": (_COUNT, "Before the others"),
+        "held": (_COUNT, "On a GPU, those that it began when the host had launched all"),
+    },
+)
+_STATISTICS = _object(
+    "Statistics",
+    {"count": (_COUNT, "Number of trials"), **_times()},
+    rename={"count": "trials", "ci_low_s": "ci95_low_s", "ci_high_s": "ci95_high_s"},
+)
+_RECORDER = _object(
+    "Recorder",
+    {
+        "fraction": (float, "Added time as a fraction of a clean trial"),
+        "low": (_NUMBER, "Lower end of its 95 % interval"),
+        "high": (_NUMBER, "Upper end"),
+    },
+)
+_TOTALS = _object(
+    "Totals",
+    {
+        "layers_s": (
+            _NUMBER,
+            "Sum of the layers' mean self times; null where the times of calls hold those of the "
+            "calls within them",
+        ),
+        "clean": (
+            _STATISTICS | None,
+            "Wall time of the trials without hooks; null where they are of several kinds",
+        ),
+        "profiled": (_STATISTICS | None, "Wall time of the profiled trials"),
+        "framework": (
+            _STATISTICS | None,
+            "Time between the functions, in the profiled trials",
+        ),
+        "framework_share": (_NUMBER, "Its part of a profiled trial"),
+        "recorder": (_RECORDER | None, "What the recorder adds to a trial"),
+        "inputs_per_s": (_NUMBER, "Inputs a second, of clean trials or else of profiled ones"),
+    },
+)
+_HOTSPOTS = _object(
+    "Hotspots",
+    {
+        "rule": (str, "The rule as --hotspots takes it"),
+        "kind": (Literal["time", "share", "top", "pareto"], "What the rule goes by"),
+        "value": (float, "In seconds, as a fraction, a number of layers, or a fraction"),
+        "line_s": (
+            _NUMBER,
+            "Median time from which a layer is hot; null where the rule has no such line",
+        ),
+        "layers": (list[_COUNT], "Indices of the hot layers"),
+    },
+)
+_PHASE: Any = _object(
+    "Phase",
+    {
+        "name": (str, "Its name; outside for the framework time of no phase"),
+        "layers": (_COUNT, "Number of its layers"),
+        "layers_s": (float, "Their time"),
+        "framework_s": (_NUMBER, "Time between them"),
+        "total_s": (float, "Both together"),
+        "share": (float, "Part of the trial"),
+    },
+)
+_GROUP: Any = _object(
+    "Group",
+    {
+        "name": (str, "Function, path, or function with input shapes"),
+        "calls": (_COUNT, "Calls in a trial, of the forward pass where there are any"),
+        "total_s": (float, "Time in a trial"),
+        "mean_s": (_NUMBER, "Time a call"),
+        "share": (float, "Part of the layers' time"),
+        "hot_layers": (_COUNT, "Number of hot layers"),
+        "phases_s": (dict[str, float], "Time by phase"),
+    },
+)
+_GROUPS = _object("Groups", {by: (list[_GROUP], f"By {by}, slowest first") for by in GROUPS})
+_LINK_TIMES: Keys = {
+    "inclusive_s": (float, _LINK["inclusive_ms"]),
+    "exclusive_s": (float, _LINK["exclusive_ms"]),
 }
-#: What a :class:`.DeviceUse` has as a property, not as a field.
-_DEVICE_PROPERTIES = ("launch_bound", "between_s", "busy_share", "idle_s")
+_BY_PHASE: Any = _object("LinkTimes", _LINK_TIMES)
+_LINKS: Any = _object(
+    "Link",
+    {
+        "path": (str, _LINK["path"]),
+        "parent": (str | None, "Path of the link above; null at depth 0"),
+        "name": (str, "Last part of the path"),
+        "kind": (str, _LINK["kind"]),
+        "depth": (_COUNT, _LINK["depth"]),
+        "calls": (_COUNT | None, _LINK["calls"]),
+        "parameters": (_COUNT | None, _LINK["parameters"]),
+        **_LINK_TIMES,
+        "share": (float, _LINK["share_percent"]),
+        "hot_layers": (_COUNT, _LINK["hot_layers"]),
+        "phases": (dict[str, _BY_PHASE], "The same times by phase"),
+    },
+)
+_LAYER: Any = _object(
+    "Layer",
+    _columns()
+    | {
+        "flops_per_s": (_NUMBER, "Operations a second, from the median self time"),
+        "nbytes_per_s": (_NUMBER, "Bytes a second, read and written"),
+        "bound_s": (_NUMBER, "Least time at this machine's limits"),
+        "verdict": (
+            Literal[COMPUTE, MEMORY, OVERHEAD, None],
+            f"{_columns()['verdict'][1]}; null where that is not known",
+        ),
+        "parent_index": (int | None, "Index of the call within which this one was made"),
+        "covers": (
+            tuple[int, ...],
+            "In a recording of another engine, indices of Chainer's layers that this row does",
+        ),
+        "node": (str, "In such a recording, the engine's own words for the row"),
+    },
+)
+_FINDING: Any = _of(
+    summaries.Finding,
+    {
+        "severity": (
+            Literal[summaries.WARNING, summaries.NOTE],
+            _meanings(summaries.Finding)["severity"],
+        )
+    },
+)
+_LIMITS = _of(
+    records.MachineLimits,
+    {"ridge": (float, "Operations a byte from which arithmetic and not memory is the bound")},
+)
+_DEVICE = _of(
+    device_use.DeviceUse,
+    {
+        "launch_bound": (bool, "Whether the host's launching sets the pace, and not the device"),
+        "between_s": (float, "Time of the host between the layers' calls, while it launches"),
+        "busy_share": (_NUMBER, "Part of the trial in which the device works; at most 1"),
+        "idle_s": (_NUMBER, "Time of a trial in which the device has nothing to do"),
+    },
+)
+#: The whole.
+Report: Any = _object(
+    "Report",
+    {
+        "format": (Literal[FORMAT], "What this file is"),
+        "version": (
+            Literal[VERSION],
+            "Raised when a key changes its meaning or goes; keys may be added without that",
+        ),
+        "ended": (str, "complete, or why the run ended before"),
+        "settings": (records.Settings, "What was asked for"),
+        "environment": (records.Environment, "Machine and software"),
+        "conditions": (records.Conditions, "What was measured about the measuring itself"),
+        "trials": (_TRIALS, "Numbers of trials that were made"),
+        "totals": (_TOTALS, "A trial as a whole"),
+        "kind": (
+            Annotated[int, Meta(ge=1)],
+            "Number of the kind of trials that this is of; 1 is the commonest of a run",
+        ),
+        "variants": (
+            list[kinds.Kind],
+            "The run's other kinds of trials, most trials first; empty where trials are of one "
+            "kind",
+        ),
+        "left_out": (_COUNT, "Number of profiled trials whose kind is not known"),
+        "hotspots": (_HOTSPOTS, "The rule for hot layers, and what it chose"),
+        "findings": (list[_FINDING], "What the reader should know, warnings first"),
+        "phases": (
+            list[_PHASE],
+            "The phases of a trial, which add up to it, with what is outside of them",
+        ),
+        "groups": (_GROUPS, "The layers added up"),
+        "links": (list[_LINKS], "The tree of links, every link before those below it"),
+        "layers": (list[_LAYER], "The layers in the order of the calls"),
+        "memory": (records.MemoryUse | None, "What the memory pass found; null without one"),
+        "limits": (
+            _LIMITS | None,
+            "What the machine can do at best; null where it was not measured",
+        ),
+        "device": (_DEVICE | None, "How a trial uses the GPU; null for a run on the host"),
+    },
+)
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of what :func:`content` returns."""
+    (whole,), parts = msgspec.json.schema_components([Report])
+    described = {
+        kind.__name__: _meanings(kind)
+        for module in (records, kinds)
+        for kind in vars(module).values()
+        if isinstance(kind, type) and is_dataclass(kind)
+    }
+    for name, part in parts.items():
+        # All keys are there, with those of dataclasses that have a default.
+        part["required"] = list(part["properties"])
+        if "description" in part:
+            part["description"] = part["description"].partition("\n")[0]
+        for key, found in part["properties"].items():
+            found.setdefault("description", described.get(name, {}).get(key, ""))
+    return {
+        "$schema": DIALECT,
+        "title": FORMAT,
+        "description": "Result of a run of chainer-profile. Times are seconds, sizes bytes, shares "
+        "fractions; null is what is not known.",
+        **whole,
+        "$defs": parts,
+    }
 
 
 def render(summary: Summary) -> str:
@@ -52,70 +322,78 @@ def render(summary: Summary) -> str:
 
 
 def content(summary: Summary) -> dict[str, Any]:
-    """What :func:`render` writes, as dicts, lists, numbers, texts and None.
+    """What :func:`render` writes, as dicts, lists, numbers, texts and None; see :data:`Report`.
 
-    It fits :func:`.json_schema.schema`. No number is NaN or infinite: such a one is None.
+    No number is NaN or infinite: such a one is None.
     """
-    recording, totals = summary.recording, summary.totals
-    device = summary.device
-    report = {
-        "format": FORMAT,
-        "version": VERSION,
-        "ended": recording.ended,
-        "settings": asdict(recording.settings),
-        "environment": asdict(recording.environment),
-        "conditions": asdict(recording.conditions),
-        "trials": {
-            "profiled": recording.n_trials,
-            "clean": len(recording.clean_ns),
-            "warmup": len(recording.warmup_ns),
-            "held": 0 if recording.held_ns is None else len(recording.held_ns),
-        },
-        "totals": {
-            "layers_s": totals.layers_s,
-            "clean": _statistics(totals.clean),
-            "profiled": _statistics(totals.profiled),
-            "framework": _statistics(totals.framework),
-            "framework_share": totals.framework_share,
-            "recorder": None if totals.overhead is None else asdict(totals.overhead),
-            "inputs_per_s": totals.fps,
-        },
-        "kind": recording.kind,
-        "variants": [asdict(kind) for kind in summary.kinds[1:]],
-        "left_out": recording.left_out,
-        "hotspots": {
-            "rule": summary.hotspots.rule.text,
-            "kind": summary.hotspots.rule.kind,
-            "value": summary.hotspots.rule.value,
-            "line_s": summary.hotspots.line_s,
-            "layers": summary.hotspots.indices,
-        },
-        "findings": [asdict(finding) for finding in summary.findings],
-        "phases": _phases(summary),
-        "groups": {by: _groups(summary, by) for by in GROUPS},
-        "links": _links(summary),
-        "layers": _layers(summary),
-        "memory": None if recording.memory is None else asdict(recording.memory),
-        "limits": None
-        if recording.limits is None
-        else {**asdict(recording.limits), "ridge": recording.limits.ridge},
-        "device": None
-        if device is None
-        else asdict(device) | {name: getattr(device, name) for name in _DEVICE_PROPERTIES},
-    }
-    plain: dict[str, Any] = _plain(report)
-    return plain
+    plain = msgspec.to_builtins(_report(summary), enc_hook=_plain)
+    known: dict[str, Any] = json.loads(json.dumps(plain), parse_constant=lambda _: None)
+    return known
 
 
-def _statistics(statistics: Statistics | None) -> dict[str, Any] | None:
-    if statistics is None:
+def _plain(value: Any) -> Any:
+    """NumPy's numbers as Python's, and the <NA> of pandas as None."""
+    return value.item() if isinstance(value, np.generic) else None
+
+
+def _report(summary: Summary) -> Any:
+    recording, totals, rule = summary.recording, summary.totals, summary.hotspots.rule
+    return Report(
+        format=FORMAT,
+        version=VERSION,
+        ended=recording.ended,
+        settings=asdict(recording.settings),
+        environment=asdict(recording.environment),
+        conditions=asdict(recording.conditions),
+        trials=_TRIALS(
+            profiled=recording.n_trials,
+            clean=len(recording.clean_ns),
+            warmup=len(recording.warmup_ns),
+            held=0 if recording.held_ns is None else len(recording.held_ns),
+        ),
+        totals=_TOTALS(
+            layers_s=totals.layers_s,
+            clean=_from(totals.clean, _STATISTICS),
+            profiled=_from(totals.profiled, _STATISTICS),
+            framework=_from(totals.framework, _STATISTICS),
+            framework_share=totals.framework_share,
+            recorder=_from(totals.overhead, _RECORDER),
+            inputs_per_s=totals.fps,
+        ),
+        kind=recording.kind,
+        variants=[asdict(kind) for kind in summary.kinds[1:]],
+        left_out=recording.left_out,
+        hotspots=_HOTSPOTS(
+            rule=rule.text,
+            kind=rule.kind,
+            value=rule.value,
+            line_s=summary.hotspots.line_s,
+            layers=summary.hotspots.indices,
+        ),
+        findings=[asdict(finding) for finding in summary.findings],
+        phases=[_PHASE(name, **row) for name, row in _rows(summary.phases)],
+        groups=_GROUPS(*(_groups(summary, by) for by in GROUPS)),
+        links=_links(summary),
+        layers=_layers(summary),
+        memory=recording.memory and asdict(recording.memory),
+        limits=_from(recording.limits, _LIMITS),
+        device=_from(summary.device, _DEVICE),
+    )
+
+
+def _from(value: Any, kind: type[Struct]) -> Struct | None:
+    """The attributes of these names, where there is a value at all."""
+    if value is None:
         return None
-    times = {key: getattr(statistics, name) for key, name in STATISTICS.items()}
-    return {"trials": statistics.count, **times}
+    return kind(**{name: getattr(value, name) for name in kind.__struct_fields__})
+
+
+def _rows(table: pd.DataFrame) -> Iterator[tuple[str, dict[str, Any]]]:
+    return zip(table.index, table.to_dict("records"), strict=True)
 
 
 def _layers(summary: Summary) -> list[dict[str, Any]]:
-    columns = json_columns()
+    columns = layer_columns.json_columns()
     return [
         {
             **{described.json: described.value(row) for described in columns},
@@ -130,56 +408,31 @@ def _layers(summary: Summary) -> list[dict[str, Any]]:
     ]
 
 
-def _phases(summary: Summary) -> list[dict[str, Any]]:
-    table = summary.phases
-    return [
-        {"name": name, **row}
-        for name, row in zip(table.index, table.to_dict("records"), strict=True)
-    ]
-
-
-def _groups(summary: Summary, by: str) -> list[dict[str, Any]]:
-    table = summary.functions if by == "function" else summary.group(by)
+def _groups(summary: Summary, by: str) -> list[Struct]:
     phases = list(summary.layers["phase"].unique())
     return [
-        {
-            "name": name,
-            **{key: row[key] for key in ("calls", "total_s", "mean_s", "share")},
-            "hot_layers": row["hot"],
-            "phases_s": {phase: row[f"{phase}_s"] for phase in phases},
-        }
-        for name, row in zip(table.index, table.to_dict("records"), strict=True)
+        _GROUP(
+            name,
+            *(row[key] for key in ("calls", "total_s", "mean_s", "share", "hot")),
+            {phase: row[f"{phase}_s"] for phase in phases},
+        )
+        for name, row in _rows(summary.functions if by == "function" else summary.group(by))
     ]
 
 
-def _links(summary: Summary) -> list[dict[str, Any]]:
-    table = summary.links
+def _links(summary: Summary) -> list[Struct]:
     phases = list(summary.layers["phase"].unique())
-    times = ("inclusive_s", "exclusive_s")
     return [
-        {
-            "path": path,
-            "parent": above(path),
-            **{key: row[key] for key in ("name", "kind", "depth", "calls", "parameters")},
-            **{key: row[key] for key in (*times, "share")},
-            "hot_layers": row["hot"],
-            "phases": {phase: {key: row[f"{phase}_{key}"] for key in times} for phase in phases},
-        }
-        for path, row in zip(table.index, table.to_dict("records"), strict=True)
+        _LINKS(
+            path=path,
+            parent=above(path),
+            hot_layers=row["hot"],
+            phases={phase: {key: row[f"{phase}_{key}"] for key in _LINK_TIMES} for phase in phases},
+            **{key: row[key] for key in ("name", "kind", "depth", "calls", "parameters", "share")},
+            **{key: row[key] for key in _LINK_TIMES},
+        )
+        for path, row in _rows(summary.links)
     ]
-
-
-def _plain(value: Any) -> Any:
-    """The same in what JSON has: what is not known, and what is no number, is None."""
-    if isinstance(value, dict):
-        return {str(key): _plain(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(part) for part in value]
-    if value is None or value is pd.NA or isinstance(value, (bool, int, str)):
-        return None if value is pd.NA else value
-    # What is left is a number of Python's or NumPy's.
-    number = value.item() if hasattr(value, "item") else value
-    return None if isinstance(number, float) and not math.isfinite(number) else number
 
 
 def _text(value: Any, depth: int = 0) -> str:

@@ -26,7 +26,7 @@ from chainer_profile.record.recording import Layer, Recording, Settings
 from chainer_profile.report import layer_columns, links_csv
 from chainer_profile.report.text import printable
 from chainer_profile.report.writers import json_report
-from chainer_profile.report.writers.json_schema import schema
+from chainer_profile.report.writers.json_report import schema
 from tests.conftest import make_recording, make_training
 from tests.recordings import on_gpu, trained
 from tests.report.devicing import launching, make_device_training
