@@ -5,22 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chainer_profile.basics.units import (
-    NOT_KNOWN,
-    format_change,
     format_count,
-    format_duration,
-    format_interval,
     format_nbytes,
-    format_percent,
     format_shape,
-    format_significant,
     plural,
 )
 from chainer_profile.record.recording import COMPLETE
 
 if TYPE_CHECKING:
-    from chainer_profile.analyse.summary import Totals
-    from chainer_profile.basics.describe import Statistics
     from chainer_profile.record.recording import Environment, Recording, Settings
 
 #: A name and its value, for a table of two columns.
@@ -205,63 +197,6 @@ def _blas_texts(environment: Environment) -> list[str]:
 
 def _joined(parts: list[str]) -> str:
     return ", ".join(printable(part) for part in parts if part)
-
-
-def totals_rows(totals: Totals, *, on_device: bool = False) -> list[Row]:
-    """The times of a whole trial, one row each; ``-`` where one is not known.
-
-    Args:
-        totals: The times.
-        on_device: Whether the layers' times are those of a device: then framework time is what
-            passes on the trial's wall clock beside them.
-    """
-    clean, profiled = totals.clean, totals.profiled
-    framework, overhead = totals.framework, totals.overhead
-    which, trial = "Clean" if clean else "Profiled", totals.trial
-    layers, between, added = format_duration(totals.layers_s), NOT_KNOWN, NOT_KNOWN
-    share = totals.framework_share
-    if totals.layers_s is not None and framework is not None and share is not None:
-        layers += f" ({format_percent(1 - share)} of the profiled trial)"
-        between = (
-            f"{format_duration(framework.mean_s)} ({format_percent(share)} of the profiled trial)"
-        )
-    if overhead is not None:
-        added = format_change(overhead.fraction)
-        low, high = format_change(overhead.low), format_change(overhead.high)
-        added += "" if low == NOT_KNOWN else f" (95 % interval {low} to {high})"
-    return [
-        (f"{which} trial, median", median_text(trial)),
-        (f"{which} trial, 95th percentile", format_duration(trial.p95_s if trial else None)),
-        ("Clean trial, mean", format_duration(clean.mean_s if clean else None)),
-        ("Inputs per second (FPS)", rate_text(totals)),
-        ("Profiled trial, mean", format_duration(profiled.mean_s if profiled else None)),
-        ("Sum of the layers" + (", on the GPU" if on_device else ""), layers),
-        (f"Framework ({'beside the layers' if on_device else 'between the functions'})", between),
-        ("Added by the recorder", added),
-    ]
-
-
-def median_text(statistics: Statistics | None) -> str:
-    """A median, its interval, and of how many trials.
-
-    For example ``6.722 ms (95 % interval 6.718 to 6.726 ms, 1,000 trials)``.
-    """
-    if statistics is None:
-        return NOT_KNOWN
-    interval = format_interval(statistics.ci_low_s, statistics.ci_high_s)
-    trials = plural(statistics.count, "trial")
-    if interval == NOT_KNOWN:
-        said = f"{trials}: too few for an interval"
-    else:
-        said = f"95 % interval {interval}, {trials}"
-    return f"{format_duration(statistics.median_s)} ({said})"
-
-
-def rate_text(totals: Totals) -> str:
-    """Inputs per second, and of which trials where it is not the clean ones."""
-    if totals.fps is None:
-        return NOT_KNOWN
-    return format_significant(totals.fps) + ("" if totals.clean else " (profiled trials)")
 
 
 def interruption(recording: Recording) -> list[str]:

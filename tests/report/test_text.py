@@ -1,14 +1,10 @@
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from chainer_profile.analyse.summaries import summarise
-from chainer_profile.analyse.summary import Overhead, Summary
-from chainer_profile.basics.units import format_duration, format_interval
 from chainer_profile.record.recording import BlasLibrary, Environment, Layer, Recording, Settings
 from chainer_profile.report.text import (
     environment_lines,
@@ -20,7 +16,6 @@ from chainer_profile.report.text import (
     model_name,
     printable,
     run_lines,
-    totals_rows,
     trial_text,
     trials_text,
     versions,
@@ -43,10 +38,6 @@ FULL = Environment(
     commit="abc1234",
     blas=(BlasLibrary("openblas", "0.3.30", 1),),
 )
-
-
-def rows(summary: Summary) -> dict[str, str]:
-    return dict(totals_rows(summary.totals))
 
 
 @pytest.mark.parametrize(
@@ -177,54 +168,6 @@ def test_trials_counts_those_that_were_made() -> None:
     assert trials_text(recording) == "7 profiled trials, 1 clean trial, 3 warm-ups"
 
 
-def test_totals_of_a_full_recording() -> None:
-    summary = summarise(make_recording())
-    shown = rows(summary)
-    assert shown["Clean trial, median"] == "930.3 us (10 trials: too few for an interval)"
-    assert shown["Clean trial, mean"] == "913.3 us"
-    assert shown["Framework (between the functions)"].startswith("50.00 us (")
-    assert "-" not in shown.values()
-    share = summary.totals.framework_share
-    assert share is not None
-    assert f"({(1 - share) * 100:.1f} % of the profiled trial)" in shown["Sum of the layers"]
-
-
-@pytest.mark.parametrize(("n_clean", "given"), [(5, False), (29, False), (30, True), (90, True)])
-def test_the_quoted_median_has_its_interval_and_its_trials(n_clean: int, given: bool) -> None:
-    summary = summarise(make_recording(n_clean=n_clean))
-    clean = summary.totals.clean
-    assert clean is not None
-    said = f"{n_clean} trials: too few for an interval"
-    if given:
-        said = f"95 % interval {format_interval(clean.ci_low_s, clean.ci_high_s)}, {n_clean} trials"
-    assert rows(summary)["Clean trial, median"] == f"{format_duration(clean.median_s)} ({said})"
-
-
-def test_totals_with_the_recorders_cost() -> None:
-    totals = summarise(make_recording()).totals
-    known = dict(totals_rows(replace(totals, overhead=Overhead(0.008, 0.007, 0.009))))
-    assert known["Added by the recorder"] == "+0.8 % (95 % interval +0.7 % to +0.9 %)"
-    few = dict(totals_rows(replace(totals, overhead=Overhead(-0.001, math.nan, math.nan))))
-    assert few["Added by the recorder"] == "-0.1 %"
-
-
-def test_totals_that_are_not_known() -> None:
-    unclean = rows(summarise(make_recording(n_clean=0)))
-    assert unclean["Clean trial, mean"] == "-"
-    assert unclean["Added by the recorder"] == "-"
-    assert unclean["Profiled trial, median"] != "-"
-    assert unclean["Inputs per second (FPS)"].endswith("(profiled trials)")
-    bare = rows(summarise(make_recording(n_clean=0, trial_ns=None, start_ns=None)))
-    known = {name for name, value in bare.items() if value != "-"}
-    assert known == {"Sum of the layers"}
-
-
-def test_one_trial_has_no_interval() -> None:
-    shown = rows(summarise(make_recording(n_trials=1, n_clean=1)))
-    assert "95 % interval" not in "".join(shown.values())
-    assert shown["Profiled trial, mean"] != "-"
-
-
 def test_interruption_says_how_many_of_how_many() -> None:
     assert interruption(make_recording()) == []
     recording = make_recording(n_trials=40, ended="interrupted")
@@ -240,13 +183,3 @@ def test_gaps_name_what_is_missing() -> None:
     assert gaps(make_recording()) == []
     assert len(gaps(make_recording(n_clean=0))) == 1
     assert len(gaps(make_recording(n_clean=0, trial_ns=None, start_ns=None))) == 2
-
-
-def test_all_times_zero() -> None:
-    zero = np.zeros(5, np.int64)
-    recording = make_recording(
-        n_trials=5, self_ns=np.zeros((5, 6), np.int64), trial_ns=zero, n_clean=0
-    )
-    shown = rows(summarise(recording))
-    assert shown["Inputs per second (FPS)"] == "-"
-    assert shown["Sum of the layers"] == "0 s"

@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING
 
 from chainer_profile.basics.units import NOT_KNOWN, format_count, format_ms
 from chainer_profile.report.document import Column
-from chainer_profile.report.text import Row, printable, totals_rows
+from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.record.recording import Settings
 
-OVERHEAD = "Runtime overhead (between the nodes)"
-_FRAMEWORK, _SUM = "Framework", "Sum of the layers"
 _MAX_NODE = 40
 
 
@@ -21,18 +19,6 @@ def engine_text(settings: Settings) -> str:
     """The engine with its version, and its precision: ``onnxruntime 1.31.1 in fp32``."""
     precision = f" in {printable(settings.precision)}" if settings.precision else ""
     return f"{printable(settings.engine)}{precision}"
-
-
-def totals(summary: Summary) -> list[Row]:
-    """The times of a whole trial that are known; under an engine in its words."""
-    recording = summary.recording
-    rows = totals_rows(summary.totals, on_device=recording.on_device)
-    named = {_FRAMEWORK: OVERHEAD, _SUM: "Sum of the nodes"} if recording.settings.engine else {}
-    return [
-        (next((new for old, new in named.items() if name.startswith(old)), name), value)
-        for name, value in rows
-        if value != NOT_KNOWN
-    ]
 
 
 def between(summary: Summary) -> str:

@@ -16,7 +16,7 @@ from chainer_profile.report.columns import (
 )
 from chainer_profile.report.content.answer import answer
 from chainer_profile.report.content.device_section import MEANINGS, device_rows, pace
-from chainer_profile.report.content.engine_words import engine_text, totals
+from chainer_profile.report.content.engine_words import engine_text
 from chainer_profile.report.content.gpu_text import gpu_lines, on_gpu
 from chainer_profile.report.content.memory_section import (
     memory_sentences,
@@ -27,6 +27,7 @@ from chainer_profile.report.content.memory_section import (
     phase_memory_columns,
 )
 from chainer_profile.report.content.result_section import phase_table
+from chainer_profile.report.content.totals import total_rows
 from chainer_profile.report.content.work_section import (
     has_work,
     limits_sentence,
@@ -101,7 +102,7 @@ def overview(
         said = f"engine: {engine_text(recording.settings)}; a row is a node of it"
         yield text(strong(said), below=True)
     yield from answer(summary)
-    yield properties([*totals(summary), *device_rows(summary)])
+    yield properties([*total_rows(summary), *device_rows(summary)])
     if summary.device is not None and summary.device.launch_bound:
         yield text(f"launch bound: {pace(summary.device)}", note=True)
     if len(phases_of(summary)) > 1:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chainer_profile.basics.units import NOT_KNOWN, format_count, plural
+from chainer_profile.basics.units import format_count, plural
 from chainer_profile.report import layer_columns
 from chainer_profile.report.columns import group_columns, kind_columns, phase_columns, properties
 from chainer_profile.report.content.gpu_text import gpu_rows, on_gpu
 from chainer_profile.report.content.layer_section import MAX_ROWS, SLOWEST
 from chainer_profile.report.content.profile import experiment_rows
+from chainer_profile.report.content.totals import total_rows
 from chainer_profile.report.document import HOT, Table
 from chainer_profile.report.rows import group_rows, phase_rows, phases_of, shortened
-from chainer_profile.report.text import environment_rows, model_name, printable, totals_rows
+from chainer_profile.report.text import environment_rows, model_name, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,8 +44,7 @@ def tables(summary: Summary) -> Iterator[tuple[str, Table]]:
     if environment:
         caption = f"Machine and software of the profile {of}."
         yield "environment", properties(environment, caption)
-    totals = totals_rows(summary.totals, on_device=recording.on_device)
-    yield "times", properties([row for row in totals if row[1] != NOT_KNOWN], f"A trial {of}.")
+    yield "times", properties(total_rows(summary), f"A trial {of}.")
     if summary.kinds:
         caption = f"The kinds of trials {of}; all other tables are of the first."
         yield "kinds", Table(kind_columns(), summary.kinds, caption)

@@ -24,9 +24,10 @@ from chainer_profile.report.columns import (
     properties,
     tree_columns,
 )
-from chainer_profile.report.content.engine_words import between, totals
+from chainer_profile.report.content.engine_words import between
 from chainer_profile.report.content.gpu_text import on_gpu
 from chainer_profile.report.content.layer_section import MAX_ROWS
+from chainer_profile.report.content.totals import total_rows
 from chainer_profile.report.document import (
     HOT,
     LAYERS,
@@ -63,7 +64,7 @@ MAX_HOT = 20
 
 def whole_trial(summary: Summary) -> Iterator[Block]:
     """The times of a trial as a whole, and that they add up."""
-    yield properties(totals(summary), "A trial as a whole")
+    yield properties(total_rows(summary), "A trial as a whole")
     yield from _adds_up(summary)
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from chainer_profile.analyse.roofline import has_plot
 from chainer_profile.analyse.summary import WARNING
 from chainer_profile.basics.units import (
-    NOT_KNOWN,
     format_count,
     format_duration,
     format_percent,
@@ -27,6 +26,7 @@ from chainer_profile.report.content.result_section import (
     kinds,
     phases,
 )
+from chainer_profile.report.content.totals import totals
 from chainer_profile.report.content.work_section import work
 from chainer_profile.report.document import points
 from chainer_profile.report.page import boxes, charts, data
@@ -40,7 +40,6 @@ from chainer_profile.report.text import (
     model_name,
     printable,
     settings_text,
-    totals_rows,
     versions,
 )
 
@@ -69,7 +68,7 @@ def context(summary: Summary) -> dict[str, Any]:
         "timeline": boxes.timeline(summary),
         "icicles": boxes.icicles(summary),
         "phases": phases_of(summary),
-        "cards": _cards(summary),
+        "cards": totals(summary),
         "hottest": _hottest(summary),
         "hotspots": blocks(hotspots(summary)),
         "rule": printable(str(summary.hotspots.rule)),
@@ -123,17 +122,6 @@ def _views(summary: Summary) -> list[tuple[str, str]]:
     if len(phases_of(summary)) > 1:
         views.append(("phase", "Phase"))
     return views
-
-
-def _cards(summary: Summary) -> list[tuple[str, str, str]]:
-    """The times of a whole trial: what, its value, and what is to be said beside it."""
-    rows = totals_rows(summary.totals, on_device=summary.recording.on_device)
-    cards = []
-    for name, value in rows:
-        if value != NOT_KNOWN:
-            figure, _, more = value.partition(" (")
-            cards.append((name, figure, more.removesuffix(")")))
-    return cards
 
 
 def _hottest(summary: Summary) -> list[dict[str, Any]]:

@@ -98,7 +98,9 @@ def _piece(piece: Piece) -> str:
         # A backslash is no escape in code.
         shown = printable(piece.text)
         fence = "`" * (max((len(run) for run in re.findall("`+", shown)), default=0) + 1)
-        return f"{fence} {shown} {fence}" if "`" in shown else f"`{shown}`"
+        # Of a space at each end Markdown takes one away.
+        spaced = "`" in shown or (shown.startswith(" ") and shown.endswith(" "))
+        return f"{fence} {shown} {fence}" if spaced else f"`{shown}`"
     if piece.style == STRONG:
         return f"**{_escaped(piece.text).strip()}**"
     return _escaped(piece.text)

@@ -16,13 +16,11 @@ from chainer_profile.report.content.engine_words import (
     _indices,
     engine_text,
     node_columns,
-    totals,
 )
 from chainer_profile.report.content.layer_section import by_node
 from chainer_profile.report.content.method import method_points
 from chainer_profile.report.content.next_steps import next_steps
 from chainer_profile.report.document import plain
-from tests.conftest import make_recording
 from tests.engines.fake_engines import recordings
 from tests.report.reading import as_markdown, on_terminal, read, report_md
 
@@ -57,12 +55,6 @@ def test_the_terminal_names_the_engine_and_its_own_parts(summary: Summary) -> No
     for word in ("between the functions", "Added by the recorder"):
         assert word not in text
     assert not re.search(r"--\w", text)
-
-
-def test_totals_of_chainer_are_as_they_were() -> None:
-    names = [name for name, _ in totals(summarise(make_recording()))]
-    assert "Framework (between the functions)" in names
-    assert "Added by the recorder" in names
 
 
 def test_the_method_is_the_engines(summary: Summary) -> None:

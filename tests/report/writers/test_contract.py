@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from chainer_profile.analyse.summaries import summarise
@@ -116,6 +116,7 @@ SIGNS = st.text(st.sampled_from("ab1 |`*_[]()<>&\\$#~!-+.:/\n\x1b\u202e名\"'{}=
 
 
 @given(SIGNS.filter(str.strip), st.sampled_from(WRITERS))
+@example(" 1 ", "markdown")
 def test_any_text_is_shown_as_it_is(name: str, writer: str | int) -> None:
     check(writer, every_block(name))
 
