@@ -274,6 +274,12 @@ def use_of(trace: Trace, structure: Structure, step: Step) -> MemoryUse:
         parameter_nbytes=_nbytes(parameters),
         input_nbytes=_nbytes(inputs),
     )
+    found = [param for _, root in step.roots for param in root.params(include_uninit=False)]
+    use = replace(
+        use,
+        gradient_nbytes=_nbytes(_distinct(param.grad for param in found)),
+        state_nbytes=_nbytes(_distinct(_state(found))),
+    )
     xp = chainer.backend.get_array_module(*parameters, *inputs)
     if not _is_cupy(xp):
         return use
@@ -386,6 +392,15 @@ def _parameters(step: Step) -> list[Any]:
             arrays += [param.array for param in link.params(include_uninit=False)]
             arrays += [getattr(link, name) for name in sorted(link._persistent)]
     return _distinct(arrays)
+
+
+def _state(parameters: Iterable[Any]) -> Iterator[Any]:
+    """What an optimizer keeps for parameters; in mixed16 their float32 copies too."""
+    for parameter in parameters:
+        rule = parameter.update_rule
+        if rule is not None:
+            yield from (rule.state or {}).values()
+            yield getattr(getattr(rule, "_fp32_param", None), "array", None)
 
 
 def _inputs(step: Step) -> list[Any]:

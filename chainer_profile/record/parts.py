@@ -376,6 +376,9 @@ class MemoryUse:
         pool_used_nbytes: On a GPU, what CuPy's memory pool had handed out after the trial; None on
             a CPU.
         pool_total_nbytes: What the pool had taken from the GPU by then, used and free.
+        gradient_nbytes: The gradients of the parameters, those of the step before when the trial
+            begins; None in recordings of older versions.
+        state_nbytes: What the optimizer keeps for the parameters, such as momenta; None likewise.
     """
 
     peak_nbytes: tuple[int, ...]
@@ -388,3 +391,13 @@ class MemoryUse:
     phases: tuple[PhaseMemory, ...] = ()
     pool_used_nbytes: int | None = None
     pool_total_nbytes: int | None = None
+    gradient_nbytes: int | None = None
+    state_nbytes: int | None = None
+
+    @property
+    def there_nbytes(self) -> int | None:
+        """What network, optimizer and inputs have when the trial begins; None if not known."""
+        if self.gradient_nbytes is None or self.state_nbytes is None:
+            return None
+        mine = self.parameter_nbytes + self.input_nbytes
+        return mine + self.gradient_nbytes + self.state_nbytes

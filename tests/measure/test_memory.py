@@ -169,6 +169,29 @@ class TestTraining:
         assert kinds["forward", "Tanh"] == about(MB)
         assert kinds["backward", "cleargrads"] == about(-MB - 2000)
 
+    @pytest.mark.parametrize("optimizer", [None, chainer.optimizers.Adam, chainer.optimizers.SGD])
+    def test_all_that_is_there_at_the_peak_is_told(self, optimizer):
+        tracemalloc.start()
+        try:
+            gc.collect()
+            before, _ = tracemalloc.get_traced_memory()
+            model = net(lambda self, x: F.relu(self.a(x)), a=L.Linear(1000, 1000))
+            x = ones(50, 1000)
+            made = optimizer().setup(model) if optimizer else None
+            structure, use = measure(model, x, phase="train", loss=F.sum, optimizer=made)
+            after, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert len(structure.layers) == len(use.peak_nbytes)
+        weights = 4 * (1000 * 1000 + 1000)
+        states = {None: 1, chainer.optimizers.Adam: 2, chainer.optimizers.SGD: 0}[optimizer]
+        assert use.parameter_nbytes == use.gradient_nbytes == weights
+        assert use.state_nbytes == states * weights
+        there = (2 + states) * weights + use.input_nbytes
+        assert use.there_nbytes == there
+        # The trial leaves what it found, so what is traced now was there at its begin.
+        assert after - before == pytest.approx(there, abs=60 * OBJECTS)
+
     def test_what_needs_no_backward_is_not_kept(self):
         def forward(self, x):
             with chainer.no_backprop_mode():

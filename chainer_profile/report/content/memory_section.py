@@ -35,11 +35,20 @@ def memory_sentences(summary: Summary) -> list[str]:
         row = summary.layers.loc[use.high_water_layer]
         label, path, phase = (printable(row[name]) for name in ("label", "path", "phase"))
         where = f"in {label} at {path} ({phase})"
-    sentences = [
-        f"One trial allocates up to {format_nbytes(use.high_water_nbytes)} beyond what is there at "
-        f"its begin, {where}. Parameters take {format_nbytes(use.parameter_nbytes)}, the input "
-        f"{format_nbytes(use.input_nbytes)}."
-    ]
+    if use.there_nbytes is None:
+        whole = (
+            f"One trial allocates up to {format_nbytes(use.high_water_nbytes)} beyond what is "
+            f"there at its begin, {where}. Parameters take {format_nbytes(use.parameter_nbytes)}, "
+            f"the input {format_nbytes(use.input_nbytes)}."
+        )
+    else:
+        *there, (_, more) = memory_parts(summary)
+        parts = ", ".join(f"{format_nbytes(nbytes)} of {name}" for name, nbytes in there)
+        whole = (
+            f"A trial has up to {format_nbytes(use.there_nbytes + more)} at once, {where}: "
+            f"{parts}, and {format_nbytes(more)} that it allocates beyond these."
+        )
+    sentences = [whole]
     if use.pool_total_nbytes is not None:
         sentences.append(
             f"After it CuPy's memory pool held {format_nbytes(use.pool_total_nbytes)} of the GPU's "
@@ -49,6 +58,24 @@ def memory_sentences(summary: Summary) -> list[str]:
         kept = format_nbytes(use.kept_for_backward_nbytes)
         sentences.append(f"The forward phase leaves {kept} of activations for the backward phase.")
     return sentences
+
+
+def memory_parts(summary: Summary) -> list[tuple[str, int]]:
+    """What there is at a trial's peak, and bytes of it; what is allocated beyond all else is last.
+
+    Empty without a memory pass, and in recordings of older versions.
+    """
+    use = summary.recording.memory
+    if use is None or use.there_nbytes is None:
+        return []
+    there = [
+        ("parameters", use.parameter_nbytes),
+        ("gradients", use.gradient_nbytes or 0),
+        ("the optimizer's state", use.state_nbytes or 0),
+        ("input", use.input_nbytes),
+    ]
+    known = [(name, nbytes) for name, nbytes in there if nbytes]
+    return [*known, ("activations and more, at the peak", use.high_water_nbytes)]
 
 
 def phase_memory(summary: Summary) -> tuple[PhaseMemory, ...]:

@@ -12,8 +12,9 @@ from markupsafe import Markup
 
 from chainer_profile.analyse.timeline import FUNCTION, lay_out, median_trial
 from chainer_profile.basics.describe import NS
-from chainer_profile.basics.units import format_duration, format_percent
+from chainer_profile.basics.units import format_duration, format_nbytes, format_percent
 from chainer_profile.report.content.answer import shares
+from chainer_profile.report.content.memory_section import memory_parts
 from chainer_profile.report.rows import phases_of, tree_rows
 from chainer_profile.report.text import printable
 
@@ -49,15 +50,29 @@ def parts(summary: Summary) -> Markup:
     rest = 1 - sum(share for _, share, _ in kept)
     if rest > 0.001:
         kept.append(("all else", rest, "other"))
+    said = [(f"{name}: {format_percent(share)}", share, colour) for name, share, colour in kept]
+    return _stack("Where the time of a trial goes", said)
+
+
+def memory(summary: Summary) -> Markup:
+    """One bar: what there is at the peak of a trial; empty where it is not known."""
+    found = [
+        (f"{name}: {format_nbytes(nbytes)}", float(nbytes), f"series-{at}")
+        for at, (name, nbytes) in enumerate(memory_parts(summary))
+    ]
+    return _stack("Memory at the peak of a trial", found) if found else Markup("")
+
+
+def _stack(label: str, parts: list[tuple[str, float, str]]) -> Markup:
+    """One bar and its legend: of each part what is said, how much it is, and its class."""
     # Where layers overlap, their parts are more than a whole.
-    whole = sum(share for _, share, _ in kept)
+    whole = sum(amount for _, amount, _ in parts) or 1.0
     left, boxes, words = 0.0, [], []
-    for name, share, colour in kept:
-        said = f"{name}: {format_percent(share)}"
-        boxes.append(_box(left, share / whole, colour, said))
+    for said, amount, colour in parts:
+        boxes.append(_box(left, amount / whole, colour, said))
         words.append(f'<li class="{colour}">{escape(said)}</li>')
-        left += share / whole
-    label = escape("Where the time of a trial goes: " + ", ".join(name for name, _, _ in kept))
+        left += amount / whole
+    label = escape(f"{label}: {'; '.join(said for said, _, _ in parts)}")
     return Markup(
         f'<div class="boxes one" role="img" aria-label="{label}">{"".join(boxes)}</div>'
         f'<ul class="legend">{"".join(words)}</ul>'

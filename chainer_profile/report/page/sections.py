@@ -92,6 +92,7 @@ def context(summary: Summary) -> dict[str, Any]:
         "work": blocks(work(summary)),
         "has_roofline": "roofline" in drawn,
         "memory": blocks(memory(summary)),
+        "memory_parts": boxes.memory(summary),
         "has_memory": "memory" in drawn,
         "link_count": 0 if links is None else links["count"],
         "glossary": _glossary(layers),

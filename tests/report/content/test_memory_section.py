@@ -9,11 +9,13 @@ from chainer_profile.analyse.summary import Summary
 from chainer_profile.record.recording import PhaseMemory
 from chainer_profile.report.content.memory_section import (
     memory,
+    memory_parts,
     memory_sentences,
     peak_columns,
     peak_rows,
     phase_memory,
 )
+from chainer_profile.report.page import boxes
 from tests.conftest import make_recording
 from tests.report.reading import as_markdown, read
 from tests.report.working import training, working
@@ -41,6 +43,24 @@ def test_memory_names_the_high_water_and_the_highest_peaks() -> None:
     assert table[0] == ["#", "path", "function", "peak", "workspace", "left allocated"]
     assert [row[0] for row in table[1:]] == ["5", "4", "3", "2", "1", "0"]
     assert table[1][3:] == ["6.0 KiB", "0 B", "-512 B"]
+
+
+def test_the_whole_peak_of_a_step_is_told_in_parts() -> None:
+    use = training().recording.memory
+    assert use is not None
+    summary = training(memory=replace(use, gradient_nbytes=3 << 20, state_nbytes=6 << 20))
+    assert part(summary).startswith(
+        "A trial has up to 10.0 MiB at once, in 1_Convolution2DFunction at /res/0/conv (forward): "
+        "4.0 KiB of parameters, 3.0 MiB of gradients, 6.0 MiB of the optimizer's state, 2.0 KiB of "
+        "input, and 1.0 MiB that it allocates beyond these."
+    )
+    found = memory_parts(summary)
+    assert sum(nbytes for _, nbytes in found) == (10 << 20) + 4096 + 2048
+    html = str(boxes.memory(summary))
+    assert html.count("<i ") == html.count("<li ") == 5
+    # Those of older versions are not known; nor are boxes.
+    assert memory_parts(training()) == []
+    assert boxes.memory(training()) == ""
 
 
 def test_memory_of_a_training_step_says_what_is_kept() -> None:
