@@ -32,6 +32,7 @@ from chainer_profile.basics.units import (
     format_percent,
     in_unit,
 )
+from chainer_profile.report.charts.bars import names_of
 from chainer_profile.report.content.gpu_text import on_gpu
 from chainer_profile.report.page.drawing import (
     INK,
@@ -46,7 +47,6 @@ from chainer_profile.report.page.drawing import (
     rounded,
     themed,
 )
-from chainer_profile.report.pictures.bars import names_of
 from chainer_profile.report.pictures.figures import ending, shorten
 from chainer_profile.report.rows import phases_of
 from chainer_profile.report.text import printable

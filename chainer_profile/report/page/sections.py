@@ -12,6 +12,7 @@ from chainer_profile.basics.units import (
     format_percent,
     plural,
 )
+from chainer_profile.report.charts.bars import names_of
 from chainer_profile.report.content.answer import answer
 from chainer_profile.report.content.device_section import device
 from chainer_profile.report.content.gpu_text import gpu_rows, on_gpu
@@ -33,7 +34,6 @@ from chainer_profile.report.page import boxes, charts, data
 from chainer_profile.report.page.drawing import as_json
 from chainer_profile.report.page.html import blocks
 from chainer_profile.report.page.roofline_chart import roofline_chart
-from chainer_profile.report.pictures.bars import names_of
 from chainer_profile.report.rows import has_blocks, phases_of
 from chainer_profile.report.text import (
     environment_rows,

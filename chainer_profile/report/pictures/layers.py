@@ -12,8 +12,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from chainer_profile.basics.units import duration_unit, format_count, format_duration, in_unit
+from chainer_profile.report.charts.bars import Bars, layer_bars
 from chainer_profile.report.content.gpu_text import on_gpu
-from chainer_profile.report.pictures.bars import Bars, layer_bars
 from chainer_profile.report.pictures.figures import (
     DPI,
     HOT_COLOUR,

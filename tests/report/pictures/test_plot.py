@@ -16,8 +16,8 @@ from PIL import Image
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.units import format_duration
+from chainer_profile.report.charts.bars import layer_bars, names_of
 from chainer_profile.report.pictures import layers as plot
-from chainer_profile.report.pictures.bars import layer_bars, names_of
 from chainer_profile.report.text import printable
 from tests.conftest import make_recording, make_training
 

@@ -1,0 +1,1 @@
+"""What is in a chart, said once: :mod:`..pictures` and :mod:`..page` draw it."""
