@@ -15,7 +15,7 @@ from chainer_profile.basics.units import format_count, plural
 from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -54,12 +54,17 @@ class Bars:
 
     def regions(self) -> list[tuple[str, int, int]]:
         """Successive bars of one phase: its name, the first one, and the one behind the last."""
-        found, at = [], 0
-        for phase, group in groupby(self.phases):
-            count = len(list(group))
-            found.append((phase, at, at + count))
-            at += count
-        return found
+        return regions_of(self.phases)
+
+
+def regions_of(phases: Iterable[str]) -> list[tuple[str, int, int]]:
+    """Successive places of one phase: its name, the first one, and the one behind the last."""
+    found, at = [], 0
+    for phase, group in groupby(phases):
+        count = len(list(group))
+        found.append((phase, at, at + count))
+        at += count
+    return found
 
 
 def layer_bars(summary: Summary, most: int = MOST) -> Bars:

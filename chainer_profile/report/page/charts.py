@@ -32,7 +32,8 @@ from chainer_profile.basics.units import (
     format_percent,
     in_unit,
 )
-from chainer_profile.report.charts.bars import names_of
+from chainer_profile.report.charts.bars import names_of, regions_of
+from chainer_profile.report.charts.layers import layer_chart as layers_drawn
 from chainer_profile.report.content.gpu_text import on_gpu
 from chainer_profile.report.page.drawing import (
     INK,
@@ -61,8 +62,6 @@ if TYPE_CHECKING:
 #: With more layers than this the chart shows so many at once, and a strip below shows all.
 MAX_AT_ONCE = 200
 MAX_GROUPS = 30
-#: The axis reaches so many times the highest bar at most, whatever the whiskers do.
-_HEADROOM = 1.4
 #: Characters of a name beside a bar.
 _MAX_NAME = 34
 #: A phase is named in the chart where it has this part of the layers.
@@ -79,27 +78,23 @@ def layer_chart(summary: Summary) -> LayoutDOM:
     """
     layers = summary.layers
     count = len(layers)
-    unit = duration_unit(float(layers["median_s"].max()))
-    scale = in_unit(1.0, unit)
-    typical, low, high = (layers[name].to_numpy() * scale for name in ("median_s", "p5_s", "p95_s"))
-    top = float(typical.max()) or 1.0
-    limit = min(max(top, float(high.max())), _HEADROOM * top) * 1.04
+    found = layers_drawn(summary, count)
     first, last = _window(summary)
     x_range = Range1d(first - 0.7, last - 0.3, bounds=(-1.5, count + 0.5), min_interval=3)
     chart = figure(
         height=_HEIGHT,
         x_range=x_range,
-        y_range=Range1d(0, limit),
-        x_label="layer, in the order of the calls",
-        y_label=f"median self time{on_gpu(summary)} [{unit}]",
+        y_range=Range1d(0, found.end),
+        x_label=found.x_label,
+        y_label=found.y_label,
         zooms=True,
     )
     source = ColumnDataSource(
         {
             "x": list(range(count)),
-            "median": rounded(typical),
-            "low": rounded(low),
-            "high": rounded(np.minimum(high, limit)),
+            "median": rounded(found.typical),
+            "low": rounded(found.low),
+            "high": rounded(found.high),
             "kind": ["hot" if hot else "other" for hot in layers["hot"]],
         },
         name="layers",
@@ -119,14 +114,16 @@ def layer_chart(summary: Summary) -> LayoutDOM:
     # A layer that is chosen does not dim the others.
     bars.nonselection_glyph = whiskers.nonselection_glyph = None
     themed(whiskers.glyph, line_color=INK)
-    cut = np.flatnonzero(high > limit)
-    if len(cut):
+    if found.cut.any():
         marks = chart.scatter(
-            x=cut.tolist(), y=[limit * 0.985] * len(cut), marker="triangle", size=7
+            x=np.flatnonzero(found.cut).tolist(),
+            y=rounded(found.high[found.cut] * 0.985),
+            marker="triangle",
+            size=7,
         )
         themed(marks.glyph, fill_color=INK, line_color=INK)
-    if summary.hotspots.line_s is not None and summary.hotspots.line_s * scale <= limit:
-        line = Span(location=summary.hotspots.line_s * scale, dimension="width", line_dash=[6, 4])
+    if found.line is not None:
+        line = Span(location=found.line, dimension="width", line_dash=[6, 4])
         chart.add_layout(themed(line, line_color="--hot"))
     # What the columns are filled with, the page's script takes from the table of layers.
     tips = [("layer", "@index @function"), ("at", "@path")]
@@ -140,10 +137,10 @@ def layer_chart(summary: Summary) -> LayoutDOM:
     chart.add_tools(
         hover(renderers=[bars], tooltips=tips, mode="vline", limit=1, attachment="horizontal")
     )
-    name_layers(chart, [ending(name, 26) for name in names_of(summary)])
+    name_layers(chart, [ending(name, 26) for name in found.bars.names])
     if count <= MAX_AT_ONCE:
         return chart
-    strip = _strip(chart, source, x_range, limit, count)
+    strip = _strip(chart, source, x_range, found.end, count)
     return column(chart, strip, sizing_mode="stretch_width")
 
 
@@ -191,23 +188,22 @@ def _strip(
 
 def _draw_phases(chart: Figure, summary: Summary) -> None:
     """Every second phase on a band, and the names of those that are wide enough."""
-    phases = summary.layers["phase"].tolist()
-    if len(set(phases)) == 1:
+    regions = regions_of(summary.layers["phase"])
+    if len(phases_of(summary)) == 1:
         return
-    starts = [at for at, phase in enumerate(phases) if at == 0 or phase != phases[at - 1]]
-    for place, (start, end) in enumerate(zip(starts, [*starts[1:], len(phases)], strict=True)):
+    for place, (phase, start, end) in enumerate(regions):
         if place % 2:
             band = BoxAnnotation(
                 left=start - 0.5, right=end - 0.5, fill_alpha=1, line_alpha=0, level="image"
             )
             chart.add_layout(themed(band, fill_color="--band"))
-        if end - start >= _WIDE * min(len(phases), MAX_AT_ONCE):
+        if end - start >= _WIDE * min(len(summary.layers), MAX_AT_ONCE):
             name = Label(
                 x=start - 0.5,
                 y=chart.y_range.end,
                 x_offset=6,
                 y_offset=-4,
-                text=plain(printable(phases[start])),
+                text=plain(printable(phase)),
                 name=f"phase {start} {end}",
                 text_font_size="12px",
                 text_baseline="top",

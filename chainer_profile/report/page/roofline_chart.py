@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from bokeh.models import ColumnDataSource, NumeralTickFormatter, Range1d
 
-from chainer_profile.analyse.roofline import drawable
 from chainer_profile.basics.units import (
     format_duration,
     format_flops_rate,
@@ -15,6 +14,7 @@ from chainer_profile.basics.units import (
     format_nbytes_rate,
     format_percent,
 )
+from chainer_profile.report.charts.roofline import X_LABEL, Y_LABEL, roofline
 from chainer_profile.report.page.drawing import (
     INK,
     figure,
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 #: Sizes of dots in pixels.
 _LEAST_DOT, _MOST_DOT = 5.0, 34.0
-#: The axes reach so many times beyond the outermost dots and the ridge.
-_MARGIN = 2.5
 
 
 def roofline_chart(summary: Summary) -> Figure:
@@ -43,49 +41,39 @@ def roofline_chart(summary: Summary) -> Figure:
     Args:
         summary: The summary of a run with the machine's limits and at least one drawable layer.
     """
-    limits = summary.recording.limits
-    assert limits is not None
-    layers = drawable(summary.layers).sort_values(["hot", "median_s"], ascending=[True, False])
-    x, y = layers["intensity"].to_numpy(float), layers["flops_per_s"].to_numpy(float)
-    left, right = min(x.min(), limits.ridge) / _MARGIN, max(x.max(), limits.ridge) * _MARGIN
-    giga = 1e-9
-    bottom, top = y.min() / _MARGIN, max(limits.flops_per_s, y.max()) * _MARGIN
+    found = roofline(summary)
+    layers = found.layers
     chart = figure(
         height=440,
-        x_range=Range1d(left, right),
-        y_range=Range1d(bottom * giga, top * giga),
+        x_range=Range1d(*found.x_range),
+        y_range=Range1d(*found.y_range),
         x_axis_type="log",
         y_axis_type="log",
-        x_label="operations a byte",
-        y_label="billions of operations a second (GFLOP/s)",
+        x_label=X_LABEL,
+        y_label=Y_LABEL,
         tools="pan,box_zoom,reset",
     )
     for axis in chart.axis:
         axis.formatter = NumeralTickFormatter(format="0,0.[0000]")
-    at = np.array([left, limits.ridge, right])
-    roof = np.minimum(at * limits.copy_nbytes_per_s, limits.flops_per_s) * giga
-    line = chart.line(x=at.tolist(), y=roof.tolist(), line_width=2, legend_label="limit")
-    themed(line.glyph, line_color=INK)
-    if limits.fresh_nbytes_per_s:
-        fresh = np.array([left, limits.flops_per_s / limits.fresh_nbytes_per_s])
+    for roof in found.roofs:
         line = chart.line(
-            x=fresh.tolist(),
-            y=(fresh * limits.fresh_nbytes_per_s * giga).tolist(),
-            line_dash=[6, 4],
-            legend_label="memory limit into new memory",
+            x=roof.x.tolist(),
+            y=roof.y.tolist(),
+            line_width=1 if roof.dashed else 2,
+            line_dash=[6, 4] if roof.dashed else [],
+            legend_label=roof.label,
         )
         themed(line.glyph, line_color=INK)
-    areas = layers["median_s"].to_numpy() / float(layers["median_s"].max() or 1.0)
     source = ColumnDataSource(
         {
-            "x": rounded(x),
-            "y": rounded(y * giga),
-            "size": rounded(np.maximum(np.sqrt(areas) * _MOST_DOT, _LEAST_DOT)),
+            "x": rounded(found.x),
+            "y": rounded(found.y),
+            "size": rounded(np.maximum(np.sqrt(found.area) * _MOST_DOT, _LEAST_DOT)),
             "kind": ["hot" if hot else "other" for hot in layers["hot"]],
             "layer": [printable(label) for label in layers["label"]],
             "path": [printable(path) for path in layers["path"]],
-            "rate": [format_flops_rate(value) for value in y],
-            "intensity": [format_intensity(value) for value in x],
+            "rate": [format_flops_rate(value) for value in layers["flops_per_s"]],
+            "intensity": [format_intensity(value) for value in found.x],
             "moved": [format_nbytes_rate(value) for value in layers["nbytes_per_s"]],
             "reached": [format_percent(value) for value in layers["reached"].astype(float)],
             "limited": layers["limited_by"].tolist(),
@@ -93,7 +81,13 @@ def roofline_chart(summary: Summary) -> Figure:
         }
     )
     dots = chart.scatter(
-        x="x", y="y", size="size", source=source, fill_color=hot_or_not(), fill_alpha=0.75
+        x="x",
+        y="y",
+        size="size",
+        source=source,
+        fill_color=hot_or_not(),
+        fill_alpha=0.75,
+        legend_label=found.area_label,
     )
     themed(dots.glyph, line_color="--surface")
     tips = [

@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from chainer_profile.basics.units import duration_unit, format_count, format_duration, in_unit
-from chainer_profile.report.charts.bars import Bars, layer_bars
-from chainer_profile.report.content.gpu_text import on_gpu
+from chainer_profile.basics.units import format_duration
+from chainer_profile.report.charts.bars import Bars
+from chainer_profile.report.charts.layers import LayerChart, layer_chart
 from chainer_profile.report.pictures.figures import (
     DPI,
     HOT_COLOUR,
@@ -53,8 +53,6 @@ _CHAR_WIDTH = 0.65
 _PHASE_GAP = 5.0
 #: Characters of the title to an inch, in the usual size.
 _CHARS = 12.5
-#: The axis reaches so many times the highest bar at most, whatever the whiskers do.
-_HEADROOM = 1.4
 
 
 def render(summary: Summary, format: Literal["png", "svg"]) -> bytes:
@@ -80,26 +78,23 @@ def figure(summary: Summary, widest: float = _MAX_WIDTH) -> Figure:
         widest: The most inches that it may be wide.
     """
     with mpl.rc_context(STYLE):
-        bars = layer_bars(summary)
-        count = len(bars)
+        chart = layer_chart(summary)
+        bars, count = chart.bars, len(chart.bars)
         width = min(widest, max(_MIN_WIDTH, _SIDES + _LAYER_WIDTH * count))
         height = min(_MAX_HEIGHT, max(_MIN_HEIGHT, 0.4 * width))
         fig = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
         FigureCanvasAgg(fig)
         ax = fig.add_subplot()
-        unit = duration_unit(float(bars.typical_s.max()))
         points = (width - _SIDES) * _POINTS / count
-        limit = _draw_bars(ax, bars, unit, points)
-        line = bars.kind == "layer" and _draw_line(ax, summary, unit, limit)
+        _draw_bars(ax, chart, points)
         # A wide picture is shown smaller, so its words are larger.
         scale = max(1.0, width / _SHOWN_WIDTH)
         _label(ax, bars, points, scale)
         size = TEXT * scale
         if len(phases_of(summary)) > 1:
             _draw_phases(ax, summary, bars, points, size)
-        ax.set_ylabel(f"median self time{on_gpu(summary)} [{unit}]", fontsize=size)
-        said = f"; {bars.note}" if bars.note else ""
-        ax.set_xlabel(f"{bars.kind}, in the order of the calls{said}", fontsize=size)
+        ax.set_ylabel(chart.y_label, fontsize=size)
+        ax.set_xlabel(chart.x_label, fontsize=size)
         ax.tick_params(axis="y", labelsize=size)
         ax.set_xlim(-0.7, count - 0.3)
         ax.spines[["top", "right"]].set_visible(False)
@@ -108,52 +103,34 @@ def figure(summary: Summary, widest: float = _MAX_WIDTH) -> Figure:
         ax.tick_params(axis="x", length=2, pad=1.5)
         words = title(summary, int(width * _CHARS * TEXT / size))
         fig.suptitle(words, x=0.01, ha="left", fontsize=size, parse_math=False)
-        _draw_legend(fig, summary, line, size - 1)
+        _draw_legend(fig, summary, chart, size - 1)
     return fig
 
 
-def _draw_bars(ax: Axes, bars: Bars, unit: str, points: float) -> float:
-    """Bars and whiskers; returns the upper end of the axis, in the unit."""
-    x, scale = np.arange(len(bars)), in_unit(1.0, unit)
-    typical, low, high, hot = (
-        times * scale for times in (bars.typical_s, bars.low_s, bars.high_s, bars.hot_s)
-    )
-    top = float(typical.max()) or 1.0
-    limit = min(max(top, float(high.max())), _HEADROOM * top) * 1.04
+def _draw_bars(ax: Axes, chart: LayerChart, points: float) -> None:
+    """Bars and whiskers, and the line from which a layer is hot."""
+    x = np.arange(len(chart.bars))
     thin = float(np.clip(points / 10, 0.3, 1.0))
-    ax.bar(x, typical, 0.8, color=OTHER_COLOUR, linewidth=0)
-    ax.bar(x, hot, 0.8, color=HOT_COLOUR, linewidth=0)
-    ax.vlines(x, low, np.minimum(high, limit), INK, linewidth=thin)
+    ax.bar(x, chart.typical, 0.8, color=OTHER_COLOUR, linewidth=0)
+    ax.bar(x, chart.hot, 0.8, color=HOT_COLOUR, linewidth=0)
+    ax.vlines(x, chart.low, chart.high, INK, linewidth=thin)
     cap = min(6.0, points * 0.45)
     if cap >= 1.5:
-        for ends in (low, np.where(high <= limit, high, np.nan)):
+        for ends in (chart.low, np.where(chart.cut, np.nan, chart.high)):
             ax.plot(x, ends, "_", color=INK, markersize=cap, markeredgewidth=thin)
-    cut = high > limit
-    if cut.any():
+    if chart.cut.any():
         ax.plot(
-            x[cut],
-            np.full(int(cut.sum()), limit),
+            x[chart.cut],
+            chart.high[chart.cut],
             "^",
             color=INK,
             markersize=max(3.0, cap),
             clip_on=False,
-            label=f"cut (up to {format_duration(high.max() / scale)})",
+            label=chart.cut_label,
         )
-    ax.set_ylim(0, limit)
-    return limit
-
-
-def _draw_line(ax: Axes, summary: Summary, unit: str, limit: float) -> bool:
-    """The line from which a layer is hot, where the rule has one and it is not far above all."""
-    line_s = summary.hotspots.line_s
-    if line_s is None:
-        return False
-    line = in_unit(line_s, unit)
-    if line > _HEADROOM * limit:
-        return False
-    ax.axhline(line, color=HOT_COLOUR, linewidth=0.9, linestyle=(0, (5, 3)))
-    ax.set_ylim(0, max(limit, line * 1.04))
-    return True
+    if chart.line is not None:
+        ax.axhline(chart.line, color=HOT_COLOUR, linewidth=0.9, linestyle=(0, (5, 3)))
+    ax.set_ylim(0, chart.end)
 
 
 def _draw_phases(ax: Axes, summary: Summary, bars: Bars, points: float, size: float) -> None:
@@ -213,11 +190,9 @@ def _labelled(bars: Bars, apart: int) -> list[int]:
     return [int(i) for i in np.flatnonzero(taken)]
 
 
-def _draw_legend(fig: Figure, summary: Summary, line: bool, size: float) -> None:
-    hot = int(summary.layers["hot"].sum())
-    of = f"{format_count(hot)} of {format_count(len(summary.layers))}"
+def _draw_legend(fig: Figure, summary: Summary, chart: LayerChart, size: float) -> None:
     handles: list[Any] = [
-        Patch(color=HOT_COLOUR, label=f"hot: {summary.hotspots.rule} ({of})"),
+        Patch(color=HOT_COLOUR, label=chart.hot_label),
         Patch(color=OTHER_COLOUR, label="other layers"),
         Line2D(
             [],
@@ -230,10 +205,9 @@ def _draw_legend(fig: Figure, summary: Summary, line: bool, size: float) -> None
         ),
     ]
     ax = fig.axes[0]
-    if line:
-        label = f"line of the rule: {format_duration(summary.hotspots.line_s)}"
+    if chart.line is not None:
         dashes = (0, (3, 2))
-        handles.append(Line2D([], [], color=HOT_COLOUR, linestyle=dashes, label=label))
+        handles.append(Line2D([], [], color=HOT_COLOUR, linestyle=dashes, label=chart.line_label))
     handles += ax.get_legend_handles_labels()[0]
     ax.legend(
         handles=handles,

@@ -10,8 +10,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from chainer_profile.analyse.roofline import drawable
-from chainer_profile.basics.units import format_giga, format_significant
+from chainer_profile.basics.units import format_significant
+from chainer_profile.report.charts.roofline import X_LABEL, Y_LABEL, Roofline, roofline
 from chainer_profile.report.pictures.figures import (
     DPI,
     HOT_COLOUR,
@@ -25,17 +25,13 @@ from chainer_profile.report.pictures.figures import (
 from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:
-    import pandas as pd
     from numpy.typing import NDArray
 
     from chainer_profile.analyse.summary import Summary
-    from chainer_profile.record.recording import MachineLimits
 
 _WIDTH, _HEIGHT = 8.0, 5.6
 #: Area of the largest dot in square points, and of the smallest that can be seen.
 _MOST_AREA, _LEAST_AREA = 700.0, 8.0
-#: The axes reach so many times beyond the outermost dots and the ridge.
-_MARGIN = 2.5
 _CHARS = 95
 #: Functions whose names are written, so many points below a dot's centre.
 _NAMED, _BELOW = 6, 15.0
@@ -64,41 +60,38 @@ def figure(summary: Summary) -> Figure:
     limits = summary.recording.limits
     assert limits is not None
     with mpl.rc_context(STYLE):
-        layers = drawable(summary.layers).sort_values(["hot", "median_s"], ascending=[True, False])
+        chart = roofline(summary)
+        layers = chart.layers
         fig = Figure(figsize=(_WIDTH, _HEIGHT), dpi=DPI, layout="constrained")
         FigureCanvasAgg(fig)
         ax = fig.add_subplot()
-        x, y = layers["intensity"].to_numpy(float), layers["flops_per_s"].to_numpy(float)
-        area = layers["median_s"].to_numpy() / float(layers["median_s"].max()) * _MOST_AREA
         ax.scatter(
-            x,
-            y,
-            s=np.maximum(area, _LEAST_AREA),
+            chart.x,
+            chart.y,
+            s=np.maximum(chart.area * _MOST_AREA, _LEAST_AREA),
             c=np.where(layers["hot"], HOT_COLOUR, OTHER_COLOUR).tolist(),
             alpha=0.75,
             linewidths=0.5,
             edgecolors="white",
             zorder=3,
         )
-        left = min(x.min(), limits.ridge) / _MARGIN
-        right = max(x.max(), limits.ridge) * _MARGIN
-        _draw_roofs(ax, limits, left, right)
-        ax.set(xscale="log", yscale="log", xlim=(left, right))
-        ax.set_ylim(y.min() / _MARGIN, max(limits.flops_per_s, y.max()) * _MARGIN)
-        ax.set_xlabel("operations a byte")
-        ax.set_ylabel("operations a second")
-        ax.yaxis.set_major_formatter(lambda value, _: f"{format_significant(value / 1e9, 1)} G")
-        ax.xaxis.set_major_formatter(lambda value, _: format_significant(value, 1))
+        for roof in chart.roofs:
+            width, dashes = (0.9, (0, (4, 3))) if roof.dashed else (1.4, "-")
+            ax.plot(roof.x, roof.y, color=INK, linewidth=width, linestyle=dashes, label=roof.label)
+        ax.set(xscale="log", yscale="log", xlim=chart.x_range, ylim=chart.y_range)
+        ax.set(xlabel=X_LABEL, ylabel=Y_LABEL)
+        for axis in (ax.xaxis, ax.yaxis):
+            axis.set_major_formatter(lambda value, _: format_significant(value, 1))
         ax.grid(color="#dddddd", linewidth=0.6)
         ax.set_axisbelow(True)
         ax.spines[["top", "right"]].set_visible(False)
         fig.suptitle(title(summary, _CHARS), x=0.01, ha="left", fontsize=9, parse_math=False)
-        _name_functions(ax, layers)
-        _draw_legend(ax, layers)
+        _name_functions(ax, chart)
+        _draw_legend(ax, chart)
     return fig
 
 
-def _name_functions(ax: Any, layers: pd.DataFrame) -> None:
+def _name_functions(ax: Any, chart: Roofline) -> None:
     """Write the name of each of the functions of the most time at its slowest layer.
 
     A name goes where it covers the fewest dots: below its dot, above it, or beside it. It covers no
@@ -106,12 +99,14 @@ def _name_functions(ax: Any, layers: pd.DataFrame) -> None:
     """
     ax.figure.draw_without_rendering()  # only then is it known where the axes are
     dots = DPI / 72
-    centres = ax.transData.transform(layers[["intensity", "flops_per_s"]].to_numpy(float))
+    layers = chart.layers
+    centres = ax.transData.transform(np.column_stack([chart.x, chart.y]))
     taken: list[_Box] = []
     times = layers.groupby("function")["mean_s"].sum().sort_values(ascending=False, kind="stable")
     for function in times.index[:_NAMED]:
-        slowest = layers.loc[layers.loc[layers["function"] == function, "median_s"].idxmax()]
-        at = (slowest["intensity"], slowest["flops_per_s"])
+        of_function = layers["function"].to_numpy() == function
+        slowest = int(np.where(of_function, layers["median_s"], -1.0).argmax())
+        at = (chart.x[slowest], chart.y[slowest])
         x0, y0 = ax.transData.transform(at)
         name = shorten(printable(str(function)), _MAX_NAME)
         half, high = len(name) * _NAME_SIZE * 0.3, _NAME_SIZE * 1.2
@@ -157,34 +152,16 @@ def _covered(box: _Box, points: NDArray[np.float64]) -> int:
     return int(inside.sum())
 
 
-def _draw_roofs(ax: Any, limits: MachineLimits, left: float, right: float) -> None:
-    """The limit of arithmetic, and those of memory: a copy, and one into new memory."""
-    at = np.array([left, limits.ridge, right])
-    roof = np.minimum(at * limits.copy_nbytes_per_s, limits.flops_per_s)
-    label = (
-        f"limit: {format_giga(limits.flops_per_s)} GFLOP/s, "
-        f"{format_giga(limits.copy_nbytes_per_s)} GB/s"
-    )
-    ax.plot(at, roof, color=INK, linewidth=1.4, label=label)
-    fresh = np.array([left, limits.flops_per_s / limits.fresh_nbytes_per_s])
-    ax.plot(
-        fresh,
-        fresh * limits.fresh_nbytes_per_s,
-        color=INK,
-        linewidth=0.9,
-        linestyle=(0, (4, 3)),
-        label=f"into new memory: {format_giga(limits.fresh_nbytes_per_s)} GB/s",
-    )
-
-
-def _draw_legend(ax: Any, layers: pd.DataFrame) -> None:
+def _draw_legend(ax: Any, chart: Roofline) -> None:
     def dot(colour: str, label: str) -> Line2D:
         return Line2D([], [], color=colour, marker="o", linestyle="", label=label)
 
+    layers = chart.layers
     count = int(layers["hot"].sum())
     handles = [
         dot(HOT_COLOUR, f"hot layers ({count})"),
         dot(OTHER_COLOUR, f"other layers ({len(layers) - count})"),
         *ax.get_legend_handles_labels()[0],
     ]
+    handles.append(Line2D([], [], linestyle="", label=chart.area_label))
     ax.legend(handles=handles, loc="lower right", frameon=True, framealpha=0.9, fontsize=8)
