@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from bokeh.models import BasicTickFormatter, ColumnDataSource, FixedTicker, Range1d, Span
 
-from chainer_profile.basics.units import duration_unit, format_duration, in_unit
+from chainer_profile.basics.units import format_duration, format_percent
 from chainer_profile.comparison.compare import FASTER, SLOWER
-from chainer_profile.engines.catalogue import BASELINE
+from chainer_profile.report.charts.engines import PLAIN, REST
+from chainer_profile.report.charts.engines import engines_chart as engines_drawn
 from chainer_profile.report.content.comparison import change, row_label
-from chainer_profile.report.content.engine_nodes import function_shares
-from chainer_profile.report.content.engines import factor_text
+from chainer_profile.report.content.engine_nodes import BETWEEN
 from chainer_profile.report.page.drawing import (
     INK,
     OTHER,
@@ -34,12 +34,14 @@ if TYPE_CHECKING:
     from bokeh.plotting import figure as Figure
 
     from chainer_profile.comparison.compare import Comparison
-    from chainer_profile.engines.results import EngineResult, EnginesRun
+    from chainer_profile.engines.results import EnginesRun
     from chainer_profile.record.recording import Recording
 
-#: Layers of a comparison, and functions of an engine, that have a bar.
-MAX_CHANGED, MAX_FUNCTIONS = 30, 7
-_ROW_HEIGHT, _ENGINE_HEIGHT = 24, 44
+#: Layers of a comparison that have a dot.
+MAX_CHANGED = 30
+_ROW_HEIGHT, _ENGINE_HEIGHT = 24, 38
+#: The axis reaches so many times the longest bar: there is room for the words beside it.
+_BESIDE = 1.34
 _MAX_NAME = 40
 _COLOURS = {SLOWER: "--hot", FASTER: "--faster"}
 
@@ -110,87 +112,54 @@ def _factors(least: float, most: float) -> list[float]:
 
 
 def engines_chart(run: EnginesRun, recordings: Mapping[str, Recording]) -> Figure:
-    """One bar an engine: its median trial, and below it its functions where they are known."""
-    engines = run.measured
-    medians = [_median_s(engine) for engine in engines]
-    parts = [_by_function(engine, recordings) for engine in engines]
-    order: dict[str, float] = {}
-    for found in parts:
-        for function, seconds in found.items():
-            order[function] = max(order.get(function, 0.0), seconds)
-    functions = sorted(order, key=lambda name: -order[name])
-    unit = duration_unit(max([*medians, *(sum(found.values()) for found in parts)]))
-    scale = in_unit(1.0, unit)
-    names = [printable(" ".join(filter(None, (e.name, e.precision)))) for e in engines]
+    """One bar an engine, its median trial, stacked by function; hatched where outputs are wrong."""
+    found = engines_drawn(run, recordings)
+    names = [bar.name for bar in found.bars]
     chart = named_rows(
         [shorten(name, _MAX_NAME) for name in names],
-        x_label=f"median time of a trial, and by function below it [{unit}]"
-        if functions
-        else f"median time of a trial [{unit}]",
+        x_label=found.x_label,
         row_height=_ENGINE_HEIGHT,
-        x_end=max(medians) * scale * 1.04,
+        x_end=max(found.lengths) * _BESIDE,
     )
-    baseline = run.baseline
-    trials = ColumnDataSource(
-        {
-            "y": [at - 0.2 if functions else at for at in range(len(names))],
-            "time": rounded(np.array(medians) * scale),
-            "name": names,
-            "median": [format_duration(median) for median in medians],
-            "speed": [factor_text(e, baseline) if baseline else "" for e in engines],
-        }
-    )
-    height = 0.34 if functions else 0.6
-    bars = chart.hbar(y="y", right="time", height=height, source=trials, line_width=0)
-    themed(bars.glyph, fill_color="--accent", line_color="--accent")
-    tips = [("", "@name"), ("median trial", "@median"), ("speed", "@speed")]
-    chart.add_tools(hover(renderers=[bars], tooltips=tips))
-    if functions:
-        named, others = functions[:MAX_FUNCTIONS], functions[MAX_FUNCTIONS:]
-        left = np.zeros(len(engines))
-        for at, name in enumerate([*named, *(["others"] if others else [])]):
-            which = [name] if at < len(named) else others
-            times = np.array([sum(found.get(one, 0.0) for one in which) for found in parts])
-            right = left + times * scale
-            source = ColumnDataSource(
-                {
-                    "y": [row + 0.2 for row in range(len(engines))],
-                    "left": rounded(left),
-                    "right": rounded(right),
-                    "engine": names,
-                    "time": [format_duration(time) for time in times],
-                }
-            )
-            stack = chart.hbar(
-                y="y",
-                left="left",
-                right="right",
-                height=height,
-                source=source,
-                line_width=1,
-                legend_label=plain(shorten(printable(name), _MAX_NAME)),
-            )
-            colour = f"--series-{at}" if at < len(named) else OTHER
-            themed(stack.glyph, fill_color=colour, line_color="--surface")
-            tips = [("", "@engine"), ("function", plain(printable(name))), ("time", "@time")]
-            chart.add_tools(hover(renderers=[stack], tooltips=tips))
-            left = right
-        chart.add_layout(chart.legend[0], "below")
-        chart.legend.ncols = 3
-        legend(chart)
-        chart.height = (chart.height or 0) + 24 * (2 + len(named) // 3)
+    colours = {name: f"--series-{at}" for at, name in enumerate(found.functions)}
+    colours |= {REST: OTHER, BETWEEN: "--band-strong", PLAIN: "--accent"}
+    left = np.zeros(len(names))
+    for part in found.parts:
+        shares = np.array([bar.parts.get(part, 0.0) for bar in found.bars])
+        right = left + shares * found.lengths
+        rows = np.flatnonzero(shares)
+        source = ColumnDataSource(
+            {
+                "y": rows.tolist(),
+                "left": rounded(left[rows]),
+                "right": rounded(right[rows]),
+                "engine": [names[at] for at in rows],
+                "time": [format_duration(shares[at] * found.bars[at].median_s) for at in rows],
+                "share": [format_percent(share) for share in shares[rows]],
+                "hatch": ["/" if found.bars[at].engine.wrong else " " for at in rows],
+            }
+        )
+        stack = chart.hbar(
+            y="y",
+            left="left",
+            right="right",
+            height=0.66,
+            source=source,
+            line_width=1,
+            hatch_pattern="hatch",
+            legend_label=plain(shorten(printable(part), _MAX_NAME)),
+        )
+        glyph = {"fill_color": colours[part], "line_color": "--surface", "hatch_color": "--surface"}
+        themed(stack.glyph, **glyph)
+        tips = [("", "@engine"), (plain(printable(part)), "@time (@share)")]
+        chart.add_tools(hover(renderers=[stack], tooltips=tips))
+        left = right
+    said = ColumnDataSource({"x": rounded(left), "y": list(range(len(names))), "said": found.said})
+    words = chart.text(x="x", y="y", text="said", x_offset=6, source=said, text_baseline="middle")
+    words.glyph.text_font_size = "12px"
+    themed(words.glyph, text_color=INK)
+    chart.add_layout(chart.legend[0], "below")
+    chart.legend.ncols = 3
+    legend(chart)
+    chart.height = (chart.height or 0) + 24 * (1 + -(-len(found.parts) // 3))
     return chart
-
-
-def _median_s(engine: EngineResult) -> float:
-    assert engine.statistics is not None
-    return engine.statistics.median_s
-
-
-def _by_function(engine: EngineResult, recordings: Mapping[str, Recording]) -> dict[str, float]:
-    """Seconds of a trial by function, to the scale of the trials that timed nothing else."""
-    recording = recordings.get(engine.name)
-    if recording is None:
-        return {}
-    shares = function_shares(recording, recordings.get(BASELINE))
-    return {name: share * _median_s(engine) for name, share in shares.items() if share}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import matplotlib as mpl
@@ -11,50 +10,35 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from chainer_profile.basics.units import duration_unit, format_duration, format_factor, in_unit
-from chainer_profile.engines.catalogue import BASELINE
-from chainer_profile.engines.results import speedup
-from chainer_profile.report.content.engine_nodes import BETWEEN, function_shares
-from chainer_profile.report.content.engines import WRONG, about_lines
-from chainer_profile.report.pictures.figures import DPI, INK, STYLE, TEXT, save, shorten
-from chainer_profile.report.text import printable
+from chainer_profile.report.charts.engines import PLAIN, REST, Bar, engines_chart
+from chainer_profile.report.content.engine_nodes import BETWEEN
+from chainer_profile.report.content.engines import about_lines
+from chainer_profile.report.pictures.figures import (
+    ACCENT,
+    BETWEEN_COLOUR,
+    DPI,
+    INK,
+    OTHER_COLOUR,
+    SERIES_COLOURS,
+    STYLE,
+    TEXT,
+    save,
+    shorten,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from matplotlib.axes import Axes
 
-    from chainer_profile.engines.results import EngineResult, EnginesRun
+    from chainer_profile.engines.results import EnginesRun
     from chainer_profile.record.recording import Recording
 
-# By Okabe and Ito, for colour-blind readers; in an order that differs in lightness too.
-_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
-_REST_COLOUR, _BETWEEN_COLOUR, _PLAIN_COLOUR = "#777777", "#d9d9d9", "#a3b1c2"
-REST = "other functions"
-PLAIN = "no times of its parts"
 _CAPTION = (
     "parts: shares of the trials in which nodes were timed; a node of several layers counts for "
     "its main one"
 )
-#: A function that is nowhere more than this part of a trial has no colour.
-_LEAST = 0.01
 _WIDTH, _BAR_HEIGHT, _MAX_NAME = 9.6, 0.52, 30
-
-
-@dataclass(frozen=True)
-class Bar:
-    """One engine's bar.
-
-    Attributes:
-        engine: The engine.
-        median_s: Its length: the median of the trials, in seconds.
-        parts: Names of the parts with their fractions of it, which add up to 1; none where the
-            engine did not time its nodes.
-    """
-
-    engine: EngineResult
-    median_s: float
-    parts: dict[str, float]
 
 
 def render(
@@ -70,44 +54,6 @@ def render(
     return save(lambda: figure(run, recordings), format)
 
 
-def bars(run: EnginesRun, recordings: Mapping[str, Recording]) -> list[Bar]:
-    """The bars in the order of the tables.
-
-    A node counts for its main function. Functions beyond the largest six, and those that are
-    nowhere 1 % of a trial, are one part.
-    """
-    chainer = recordings.get(BASELINE)
-    found = []
-    for engine in run.measured:
-        statistics = engine.statistics
-        assert statistics is not None
-        recording = recordings.get(engine.name)
-        parts = {} if recording is None else function_shares(recording, chainer)
-        found.append(Bar(engine, statistics.median_s, parts))
-    return _without_small_ones(found)
-
-
-def _without_small_ones(found: Sequence[Bar]) -> list[Bar]:
-    """The bars with the functions that matter least in all of them in one part."""
-    most: dict[str, float] = {}
-    for bar in found:
-        for name, part in bar.parts.items():
-            if name != BETWEEN:
-                most[name] = max(most.get(name, 0.0), part)
-    large = [name for name in most if most[name] >= _LEAST]
-    kept = sorted(large, key=lambda name: -most[name])[: len(_COLOURS)]
-    out = []
-    for bar in found:
-        parts = {name: bar.parts[name] for name in kept if name in bar.parts}
-        rest = sum(part for name, part in bar.parts.items() if name not in kept and name != BETWEEN)
-        if rest > 0:
-            parts[REST] = rest
-        if BETWEEN in bar.parts:
-            parts[BETWEEN] = bar.parts[BETWEEN]
-        out.append(Bar(bar.engine, bar.median_s, parts))
-    return out
-
-
 def figure(run: EnginesRun, recordings: Mapping[str, Recording]) -> Figure:
     """Two panels: the median trial of every engine, and what it consists of.
 
@@ -115,40 +61,34 @@ def figure(run: EnginesRun, recordings: Mapping[str, Recording]) -> Figure:
     scale of the clean median; the second panel shows the shares by themselves, as the bars of fast
     engines are short. Bars of engines with wrong outputs are hatched.
     """
-    found = bars(run, recordings)
+    chart = engines_chart(run, recordings)
     with mpl.rc_context(STYLE):
-        names = list(dict.fromkeys(name for bar in found for name in bar.parts))
-        functions = [name for name in names if name not in (REST, BETWEEN)]
-        colours = dict(zip(functions, _COLOURS, strict=False))
-        colours |= {REST: _REST_COLOUR, BETWEEN: _BETWEEN_COLOUR, PLAIN: _PLAIN_COLOUR}
-        shown = [*functions, *(name for name in (REST, BETWEEN) if name in names)]
-        if any(not bar.parts for bar in found):
-            shown.append(PLAIN)
+        found, shown = chart.bars, chart.parts
+        colours = dict(zip(chart.functions, SERIES_COLOURS, strict=False))
+        colours |= {REST: OTHER_COLOUR, BETWEEN: BETWEEN_COLOUR, PLAIN: ACCENT}
         columns = 3
         height = 1.75 + _BAR_HEIGHT * max(1, len(found)) + 0.18 * -(-len(shown) // columns)
         fig = Figure(figsize=(_WIDTH, height), dpi=DPI, layout="constrained")
         FigureCanvasAgg(fig)
         left, right = fig.subplots(1, 2, width_ratios=(1.55, 1), sharey=True)
-        unit = duration_unit(max((bar.median_s for bar in found), default=1.0))
-        for at, bar in enumerate(found):
-            _draw(left, at, bar, in_unit(bar.median_s, unit), colours)
-            if bar.parts:
+        for at, (bar, length) in enumerate(zip(found, chart.lengths, strict=True)):
+            _draw(left, at, bar, length, colours)
+            if PLAIN not in bar.parts:
                 _draw(right, at, bar, 100.0, colours)
             left.annotate(
-                _label(run, bar),
-                (in_unit(bar.median_s, unit), at),
+                chart.said[at],
+                (length, at),
                 (4, 0),
                 textcoords="offset points",
                 va="center",
                 fontsize=TEXT - 0.5,
                 parse_math=False,
             )
-        labels = [shorten(_title(bar.engine), _MAX_NAME) for bar in found]
+        labels = [shorten(bar.name, _MAX_NAME) for bar in found]
         left.set_yticks(range(len(found)), labels, parse_math=False)
         left.set_ylim(len(found) - 0.4, -0.6)
-        longest = max((in_unit(bar.median_s, unit) for bar in found), default=1.0)
-        left.set_xlim(0, (longest or 1.0) * 1.34)
-        left.set_xlabel(f"median of the trials [{unit}]")
+        left.set_xlim(0, (max(chart.lengths, default=0.0) or 1.0) * 1.34)
+        left.set_xlabel(chart.x_label)
         right.set_xlim(0, 100)
         right.set_xlabel("share of the trial [%]")
         for ax in (left, right):
@@ -163,28 +103,12 @@ def figure(run: EnginesRun, recordings: Mapping[str, Recording]) -> Figure:
     return fig
 
 
-def _title(engine: EngineResult) -> str:
-    precision = f" {engine.precision}" if engine.precision else ""
-    return f"{printable(engine.name)}{precision}"
-
-
-def _label(run: EnginesRun, bar: Bar) -> str:
-    """The time, and the speed-up or what is wrong."""
-    text = format_duration(bar.median_s)
-    if bar.engine.wrong:
-        return f"{text}, {WRONG}"
-    gain = None
-    if run.baseline is not None and bar.engine is not run.baseline:
-        gain = speedup(bar.engine, run.baseline)
-    return text if gain is None else f"{text}, {format_factor(gain.factor)}"
-
-
 def _draw(ax: Axes, at: int, bar: Bar, length: float, colours: dict[str, str]) -> None:
     style: dict[str, Any] = {"height": 0.66, "linewidth": 0.5, "edgecolor": "white"}
     if bar.engine.wrong:
         style["hatch"] = "////"
     begin = 0.0
-    for name, part in (bar.parts or {PLAIN: 1.0}).items():
+    for name, part in bar.parts.items():
         ax.barh(at, part * length, left=begin, color=colours[name], **style)
         begin += part * length
     if not np.isclose(begin, length):

@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 HOT_COLOUR = "#cc3311"
 OTHER_COLOUR = "#a3b1c2"
 INK = "#222222"
+# Those of the page by day, for series, what is between them, and bars of one kind.
+SERIES_COLOURS = (
+    *("#228877", "#d98c1f", "#8b5fa8", "#8a9a3b"),
+    *("#c0698e", "#8c6d4f", "#66a9d8"),
+)
+BETWEEN_COLOUR, ACCENT = "#d3dae2", "#1f5f9f"
 DPI = 150
 #: Size of a usual text in points.
 TEXT = 9.0

@@ -3,63 +3,77 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 
 from chainer_profile.engines.results import EnginesRun
+from chainer_profile.report.charts.engines import MAX_FUNCTIONS, PLAIN, REST
+from chainer_profile.report.charts.engines import engines_chart as chart_of
 from chainer_profile.report.content.engine_nodes import BETWEEN, node_rows
 from chainer_profile.report.content.engines import PLOT, verdict
 from chainer_profile.report.page import render_engines
-from chainer_profile.report.page.comparing import MAX_FUNCTIONS, engines_chart
+from chainer_profile.report.page.comparing import engines_chart
 from chainer_profile.report.page.drawing import as_json
+from chainer_profile.report.pictures.engines import figure as picture
 from tests.conftest import make_layers, make_recording
 from tests.engines.fake_engines import MISSING, WRONG, make_run, recordings, result
 from tests.report.page.reading import Read, sources
 
 
-def drawn(run: EnginesRun, made: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The bars of the engines, and those of their functions."""
-    trials, *parts = sources(as_json(engines_chart(run, made), "engines"))
-    return trials, parts
+def drawn(run: EnginesRun, made: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
+    """The parts of the bars, and what is said beside each bar."""
+    *parts, said = sources(as_json(engines_chart(run, made), "engines"))
+    return parts, said["said"]
 
 
 def test_every_engine_that_made_trials_has_a_bar() -> None:
-    run = make_run(WRONG, MISSING)
-    trials, _ = drawn(run, recordings())
-    assert trials["name"] == ["chainer fp32", "fast fp32", "hasty fp32"]
-    assert trials["time"] == pytest.approx([1.0, 0.1, 0.05])
-    assert trials["speed"] == ["", "10.00x", "wrong outputs"]
+    parts, said = drawn(make_run(WRONG, MISSING), recordings())
+    assert said == ["1.000 ms", "100.0 us, 10.00x", "50.00 us, wrong outputs"]
+    assert parts[0]["engine"] == ["chainer fp32", "fast fp32"]
+    assert parts[-1]["engine"] == ["hasty fp32"]
+    assert parts[-1]["right"] == pytest.approx([0.05])
+    assert (parts[0]["hatch"], parts[-1]["hatch"]) == ([" ", " "], ["/"])
 
 
-def test_functions_add_up_to_the_median_trial() -> None:
-    trials, parts = drawn(make_run(), recordings())
-    assert parts[0]["left"] == [0, 0]
-    for before, after in pairwise(parts):
-        assert after["left"] == before["right"]
-    assert parts[-1]["right"] == pytest.approx(trials["time"], rel=1e-5)
+def test_the_bars_are_those_of_the_picture() -> None:
+    run, made = make_run(WRONG), recordings()
+    said = chart_of(run, made)
+    parts, _ = drawn(run, made)
+    axes = picture(run, made).axes[0]
+    ends = np.zeros(3)
+    for part in parts:
+        for at, left, right in zip(part["y"], part["left"], part["right"], strict=True):
+            assert left == pytest.approx(ends[at])
+            ends[at] = right
+    assert ends == pytest.approx(said.lengths)
+    begins = sorted((patch.get_x(), patch.get_width()) for patch in axes.patches)
+    ends = [pair for s in parts for pair in zip(s["left"], s["right"], strict=True)]
+    widths = [(left, right - left) for left, right in ends]
+    assert np.array(begins) == pytest.approx(np.array(sorted(widths)), abs=1e-5)
+    names = [item.label.value for item in engines_chart(run, made).legend[0].items]
+    assert names == said.parts == [text.get_text() for text in axes.figure.legends[0].get_texts()]
 
 
 def test_of_many_functions_the_last_are_others() -> None:
     layers = [replace(layer, function=f"F{layer.index}") for layer in make_layers(10)]
     made = {"chainer": make_recording(10, layers=tuple(layers))}
-    names = [item.label.value for item in engines_chart(make_run(), made).legend[0].items]
-    assert len(names) == MAX_FUNCTIONS + 1
-    assert names[-1] == "others"
-    trials, parts = drawn(make_run(), made)
-    assert parts[-1]["right"] == pytest.approx([trials["time"][0], 0], rel=1e-5)
+    found = chart_of(make_run(), made)
+    assert len(found.functions) == MAX_FUNCTIONS
+    assert found.parts[len(found.functions) :] == [REST, BETWEEN, PLAIN]
+    assert sum(found.bars[0].parts.values()) == pytest.approx(1)
 
 
 def test_without_recordings_and_without_chainer() -> None:
     run = make_run()
-    trials, parts = drawn(run, {})
-    assert parts == []
-    assert trials["y"] == [0, 1]
-    alone, _ = drawn(replace(run, engines=run.engines[1:]), {})
-    assert alone["speed"] == [""]
+    parts, _ = drawn(run, {})
+    assert [(part["y"], part["engine"]) for part in parts] == [
+        ([0, 1], ["chainer fp32", "fast fp32"])
+    ]
+    assert drawn(replace(run, engines=run.engines[1:]), {})[1] == ["100.0 us"]
     one = [replace(e, clean_ns=e.clean_ns[:1], round=e.round[:1]) for e in run.engines]
-    assert drawn(replace(run, engines=tuple(one)), {})[0]["speed"][1] == "10.00x"
+    assert drawn(replace(run, engines=tuple(one)), {})[1][1] == "97.00 us, 10.00x"
 
 
 def test_the_page_says_what_the_report_says() -> None:

@@ -16,7 +16,13 @@ from chainer_profile.report.content.next_steps import next_steps
 from chainer_profile.report.document import Figure, Heading, plain, text
 from chainer_profile.report.page import charts, render, render_comparison, render_engines
 from chainer_profile.report.page.html import context, digest, own_file, script_text
-from chainer_profile.report.pictures.figures import HOT_COLOUR, OTHER_COLOUR
+from chainer_profile.report.pictures.figures import (
+    ACCENT,
+    BETWEEN_COLOUR,
+    HOT_COLOUR,
+    OTHER_COLOUR,
+    SERIES_COLOURS,
+)
 from chainer_profile.report.text import printable
 from tests.comparing import run, scaled
 from tests.conftest import make_recording, make_training
@@ -266,7 +272,9 @@ def test_text_can_be_read(theme):
 
 def test_colours_are_those_of_the_plots():
     found = colours("light")
-    for name, colour in (("--hot", HOT_COLOUR), ("--other", OTHER_COLOUR)):
+    series = {f"--series-{at}": colour for at, colour in enumerate(SERIES_COLOURS)}
+    others = {"--other": OTHER_COLOUR, "--band-strong": BETWEEN_COLOUR, "--accent": ACCENT}
+    for name, colour in ({"--hot": HOT_COLOUR} | others | series).items():
         assert (
             contrast(found[name], tuple(int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))) == 1
         )

@@ -9,9 +9,10 @@ import pytest
 from matplotlib.patches import Rectangle
 
 from chainer_profile.engines.results import EnginesRun
+from chainer_profile.report.charts import engines as engines_chart
+from chainer_profile.report.charts.engines import PLAIN, bars
 from chainer_profile.report.content.engine_nodes import BETWEEN
 from chainer_profile.report.pictures import engines as engines_plot
-from chainer_profile.report.pictures.engines import bars
 from tests.engines.fake_engines import MISSING, WRONG, make_run, recordings
 
 
@@ -24,14 +25,14 @@ def test_parts_of_a_bar_add_up_to_it() -> None:
     assert chainer.parts["Convolution2DFunction"] == pytest.approx(750 / 1200)
     assert fast.parts["Convolution2DFunction"] == pytest.approx(0.9)
     assert fast.parts[BETWEEN] == pytest.approx(0.05)
-    assert hasty.parts == {}
+    assert hasty.parts == {PLAIN: 1}
     assert fast.median_s == pytest.approx(100e-6)
 
 
 def test_small_functions_are_one_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines_plot, "_LEAST", 0.3)
+    monkeypatch.setattr(engines_chart, "_LEAST", 0.3)
     chainer, _ = bars(make_run(), recordings())
-    assert list(chainer.parts) == ["Convolution2DFunction", engines_plot.REST, BETWEEN]
+    assert list(chainer.parts) == ["Convolution2DFunction", engines_chart.REST, BETWEEN]
     assert sum(chainer.parts.values()) == pytest.approx(1)
 
 
