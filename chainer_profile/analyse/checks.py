@@ -381,16 +381,19 @@ def _launch_bound(summary: Summary) -> Iterator[Finding]:
     use, settings = summary.device, summary.recording.settings
     if use is None or not use.launch_bound:
         return
-    launch = f"{format_duration(use.launch_s)} of a trial's {format_duration(use.trial_s)}"
-    text = f"The GPU waits for the host: launching takes {launch}"
+    launching = (
+        f"GPU waits for the host: launching takes {format_duration(use.launch_s)} of a trial's "
+        f"{format_duration(use.trial_s)}"
+    )
     if use.busy_s is None:
-        text += (
-            f", and the host then waits for {format_duration(use.wait_s)} only. That is so as well "
-            "where the network waits for the GPU in its middle."
+        text = (
+            f"It seems that the {launching}, and the host then waits for "
+            f"{format_duration(use.wait_s)} only. That is so as well where the network waits for "
+            "the GPU in its middle."
         )
     else:
-        text += (
-            f", and the GPU works for {format_duration(use.busy_s)} of it "
+        text = (
+            f"The {launching}, and the GPU works for {format_duration(use.busy_s)} of it "
             f"({format_percent(use.busy_share)})."
         )
     option = " (-b)" if takes_options(settings) else ""

@@ -374,7 +374,9 @@ def test_groups_add_up(recording: Recording, by: str) -> None:
     layers, table = summary.layers, summary.group(by)
     assert table.index.is_unique
     assert math.fsum(table["total_s"]) == near(math.fsum(layers["mean_s"]))
-    assert math.fsum(table["share"]) == near(math.fsum(layers["share"]))
+    # Of a group's mean and of a layer's median: either may be zero where the other is not.
+    assert math.fsum(table["share"]) == near(float((layers["mean_s"] > 0).any()))
+    assert math.fsum(layers["share"]) == near(float((layers["median_s"] > 0).any()))
     assert table["hot"].sum() == layers["hot"].sum()
     assert table["total_s"].tolist() == sorted(table["total_s"], reverse=True)
     assert (table["calls"] * table["mean_s"]).tolist() == near(table["total_s"].tolist())

@@ -59,7 +59,9 @@ def how_long(summary: Summary) -> str:
 def doubts(summary: Summary) -> Iterator[Text]:
     """What a reader has to know before any number is taken for true."""
     recording = summary.recording
-    for sentence in (*interruption(recording), *gaps(recording)):
+    # Of a whole run a finding says it.
+    ended = interruption(recording) if recording.kind > 1 else []
+    for sentence in (*ended, *gaps(recording)):
         yield text(sentence, note=True, below=True)
     for finding in summary.findings:
         if finding.severity == WARNING:

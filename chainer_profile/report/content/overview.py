@@ -15,7 +15,7 @@ from chainer_profile.report.columns import (
     tree_columns,
 )
 from chainer_profile.report.content.answer import answer
-from chainer_profile.report.content.device_section import MEANINGS, device_rows, pace
+from chainer_profile.report.content.device_section import MEANINGS, device_rows
 from chainer_profile.report.content.engine_words import engine_text
 from chainer_profile.report.content.gpu_text import gpu_lines, on_gpu
 from chainer_profile.report.content.memory_section import (
@@ -103,8 +103,6 @@ def overview(
         yield text(strong(said), below=True)
     yield from answer(summary)
     yield properties([*total_rows(summary), *device_rows(summary)])
-    if summary.device is not None and summary.device.launch_bound:
-        yield text(f"launch bound: {pace(summary.device)}", note=True)
     if len(phases_of(summary)) > 1:
         yield phase_table(summary)
     if summary.kinds:

@@ -21,6 +21,7 @@ from tests.analyse.test_grouping import recordings
 from tests.conftest import make_kinds, make_recording, make_training
 from tests.report.content.test_engine_words import fast
 from tests.report.devicing import computing, launching, make_device_training
+from tests.report.reading import on_terminal, report_md
 from tests.report.scaled import scaled
 
 
@@ -104,7 +105,7 @@ def test_sentences_are_whole(summary: Summary) -> None:
             ["No clean", "Times are inclusive", "Only the", "warning: 4 trials"],
         ),
         ("kind 2", ["These are the run's trials of kind 2 alone"]),
-        ("interrupted", ["The run ended before all", "warning: The run ended after 100 of 100"]),
+        ("interrupted", ["warning: The run ended after 100 of 100"]),
         ("train", ["warning: The median trial is known only within 2.0 %"]),
         ("forward", []),
         ("device bound", []),
@@ -337,3 +338,13 @@ def test_a_device_bound_run_gains_from_faster_layers() -> None:
 def test_nothing_follows_from_times_that_the_clock_cannot_show() -> None:
     assert first_step(ALL["zero"]) == where(ALL["zero"]) == ""
     assert len(list(answer(ALL["zero"]))) == 1
+
+
+def test_nothing_is_said_twice() -> None:
+    cut = summarise(replace(make_recording(n_trials=40), ended="interrupted by SIGINT"))
+    for summary, once in (
+        (cut, "interrupted by SIGINT"),
+        (launching(), "The GPU waits for the host"),
+    ):
+        assert on_terminal(summary).count(once) == 1
+    assert report_md(cut).partition("## ")[0].count("interrupted by SIGINT") == 1

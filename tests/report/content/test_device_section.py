@@ -107,12 +107,11 @@ def test_phases_of_the_report_add_up() -> None:
 
 
 def test_launch_bound_is_said_once_in_plain_words() -> None:
-    sentence = (
-        "launch bound: the GPU waits for the host. The host needs 3.900 ms to launch what the GPU "
+    assert on_terminal(launching()).count("The GPU waits for the host: launching takes 3.9") == 1
+    assert (
+        "Launch bound: the GPU waits for the host. The host needs 3.900 ms to launch what the GPU "
         "does in 600.0 us (15.0 % busy)."
-    )
-    assert on_terminal(launching()).count(sentence) == 1
-    assert sentence.replace("launch", "Launch", 1) in section(launching()).text
+    ) in section(launching()).text
 
 
 def test_a_device_bound_run_is_not_called_launch_bound() -> None:
@@ -131,7 +130,7 @@ def test_without_held_trials_nothing_is_certain() -> None:
     summary = launching(n_held=0)
     assert dict(device_rows(summary))["GPU busy"] == NO_HELD_TRIALS
     text = on_terminal(summary)
-    assert "launch bound: it seems that the GPU waits" in text
+    assert "It seems that the GPU waits" in text
     assert "busy" not in text.partition("#")[2].partition("\n")[0]
     report = section(summary)
     assert "A held trial on the GPU, median" not in report.words
