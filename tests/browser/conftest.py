@@ -76,7 +76,7 @@ class Opened:
         """Move the pointer to a layer's bar; where that is."""
         x, y = self.page.evaluate(
             """(row) => {
-              const chart = Bokeh.documents.find((d) => d.get_model_by_name("layers").data.mean);
+              const chart = Bokeh.documents.find((d) => d.get_model_by_name("layers").data.low);
               const bars = chart.get_model_by_name("names");
               const plot = [...chart.all_models].find((m) => m.below && m.below.includes(bars));
               const view = Bokeh.index.find_one_by_id(plot.id);

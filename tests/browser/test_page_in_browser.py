@@ -100,6 +100,20 @@ def test_hover_and_click_on_bars(open_page, html, training):
     )
 
 
+def test_charts_of_layers_take_their_words_from_the_table(open_page, html, training):
+    page = open_page(html)
+    layers = training.layers
+    for chart in ("roofline", "memory"):
+        page.locator(f'[data-chart="{chart}"]').scroll_into_view_if_needed()
+        page.wait_for_selector(f'[data-chart="{chart}"] .bk-Figure')
+        data = page.evaluate(f"JSON.parse(JSON.stringify({page.model(chart, 'layers')}))")
+        rows = data.get("row", list(range(len(layers))))
+        assert data["path"] == layers["path"].iloc[rows].tolist()
+        assert data["function"] == layers["function"].iloc[rows].tolist()
+    assert data["peak_text"][0] == "1.0 KiB"
+    assert data["peak"][0] == pytest.approx(2**-10)
+
+
 def test_views_fold_and_theme(open_page, html):
     page = open_page(html)
     for view in ("block", "function", "phase"):

@@ -28,7 +28,6 @@ from chainer_profile.basics.units import (
     format_count,
     format_duration,
     format_interval,
-    format_nbytes,
     format_percent,
     in_unit,
 )
@@ -125,11 +124,8 @@ def layer_chart(summary: Summary) -> LayoutDOM:
     if found.line is not None:
         line = Span(location=found.line, dimension="width", line_dash=[6, 4])
         chart.add_layout(themed(line, line_color="--hot"))
-    # What the columns are filled with, the page's script takes from the table of layers.
-    tips = [("layer", "@index @function"), ("at", "@path")]
-    if len(phases_of(summary)) > 1:
-        tips.append(("phase", "@phase"))
-    tips.append(("median [ms]", "@median_ms (@share %)"))
+    tips = which_layer(summary)
+    tips.append(("median [ms]", "@median_text (@share %)"))
     if layers["ci_low_s"].notna().any():
         tips.append(("95 % interval [ms]", "@interval"))
     tips += [("mean [ms]", "@mean"), ("5th to 95th pct. [ms]", "@p5 to @p95")]
@@ -142,6 +138,12 @@ def layer_chart(summary: Summary) -> LayoutDOM:
         return chart
     strip = _strip(chart, source, x_range, found.end, count)
     return column(chart, strip, sizing_mode="stretch_width")
+
+
+def which_layer(summary: Summary) -> list[tuple[str, str]]:
+    """What a tooltip says first; the page's script fills its columns from the table of layers."""
+    phase = [("phase", "@phase")] if len(phases_of(summary)) > 1 else []
+    return [("layer", "@index @function"), ("at", "@path"), *phase]
 
 
 def _window(summary: Summary) -> tuple[int, int]:
@@ -374,11 +376,6 @@ def memory_chart(summary: Summary) -> Figure:
             "x": list(range(count)),
             "peak": rounded(peak),
             "left": rounded(left),
-            "layer": [printable(label) for label in layers["label"]],
-            "path": [printable(path) for path in layers["path"]],
-            "phase": [printable(phase) for phase in layers["phase"]],
-            "peak_text": [format_nbytes(value) for value in use.peak_nbytes],
-            "left_text": [format_nbytes(value) for value in use.retained_nbytes],
         },
         name="layers",
     )
@@ -403,13 +400,7 @@ def memory_chart(summary: Summary) -> Figure:
             legend_label="high water of the phase",
         )
         themed(high.glyph, line_color=INK)
-    tips = [
-        ("layer", "@layer"),
-        ("at", "@path"),
-        ("phase", "@phase"),
-        ("peak", "@peak_text"),
-        ("left allocated", "@left_text"),
-    ]
+    tips = [*which_layer(summary), ("peak", "@peak_text"), ("left allocated", "@retained")]
     chart.add_tools(hover(renderers=[bars], tooltips=tips, mode="vline", limit=1))
     name_layers(chart, [ending(name, 26) for name in names_of(summary)])
     chart.add_layout(chart.legend[0], "above")

@@ -7,14 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from bokeh.models import ColumnDataSource, NumeralTickFormatter, Range1d
 
-from chainer_profile.basics.units import (
-    format_duration,
-    format_flops_rate,
-    format_intensity,
-    format_nbytes_rate,
-    format_percent,
-)
 from chainer_profile.report.charts.roofline import X_LABEL, Y_LABEL, roofline
+from chainer_profile.report.page.charts import which_layer
 from chainer_profile.report.page.drawing import (
     INK,
     figure,
@@ -24,7 +18,6 @@ from chainer_profile.report.page.drawing import (
     rounded,
     themed,
 )
-from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:
     from bokeh.plotting import figure as Figure
@@ -70,15 +63,9 @@ def roofline_chart(summary: Summary) -> Figure:
             "y": rounded(found.y),
             "size": rounded(np.maximum(np.sqrt(found.area) * _MOST_DOT, _LEAST_DOT)),
             "kind": ["hot" if hot else "other" for hot in layers["hot"]],
-            "layer": [printable(label) for label in layers["label"]],
-            "path": [printable(path) for path in layers["path"]],
-            "rate": [format_flops_rate(value) for value in layers["flops_per_s"]],
-            "intensity": [format_intensity(value) for value in found.x],
-            "moved": [format_nbytes_rate(value) for value in layers["nbytes_per_s"]],
-            "reached": [format_percent(value) for value in layers["reached"].astype(float)],
-            "limited": layers["limited_by"].tolist(),
-            "time": [format_duration(value) for value in layers["median_s"]],
-        }
+            "row": layers.index.tolist(),
+        },
+        name="layers",
     )
     dots = chart.scatter(
         x="x",
@@ -91,12 +78,11 @@ def roofline_chart(summary: Summary) -> Figure:
     )
     themed(dots.glyph, line_color="--surface")
     tips = [
-        ("layer", "@layer"),
-        ("at", "@path"),
-        ("rate", "@rate, @moved"),
-        ("intensity", "@intensity"),
-        ("limit reached", "@reached (limited by: @limited)"),
-        ("median", "@time"),
+        *which_layer(summary),
+        ("rate", "@gflops GFLOP/s, @gbytes GB/s"),
+        ("operations a byte", "@intensity"),
+        ("limit reached", "@reached % (limited by: @limited_by)"),
+        ("median [ms]", "@median"),
     ]
     chart.add_tools(hover(renderers=[dots], tooltips=tips, limit=3))
     chart.legend.location = "bottom_right"

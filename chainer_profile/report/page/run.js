@@ -245,19 +245,23 @@ for (const button of document.querySelectorAll(".pick[data-layer]")) {
   });
 }
 
+// The words of a chart's layers are those of the table; a chart of some layers has their rows.
 function joinLayers(chart) {
-  const bars = source(chart, "layers");
+  const marks = source(chart, "layers");
+  const rows = marks.data.row && Array.from(marks.data.row);
   const more = {};
   for (const found of layers.columns) {
-    more[found.key === "median" ? "median_ms" : found.key] = cellsOf(found);
+    const cells = cellsOf(found);
+    const name = found.key in marks.data ? `${found.key}_text` : found.key;
+    more[name] = rows ? rows.map((row) => cells[row]) : cells;
   }
-  bars.data = { ...bars.data, ...more };
-  bars.selected.change.connect(() => {
-    const [row] = bars.selected.indices;
-    if (row !== undefined) choose(row, false);
+  marks.data = { ...marks.data, ...more };
+  marks.selected.change.connect(() => {
+    const [at] = marks.selected.indices;
+    if (at !== undefined) choose(rows ? rows[at] : at, false);
   });
 }
-embedded.layers = joinLayers;
+embedded.layers = embedded.memory = embedded.roofline = joinLayers;
 embedded.histogram = embedded.course = showDistribution;
 
 for (const button of document.querySelectorAll("[data-view]")) {

@@ -70,7 +70,7 @@ def test_dots_under_the_roofs(make: Callable[[], Summary]) -> None:
     axes = roofline_picture.figure(summary).axes[0]
     chart = roofline_chart(summary)
     found = sources(as_json(chart, "chart"))
-    drawn = next(s for s in found if "rate" in s)
+    drawn = next(s for s in found if "row" in s)
     (dots,) = axes.collections
     np.testing.assert_allclose(dots.get_offsets(), np.column_stack([said.x, said.y]))
     np.testing.assert_allclose(drawn["x"], said.x, rtol=1e-5)

@@ -66,7 +66,7 @@ def test_many_groups_end_in_others():
 
 def test_roofline_has_the_drawable_layers():
     summary = working.working()
-    dots = next(s for s in drawn(roofline_chart(summary)) if "rate" in s)
+    dots = next(s for s in drawn(roofline_chart(summary)) if "row" in s)
     assert len(dots["x"]) == len(summary.layers) - 1
     # The hot ones come last, and so lie above the others.
     assert dots["kind"] == sorted(dots["kind"], reverse=True)
