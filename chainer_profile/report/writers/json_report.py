@@ -15,7 +15,7 @@ from dataclasses import asdict, fields, is_dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import msgspec
-import numpy as np
+import pandas as pd
 from msgspec import Meta, Struct
 
 from chainer_profile.analyse import device_use, kinds
@@ -27,8 +27,6 @@ from chainer_profile.record import recording as records
 from chainer_profile.report import layer_columns, links_csv
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from chainer_profile.analyse.summary import Summary
 
 FORMAT = "chainer-profile report"
@@ -42,14 +40,17 @@ Keys = dict[str, tuple[Any, str]]
 
 def _object(name: str, keys: Keys, **more: Any) -> Any:
     """An object of which all these keys are there."""
-    found = [(key, Annotated[kind, Meta(description=text)]) for key, (kind, text) in keys.items()]
+    found = [
+        (key, Annotated[kind, Meta(description=text)] if text else kind)
+        for key, (kind, text) in keys.items()
+    ]
     return msgspec.defstruct(name, found, module=__name__, **more)
 
 
 def _of(kind: type, keys: Keys) -> Any:
-    """The fields of a dataclass, with the meanings that its docstring gives them, and more keys."""
-    hints, meanings = get_type_hints(kind), _meanings(kind)
-    own = {field.name: (hints[field.name], meanings[field.name]) for field in fields(kind)}
+    """The fields of a dataclass, and more keys; the fields' meanings are those of its docstring."""
+    hints = get_type_hints(kind)
+    own = {field.name: (hints[field.name], "") for field in fields(kind)}
     return _object(kind.__name__, own | keys)
 
 
@@ -202,16 +203,17 @@ _LINKS: Any = _object(
         "phases": (dict[str, _BY_PHASE], "The same times by phase"),
     },
 )
+_CSV = _columns()
 _LAYER: Any = _object(
     "Layer",
-    _columns()
+    _CSV
     | {
         "flops_per_s": (_NUMBER, "Operations a second, from the median self time"),
         "nbytes_per_s": (_NUMBER, "Bytes a second, read and written"),
         "bound_s": (_NUMBER, "Least time at this machine's limits"),
         "verdict": (
             Literal[COMPUTE, MEMORY, OVERHEAD, None],
-            f"{_columns()['verdict'][1]}; null where that is not known",
+            f"{_CSV['verdict'][1]}; null where that is not known",
         ),
         "parent_index": (int | None, "Index of the call within which this one was made"),
         "covers": (
@@ -222,13 +224,7 @@ _LAYER: Any = _object(
     },
 )
 _FINDING: Any = _of(
-    summaries.Finding,
-    {
-        "severity": (
-            Literal[summaries.WARNING, summaries.NOTE],
-            _meanings(summaries.Finding)["severity"],
-        )
-    },
+    summaries.Finding, {"severity": (Literal[summaries.WARNING, summaries.NOTE], "")}
 )
 _LIMITS = _of(
     records.MachineLimits,
@@ -292,7 +288,7 @@ def schema() -> dict[str, Any]:
     (whole,), parts = msgspec.json.schema_components([Report])
     described = {
         kind.__name__: _meanings(kind)
-        for module in (records, kinds)
+        for module in (records, kinds, summaries, device_use)
         for kind in vars(module).values()
         if isinstance(kind, type) and is_dataclass(kind)
     }
@@ -333,7 +329,7 @@ def content(summary: Summary) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """NumPy's numbers as Python's, and the <NA> of pandas as None."""
-    return value.item() if isinstance(value, np.generic) else None
+    return None if value is pd.NA else value.item()
 
 
 def _report(summary: Summary) -> Any:
