@@ -376,8 +376,9 @@ class MemoryUse:
         pool_used_nbytes: On a GPU, what CuPy's memory pool had handed out after the trial; None on
             a CPU.
         pool_total_nbytes: What the pool had taken from the GPU by then, used and free.
-        gradient_nbytes: The gradients of the parameters, those of the step before when the trial
-            begins; None in recordings of older versions.
+        gradient_nbytes: The gradients of the parameters. Chainer makes them with the parameters, so
+            they are there in inference too; when a training step begins they are those of the step
+            before. None in recordings of older versions.
         state_nbytes: What the optimizer keeps for the parameters, such as momenta; None likewise.
     """
 
