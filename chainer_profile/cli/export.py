@@ -131,7 +131,8 @@ def _network(args: argparse.Namespace, context: Context) -> Network:
 def _write(network: Network, entry: EngineEntry, path: Path) -> OutputDifference:
     """Write a network into a file, and read it again; gives how far its outputs are off."""
     from chainer_profile.engines.chainer_engine import ChainerEngine
-    from chainer_profile.engines.equality import difference, host_copies, second_inputs
+    from chainer_profile.engines.equality import difference, host_copies
+    from chainer_profile.engines.other_inputs import other_inputs
     from chainer_profile.engines.protocol import Saving
 
     writer, reader, chainer = entry.make(), entry.make(), ChainerEngine()
@@ -146,7 +147,7 @@ def _write(network: Network, entry: EngineEntry, path: Path) -> OutputDifference
     chainer.prepare(network)
     found = []
     # On other values too: what was kept of the first ones would be seen.
-    for given in (network.inputs, second_inputs(network.inputs)):
+    for given in (network.inputs, other_inputs(network.inputs)):
         expected = host_copies(chainer.run(given))
         found.append(difference(expected, host_copies(reader.run(given))))
     return max(found, key=lambda one: one.relative)

@@ -204,12 +204,15 @@ class _Graph:
                     next_.inputs.reverse()
                 self.nodes[at] = node
                 self.nodes.remove(node)  # its earlier place
-                node.after.append(next_)
+                node.after += [next_, *next_.after]
                 node.outputs = next_.outputs
                 _count(node, next_)
 
     def _may_follow(self, node: Node, next_: Node) -> bool:
         if next_.kind not in _FOLLOWERS or next_.output.shape != node.output.shape:
+            return False
+        # It may take the output as the second operand of something within it.
+        if node.output not in next_.inputs:
             return False
         if next_.kind != "sum":
             return True
@@ -268,8 +271,7 @@ def _node(call: Call) -> Node:
     made = _NODES.get(call.name)
     node = made(call) if made is not None and _is_plain(call) else None
     if node is None:
-        values = [source for source in call.inputs if isinstance(source, Value)]
-        node = _new("call", call, *values)
+        node = _new("call", call, *call.takes)
         node.call = call
     return node
 
@@ -281,6 +283,7 @@ def _is_plain(call: Call) -> bool:
     (first, *others) = call.outputs
     return (
         own
+        and not call.held
         and first is not None
         and not others
         and first.dtype.kind == "f"

@@ -2,26 +2,38 @@
 
 It is a chain of the network's own class with the same links and parameters, so that Chainer's
 serializers save and load it, and read what they saved of the network itself. Called in test mode it
-runs a :class:`~.plan.Plan` in place of Chainer's functions.
+runs a :class:`~.plan.Plan` in place of Chainer's functions, once that has proved itself; and the
+network's own functions wherever a plan could be wrong, or slower.
 """
 
 from __future__ import annotations
 
 import copy
 import threading
-from collections import OrderedDict
+import warnings
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
+from time import perf_counter
 from typing import Any
 
 import chainer
-from chainer.serializer import Deserializer
+import numpy as np
+from chainer import FunctionNode
 
+from chainer_profile.basics.errors import one_line
+from chainer_profile.engines.equality import difference, tolerance
 from chainer_profile.engines.fold import fold, nodes_of
 from chainer_profile.engines.plan import Plan
-from chainer_profile.engines.trace import Trace, require_static
+from chainer_profile.engines.protocol import EngineError
+from chainer_profile.engines.trace import Trace, is_tracing, second_pass, trace
+from chainer_profile.engines.watch import Watch, require_kept, state_of
 
 #: Plans for so many shapes of inputs are kept.
 _KEPT = 8
+#: After so many calls, what was counted of them counts half.
+_AGED = 64 * _KEPT
+
+_now: Callable[[], float] = perf_counter
 
 
 def optimize(model: Any) -> Any:
@@ -29,24 +41,27 @@ def optimize(model: Any) -> Any:
 
     Batch normalizations, and scalars that are added or multiplied as Fixup has them, are folded
     into convolutions and linear layers; activations and sums are done in place; there are no type
-    checks and no graph; memory is taken at the first call for inputs of a shape, and used again.
+    checks and no graph; memory is taken once for inputs of a shape, and used again.
 
-    The first call makes two passes of the network itself, to learn its calls and to see that they
-    do not depend on the data. Folding starts from the parameters at that time; they are looked at
-    again after loading with a serializer, a change of device and a call in train mode. After
-    changing numbers of a parameter in place call ``refold()``.
+    The first call for a shape is the network's own. The second one makes a plan, with one more pass
+    of a copy on other inputs, and compares what the plan gives with what the network gives on both.
+    Where they differ, where the network's calls depend on its data, where it keeps something from
+    call to call or reports values, it stays the network's own, and a warning says why; without a
+    word where the plan is slower.
+
+    What the network holds is looked at in every call, and folded anew where it has changed; only
+    single numbers that are written into large arrays are seen some calls later: call ``refold()``
+    after that.
 
     A call in train mode, with keyword arguments, with other arguments than arrays and variables,
-    or with a variable that needs a gradient, is the network's own.
+    or with a variable that needs a gradient, is the network's own. Gradients of parameters come
+    from a pass of the network that ``backward()`` makes.
 
     Args:
         model: The network, a :class:`chainer.Link`; it stays as it is.
 
     Returns:
         The copy, of a subclass of the network's class.
-
-    Raises:
-        EngineError: At a call: the network fails, or its calls depend on the data.
     """
     folded = copy.deepcopy(model)
     if not isinstance(model, FoldedLink):
@@ -59,56 +74,28 @@ class FoldedLink:
     """What :func:`optimize` adds to a network's class."""
 
     _folded_plain: type
-    _folded_plans: OrderedDict[Any, _Planned]
+    _folded_own: Callable[..., Any]
 
     def refold(self) -> None:
-        """Forget what was folded: the next call folds the parameters as they are then."""
-        vars(self)["_folded_plans"] = OrderedDict()
-        # Two threads would write into one plan's memory.
-        vars(self)["_folded_lock"] = threading.Lock()
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The network's output: a variable, or what the network gives, without a graph."""
-        if chainer.config.train:
-            self.refold()
-            return self._folded_plain.forward(self, *args, **kwargs)  # type: ignore[attr-defined]
-        arrays = [_array(argument) for argument in args]
-        if kwargs or not args or any(array is None for array in arrays):
-            return self._folded_plain.forward(self, *args, **kwargs)  # type: ignore[attr-defined]
-        return self._folded_run(tuple(arrays), None)
+        """Forget what was folded: what is there then is folded anew."""
+        vars(self)["_folded"] = _Plans()
 
     def timed(self, inputs: tuple[Any, ...], read: Callable[[], None]) -> Any:
-        """A call in test mode that reads a clock; see :meth:`.plan.Plan.__call__`."""
-        return self._folded_run(inputs, read)
+        """A call by the plan that reads a clock; see :meth:`.plan.Plan.__call__`."""
+        return self.plan(inputs)(inputs, read)
 
     def plan(self, inputs: tuple[Any, ...]) -> Plan:
         """The plan for arrays of these shapes; made where there is none yet.
 
         Raises:
-            EngineError: The network fails, or its calls depend on the data.
+            EngineError: The network cannot be planned, or the plan is wrong: says why.
         """
-        return self._folded_planned(inputs).plan
-
-    def _folded_run(self, inputs: tuple[Any, ...], read: Callable[[], None] | None) -> Any:
-        with vars(self)["_folded_lock"]:
-            planned = self._folded_planned(inputs)
-            return planned.formed(planned.plan(inputs, read))
-
-    def _folded_planned(self, inputs: tuple[Any, ...]) -> _Planned:
-        device = chainer.backend.get_device_from_array(*inputs)
-        key = (str(device), *((array.shape, array.dtype.char) for array in inputs))
-        planned = self._folded_plans.get(key)
-        if planned is None or planned.stale():
-            planned = self._folded_plans[key] = _Planned(self, inputs)
-            while len(self._folded_plans) > _KEPT:
-                self._folded_plans.popitem(last=False)
-        return planned
-
-    def serialize(self, serializer: Any) -> None:
-        """Save or load the parameters, as the network's class does."""
-        self._folded_plain.serialize(self, serializer)  # type: ignore[attr-defined]
-        if isinstance(serializer, Deserializer):
-            self.refold()
+        plans: _Plans = vars(self)["_folded"]
+        key = _key(inputs)
+        planned = plans.of(key)
+        if planned is None:
+            planned = plans.planned[key] = _FirstPass(self, inputs).planned(strict=False)
+        return planned.plan
 
     def copy(self, *args: Any, **kwargs: Any) -> Any:
         """Copy it, as the network's class does."""
@@ -118,35 +105,234 @@ class FoldedLink:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """How to copy and pickle it: its class has no name that could be looked up."""
-        state = {
-            key: value
-            for key, value in vars(self).items()
-            if key not in ("_folded_plans", "_folded_lock")
-        }
+        state = {key: value for key, value in vars(self).items() if key != "_folded"}
         return _again, (self._folded_plain, state)
 
 
+def _folded_call(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """The network's output: a variable, or what the network gives."""
+    own = self._folded_own
+    if kwargs or not args or chainer.config.train or is_tracing():
+        return own(*args, **kwargs)
+    arrays = [_array(argument) for argument in args]
+    if any(array is None for array in arrays):
+        return own(*args)
+    plans: _Plans = vars(self)["_folded"]
+    key = _key(args)
+    # Two threads would write into one plan's memory.
+    with plans.lock:
+        planned = plans.of(key)
+        if planned is not None:
+            return planned.formed(self, args, planned.plan(arrays))
+        if plans.worth(key):
+            return _planning_call(self, args, key)
+    begin = _now()
+    result = own(*args)
+    plans.took(key, _now() - begin)
+    return result
+
+
+def _planning_call(self: Any, args: tuple[Any, ...], key: Any) -> Any:
+    """A call by the network's own functions, from which a plan is made."""
+    plans: _Plans = vars(self)["_folded"]
+    pass_ = _FirstPass(self, args)
+    try:
+        planned = pass_.planned()
+    except EngineError as error:
+        if isinstance(error, _WrongError):
+            plans.without.add(key)
+        else:
+            plans.refused = True
+        name = self._folded_plain.__name__
+        warnings.warn(f"optimize: {name} runs as it is: {error}", RuntimeWarning, stacklevel=4)
+        return pass_.first.result
+    if planned.seconds > min(pass_.seconds, plans.own_seconds(key)):
+        plans.without.add(key)
+    else:
+        plans.planned[key] = planned
+    return pass_.first.result
+
+
+class _Plans:
+    """The plans of a network, by the shapes of its inputs, and how often these came."""
+
+    def __init__(self) -> None:
+        self.planned: OrderedDict[Any, _Planned] = OrderedDict()
+        self.lock = threading.RLock()
+        #: Whether the network cannot be planned at all; and shapes for which a plan is wrong or
+        #: slower.
+        self.refused = False
+        self.without: set[Any] = set()
+        self._calls: Counter[Any] = Counter()
+        self._own_s: dict[Any, float] = {}
+
+    def of(self, key: Any) -> _Planned | None:
+        """The plan for a shape, if there is one that holds; all go where one does not."""
+        planned = self.planned.get(key)
+        if planned is not None and planned.watch.changed():
+            self.planned.clear()
+            self.without.clear()
+            self._calls.clear()
+            return None
+        if planned is not None:
+            self._calls[key] += 1
+            self.planned.move_to_end(key)
+        return planned
+
+    def worth(self, key: Any) -> bool:
+        """Whether a shape comes so often that it is to have a plan; makes place for it."""
+        self._calls[key] += 1
+        if self._calls.total() > _AGED:
+            self._calls = Counter({key: n // 2 for key, n in self._calls.items() if n > 1})
+            self.without &= self._calls.keys()
+            self._own_s = {key: self.own_seconds(key) for key in self._calls}
+        if self.refused or key in self.without or self._calls[key] < 2:
+            return False
+        if len(self.planned) >= _KEPT:
+            oldest = next(iter(self.planned))
+            if self._calls[key] <= 2 * self._calls[oldest]:
+                return False
+            del self.planned[oldest]
+        return True
+
+    def took(self, key: Any, seconds: float) -> None:
+        """The network's own call took so long."""
+        self._own_s[key] = min(seconds, self.own_seconds(key))
+
+    def own_seconds(self, key: Any) -> float:
+        """The shortest of the network's own calls."""
+        return self._own_s.get(key, float("inf"))
+
+
+class _WrongError(EngineError):
+    """A plan gives other numbers than the network."""
+
+
+class _FirstPass:
+    """A pass of a network, noted; what it draws and leaves is as without a plan."""
+
+    def __init__(self, model: Any, args: tuple[Any, ...]) -> None:
+        self._model = model
+        self._args = args
+        self._before = state_of(model)
+        self._drew = np.random.get_state()  # noqa: NPY002 (Chainer draws from it)
+        begin = _now()
+        self.first = trace(model._folded_own, args, graph=chainer.config.enable_backprop)
+        self.seconds = _now() - begin
+        self._drawn = np.random.get_state()  # noqa: NPY002 (Chainer draws from it)
+
+    def planned(self, strict: bool = True) -> _Planned:
+        """A plan that gives the same.
+
+        Args:
+            strict: Refuse a network whose calls do more than give their outputs.
+
+        Raises:
+            EngineError: There is none: says why.
+        """
+        arrays = tuple(map(_array, self._args))
+        try:
+            if strict:
+                require_kept(self._model, self._before)
+            others, second, reported = second_pass(
+                self._model, lambda link: link._folded_own, self._args, self.first
+            )
+            if strict and reported:
+                raise EngineError(
+                    f"the network reports values ({', '.join(reported)}) to Chainer's Reporter: "
+                    "take the network within it"
+                )
+            try:
+                planned = _Planned(self._model, self.first, arrays)
+                planned.prove(arrays, self.first.results, self._drew)
+                planned.prove(others, second.results, self._drawn)
+            except EngineError:
+                raise
+            except Exception as error:
+                raise _WrongError(f"it cannot be folded: {one_line(error)}") from error
+        finally:
+            np.random.set_state(self._drawn)  # noqa: NPY002 (Chainer draws from it)
+        return planned
+
+
 class _Planned:
-    """A plan, what the network gives, and the parameters that were folded."""
+    """A plan, what the network gives, and what it held."""
 
-    def __init__(self, model: Any, inputs: tuple[Any, ...]) -> None:
-        def original(*arrays: Any) -> Any:
-            return model._folded_plain.forward(model, *arrays)
+    def __init__(self, model: Any, first: Trace, arrays: tuple[Any, ...]) -> None:
+        nodes = fold(nodes_of(first), first.outputs)
+        xp = chainer.backend.get_array_module(*arrays)
+        self.plan = Plan(nodes, first.inputs, first.outputs, xp)
+        self.watch = Watch(model, first.constants)
+        #: What the fastest of its runs took.
+        self.seconds = float("inf")
+        self._form = _formless(first.result)
 
-        traced: Trace = require_static(original, inputs)
-        nodes = fold(nodes_of(traced), traced.outputs)
-        xp = chainer.backend.get_array_module(*inputs)
-        self.plan = Plan(nodes, traced.inputs, traced.outputs, xp)
-        self._form = _formless(traced.result)
-        self._parameters = [(parameter, parameter.array) for parameter in model.params()]
+    def prove(self, arrays: tuple[Any, ...], expected: tuple[Any, ...], drew: Any) -> None:
+        """Compare what the plan gives with what the network gave.
 
-    def stale(self) -> bool:
-        """Whether a parameter has another array than when it was folded."""
-        return any(parameter.array is not array for parameter, array in self._parameters)
+        Args:
+            arrays: The inputs.
+            expected: The network's outputs.
+            drew: The state of NumPy's random numbers before they were made.
 
-    def formed(self, arrays: tuple[Any, ...]) -> Any:
+        Raises:
+            EngineError: They differ.
+        """
+        np.random.set_state(drew)  # noqa: NPY002 (Chainer draws from it)
+        begin = _now()
+        got = self.plan(arrays)
+        self.seconds = min(self.seconds, _now() - begin)
+        for number, (ours, theirs) in enumerate(zip(expected, got, strict=True)):
+            found = difference((ours,), (theirs,))
+            if not found.relative <= tolerance(ours.dtype):
+                raise _WrongError(
+                    f"folded, its output {number} is another one, by {found.relative:.2g} of the "
+                    "largest number in it"
+                )
+
+    def formed(self, model: Any, args: tuple[Any, ...], arrays: tuple[Any, ...]) -> Any:
         """Arrays in the form in which the network gives its output."""
-        return _formed(self._form, iter(arrays))
+        variables: Any = (chainer.Variable(array, requires_grad=False) for array in arrays)
+        if chainer.config.enable_backprop:
+            parameters = [p for p in model.params() if p.requires_grad and p.is_initialized]
+            if parameters:
+                variables = _Folded(model, args, arrays).apply(parameters)
+        return _formed(self._form, iter(variables))
+
+
+class _Folded(FunctionNode):
+    """Outputs of a plan as functions of the parameters: a backward runs the network itself."""
+
+    def __init__(self, model: Any, args: tuple[Any, ...], outputs: tuple[Any, ...]) -> None:
+        self._model, self._args, self._outputs = model, args, outputs
+
+    def forward(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """What the plan gave."""
+        outputs, self._outputs = self._outputs, ()
+        return outputs
+
+    def backward(self, indexes: tuple[int, ...], grads: tuple[Any, ...]) -> Any:
+        """Gradients of the parameters, by a pass of the network with a graph."""
+        with chainer.force_backprop_mode(), chainer.using_config("train", False):
+            made = list(_variables(self._model._folded_own(*self._args)))
+        wanted = [self.inputs[index].get_variable() for index in indexes]
+        given = [(y, g) for y, g in zip(made, grads, strict=True) if g is not None]
+        return chainer.grad(
+            [y for y, _ in given],
+            wanted,
+            [g for _, g in given],
+            enable_double_backprop=chainer.config.enable_backprop,
+        )
+
+
+def _key(args: tuple[Any, ...]) -> Any:
+    """What tells plans apart: device, kinds, shapes and types of the inputs."""
+    arrays = [_array(argument) for argument in args]
+    device = (
+        "" if type(arrays[0]) is np.ndarray else str(chainer.backend.get_device_from_array(*arrays))
+    )
+    kinds = tuple(isinstance(argument, chainer.Variable) for argument in args)
+    return (device, kinds, *((array.shape, array.dtype.char) for array in arrays))
 
 
 def _array(argument: Any) -> Any:
@@ -158,6 +344,15 @@ def _array(argument: Any) -> Any:
     return argument if isinstance(argument, chainer.get_array_types()) else None
 
 
+def _variables(result: Any) -> Iterator[Any]:
+    """What a network gave, flat."""
+    if isinstance(result, (dict, tuple, list)):
+        for part in result.values() if isinstance(result, dict) else result:
+            yield from _variables(part)
+    else:
+        yield chainer.as_variable(result)
+
+
 def _formless(result: Any) -> Any:
     """What a network gave, without its arrays."""
     if isinstance(result, dict):
@@ -167,24 +362,32 @@ def _formless(result: Any) -> Any:
     return isinstance(result, chainer.Variable)
 
 
-def _formed(form: Any, arrays: Iterator[Any]) -> Any:
+def _formed(form: Any, variables: Iterator[Any]) -> Any:
     if isinstance(form, dict):
-        return {key: _formed(part, arrays) for key, part in form.items()}
+        return {key: _formed(part, variables) for key, part in form.items()}
     if isinstance(form, tuple):
         parts, kind = form
-        formed = [_formed(part, arrays) for part in parts]
+        formed = [_formed(part, variables) for part in parts]
         return kind(*formed) if hasattr(kind, "_fields") else kind(formed)
-    array = next(arrays)
-    return chainer.Variable(array, requires_grad=False) if form else array
+    variable = next(variables)
+    return variable if form else variable.array
 
 
 _classes: dict[type, type] = {}
 
 
-def _folded_class(plain: type) -> type:
+def _folded_class(plain: Any) -> type:
     """The subclass of a network's class that folds."""
     if plain not in _classes:
-        members = {"_folded_plain": plain, "__doc__": plain.__doc__, "__module__": plain.__module__}
+        # Networks for Chainer up to 4 define the call itself.
+        name = "forward" if plain.__call__ is chainer.Link.__call__ else "__call__"
+        members = {
+            "_folded_plain": plain,
+            "_folded_own": getattr(plain, name),
+            name: _folded_call,
+            "__doc__": plain.__doc__,
+            "__module__": plain.__module__,
+        }
         _classes[plain] = type(f"Folded{plain.__name__}", (FoldedLink, plain), members)
     return _classes[plain]
 

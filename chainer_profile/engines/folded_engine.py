@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import chainer
 import numpy as np
 
-from chainer_profile.basics.errors import one_line
+from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.files import replacing
 from chainer_profile.engines.chainer_engine import in_test_mode, synchronize
 from chainer_profile.engines.folded import optimize
@@ -19,6 +19,7 @@ from chainer_profile.engines.protocol import (
     Network,
     flat_arrays,
 )
+from chainer_profile.networks.weights import load_weights
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -112,11 +113,9 @@ class FoldedEngine:
         """
         self._take(network)
         try:
-            chainer.serializers.load_npz(path, self._model)
-        except Exception as error:  # zipfile, NumPy and Chainer raise many kinds
-            raise EngineError(
-                f"{path} does not hold this network's weights ({one_line(error)})"
-            ) from error
+            load_weights(self._model, path)
+        except ProfileError as error:
+            raise EngineError(str(error)) from error
         self._model.plan(network.inputs)
 
     def intermediates(self, inputs: tuple[Any, ...]) -> dict[int, Any]:
@@ -124,9 +123,12 @@ class FoldedEngine:
         return {
             max(node.layers): array
             for node, array in self._model.plan(inputs).intermediates(inputs)
+            if node.layers
         }
 
 
 def _engine_node(node: Node) -> EngineNode:
     kinds = "+".join([node.kind, *(after.kind for after in node.after)])
-    return EngineNode(f"{min(node.layers)}_{node.kind}", kinds, tuple(sorted(node.layers)))
+    # A change of shape outside of all functions is no layer.
+    name = f"{min(node.layers)}_{node.kind}" if node.layers else node.kind
+    return EngineNode(name, kinds, tuple(sorted(node.layers)))

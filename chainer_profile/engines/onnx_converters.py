@@ -7,6 +7,7 @@ from typing import Any
 
 import chainer
 import numpy as np
+from chainer.utils.conv import get_conv_outsize
 
 _Converter = Callable[[Any], Sequence[Any]]
 
@@ -183,18 +184,64 @@ def _layer_normalization(params: Any) -> Sequence[Any]:
     return nodes
 
 
+def _max_pooling(params: Any) -> Sequence[Any]:
+    # With explicit ends: ONNX's ceil_mode leaves out windows that begin in the padding.
+    func = params.func
+    sizes = zip(func.inputs[0].shape[2:], func.ksize, func.stride, func.pad, strict=True)
+    ends = [
+        max(0, (get_conv_outsize(n, k, s, p, func.cover_all) - 1) * s + k - n - p)
+        for n, k, s, p in sizes
+    ]
+    attributes = {"kernel_shape": list(func.ksize), "strides": list(func.stride)}
+    pads = [*func.pad, *ends]
+    if all(pad < k for pad, k in zip(pads, 2 * func.ksize, strict=True)):
+        return _single(params, "MaxPool", pads=pads, **attributes)
+    # A window that holds padding alone: ONNX has none.
+    half = len(func.ksize)
+    whole = np.array([0, 0, *pads[:half], 0, 0, *pads[half:]], np.int64)
+    least = np.array(-np.inf, func.inputs[0].dtype)
+    gb = _builder()
+    padded = gb.op(
+        "Pad",
+        [
+            params.input_names[0],
+            params.context.add_const(whole, "pads"),
+            params.context.add_const(least, "least"),
+        ],
+    )
+    gb.op("MaxPool", [padded], **attributes)
+    nodes: Sequence[Any] = gb.nodes(params.output_names)
+    return nodes
+
+
+def _average_pooling_nd(params: Any) -> Sequence[Any]:
+    func = params.func
+    if func.cover_all:
+        raise ValueError("cover_all")
+    return _single(
+        params,
+        "AveragePool",
+        kernel_shape=list(func.ksize),
+        strides=list(func.stride),
+        pads=list(func.pad) * 2,
+        count_include_pad=int(func.pad_value is not None),
+    )
+
+
 def _operator(kind: str) -> _Converter:
     return lambda params: _single(params, kind)
 
 
 #: By the name of the function's class; they go before the exporter's own.
 CONVERTERS: dict[str, _Converter] = {
+    "AveragePoolingND": _average_pooling_nd,
     "ClippedReLU": _clipped_relu,
     "ConvolutionND": _convolution_nd,
     "Deconvolution2DFunction": _deconvolution_2d,
     "DeconvolutionND": _deconvolution_nd,
     "Erf": _operator("Erf"),
     "LayerNormalization": _layer_normalization,
+    "MaxPoolingND": _max_pooling,
     "NormalizeL2": _normalize,
     "PReLUFunction": _prelu,
     "ResizeImages": _resize_images,

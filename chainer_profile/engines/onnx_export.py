@@ -7,7 +7,6 @@ here is whose layer each node is, and that what cannot be expressed is refused, 
 from __future__ import annotations
 
 import copy
-import hashlib
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -17,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import chainer
 import chainer.functions as F
-import numpy as np
 
 from chainer_profile.basics.errors import one_line
 from chainer_profile.engines.onnx_nodes import Origin, node_name, write_origin
 from chainer_profile.engines.protocol import EngineError, Network
+from chainer_profile.engines.trace import require_static
 from chainer_profile.measure.hooks import WalkHook
 
 if TYPE_CHECKING:
@@ -48,18 +47,12 @@ def export_model(network: Network) -> onnx.ModelProto:
         EngineError: A function cannot be expressed, or what the network does depends on the values
             of its input.
     """
+    from onnx_chainer.mapping import patch_functions
+
     exporter = _Exporter(network)
-    exported = exporter.export(exporter.inputs)
-    other = exporter.export(tuple(map(_other_values, exporter.inputs)), exported.names)
-    exporter.compare(exported, other)
-    model: onnx.ModelProto = exported.model
-    return model
-
-
-def _other_values(array: Any) -> Any:
-    """Other values of the same kind: indices stay indices."""
-    other = np.flip(array, -1) if array.ndim else array
-    return np.ascontiguousarray(other * array.dtype.type(0.5) if array.dtype.kind == "f" else other)
+    with patch_functions():
+        require_static(network.model, network.inputs)
+    return exporter.export()
 
 
 @dataclass(eq=False)
@@ -156,13 +149,10 @@ def _kind(layer: Layer) -> tuple[str, tuple[Shape, ...]]:
 class _Flat:
     """The network as the exporter takes it: its outputs are a list of different variables."""
 
-    def __init__(
-        self, model: Any, calls: _Calls, layers: Sequence[Layer], names: Sequence[str] | None
-    ) -> None:
+    def __init__(self, model: Any, calls: _Calls, layers: Sequence[Layer]) -> None:
         self._model = model
         self._calls = calls
         self._layers = layers
-        self._names = names
         #: Of the outputs; the exporter asks for them after the call that says how many there are.
         self.output_names: list[str] = []
 
@@ -178,10 +168,6 @@ class _Flat:
         """Run it."""
         with self._calls.hook:
             outputs = list(_variables(self._model(*inputs)))
-        if self._names is not None:
-            difference = _difference(self._names, self._calls.names)
-            if difference:
-                raise EngineError(f"its control flow depends on its data: {difference}")
         self._calls.match(self._layers)
         self.output_names += _names("output", len(outputs))
         seen: set[int] = set()
@@ -207,14 +193,8 @@ def _variables(value: Any) -> Iterator[Any]:
         raise EngineError(f"the network gives a {kind}: only a chainer.Variable can be exported")
 
 
-@dataclass(frozen=True, eq=False)
-class _Exported:
-    model: Any
-    names: list[str]
-
-
 class _Exporter:
-    """Exports one network, for different values of its input."""
+    """Exports one network."""
 
     def __init__(self, network: Network) -> None:
         self._network = network
@@ -237,8 +217,8 @@ class _Exporter:
         if difference:
             raise EngineError(f"the network does not always make the same calls: {difference}")
 
-    def export(self, inputs: Sequence[Any], names: Sequence[str] | None = None) -> _Exported:
-        """Export it, run on these inputs; the calls must be these, if there are any."""
+    def export(self) -> onnx.ModelProto:
+        """The network as a model."""
         import onnx_chainer
         from onnx_chainer import mapping
 
@@ -250,20 +230,19 @@ class _Exporter:
                 "chainer_profile first"
             )
         calls = _Calls(needs_graph=True)
-        model = _Flat(self._model, calls, self._network.layers, names)
+        model = _Flat(self._model, calls, self._network.layers)
         covers: dict[str, tuple[int, ...]] = {}
-        self._n_extra = 0
         known = {**mapping.converters, **CONVERTERS}
         converters = {
             kind: self._converter(kind, known.get(kind), calls, covers)
             for kind in self._kinds | set(known)
         }
-        called = _names("input", len(inputs))
+        called = _names("input", len(self.inputs))
         with _quiet():
             try:
                 exported = onnx_chainer.export(
                     model,
-                    list(inputs),
+                    list(self.inputs),
                     graph_name=self._network.name or "network",
                     opset_version=OPSET,
                     input_names=called,
@@ -276,7 +255,7 @@ class _Exporter:
                 raise EngineError(f"the ONNX exporter fails: {one_line(error)}") from error
         _tidy(exported, called)
         write_origin(exported, Origin.of(self._network, covers))
-        return _Exported(exported, calls.names)
+        return exported
 
     def _converter(
         self,
@@ -319,26 +298,6 @@ class _Exporter:
         layer: Layer = self._network.layers[layers[0]]
         return f" (layer {layer.label} at {layer.path})"
 
-    def compare(self, exported: _Exported, other: _Exported) -> None:
-        """Check that nothing in a model came from the values of the input.
-
-        Raises:
-            EngineError: A constant differs, or an argument of a function does.
-        """
-        constants = [_constants(one.model) for one in (exported, other)]
-        for name, digest in constants[0].items():
-            if constants[1].get(name) != digest:
-                user = next(n.name for n in exported.model.graph.node if name in n.input)
-                raise EngineError(
-                    f"{user} takes an array that depends on the network's input, or on chance, but "
-                    "comes from no function of Chainer: it would become a constant"
-                )
-        nodes = [
-            [(n.op_type, *n.attribute) for n in one.model.graph.node] for one in (exported, other)
-        ]
-        if nodes[0] != nodes[1]:
-            raise EngineError("what its functions do depends on its data")
-
 
 def _names(name: str, count: int) -> list[str]:
     return [name] if count == 1 else [f"{name}_{number}" for number in range(count)]
@@ -352,14 +311,6 @@ def _difference(names: Sequence[str], others: Sequence[str]) -> str:
     if len(names) != len(others):
         return f"there are {len(names)} calls once and {len(others)} another time"
     return ""
-
-
-def _constants(model: Any) -> dict[str, bytes]:
-    """Digests of the initializers."""
-    return {
-        tensor.name: hashlib.sha256(tensor.SerializeToString(deterministic=True)).digest()
-        for tensor in model.graph.initializer
-    }
 
 
 @contextmanager

@@ -39,6 +39,15 @@ class Step:
 
 
 @dataclass(eq=False)
+class _Memory:
+    """An array, what it is good for, and the last node that needs what is in it."""
+
+    whole: Any
+    key: Any
+    last: int
+
+
+@dataclass(eq=False)
 class _Place:
     """Where a value lies.
 
@@ -46,16 +55,13 @@ class _Place:
         array: The value as it lies: images with channels last, all else as Chainer has it.
         whole: The same with its padding.
         pad: That padding at either end of height and width.
-        memory: What is given back when nobody takes the value any more; None where that is the
-            affair of a view of it.
-        key: What the memory is good for.
+        memory: The memory that it lies in, which views of it share.
     """
 
     array: Any
     whole: Any
     pad: Pad
-    memory: Any
-    key: Any
+    memory: _Memory
 
     @property
     def chainers(self) -> Any:
@@ -88,6 +94,7 @@ class Plan:
         self._nodes = nodes
         self._places: dict[int, _Place] = {}
         self._free: dict[Any, list[Any]] = defaultdict(list)
+        self._used: list[_Memory] = []
         self._patches: dict[Any, Any] = {}
         self._scratch: dict[Any, Any] = {}
         self._last = self._last_uses(outputs)
@@ -101,7 +108,7 @@ class Plan:
         self._inputs = [self._places[value.number].chainers for value in inputs]
         self._outputs = [self._places[value.number].chainers for value in outputs]
         # What was only needed to make the plan; operations have the weights in their own layout.
-        del self._free, self._patches, self._scratch, self._places
+        del self._free, self._used, self._patches, self._scratch, self._places
         for node in nodes:
             node.weight = node.bias = None
 
@@ -170,10 +177,9 @@ class Plan:
         """Give back the memory of values that no node behind this one takes."""
         first = self._nodes[at].outputs[0]
         self._given.append(None if first is None else self._places[first.number].chainers)
-        for number, place in self._places.items():
-            if place.memory is not None and self._last.get(number, -1) <= at:
-                self._free[place.key].append(place.memory)
-                place.memory = None
+        for memory in [memory for memory in self._used if memory.last <= at]:
+            self._used.remove(memory)
+            self._free[memory.key].append(memory.whole)
 
     def _take(self, value: Value) -> _Place:
         """Memory for a value, within the padding that most of its takers want."""
@@ -191,7 +197,9 @@ class Plan:
             self.nbytes += whole.nbytes
             if pad != (0, 0):
                 whole[...] = self._xp.asarray(edge, value.dtype)
-        place = _Place(kernels.within(whole, pad), whole, pad, whole, key)
+        memory = _Memory(whole, key, self._last.get(value.number, -1))
+        self._used.append(memory)
+        place = _Place(kernels.within(whole, pad), whole, pad, memory)
         self._places[value.number] = place
         return place
 
@@ -436,13 +444,14 @@ class Plan:
         source = place.chainers
         value = node.output
         view = source.reshape(value.shape)
-        if self._xp.shares_memory(view, source) and self._padding(value)[0] == (0, 0):
-            array = view.transpose(0, 2, 3, 1) if view.ndim == 4 else view
-            self._places[value.number] = _Place(array, array, (0, 0), place.memory, place.key)
-            # The memory goes with the one of the two that is needed for longer.
-            place.memory = None
-            later = max(self._last[value.number], self._last[node.inputs[0].number])
-            self._last[value.number] = later
+        array = view.transpose(0, 2, 3, 1) if view.ndim == 4 else view
+        # Everything else counts on images that lie with their channels last.
+        lies_well = array.flags.c_contiguous and self._padding(value)[0] == (0, 0)
+        if self._xp.shares_memory(view, source) and lies_well:
+            # By way of one axis: the stride of an axis of length 1 may be anything otherwise.
+            array = view.reshape(-1).reshape(array.shape)
+            self._places[value.number] = _Place(array, array, (0, 0), place.memory)
+            place.memory.last = max(place.memory.last, self._last[value.number])
             return
         self._do(kernels.reshape_into, source, self._take(value).chainers)
 
@@ -454,8 +463,9 @@ class Plan:
             self._places[source.number].chainers if isinstance(source, Value) else source
             for source in call.inputs
         ]
+        held = {name: self._places[value.number].chainers for name, value in call.held.items()}
         targets = [None if value is None else self._take(value).chainers for value in call.outputs]
-        self._do(kernels.call_function, call.function, tuple(arrays), targets)
+        self._do(kernels.call_function, call.function, tuple(arrays), held, targets)
 
 
 _EMITTERS: dict[str, Callable[[Plan, Node], None]] = {

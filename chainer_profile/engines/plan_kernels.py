@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import chainer
 import numpy as np
 
 if TYPE_CHECKING:
@@ -78,10 +79,24 @@ def reshape_into(source: Any, target: Any) -> None:
     target[...] = source.reshape(target.shape)
 
 
-def call_function(function: Any, arrays: tuple[Any, ...], targets: list[Any]) -> None:
+def call_function(
+    function: Any, arrays: tuple[Any, ...], held: dict[str, Any], targets: list[Any]
+) -> None:
     """Run a function of Chainer's as it is; outputs without a target are dropped."""
-    with chainer.using_config("train", False), chainer.no_backprop_mode():
-        outputs = function.forward(arrays)
+    # Anew, as Chainer's calls are: a function keeps what it drew (noise, the mask of a dropout).
+    called = anew(function)
+    vars(called).update(held)
+    outputs = called.forward(arrays)
     for target, output in zip(targets, outputs, strict=True):
         if target is not None:
             target[...] = output
+
+
+def anew(function: Any) -> Any:
+    """A function as it was made, that can be called."""
+    made = copy.copy(function)
+    inner = getattr(made, "_function", None)
+    if inner is not None:  # an old-style function in its adapter, which refers back to it
+        made._function = copy.copy(inner)
+        made._function._node = weakref.ref(made)
+    return made

@@ -17,9 +17,9 @@ from chainer_profile.engines.equality import (
     chainer_intermediates,
     difference,
     host_copies,
-    second_inputs,
     worst_layer,
 )
+from chainer_profile.engines.other_inputs import other_inputs
 from chainer_profile.engines.protocol import EngineError, Inspecting, Saving, Versioned
 from chainer_profile.engines.results import EngineResult, OutputDifference
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
@@ -215,7 +215,7 @@ class Race:
                 contestant.version = str(engine.version)
             if baseline:
                 inputs = self.network.inputs
-                for given in (inputs, second_inputs(inputs)):
+                for given in (inputs, other_inputs(inputs)):
                     kept = host_copies(given)
                     self._known.append((given, kept, host_copies(engine.run(given))))
             for number in range(len(self._known)):

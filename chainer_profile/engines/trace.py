@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
-import weakref
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import chainer
@@ -12,7 +14,10 @@ import numpy as np
 from chainer.functions.array.reshape import Reshape
 
 from chainer_profile.basics.errors import one_line
+from chainer_profile.engines.other_inputs import other_inputs
+from chainer_profile.engines.plan_kernels import anew
 from chainer_profile.engines.protocol import EngineError, flat_arrays
+from chainer_profile.engines.tracked import Tracked, listening, whose_line
 from chainer_profile.measure.hooks import WalkHook
 
 
@@ -37,10 +42,11 @@ class Call:
 
     Attributes:
         index: Its place in the order of calls, which is its layer's index; -1 for a change of an
-            input's shape outside of all functions, as ``L.Linear`` makes it of an array.
+            array's shape outside of all functions, as ``L.Linear`` makes it of an array.
         function: The function, with its settings and without its part of a graph.
         inputs: What it takes: a :class:`Value`, or an array that is the same in every pass (a
             parameter, a constant).
+        held: Values that the function holds, by the names of its attributes.
         outputs: What it gives; None for an output that is not there. Empty where it takes nothing
             but what is the same in every pass: then its outputs are so as well.
     """
@@ -49,6 +55,13 @@ class Call:
     function: Any
     inputs: tuple[Any, ...]
     outputs: tuple[Value | None, ...]
+    held: dict[str, Value] = field(default_factory=dict)
+
+    @property
+    def takes(self) -> list[Value]:
+        """The values that it takes, and holds."""
+        taken = [source for source in self.inputs if isinstance(source, Value)]
+        return [*taken, *self.held.values()]
 
     @property
     def name(self) -> str:
@@ -67,6 +80,9 @@ class Trace:
         outputs: For every array that the network gives, in order, the value that it is.
         results: These arrays.
         result: What the network gave, for its form: a variable, or a tuple or dict of them.
+        looked: What its own code did with numbers outside of all functions, if anything; known of
+            tracked inputs alone.
+        unknown: What the network gives that no function made, if anything.
     """
 
     calls: tuple[Call, ...]
@@ -74,20 +90,31 @@ class Trace:
     outputs: tuple[Value, ...]
     results: tuple[Any, ...]
     result: Any
+    looked: str = ""
+    unknown: str = ""
+
+    @property
+    def constants(self) -> list[Any]:
+        """The arrays that calls take, or hold, beside values."""
+        held = [(call.inputs, _settings(call.function, call.held)) for call in self.calls]
+        return list(_arrays_in(held))
+
+
+_NOTHING: tuple[Any, Any] = (None, None)
 
 
 class _Tracer:
-    def __init__(self, inputs: tuple[Any, ...]) -> None:
+    def __init__(self, arrays: tuple[Any, ...]) -> None:
         self.calls: list[Call] = []
         self.values: dict[int, Value] = {}
-        # An array that is gone could give its identity to another one.
+        self.looked = ""
+        # An array that is gone could give its identity, and its place, to another one.
         self._alive: list[Any] = []
+        self._at: dict[int, tuple[Any, Value]] = {}
         self._values = 0
         self._count = 0
         self._depth = 0
-        self._outputs: tuple[Any, ...] = ()
-        self._inputs = inputs
-        self.inputs = tuple(self.value(array) for array in inputs)
+        self.inputs = tuple(self.value(array) for array in arrays)
 
     def value(self, array: Any) -> Value:
         """A new value that this array is."""
@@ -98,19 +125,31 @@ class _Tracer:
         )
         self._alive.append(array)
         self.values[id(array)] = value
+        if array.flags.c_contiguous and array.size:
+            self._at[_address(array)] = array, value
         return value
 
-    def _source(self, array: Any) -> Any:
+    def source(self, array: Any) -> Any:
         """The value that an array is; the array itself where it is none."""
         known = self.values.get(id(array))
         if known is not None or array is None:
             return array if known is None else known
-        for number, source in enumerate(self._inputs):
-            if _is_reshaped(array, source):
-                value = self.value(array)
-                self.calls.append(Call(-1, Reshape(value.shape), (self.inputs[number],), (value,)))
-                return value
+        self._alive.append(array)
+        if array.flags.c_contiguous and array.size:
+            # The same numbers in the same order: another array's with other axes.
+            of, value = self._at.get(_address(array), _NOTHING)
+            if of is not None and of.size == array.size and of.dtype == array.dtype:
+                made = self.value(array)
+                self.calls.append(Call(-1, Reshape(made.shape), (value,), (made,)))
+                return made
+        if isinstance(array, Tracked):
+            self.look("an array that is a part of another one")
         return array
+
+    def look(self, what: str) -> None:
+        """The network's own code does something with numbers."""
+        if not self._depth and not self.looked:
+            self.looked = f"{what}, {whose_line()}".rstrip(" ,")
 
     @property
     def hook(self) -> WalkHook:
@@ -119,81 +158,128 @@ class _Tracer:
 
     def _begin(self, function: Any, in_data: tuple[Any, ...], *_: Any) -> None:
         self._count += 1
+        if not self._depth:
+            inputs = tuple(self.source(array) for array in in_data)
+            plain = anew(function)
+            held = {
+                name: self.values[id(part)]
+                for name, part in vars(plain).items()
+                if id(part) in self.values
+            }
+            if any(isinstance(array, Tracked) for array in _arrays_in(_settings(plain, held))):
+                self.look(f"{function._impl_name} holds them")
+            self._running = self._count - 1, plain, inputs, held
+            if any(isinstance(array, Tracked) for array in in_data):
+                function.forward = _on_plain(function.forward)
         self._depth += 1
-        if self._depth == 1:
-            inputs = tuple(self._source(array) for array in in_data)
-            self._running = self._count - 1, _without_graph(function), inputs
 
     def _end(self, function: Any, in_data: tuple[Any, ...], outputs: Any, *_: Any) -> None:
         self._depth -= 1
         if self._depth:
             return
-        index, plain, inputs = self._running
+        vars(function).pop("forward", None)
+        index, plain, inputs, held = self._running
         made: tuple[Value | None, ...] = ()
-        if any(isinstance(source, Value) for source in inputs):
+        if held or any(isinstance(source, Value) for source in inputs):
             made = tuple(None if array is None else self.value(array) for array in outputs)
         else:
             self._alive += outputs
-        self.calls.append(Call(index, plain, inputs, made))
+        self.calls.append(Call(index, plain, inputs, made, held))
 
 
-def _is_reshaped(array: Any, source: Any) -> bool:
-    """Whether an array is another one with other axes: the same numbers in the same order."""
-    alike = array.size == source.size and array.dtype == source.dtype
-    if not alike or not (array.flags.c_contiguous and source.flags.c_contiguous):
-        return False
-    return bool(_address(array) == _address(source))
+def _on_plain(forward: Any) -> Any:
+    """A function's forward on plain arrays, which gives tracked ones."""
+
+    def on_plain(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        plain = tuple(x.view(np.ndarray) if isinstance(x, Tracked) else x for x in inputs)
+        # Some functions give the array that they took.
+        same = {id(x): tracked for x, tracked in zip(plain, inputs, strict=True)}
+        return tuple(
+            None if y is None else same.get(id(y), y.view(Tracked)) for y in forward(plain)
+        )
+
+    return on_plain
+
+
+def _arrays_in(value: Any) -> Iterator[Any]:
+    """The arrays that something holds, in lists, tuples, sets, slices and dicts too."""
+    if isinstance(value, (list, tuple, set, frozenset)):
+        for part in value:
+            yield from _arrays_in(part)
+    elif isinstance(value, dict):
+        yield from _arrays_in(list(value.values()))
+    elif isinstance(value, slice):
+        yield from _arrays_in((value.start, value.stop, value.step))
+    elif isinstance(value, chainer.Variable):
+        yield value.array
+    elif isinstance(value, chainer.Function):  # within its adapter
+        yield from _arrays_in(vars(value))
+    elif isinstance(value, chainer.get_array_types()):
+        yield value
 
 
 def _address(array: Any) -> int:
     return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
 
 
-def _without_graph(function: Any) -> Any:
-    """The function as it was made, before its call."""
-    plain = copy.copy(function)
-    inner = getattr(plain, "_function", None)
-    if inner is not None:  # an old-style function in its adapter, which refers back to it
-        plain._function = copy.copy(inner)
-        plain._function._node = weakref.ref(plain)
-    return plain
+_tracing = threading.local()
 
 
-def trace(model: Any, inputs: tuple[Any, ...]) -> Trace:
+def is_tracing() -> bool:
+    """Whether this thread is within :func:`trace`."""
+    return getattr(_tracing, "now", False)
+
+
+@contextmanager
+def _as_traced() -> Iterator[None]:
+    before, _tracing.now = is_tracing(), True
+    try:
+        yield
+    finally:
+        _tracing.now = before
+
+
+def trace(model: Any, inputs: tuple[Any, ...], graph: bool = False) -> Trace:
     """Run the network once, in test mode, and note its calls.
 
     Args:
         model: The network, or any callable of arrays.
-        inputs: Its arguments, arrays.
-
-    Raises:
-        EngineError: The network fails, or gives something that no function made.
+        inputs: Its arguments, arrays or variables.
+        graph: Whether its result is to have a graph, for a backward.
     """
-    tracer = _Tracer(inputs)
+    tracer = _Tracer(tuple(chainer.as_variable(value).array for value in inputs))
     with (
         chainer.using_config("train", False),
-        chainer.no_backprop_mode(),
+        chainer.using_config("enable_backprop", graph),
+        listening(tracer.look),
+        _as_traced(),
         tracer.hook,
     ):
-        try:
-            result = model(*inputs)
-        except Exception as error:
-            raise EngineError(f"the network fails: {one_line(error)}") from error
-    results = flat_arrays(result)
-    outputs = []
+        result = model(*inputs)
+    outputs: list[Value] = []
+    results: tuple[Any, ...] = ()
+    unknown = ""
+    try:
+        results = flat_arrays(result)
+    except EngineError as error:
+        unknown = str(error)
     for number, array in enumerate(results):
-        value = tracer.values.get(id(array))
-        if value is None:
-            raise EngineError(
-                f"output {number} of the network is an array that no Chainer function made: "
-                "make it with functions of chainer.functions"
+        value = tracer.source(array)
+        if isinstance(value, Value):
+            outputs.append(value)
+        else:
+            unknown = (
+                f"output {number} of the network is an array that no Chainer function made: make "
+                "it with functions of chainer.functions"
             )
-        outputs.append(value)
-    return Trace(tuple(tracer.calls), tracer.inputs, tuple(outputs), results, result)
+    calls = tuple(tracer.calls)
+    return Trace(calls, tracer.inputs, tuple(outputs), results, result, tracer.looked, unknown)
 
 
 def difference(one: Trace, other: Trace) -> str:
     """What depends on the network's data, by two passes on different inputs; empty if nothing."""
+    if other.looked:
+        return f"its own code looks at numbers ({other.looked})"
     for a, b in zip(one.calls, other.calls, strict=False):
         if type(a.function) is not type(b.function) or a.name != b.name:
             return f"call {a.index} was {a.name} for one input, and {b.name} for another"
@@ -203,53 +289,124 @@ def difference(one: Trace, other: Trace) -> str:
             known = isinstance(x, Value), isinstance(y, Value)
             if known[0] != known[1] or (known[0] and x.number != y.number):
                 return f"call {a.index}, {a.name}, takes its input from elsewhere"
-            if not known[0] and x is not y and not _equal(x, y):
+            if not known[0] and not _equal(x, y):
                 return (
                     f"call {a.index}, {a.name}, takes an array that was computed outside of "
                     "Chainer's functions"
                 )
-        if not _settings_equal(a.function, b.function):
+        if a.held.keys() != b.held.keys() or any(
+            a.held[name].number != b.held[name].number for name in a.held
+        ):
+            return f"call {a.index}, {a.name}, holds something else for another input"
+        if not _equal(_settings(a.function, a.held), _settings(b.function, b.held)):
             return f"call {a.index}, {a.name}, has other settings for another input"
     if len(one.calls) != len(other.calls):
         return f"{len(one.calls)} calls for one input, and {len(other.calls)} for another"
+    if [value.number for value in one.outputs] != [value.number for value in other.outputs]:
+        return "it gives what other calls made for another input"
     return ""
 
 
+def _settings(function: Any, held: Collection[str]) -> dict[str, Any]:
+    """What a function holds beside values, without what refers back to itself."""
+    if hasattr(function, "custom_function_node_name"):
+        return {}  # made up by the ONNX exporter, which keeps in it what it was called with
+    inner = getattr(function, "_function", None) or function
+    own = {"_node", "_owned_node", *held}
+    return {key: value for key, value in vars(inner).items() if key not in own}
+
+
 def _equal(x: Any, y: Any) -> bool:
-    if x is None or y is None:
-        return x is y
-    same = x.shape == y.shape and x.dtype == y.dtype
-    return bool(same and (x == y).all())
-
-
-def _settings_equal(a: Any, b: Any) -> bool:
-    """Whether the plain settings of two functions are the same."""
-    plain = (int, float, bool, str, tuple, type(None))
-    first, second = ({k: v for k, v in vars(f).items() if isinstance(v, plain)} for f in (a, b))
-    return all(
-        first[name] == second[name]
-        for name in first.keys() & second.keys()
-        if not name.startswith("_")
-    )
+    """Whether two values are the same: numbers, arrays, or what holds them."""
+    if x is y:
+        return True
+    if isinstance(x, chainer.Variable) and isinstance(y, chainer.Variable):
+        return _equal(x.array, y.array)
+    arrays = chainer.get_array_types()
+    if isinstance(x, arrays) and isinstance(y, arrays):
+        same = x.shape == y.shape and x.dtype == y.dtype
+        return same and bool(((x == y) | ((x != x) & (y != y))).all())
+    if isinstance(x, dict) and isinstance(y, dict):
+        return x.keys() == y.keys() and all(_equal(x[key], y[key]) for key in x)
+    if isinstance(x, (list, tuple)) and isinstance(y, (list, tuple)):
+        return len(x) == len(y) and all(map(_equal, x, y))
+    if isinstance(x, slice) and isinstance(y, slice):
+        return _equal((x.start, x.stop, x.step), (y.start, y.stop, y.step))
+    if type(x) is not type(y):
+        return False
+    if isinstance(x, (bool, int, float, complex, str, bytes, np.generic, set, frozenset)):
+        return bool(x == y or (x != x and y != y))
+    if callable(x) and hasattr(x, "__code__"):  # defined within the network's own code
+        cells = [[cell.cell_contents for cell in f.__closure__ or ()] for f in (x, y)]
+        return x.__code__ is y.__code__ and _equal(*cells)
+    return hasattr(x, "__dict__") and _equal(vars(x), vars(y))
 
 
 def require_static(model: Any, inputs: tuple[Any, ...]) -> Trace:
     """The calls of a network that are the same for every input of these shapes.
 
-    Two passes are compared: on the inputs, and on them turned round along their last axis.
+    Args:
+        model: The network, or any callable of arrays.
+        inputs: Its arguments, arrays or variables.
 
     Raises:
-        EngineError: They differ, or the network fails.
+        EngineError: They are not, or the network fails.
     """
-    first = trace(model, inputs)
-    second = trace(model, tuple(turned(array) for array in inputs))
-    found = difference(first, second)
-    if found:
-        raise EngineError(f"the network's calls depend on its data: {found}")
+    try:
+        first = trace(model, inputs)
+    except Exception as error:  # the network's own code
+        raise EngineError(f"the network fails: {one_line(error)}") from error
+    second_pass(model, lambda link: link, inputs, first)
     return first
 
 
-def turned(array: Any) -> Any:
-    """An array of the same values in another order: what is a valid input stays one."""
-    flat = array.reshape(-1)[::-1].copy()
-    return flat.reshape(array.shape)
+def second_pass(
+    model: Any, way: Callable[[Any], Callable[..., Any]], inputs: tuple[Any, ...], first: Trace
+) -> tuple[tuple[Any, ...], Trace, list[str]]:
+    """A pass on other inputs that has to be like the first; its own code is watched.
+
+    It is a copy's, and what it reports is dropped, so that nothing of it is left.
+
+    Args:
+        model: The network, a link.
+        way: Gives for a network what is called.
+        inputs: The arguments of the first pass.
+        first: The first pass.
+
+    Returns:
+        The other inputs, arrays; the pass; the names of what it reports to Chainer's Reporter.
+
+    Raises:
+        EngineError: It is another one: says what depends on the data.
+    """
+    others = other_inputs(tuple(chainer.as_variable(value).array for value in inputs))
+    given = [array.view(Tracked) if type(array) is np.ndarray else array for array in others]
+    pairs = zip(inputs, given, strict=True)
+    given = [chainer.Variable(y) if isinstance(x, chainer.Variable) else y for x, y in pairs]
+    copied = model
+    if isinstance(model, chainer.Link):
+        copied = copy.deepcopy(model, {id(p.array): p.array for p in model.params()})
+    reporter = _Listening()
+    with reporter:
+        try:
+            second = trace(way(copied), tuple(given))
+        except Exception as error:  # the network's own code
+            raise EngineError(
+                f"the network fails on other inputs of this shape: {one_line(error)}"
+            ) from error
+    if second.looked or not first.unknown:
+        found = difference(first, second)
+        if found:
+            raise EngineError(f"the network's calls depend on its data: {found}")
+    if first.unknown:
+        raise EngineError(first.unknown)
+    return others, second, reporter.heard
+
+
+class _Listening(chainer.Reporter):
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: list[str] = []
+
+    def report(self, values: dict[str, Any], observer: Any = None) -> None:
+        self.heard += values

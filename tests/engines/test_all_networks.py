@@ -14,8 +14,9 @@ import pytest
 
 from chainer_profile.engines.catalogue import BASELINE, ENGINES
 from chainer_profile.engines.equality import difference
+from chainer_profile.engines.other_inputs import other_inputs
 from chainer_profile.engines.protocol import flat_arrays
-from chainer_profile.engines.trace import Value, trace, turned
+from chainer_profile.engines.trace import Value, trace
 from models import REGISTRY
 from models.resnet import FastHeNormal
 from tests.engines.varied import given, images, network, output
@@ -80,7 +81,7 @@ def net(request: pytest.FixtureRequest) -> Any:
 @pytest.fixture(scope="module")
 def expected(net: Any) -> list[tuple[Any, Any]]:
     """Two inputs, and Chainer's outputs of them."""
-    both = net.inputs, tuple(turned(x) for x in net.inputs)
+    both = net.inputs, other_inputs(net.inputs)
     return [(inputs, flat_arrays(output(net.model, *inputs))) for inputs in both]
 
 

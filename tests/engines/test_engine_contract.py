@@ -82,7 +82,7 @@ KINDS = {
         ("net.npz",),
         True,
         ("Reshape",),
-        "does not hold this network's weights",
+        "does not fit this network",
     ),
 }
 

@@ -18,7 +18,6 @@ from chainer_profile.engines.equality import (
     chainer_intermediates,
     difference,
     host_copies,
-    second_inputs,
     worst_layer,
 )
 from chainer_profile.engines.protocol import EngineError, Network
@@ -70,22 +69,6 @@ def test_a_difference_is_that_of_numpy_and_the_same_both_ways(a: Any, b: Any) ->
     assert found.largest == np.abs(a.astype(float) - b.astype(float)).max()
     assert found.largest == difference((b,), (a,)).largest
     assert difference((a,), (a,)).relative == 0.0
-
-
-@settings(max_examples=30)
-@given(npst.arrays(np.float32, npst.array_shapes(min_dims=0, max_dims=4, min_side=1)))
-def test_second_inputs_hold_the_same_numbers_and_come_back_when_made_twice(array: Any) -> None:
-    (second,) = second_inputs((array,))
-    assert second.shape == array.shape
-    assert second.dtype == array.dtype
-    assert second is not array
-    assert second.flags.c_contiguous
-    np.testing.assert_array_equal(second_inputs((second,))[0], array)
-
-
-def test_inputs_are_flipped_along_their_last_axis_that_has_several_places() -> None:
-    np.testing.assert_array_equal(second_inputs((ONE,))[0], ONE[::-1])
-    np.testing.assert_array_equal(second_inputs((ONE[:, None],))[0], ONE[::-1, None])
 
 
 def test_copies_do_not_change_with_the_array() -> None:

@@ -1,7 +1,12 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 
+import chainer
+import chainer.functions as F
+import chainer.links as L
 import numpy as np
 import pytest
 
@@ -37,13 +42,50 @@ def test_calls_that_depend_on_the_data() -> None:
         FoldedEngine().prepare(net)
 
 
-@pytest.mark.parametrize("content", [None, b"no npz"])
-def test_a_file_that_is_none(content: bytes | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, "there is no weights file .*folded"), (b"no npz", r"folded\.npz is not an npz file")],
+)
+def test_a_file_that_is_none(content: bytes | None, message: str, tmp_path: Path) -> None:
     path = tmp_path / "folded.npz"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(EngineError, match=r"folded\.npz does not hold this network's weights"):
+    with pytest.raises(EngineError, match=message):
         FoldedEngine().load(network(Residual(), X), path)
+
+
+class Armed:
+    """Runs a command when it is unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.path),)
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+
+def test_nothing_in_a_file_is_run(tmp_path: Path) -> None:
+    engine = FoldedEngine()
+    net = network(vary(Residual()), X)
+    engine.prepare(net)
+    engine.save(tmp_path / "good.npz")
+    with np.load(tmp_path / "good.npz") as good:
+        arrays = dict(good)
+    arrays["bn1/N"] = np.array(Armed(tmp_path / "ran"), object)
+    np.savez(tmp_path / "bad.npz", **arrays)
+    with pytest.raises(EngineError, match=r"bad\.npz"):
+        FoldedEngine().load(net, tmp_path / "bad.npz")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_linear_layer_on_images_keeps_the_times_of_layers() -> None:
+    net = network(chainer.Sequential(L.Linear(108, 4), F.relu, L.Linear(4, 2)), X)
+    engine = FoldedEngine()
+    engine.prepare(net)
+    profile = engine.layers(net.inputs, 3)
+    assert profile is not None
+    assert [node.layers for node in profile.nodes if node.layers] == [(0, 1), (2,)]
+    assert set(engine.intermediates(net.inputs)) == {1, 2}
 
 
 @pytest.mark.parametrize("name", ["resnet20", "se-resnet9-fixup"])

@@ -286,7 +286,8 @@ def test_control_flow_that_depends_on_data() -> None:
         return F.relu(x) if x.array.flat[0] == X.flat[0] else F.tanh(x)
 
     assert refused(forward) == (
-        "its control flow depends on its data: call 0 is ReLU once and Tanh another time"
+        "the network's calls depend on its data: call 0 was ReLU for one input, and Tanh for "
+        "another"
     )
 
 
@@ -296,15 +297,14 @@ def test_a_number_of_calls_that_depends_on_data() -> None:
             x = F.relu(x)
         return x
 
-    text = refused(forward)
-    assert text == "its control flow depends on its data: there are 2 calls once and 1 another time"
+    assert refused(forward).startswith("the network's calls depend on its data: 2 calls for one")
 
 
 def test_an_array_made_outside_of_chainer() -> None:
     text = refused(lambda net, x: F.relu(x) * x.array.mean())
-    assert text.startswith("1_MulConstant@/ takes an array that depends on the network's input")
+    assert "its own code looks at numbers (mean, test_onnx_export.py" in text
     text = refused(lambda net, x: x + np.abs(x.array))
-    assert text.startswith("0_Add@/ takes an array that depends on the network's input")
+    assert "its own code looks at numbers (absolute, test_onnx_export.py" in text
 
 
 def test_a_graph_that_is_cut() -> None:
@@ -318,7 +318,7 @@ def test_a_graph_that_is_cut() -> None:
 
 def test_an_index_that_depends_on_data() -> None:
     text = refused(lambda net, x: x[:, int(x.array.flat[0] == X.flat[0]) :])
-    assert "depends on" in text
+    assert "depend on its data" in text
 
 
 def test_an_output_that_is_no_variable() -> None:

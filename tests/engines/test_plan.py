@@ -130,6 +130,19 @@ def test_patches_in_parts(monkeypatch: pytest.MonkeyPatch, nbytes: int, pad: int
     assert_same(model, images(3, 4, 9, 5))
 
 
+PER_CHANNEL = tuple(abs(images(4, seed=seed)) for seed in range(4))
+
+
+def views_of_one(x: Any) -> Any:
+    """A value with two views, of which the later one is needed after much else."""
+    h = F.linear(F.reshape(x, (2, -1)), images(16, 144))
+    first, second = F.reshape(h, (4, 8)), F.reshape(h, (8, 4))
+    other = F.relu(first)
+    for _ in range(3):
+        other = F.tanh(F.linear(F.reshape(other, (2, 16)), images(16, 16)))
+    return F.matmul(F.reshape(other, (4, 8)), second)
+
+
 @pytest.mark.parametrize(
     "model",
     [
@@ -159,6 +172,23 @@ def test_patches_in_parts(monkeypatch: pytest.MonkeyPatch, nbytes: int, pad: int
         lambda x: F.relu(F.average_pooling_2d(F.relu(x) - 1, 3, 2, 1)),
         lambda x: F.convolution_2d(x, images(3, 4, 1, 1), images(3), stride=2),
         lambda x: F.convolution_2d(F.convolution_2d(x, W, pad=1), images(3, 5, 1, 1), images(3)),
+        # A node whose output another takes as the second operand of a sum within it.
+        lambda x: F.relu(x) * 0.5 + F.convolution_2d(x, images(4, 4, 3, 3), pad=1),
+        lambda x: F.relu(F.fixed_batch_normalization(x, *PER_CHANNEL)) + (x + images(1)[0]),
+        lambda x: F.relu(x) + F.relu(F.fixed_batch_normalization(x, *PER_CHANNEL) + 1),
+        # A view of the image's axes does not lie with its channels last.
+        lambda x: F.convolution_2d(F.reshape(F.reshape(x, (2, -1)), (2, 4, 6, 6)), W),
+        lambda x: F.convolution_2d(
+            F.reshape(F.linear(F.reshape(x, (2, -1)), images(36, 144)), (2, 4, 3, 3)), W
+        ),
+        lambda x: F.convolution_2d(
+            F.reshape(F.tanh(F.reshape(x, (2, -1))), (2, 9, 4, 4)), images(3, 9, 1, 1)
+        ),
+        lambda x: F.convolution_2d(
+            F.reshape(F.tanh(F.reshape(x, (2, -1))), (2, 1, 12, 12)), images(3, 1, 3, 3)
+        ),
+        # The memory of several views.
+        views_of_one,
     ],
 )
 def test_single_functions(model: Any) -> None:

@@ -1,0 +1,455 @@
+"""Networks drawn by a seed, for engines: what ordinary Chainer code does, in any order.
+
+``drawn(seed)`` gives a network and its inputs. Layers are drawn one after another, each on values
+that are there, mostly the latest; the network is run while it is drawn, to know shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import chainer
+import chainer.functions as F
+import chainer.links as L
+import numpy as np
+
+#: Makes one value of others: of the network itself and of values.
+Layer = Callable[..., Any]
+
+
+@dataclass
+class Drawing:
+    """A network that is being drawn.
+
+    Attributes:
+        rng: What draws.
+        model: The chain that takes its links.
+        values: The variables that are there.
+        layers: How each of those beyond the inputs is made: of which values, and by what.
+    """
+
+    rng: np.random.Generator
+    model: chainer.Chain
+    dtype: Any
+    values: list[Any]
+    layers: list[tuple[tuple[int, ...], Layer]] = field(default_factory=list)
+
+    def chance(self, share: float) -> bool:
+        return bool(self.rng.random() < share)
+
+    def among(self, *ways: Any) -> Any:
+        return ways[self.rng.integers(len(ways))]
+
+    def array(self, *shape: int) -> Any:
+        return self.rng.uniform(-1, 1, shape).astype(self.dtype)
+
+    def value(self, accepts: Callable[[Any], bool]) -> int | None:
+        """The number of a value, the latest more often than others."""
+        fit = [n for n, value in enumerate(self.values) if accepts(value)]
+        if not fit:
+            return None
+        return fit[-1] if self.chance(0.5) else int(self.rng.choice(fit))
+
+    def link(self, made: Any) -> str:
+        """A new link's name."""
+        name = f"l{len(list(self.model.children()))}"
+        for link in made.links():
+            if isinstance(link, L.BatchNormalization) and self.chance(0.9):
+                size = link.avg_mean.shape
+                link.avg_mean[...] = self.rng.normal(0, 0.3, size)
+                link.avg_var[...] = self.rng.uniform(0.5, 1.5, size)
+                link.gamma.array[...] = self.rng.uniform(0.5, 1.5, size)
+                link.beta.array[...] = self.rng.normal(0, 0.3, size)
+        with self.model.init_scope():
+            setattr(self.model, name, made)
+        return name
+
+    def add(self, of: tuple[int, ...], layer: Layer) -> None:
+        self.values.append(layer(self.model, *(self.values[n] for n in of)))
+        self.layers.append((of, layer))
+
+
+def is_image(value: Any) -> bool:
+    return bool(value.ndim == 4 and value.dtype.kind == "f" and min(value.shape) > 0)
+
+
+def is_matrix(value: Any) -> bool:
+    return bool(value.ndim == 2 and value.dtype.kind == "f")
+
+
+def is_real(value: Any) -> bool:
+    return bool(value.dtype.kind == "f")
+
+
+def _calls(name: str, *after: Callable[[Any], Any]) -> Layer:
+    def layer(model: Any, x: Any) -> Any:
+        y = model[name](x)
+        for function in after:
+            y = function(y)
+        return y
+
+    return layer
+
+
+def convolution(d: Drawing) -> None:
+    at = d.value(is_image)
+    if at is None:
+        return
+    x = d.values[at]
+    size, stride, dilate = d.among(1, 1, 2, 3, 3), d.among(1, 1, 2, 3), d.among(1, 1, 1, 2)
+    pad = d.among(0, size // 2, 1, 2)
+    if min(x.shape[2:]) + 2 * pad < (size - 1) * dilate + 1:
+        return
+    groups = d.among(1, 1, 1, x.shape[1], 2)
+    groups = groups if x.shape[1] % groups == 0 else 1
+    out = groups * d.among(1, 2, 3, 4)
+    link = L.Convolution2D(
+        *(x.shape[1], out, size, stride, pad, d.chance(0.5)), dilate=dilate, groups=groups
+    )
+    if link.b is not None:
+        link.b.array[...] = d.array(out)
+    name = d.link(link)
+    after: list[Callable[[Any], Any]] = []
+    if d.chance(0.4):
+        bn = d.link(L.BatchNormalization(out, dtype=d.dtype))
+        after.append(lambda y: d_model[bn](y))
+    if d.chance(0.5):
+        after.append(F.relu)
+    d_model = d.model
+    if not after or d.chance(0.5):
+        d.add((at,), _calls(name))
+        for function in after:
+            d.add((len(d.values) - 1,), lambda model, x, f=function: f(x))
+        return
+    bn_name = bn if len(after) == 2 or after[0] is not F.relu else None
+
+    def block(model: Any, x: Any) -> Any:
+        y = model[name](x)
+        y = y if bn_name is None else model[bn_name](y)
+        return F.relu(y) if after[-1] is F.relu else y
+
+    d.add((at,), block)
+
+
+def normalization(d: Drawing) -> None:
+    at = d.value(lambda v: is_image(v) or is_matrix(v))
+    if at is not None:
+        size = d.values[at].shape[1]
+        d.add((at,), _calls(d.link(L.BatchNormalization(size, dtype=d.dtype))))
+
+
+def elementwise(d: Drawing) -> None:
+    at = d.value(is_real)
+    if at is not None:
+        f = d.among(F.relu, F.relu, F.sigmoid, F.tanh, F.leaky_relu, F.identity, F.dropout, abs)
+        d.add((at,), lambda model, x: f(x))
+
+
+def scalar(d: Drawing) -> None:
+    at = d.value(is_real)
+    if at is None:
+        return
+    number = float(np.round(d.rng.uniform(-2, 2), 2))
+    kind = d.among("+", "*", "-", "scale", "bias", "array")
+    if kind == "array":
+        shape = d.among((), (1,), d.values[at].shape[-1:], (1, *d.values[at].shape[1:]))
+        array = d.array(*shape)
+        d.add((at,), d.among(lambda model, x: x + array, lambda model, x: x * array))
+    elif kind in ("scale", "bias") and d.values[at].ndim > 1:
+        size = d.values[at].shape[1:2]
+        link = L.Scale(1, size) if kind == "scale" else L.Bias(1, size)
+        name = d.link(link)
+        for parameter in link.params():
+            parameter.array = d.array(*size)
+        d.add((at,), _calls(name))
+    elif kind == "+":
+        d.add((at,), lambda model, x: x + number)
+    elif kind == "-":
+        d.add((at,), lambda model, x: number - x)
+    else:
+        d.add((at,), lambda model, x: x * number)
+
+
+def pooling(d: Drawing) -> None:
+    at = d.value(is_image)
+    if at is None:
+        return
+    size, stride, cover = d.among(1, 2, 3), d.among(1, 2, 2, 3), d.chance(0.6)
+    pad = d.among(0, 0, 1) if size > 1 else 0
+    if min(d.values[at].shape[2:]) + 2 * pad < size:
+        return
+    if d.chance(0.6):
+        d.add((at,), lambda model, x: F.max_pooling_2d(x, size, stride, pad, cover_all=cover))
+    else:
+        d.add((at,), lambda model, x: F.average_pooling_2d(x, size, stride, pad))
+
+
+def join(d: Drawing) -> None:
+    """A sum or product of two values of one shape, a concatenation, a maximum, a choice."""
+    at = d.value(is_real)
+    if at is None:
+        return
+    shape = d.values[at].shape
+    other = d.value(lambda v: is_real(v) and v.shape == shape)
+    assert other is not None
+    factor = d.among(1, 1, 0.5)
+    kinds: tuple[Layer, ...] = (
+        lambda model, x, y: x + y,
+        lambda model, x, y: x * factor + y,
+        lambda model, x, y: x + factor * F.relu(y),
+        lambda model, x, y: F.relu(x) * factor + y,
+        lambda model, x, y: x * F.sigmoid(y),
+        lambda model, x, y: x - y,
+        lambda model, x, y: F.maximum(x, y),
+        lambda model, x, y: F.concat([x, y], axis=1),
+        lambda model, x, y: F.add(x, y, F.tanh(x)),
+    )
+    if len(shape) < 2:
+        kinds = kinds[:7]
+    d.add((at, other), d.among(*kinds))
+
+
+def branches(d: Drawing) -> None:
+    """Two ways from one value that come together again: a residual block of any kind."""
+    at = d.value(is_image)
+    if at is None:
+        return
+    ends = []
+    for _ in range(2):
+        end = at
+        for _ in range(d.among(0, 1, 1, 2, 3)):
+            d.add((end,), _same_shape(d, d.values[end].shape[1]))
+            end = len(d.values) - 1
+        ends.append(end)
+    factor = d.among(None, None, 0.5)
+    d.rng.shuffle(ends)
+    if factor is None:
+        d.add(tuple(ends), lambda model, x, y: x + y)
+    else:
+        d.add(tuple(ends), lambda model, x, y: x * factor + y)
+    if d.chance(0.5):
+        d.add((len(d.values) - 1,), lambda model, x: F.relu(x))
+
+
+def _same_shape(d: Drawing, channels: int) -> Layer:
+    kind = d.among("conv", "conv", "bn", "relu", "number", "view")
+    if kind == "conv":
+        size = d.among(1, 3)
+        return _calls(d.link(L.Convolution2D(channels, channels, size, pad=size // 2)))
+    if kind == "bn":
+        return _calls(d.link(L.BatchNormalization(channels, dtype=d.dtype)))
+    if kind == "relu":
+        return lambda model, x: F.relu(x)
+    if kind == "view":
+        return lambda model, x: F.reshape(F.tanh(F.reshape(x, (len(x), -1))), x.shape)
+    number = float(np.round(d.rng.uniform(-2, 2), 2))
+    return lambda model, x: x + number
+
+
+def squeeze(d: Drawing) -> None:
+    """Squeeze and excitation."""
+    at = d.value(is_image)
+    if at is None:
+        return
+    c = d.values[at].shape[1]
+    down, up = d.link(L.Linear(c, 2)), d.link(L.Linear(2, c))
+
+    def layer(model: Any, x: Any) -> Any:
+        s = F.average_pooling_2d(x, x.shape[2:])
+        s = F.sigmoid(model[up](F.relu(model[down](F.reshape(s, (len(x), c))))))
+        return x * F.broadcast_to(F.reshape(s, (len(x), c, 1, 1)), x.shape)
+
+    d.add((at,), layer)
+
+
+def shape_change(d: Drawing) -> None:
+    at = d.value(lambda v: is_real(v) and v.ndim > 1)
+    if at is None:
+        return
+    x = d.values[at]
+    kinds: list[Layer] = [
+        lambda model, x: F.reshape(x, (len(x), -1)),
+        lambda model, x: F.flatten(x) if x.ndim < 2 else F.reshape(x, (x.shape[0], -1, 1)),
+        lambda model, x: F.expand_dims(x, 1) if x.ndim < 4 else x[:, ::2],
+        lambda model, x: x[:, :1],
+        lambda model, x: F.flip(x, 1),
+    ]
+    if x.ndim == 4:
+        kinds += [
+            lambda model, x: F.transpose(x, (0, 2, 3, 1)),
+            lambda model, x: F.transpose(x, (0, 1, 3, 2)),
+            lambda model, x: F.mean(x, axis=(2, 3)),
+            lambda model, x: F.pad(x, ((0, 0), (0, 0), (1, 1), (0, 1)), "constant"),
+        ]
+        if x.shape[2] % 2 == 0 and x.shape[3] % 2 == 0:
+            kinds.append(lambda model, x: F.space2depth(x, 2))
+        if x.shape[1] % 2 == 0:
+            kinds.append(
+                lambda model, x: F.reshape(
+                    F.transpose(F.reshape(x, (len(x), 2, -1, *x.shape[2:])), (0, 2, 1, 3, 4)),
+                    x.shape,
+                )
+            )
+    size = int(np.prod(x.shape[1:]))
+    if x.ndim == 4:
+        kinds += 2 * [lambda model, x: F.reshape(x, (len(x), x.shape[2], x.shape[1], x.shape[3]))]
+    else:
+        for side in (2, 3, 4):
+            if size % (side * side) == 0:
+                kinds += 3 * [
+                    lambda model, x, n=side: F.reshape(x, (len(x), -1, n, n)),
+                ]
+    d.add((at,), d.among(*kinds))
+
+
+def split(d: Drawing) -> None:
+    at = d.value(lambda v: is_real(v) and v.ndim > 1 and v.shape[1] % 2 == 0)
+    if at is not None:
+        d.add((at,), lambda model, x: F.split_axis(x, 2, axis=1)[0])
+        d.add((at,), lambda model, x: F.split_axis(x, 2, axis=1)[1])
+
+
+def linear(d: Drawing) -> None:
+    at = d.value(lambda v: is_real(v) and v.ndim > 1)
+    if at is None:
+        return
+    shape = d.values[at].shape
+    if len(shape) == 3 and d.chance(0.6):
+        name = d.link(L.Linear(shape[2], d.among(2, 4)))
+        d.add((at,), lambda model, x: model[name](x, n_batch_axes=2))
+    else:
+        name = d.link(L.Linear(int(np.prod(shape[1:])), d.among(2, 4, 9), nobias=d.chance(0.3)))
+        d.add((at,), _calls(name))
+
+
+def mask(d: Drawing) -> None:
+    """What is chosen by the signs of values, or by a mask that is always the same."""
+    at = d.value(is_real)
+    if at is None:
+        return
+    fixed = d.rng.random(d.values[at].shape[1:]) < 0.5
+    d.add(
+        (at,),
+        d.among(
+            lambda model, x: F.where(np.broadcast_to(fixed, x.shape), x, F.tanh(x)),
+            lambda model, x: F.clipped_relu(x, 0.5),
+            lambda model, x: F.maximum(x, F.tanh(x)),
+        ),
+    )
+
+
+def product(d: Drawing) -> None:
+    at = d.value(lambda v: is_real(v) and v.ndim == 3)
+    if at is not None:
+        d.add((at,), lambda model, x: F.matmul(F.softmax(F.matmul(x, x, transb=True), axis=2), x))
+
+
+STEPS = (
+    *(convolution, convolution, convolution, normalization, elementwise, elementwise, scalar),
+    *(scalar, pooling, join, join, join, branches, branches, squeeze, shape_change, shape_change),
+    *(shape_change, split, linear, linear, mask, product),
+)
+
+
+class Drawn(chainer.Chain):
+    """A network that was drawn; ``forward`` runs it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.run: Any = None
+
+    def forward(self, *inputs: Any) -> Any:
+        return self.run(self, inputs)
+
+
+class OldStyle(Drawn):
+    """The same in the style of Chainer up to 4."""
+
+    def __call__(self, *inputs: Any) -> Any:
+        return self.run(self, inputs)
+
+
+class _Run:
+    """Runs the layers of a drawing; copies of a network share it."""
+
+    def __init__(self, n_inputs: int, embedding: str, drawing: Drawing, outputs: Any) -> None:
+        self._n_inputs, self._embedding = n_inputs, embedding
+        self._layers, self._outputs = list(drawing.layers), outputs
+
+    def __deepcopy__(self, memo: Any) -> _Run:
+        return self
+
+    def __call__(self, model: Any, inputs: tuple[Any, ...]) -> Any:
+        values = [chainer.as_variable(x) for x in inputs]
+        for of, layer in self._layers:
+            values.append(layer(model, *(values[n] for n in of)))
+        return self._outputs(values)
+
+
+def drawn(seed: int) -> tuple[Any, tuple[Any, ...]]:
+    """A network and its inputs, arrays."""
+    rng = np.random.default_rng(seed)
+    dtype = rng.choice(["f", "f", "f", "f", "d", "e"])
+    kind = rng.choice(["images", "images", "images", "matrix", "sequence", "two", "ids"])
+    batch = int(rng.integers(1, 4))
+    with chainer.using_config("dtype", np.dtype(dtype)):
+        model = OldStyle() if rng.random() < 0.2 else Drawn()
+        inputs = _inputs(rng, kind, batch, dtype)
+        with chainer.using_config("train", False), chainer.no_backprop_mode():
+            d = Drawing(rng, model, np.dtype(dtype), [chainer.as_variable(x) for x in inputs])
+            if kind == "ids":
+                name = d.link(L.EmbedID(11, int(rng.integers(2, 5))))
+                d.add((0,), _calls(name))
+            for _ in range(int(rng.integers(2, 12))):
+                before = len(d.values)
+                d.among(*STEPS)(d)
+                too_large = any(v.size > 20000 for v in d.values[before:])
+                empty = any(v.size == 0 for v in d.values[before:])
+                if too_large or empty:
+                    del d.layers[len(d.layers) - (len(d.values) - before) :], d.values[before:]
+        if len(d.values) == len(inputs):
+            d.add((0,), lambda model, x: F.identity(x))
+        made = range(len(inputs), len(d.values))
+        chosen = [len(d.values) - 1]
+        chosen += [int(n) for n in rng.choice(made, int(rng.integers(0, 3)))]
+        model.run = _Run(len(inputs), "", d, _form(rng, chosen))
+    return model, inputs
+
+
+def _inputs(rng: Any, kind: str, batch: int, dtype: str) -> tuple[Any, ...]:
+    def normal(*shape: int) -> Any:
+        return rng.standard_normal(shape).astype(dtype)
+
+    if kind == "matrix":
+        return (normal(batch, int(rng.choice([3, 4, 9, 16]))),)
+    if kind == "sequence":
+        return (normal(batch, int(rng.integers(2, 6)), 4),)
+    if kind == "ids":
+        return (rng.integers(0, 11, (batch, int(rng.integers(2, 6)))).astype("i"),)
+    sides = int(rng.integers(4, 9)), int(rng.integers(4, 9))
+    image = normal(batch, int(rng.integers(1, 5)), *sides)
+    return (image, normal(*image.shape)) if kind == "two" else (image,)
+
+
+def _form(rng: Any, chosen: list[int]) -> Callable[[list[Any]], Any]:
+    if len(chosen) == 1:
+        return lambda values: values[chosen[0]]
+    if rng.random() < 0.5:
+        return lambda values: tuple(values[n] for n in chosen)
+    return lambda values: {f"y{number}": values[n] for number, n in enumerate(chosen)}
+
+
+def other_batch(inputs: tuple[Any, ...], batch: int, seed: int) -> tuple[Any, ...]:
+    """Inputs of another batch size, not contiguous in memory."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for array in inputs:
+        shape = (*array.shape[1:][::-1], batch)
+        if array.dtype.kind == "f":
+            other = rng.standard_normal(shape).astype(array.dtype)
+        else:
+            other = rng.integers(0, 11, shape).astype(array.dtype)
+        made.append(other.T)
+    return tuple(made)
