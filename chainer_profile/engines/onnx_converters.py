@@ -185,31 +185,33 @@ def _layer_normalization(params: Any) -> Sequence[Any]:
 
 
 def _max_pooling(params: Any) -> Sequence[Any]:
-    # With explicit ends: ONNX's ceil_mode leaves out windows that begin in the padding.
+    # With explicit pads: ONNX's ceil_mode leaves out windows that begin in the padding. Windows
+    # that hold padding alone are none in ONNX; they are put around the others.
     func = params.func
+    begins, ends, before, behind = [], [], [], []
     sizes = zip(func.inputs[0].shape[2:], func.ksize, func.stride, func.pad, strict=True)
-    ends = [
-        max(0, (get_conv_outsize(n, k, s, p, func.cover_all) - 1) * s + k - n - p)
-        for n, k, s, p in sizes
-    ]
-    attributes = {"kernel_shape": list(func.ksize), "strides": list(func.stride)}
-    pads = [*func.pad, *ends]
-    if all(pad < k for pad, k in zip(pads, 2 * func.ksize, strict=True)):
-        return _single(params, "MaxPool", pads=pads, **attributes)
-    # A window that holds padding alone: ONNX has none.
-    half = len(func.ksize)
-    whole = np.array([0, 0, *pads[:half], 0, 0, *pads[half:]], np.int64)
+    for n, k, s, p in sizes:
+        starts = [i * s - p for i in range(get_conv_outsize(n, k, s, p, func.cover_all))]
+        real = [start for start in starts if -k < start < n]
+        if not real or real[0] > 0:
+            raise ValueError("its first windows hold padding alone, and the next leave numbers out")
+        begins.append(max(0, -real[0]))
+        ends.append(max(0, real[-1] + k - n))
+        before.append(starts.index(real[0]))
+        behind.append(len(starts) - len(real) - before[-1])
+    settings = {
+        "kernel_shape": list(func.ksize),
+        "strides": list(func.stride),
+        "pads": [*begins, *ends],
+    }
+    if not any(before + behind):
+        return _single(params, "MaxPool", **settings)
+    pads = np.array([0, 0, *before, 0, 0, *behind], np.int64)
     least = np.array(-np.inf, func.inputs[0].dtype)
     gb = _builder()
-    padded = gb.op(
-        "Pad",
-        [
-            params.input_names[0],
-            params.context.add_const(whole, "pads"),
-            params.context.add_const(least, "least"),
-        ],
-    )
-    gb.op("MaxPool", [padded], **attributes)
+    pooled = gb.op("MaxPool", [params.input_names[0]], **settings)
+    constants = [params.context.add_const(pads, "pads"), params.context.add_const(least, "least")]
+    gb.op("Pad", [pooled, *constants])
     nodes: Sequence[Any] = gb.nodes(params.output_names)
     return nodes
 

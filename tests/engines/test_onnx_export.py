@@ -94,7 +94,13 @@ FUNCTIONS: dict[str, Any] = {
     "log_softmax": lambda x: F.log_softmax(x),
     "matmul": lambda x: F.matmul(x, x, transb=True),
     "max_pooling_2d": lambda x: F.max_pooling_2d(x, 3, 2, 1, cover_all=False),
-    "max_pooling_2d cover_all": lambda x: F.max_pooling_2d(x, 2, 2),
+    **{
+        f"max_pooling_2d {k}, {s}, {p}": lambda x, k=k, s=s, p=p: F.max_pooling_2d(x, k, s, p)
+        for k, s, p in [(2, 2, 0), (3, 2, 0), (2, 4, 1), (3, 5, 1), (3, 2, 2), (2, 3, 1), (5, 4, 2)]
+    },
+    "average_pooling_nd without padding": lambda x: F.average_pooling_nd(
+        x, 3, 2, 1, pad_value=None
+    ),
     "maximum": lambda x: F.maximum(x, x * 0.5) + F.minimum(x, x * 0.5),
     "mean": lambda x: F.mean(x, axis=(2, 3)),
     "moveaxis": lambda x: F.moveaxis(x, 1, -1),
