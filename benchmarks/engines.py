@@ -91,7 +91,7 @@ def main() -> int:
     for case in args.cases.split(","):
         with threadpool_limits(1):
             race = Race(
-                choose(ENGINES, gpu=False).contestants,
+                choose(ENGINES).contestants,
                 network(case),
                 trials=100_000,
                 max_seconds=args.seconds,

@@ -34,6 +34,7 @@ from chainer import FunctionHook  # noqa: E402
 from chainer.function_hooks import TimerHook  # noqa: E402
 from threadpoolctl import threadpool_limits  # noqa: E402
 
+from benchmarks.training import callbacks_alone  # noqa: E402
 from chainer_profile.basics.describe import median_interval  # noqa: E402
 from chainer_profile.measure import environment  # noqa: E402
 from chainer_profile.measure.clock import HOST_CLOCK  # noqa: E402
@@ -292,6 +293,13 @@ def main() -> None:
         theirs = np.median(added["TimerHook"])
         for name, target in (("recorder", "<= 0.4"), ("LayerTimerHook, with folding", "<= 0.6")):
             row(f"{name} / TimerHook", f"{np.median(added[name]) / theirs:.2f}", target)
+        # In proportion to a trial they are small against its own changes: alone they are not.
+        alone = callbacks_alone(step)
+        for name, seconds in alone.items():
+            share = f"{seconds / clean_s * 100:.2f} %"
+            row(f"callbacks of {name} alone", f"{seconds * 1e6:.0f} us = {share}")
+        ratio = alone["recorder"] / alone["TimerHook"]
+        row("recorder / TimerHook, callbacks", f"{ratio:.2f}", "<= 0.4")
         row("a trial that teaches LayerTimerHook / a plain one", f"{learning(step):.2f}", "<= 3")
         mine, theirs = agreement(step, structure, args.rounds)
         large = theirs > NEIGHBOURS_LAYER_S

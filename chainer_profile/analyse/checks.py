@@ -408,7 +408,7 @@ def _launch_bound(summary: Summary) -> Iterator[Finding]:
         NOTE,
         text,
         f"Try a larger batch{option}{more}; fewer and larger functions; or an engine that launches "
-        "without Python, such as CUDA graphs.",
+        "without Python (profile.py engines).",
     )
 
 

@@ -167,7 +167,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
     from chainer_profile.record.recording import Settings
     from chainer_profile.runs import engines as run_folder
 
-    chosen = engines.choose(args.engines, gpu=args.gpu >= 0)
+    chosen = engines.choose(args.engines)
     source = loading.find_model(args.model, context.registry, args.classes)
     batch = read_input(args, source)
     device = asked_device(args)
@@ -202,10 +202,9 @@ def run(args: argparse.Namespace, context: Context) -> int:
 def _list_engines() -> int:
     with printing():
         for entry in ENGINES.values():
-            missing = entry.missing()
-            state = f"not installed: {entry.install}" if missing else "installed"
-            where = ", on a GPU only" if entry.gpu else ""
-            print(f"{entry.name:13} {entry.description}{where} ({state})")
+            lacks = entry.lacks()
+            state = f"{lacks}: {entry.install}" if lacks else "installed"
+            print(f"{entry.name:13} {entry.description} ({state})")
     return 0
 
 

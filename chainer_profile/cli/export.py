@@ -25,7 +25,7 @@ from chainer_profile.cli.running import Context, printing
 
 if TYPE_CHECKING:
     from chainer_profile.engines.catalogue import EngineEntry
-    from chainer_profile.engines.protocol import Network
+    from chainer_profile.engines.protocol import Engine, Network
     from chainer_profile.engines.results import OutputDifference
 
 #: Engines by what their files end with.
@@ -46,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
     add_classes(group)
     add_weights(group)
     add_seed(group)
-    group = parser.add_argument_group("input, of which the file takes no other shape")
+    group = parser.add_argument_group("input; the file takes no other shape but for its batch")
     add_input_shape(group)
     add_batchsize(group, "inputs in the batch")
     group = parser.add_argument_group("output")
@@ -56,6 +56,12 @@ def parser() -> argparse.ArgumentParser:
         type=Path,
         required=True,
         help=".onnx; .xml (OpenVINO, with a .bin beside it); or .npz (Chainer)",
+    )
+    group.add_argument(
+        "--dynamic-batch",
+        action=argparse.BooleanOptionalAction,
+        help=".onnx: a file for any batch size, or for this one alone; without either for any, if "
+        "the network allows it",
     )
     add_precision(group, "what the engine is to compute in")
     group.add_argument("--force", action="store_true", help="replace a file that is there")
@@ -76,6 +82,8 @@ def run(args: argparse.Namespace, context: Context) -> int:
         raise UsageError(f"--to {path}: name a file that ends with {', '.join(_ENGINES)}")
     if path.suffix == ".npz" and args.precision != "fp32":
         raise UsageError(f"--precision {args.precision}: Chainer's weights are written in fp32")
+    if args.dynamic_batch and path.suffix != ".onnx":
+        raise UsageError(f"--dynamic-batch: {path} is for one batch size; only .onnx is for any")
     files = [path, path.with_suffix(".bin")] if path.suffix == ".xml" else [path]
     for file in files:
         if file.is_dir():
@@ -86,16 +94,16 @@ def run(args: argparse.Namespace, context: Context) -> int:
     from chainer_profile.engines.catalogue import ENGINES
 
     entry = ENGINES[_ENGINES[path.suffix]]
-    if missing := entry.missing():
-        raise ProfileError(f"{' and '.join(missing)} is not installed: {entry.install}")
+    if lacks := entry.lacks():
+        raise ProfileError(f"{entry.name} is {lacks}: {entry.install}")
     network = _network(args, context)
     with tempfile.TemporaryDirectory(prefix="chainer-profile-") as folder:
         part = Path(folder, path.name)
         try:
-            found = _write(network, entry, part)
+            found, batch = _write(network, entry, part, args.dynamic_batch)
         except ProfileError as error:
             raise ProfileError(f"{path}: {str(error).replace(str(part), path.name)}") from error
-        words = _check(found, path, args.precision)
+        words = f"{_check(found, path, args.precision)}; {batch}"
         _keep(part, files)
     if not args.quiet:
         size = format_nbytes(sum(file.stat().st_size for file in files))
@@ -128,8 +136,14 @@ def _network(args: argparse.Namespace, context: Context) -> Network:
     return Network(source.name, model, (batch.array,), layers, precision=args.precision)
 
 
-def _write(network: Network, entry: EngineEntry, path: Path) -> OutputDifference:
-    """Write a network into a file, and read it again; gives how far its outputs are off."""
+def _write(
+    network: Network, entry: EngineEntry, path: Path, any_batch: bool | None
+) -> tuple[OutputDifference, str]:
+    """Write a network into a file, and read it again.
+
+    Returns:
+        How far its outputs are off, and for which batch it is.
+    """
     from chainer_profile.engines.chainer_engine import ChainerEngine
     from chainer_profile.engines.equality import difference, host_copies
     from chainer_profile.engines.other_inputs import other_inputs
@@ -139,6 +153,7 @@ def _write(network: Network, entry: EngineEntry, path: Path) -> OutputDifference
     assert isinstance(writer, Saving)
     assert isinstance(reader, Saving)
     writer.prepare(network)
+    batch = _batch(network, writer, any_batch)
     try:
         writer.save(path)
     except OSError as error:
@@ -150,7 +165,24 @@ def _write(network: Network, entry: EngineEntry, path: Path) -> OutputDifference
     for given in (network.inputs, other_inputs(network.inputs)):
         expected = host_copies(chainer.run(given))
         found.append(difference(expected, host_copies(reader.run(given))))
-    return max(found, key=lambda one: one.relative)
+    return max(found, key=lambda one: one.relative), batch
+
+
+def _batch(network: Network, writer: Engine, any_batch: bool | None) -> str:
+    """Let a model take any batch, if it can and is to; gives for which batch it is, in words."""
+    from chainer_profile.engines.onnxruntime_engine import OnnxRuntimeEngine
+    from chainer_profile.engines.protocol import EngineError
+
+    size = f"for a batch of {network.inputs[0].shape[0]}"
+    if any_batch is False or not isinstance(writer, OnnxRuntimeEngine):
+        return size
+    try:
+        writer.take_any_batch()
+    except EngineError as error:
+        if any_batch:
+            raise ProfileError(f"--dynamic-batch: {error}") from error
+        return f"{size} ({error})"
+    return "for any batch"
 
 
 def _check(found: OutputDifference, path: Path, precision: str) -> str:

@@ -1,13 +1,17 @@
-"""The engines that come with the profiler, and how to get those that are not installed."""
+"""The engines that there are: those that come with the profiler, and a user's own."""
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
+
+from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 
 if TYPE_CHECKING:
     from chainer_profile.engines.protocol import Engine
@@ -26,7 +30,6 @@ class EngineEntry:
         factory: Its class, as ``module:Class``.
         needs: Modules without which it cannot run.
         install: The command that installs them.
-        gpu: Whether it runs on a GPU only.
     """
 
     name: str
@@ -34,11 +37,17 @@ class EngineEntry:
     factory: str
     needs: tuple[str, ...] = ()
     install: str = ""
-    gpu: bool = False
 
-    def missing(self) -> tuple[str, ...]:
-        """Those of the modules that are not installed."""
-        return tuple(name for name in self.needs if importlib.util.find_spec(name) is None)
+    def lacks(self) -> str:
+        """Why it cannot run, in some words; empty where all that it needs can be imported."""
+        if any(importlib.util.find_spec(name) is None for name in self.needs):
+            return "not installed"
+        try:
+            for name in self.needs:
+                importlib.import_module(name)
+        except Exception as error:  # a broken installation raises anything
+            return f"cannot be imported ({one_line(error)})"
+        return ""
 
     def make(self) -> Engine:
         """The engine, not yet prepared."""
@@ -73,23 +82,50 @@ _ENTRIES = (
         ("onnx", "openvino"),
         "python -m pip install onnx openvino",
     ),
-    EngineEntry(
-        "cuda-graph",
-        "Chainer's own kernels, captured once as a CUDA graph and replayed",
-        f"{_HERE}.cuda_graph_engine:CudaGraphEngine",
-        ("cupy",),
-        "python -m pip install -r requirements-gpu.txt",
-        gpu=True,
-    ),
-    EngineEntry(
-        "tensorrt",
-        "TensorRT, through ONNX Runtime's provider",
-        f"{_HERE}.tensorrt_engine:TensorRtEngine",
-        ("onnx", "onnxruntime", "tensorrt"),
-        "python -m pip install onnx onnxruntime-gpu tensorrt-cu12",
-        gpu=True,
-    ),
 )
 
 #: Every engine by its name, read-only, in the order of tables.
 ENGINES: Mapping[str, EngineEntry] = MappingProxyType({entry.name: entry for entry in _ENTRIES})
+
+_OWN = "module:Class or path/to/file.py:Class"
+_METHODS = ("prepare", "run", "layers")
+
+
+def find_engine(name: str) -> Engine:
+    """The engine that a name stands for.
+
+    Args:
+        name: ``module:Class`` (installed, or in the current folder) or ``path/to/file.py:Class``.
+            The class is called without arguments.
+
+    Raises:
+        UsageError: There is none of this name, or it is no engine.
+        ProfileError: The user's code fails.
+    """
+    place, colon, attribute = name.rpartition(":")
+    if not colon:
+        nearest = difflib.get_close_matches(name.lower(), ENGINES, n=1)
+        hint = f"did you mean {nearest[0]}?" if nearest else f"known are {', '.join(ENGINES)}."
+        raise UsageError(f"unknown engine {name!r}: {hint} Your own engine is {_OWN}.")
+    is_file = place.endswith(".py")
+    if is_file and not Path(place).is_file():
+        raise UsageError(f"engine {name}: there is no file {place}")
+    words = [attribute] if is_file else [attribute, *place.split(".")]
+    if not all(word.isidentifier() for word in words):
+        raise UsageError(f"engine {name!r}: your own engine is {_OWN}")
+    from chainer_profile.networks.loading import import_file, import_module, importable
+
+    folder = Path(place).resolve().parent if is_file else Path.cwd()
+    with importable(folder):
+        module = import_file(Path(place)) if is_file else import_module(place)
+        made = getattr(module, attribute, None)
+        if made is None:
+            raise UsageError(f"engine {name}: {place} has no {attribute!r}")
+        try:
+            engine: Engine = made()
+        except Exception as error:  # the user's own code
+            raise ProfileError(f"engine {name}: cannot be made: {one_line(error)}") from error
+    lacks = [method for method in _METHODS if not callable(getattr(engine, method, None))]
+    if lacks:
+        raise UsageError(f"engine {name}: is no engine, as it has no {' and no '.join(lacks)}")
+    return engine

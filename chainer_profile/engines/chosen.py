@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from chainer_profile.basics.errors import UsageError, one_line
-from chainer_profile.engines.catalogue import BASELINE, ENGINES
-from chainer_profile.engines.own_engine import find_engine
+from chainer_profile.basics.errors import UsageError
+from chainer_profile.engines.catalogue import BASELINE, ENGINES, find_engine
 from chainer_profile.engines.protocol import PRECISIONS, Saving
 from chainer_profile.engines.race import Contestant
 from chainer_profile.engines.results import EngineResult
@@ -29,45 +28,33 @@ class Chosen:
     names: tuple[str, ...]
 
 
-def choose(names: Sequence[str] | None, *, gpu: bool) -> Chosen:
-    """The engines that were named; without names all that can run on the device.
+def choose(names: Sequence[str] | None) -> Chosen:
+    """The engines that were named; without names all of the catalogue.
 
     Args:
         names: Names of the catalogue, or ``module:Class``.
-        gpu: Whether the network is on a GPU.
 
     Raises:
         UsageError: There is no engine of a name.
         ProfileError: A user's own engine fails while it is imported.
     """
-    wanted = [name for name, entry in ENGINES.items() if gpu or not entry.gpu]
     contestants: list[Contestant] = []
     others: list[EngineResult] = []
     shown: list[str] = []
-    for name in dict.fromkeys([BASELINE, *(wanted if names is None else names)]):
+    for name in dict.fromkeys([BASELINE, *(ENGINES if names is None else names)]):
         entry = ENGINES.get(name)
-        error, install = "", ""
         if entry is None:
             engine = find_engine(name)
             own = str(getattr(engine, "name", "")) or name
             own = name if own in (*ENGINES, *shown) else own
-            contestants.append(Contestant(own, engine))
-            shown.append(own)
-            continue
-        shown.append(name)
-        if entry.missing():
-            error, install = "not installed", entry.install
-        elif entry.gpu and not gpu:
-            error = "runs on a GPU only: give --gpu 0 as well"
+            contestants.append(Contestant(own, engine, type(engine)))
+        elif lacks := entry.lacks():
+            own = name
+            others.append(EngineResult(name, error=lacks, install=entry.install))
         else:
-            try:
-                contestants.append(Contestant(name, entry.make()))
-            except Exception as problem:  # a broken installation raises anything
-                if name == BASELINE:
-                    raise
-                error = f"cannot be imported ({one_line(problem)})"
-        if error:
-            others.append(EngineResult(name, error=error, install=install))
+            own = name
+            contestants.append(Contestant(name, entry.make(), entry.make))
+        shown.append(own)
     return Chosen(tuple(contestants), tuple(others), tuple(shown))
 
 

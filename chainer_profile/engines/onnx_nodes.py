@@ -40,6 +40,7 @@ class Origin:
         covers: Indices of the layers that nodes do, by the nodes' names without ``#0``; only where
             they are others than the one in the name.
         precision: What its parameters are in; from fp32 an engine may make what it is asked for.
+        any_batch: Whether the first dimension of its inputs may be any.
     """
 
     network: str
@@ -48,6 +49,7 @@ class Origin:
     layers: tuple[tuple[str, str], ...]
     covers: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     precision: str = "fp32"
+    any_batch: bool = False
 
     @classmethod
     def of(cls, network: Network, covers: Mapping[str, tuple[int, ...]]) -> Origin:
@@ -95,7 +97,7 @@ class Origin:
             EngineError: It is not; says what differs.
         """
         given = Origin.of(network, {})
-        check_inputs(self.shapes, self.dtypes, network)
+        check_inputs(self.shapes, self.dtypes, network, self.any_batch)
         if self.layers != given.layers:
             name = f" ({self.network})" if self.network != network.name else ""
             raise EngineError(f"the file is of another network{name}: {self._difference(given)}")
@@ -114,14 +116,17 @@ class Origin:
         return f"it has {len(self.layers)} layers, and the network has {len(given.layers)}"
 
 
-def check_inputs(shapes: tuple[Shape, ...], dtypes: tuple[str, ...], network: Network) -> None:
-    """Check that inputs of a file are those of a network.
+def check_inputs(
+    shapes: tuple[Shape, ...], dtypes: tuple[str, ...], network: Network, any_batch: bool = False
+) -> None:
+    """Check that inputs of a file are those of a network, but for their batch if it may be any.
 
     Raises:
         EngineError: They are not; says what they are.
     """
     given = Origin.of(network, {})
-    if shapes != given.shapes:
+    begin = int(any_batch)
+    if [shape[begin:] for shape in shapes] != [shape[begin:] for shape in given.shapes]:
         raise EngineError(
             f"the file takes inputs of {format_shapes(shapes)}, and the network's are "
             f"{format_shapes(given.shapes)}: export it with this batch size and input shape"
@@ -143,7 +148,8 @@ def write_origin(model: Any, origin: Origin) -> None:
         model.metadata_props.add(key=key, value=value)
     model.doc_string = (
         f"{origin.network}: Chainer's network in test mode, inputs of "
-        f"{format_shapes(origin.shapes)}; nodes are named after Chainer's layers"
+        f"{format_shapes(origin.shapes)}{', or any batch' * origin.any_batch}; "
+        "nodes are named after Chainer's layers"
     )
 
 

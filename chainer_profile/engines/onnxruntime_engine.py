@@ -15,6 +15,8 @@ import numpy as np
 from chainer_profile.basics.errors import one_line
 from chainer_profile.basics.files import replacing
 from chainer_profile.engines import onnx_fusion
+from chainer_profile.engines.equality import TOLERANCES, difference
+from chainer_profile.engines.onnx_batch import larger_batch, outputs_of, with_any_batch
 from chainer_profile.engines.onnx_files import check_model, layer_outputs, read_model
 from chainer_profile.engines.onnx_nodes import Origin, write_origin
 from chainer_profile.engines.protocol import EngineError, EngineNode, EngineProfile, Network
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 _MOST_EVENTS = 25_000
 _WARMUPS = 3
 _KERNEL = "_kernel_time"
+#: What runs nodes on a GPU.
+_CUDA = "CUDAExecutionProvider"
 
 
 class OnnxRuntimeEngine:
@@ -34,14 +38,10 @@ class OnnxRuntimeEngine:
     Attributes:
         name: What tables call it.
         suffix: What its files end with.
-        gpu_providers: ONNX Runtime's names of what runs nodes on a GPU; the first must be there.
     """
 
     name = "onnxruntime"
     suffix = ".onnx"
-    gpu_providers: tuple[str, ...] = ("CUDAExecutionProvider",)
-    #: The command that installs them.
-    gpu_install = "python -m pip install onnxruntime-gpu"
 
     def __init__(self) -> None:
         self._network: Network | None = None
@@ -80,6 +80,27 @@ class OnnxRuntimeEngine:
         self._check(network)
         self._start(network, read_model(path))
 
+    def take_any_batch(self) -> None:
+        """Have the model take any batch size, where it is right for another one, too.
+
+        Raises:
+            EngineError: It is not: says why.
+        """
+        larger = larger_batch(self._known)
+        try:
+            expected = outputs_of(larger)
+        except Exception as error:  # the network's own code
+            raise EngineError(f"the network takes no other: {one_line(error)}") from error
+        other = type(self)()
+        try:
+            other._start(larger, with_any_batch(self._model, self._known, expected))
+            found = difference(expected, other.run(larger.inputs))
+        except Exception as error:  # ONNX Runtime's, of many kinds
+            raise EngineError(f"the model holds the batch size: {one_line(error)}") from error
+        if not found.relative <= TOLERANCES[self._known.precision]:
+            raise EngineError("the model gives other outputs than Chainer for another batch")
+        self._start(self._known, other._model)
+
     def save(self, path: Path) -> None:
         """Write the model as an ONNX file.
 
@@ -88,18 +109,6 @@ class OnnxRuntimeEngine:
         """
         with replacing(path) as file:
             file.write(self._model.SerializeToString())
-
-    def converts_to_half(self, network: Network) -> bool:
-        """Whether float16 is the model's, and not for the provider to choose."""
-        return network.precision == "fp16"
-
-    def provider_options(self, provider: str, network: Network) -> dict[str, str]:
-        """Options of one of the providers on a GPU."""
-        options = {"device_id": network.device.partition(":")[2] or "0"}
-        if provider == "CUDAExecutionProvider":
-            # It would round the inputs of float32 products to TF32, beyond our tolerance.
-            options["use_tf32"] = "0"
-        return options
 
     def _check(self, network: Network) -> None:
         """Refuse what ONNX Runtime cannot do, before anything is exported."""
@@ -111,15 +120,16 @@ class OnnxRuntimeEngine:
             raise EngineError(
                 "on a CPU it would compute in float32 and convert all arrays: choose fp32"
             )
-        if network.gpu and self.gpu_providers[0] not in onnxruntime.get_available_providers():
+        if network.gpu and _CUDA not in onnxruntime.get_available_providers():
             raise EngineError(
-                f"ONNX Runtime is installed without its {self.gpu_providers[0]}: {self.gpu_install}"
+                f"ONNX Runtime is installed without its {_CUDA}: python -m pip install "
+                "onnxruntime-gpu"
             )
 
     def _start(self, network: Network, model: Any) -> None:
         self._network = network
         self._origin = check_model(model, network)
-        if self.converts_to_half(network):
+        if network.precision == "fp16":
             model, self._origin = _half(model, self._origin)
         self._model = model
         self._session = self._make_session(model)
@@ -143,6 +153,11 @@ class OnnxRuntimeEngine:
         assert self._network is not None, "prepare or load comes first"
         return self._network
 
+    @property
+    def _gpu(self) -> int:
+        """Number of the GPU."""
+        return int(self._known.device.partition(":")[2] or 0)
+
     def _make_session(self, model: Any, options: Any = None) -> Any:
         """Compile a model.
 
@@ -154,11 +169,13 @@ class OnnxRuntimeEngine:
         onnxruntime.disable_telemetry_events()
         onnxruntime.set_default_logger_severity(4)
         network = self._known
-        names = self.gpu_providers if network.gpu else ()
-        if names and hasattr(onnxruntime, "preload_dlls"):
-            onnxruntime.preload_dlls()  # CUDA's libraries, where pip has put them
-        providers: list[Any] = [(name, self.provider_options(name, network)) for name in names]
-        providers.append("CPUExecutionProvider")
+        providers: list[Any] = ["CPUExecutionProvider"]
+        if network.gpu:
+            if hasattr(onnxruntime, "preload_dlls"):
+                onnxruntime.preload_dlls()  # CUDA's libraries, where pip has put them
+            # It would round the inputs of float32 products to TF32, beyond our tolerance.
+            options_of = {"device_id": str(self._gpu), "use_tf32": "0"}
+            providers.insert(0, (_CUDA, options_of))
         try:
             session = onnxruntime.InferenceSession(
                 model.SerializeToString(), options or self._options(), providers=providers
@@ -166,8 +183,8 @@ class OnnxRuntimeEngine:
         except Exception as error:
             raise EngineError(f"ONNX Runtime cannot compile it: {one_line(error)}") from error
         # Where a library is missing it goes on without the provider.
-        if names and session.get_providers()[0] != names[0]:
-            raise EngineError(f"ONNX Runtime's {names[0]} does not start: are its libraries there?")
+        if network.gpu and session.get_providers()[0] != _CUDA:
+            raise EngineError(f"ONNX Runtime's {_CUDA} does not start: are its libraries there?")
         return session
 
     # -- running
@@ -183,8 +200,7 @@ class OnnxRuntimeEngine:
         """The same between arrays of the GPU, without a copy."""
         import cupy
 
-        number = int(self.provider_options(self.gpu_providers[0], self._known)["device_id"])
-        binding = self._session.io_binding()
+        number, binding = self._gpu, self._session.io_binding()
         arrays = [cupy.ascontiguousarray(array) for array in inputs]
         for name, array in zip(self._inputs, arrays, strict=True):
             binding.bind_input(

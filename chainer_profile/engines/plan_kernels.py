@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import copy
-import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from chainer_profile.engines.trace import anew
 
 if TYPE_CHECKING:
     from chainer_profile.engines.fold import Node
@@ -90,13 +90,3 @@ def call_function(
     for target, output in zip(targets, outputs, strict=True):
         if target is not None:
             target[...] = output
-
-
-def anew(function: Any) -> Any:
-    """A function as it was made, that can be called."""
-    made = copy.copy(function)
-    inner = getattr(made, "_function", None)
-    if inner is not None:  # an old-style function in its adapter, which refers back to it
-        made._function = copy.copy(inner)
-        made._function._node = weakref.ref(made)
-    return made

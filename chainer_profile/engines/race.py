@@ -5,13 +5,14 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError, one_line
+from chainer_profile.engines.chainer_engine import in_test_mode
 from chainer_profile.engines.equality import (
     TOLERANCES,
     chainer_intermediates,
@@ -19,8 +20,14 @@ from chainer_profile.engines.equality import (
     host_copies,
     worst_layer,
 )
-from chainer_profile.engines.other_inputs import other_inputs
-from chainer_profile.engines.protocol import EngineError, Inspecting, Saving, Versioned
+from chainer_profile.engines.other_inputs import other_inputs, with_other_parameters
+from chainer_profile.engines.protocol import (
+    EngineError,
+    Inspecting,
+    Saving,
+    Versioned,
+    flat_arrays,
+)
 from chainer_profile.engines.results import EngineResult, OutputDifference
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
 from chainer_profile.measure.time_limit import WARMUP_SECONDS
@@ -47,6 +54,8 @@ class Contestant:
     Attributes:
         name: What tables call it.
         engine: The engine, not yet prepared.
+        make: Makes another such engine, which runs a copy of the network with other parameters
+            once; none is made if this is None.
         precision: What it is to compute in.
         saved: The file that it is loaded from, in place of being prepared.
         version: Its version, where it tells one.
@@ -63,6 +72,7 @@ class Contestant:
 
     name: str
     engine: Engine
+    make: Callable[[], Engine] | None = None
     precision: str = "fp32"
     saved: Path | None = None
     version: str = ""
@@ -220,6 +230,13 @@ class Race:
                     self._known.append((given, kept, host_copies(engine.run(given))))
             for number in range(len(self._known)):
                 self._compare(contestant, number)
+            if baseline and contestant.result(self.tolerance(contestant)).wrong:
+                raise EngineError(
+                    "the network gives other outputs for the same input, as where it draws random "
+                    "numbers in test mode: no engine can be compared with it"
+                )
+            if contestant.make is not None and contestant.saved is None and not baseline:
+                self._compare_with_others(contestant, contestant.make())
             begin_ns = self._now_ns()
             for _ in range(self._warmups):
                 engine.run(self.network.inputs)
@@ -244,6 +261,24 @@ class Race:
         wrong = not found.relative <= self.tolerance(contestant)
         if wrong and not contestant.worst_layer and isinstance(contestant.engine, Inspecting):
             contestant.worst_layer = self._worst_layer(contestant, contestant.engine, number)
+
+    def _compare_with_others(self, contestant: Contestant, engine: Engine) -> None:
+        """Compare the outputs of a copy whose parameters hide nothing."""
+        model, expected = self._others
+        if model is None:
+            return
+        inputs = self.network.inputs
+        engine.prepare(replace(self.network, model=model, precision=contestant.precision))
+        contestant.differences.append(difference(expected, engine.run(inputs)))
+
+    @cached_property
+    def _others(self) -> tuple[Any, tuple[Any, ...]]:
+        """A copy of the network with other parameters, and what it gives."""
+        model = with_other_parameters(self.network.model)
+        if model is None:
+            return None, ()
+        with in_test_mode():
+            return model, host_copies(flat_arrays(model(*self.network.inputs)))
 
     @staticmethod
     def _on_device(array: Any, like: Any) -> Any:

@@ -86,7 +86,8 @@ class EngineResult:
         clean_ns: Wall time of every trial in int64 nanoseconds, (trials,).
         round: Number of the round of every trial, (trials,); the engines took turns in it.
         differences: How far its outputs are from Chainer's: on the trials' input, on a second one,
-            and on the first again after the trials.
+            for a copy of the network with drawn parameters where its own are all the same, and on
+            the first again after the trials.
         tolerance: The largest relative difference that is right.
         worst_layer: The layer at which its outputs leave Chainer's, in words, where they do and
             where that is known.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
+import weakref
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,7 +16,6 @@ from chainer.functions.array.reshape import Reshape
 
 from chainer_profile.basics.errors import one_line
 from chainer_profile.engines.other_inputs import other_inputs
-from chainer_profile.engines.plan_kernels import anew
 from chainer_profile.engines.protocol import EngineError, flat_arrays
 from chainer_profile.engines.tracked import Tracked, listening, whose_line
 from chainer_profile.measure.hooks import WalkHook
@@ -220,6 +220,16 @@ def _arrays_in(value: Any) -> Iterator[Any]:
 
 def _address(array: Any) -> int:
     return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
+
+
+def anew(function: Any) -> Any:
+    """A function as it was made, that can be called."""
+    made = copy.copy(function)
+    inner = getattr(made, "_function", None)
+    if inner is not None:  # an old-style function in its adapter, which refers back to it
+        made._function = copy.copy(inner)
+        made._function._node = weakref.ref(made)
+    return made
 
 
 _tracing = threading.local()

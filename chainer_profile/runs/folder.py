@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.files import lock, made, numbered, remove_file, replacing
+from chainer_profile.runs.wanted import is_report
 
 if TYPE_CHECKING:
     from chainer_profile.record.recording import Recording
@@ -31,10 +32,15 @@ class RunFolder:
     def save(self, recording: Recording) -> None:
         """Write the recording; the journal goes when the recording is safely on the disk.
 
+        So do reports of the recording that was there before.
+
         Raises:
             ProfileError: It cannot be written. The journal stays.
         """
         save_recording(self.path, recording)
+        for path in self.path.iterdir():
+            if is_report(path.name) and path.is_file():
+                remove_file(path)
         self.journal.close()
         (self.path / JOURNAL).unlink(missing_ok=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,12 @@ FILES = {
     "speedscope": "stacks.speedscope.json",
     "folded": "stacks.folded",
 }
+#: The files that are written without being asked for; and those of other kinds of trials.
+_USUAL_FILES = {
+    *("layers.csv", "links.csv", "layers.png", "layers.svg", "roofline.png", "roofline.svg"),
+    *("report.md", "report.html"),
+}
+_OF_KINDS = re.compile(r"layers-\d+\.csv")
 #: Stands for all of them.
 ALL = "all"
 #: Stands for no report at all, not even the usual ones.
@@ -88,3 +95,9 @@ def check(wanted: Wanted, n_trials: int) -> None:
     if wanted.trace_trial >= n_trials:
         known = f"the trials are 0 to {n_trials - 1}" if n_trials else "there are no trials"
         raise UsageError(f"--trace-trial {wanted.trace_trial}: {known}")
+
+
+def is_report(name: str) -> bool:
+    """Whether a file of a run's folder is made from its recording."""
+    known = name in _USUAL_FILES or name in FILES.values()
+    return known or _OF_KINDS.fullmatch(name) is not None

@@ -52,8 +52,8 @@ def test_a_launch_bound_run() -> None:
     # 4,000 us of wall time over 600 us of work.
     assert finding.advice == (
         "Try a larger batch (-b), with which the inputs per second grow until the GPU is busy, "
-        "about 6.67x; fewer and larger functions; or an engine that launches without Python, such "
-        "as CUDA graphs."
+        "about 6.67x; fewer and larger functions; or an engine that launches without Python "
+        "(profile.py engines)."
     )
 
 

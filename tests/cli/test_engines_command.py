@@ -244,13 +244,11 @@ def test_engines_that_are_not_installed_are_listed_with_the_command(
     )
     assert run("--engines", "openvino,own:Fast", "--out", "b") == 0
     assert table("b")["openvino"]["install"] == "pip install x"
-    assert run("--engines", "cuda-graph", "--out", "c") == 1
 
 
 def test_by_default_all_are_tried_that_can_run_on_the_device() -> None:
-    on_cpu, on_gpu = choose(None, gpu=False), choose(None, gpu=True)
+    on_cpu = choose(None)
     assert on_cpu.names == ("chainer", "folded", "onnxruntime", "openvino")
-    assert on_gpu.names == (*on_cpu.names, "cuda-graph", "tensorrt")
     assert on_cpu.contestants[0].name == "chainer"
 
 

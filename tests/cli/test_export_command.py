@@ -52,7 +52,8 @@ def test_a_file_is_written_and_checked(
     assert err == ""
     names = {".xml": ["net.bin", "net.xml"]}.get(suffix, [f"net{suffix}"])
     assert files(folder) == names
-    wrote, differ = one_line(out).split("; ")
+    wrote, differ, batch = one_line(out).split("; ")
+    assert batch == ("for any batch" if suffix == ".onnx" else "for a batch of 3")
     assert re.fullmatch(rf"wrote {' and '.join(names[::-1])} \([\d.]+ K?i?B\)", wrote)
     assert re.fullmatch(r"outputs differ by at most \S+ of the largest", differ)
     assert run("--to", f"net{suffix}", "--force", "--quiet") == 0
@@ -198,8 +199,8 @@ def test_a_folder_in_place_of_a_file(folder: Path) -> None:  # noqa: F811
 def test_an_engine_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     from chainer_profile.engines.catalogue import EngineEntry
 
-    monkeypatch.setattr(EngineEntry, "missing", lambda self: self.needs)
-    message = "onnx and openvino is not installed: python -m pip install onnx openvino"
+    monkeypatch.setattr(EngineEntry, "lacks", lambda self: "not installed")
+    message = "openvino is not installed: python -m pip install onnx openvino"
     with pytest.raises(ProfileError, match=message):
         run("--to", "net.xml")
 
@@ -214,3 +215,39 @@ def test_an_own_network(folder: Path) -> None:  # noqa: F811
     (folder / "own.py").write_text(OWN)
     words = ["--to", "net.onnx", "--model", "own.py:Net", "--input-shape", "3", "-q"]
     assert run(*words) == 0
+
+
+class Pooled(chainer.Chain):
+    """Its rows depend on one another, so that no batch stands for another."""
+
+    def forward(self, x: Any) -> Any:
+        return x + F.broadcast_to(F.mean(x, axis=0, keepdims=True), (2, 3))
+
+
+def test_one_batch_size_where_the_network_has_no_other(
+    capsys: pytest.CaptureFixture[str],
+    folder: Path,  # noqa: F811
+) -> None:
+    assert run("--to", "net.onnx", "-b", "2", build=Pooled) == 0
+    assert "; for a batch of 2 (the network takes no other: " in one_line(capsys.readouterr().out)
+    with pytest.raises(ProfileError, match=r"--dynamic-batch: the network takes no other"):
+        run("--to", "b.onnx", "-b", "2", "--dynamic-batch", build=Pooled)
+    assert run("--to", "net.onnx", "-b", "2", "--no-dynamic-batch", "--force") == 0
+    assert one_line(capsys.readouterr().out).endswith("; for a batch of 2")
+    with pytest.raises(UsageError, match=r"--dynamic-batch: net\.xml is for one batch size"):
+        run("--to", "net.xml", "--dynamic-batch")
+
+
+def test_a_file_for_any_batch_is_loaded_for_any(folder: Path) -> None:  # noqa: F811
+    model = Net()
+    run("--to", "net.onnx", "-b", "2", "-q", "--dynamic-batch", build=lambda: model)
+    for batch in (1, 2, 5):
+        network = network_of(model, images(batch, 3))
+        engine = OnnxRuntimeEngine()
+        engine.load(network, folder / "net.onnx")
+        expected = outputs_of(network)
+        np.testing.assert_allclose(engine.run(network.inputs), expected, rtol=1e-5, atol=1e-6)
+    with pytest.raises(ProfileError, match="takes inputs of 2x3, and the network's are 2x4"):
+        OnnxRuntimeEngine().load(
+            network_of(chainer.Sequential(F.relu), images(2, 4)), folder / "net.onnx"
+        )

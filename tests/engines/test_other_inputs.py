@@ -2,13 +2,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import chainer
+import chainer.links as L
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from chainer_profile.engines.other_inputs import other_inputs
+from chainer_profile.engines.chainer_engine import ChainerEngine
+from chainer_profile.engines.other_inputs import other_inputs, with_other_parameters
+from chainer_profile.engines.race import Contestant, Race
+from tests.conftest import FakeClock
+from tests.engines.exporting import network_of
+from tests.engines.fake_engines import FakeEngine
+from tests.engines.varied import images
 
 SHAPES = npst.array_shapes(min_dims=0, max_dims=4, min_side=0)
 
@@ -51,3 +59,36 @@ def test_numbers_that_are_none_are_no_matter() -> None:
     assert other.shape == (4,)
     (other,) = other_inputs((np.array([np.nan, np.nan], np.float32),))
     assert np.isnan(other).all()
+
+
+class Normalised(chainer.Chain):
+    """A network whose initial normalisation does nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with self.init_scope():
+            self.bn = L.BatchNormalization(3)
+
+    def forward(self, x: Any) -> Any:
+        return self.bn(x)
+
+
+class Passing(FakeEngine):
+    """An engine that leaves out normalisations."""
+
+    def __init__(self) -> None:
+        super().__init__(FakeClock(), function=lambda x: x)
+
+
+def test_what_initial_parameters_hide_is_seen(clock: FakeClock) -> None:
+    network = network_of(Normalised(), images(4, 3))
+    for make, wrong in ((None, False), (Passing, True)):
+        ours, theirs = (Contestant("chainer", ChainerEngine()), Contestant("x", Passing(), make))
+        one = Race([ours, theirs], network, trials=2, clock=clock)  # type: ignore[arg-type]
+        one.run()
+        assert theirs.result(one.tolerance(theirs)).wrong == wrong
+    kept = network.model.bn
+    assert (kept.gamma.array == 1).all()
+    kept.gamma.array[...], kept.beta.array[...] = [1, 2, 3], [0, 1, 2]
+    kept.avg_mean[...], kept.avg_var[...] = [0, 1, 2], [1, 2, 3]
+    assert with_other_parameters(network.model) is None

@@ -289,3 +289,10 @@ def test_nodes_are_timed_for_a_while_only(clock: FakeClock) -> None:
     assert one.contestants[2].note == "it does not tell the times of its nodes"
     assert one.contestants[3].note == "no times of its nodes: ZeroDivisionError: division by zero"
     assert not any(c.error for c in one.contestants)
+
+
+def test_a_network_that_draws_random_numbers_is_compared_with_nothing(clock: FakeClock) -> None:
+    draw = np.random.default_rng(0).standard_normal
+    random = FakeEngine(clock, name="chainer", function=lambda x: x + draw(x.shape))
+    with pytest.raises(ProfileError, match="chainer: the network gives other outputs for the same"):
+        race(clock, random, FakeEngine(clock)).run()

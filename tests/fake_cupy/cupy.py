@@ -34,8 +34,6 @@ __version__ = "14.2.0"
 KERNEL_NS, LAUNCH_NS, READ_NS = 10_000, 2_000, 1_000
 n_devices = int(os.environ.get("FAKE_CUPY_DEVICES", "1"))
 memory_nbytes = int(os.environ.get("FAKE_CUPY_MEMORY", "40_000_000"))
-#: What CuPy does by cuBLAS.
-_BY_CUBLAS = {"dot", "einsum", "inner", "matmul", "tensordot", "vdot"}
 
 
 class Host:
@@ -56,38 +54,14 @@ queue = FakeQueue(Host())
 launches: Counter[str] = Counter()
 
 
-class Graph(list[Any]):
-    """What a stream captures: launches, each with what does it again and its new array."""
-
-    capturing: ClassVar[Any] = None
-
-    def launch(self, stream: Stream) -> None:
-        for again, _ in self:
-            again()
-        _launch("graph")
-
-    @classmethod
-    def refuse(cls) -> None:
-        """What CUDA does about waiting and, if it is strict, about taking memory meanwhile."""
-        if cls.capturing is not None:
-            raise CUDARuntimeError(
-                "cudaErrorStreamCaptureUnsupported: operation not permitted when "
-                "stream is capturing"
-            )
-
-
-def _launch(name: str, again: Callable[[], object] = lambda: None, new: Any = None) -> None:
-    """Put work in the queue, or in the graph."""
-    if Graph.capturing is not None:
-        Graph.capturing.append((again, new))
-        return
+def _launch(name: str) -> None:
+    """Put work in the queue."""
     launches[name] += 1
     queue.clock.advance(LAUNCH_NS)
     queue.launch(KERNEL_NS)
 
 
 def _synchronize(*_: object) -> None:
-    Graph.refuse()
     queue.synchronize()
 
 
@@ -111,26 +85,14 @@ class _Current:
 
 
 class Stream(_Current):
-    """A stream: its work is in the one queue, or in a graph while it captures."""
+    """A stream: its work is in the one queue."""
 
     def __init__(self, non_blocking: bool = False) -> None:
         super().__init__()
         self.ptr = id(self)
-        self.is_non_blocking = non_blocking
 
     def wait_event(self, event: object) -> None:
         pass
-
-    def begin_capture(self) -> None:
-        Graph.capturing = Graph()
-
-    def end_capture(self) -> Graph:
-        """The graph; until it is launched nothing of it has been computed."""
-        graph, Graph.capturing = Graph.capturing, None
-        for _, new in graph:
-            if new is not None:
-                new.fill(np.nan if new.dtype.kind == "f" else 0)
-        return graph
 
     synchronize = _synchronize
 
@@ -182,8 +144,6 @@ class Pool:
     def malloc(self, size: int) -> Block:
         size = -(-size // 512) * 512
         more = max(0, self.used + size - self.total)
-        if more:
-            Graph.refuse()
         if _taken_nbytes() + more > memory_nbytes:
             self._tell("malloc", size, 0)
             raise OutOfMemoryError(f"Out of memory allocating {size:,} bytes")
@@ -316,32 +276,18 @@ def _unboxed(value: Any, boxes: list[ndarray]) -> Any:
 
 def _call(name: str, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """Call NumPy. What gives only views or empty arrays launches nothing."""
-    if name in _BY_CUBLAS and Graph.capturing is not None:
-        raise NotImplementedError(
-            "calling cuBLAS API during stream capture is currently unsupported"
-        )
     boxes: list[ndarray] = []
     hosts, named = _unboxed(args, boxes), {k: _unboxed(v, boxes) for k, v in kwargs.items()}
 
-    def compute() -> Any:
-        with np.errstate(all="ignore"):
-            return func(*hosts, **named)
-
-    raw, n_blocks = compute(), Block.made
+    n_blocks = Block.made
+    with np.errstate(all="ignore"):
+        raw = func(*hosts, **named)
     same = [box for box in boxes if box.host is raw]
     is_array = isinstance(raw, (np.ndarray, np.generic))
     result = same[0] if same else _box(np.asarray(raw)) if is_array else raw
     written = Block.made > n_blocks or raw is None or kwargs.get("out") is not None
     if written and not name.startswith("empty"):
-        # A graph keeps NumPy's array and no box: its block is used again.
-        out = result.host if is_array else None
-
-        def again() -> None:
-            value = compute()
-            if out is not None and out is not value:
-                out[...] = value
-
-        _launch(name, again, None if same else out)
+        _launch(name)
     return result
 
 
@@ -349,7 +295,7 @@ def array(obj: Any, dtype: Any = None, copy: bool = True, **_: Any) -> Any:
     """A new array on the current device, of an array on either side, or of lists or numbers."""
     host = obj if isinstance(obj, np.ndarray) else _unboxed(obj, [])
     made = np.array(host, dtype)
-    _launch("copy", lambda: np.copyto(made, host, "unsafe"))
+    _launch("copy")
     return _box(made)
 
 
@@ -426,7 +372,6 @@ cuda = _module(
     cublas=None,
     Device=Device,
     Event=lambda **_: queue.new_event(),
-    Graph=Graph,
     MemoryHook=MemoryHook,
     MemoryPool=Pool,
     Stream=Stream,

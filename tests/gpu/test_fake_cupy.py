@@ -45,27 +45,6 @@ def test_launches_are_in_the_queue(cupy: Any) -> None:
     assert cupy.cuda.get_elapsed_time(begin, end) == pytest.approx(0.032)
 
 
-def test_a_graph_does_nothing_until_it_is_launched(cupy: Any) -> None:
-    x, stream = cupy.ones(3), cupy.cuda.Stream(non_blocking=True)
-    cupy.maximum(x + 1, 0)  # what it frees is all the memory there is
-    with stream:
-        stream.begin_capture()
-        y = cupy.maximum(x + 1, 0)
-        with pytest.raises(RuntimeError, match=r"^cudaErrorStreamCaptureUnsupported: operat"):
-            cupy.zeros(100)
-        for refused in (x.get, cupy.cuda.runtime.deviceSynchronize):
-            with pytest.raises(RuntimeError, match=r"^cudaErrorStreamCaptureUnsupported: operat"):
-                refused()
-        with pytest.raises(NotImplementedError, match=r"^calling cuBLAS API during stream capture"):
-            cupy.matmul(x, x)
-        graph = stream.end_capture()
-    assert np.isnan(y.get()).all()
-    for number in (1, 5):
-        x[...] = number
-        graph.launch(stream)
-        assert y.get().tolist() == [number + 1] * 3
-
-
 def test_blocks_of_the_pool(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cupy, "memory_nbytes", 8192)
     pool = cupy.get_default_memory_pool()

@@ -133,6 +133,17 @@ def test_force_replaces_a_run_when_the_new_one_is_there() -> None:
     assert np.array_equal(load_run(Path("run")).self_ns, new.self_ns)
 
 
+def test_reports_of_a_run_that_is_replaced_go_with_it() -> None:
+    put_run(Path("run"))
+    stale = ["layers.csv", "layers-2.csv", "roofline.png", "report.pdf"]
+    for name in (*stale, "notes.txt"):
+        Path("run", name).write_text("old")
+    with take_folder(Path("run"), DEFAULT, force=True) as run:
+        assert len(os.listdir("run")) == 7
+        run.save(write_journal(run.journal))
+    assert sorted(os.listdir("run")) == ["notes.txt", RECORDING]
+
+
 @pytest.mark.parametrize("n_trials", [None, 0])
 def test_force_keeps_the_old_run_if_the_new_one_makes_no_trial(n_trials: int | None) -> None:
     old = put_run(Path("run"))

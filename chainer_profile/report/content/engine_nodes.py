@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.units import (
     NOT_KNOWN,
     format_count,
     format_duration,
     format_ms,
+    format_percent,
     plural,
 )
 from chainer_profile.engines.catalogue import BASELINE
@@ -29,6 +32,8 @@ OWN_STEPS = "the engine's own steps"
 #: Part of a trial that no function or node has.
 BETWEEN = "between the functions or nodes"
 _MAX_NAME = 24
+#: What an engine's own clock adds is said from this part of a trial on.
+_MUCH = 0.05
 
 
 @dataclass(frozen=True)
@@ -56,18 +61,22 @@ class Fusion:
     Attributes:
         layers: Number of Chainer's layers.
         nodes: Number of the engine's nodes.
-        gone: Layers that no node does any more.
+        gone: Layers that no node does any more; None where the nodes do not say whose they are, as
+            those of a file of others.
         before_s: Sum of Chainer's layers; None where it is not known.
         after_s: Sum of the nodes.
         overhead_s: What passed between the nodes.
+        profiling: What the engine's own clock adds to a trial, as a fraction of it; None where
+            that is not known.
     """
 
     layers: int
     nodes: int
-    gone: int
+    gone: int | None
     before_s: float | None
     after_s: float
     overhead_s: float
+    profiling: float | None = None
 
 
 def fusion(run: EnginesRun, recording: Recording, chainer: Recording | None) -> Fusion:
@@ -84,21 +93,37 @@ def fusion(run: EnginesRun, recording: Recording, chainer: Recording | None) -> 
     return Fusion(
         layers=run.n_layers,
         nodes=len(recording.layers),
-        gone=run.n_layers - len(covered),
+        gone=run.n_layers - len(covered) if covered else None,
         before_s=None if chainer is None else float(chainer.self_ns.sum(axis=1).mean()) * NS,
         after_s=after_s,
         overhead_s=0.0 if runs is None else float((runs - nodes_s).mean()) * NS,
+        profiling=_profiling(recording),
     )
+
+
+def _profiling(recording: Recording) -> float | None:
+    runs, clean = recording.trial_ns, recording.clean_ns
+    if runs is None or not len(runs) or not len(clean):
+        return None
+    return float(np.median(runs) / np.median(clean)) - 1
 
 
 def fusion_text(found: Fusion) -> str:
     """The same in words: ``66 layers became 27 nodes: 5.421 ms -> 0.512 ms``."""
-    said = f"{plural(found.layers, 'layer')} became {plural(found.nodes, 'node')}"
-    if found.gone:
-        said += f", and {format_count(found.gone)} of them nothing"
-    if found.before_s is not None:
-        said += f": {format_duration(found.before_s)} -> {format_duration(found.after_s)}"
-    return f"{said}, and {format_duration(found.overhead_s)} between the nodes"
+    if found.gone is None:  # a file of others
+        nodes = f"{plural(found.nodes, 'node')}, {format_duration(found.after_s)}"
+        between = f"{format_duration(found.overhead_s)} between them"
+        said = f"{nodes}, and {between}; they do not say whose layers they are"
+    else:
+        said = f"{plural(found.layers, 'layer')} became {plural(found.nodes, 'node')}"
+        if found.gone:
+            said += f", and {format_count(found.gone)} of them nothing"
+        if found.before_s is not None:
+            said += f": {format_duration(found.before_s)} -> {format_duration(found.after_s)}"
+        said += f", and {format_duration(found.overhead_s)} between the nodes"
+    if found.profiling is not None and found.profiling >= _MUCH:
+        said += f"; its own clock adds {format_percent(found.profiling)} to a trial"
+    return said
 
 
 def fusion_lines(run: EnginesRun, recordings: Mapping[str, Recording]) -> list[str]:
@@ -133,11 +158,13 @@ def node_rows(
         seen.update(indices)
         return sum(before_s[index] for index in new) if before_s else None
 
+    # Where no node says whose it is, none is known to be of no layer.
+    nothing = 0.0 if any(row.covers for row in recording.layers) else None
     for row, mean_s in zip(recording.layers, means_s, strict=True):
-        before = time_before(row.covers) if row.covers else 0.0
+        before = time_before(row.covers) if row.covers else nothing
         yield NodeRow(printable(row.node), _listed(row.covers, layers), before, mean_s)
     gone = [index for index in range(run.n_layers) if index not in seen]
-    if gone:
+    if gone and seen:
         yield NodeRow("no node", _listed(gone, layers), time_before(gone), 0.0)
 
 

@@ -14,6 +14,7 @@ from chainer_profile.engines.results import OutputDifference, speedup
 from chainer_profile.report import document
 from chainer_profile.report.content.engines import (
     about_lines,
+    crowded,
     factor_text,
     next_steps,
     other_lines,
@@ -151,3 +152,15 @@ def test_an_engine_that_may_be_fastest_hides_none_that_is_faster_for_sure() -> N
     assert gain.low <= 1
     assert verdict(found).startswith(f"{sure.name} is ")
     assert next(next_steps(found)).startswith(f"Take {sure.name}: ")
+
+
+def test_while_others_keep_the_cores_no_engine_is_advised() -> None:
+    alone, crowd = make_run(), make_run(other_cpu=1.9)
+    assert any("Take fast" in step for step in next_steps(alone))
+    assert not any("Take" in step for step in next_steps(crowd))
+    assert "95 % interval" in verdict(alone)
+    assert verdict(crowd).endswith(
+        "while other programs kept the cores: how it is without them is not known."
+    )
+    # A program beside an engine of one thread, on two cores.
+    assert not crowded(make_run(other_cpu=0.9))

@@ -1,0 +1,104 @@
+"""An exported model for any batch size: the exporter writes that of its input as a number."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chainer_profile.engines.chainer_engine import in_test_mode
+from chainer_profile.engines.onnx_nodes import read_origin, write_origin
+from chainer_profile.engines.other_inputs import other_inputs
+from chainer_profile.engines.protocol import EngineError, Network, flat_arrays
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: Name of the dimension.
+BATCH = "batch"
+
+
+def larger_batch(network: Network) -> Network:
+    """The same network with one more in its batch, with other numbers.
+
+    Raises:
+        EngineError: Its inputs have no batch in common.
+    """
+    sizes = {x.shape[0] if x.ndim else 0 for x in network.inputs}
+    if len(sizes) != 1 or 0 in sizes:
+        raise EngineError("its inputs are not of one batch")
+    others = other_inputs(network.inputs)
+    pairs = zip(network.inputs, others, strict=True)
+    inputs = tuple(np.concatenate([y, x[:1]]) for x, y in pairs)
+    return replace(network, inputs=inputs)
+
+
+def outputs_of(network: Network) -> tuple[Any, ...]:
+    """What Chainer gives."""
+    with in_test_mode():
+        return flat_arrays(network.model(*network.inputs))
+
+
+def with_any_batch(model: Any, network: Network, outputs: Sequence[Any]) -> Any:
+    """A copy of a model whose inputs' first dimension has a name in place of a number.
+
+    Whether it is right for another batch has to be tried: a model may hold the batch size anywhere.
+
+    Args:
+        model: The exported model.
+        network: The network that it was exported of.
+        outputs: What the network gives for a larger batch: these tell which outputs have a batch.
+    """
+    import onnx
+
+    batch = int(network.inputs[0].shape[0])
+    known = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+    shapes = {
+        value.name: [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        for value in [*known.input, *known.output, *known.value_info]
+    }
+    made = type(model)()
+    made.CopyFrom(model)
+    graph = made.graph
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    shapes.update((name, list(tensor.dims)) for name, tensor in constants.items())
+    for node in graph.node:
+        change = _CHANGES.get(node.op_type)
+        if change is None or node.input[1] not in constants:
+            continue
+        given, wanted = shapes.get(node.input[0]), shapes.get(node.output[0])
+        if not given or not wanted:
+            continue
+        shape = change(given, wanted, batch)
+        name = f"{node.name}<{BATCH}"
+        graph.initializer.append(onnx.numpy_helper.from_array(np.array(shape, np.int64), name))
+        node.input[1] = name
+    used = {name for node in graph.node for name in node.input}
+    kept = [tensor for tensor in graph.initializer if tensor.name in used]
+    del graph.initializer[:], graph.value_info[:]
+    graph.initializer.extend(kept)
+    for value in graph.input:
+        value.type.tensor_type.shape.dim[0].dim_param = BATCH
+    for value, array in zip(graph.output, outputs, strict=True):
+        dims = value.type.tensor_type.shape.dim
+        if dims and dims[0].dim_value != array.shape[0]:
+            dims[0].dim_param = BATCH
+    origin = read_origin((entry.key, entry.value) for entry in made.metadata_props)
+    assert origin is not None
+    write_origin(made, replace(origin, any_batch=True))
+    return made
+
+
+def _reshape(given: list[int], wanted: list[int], batch: int) -> list[int]:
+    if given[0] == wanted[0]:
+        return [0, *wanted[1:]]  # as many as there are
+    return [-1, *wanted[1:]] if wanted[0] % batch == 0 and 0 not in wanted[1:] else wanted
+
+
+def _expand(given: list[int], wanted: list[int], batch: int) -> list[int]:
+    alike = len(given) == len(wanted) and given[0] == wanted[0]
+    return [1, *wanted[1:]] if alike else wanted
+
+
+_CHANGES = {"Reshape": _reshape, "Expand": _expand}
