@@ -78,7 +78,7 @@ def test_what_an_engine_s_own_clock_adds_is_said() -> None:
     recorded, run = recordings()["fast"], make_run()
     assert recorded.trial_ns is not None
     clean_ns = np.full(20, int(np.median(recorded.trial_ns)) * 4 // 5, np.int64)
-    whole = fusion(run, replace(recorded, clean_ns=clean_ns, clean_start_ns=None), None)
+    whole = fusion(run, replace(recorded, clean_ns=clean_ns, clean_start_ns=clean_ns), None)
     assert whole.profiling == pytest.approx(0.25, abs=0.001)
     assert fusion_text(whole).endswith("; its own clock adds 25.0 % to a trial")
     for added in (None, 0.01):
