@@ -91,7 +91,7 @@ def main() -> int:
     for case in args.cases.split(","):
         with threadpool_limits(1):
             race = Race(
-                choose(ENGINES).contestants,
+                choose(ENGINES),
                 network(case),
                 trials=100_000,
                 max_seconds=args.seconds,

@@ -35,8 +35,8 @@ from chainer_profile.engines.catalogue import BASELINE, ENGINES
 
 if TYPE_CHECKING:
     from chainer_profile.cli.interrupts import Interrupts
-    from chainer_profile.engines.chosen import Chosen
     from chainer_profile.engines.measuring import Measured
+    from chainer_profile.engines.race import Contestant
     from chainer_profile.engines.results import EnginesRun
     from chainer_profile.networks.loading import ModelSource
     from chainer_profile.record.recording import Recording, Settings
@@ -188,7 +188,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
         precision=args.precision,
     )
     engines.place(
-        chosen.contestants,
+        chosen,
         precision=args.precision,
         save=args.save_engine,
         load=args.load_engine,
@@ -223,7 +223,7 @@ def _measure(
     source: ModelSource,
     array: Any,
     settings: Settings,
-    chosen: Chosen,
+    chosen: list[Contestant],
     args: argparse.Namespace,
     context: Context,
 ) -> Measured:

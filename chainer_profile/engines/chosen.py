@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.engines.catalogue import BASELINE, ENGINES, find_engine
 from chainer_profile.engines.protocol import PRECISIONS, Saving
 from chainer_profile.engines.race import Contestant
-from chainer_profile.engines.results import EngineResult
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """The engines of a run.
-
-    Attributes:
-        contestants: Those that can be tried, Chainer first.
-        others: Those that cannot, and why.
-        names: Names of all in the order of the tables.
-    """
-
-    contestants: tuple[Contestant, ...]
-    others: tuple[EngineResult, ...]
-    names: tuple[str, ...]
-
-
-def choose(names: Sequence[str] | None) -> Chosen:
-    """The engines that were named; without names all of the catalogue.
+def choose(names: Sequence[str] | None) -> list[Contestant]:
+    """The engines that were named, Chainer first; without names all of the catalogue.
 
     Args:
         names: Names of the catalogue, or ``module:Class``.
@@ -38,24 +21,19 @@ def choose(names: Sequence[str] | None) -> Chosen:
         UsageError: There is no engine of a name.
         ProfileError: A user's own engine fails while it is imported.
     """
-    contestants: list[Contestant] = []
-    others: list[EngineResult] = []
-    shown: list[str] = []
+    found: list[Contestant] = []
     for name in dict.fromkeys([BASELINE, *(ENGINES if names is None else names)]):
         entry = ENGINES.get(name)
         if entry is None:
             engine = find_engine(name)
             own = str(getattr(engine, "name", "")) or name
-            own = name if own in (*ENGINES, *shown) else own
-            contestants.append(Contestant(own, engine, type(engine)))
+            taken = own in ENGINES or any(own == one.name for one in found)
+            found.append(Contestant(name if taken else own, engine, type(engine)))
         elif lacks := entry.lacks():
-            own = name
-            others.append(EngineResult(name, error=lacks, install=entry.install))
+            found.append(Contestant(name, None, error=lacks, install=entry.install))
         else:
-            own = name
-            contestants.append(Contestant(name, entry.make(), entry.make))
-        shown.append(own)
-    return Chosen(tuple(contestants), tuple(others), tuple(shown))
+            found.append(Contestant(name, entry.make(), entry.make))
+    return found
 
 
 def place(

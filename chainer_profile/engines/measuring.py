@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_limits
 
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.engines.catalogue import BASELINE
-from chainer_profile.engines.chosen import Chosen, of_file
+from chainer_profile.engines.chosen import of_file
 from chainer_profile.engines.engine_recording import engine_recording
 from chainer_profile.engines.protocol import EngineError, Network, Saving
 from chainer_profile.engines.race import Contestant, Race, samples
@@ -50,7 +50,7 @@ def measure(
     model: Any,
     array: Any,
     settings: Settings,
-    chosen: Chosen,
+    contestants: Sequence[Contestant],
     *,
     layer_trials: int,
     tolerance: float | None = None,
@@ -66,7 +66,7 @@ def measure(
         model: The network, a :class:`chainer.Link`, on its device.
         array: Its input.
         settings: What was asked for.
-        chosen: The engines.
+        contestants: The engines, Chainer first.
         layer_trials: Trials of each in which its nodes are timed.
         tolerance: The largest relative difference of outputs that is right; by precision if None.
         save: The file that an engine is to be kept in.
@@ -102,7 +102,7 @@ def measure(
         failure: ProfileError | None = None
         with measuring or nullcontext(), bar or nullcontext() as progress:
             race = Race(
-                chosen.contestants,
+                contestants,
                 network,
                 trials=settings.trials,
                 warmups=settings.warmups,
@@ -118,7 +118,7 @@ def measure(
                 calibrations.append(calibrate())
                 race.profile_nodes(layer_trials)
                 if save is not None:
-                    _keep(chosen.contestants, save)
+                    _keep(contestants, save)
             except ProfileError as error:
                 failure = error
         conditions = Conditions(
@@ -126,7 +126,7 @@ def measure(
             other_cpu=watch.other_cpu(),
             calibrations=tuple(one for one in calibrations if one is not None),
         )
-    run, recordings = _folded(race, chosen, settings, where, conditions, structure)
+    run, recordings = _folded(race, settings, where, conditions, structure)
     if failure is not None:
         run = replace(run, ended=f"failed: {failure}")
     return Measured(run, recordings, failure)
@@ -177,16 +177,15 @@ def _as_recorded(found: Recording, recorded: Recording) -> Recording:
 
 def _folded(
     race: Race,
-    chosen: Chosen,
     settings: Settings,
     where: Environment,
     conditions: Conditions,
     structure: Structure,
 ) -> tuple[EnginesRun, dict[str, Recording]]:
     """The results and recordings of a race."""
-    folders = folder_names(chosen.names)
+    folders = folder_names([one.name for one in race.contestants])
     recordings: dict[str, Recording] = {}
-    results = {result.name: result for result in chosen.others}
+    results = []
     for one in race.contestants:
         if one.profile is not None:
             engine = "" if one.name == BASELINE else f"{one.name} {one.version}".strip()
@@ -214,9 +213,9 @@ def _folded(
             except (EngineError, ValueError) as error:
                 one.note = f"the times of its nodes are of no use: {error}"
         folder = folders[one.name] if one.name in recordings else ""
-        results[one.name] = one.result(race.tolerance(one), folder)
+        results.append(one.result(race.tolerance(one), folder))
     run = EnginesRun(
-        engines=tuple(results[name] for name in chosen.names),
+        engines=tuple(results),
         n_layers=len(structure.layers),
         settings=settings,
         environment=where,

@@ -30,6 +30,7 @@ from chainer_profile.engines.protocol import (
 )
 from chainer_profile.engines.results import EngineResult, OutputDifference
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
+from chainer_profile.measure.process_memory import Growth
 from chainer_profile.measure.time_limit import WARMUP_SECONDS
 from chainer_profile.record.recording import COMPLETE, TIME_LIMIT
 
@@ -53,13 +54,15 @@ class Contestant:
 
     Attributes:
         name: What tables call it.
-        engine: The engine, not yet prepared.
+        engine: The engine, not yet prepared; None for one that cannot be tried.
         make: Makes another such engine, which runs a copy of the network with other parameters
             once; none is made if this is None.
         precision: What it is to compute in.
         saved: The file that it is loaded from, in place of being prepared.
         version: Its version, where it tells one.
         prepare_s: Seconds that this took; None until it is done.
+        memory_nbytes: By how much the process grew for it, at its most in the warm-up runs; None
+            where that is not known, and on a GPU.
         clean_ns: Wall times of its trials.
         start_ns: Their starts on the clock.
         round: Number of the round of each.
@@ -67,16 +70,18 @@ class Contestant:
         worst_layer: Where its outputs leave Chainer's, in words.
         profile: Times of its nodes; None where there are none.
         error: Why it is out of the race; empty for one that is in it.
+        install: The command that installs what it needs, where that is missing.
         note: What else is to be known.
     """
 
     name: str
-    engine: Engine
+    engine: Any
     make: Callable[[], Engine] | None = None
     precision: str = "fp32"
     saved: Path | None = None
     version: str = ""
     prepare_s: float | None = None
+    memory_nbytes: int | None = None
     clean_ns: array[int] = field(default_factory=lambda: array("q"))
     start_ns: array[int] = field(default_factory=lambda: array("q"))
     round: array[int] = field(default_factory=lambda: array("q"))
@@ -84,6 +89,7 @@ class Contestant:
     worst_layer: str = ""
     profile: EngineProfile | None = None
     error: str = ""
+    install: str = ""
     note: str = ""
 
     def result(self, tolerance: float, folder: str = "") -> EngineResult:
@@ -99,12 +105,14 @@ class Contestant:
             precision=self.precision,
             folder=folder,
             prepare_s=self.prepare_s,
+            memory_nbytes=self.memory_nbytes,
             clean_ns=samples(self.clean_ns),
             round=samples(self.round),
             differences=tuple(self.differences),
             tolerance=tolerance,
             worst_layer=self.worst_layer,
             error=self.error,
+            install=self.install,
             note=self.note,
         )
 
@@ -174,7 +182,7 @@ class Race:
         Raises:
             ProfileError: Chainer itself cannot run the network.
         """
-        for contestant in self.contestants:
+        for contestant in self.running:
             if self._stops():
                 return
             self._prepare(contestant)
@@ -213,6 +221,7 @@ class Race:
         network = replace(self.network, precision=contestant.precision)
 
         def prepare() -> None:
+            growth = Growth()
             engine, begin_ns = contestant.engine, self._now_ns()
             if contestant.saved is None:
                 engine.prepare(network)
@@ -237,11 +246,14 @@ class Race:
                 )
             if contestant.make is not None and contestant.saved is None and not baseline:
                 self._compare_with_others(contestant, contestant.make())
+            growth.settle()
             begin_ns = self._now_ns()
             for _ in range(self._warmups):
                 engine.run(self.network.inputs)
                 if (self._now_ns() - begin_ns) * NS >= WARMUP_SECONDS:
                     break
+            if self._warmups and not network.gpu:
+                contestant.memory_nbytes = growth.nbytes()
 
         self._guarded(contestant, prepare)
         if baseline and contestant.error:

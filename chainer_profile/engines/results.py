@@ -83,6 +83,8 @@ class EngineResult:
         precision: What it computed in: ``fp32``, ``bf16`` or ``fp16``.
         folder: Name of the folder of its recording; empty where it has none.
         prepare_s: Seconds that making it ready took; None where that failed.
+        memory_nbytes: By how much the process grew for it, at its most in the warm-up runs: what it
+            holds, weights of its own among it, and what a run takes beyond. None where not known.
         clean_ns: Wall time of every trial in int64 nanoseconds, (trials,).
         round: Number of the round of every trial, (trials,); the engines took turns in it.
         differences: How far its outputs are from Chainer's: on the trials' input, on a second one,
@@ -101,6 +103,7 @@ class EngineResult:
     precision: str = ""
     folder: str = ""
     prepare_s: float | None = None
+    memory_nbytes: int | None = None
     clean_ns: NDArray[np.int64] = field(default_factory=_no_times)
     round: NDArray[np.int64] = field(default_factory=_no_times)
     differences: tuple[OutputDifference, ...] = ()

@@ -395,7 +395,10 @@ def second_pass(
     given = [chainer.Variable(y) if isinstance(x, chainer.Variable) else y for x, y in pairs]
     copied = model
     if isinstance(model, chainer.Link):
-        copied = copy.deepcopy(model, {id(p.array): p.array for p in model.params()})
+        try:
+            copied = copy.deepcopy(model, {id(p.array): p.array for p in model.params()})
+        except Exception as error:  # something in it cannot be copied
+            raise EngineError(f"the network cannot be copied: {one_line(error)}") from error
     reporter = _Listening()
     with reporter:
         try:

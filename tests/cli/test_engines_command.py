@@ -246,10 +246,9 @@ def test_engines_that_are_not_installed_are_listed_with_the_command(
     assert table("b")["openvino"]["install"] == "pip install x"
 
 
-def test_by_default_all_are_tried_that_can_run_on_the_device() -> None:
-    on_cpu = choose(None)
-    assert on_cpu.names == ("chainer", "folded", "onnxruntime", "openvino")
-    assert on_cpu.contestants[0].name == "chainer"
+def test_by_default_all_are_tried() -> None:
+    found = choose(None)
+    assert [one.name for one in found] == ["chainer", "folded", "onnxruntime", "openvino"]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.engines.chosen import Chosen
 from chainer_profile.engines.measuring import Measured, measure
 from chainer_profile.engines.protocol import EngineNode, EngineProfile
 from chainer_profile.engines.race import Contestant
@@ -40,13 +39,12 @@ def quiet(monkeypatch: pytest.MonkeyPatch, one_thread: None) -> None:
 
 
 def measured(clock: FakeClock, *engines: FakeEngine, **more: Any) -> Measured:
-    contestants = tuple(Contestant(e.name, e, version="1") for e in engines)
-    chosen = Chosen(contestants, (), tuple(e.name for e in engines))
+    contestants = [Contestant(e.name, e, version="1") for e in engines]
     return measure(
         Net(),
         X,
         SETTINGS,
-        chosen,
+        contestants,
         layer_trials=5,
         clock=clock,
         **more,  # type: ignore[arg-type]

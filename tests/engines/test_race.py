@@ -291,6 +291,30 @@ def test_nodes_are_timed_for_a_while_only(clock: FakeClock) -> None:
     assert not any(c.error for c in one.contestants)
 
 
+def test_memory_is_that_of_the_runs(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+
+    class Told:
+        def settle(self) -> None:
+            told.append(f"settled before run {engine.calls}")
+
+        def nbytes(self) -> int:
+            told.append(f"asked after run {engine.calls}")
+            return 1 << 20
+
+    monkeypatch.setattr("chainer_profile.engines.race.Growth", Told)
+    engine = chainer(clock)
+    one = race(clock, engine, trials=1, warmups=3)
+    one.run()
+    found = one.contestants[0].result(1.0)
+    assert found.memory_nbytes == 1 << 20
+    first, last = (int(words.split()[-1]) for words in told)
+    assert last - first == 3
+    on_gpu = race(clock, chainer(clock), network=network(device="gpu:0"), trials=1)
+    on_gpu.run()
+    assert on_gpu.contestants[0].memory_nbytes is None
+
+
 def test_a_network_that_draws_random_numbers_is_compared_with_nothing(clock: FakeClock) -> None:
     draw = np.random.default_rng(0).standard_normal
     random = FakeEngine(clock, name="chainer", function=lambda x: x + draw(x.shape))

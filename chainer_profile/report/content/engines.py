@@ -13,6 +13,7 @@ from chainer_profile.basics.units import (
     format_duration,
     format_factor,
     format_ms,
+    format_nbytes,
     format_scientific,
     format_significant,
     plural,
@@ -89,7 +90,7 @@ def overview(run: EnginesRun, recordings: Mapping[str, Recording]) -> Iterator[B
         yield text(line, below=True)
     yield from _verdict(run)
     if run.measured:
-        yield replace(_table(run), legend=[("", EXPLAINED)])
+        yield replace(_table(run), legend=[("", explained(run))])
     for line in [*other_lines(run), *note_lines(run)]:
         yield text(line, below=True)
     for at, line in enumerate(fusion_lines(run, recordings)):
@@ -166,7 +167,7 @@ def _engines(run: EnginesRun) -> Iterator[Block]:
     yield Heading(2, "Engines")
     if run.measured:
         yield _table(run)
-        yield text(f"{EXPLAINED} All digits are in ", file(CSV), ".")
+        yield text(f"{explained(run)} All digits are in ", file(CSV), ".")
         yield Figure(
             PLOT,
             "Bar plot of the time of a trial under every engine",
@@ -330,6 +331,7 @@ def table_columns(run: EnginesRun) -> list[Column]:
     if baseline is not None:
         at = run.right.index(baseline) + 1
         versus.insert(at, Column("95 %", _interval_versus(baseline), "95 % interval", drop=2))
+    memory = [Column("memory", _of_memory, "Memory", drop=4)] if _knows_memory(run) else []
     return [
         Column("engine", _name, folds=_MAX_NAME),
         Column("version", lambda row: printable(row.version) or NOT_KNOWN, folds=8, drop=3),
@@ -339,6 +341,7 @@ def table_columns(run: EnginesRun) -> list[Column]:
         Column("p95 ms", _time("p95_s"), "p95 [ms]", drop=5),
         Column("iterations/s", _rate, "Iterations/s", drop=4),
         *versus,
+        *memory,
         Column("difference", _difference, "Largest difference", drop=7),
     ]
 
@@ -442,10 +445,27 @@ def note_lines(run: EnginesRun) -> list[str]:
     return [f"{_name(e)}: {printable(e.note)}" for e in run.measured if e.note]
 
 
-EXPLAINED = (
+_EXPLAINED = (
     "Speed-ups are medians over the rounds of the trials, in which the engines take turns; the "
     "difference is the largest one of an output, as a fraction of the largest output."
 )
+_MEMORY = (
+    " Memory is by how much the process grew for the engine, at its most in a run, weights of its "
+    "own among it; the network's were there before."
+)
+
+
+def explained(run: EnginesRun) -> str:
+    """What the columns of the table mean."""
+    return _EXPLAINED + _MEMORY if _knows_memory(run) else _EXPLAINED
+
+
+def _of_memory(engine: EngineResult) -> str:
+    return format_nbytes(engine.memory_nbytes)
+
+
+def _knows_memory(run: EnginesRun) -> bool:
+    return any(engine.memory_nbytes is not None for engine in run.measured)
 
 
 # -- what to do

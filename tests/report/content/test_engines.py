@@ -9,17 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from chainer_profile.basics.units import format_scientific
+from chainer_profile.basics.units import NOT_KNOWN, format_scientific
 from chainer_profile.engines.results import OutputDifference, speedup
 from chainer_profile.report import document
 from chainer_profile.report.content.engines import (
     about_lines,
     crowded,
+    explained,
     factor_text,
     next_steps,
     other_lines,
     overview,
     report,
+    table_columns,
     verdict,
     warnings,
     wrong_lines,
@@ -164,3 +166,14 @@ def test_while_others_keep_the_cores_no_engine_is_advised() -> None:
     )
     # A program beside an engine of one thread, on two cores.
     assert not crowded(make_run(other_cpu=0.9))
+
+
+def test_memory_is_shown_where_it_is_known() -> None:
+    run = make_run()
+    assert "Memory" not in [column.title for column in table_columns(run)]
+    assert "Memory" not in explained(run)
+    first, *others = run.engines
+    known = replace(run, engines=(replace(first, memory_nbytes=3 << 20), *others))
+    column = next(one for one in table_columns(known) if one.name == "memory")
+    assert [column.cell(engine) for engine in known.measured[:2]] == ["3.0 MiB", NOT_KNOWN]
+    assert "Memory is by how much the process grew" in explained(known)
