@@ -135,7 +135,7 @@ def crowded(run: EnginesRun) -> bool:
     cores, other = run.environment.usable_cores, run.other_cpu or 0.0
     if other < BUSY_CORES or not cores:
         return False
-    return other + min(run.settings.threads or cores, cores) > cores
+    return other + min(run.settings.threads or cores, cores) >= cores + BUSY_CORES
 
 
 def _speedups(run: EnginesRun, baseline: EngineResult) -> list[tuple[EngineResult, Speedup]]:
@@ -175,7 +175,7 @@ def _engines(run: EnginesRun) -> Iterator[Block]:
             "functions in the trials in which the engine timed its nodes, put to the scale of the "
             "median; a node that does several layers counts for the one of the most operations.",
         )
-    if len(run.right) > 1:
+    if len(run.right) > 1 and not crowded(run):
         yield Heading(3, "Speed-ups")
         yield text("How many times as fast the row's engine is as the column's, as 95 % intervals:")
         columns = [
@@ -328,7 +328,7 @@ def table_columns(run: EnginesRun) -> list[Column]:
         Column(f"vs {_name(slow)}", _versus(slow), drop=0 if slow is baseline else 1)
         for slow in run.right
     ]
-    if baseline is not None:
+    if baseline is not None and not crowded(run):
         at = run.right.index(baseline) + 1
         versus.insert(at, Column("95 %", _interval_versus(baseline), "95 % interval", drop=2))
     memory = [Column("memory", _of_memory, "Memory", drop=4)] if _knows_memory(run) else []

@@ -164,8 +164,13 @@ def test_while_others_keep_the_cores_no_engine_is_advised() -> None:
     assert verdict(crowd).endswith(
         "while other programs kept the cores: how it is without them is not known."
     )
+    intervals = [
+        ["95 %" in column.name for column in table_columns(run)].count(True)
+        for run in (alone, crowd)
+    ]
+    assert intervals == [1, 0]
     # A program beside an engine of one thread, on two cores.
-    assert not crowded(make_run(other_cpu=0.9))
+    assert not crowded(make_run(other_cpu=1.1))
 
 
 def test_memory_is_shown_where_it_is_known() -> None:
