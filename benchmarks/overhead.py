@@ -29,12 +29,13 @@ sys.path.insert(0, str(ROOT))
 import chainer_profile  # noqa: E402  (before Chainer)
 
 # ruff: isort: split
+import chainer  # noqa: E402
+import chainer.functions as F  # noqa: E402
 import numpy as np  # noqa: E402
 from chainer import FunctionHook  # noqa: E402
 from chainer.function_hooks import TimerHook  # noqa: E402
 from threadpoolctl import threadpool_limits  # noqa: E402
 
-from benchmarks.training import callbacks_alone  # noqa: E402
 from chainer_profile.basics.describe import median_interval  # noqa: E402
 from chainer_profile.measure import environment  # noqa: E402
 from chainer_profile.measure.clock import HOST_CLOCK  # noqa: E402
@@ -77,6 +78,15 @@ def resnet20() -> ForwardStep:
     entry = REGISTRY["resnet20"]
     batch = make_input("random", entry.input_shape, 1, seed=0, mean=entry.mean, std=entry.std)
     return ForwardStep(entry.build(), (batch.array,))
+
+
+class Empty(chainer.Chain):
+    """As many function calls as ResNet20 makes, of a function that does nothing."""
+
+    def forward(self, x: Any) -> Any:
+        for _ in range(66):
+            x = F.identity(x)
+        return x
 
 
 @contextmanager
@@ -290,16 +300,18 @@ def main() -> None:
             low, high = median_interval(values)
             text = f"{np.median(values) * 100:+.2f} % ({low * 100:+.2f} to {high * 100:+.2f})"
             row(f"added by {name}", text, targets.get(name, ""))
+        # What is added is small against the changes of a trial, but not against those of this one.
+        empty = ForwardStep(Empty(), (np.zeros(1, np.float32),))
+        empty_s, added = added_time(empty, learn_structure(empty), args.rounds)
+        row("66 functions that do nothing, median", f"{empty_s * 1e3:.3f} ms")
+        for name, values in added.items():
+            low, high = (end * empty_s * 1e6 for end in median_interval(values))
+            us = np.median(values) * empty_s * 1e6
+            share = us * 1e-6 / clean_s * 100
+            row(f"{name}, to these", f"{us:+.1f} us ({low:+.1f} to {high:+.1f}) = {share:.2f} %")
         theirs = np.median(added["TimerHook"])
         for name, target in (("recorder", "<= 0.4"), ("LayerTimerHook, with folding", "<= 0.6")):
             row(f"{name} / TimerHook", f"{np.median(added[name]) / theirs:.2f}", target)
-        # In proportion to a trial they are small against its own changes: alone they are not.
-        alone = callbacks_alone(step)
-        for name, seconds in alone.items():
-            share = f"{seconds / clean_s * 100:.2f} %"
-            row(f"callbacks of {name} alone", f"{seconds * 1e6:.0f} us = {share}")
-        ratio = alone["recorder"] / alone["TimerHook"]
-        row("recorder / TimerHook, callbacks", f"{ratio:.2f}", "<= 0.4")
         row("a trial that teaches LayerTimerHook / a plain one", f"{learning(step):.2f}", "<= 3")
         mine, theirs = agreement(step, structure, args.rounds)
         large = theirs > NEIGHBOURS_LAYER_S

@@ -13,6 +13,7 @@ import argparse
 import shlex
 import subprocess
 import sys
+import zipfile
 from collections.abc import Collection
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from PIL import Image  # noqa: E402
 
 from chainer_profile.analyse.summaries import summarise  # noqa: E402
 from chainer_profile.basics.errors import ProfileError  # noqa: E402
-from chainer_profile.basics.files import make_folder  # noqa: E402
+from chainer_profile.basics.files import make_folder, replacing  # noqa: E402
 from chainer_profile.basics.words import PROG  # noqa: E402
 from chainer_profile.cli.run import parser as run_parser  # noqa: E402
 from chainer_profile.cli.shown import wanted  # noqa: E402
@@ -121,6 +122,19 @@ def measure(sample: str) -> None:
     """Run the command that measured a sample again; it replaces the sample's files."""
     words = [sys.executable, *command(sample)]
     subprocess.run(words, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    for path in (SAMPLES / sample).rglob(RECORDING):
+        in_fewer_bytes(path)
+
+
+def in_fewer_bytes(path: Path) -> None:
+    """Compress a recording again, in three quarters of the bytes and many times the time."""
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+        comment = archive.comment
+    with replacing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_BZIP2) as archive:
+        for name, content in parts.items():
+            archive.writestr(name, content)
+        archive.comment = comment
 
 
 def remove_others(sample: str) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import math
 import re
+import shutil
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from benchmarks.samples import KEPT, SAMPLES
 from chainer_profile.basics.words import PROG
 from chainer_profile.cli import engines
 from chainer_profile.cli.run import parser as run_parser
+from chainer_profile.record.recording import Recording
 from chainer_profile.report.page.html import script_text
 from chainer_profile.runs.wanted import FILES
 from tests.command import ROOT
@@ -183,6 +186,18 @@ def test_few_colours_look_the_same(tmp_path: Path) -> None:
     made = Image.open(tmp_path / "a.png")
     assert made.mode == "P"
     np.testing.assert_array_equal(np.asarray(made.convert("L")), grey)
+
+
+def test_a_recording_in_fewer_bytes_is_the_same(tmp_path: Path) -> None:
+    source = SAMPLES / "resnet18-cpu-b1" / "recording.npz"
+    path = tmp_path / source.name
+    shutil.copy(source, path)
+    samples.in_fewer_bytes(path)
+    ours, theirs = Recording.load(source), Recording.load(path)
+    np.testing.assert_array_equal(ours.self_ns, theirs.self_ns)
+    assert ours.layers == theirs.layers
+    with zipfile.ZipFile(source) as one, zipfile.ZipFile(path) as other:
+        assert one.comment == other.comment != b""
 
 
 def test_a_sample_that_differs_is_seen(tmp_path: Path) -> None:

@@ -63,6 +63,12 @@ def parser() -> argparse.ArgumentParser:
         help=".onnx: a file for any batch size, or for this one alone; without either for any, if "
         "the network allows it",
     )
+    group.add_argument(
+        "--opset",
+        type=int,
+        metavar="N",
+        help=".onnx: the version of ONNX's operators, such as 17; 11 by default",
+    )
     add_precision(group, "what the engine is to compute in")
     group.add_argument("--force", action="store_true", help="replace a file that is there")
     add_messages(group)
@@ -84,6 +90,8 @@ def run(args: argparse.Namespace, context: Context) -> int:
         raise UsageError(f"--precision {args.precision}: Chainer's weights are written in fp32")
     if args.dynamic_batch and path.suffix != ".onnx":
         raise UsageError(f"--dynamic-batch: {path} is for one batch size; only .onnx is for any")
+    if args.opset is not None and path.suffix != ".onnx":
+        raise UsageError(f"--opset {args.opset}: only .onnx files have one, and not {path}")
     files = [path, path.with_suffix(".bin")] if path.suffix == ".xml" else [path]
     for file in files:
         if file.is_dir():
@@ -100,7 +108,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
     with tempfile.TemporaryDirectory(prefix="chainer-profile-") as folder:
         part = Path(folder, path.name)
         try:
-            found, batch = _write(network, entry, part, args.dynamic_batch)
+            found, batch = _write(network, entry, part, args.dynamic_batch, args.opset)
         except ProfileError as error:
             raise ProfileError(f"{path}: {str(error).replace(str(part), path.name)}") from error
         words = f"{_check(found, path, args.precision)}; {batch}"
@@ -137,7 +145,11 @@ def _network(args: argparse.Namespace, context: Context) -> Network:
 
 
 def _write(
-    network: Network, entry: EngineEntry, path: Path, any_batch: bool | None
+    network: Network,
+    entry: EngineEntry,
+    path: Path,
+    any_batch: bool | None,
+    opset: int | None,
 ) -> tuple[OutputDifference, str]:
     """Write a network into a file, and read it again.
 
@@ -153,6 +165,8 @@ def _write(
     assert isinstance(writer, Saving)
     assert isinstance(reader, Saving)
     writer.prepare(network)
+    if opset is not None:
+        _take_opset(writer, opset)
     batch = _batch(network, writer, any_batch)
     try:
         writer.save(path)
@@ -166,6 +180,17 @@ def _write(
         expected = host_copies(chainer.run(given))
         found.append(difference(expected, host_copies(reader.run(given))))
     return max(found, key=lambda one: one.relative), batch
+
+
+def _take_opset(writer: Engine, opset: int) -> None:
+    from chainer_profile.engines.onnxruntime_engine import OnnxRuntimeEngine
+    from chainer_profile.engines.protocol import EngineError
+
+    assert isinstance(writer, OnnxRuntimeEngine)
+    try:
+        writer.take_opset(opset)
+    except EngineError as error:
+        raise ProfileError(f"--opset {opset}: {error}") from error
 
 
 def _batch(network: Network, writer: Engine, any_batch: bool | None) -> str:

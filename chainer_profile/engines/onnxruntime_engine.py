@@ -101,6 +101,23 @@ class OnnxRuntimeEngine:
             raise EngineError("the model gives other outputs than Chainer for another batch")
         self._start(self._known, other._model)
 
+    def take_opset(self, opset: int) -> None:
+        """Have the model of another version of ONNX's operators.
+
+        Raises:
+            EngineError: ``onnx`` cannot convert it, or ONNX Runtime cannot run it then.
+        """
+        import onnx
+
+        try:
+            model = onnx.version_converter.convert_version(self._model, opset)
+            model.ir_version = onnx.helper.find_min_ir_version_for(model.opset_import)
+        except Exception as error:  # onnx's, of many kinds
+            raise EngineError(f"cannot be converted: {one_line(error)}") from error
+        if self._origin is not None:
+            write_origin(model, self._origin)
+        self._start(self._known, model)
+
     def save(self, path: Path) -> None:
         """Write the model as an ONNX file.
 

@@ -251,3 +251,22 @@ def test_a_file_for_any_batch_is_loaded_for_any(folder: Path) -> None:  # noqa: 
         OnnxRuntimeEngine().load(
             network_of(chainer.Sequential(F.relu), images(2, 4)), folder / "net.onnx"
         )
+
+
+def test_another_opset(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:  # noqa: F811
+    import onnx
+
+    model = Net()
+    assert run("--to", "net.onnx", "--opset", "17", "-b", "2", build=lambda: model) == 0
+    assert onnx.load(folder / "net.onnx").opset_import[0].version == 17
+    network = network_of(model, images(3, 3))
+    engine = OnnxRuntimeEngine()
+    engine.load(network, folder / "net.onnx")
+    np.testing.assert_allclose(engine.run(network.inputs), outputs_of(network), rtol=1e-5)
+    profile = engine.layers(network.inputs, 2)
+    assert profile is not None
+    assert {index for node in profile.nodes for index in node.layers} == {0, 1}
+    with pytest.raises(ProfileError, match="--opset 9999: "):
+        run("--to", "b.onnx", "--opset", "9999")
+    with pytest.raises(UsageError, match=r"--opset 17: only \.onnx files have one"):
+        run("--to", "net.npz", "--opset", "17")
