@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from chainer_profile.basics.errors import ProfileError, UsageError
     from chainer_profile.comparison.compare import Comparison, Side, compare
     from chainer_profile.costs.work import register_cost
-    from chainer_profile.engines.folded import optimize
+    from chainer_profile.engines.folded.optimize import optimize
     from chainer_profile.integrations.trainer import LayerProfile
     from chainer_profile.measure.layer_timer import LayerTimerHook
     from chainer_profile.measure.network import summary
@@ -74,7 +74,7 @@ _HOMES = {
     # IPython looks for these two, for %load_ext chainer_profile.
     "load_ipython_extension": "integrations.notebook",
     "unload_ipython_extension": "integrations.notebook",
-    "optimize": "engines.folded",
+    "optimize": "engines.folded.optimize",
     "profile": "measure.runner",
     "register_cost": "costs.work",
     "summarise": "analyse.summaries",

@@ -156,10 +156,10 @@ def _write(
     Returns:
         How far its outputs are off, and for which batch it is.
     """
-    from chainer_profile.engines.chainer_engine import ChainerEngine
     from chainer_profile.engines.equality import difference, host_copies
     from chainer_profile.engines.other_inputs import other_inputs
     from chainer_profile.engines.protocol import Saving
+    from chainer_profile.engines.runtimes.chainer_engine import ChainerEngine
 
     writer, reader, chainer = entry.make(), entry.make(), ChainerEngine()
     assert isinstance(writer, Saving)
@@ -183,8 +183,8 @@ def _write(
 
 
 def _take_opset(writer: Engine, opset: int) -> None:
-    from chainer_profile.engines.onnxruntime_engine import OnnxRuntimeEngine
     from chainer_profile.engines.protocol import EngineError
+    from chainer_profile.engines.runtimes.onnxruntime_engine import OnnxRuntimeEngine
 
     assert isinstance(writer, OnnxRuntimeEngine)
     try:
@@ -195,8 +195,8 @@ def _take_opset(writer: Engine, opset: int) -> None:
 
 def _batch(network: Network, writer: Engine, any_batch: bool | None) -> str:
     """Let a model take any batch, if it can and is to; gives for which batch it is, in words."""
-    from chainer_profile.engines.onnxruntime_engine import OnnxRuntimeEngine
     from chainer_profile.engines.protocol import EngineError
+    from chainer_profile.engines.runtimes.onnxruntime_engine import OnnxRuntimeEngine
 
     size = f"for a batch of {network.inputs[0].shape[0]}"
     if any_batch is False or not isinstance(writer, OnnxRuntimeEngine):

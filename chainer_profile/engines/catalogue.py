@@ -61,24 +61,24 @@ _ENTRIES = (
     EngineEntry(
         BASELINE,
         "Chainer as it is: what the others are compared with",
-        f"{_HERE}.chainer_engine:ChainerEngine",
+        f"{_HERE}.runtimes.chainer_engine:ChainerEngine",
     ),
     EngineEntry(
         "folded",
         "Chainer and NumPy alone: normalisations folded into convolutions, memory used again",
-        f"{_HERE}.folded_engine:FoldedEngine",
+        f"{_HERE}.runtimes.folded_engine:FoldedEngine",
     ),
     EngineEntry(
         "onnxruntime",
         "ONNX Runtime; on a GPU its CUDA provider",
-        f"{_HERE}.onnxruntime_engine:OnnxRuntimeEngine",
+        f"{_HERE}.runtimes.onnxruntime_engine:OnnxRuntimeEngine",
         ("onnx", "onnxruntime"),
         "python -m pip install onnx onnxruntime",
     ),
     EngineEntry(
         "openvino",
         "OpenVINO, on Intel's and other CPUs",
-        f"{_HERE}.openvino_engine:OpenVinoEngine",
+        f"{_HERE}.runtimes.openvino_engine:OpenVinoEngine",
         ("onnx", "openvino"),
         "python -m pip install onnx openvino",
     ),

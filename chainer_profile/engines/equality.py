@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+import chainer
 import numpy as np
 
 from chainer_profile.basics.units import format_shape, plural
@@ -33,6 +35,13 @@ _BY_BYTES = {2: 1e-2, 4: 1e-4, 8: 1e-10}
 def tolerance(dtype: np.dtype[Any]) -> float:
     """The largest difference that is right in one type; whole numbers have to be the same."""
     return _BY_BYTES.get(dtype.itemsize, 0.0) if dtype.kind == "f" else 0.0
+
+
+@contextmanager
+def in_test_mode() -> Iterator[None]:
+    """Within this, networks run for inference: in test mode, without a graph."""
+    with chainer.using_config("train", False), chainer.no_backprop_mode():
+        yield
 
 
 def host_copies(arrays: Sequence[Any]) -> tuple[NDArray[Any], ...]:
@@ -88,8 +97,6 @@ def chainer_intermediates(network: Network) -> dict[int, NDArray[Any]]:
     Args:
         network: The network; it is called once, in test mode.
     """
-    import chainer
-
     from chainer_profile.measure.hooks import WalkHook
 
     outputs: dict[int, NDArray[Any]] = {}
@@ -103,8 +110,7 @@ def chainer_intermediates(network: Network) -> dict[int, NDArray[Any]]:
         (outputs[running.pop()],) = host_copies(given[:1])
 
     with ExitStack() as stack:
-        stack.enter_context(chainer.using_config("train", False))
-        stack.enter_context(chainer.no_backprop_mode())
+        stack.enter_context(in_test_mode())
         stack.enter_context(WalkHook(begin, end))
         network.model(*network.inputs)
     return outputs

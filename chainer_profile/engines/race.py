@@ -12,12 +12,12 @@ import numpy as np
 
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError, one_line
-from chainer_profile.engines.chainer_engine import in_test_mode
 from chainer_profile.engines.equality import (
     TOLERANCES,
     chainer_intermediates,
     difference,
     host_copies,
+    in_test_mode,
     worst_layer,
 )
 from chainer_profile.engines.other_inputs import other_inputs, with_other_parameters

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.engines.onnxruntime_engine import OnnxRuntimeEngine
-from chainer_profile.engines.openvino_engine import OpenVinoEngine
+from chainer_profile.engines.runtimes.onnxruntime_engine import OnnxRuntimeEngine
+from chainer_profile.engines.runtimes.openvino_engine import OpenVinoEngine
 from tests.command import (  # noqa: F401
     OWN,
     ROOT,

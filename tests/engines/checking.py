@@ -89,8 +89,8 @@ def check_optimized(seed: int) -> Outcome:
 
 def check_exported(seed: int) -> Outcome:
     """Draw a network, run it under ONNX Runtime, and compare it on two inputs."""
-    from chainer_profile.engines.onnxruntime_engine import OnnxRuntimeEngine
     from chainer_profile.engines.protocol import EngineError
+    from chainer_profile.engines.runtimes.onnxruntime_engine import OnnxRuntimeEngine
     from tests.engines.exporting import network_of
 
     with np.errstate(all="ignore"):

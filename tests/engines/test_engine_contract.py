@@ -12,11 +12,11 @@ import onnxruntime
 import openvino
 import pytest
 
-from chainer_profile.engines.folded_engine import FoldedEngine
-from chainer_profile.engines.onnx_export import export_model
-from chainer_profile.engines.onnxruntime_engine import OnnxRuntimeEngine
-from chainer_profile.engines.openvino_engine import OpenVinoEngine
+from chainer_profile.engines.onnx.export import export_model
 from chainer_profile.engines.protocol import EngineError, Inspecting, Network, Saving, Versioned
+from chainer_profile.engines.runtimes.folded_engine import FoldedEngine
+from chainer_profile.engines.runtimes.onnxruntime_engine import OnnxRuntimeEngine
+from chainer_profile.engines.runtimes.openvino_engine import OpenVinoEngine
 from models.registry import REGISTRY
 from tests.command import file_size_limit
 from tests.engines.exporting import (

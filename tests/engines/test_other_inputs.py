@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from chainer_profile.engines.chainer_engine import ChainerEngine
 from chainer_profile.engines.other_inputs import other_inputs, with_other_parameters
 from chainer_profile.engines.race import Contestant, Race
+from chainer_profile.engines.runtimes.chainer_engine import ChainerEngine
 from tests.conftest import FakeClock
 from tests.engines.exporting import network_of
 from tests.engines.fake_engines import FakeEngine

@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_info
 import chainer_profile
 from chainer_profile.basics import parsing
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.engines.chainer_engine import ChainerEngine
+from chainer_profile.engines.runtimes.chainer_engine import ChainerEngine
 from chainer_profile.measure import environment, machine, runner, threads
 from chainer_profile.measure.machine import find_device, limits_key, measure_limits
 from chainer_profile.measure.steps import make_step

@@ -22,11 +22,11 @@ from chainer import FunctionNode
 
 from chainer_profile.basics.errors import one_line
 from chainer_profile.engines.equality import difference, tolerance
-from chainer_profile.engines.fold import fold, nodes_of
-from chainer_profile.engines.plan import Plan
+from chainer_profile.engines.folded.fold import fold, nodes_of
+from chainer_profile.engines.folded.plan import Plan
+from chainer_profile.engines.folded.watch import Watch, require_kept, state_of
 from chainer_profile.engines.protocol import EngineError
 from chainer_profile.engines.trace import Trace, is_tracing, second_pass, trace
-from chainer_profile.engines.watch import Watch, require_kept, state_of
 
 #: Plans for so many shapes of inputs are kept.
 _KEPT = 8

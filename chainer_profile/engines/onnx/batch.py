@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chainer_profile.engines.chainer_engine import in_test_mode
-from chainer_profile.engines.onnx_nodes import read_origin, write_origin
+from chainer_profile.engines.equality import in_test_mode
+from chainer_profile.engines.onnx.nodes import read_origin, write_origin
 from chainer_profile.engines.other_inputs import other_inputs
 from chainer_profile.engines.protocol import EngineError, Network, flat_arrays
 

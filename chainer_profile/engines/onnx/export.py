@@ -18,7 +18,7 @@ import chainer
 import chainer.functions as F
 
 from chainer_profile.basics.errors import one_line
-from chainer_profile.engines.onnx_nodes import Origin, node_name, write_origin
+from chainer_profile.engines.onnx.nodes import Origin, node_name, write_origin
 from chainer_profile.engines.protocol import EngineError, Network
 from chainer_profile.engines.trace import require_static
 from chainer_profile.measure.hooks import WalkHook
@@ -37,7 +37,7 @@ def export_model(network: Network) -> onnx.ModelProto:
 
     Nodes are named ``21_ReLU@/res4/0``, with ``#0``, ``#1``, ... where a layer takes several; so
     are the tensors between them. The inputs are called ``input``, or ``input_0`` and on; outputs
-    likewise. Parameters are initializers and no inputs. :func:`.onnx_nodes.read_origin` gives what
+    likewise. Parameters are initializers and no inputs. :func:`.nodes.read_origin` gives what
     is written into the model about Chainer's layers.
 
     Args:
@@ -222,7 +222,7 @@ class _Exporter:
         import onnx_chainer
         from onnx_chainer import mapping
 
-        from chainer_profile.engines.onnx_converters import CONVERTERS
+        from chainer_profile.engines.onnx.converters import CONVERTERS
 
         if not sys.modules["onnx_chainer.export"]._available:
             raise EngineError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chainer_profile.engines.onnx_fusion import Step, blocked_by, done_by
+from chainer_profile.engines.onnx.fusion import Step, blocked_by, done_by
 
 
 def chain(*kinds: str) -> list[Step]:

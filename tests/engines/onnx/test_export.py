@@ -13,9 +13,9 @@ import onnx
 import onnxruntime
 import pytest
 
-from chainer_profile.engines.onnx_export import OPSET, export_model
-from chainer_profile.engines.onnx_files import check_model, layer_outputs, read_model
-from chainer_profile.engines.onnx_nodes import METADATA, read_origin
+from chainer_profile.engines.onnx.export import OPSET, export_model
+from chainer_profile.engines.onnx.files import check_model, layer_outputs, read_model
+from chainer_profile.engines.onnx.nodes import METADATA, read_origin
 from chainer_profile.engines.protocol import EngineError
 from models.registry import REGISTRY
 from tests.engines.exporting import NETWORKS, Net, assert_close, images, network_of, outputs_of
@@ -219,7 +219,7 @@ class Doubling(chainer.FunctionNode):
 
 
 def test_calls_within_a_function_are_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    from chainer_profile.engines import onnx_converters
+    from chainer_profile.engines.onnx import converters as onnx_converters
 
     def convert(params: Any) -> Any:
         nodes = onnx.helper.make_node("Sigmoid", params.input_names, ["half"])
@@ -308,9 +308,9 @@ def test_a_number_of_calls_that_depends_on_data() -> None:
 
 def test_an_array_made_outside_of_chainer() -> None:
     text = refused(lambda net, x: F.relu(x) * x.array.mean())
-    assert "its own code looks at numbers (mean, test_onnx_export.py" in text
+    assert "its own code looks at numbers (mean, test_export.py" in text
     text = refused(lambda net, x: x + np.abs(x.array))
-    assert "its own code looks at numbers (absolute, test_onnx_export.py" in text
+    assert "its own code looks at numbers (absolute, test_export.py" in text
 
 
 def test_a_graph_that_is_cut() -> None:

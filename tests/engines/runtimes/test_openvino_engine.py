@@ -12,11 +12,11 @@ import numpy as np
 import openvino
 import pytest
 
-from chainer_profile.engines import openvino_engine
-from chainer_profile.engines.onnx_export import export_model
-from chainer_profile.engines.onnx_folding import fold_normalisations
-from chainer_profile.engines.openvino_engine import OpenVinoEngine
+from chainer_profile.engines.onnx.export import export_model
+from chainer_profile.engines.onnx.folding import fold_normalisations
 from chainer_profile.engines.protocol import EngineError, Network
+from chainer_profile.engines.runtimes import openvino_engine
+from chainer_profile.engines.runtimes.openvino_engine import OpenVinoEngine
 from tests.engines.exporting import (
     NETWORKS,
     assert_accounts,

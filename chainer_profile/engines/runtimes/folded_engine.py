@@ -1,4 +1,4 @@
-"""The engine ``folded``: :func:`~.folded.optimize` measured beside the others."""
+"""The engine ``folded``: :func:`chainer_profile.optimize` measured beside the others."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.files import replacing
-from chainer_profile.engines.chainer_engine import in_test_mode, synchronize
-from chainer_profile.engines.folded import optimize
+from chainer_profile.engines.equality import in_test_mode
+from chainer_profile.engines.folded.optimize import optimize
 from chainer_profile.engines.protocol import (
     EngineError,
     EngineNode,
@@ -19,16 +19,17 @@ from chainer_profile.engines.protocol import (
     Network,
     flat_arrays,
 )
+from chainer_profile.engines.runtimes.chainer_engine import synchronize
 from chainer_profile.networks.weights import load_weights
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from chainer_profile.engines.fold import Node
+    from chainer_profile.engines.folded.fold import Node
 
 
 class FoldedEngine:
-    """The network as :func:`~.folded.optimize` gives it. Its files are Chainer's own, ``.npz``."""
+    """The network as :func:`chainer_profile.optimize` gives it. Its files are Chainer's."""
 
     name = "folded"
     suffix = ".npz"

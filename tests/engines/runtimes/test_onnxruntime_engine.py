@@ -10,9 +10,9 @@ import onnx
 import onnxruntime
 import pytest
 
-from chainer_profile.engines import onnxruntime_engine
-from chainer_profile.engines.onnxruntime_engine import OnnxRuntimeEngine
 from chainer_profile.engines.protocol import EngineError, Network
+from chainer_profile.engines.runtimes import onnxruntime_engine
+from chainer_profile.engines.runtimes.onnxruntime_engine import OnnxRuntimeEngine
 from tests.engines.exporting import (
     NETWORKS,
     Net,

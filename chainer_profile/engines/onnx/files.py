@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from chainer_profile.basics.units import format_shapes
-from chainer_profile.engines.onnx_nodes import Origin, read_origin
+from chainer_profile.engines.onnx.nodes import Origin, read_origin
 from chainer_profile.engines.protocol import EngineError, Network
 
 

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import chainer
 
+from chainer_profile.engines.equality import in_test_mode
 from chainer_profile.engines.protocol import EngineNode, EngineProfile, Network, flat_arrays
 from chainer_profile.measure.devices import clock_of, device_of
 from chainer_profile.measure.runner import run
 from chainer_profile.measure.steps import make_step
 from chainer_profile.record.recording import Recording, Settings
-
-
-@contextmanager
-def in_test_mode() -> Iterator[None]:
-    """Within this, networks run for inference: in test mode, without a graph."""
-    with chainer.using_config("train", False), chainer.no_backprop_mode():
-        yield
 
 
 def synchronize(arrays: Sequence[Any]) -> None:

@@ -15,9 +15,9 @@ import numpy as np
 
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.files import replacing
-from chainer_profile.engines.onnx_files import check_foreign, read_file
-from chainer_profile.engines.onnx_fusion import Step, done_by, steps_of
-from chainer_profile.engines.onnx_nodes import METADATA, Origin, read_origin
+from chainer_profile.engines.onnx.files import check_foreign, read_file
+from chainer_profile.engines.onnx.fusion import Step, done_by, steps_of
+from chainer_profile.engines.onnx.nodes import METADATA, Origin, read_origin
 from chainer_profile.engines.protocol import EngineError, EngineNode, EngineProfile, Network
 
 if TYPE_CHECKING:
@@ -85,8 +85,8 @@ class OpenVinoEngine:
         Raises:
             EngineError: It cannot be exported, or OpenVINO cannot run it.
         """
-        from chainer_profile.engines.onnx_export import export_model
-        from chainer_profile.engines.onnx_folding import fold_normalisations
+        from chainer_profile.engines.onnx.export import export_model
+        from chainer_profile.engines.onnx.folding import fold_normalisations
 
         core = self._core(network)
         exported = export_model(network)

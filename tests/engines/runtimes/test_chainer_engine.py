@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from chainer_profile.engines.chainer_engine import ChainerEngine
 from chainer_profile.engines.protocol import Versioned
+from chainer_profile.engines.runtimes.chainer_engine import ChainerEngine
 from tests.engines.varied import Residual, images, network, output, vary
 
 

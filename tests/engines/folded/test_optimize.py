@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from chainer import serializers
 
-from chainer_profile.engines import folded as folded_module
-from chainer_profile.engines.fold import Node
-from chainer_profile.engines.folded import optimize
-from chainer_profile.engines.plan import Plan
+from chainer_profile.engines.folded import optimize as folded_module
+from chainer_profile.engines.folded.fold import Node
+from chainer_profile.engines.folded.optimize import optimize
+from chainer_profile.engines.folded.plan import Plan
 from tests.engines.checking import check_optimized, differences
 from tests.engines.varied import Deciding, Residual, given, images, output, relative, vary
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from chainer_profile.engines import plan_kernels as kernels
-from chainer_profile.engines.fold import Node
-from chainer_profile.engines.plan_kernels import Pad
+from chainer_profile.engines.folded import kernels
+from chainer_profile.engines.folded.fold import Node
+from chainer_profile.engines.folded.kernels import Pad
 from chainer_profile.engines.trace import Value
 
 #: Patches of a convolution that are made at a time take at most so many bytes: they stay in the

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chainer_profile.engines import plan as plan_module
-from chainer_profile.engines.fold import fold, nodes_of
-from chainer_profile.engines.plan import Plan
+from chainer_profile.engines.folded import plan as plan_module
+from chainer_profile.engines.folded.fold import fold, nodes_of
+from chainer_profile.engines.folded.plan import Plan
 from chainer_profile.engines.trace import trace
 from tests.engines.varied import images, output, relative
 

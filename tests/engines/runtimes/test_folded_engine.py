@@ -10,10 +10,10 @@ import chainer.links as L
 import numpy as np
 import pytest
 
-from chainer_profile.engines.chainer_engine import ChainerEngine
 from chainer_profile.engines.equality import chainer_intermediates
-from chainer_profile.engines.folded_engine import FoldedEngine
 from chainer_profile.engines.protocol import EngineError
+from chainer_profile.engines.runtimes.chainer_engine import ChainerEngine
+from chainer_profile.engines.runtimes.folded_engine import FoldedEngine
 from tests.engines.varied import Deciding, Residual, given, images, network, relative, vary
 
 X = images(2, 3, 6, 6)

@@ -14,11 +14,11 @@ import numpy as np
 
 from chainer_profile.basics.errors import one_line
 from chainer_profile.basics.files import replacing
-from chainer_profile.engines import onnx_fusion
 from chainer_profile.engines.equality import TOLERANCES, difference
-from chainer_profile.engines.onnx_batch import larger_batch, outputs_of, with_any_batch
-from chainer_profile.engines.onnx_files import check_model, layer_outputs, read_model
-from chainer_profile.engines.onnx_nodes import Origin, write_origin
+from chainer_profile.engines.onnx import fusion as onnx_fusion
+from chainer_profile.engines.onnx.batch import larger_batch, outputs_of, with_any_batch
+from chainer_profile.engines.onnx.files import check_model, layer_outputs, read_model
+from chainer_profile.engines.onnx.nodes import Origin, write_origin
 from chainer_profile.engines.protocol import EngineError, EngineNode, EngineProfile, Network
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class OnnxRuntimeEngine:
         Raises:
             EngineError: It cannot be exported, or ONNX Runtime cannot run it.
         """
-        from chainer_profile.engines.onnx_export import export_model
+        from chainer_profile.engines.onnx.export import export_model
 
         self._check(network)
         self._start(network, export_model(network))

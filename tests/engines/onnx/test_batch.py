@@ -8,9 +8,9 @@ import chainer.links as L
 import numpy as np
 import pytest
 
-from chainer_profile.engines.onnx_batch import larger_batch
-from chainer_profile.engines.onnxruntime_engine import OnnxRuntimeEngine
+from chainer_profile.engines.onnx.batch import larger_batch
 from chainer_profile.engines.protocol import EngineError
+from chainer_profile.engines.runtimes.onnxruntime_engine import OnnxRuntimeEngine
 from tests.engines.exporting import NETWORKS, Net, assert_close, images, network_of, outputs_of
 from tests.engines.varied import given
 

@@ -8,7 +8,7 @@ import chainer.functions as F
 import numpy as np
 import pytest
 
-from chainer_profile.engines.fold import Node, fold, nodes_of
+from chainer_profile.engines.folded.fold import Node, fold, nodes_of
 from chainer_profile.engines.trace import trace
 from tests.engines.varied import Residual, given, images, vary
 

@@ -10,7 +10,7 @@ import numpy as np
 from chainer_profile.engines.trace import anew
 
 if TYPE_CHECKING:
-    from chainer_profile.engines.fold import Node
+    from chainer_profile.engines.folded.fold import Node
 
 #: Padding at either end of height and width.
 Pad = tuple[int, int]

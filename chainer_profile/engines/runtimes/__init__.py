@@ -1,0 +1,1 @@
+"""The engines themselves: each runs the network in one way."""
