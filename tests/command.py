@@ -85,7 +85,7 @@ class Entry:
 def main(*argv: str, build: Any = Net) -> int:
     """Run a command in this process; unless told, on a tiny network, with few trials."""
     args = list(argv)
-    if args[:1] not in (["report"], ["machine"]):
+    if args[:1] not in (["report"], ["machine"], ["compare"]):
         args = ["--model", "tiny", "--trials", "4", "--warmups", "1", *args]
     entry = Entry(build)
     registry: Mapping[str, Any] = {"tiny": entry, "other": Entry(build, "other")}

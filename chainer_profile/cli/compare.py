@@ -12,7 +12,7 @@ from chainer_profile.basics.files import write_file
 from chainer_profile.basics.parsing import Parser, checked
 from chainer_profile.basics.units import parse_percent
 from chainer_profile.basics.words import PROG
-from chainer_profile.cli.options import add_limit, add_messages, add_out
+from chainer_profile.cli.options import add_limit, add_messages, add_out, add_variant
 from chainer_profile.cli.running import ALL_ROWS, Context, printing, show
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "runs", metavar="DIR", nargs="+", help="folders of runs, or recordings, two at least"
     )
+    add_variant(parser, "compare")
     group = parser.add_argument_group("judging")
     group.add_argument(
         "--min-effect",
@@ -90,7 +91,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
     from chainer_profile.comparison.compare import compare
     from chainer_profile.report.text import printable
 
-    before, *others = [_side(text) for text in args.runs]
+    before, *others = [_side(text, args.variant) for text in args.runs]
     comparisons = []
     for other in others:
         try:
@@ -106,7 +107,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
     return _gate(comparisons, args) if args.fail_above is not None else 0
 
 
-def _side(text: str) -> Side:
+def _side(text: str, variant: int) -> Side:
     """The runs of one side; a folder whose name has a comma is taken as it is."""
     from chainer_profile.comparison.compare import Side
     from chainer_profile.runs.folder import load_run
@@ -115,7 +116,11 @@ def _side(text: str) -> Side:
     names = [text] if "," not in text or Path(text).exists() else text.split(",")
     if not all(names):
         raise UsageError(f"{text!r}: name a folder before and after each comma")
-    return Side(text, tuple(load_run(resolve_run(name)) for name in names))
+    recordings = [load_run(resolve_run(name)) for name in names]
+    for name, recording in zip(names, recordings, strict=True):
+        if variant > 1 + len(recording.variants):
+            raise ProfileError(f"{name}: there is no variant {variant} in it")
+    return Side(text, tuple(recording.variant(variant) for recording in recordings))
 
 
 def _write(comparisons: Sequence[Comparison], args: argparse.Namespace) -> list[Path]:

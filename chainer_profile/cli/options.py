@@ -172,6 +172,17 @@ def add_warmups(group: argparse._ArgumentGroup, what: str, default: int) -> None
     )
 
 
+def add_variant(group: argparse._ActionsContainer, what: str, more: str = "") -> None:
+    """Which kind of trials, where a run has several."""
+    group.add_argument(
+        "--variant",
+        metavar="N",
+        type=whole(1),
+        default=1,
+        help=f"kind of trials to {what}, where a run has several (default: 1, the commonest){more}",
+    )
+
+
 def add_limit(group: argparse._ArgumentGroup, what: str, default: int | None = 20) -> None:
     """The option of how many rows are shown."""
     group.add_argument("--limit", metavar="N", type=whole(0), default=default, help=what)

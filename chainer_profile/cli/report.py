@@ -7,8 +7,9 @@ from pathlib import Path
 
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.files import make_folder
-from chainer_profile.basics.parsing import Parser, whole
+from chainer_profile.basics.parsing import Parser
 from chainer_profile.basics.words import PROG
+from chainer_profile.cli.options import add_variant
 from chainer_profile.cli.running import Context
 from chainer_profile.cli.shown import add_shown, show, wanted
 from chainer_profile.runs.wanted import check as check_formats
@@ -22,14 +23,7 @@ def parser() -> argparse.ArgumentParser:
         "alone. Recovers the trials of a run that was killed.",
     )
     parser.add_argument("run", metavar="DIR", type=Path, help="folder of a run, or a recording")
-    parser.add_argument(
-        "--variant",
-        metavar="N",
-        type=whole(1),
-        default=1,
-        help="kind of trials to show, where a run has several (default: 1, the commonest); the "
-        "reports of another one go to DIR/variant-N",
-    )
+    add_variant(parser, "show", "; the reports of another one go to DIR/variant-N")
     add_shown(parser)
     return parser
 

@@ -80,3 +80,14 @@ def test_engines_have_one_kind(run: Path, capsys: pytest.CaptureFixture[str]) ->
 def test_the_history_counts_all_trials() -> None:
     (found,) = history(Path(), Query()).runs
     assert (found.name, found.digest.trials, found.digest.clean) == ("run", 162, False)
+
+
+def test_one_kind_of_two_runs_is_compared(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("other").mkdir()
+    make_kinds(left_out=2).save(Path("other", "recording.npz"))
+    assert main("compare", "run", "other", "--variant", "2", "--all", "--out", "found") == 0
+    table = pd.read_csv("found/comparison.csv")
+    assert (table["row"] == "layer").sum() == 5
+    capsys.readouterr()
+    assert main("compare", "run", "other", "--variant", "4") == 1
+    assert "run: there is no variant 4 in it" in one_line(capsys.readouterr().err)

@@ -241,6 +241,30 @@ def test_training_between_tests(model: Any) -> None:
     assert calls_of(folded, X) == 0
 
 
+def test_a_classifier_around_it_is_trained_and_evaluated(tmp_path: Path) -> None:
+    """By a Trainer with an Evaluator, which test it between two epochs."""
+    found = []
+    for fold in (lambda net: net, optimize):
+        images_of, labels = images(24, 3, 6, 6), np.arange(24, dtype=np.int32) % 5
+        data = chainer.datasets.TupleDataset(images_of, labels)
+        classifier = L.Classifier(fold(vary(Residual())))
+        optimizer = chainer.optimizers.SGD(0.01).setup(classifier)
+        batches = [
+            chainer.iterators.SerialIterator(data, 8, repeat=repeat, shuffle=False)
+            for repeat in (True, False)
+        ]
+        updater = chainer.training.StandardUpdater(batches[0], optimizer)
+        trainer = chainer.training.Trainer(updater, (3, "epoch"), out=tmp_path)
+        trainer.extend(chainer.training.extensions.Evaluator(batches[1], classifier))
+        log = chainer.training.extensions.LogReport()
+        trainer.extend(log)
+        trainer.run()
+        names = ("main/loss", "validation/main/loss", "validation/main/accuracy")
+        found.append([entry[name] for entry in log.log for name in names])
+    assert len(found[0]) == 9
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-5)
+
+
 def test_one_number_of_a_large_array_is_seen_after_some_calls() -> None:
     model = chainer.Sequential(L.Linear(400, 400))
     x = images(2, 400)
