@@ -117,6 +117,7 @@ def measure(
                 race.run()
                 calibrations.append(calibrate())
                 race.profile_nodes(layer_trials)
+                race.serve(_jobs(where.usable_cores, settings.threads))
                 if save is not None:
                     _keep(contestants, save)
             except ProfileError as error:
@@ -130,6 +131,11 @@ def measure(
     if failure is not None:
         run = replace(run, ended=f"failed: {failure}")
     return Measured(run, recordings, failure)
+
+
+def _jobs(cores: int | None, threads: int | None) -> int:
+    """How many runs are made at a time: as many as the cores take, where each has its own."""
+    return 1 if cores is None or threads is None else cores // threads
 
 
 def _keep(contestants: Sequence[Contestant], path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from chainer_profile.basics.errors import ProfileError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     import numpy as np
@@ -155,6 +156,23 @@ class Inspecting(Protocol):
 
     def intermediates(self, inputs: tuple[Any, ...]) -> dict[int, Any]:
         """Output arrays by index of Chainer's layer, as far as the engine can tell them."""
+
+
+@runtime_checkable
+class Serving(Protocol):
+    """An engine that can work on several runs at a time."""
+
+    def serve(self, inputs: tuple[Any, ...], requests: int, jobs: int) -> Callable[[], None]:
+        """Make ready for so many runs, each on these inputs.
+
+        Args:
+            inputs: The inputs.
+            requests: How many runs.
+            jobs: How many of them at a time.
+
+        Returns:
+            What makes the runs, and returns when all are done.
+        """
 
 
 def flat_arrays(value: Any) -> tuple[Any, ...]:

@@ -25,6 +25,7 @@ from chainer_profile.engines.protocol import (
     EngineError,
     Inspecting,
     Saving,
+    Serving,
     Versioned,
     flat_arrays,
 )
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 _BLOCK, _ROUNDS = 10, 30
 #: Seconds that the timing of one engine's nodes may take.
 LAYERS_S = 10.0
+#: Seconds that an engine makes several runs at a time, and how many rounds of them at most.
+SERVE_S, _MOST_REQUESTS = 1.0, 10_000
 
 
 @dataclass(eq=False)
@@ -66,6 +69,8 @@ class Contestant:
         clean_ns: Wall times of its trials.
         start_ns: Their starts on the clock.
         round: Number of the round of each.
+        jobs: How many runs it made at a time where that was tried; else 1.
+        served_per_s: Runs a second then; None where it cannot.
         differences: How far its outputs are from the first contestant's.
         worst_layer: Where its outputs leave Chainer's, in words.
         profile: Times of its nodes; None where there are none.
@@ -85,6 +90,8 @@ class Contestant:
     clean_ns: array[int] = field(default_factory=lambda: array("q"))
     start_ns: array[int] = field(default_factory=lambda: array("q"))
     round: array[int] = field(default_factory=lambda: array("q"))
+    jobs: int = 1
+    served_per_s: float | None = None
     differences: list[OutputDifference] = field(default_factory=list)
     worst_layer: str = ""
     profile: EngineProfile | None = None
@@ -108,6 +115,8 @@ class Contestant:
             memory_nbytes=self.memory_nbytes,
             clean_ns=samples(self.clean_ns),
             round=samples(self.round),
+            jobs=self.jobs,
+            served_per_s=self.served_per_s,
             differences=tuple(self.differences),
             tolerance=tolerance,
             worst_layer=self.worst_layer,
@@ -212,6 +221,32 @@ class Race:
             else:
                 if contestant.profile is None:
                     contestant.note = "it does not tell the times of its nodes"
+
+    def serve(self, jobs: int) -> None:
+        """Have every engine that can make several runs at a time; one that fails gets no figure.
+
+        Args:
+            jobs: How many at a time; below 2 nothing is tried.
+        """
+        for contestant in self.running:
+            engine = contestant.engine
+            if jobs < 2 or not contestant.clean_ns or not isinstance(engine, Serving):
+                continue
+            if self._stops():
+                return
+            median_s = float(np.median(samples(contestant.clean_ns))) * NS
+            wanted = int(SERVE_S / median_s) if median_s else _MOST_REQUESTS
+            requests = min(max(wanted, 2), _MOST_REQUESTS) * jobs
+            try:
+                make = engine.serve(self.network.inputs, requests, jobs)
+                make()  # threads and streams of it are new
+                begin_ns = self._now_ns()
+                make()
+                seconds = (self._now_ns() - begin_ns) * NS
+            except Exception:  # an engine's own code; its other times are good
+                continue
+            if seconds > 0:
+                contestant.jobs, contestant.served_per_s = jobs, requests / seconds
 
     # -- one engine
 

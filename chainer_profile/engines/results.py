@@ -87,6 +87,8 @@ class EngineResult:
             holds, weights of its own among it, and what a run takes beyond. None where not known.
         clean_ns: Wall time of every trial in int64 nanoseconds, (trials,).
         round: Number of the round of every trial, (trials,); the engines took turns in it.
+        jobs: How many runs it made at a time where that was tried; else 1.
+        served_per_s: Runs a second then; None where it cannot, or it was not tried.
         differences: How far its outputs are from Chainer's: on the trials' input, on a second one,
             for a copy of the network with drawn parameters where its own are all the same, and on
             the first again after the trials.
@@ -106,6 +108,8 @@ class EngineResult:
     memory_nbytes: int | None = None
     clean_ns: NDArray[np.int64] = field(default_factory=_no_times)
     round: NDArray[np.int64] = field(default_factory=_no_times)
+    jobs: int = 1
+    served_per_s: float | None = None
     differences: tuple[OutputDifference, ...] = ()
     tolerance: float = 0.0
     worst_layer: str = ""

@@ -234,6 +234,18 @@ def test_a_model_of_others_has_no_layers(name: str, tmp_path: Path) -> None:
     assert "takes inputs of 2x8x8x8, and the network's are 3x4" in refusal(engine.load, wrong, path)
 
 
+@pytest.mark.parametrize("name", ["onnxruntime", "openvino"])
+def test_several_runs_at_a_time(name: str) -> None:
+    network = network_of(NETWORKS["residual"](), threads=1)
+    engine = prepared(KINDS[name], network)
+    expected = outputs_of(network)
+    make = engine.serve(network.inputs, 7, 2)
+    for _ in range(2):
+        make()
+    # It is as it was.
+    assert_close(engine.run(network.inputs), expected)
+
+
 # What it cannot do.
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -289,6 +290,38 @@ def test_nodes_are_timed_for_a_while_only(clock: FakeClock) -> None:
     assert one.contestants[2].note == "it does not tell the times of its nodes"
     assert one.contestants[3].note == "no times of its nodes: ZeroDivisionError: division by zero"
     assert not any(c.error for c in one.contestants)
+
+
+class Server(FakeEngine):
+    """Makes several runs in the time of one."""
+
+    asked: tuple[int, int] = (0, 0)
+    broken = False
+
+    def serve(self, inputs: tuple[Any, ...], requests: int, jobs: int) -> Callable[[], None]:
+        self.asked = requests, jobs
+        if self.broken:
+            raise RuntimeError("no threads")
+        return lambda: self.clock.advance(self.run_ns * requests // jobs)
+
+
+def test_several_runs_at_a_time(clock: FakeClock) -> None:
+    engines = chainer(clock), Server(clock, 100_000_000), FakeEngine(clock, name="other")
+    one = race(clock, *engines, trials=3)
+    one.run()
+    one.serve(1)
+    assert engines[1].asked == (0, 0)
+    one.serve(4)
+    assert engines[1].asked == (40, 4)  # a second of them
+    found = [contestant.result(1.0) for contestant in one.contestants]
+    assert [(result.jobs, result.served_per_s) for result in found] == [
+        *((1, None), (4, pytest.approx(40.0)), (1, None))
+    ]
+    engines[1].broken = True
+    one.contestants[1].served_per_s = None
+    one.serve(2)
+    assert one.contestants[1].served_per_s is None
+    assert not one.contestants[1].error
 
 
 def test_memory_is_that_of_the_runs(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:

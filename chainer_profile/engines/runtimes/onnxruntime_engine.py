@@ -6,6 +6,7 @@ import json
 import re
 import tempfile
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from chainer_profile.engines.onnx.nodes import Origin, write_origin
 from chainer_profile.engines.protocol import EngineError, EngineNode, EngineProfile, Network
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 # Its profiler keeps a million events at most, as text; so many at a time are parsed.
 _MOST_EVENTS = 25_000
@@ -212,6 +213,19 @@ class OnnxRuntimeEngine:
             return self._run_on_gpu(inputs)
         feed = dict(zip(self._inputs, inputs, strict=True))
         return tuple(self._session.run(self._outputs, feed))
+
+    def serve(self, inputs: tuple[Any, ...], requests: int, jobs: int) -> Callable[[], None]:
+        """So many runs by threads, which call the session at the same time."""
+        feed = dict(zip(self._inputs, map(_to_cpu, inputs), strict=True))
+
+        def one(_: int) -> None:
+            self._session.run(self._outputs, feed)
+
+        def all_of_them() -> None:
+            with ThreadPoolExecutor(jobs) as pool:
+                list(pool.map(one, range(requests)))
+
+        return all_of_them
 
     def _run_on_gpu(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """The same between arrays of the GPU, without a copy."""

@@ -21,7 +21,7 @@ from chainer_profile.engines.onnx.nodes import METADATA, Origin, read_origin
 from chainer_profile.engines.protocol import EngineError, EngineNode, EngineProfile, Network
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -156,15 +156,14 @@ class OpenVinoEngine:
         return core
 
     def _config(self, network: Network, **more: Any) -> dict[str, Any]:
-        config = {
+        config: dict[str, Any] = {
             "PERFORMANCE_HINT": "LATENCY",
             # Left out, OpenVINO takes bfloat16 by itself where the CPU has it.
             "INFERENCE_PRECISION_HINT": _HINTS[network.precision],
-            **more,
         }
         if network.threads is not None:
             config["INFERENCE_NUM_THREADS"] = network.threads
-        return config
+        return config | more
 
     def _start(
         self, network: Network, core: Any, model: Any, origin: Origin | None, steps: list[Step]
@@ -201,6 +200,22 @@ class OpenVinoEngine:
         return tuple(
             self._request.get_output_tensor(place).data.copy() for place in range(self._n_outputs)
         )
+
+    def serve(self, inputs: tuple[Any, ...], requests: int, jobs: int) -> Callable[[], None]:
+        """So many runs in as many streams of a model that is compiled for them."""
+        import openvino
+
+        config: dict[str, Any] = {"NUM_STREAMS": jobs, "PERFORMANCE_HINT": "THROUGHPUT"}
+        if self._known.threads is not None:
+            config["INFERENCE_NUM_THREADS"] = jobs * self._known.threads
+        queue = openvino.AsyncInferQueue(self._compile(shared_core(), self._model, **config), jobs)
+
+        def all_of_them() -> None:
+            for _ in range(requests):
+                queue.start_async(list(inputs))
+            queue.wait_all()
+
+        return all_of_them
 
     def intermediates(self, inputs: tuple[Any, ...]) -> dict[int, Any]:
         """Output arrays by index of Chainer's layer, of those that have nodes."""

@@ -442,7 +442,18 @@ def _allowed(engine: EngineResult) -> str:
 
 def note_lines(run: EnginesRun) -> list[str]:
     """What else is to be known of engines that made trials."""
-    return [f"{_name(e)}: {printable(e.note)}" for e in run.measured if e.note]
+    notes = [f"{_name(e)}: {printable(e.note)}" for e in run.measured if e.note]
+    return notes + [_served(e) for e in run.measured if e.served_per_s is not None]
+
+
+def _served(engine: EngineResult) -> str:
+    """Throughput, as against one run after another."""
+    assert engine.served_per_s is not None
+    assert engine.statistics is not None
+    gain = format_factor(engine.served_per_s * engine.statistics.median_s)
+    rate = format_significant(engine.served_per_s)
+    at_a_time = f"{_name(engine)}: {engine.jobs} runs at a time: {rate} iterations/s"
+    return f"{at_a_time}, {gain} as many as one by one"
 
 
 _EXPLAINED = (

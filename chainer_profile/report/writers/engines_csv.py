@@ -38,6 +38,8 @@ COLUMNS = {
     "iterations_per_s": "One over the mean",
     "prepare_s": "Seconds that making the engine ready took",
     "memory_nbytes": "Bytes by which the process grew for the engine, at its most in a warm-up run",
+    "jobs": "Runs at a time where several were tried",
+    "served_per_s": "Runs a second then",
     "outputs": "right, or wrong where they differ from Chainer's by more than the tolerance",
     "largest_difference": "Largest absolute difference of an output from Chainer's",
     "relative_difference": "The same as a fraction of the largest output",
@@ -111,6 +113,9 @@ def _row(
             row[name] = format_exact_ms(getattr(statistics, attribute))
         if statistics.mean_s:
             row["iterations_per_s"] = format_exact(1 / statistics.mean_s)
+    if engine.served_per_s is not None:
+        row["jobs"] = str(engine.jobs)
+        row["served_per_s"] = format_exact(engine.served_per_s)
     if difference is not None:
         row["outputs"] = "wrong" if engine.wrong else "right"
         row["largest_difference"] = format_exact(difference.largest)

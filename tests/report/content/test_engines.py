@@ -18,6 +18,7 @@ from chainer_profile.report.content.engines import (
     explained,
     factor_text,
     next_steps,
+    note_lines,
     other_lines,
     overview,
     report,
@@ -182,3 +183,13 @@ def test_memory_is_shown_where_it_is_known() -> None:
     column = next(one for one in table_columns(known) if one.name == "memory")
     assert [column.cell(engine) for engine in known.measured[:2]] == ["3.0 MiB", NOT_KNOWN]
     assert "Memory is by how much the process grew" in explained(known)
+
+
+def test_several_runs_at_a_time_are_told_of() -> None:
+    run = make_run()
+    first, fast, *others = run.engines
+    served = replace(fast, jobs=2, served_per_s=19_000.0)
+    assert note_lines(run) == []
+    assert note_lines(replace(run, engines=(first, served, *others))) == [
+        "fast: 2 runs at a time: 19,000 iterations/s, 1.90x as many as one by one"
+    ]
