@@ -167,7 +167,9 @@ def _engines(run: EnginesRun) -> Iterator[Block]:
     yield Heading(2, "Engines")
     if run.measured:
         yield _table(run)
-        yield text(f"{explained(run)} All digits are in ", file(CSV), ".")
+        yield text(explained(run))
+        # By itself, since a page leaves out what names a file beside it.
+        yield text("All digits are in ", file(CSV), ".")
         yield Figure(
             PLOT,
             "Bar plot of the time of a trial under every engine",
@@ -340,8 +342,8 @@ def table_columns(run: EnginesRun) -> list[Column]:
         Column("median ms", _time("median_s"), "Median [ms]"),
         Column("p95 ms", _time("p95_s"), "p95 [ms]", drop=5),
         Column("iterations/s", _rate, "Iterations/s", drop=4),
-        *versus,
         *memory,
+        *versus,
         Column("difference", _difference, "Largest difference", drop=7),
     ]
 
