@@ -390,7 +390,15 @@ class _Run:
 
 def drawn(seed: int) -> tuple[Any, tuple[Any, ...]]:
     """A network and its inputs, arrays."""
-    rng = np.random.default_rng(seed)
+    kept = np.random.get_state()  # noqa: NPY002 (Chainer's initialisers draw from it)
+    np.random.seed(seed)  # noqa: NPY002
+    try:
+        return _drawn(np.random.default_rng(seed))
+    finally:
+        np.random.set_state(kept)  # noqa: NPY002
+
+
+def _drawn(rng: np.random.Generator) -> tuple[Any, tuple[Any, ...]]:
     dtype = rng.choice(["f", "f", "f", "f", "d", "e"])
     kind = rng.choice(["images", "images", "images", "matrix", "sequence", "two", "ids"])
     batch = int(rng.integers(1, 4))
