@@ -246,6 +246,22 @@ def test_engines_that_are_not_installed_are_listed_with_the_command(
     assert table("b")["openvino"]["install"] == "pip install x"
 
 
+def test_a_package_that_is_broken_is_not_installed_in_name_only(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("half_there.py").write_text("raise ImportError('no\\nlibrary')")
+    monkeypatch.syspath_prepend(".")
+    broken = EngineEntry("openvino", "OpenVINO", "no:Such", ("half_there",), "pip install x")
+    known = {**ENGINES, "openvino": broken}
+    monkeypatch.setattr(engines_command, "ENGINES", known)
+    monkeypatch.setattr(chosen, "ENGINES", known)
+    assert run("--list-engines") == 0
+    words = "cannot be imported (ImportError: no library): pip install x"
+    assert f"openvino      OpenVINO ({words})" in capsys.readouterr().out
+    (one,) = [one for one in choose(["openvino"]) if one.name == "openvino"]
+    assert one.error == "cannot be imported (ImportError: no library)"
+
+
 def test_by_default_all_are_tried() -> None:
     found = choose(None)
     assert [one.name for one in found] == ["chainer", "folded", "onnxruntime", "openvino"]
