@@ -20,8 +20,10 @@ class Growth:
     def settle(self) -> None:
         """Let what was needed for a while only count for nothing."""
         _give_back()
-        with suppress(OSError):
+        try:
             _REFERENCES.write_text("5")  # the most is what there is now
+        except OSError:
+            self._before = None  # the most would be that of what went before
 
     def nbytes(self) -> int | None:
         """Bytes; None where the system does not tell."""

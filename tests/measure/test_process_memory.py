@@ -20,7 +20,8 @@ def test_what_is_held_and_what_a_run_takes_at_its_most() -> None:
     held = np.ones(32 * MIB, np.uint8)
     growth.settle()
     before = growth.nbytes()
-    assert before is not None
+    if before is None:
+        pytest.skip("this system does not tell a process's most memory anew")
     assert 30 * MIB < before < 48 * MIB
     assert np.ones(40 * MIB, np.uint8).all()
     most = growth.nbytes()
@@ -37,3 +38,17 @@ def test_a_system_that_does_not_tell(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert growth.nbytes() is None
     (tmp_path / "status").write_text("Name: python\nVmRSS: lots kB\n")
     assert Growth().nbytes() is None
+
+
+def test_a_system_that_does_not_forget_the_most(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "status").write_text("VmRSS:\t 100 kB\nVmHWM:\t 300 kB\n")
+    monkeypatch.setattr(process_memory, "_STATUS", tmp_path / "status")
+    monkeypatch.setattr(process_memory, "_REFERENCES", tmp_path / "refs")
+    growth = Growth()
+    growth.settle()
+    assert growth.nbytes() == 200 * 1024
+    monkeypatch.setattr(process_memory, "_REFERENCES", tmp_path / "no" / "refs")
+    growth.settle()
+    assert growth.nbytes() is None
