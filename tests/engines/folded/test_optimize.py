@@ -20,6 +20,12 @@ from tests.engines.checking import check_optimized, differences
 from tests.engines.varied import Deciding, Residual, given, images, output, relative, vary
 
 
+@pytest.fixture(autouse=True)
+def timeless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No plan is slower than the network, whatever else the machine does."""
+    monkeypatch.setattr(folded_module, "_now", lambda: 0.0)
+
+
 @pytest.fixture
 def model() -> Any:
     return vary(Residual())
@@ -496,4 +502,4 @@ def test_random_networks(first: int) -> None:
         found = check_optimized(seed)
         assert not found.wrong, f"seed {seed}"
         n_planned += found.planned
-    assert n_planned > 20
+    assert n_planned >= 29
