@@ -12,7 +12,7 @@ import chainer
 import numpy as np
 
 from chainer_profile.basics.units import format_shape, plural
-from chainer_profile.engines.protocol import EngineError
+from chainer_profile.engines.protocol import EngineError, flat_arrays
 from chainer_profile.engines.results import OutputDifference
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ TOLERANCES = {"fp32": 1e-4, "fp16": 1e-2, "bf16": 5e-2}
 
 
 #: The same of Chainer's own numbers by their bytes, for those of whole networks.
-_BY_BYTES = {2: 1e-2, 4: 1e-4, 8: 1e-10}
+_BY_BYTES = {2: TOLERANCES["fp16"], 4: TOLERANCES["fp32"], 8: 1e-10}
 
 
 def tolerance(dtype: np.dtype[Any]) -> float:
@@ -42,6 +42,12 @@ def in_test_mode() -> Iterator[None]:
     """Within this, networks run for inference: in test mode, without a graph."""
     with chainer.using_config("train", False), chainer.no_backprop_mode():
         yield
+
+
+def outputs_of(model: Any, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """What a network gives in test mode: arrays, on its device."""
+    with in_test_mode():
+        return flat_arrays(model(*inputs))
 
 
 def host_copies(arrays: Sequence[Any]) -> tuple[NDArray[Any], ...]:

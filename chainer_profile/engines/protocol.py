@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from chainer_profile.basics.errors import ProfileError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     import numpy as np
@@ -181,11 +181,19 @@ def flat_arrays(value: Any) -> tuple[Any, ...]:
     Raises:
         EngineError: There is something else in it.
     """
-    if isinstance(value, (tuple, list)):
-        return tuple(array for part in value for array in flat_arrays(part))
-    if isinstance(value, dict):
-        return tuple(array for part in value.values() for array in flat_arrays(part))
-    array = getattr(value, "array", value)
-    if not hasattr(array, "shape") or not hasattr(array, "dtype"):
-        raise EngineError(f"the network gives a {type(value).__name__}, not arrays")
-    return (array,)
+    arrays = []
+    for part in leaves(value):
+        array = getattr(part, "array", part)
+        if not hasattr(array, "shape") or not hasattr(array, "dtype"):
+            raise EngineError(f"the network gives a {type(part).__name__}, not arrays")
+        arrays.append(array)
+    return tuple(arrays)
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """What is in tuples, lists and dicts of them, in order; a value that is none by itself."""
+    if isinstance(value, (tuple, list, dict)):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from leaves(part)
+    else:
+        yield value

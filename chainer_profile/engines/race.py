@@ -17,7 +17,7 @@ from chainer_profile.engines.equality import (
     chainer_intermediates,
     difference,
     host_copies,
-    in_test_mode,
+    outputs_of,
     worst_layer,
 )
 from chainer_profile.engines.other_inputs import other_inputs, with_other_parameters
@@ -27,7 +27,6 @@ from chainer_profile.engines.protocol import (
     Saving,
     Serving,
     Versioned,
-    flat_arrays,
 )
 from chainer_profile.engines.results import EngineResult, OutputDifference
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
@@ -324,8 +323,7 @@ class Race:
         model = with_other_parameters(self.network.model)
         if model is None:
             return None, ()
-        with in_test_mode():
-            return model, host_copies(flat_arrays(model(*self.network.inputs)))
+        return model, host_copies(outputs_of(model, self.network.inputs))
 
     @staticmethod
     def _on_device(array: Any, like: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -100,9 +100,6 @@ class Trace:
         return list(_arrays_in(held))
 
 
-_NOTHING: tuple[Any, Any] = (None, None)
-
-
 class _Tracer:
     def __init__(self, arrays: tuple[Any, ...]) -> None:
         self.calls: list[Call] = []
@@ -137,10 +134,10 @@ class _Tracer:
         self._alive.append(array)
         if array.flags.c_contiguous and array.size:
             # The same numbers in the same order: another array's with other axes.
-            of, value = self._at.get(_address(array), _NOTHING)
-            if of is not None and of.size == array.size and of.dtype == array.dtype:
+            there = self._at.get(_address(array))
+            if there is not None and _are_alike(array, there[0]):
                 made = self.value(array)
-                self.calls.append(Call(-1, Reshape(made.shape), (value,), (made,)))
+                self.calls.append(Call(-1, Reshape(made.shape), (there[1],), (made,)))
                 return made
         if isinstance(array, Tracked):
             self.look("an array that is a part of another one")
@@ -216,6 +213,11 @@ def _arrays_in(value: Any) -> Iterator[Any]:
         yield from _arrays_in(vars(value))
     elif isinstance(value, chainer.get_array_types()):
         yield value
+
+
+def _are_alike(array: Any, other: Any) -> bool:
+    """Whether two arrays hold as many numbers of one type."""
+    return bool(array.size == other.size and array.dtype == other.dtype)
 
 
 def _address(array: Any) -> int:
@@ -366,20 +368,19 @@ def require_static(model: Any, inputs: tuple[Any, ...]) -> Trace:
         first = trace(model, inputs)
     except Exception as error:  # the network's own code
         raise EngineError(f"the network fails: {one_line(error)}") from error
-    second_pass(model, lambda link: link, inputs, first)
+    second_pass(model, inputs, first)
     return first
 
 
 def second_pass(
-    model: Any, way: Callable[[Any], Callable[..., Any]], inputs: tuple[Any, ...], first: Trace
+    model: Any, inputs: tuple[Any, ...], first: Trace
 ) -> tuple[tuple[Any, ...], Trace, list[str]]:
     """A pass on other inputs that has to be like the first; its own code is watched.
 
     It is a copy's, and what it reports is dropped, so that nothing of it is left.
 
     Args:
-        model: The network, a link.
-        way: Gives for a network what is called.
+        model: The network, or any callable of arrays.
         inputs: The arguments of the first pass.
         first: The first pass.
 
@@ -402,7 +403,7 @@ def second_pass(
     reporter = _Listening()
     with reporter:
         try:
-            second = trace(way(copied), tuple(given))
+            second = trace(copied, tuple(given))
         except Exception as error:  # the network's own code
             raise EngineError(
                 f"the network fails on other inputs of this shape: {one_line(error)}"

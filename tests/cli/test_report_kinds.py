@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from chainer_profile.runs.history import Query, history
-from chainer_profile.runs.wanted import FILES
+from chainer_profile.runs.wanted import FILES, is_report
 from tests.command import folder, main, one_line  # noqa: F401
 from tests.conftest import make_kinds
 
@@ -31,6 +31,8 @@ def run(folder: None) -> Path:  # noqa: F811
 def test_every_kind_has_a_table_of_its_layers(run: Path) -> None:
     assert main("report", "run", "-q", "--hotspots", "top:1") == 0
     assert set(os.listdir(run)) == {*USUAL, "layers-2.csv", "layers-3.csv", "recording.npz"}
+    # What a run that is replaced leaves behind.
+    assert {name for name in os.listdir(run) if not is_report(name)} == {"recording.npz"}
     tables = [pd.read_csv(run / f"layers{end}.csv") for end in ("", "-2", "-3")]
     assert [len(table) for table in tables] == [6, 5, 6]
     assert [table["trials"][0] for table in tables] == [100, 40, 20]
@@ -45,6 +47,7 @@ def test_another_kind_in_every_format(run: Path, capsys: pytest.CaptureFixture[s
     assert (shown["kind"], len(shown["layers"]), shown["trials"]["profiled"]) == (2, 5, 40)
     assert set(os.listdir(run)) == {"recording.npz", "variant-2"}
     assert set(os.listdir(run / "variant-2")) == USUAL | set(FILES.values())
+    assert all(map(is_report, os.listdir(run / "variant-2")))
     assert main("report", "run", "--variant", "3") == 0
     out = capsys.readouterr().out
     assert "20 profiled trials of kind 3" in out

@@ -5,21 +5,16 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-import chainer
 import numpy as np
 
 from chainer_profile import optimize
 from chainer_profile.engines.other_inputs import other_inputs
 from chainer_profile.engines.protocol import flat_arrays
 from tests.engines.random_networks import drawn, other_batch
+from tests.engines.varied import output
 
 #: The largest difference that is right, by the bytes of a number, as a part of the largest one.
 TOLERANCES = {2: 2e-2, 4: 1e-3, 8: 1e-9}
-
-
-def output(model: Any, inputs: tuple[Any, ...]) -> Any:
-    with chainer.using_config("train", False), chainer.no_backprop_mode():
-        return model(*inputs)
 
 
 def differences(expected: Any, got: Any) -> list[str]:
@@ -55,10 +50,10 @@ class Outcome:
         self.planned = False
 
     def compare(self, when: str, model: Any, engine: Any, inputs: tuple[Any, ...]) -> None:
-        expected = output(model, inputs)
+        expected = output(model, *inputs)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            got = output(engine, inputs)
+            got = output(engine, *inputs)
         self.said += [str(one.message) for one in caught if "optimize:" in str(one.message)]
         self.wrong += [f"{when}: {found}" for found in differences(expected, got)]
 
@@ -103,6 +98,6 @@ def check_exported(seed: int) -> Outcome:
             return found
         found.planned = True
         for given in (inputs, other_inputs(inputs)):
-            expected = flat_arrays(output(model, given))
+            expected = flat_arrays(output(model, *given))
             found.wrong += differences(expected, engine.run(given))
         return found

@@ -12,7 +12,7 @@ import copy
 import threading
 import warnings
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -25,7 +25,7 @@ from chainer_profile.engines.equality import difference, tolerance
 from chainer_profile.engines.folded.fold import fold, nodes_of
 from chainer_profile.engines.folded.plan import Plan
 from chainer_profile.engines.folded.watch import Watch, require_kept, state_of
-from chainer_profile.engines.protocol import EngineError
+from chainer_profile.engines.protocol import EngineError, leaves
 from chainer_profile.engines.trace import Trace, is_tracing, second_pass, trace
 
 #: Plans for so many shapes of inputs are kept.
@@ -91,7 +91,7 @@ class FoldedLink:
             EngineError: The network cannot be planned, or the plan is wrong: says why.
         """
         plans: _Plans = vars(self)["_folded"]
-        key = _key(inputs)
+        key = _key(inputs, inputs)
         planned = plans.of(key)
         if planned is None:
             planned = plans.planned[key] = _FirstPass(self, inputs).planned(strict=False)
@@ -118,7 +118,7 @@ def _folded_call(self: Any, *args: Any, **kwargs: Any) -> Any:
     if any(array is None for array in arrays):
         return own(*args)
     plans: _Plans = vars(self)["_folded"]
-    key = _key(args)
+    key = _key(args, arrays)
     # Two threads would write into one plan's memory.
     with plans.lock:
         planned = plans.of(key)
@@ -234,9 +234,7 @@ class _FirstPass:
         try:
             if strict:
                 require_kept(self._model, self._before)
-            others, second, reported = second_pass(
-                self._model, lambda link: link._folded_own, self._args, self.first
-            )
+            others, second, reported = second_pass(self._model, self._args, self.first)
             if strict and reported:
                 raise EngineError(
                     f"the network reports values ({', '.join(reported)}) to Chainer's Reporter: "
@@ -314,7 +312,7 @@ class _Folded(FunctionNode):
     def backward(self, indexes: tuple[int, ...], grads: tuple[Any, ...]) -> Any:
         """Gradients of the parameters, by a pass of the network with a graph."""
         with chainer.force_backprop_mode(), chainer.using_config("train", False):
-            made = list(_variables(self._model._folded_own(*self._args)))
+            made = list(map(chainer.as_variable, leaves(self._model._folded_own(*self._args))))
         wanted = [self.inputs[index].get_variable() for index in indexes]
         given = [(y, g) for y, g in zip(made, grads, strict=True) if g is not None]
         return chainer.grad(
@@ -325,9 +323,8 @@ class _Folded(FunctionNode):
         )
 
 
-def _key(args: tuple[Any, ...]) -> Any:
-    """What tells plans apart: device, kinds, shapes and types of the inputs."""
-    arrays = [_array(argument) for argument in args]
+def _key(args: Sequence[Any], arrays: Sequence[Any]) -> Any:
+    """What tells plans apart: device, kinds, shapes and types of the inputs, and their arrays."""
     device = (
         "" if type(arrays[0]) is np.ndarray else str(chainer.backend.get_device_from_array(*arrays))
     )
@@ -342,15 +339,6 @@ def _array(argument: Any) -> Any:
             return None
         argument = argument.array
     return argument if isinstance(argument, chainer.get_array_types()) else None
-
-
-def _variables(result: Any) -> Iterator[Any]:
-    """What a network gave, flat."""
-    if isinstance(result, (dict, tuple, list)):
-        for part in result.values() if isinstance(result, dict) else result:
-            yield from _variables(part)
-    else:
-        yield chainer.as_variable(result)
 
 
 def _formless(result: Any) -> Any:

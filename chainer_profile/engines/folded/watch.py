@@ -23,8 +23,7 @@ State = list[tuple[Any, dict[str, Any]]]
 
 def state_of(model: Any) -> State:
     """What the links of a network hold: by identity, but for lists, dicts and sets."""
-    links = model.links() if isinstance(model, chainer.Link) else ()
-    return [(link, _frozen(vars(link))) for link in links]
+    return [(link, _frozen(vars(link))) for link in model.links()]
 
 
 def _frozen(value: Any) -> Any:

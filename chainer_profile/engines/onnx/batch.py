@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chainer_profile.engines.equality import in_test_mode
 from chainer_profile.engines.onnx.nodes import read_origin, write_origin
 from chainer_profile.engines.other_inputs import other_inputs
-from chainer_profile.engines.protocol import EngineError, Network, flat_arrays
+from chainer_profile.engines.protocol import EngineError, Network
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,12 +31,6 @@ def larger_batch(network: Network) -> Network:
     pairs = zip(network.inputs, others, strict=True)
     inputs = tuple(np.concatenate([y, x[:1]]) for x, y in pairs)
     return replace(network, inputs=inputs)
-
-
-def outputs_of(network: Network) -> tuple[Any, ...]:
-    """What Chainer gives."""
-    with in_test_mode():
-        return flat_arrays(network.model(*network.inputs))
 
 
 def with_any_batch(model: Any, network: Network, outputs: Sequence[Any]) -> Any:

@@ -19,7 +19,7 @@ import chainer.functions as F
 
 from chainer_profile.basics.errors import one_line
 from chainer_profile.engines.onnx.nodes import Origin, node_name, write_origin
-from chainer_profile.engines.protocol import EngineError, Network
+from chainer_profile.engines.protocol import EngineError, Network, leaves
 from chainer_profile.engines.trace import require_static
 from chainer_profile.measure.hooks import WalkHook
 
@@ -180,17 +180,13 @@ class _Flat:
 
 def _variables(value: Any) -> Iterator[Any]:
     """The variables of a network's output, in the order of :func:`.protocol.flat_arrays`."""
-    if isinstance(value, (tuple, list)):
-        for part in value:
-            yield from _variables(part)
-    elif isinstance(value, dict):
-        for part in value.values():
-            yield from _variables(part)
-    elif isinstance(value, chainer.Variable):
-        yield value
-    else:
-        kind = type(value).__name__
-        raise EngineError(f"the network gives a {kind}: only a chainer.Variable can be exported")
+    for part in leaves(value):
+        if not isinstance(part, chainer.Variable):
+            kind = type(part).__name__
+            raise EngineError(
+                f"the network gives a {kind}: only a chainer.Variable can be exported"
+            )
+        yield part
 
 
 class _Exporter:

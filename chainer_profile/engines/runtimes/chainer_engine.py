@@ -7,8 +7,8 @@ from typing import Any
 
 import chainer
 
-from chainer_profile.engines.equality import in_test_mode
-from chainer_profile.engines.protocol import EngineNode, EngineProfile, Network, flat_arrays
+from chainer_profile.engines.equality import outputs_of
+from chainer_profile.engines.protocol import EngineNode, EngineProfile, Network
 from chainer_profile.measure.devices import clock_of, device_of
 from chainer_profile.measure.runner import run
 from chainer_profile.measure.steps import make_step
@@ -45,8 +45,7 @@ class ChainerEngine:
 
     def run(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """One forward pass."""
-        with in_test_mode():
-            outputs = flat_arrays(self._model(*inputs))
+        outputs = outputs_of(self._model, inputs)
         synchronize(outputs)
         return outputs
 

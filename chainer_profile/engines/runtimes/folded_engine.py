@@ -10,14 +10,13 @@ import numpy as np
 
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.files import replacing
-from chainer_profile.engines.equality import in_test_mode
+from chainer_profile.engines.equality import in_test_mode, outputs_of
 from chainer_profile.engines.folded.optimize import optimize
 from chainer_profile.engines.protocol import (
     EngineError,
     EngineNode,
     EngineProfile,
     Network,
-    flat_arrays,
 )
 from chainer_profile.engines.runtimes.chainer_engine import synchronize
 from chainer_profile.networks.weights import load_weights
@@ -66,8 +65,7 @@ class FoldedEngine:
 
     def run(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """One forward pass."""
-        with in_test_mode():
-            outputs = flat_arrays(self._model(*inputs))
+        outputs = outputs_of(self._model, inputs)
         synchronize(outputs)
         return outputs
 

@@ -15,9 +15,9 @@ import numpy as np
 
 from chainer_profile.basics.errors import one_line
 from chainer_profile.basics.files import replacing
-from chainer_profile.engines.equality import TOLERANCES, difference
+from chainer_profile.engines.equality import TOLERANCES, difference, outputs_of
 from chainer_profile.engines.onnx import fusion as onnx_fusion
-from chainer_profile.engines.onnx.batch import larger_batch, outputs_of, with_any_batch
+from chainer_profile.engines.onnx.batch import larger_batch, with_any_batch
 from chainer_profile.engines.onnx.files import check_model, layer_outputs, read_model
 from chainer_profile.engines.onnx.nodes import Origin, write_origin
 from chainer_profile.engines.protocol import EngineError, EngineNode, EngineProfile, Network
@@ -89,7 +89,7 @@ class OnnxRuntimeEngine:
         """
         larger = larger_batch(self._known)
         try:
-            expected = outputs_of(larger)
+            expected = outputs_of(larger.model, larger.inputs)
         except Exception as error:  # the network's own code
             raise EngineError(f"the network takes no other: {one_line(error)}") from error
         other = type(self)()

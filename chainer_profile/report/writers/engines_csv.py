@@ -124,9 +124,8 @@ def _row(
     if recording is not None:
         found = fusion(run, recording, chainer)
         row["nodes"] = str(found.nodes)
-        row["gone"] = (
-            "0" if engine.name == BASELINE else "" if found.gone is None else str(found.gone)
-        )
+        gone = 0 if engine.name == BASELINE else found.gone
+        row["gone"] = "" if gone is None else str(gone)
         row["nodes_ms"] = format_exact_ms(found.after_s)
         row["between_ms"] = format_exact_ms(found.overhead_s)
     return row
