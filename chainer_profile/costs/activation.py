@@ -200,14 +200,3 @@ def gaussian(c: Call) -> Array:
     """Draws e; mean + exp(ln_var / 2) e: 5 operations an element."""
     mean, ln_var = c.x
     return mean + c.exp(ln_var * 0.5) * c.random("eps", ln_var.shape)
-
-
-@backward("noise.gaussian.Gaussian")
-def gaussian_backward(c: Call) -> Gradients:
-    """Mean: g itself; ln_var: exp(ln_var / 2) e g / 2, 5 operations an element."""
-    (gy,) = c.gy
-    ln_var = c.x[1]
-    if not c.needs(1):
-        return gy, None
-    noise = c.exp(ln_var * 0.5) * c.kept("eps", ln_var.shape, c.outputs[0].dtype)
-    return gy, gy * noise * 0.5

@@ -87,16 +87,6 @@ def sub(c: Call) -> Array:
     return c.x[0] - c.x[1]
 
 
-@backward(_BASIC + "Sub")
-def sub_backward(c: Call) -> Gradients:
-    """x0: g; x1: -g; each summed over axes that were broadcast."""
-    (gy,) = c.gy
-    return (
-        c.sum_to(gy, c.x[0].shape) if c.needs(0) else None,
-        -c.sum_to(gy, c.x[1].shape) if c.needs(1) else None,
-    )
-
-
 @forward(_BASIC + "Mul")
 def mul(c: Call) -> Array:
     """x0 x1: 1 operation an element."""
@@ -145,13 +135,6 @@ def _each(c: Call, *gradients: Callable[[], Array]) -> Gradients:
         c.sum_to(gradient(), c.x[i].shape) if c.needs(i) else None
         for i, gradient in enumerate(gradients)
     )
-
-
-@backward(_BASIC + "Mul")
-def mul_backward(c: Call) -> Gradients:
-    """x0: g x1; x1: g x0; each summed over axes that were broadcast."""
-    (x0, x1), (gy,) = c.x, c.gy
-    return _each(c, lambda: gy * x1, lambda: gy * x0)
 
 
 @backward(_BASIC + "Div")
@@ -221,13 +204,6 @@ def polygamma(c: Call) -> Array:
     return c.apply("polygamma", *c.x)
 
 
-@backward("math.polygamma.PolyGamma")
-def polygamma_backward(c: Call) -> Gradients:
-    """x: polygamma of order n + 1, times g: 3 operations an element; n has no gradient."""
-    (n, x), (gy,) = c.x, c.gy
-    return None, c.apply("polygamma", n + 1, x) * gy
-
-
 @forward("math.clip.Clip")
 def clip(c: Call) -> Array:
     """A comparison an element for each bound that is given."""
@@ -274,12 +250,6 @@ def fft(c: Call) -> Gradients:
     What an algorithm takes depends on the factors of n; this one is of radix 2.
     """
     return _transforms(c, *c.x)
-
-
-@backward("math.fft.FFT")
-def fft_backward(c: Call) -> Gradients:
-    """A transform of the gradients: 5 n log2(n) operations for each n elements."""
-    return _transforms(c, *c.gy)
 
 
 def _transforms(c: Call, real: Array, imaginary: Array) -> Gradients:

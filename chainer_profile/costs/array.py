@@ -58,22 +58,10 @@ def identity(c: Call) -> tuple[Array, ...]:
     return c.x
 
 
-@backward("math.identity.Identity")
-def identity_backward(c: Call) -> Gradients:
-    """Nothing: hands the gradients on."""
-    return c.gy
-
-
 @forward(*_VIEWS)
 def view(c: Call) -> Array:
     """No operation and no bytes: a view."""
     return c.x[0].view(c.outputs[0].shape)
-
-
-@backward(*_VIEWS)
-def view_backward(c: Call) -> Array:
-    """No operation and no bytes: a view."""
-    return c.gy[0].view(c.x[0].shape)
 
 
 @forward(*_COPIES)
@@ -82,22 +70,10 @@ def copy(c: Call) -> Array:
     return c.copy(c.x[0], shape=c.outputs[0].shape)
 
 
-@backward(*_COPIES)
-def copy_backward(c: Call) -> Array:
-    """No operation: a copy in the former order."""
-    return c.copy(c.gy[0], shape=c.x[0].shape)
-
-
 @forward(*_JOINS)
 def join(c: Call) -> Array:
     """No operation: copies all inputs into one array."""
     return c.copy(*c.x, shape=c.outputs[0].shape)
-
-
-@backward(*_JOINS)
-def join_backward(c: Call) -> Gradients:
-    """No operation and no bytes: views of the gradient."""
-    return tuple(c.gy[0].view(x.shape) for x in c.x)
 
 
 @forward(*_SPLITS)
@@ -106,22 +82,10 @@ def split(c: Call) -> Gradients:
     return tuple(c.x[0].view(spec.shape) for spec in c.outputs)
 
 
-@backward(*_SPLITS)
-def split_backward(c: Call) -> Array:
-    """No operation: copies all gradients into one array."""
-    return c.copy(*c.gy, shape=c.x[0].shape)
-
-
 @forward(_SEQUENCE)
 def transpose_sequence(c: Call) -> Gradients:
     """No operation: copies each row to another array."""
     return tuple(c.copy(*c.x, shape=spec.shape) for spec in c.outputs)
-
-
-@backward(_SEQUENCE)
-def transpose_sequence_backward(c: Call) -> Gradients:
-    """No operation: copies each row's gradient back."""
-    return tuple(c.copy(*c.gy, shape=x.shape) for x in c.x)
 
 
 @forward("array.as_strided.AsStrided", "array.diagonal.Diagonal")
@@ -149,23 +113,10 @@ def cast(c: Call) -> Array:
     return c.x[0] if same else c.copy(c.x[0])
 
 
-@backward("array.cast.Cast")
-def cast_backward(c: Call) -> Array:
-    """No operation: a copy of the former type, or the gradient itself."""
-    same = c.inputs[0].dtype == c.outputs[0].dtype
-    return c.gy[0] if same else c.copy(c.gy[0])
-
-
 @forward("array.copy.Copy")
 def device_copy(c: Call) -> Array:
     """No operation: a copy to another device; on one and the same device the array itself."""
     return c.x[0] if _same_device(c.f) else c.copy(c.x[0])
-
-
-@backward("array.copy.Copy")
-def device_copy_backward(c: Call) -> Array:
-    """No operation: a copy back; on one and the same device the gradient itself."""
-    return c.gy[0] if _same_device(c.f) else c.copy(c.gy[0])
 
 
 def _same_device(function: Any) -> bool:
@@ -204,16 +155,6 @@ def scatter_add(c: Call) -> Array:
     return c.count(c.x[1].size, *c.x, shape=c.x[0].shape)
 
 
-@backward("array.scatter_add.ScatterAdd")
-def scatter_add_backward(c: Call) -> Gradients:
-    """x0: the gradient itself; x1: a copy of its elements."""
-    (gy,) = c.gy
-    if not c.needs(1):
-        return gy, None
-    c.take_part(gy, c.x[1].size)
-    return gy, c.new(c.x[1].shape)
-
-
 @forward("array.select_item.SelectItem")
 def select_item(c: Call) -> Array:
     """No operation: copies an element of each row."""
@@ -240,12 +181,6 @@ def assign(c: Call) -> Array:
 def pad(c: Call) -> Array:
     """No operation: a copy, and what is around it."""
     return c.copy(c.x[0], shape=c.outputs[0].shape)
-
-
-@backward("array.pad.Pad")
-def pad_backward(c: Call) -> Array:
-    """No operation and no bytes: a view of the gradient."""
-    return c.gy[0].view(c.x[0].shape)
 
 
 @forward("array.tile.Tile", "array.repeat.Repeat")

@@ -48,29 +48,6 @@ def _biased(c: Call, y: Array) -> Array:
     return c.count(y.size, c.x[2], shape=y.shape)
 
 
-@backward(_2D + "Convolution2DFunction", _ND + "ConvolutionND")
-def convolution_backward(c: Call) -> Gradients:
-    """As many multiply-adds as forward for each of x and W that needs it; b: sum of gradients."""
-    return _gradients(c, c.gy[0].size * math.prod(c.x[1].shape[1:]))
-
-
-@backward(_DE_2D + "Deconvolution2DFunction", _DE_ND + "DeconvolutionND")
-def deconvolution_backward(c: Call) -> Gradients:
-    """As many multiply-adds as forward for each of x and W that needs it; b: sum of gradients."""
-    return _gradients(c, c.x[0].size * math.prod(c.x[1].shape[1:]))
-
-
-def _gradients(c: Call, macs: int) -> Gradients:
-    x, w = c.x[:2]
-    (gy,) = c.gy
-    gx = c.products(macs, gy, w, shape=x.shape) if c.needs(0) else None
-    gw = c.products(macs, gy, x, shape=w.shape) if c.needs(1) else None
-    if len(c.x) < 3:
-        return gx, gw
-    axes = (0, *range(2, gy.ndim))
-    return gx, gw, gy.sum(axes) if c.needs(2) else None
-
-
 @forward(_2D + "Convolution2DGradW", _ND + "ConvolutionNDGradW")
 def convolution_gradient_of_w(c: Call) -> Array:
     """Elements of gy x input channels of a group x kernel places multiply-adds.
@@ -107,12 +84,6 @@ def local_convolution_backward(c: Call) -> Gradients:
 def shift(c: Call) -> Array:
     """No operation: a copy."""
     return c.copy(c.x[0])
-
-
-@backward("connection.shift.Shift")
-def shift_backward(c: Call) -> Array:
-    """No operation: a copy."""
-    return c.copy(c.gy[0])
 
 
 @forward("array.im2col.Im2Col")

@@ -385,20 +385,19 @@ class Call:
             macs=self.macs,
         )
 
-    def plain_work(self, flops: int, macs: int = 0) -> Work:
+    def plain_work(self, flops: int) -> Work:
         """So many operations, each array once: what a formula that returns a number means.
 
         In backward that reads the inputs and the gradients of the outputs, and writes the
         gradients that are needed.
         """
-        read = list(self.inputs)
-        written = list(self.outputs)
-        if self.needed:
-            read += self.outputs
-            written = [spec for spec, need in zip(self.inputs, self.needed, strict=True) if need]
-        return Work(
-            flops=flops,
-            nbytes_read=sum(spec.nbytes for spec in read),
-            nbytes_written=sum(spec.nbytes for spec in written),
-            macs=macs,
+        self.flops = flops
+        self.take(*self.x, *(self.gy if self.needed else ()))
+        return self.work(
+            [self.new(s.shape) for s in (self.inputs if self.needed else self.outputs)]
         )
+
+    @property
+    def inputs_read(self) -> tuple[int, ...]:
+        """Bytes read of each input."""
+        return tuple(x.memory.read * x.memory.itemsize for x in self.x)

@@ -132,12 +132,6 @@ def squared_error(c: Call) -> Array:
     return difference * difference
 
 
-@backward("loss.squared_error.SquaredError")
-def squared_error_backward(c: Call) -> Gradients:
-    """2 g (x0 - x1): 3 operations an element; a change of sign for the other."""
-    return _both(c, c.gy[0] * 2 * (c.x[0] - c.x[1]))
-
-
 @forward("loss.absolute_error.AbsoluteError")
 def absolute_error(c: Call) -> Array:
     """Difference and absolute value: 2 operations an element."""
@@ -159,16 +153,6 @@ def huber_loss(c: Call) -> Array:
     linear = c.maximum(difference * (2 * delta) - delta * delta, delta * delta)
     y = c.minimum(c.apply("square", difference), linear) * 0.5
     return y.sum(axis=1) if c.f.reduce == "sum_along_second_axis" else y
-
-
-@backward("loss.huber_loss.HuberLoss")
-def huber_loss_backward(c: Call) -> Gradients:
-    """Computes g times the difference between its two bounds: 4 operations an element; a sign."""
-    (gy,) = c.gy
-    bounded = c.minimum(c.maximum(c.x[0] - c.x[1], -c.f.delta), c.f.delta)
-    if c.f.reduce == "sum_along_second_axis":
-        gy = gy.reshape((gy.shape[0], 1, *gy.shape[1:]))
-    return _both(c, gy * bounded)
 
 
 @forward("loss.hinge.Hinge")
@@ -249,23 +233,6 @@ def cross_covariance(c: Call) -> Array:
     y, z = c.x
     covariance = _covariance(c, _centred(y), _centred(z))
     return _half_squared_sum(c, covariance)
-
-
-@backward("loss.cross_covariance.CrossCovariance")
-def cross_covariance_backward(c: Call) -> Gradients:
-    """Means taken off again; the covariance again; for each input a product, scaled by g / n."""
-    y, z = c.x
-    (gcost,) = c.gy
-    scale = gcost / max(1, len(y))
-    centred_y, centred_z = _centred(y), _centred(z)
-    summed = c.f.reduce == "half_squared_sum"
-    middle = _covariance(c, centred_y, centred_z) if summed else scale
-    gradients: list[Array | None] = [None, None]
-    for i, (other, own) in enumerate(((centred_z, y), (centred_y, z))):
-        if c.needs(i):
-            product = c.products(len(y) * middle.size, other, middle, shape=own.shape)
-            gradients[i] = product * scale if summed else product
-    return tuple(gradients)
 
 
 @forward("loss.decov.DeCov")

@@ -260,16 +260,6 @@ def normalize_l2(c: Call) -> Array:
     return x / norm
 
 
-@backward("normalization.l2_normalization.NormalizeL2")
-def normalize_l2_backward(c: Call) -> Array:
-    """The norm again (2 an element), sum of x g 2, (g norm - x sum / norm) / norm^2 4; 4 a norm."""
-    (x,), (gy,) = c.x, c.gy
-    bare = c.sqrt(c.apply("square", x).sum(axis=c.f.axis, keepdims=True))
-    norm = bare + float(c.f.eps)
-    product = (x * gy).sum(axis=c.f.axis, keepdims=True) / bare
-    return (gy * norm - product * x) / norm**2
-
-
 @forward("normalization.local_response_normalization.LocalResponseNormalization")
 def local_response_normalization(c: Call) -> Array:
     """Computes x (k + alpha sum(x^2))^-beta: 5 operations an element, and the sum's additions.

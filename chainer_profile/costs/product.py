@@ -27,19 +27,6 @@ def linear(c: Call) -> Array:
     return y + c.x[2] if len(c.x) == 3 else y
 
 
-@backward(_LINEAR + "LinearFunction")
-def linear_backward(c: Call) -> Gradients:
-    """As many multiply-adds as forward for each of x and W; b: sum over the batch."""
-    x, w = c.x[:2]
-    (gy,) = c.gy
-    macs = gy.size * w.shape[1]
-    gx = c.products(macs, gy, w, shape=x.shape) if c.needs(0) else None
-    gw = c.products(macs, gy, x, shape=w.shape) if c.needs(1) else None
-    if len(c.x) < 3:
-        return gx, gw
-    return gx, gw, gy.sum(0) if c.needs(2) else None
-
-
 @forward(_LINEAR + "LinearGradData")
 def linear_gradient_of_x(c: Call) -> Array:
     """Multiply-adds of gy W; a row of its own only in double backpropagation."""
@@ -116,30 +103,6 @@ def matmul(c: Call) -> Array:
     return c.products(y.size * _inner(c, a), a, b, shape=y.shape)
 
 
-@backward(_MATMUL + "MatMul")
-def matmul_backward(c: Call) -> Gradients:
-    """As many multiply-adds as forward for each input; sums over stacks that were broadcast.
-
-    Where the other input is a vector the gradient is an outer product: multiplications alone.
-    """
-    a, b = c.x
-    gradients: list[Array | None] = [None, None]
-    for i, (array, other) in enumerate(((a, b), (b, a))):
-        if c.needs(i):
-            gradients[i] = _gradient(c, array, other, c.gy[0].size * _inner(c, a))
-    return tuple(gradients)
-
-
-def _gradient(c: Call, array: Array, other: Array, macs: int) -> Array:
-    (gy,) = c.gy
-    if other.ndim == 1:
-        return c.count(array.size, gy, other, shape=array.shape)
-    if array.ndim == 1:
-        return c.products(macs, gy, other, shape=array.shape)
-    product = c.products(macs, gy, other, shape=(*gy.shape[:-2], *array.shape[-2:]))
-    return c.sum_to(product, array.shape)
-
-
 def _inner(c: Call, a: Array) -> int:
     """Length of the sums of a product; whether its result is transposed makes no difference."""
     return a.shape[-2] if c.f.transa and a.ndim > 1 else a.shape[-1]
@@ -174,17 +137,6 @@ def tensordot(c: Call) -> Array:
     return c.products(_tensordot_macs(c, a, b), a, b, shape=y.shape)
 
 
-@backward("math.tensordot.TensorDot")
-def tensordot_backward(c: Call) -> Gradients:
-    """As many multiply-adds as forward for each input."""
-    a, b = c.x
-    macs = _tensordot_macs(c, a, b)
-    return tuple(
-        c.products(macs, c.gy[0], other, shape=array.shape) if c.needs(i) else None
-        for i, (array, other) in enumerate(((a, b), (b, a)))
-    )
-
-
 def _tensordot_macs(c: Call, a: Array, b: Array) -> int:
     """Of r x k, k x n and r x n elements the product is (r k n) squared."""
     return math.isqrt(a.size * b.size * c.outputs[0].size)
@@ -199,21 +151,6 @@ def einsum(c: Call) -> Array:
     Chainer may contract three and more operands in steps, which is less work.
     """
     return _einsum(c, list(c.x), c.f.in_subs.split(","), c.f.out_sub, c.outputs[0].shape)
-
-
-@backward("math.einsum.EinSum")
-def einsum_backward(c: Call) -> Gradients:
-    """An einsum of the gradient and the other operands for each input that needs it."""
-    subscripts = c.f.in_subs.split(",")
-    gradients: list[Array | None] = []
-    for i, x in enumerate(c.x):
-        if not c.needs(i):
-            gradients.append(None)
-            continue
-        operands = [c.gy[0] if j == i else other for j, other in enumerate(c.x)]
-        subs = [c.f.out_sub if j == i else sub for j, sub in enumerate(subscripts)]
-        gradients.append(_einsum(c, operands, subs, subscripts[i], x.shape))
-    return tuple(gradients)
 
 
 def _einsum(c: Call, operands: list[Array], subs: list[str], out: str, shape: Shape) -> Array:
@@ -282,15 +219,6 @@ def embed_id(c: Call) -> Array:
     c.take(x)
     c.take_part(w, y.size)
     return c.new(y.shape)
-
-
-@backward("connection.embed_id.EmbedIDFunction")
-def embed_id_backward(c: Call) -> Gradients:
-    """An addition for each element of the rows' gradients; W's whole gradient is written."""
-    x, w = c.x
-    (gy,) = c.gy
-    c.take(x)
-    return None, c.count(gy.size, gy, shape=w.shape) if c.needs(1) else None
 
 
 @forward("connection.embed_id.EmbedIDGrad")

@@ -19,19 +19,6 @@ def sum_(c: Call) -> Array:
     return c.x[0].sum(axis=c.f.axis, keepdims=c.f.keepdims)
 
 
-@backward("math.sum.Sum")
-def sum_backward(c: Call) -> Array:
-    """No operation and no bytes: the gradient is broadcast as a view."""
-    x = c.x[0].shape
-    return c.broadcast_to(c.gy[0].reshape(reduced(x, c.f.axis, True)), x)
-
-
-@backward("math.sum.SumTo")
-def sum_to_backward(c: Call) -> Array:
-    """No operation and no bytes: the gradient is broadcast as a view."""
-    return c.broadcast_to(c.gy[0], c.x[0].shape)
-
-
 @forward("math.sum.SumTo")
 def sum_to(c: Call) -> Array:
     """Of n elements to m: n - m operations."""
@@ -44,27 +31,10 @@ def broadcast(c: Call) -> tuple[Array, ...]:
     return tuple(c.broadcast_to(x, spec.shape) for x, spec in zip(c.x, c.outputs, strict=True))
 
 
-@backward("array.broadcast.BroadcastTo", "array.broadcast.Broadcast")
-def broadcast_backward(c: Call) -> Gradients:
-    """Sums over the axes that were broadcast: of n elements to m, n - m operations."""
-    return tuple(
-        c.sum_to(gy, x.shape) if c.needs(i) else None
-        for i, (gy, x) in enumerate(zip(c.gy, c.x, strict=True))
-    )
-
-
 @forward("math.average.Mean")
 def mean(c: Call) -> Array:
     """Of n elements to m: n operations (sums and divisions)."""
     return c.x[0].mean(axis=c.f.axis, keepdims=c.f.keepdims)
-
-
-@backward("math.average.Mean")
-def mean_backward(c: Call) -> Array:
-    """A product for each of the m means, then broadcast as a view."""
-    x, gy = c.x[0], c.gy[0]
-    small = gy.reshape(reduced(x.shape, c.f.axis, True)) * (gy.size / max(1, x.size))
-    return c.broadcast_to(small, x.shape)
 
 
 @forward("math.prod.Prod")
@@ -116,25 +86,11 @@ def logsumexp(c: Call) -> Array:
     return c.log(total) + m.reshape(total.shape)
 
 
-@backward("math.logsumexp.LogSumExp")
-def logsumexp_backward(c: Call) -> Array:
-    """Computes g exp(x - y): 3 operations an element."""
-    (x,), (y,), (gy,) = c.x, c.y, c.gy
-    shape = reduced(x.shape, c.f.axis, True)
-    return gy.reshape(shape) * c.exp(x - y.reshape(shape))
-
-
 @forward("math.cumsum.Cumsum", "math.cumprod.Cumprod")
 def cumulate(c: Call) -> Array:
     """An operation for each element but the first of a row."""
     (x,) = c.x
     return c.count(_steps(x.shape, c.f.axis), x, shape=c.outputs[0].shape)
-
-
-@backward("math.cumsum.Cumsum")
-def cumsum_backward(c: Call) -> Array:
-    """A sum from the end: an operation for each element but the last of a row."""
-    return c.count(_steps(c.x[0].shape, c.f.axis), c.gy[0], shape=c.x[0].shape)
 
 
 @backward("math.cumprod.Cumprod")
@@ -149,14 +105,6 @@ def cumprodsum(c: Call) -> Array:
     """Computes s = a + m s: 2 operations a step; only of double backpropagation."""
     xmul, xadd = c.x
     return c.count(2 * xmul.size, xmul, xadd, shape=xadd.shape)
-
-
-@backward("math.cumprod.Cumprodsum")
-def cumprodsum_backward(c: Call) -> Gradients:
-    """The same from the end, 2 operations a step; a product more a step for the factors."""
-    (xmul, xadd), (gy,) = c.x, c.gy
-    gadd = c.count(2 * xmul.size, xmul, gy, shape=xadd.shape)
-    return c.count(xmul.size, c.y[0], shape=xmul.shape) if c.needs(0) else None, gadd
 
 
 def _steps(shape: Shape, axis: int | None) -> int:
@@ -192,28 +140,11 @@ def elimination(n: int) -> int:
     return sum(k + 2 * k * k for k in range(n))
 
 
-@backward("math.det.BatchDet")
-def det_backward(c: Call) -> Array:
-    """An inversion (2 n^3) of each matrix, and 2 products an element."""
-    (x,) = c.x
-    n = x.shape[-1]
-    flops = len(x) * (2 * n**3 + 2 * n * n)
-    return c.count(flops, x, c.y[0], c.gy[0], shape=x.shape)
-
-
 @forward("math.inv.Inv", "math.inv.BatchInv")
 def inverse(c: Call) -> Array:
     """2 n^3 operations for each matrix of n rows: the leading term of LAPACK's getrf and getri."""
     (x,) = c.x
     return c.count(2 * x.size * x.shape[-1], x, shape=x.shape)
-
-
-@backward("math.inv.Inv", "math.inv.BatchInv")
-def inverse_backward(c: Call) -> Array:
-    """-y^T g y^T: two products of n^3 multiply-adds each, and a change of sign."""
-    (y,), (gy,) = c.y, c.gy
-    product = c.products(y.size * y.shape[-1], -y, gy, shape=y.shape)
-    return c.products(y.size * y.shape[-1], product, y, shape=y.shape)
 
 
 @forward("math.cholesky.Cholesky")

@@ -165,6 +165,7 @@ def evaluate(entry: Entry, call: Call) -> Work:
     try:
         result = entry.formula(call)
         if isinstance(result, Work):
+            call.take(*call.x)
             return result
         if isinstance(result, int):
             return call.plain_work(result)

@@ -31,7 +31,9 @@ What is counted, in all formulas alike:
   of them. Making the state, which is done once, does not count.
 
 torchinfo, fvcore and DeepSpeed count otherwise (fvcore: a multiply-add is one; torchinfo: products
-and parameters alone). :func:`known_functions` lists the functions with a formula.
+and parameters alone). :func:`known_functions` lists the functions with a formula. A backward
+without one has the work of the functions that it calls, as Chainer makes it of them: see
+:class:`~chainer_profile.costs.called.Called`.
 """
 
 from __future__ import annotations
@@ -54,6 +56,7 @@ from chainer_profile.costs import (  # noqa: F401  (each registers its formulas)
     registry,
     update,
 )
+from chainer_profile.costs.called import Called
 from chainer_profile.costs.counting import ArraySpec, Call, Work
 from chainer_profile.costs.registry import Formula, FormulaT
 from chainer_profile.costs.update import UpdateCall
@@ -65,6 +68,7 @@ __all__ = [
     "UpdateCall",
     "Work",
     "backward_work",
+    "following",
     "forward_work",
     "hook_work",
     "known_functions",
@@ -106,11 +110,43 @@ def backward_work(
             ``function.inputs``): a network's first convolution has none of its input.
 
     Returns:
-        Work | None: None for a function that has no formula.
+        Work | None: None for a function that has no formula: see :func:`following`.
     """
     if len(needed) != len(inputs):
         raise ValueError(f"needed has {len(needed)} entries, for {len(inputs)} inputs")
     return _work(BACKWARD, function, inputs, outputs, needed)
+
+
+def following(function: Any, given: tuple[Any, ...]) -> Called | None:
+    """Follow a backward that is about to run, to know its work by the functions that it calls.
+
+    Args:
+        function: The function object.
+        given: The arrays of its inputs, and the gradients of its outputs.
+
+    Returns:
+        Called | None: What is told of the functions it calls, and knows the work once it has
+        returned. None where it has a formula, or is an old-style function, whose backward
+        computes by itself.
+    """
+    if registry.inner(function) is not function or registry.find(function, BACKWARD):
+        return None
+    called = Called(given, vars(function))
+    before, backward = vars(function).get("backward"), function.backward
+
+    def followed(indexes: tuple[int, ...], gys: Any) -> Any:
+        # Several may follow it at once: each takes itself away.
+        if before is None:
+            del function.backward
+        else:
+            function.backward = before
+        gradients = backward(indexes, gys)
+        n_inputs = len(function.inputs)
+        called.end([gradients[i] for i in indexes] if len(gradients) == n_inputs else gradients)
+        return gradients
+
+    function.backward = followed
+    return called
 
 
 def _work(
@@ -121,11 +157,11 @@ def _work(
     needed: tuple[bool, ...],
 ) -> Work | None:
     function = registry.inner(function)
+    if phase == BACKWARD and not any(needed):
+        return Work(0, 0, 0)
     entry = registry.find(function, phase)
     if entry is None:
         return None
-    if phase == BACKWARD and not any(needed):
-        return Work(0, 0, 0)
     return registry.evaluate(entry, Call(function, inputs, outputs, needed))
 
 
@@ -192,7 +228,7 @@ def register_cost(cls: type, *, backward: bool = False) -> Callable[[FormulaT], 
             '''0.5 x (1 + erf(x / sqrt(2))): 5 operations an element.'''
             return 5 * call.inputs[0].size
 
-        @register_cost(Gelu, backward=True)
+        @register_cost(Gelu, backward=True)  # unless it is made of Chainer's functions
         def gelu_backward(call): ...
 
     For an update rule or a hook it is called with an :class:`UpdateCall`. A number then means that

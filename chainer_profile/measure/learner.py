@@ -17,8 +17,9 @@ from chainer import FunctionHook, _backprop_utils
 
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.units import format_shape
+from chainer_profile.costs.called import Called, specs_of
 from chainer_profile.costs.counting import dtype_name
-from chainer_profile.costs.work import ArraySpec, Work, backward_work, forward_work
+from chainer_profile.costs.work import Work, backward_work, following, forward_work
 from chainer_profile.measure.calls import BACKWARD, LINK, Entry, Log, entered, read
 from chainer_profile.measure.hooks import (
     DECIDED,
@@ -69,12 +70,14 @@ class _Running(NamedTuple):
         number: Of the phase, or of the row.
         frame: Of what runs it, where an exception may end it without a word.
         entered: What was entered.
+        called: Follows a backward whose work is that of the functions it calls.
     """
 
     kind: str
     number: int
     frame: FrameType | None = None
     entered: Entry | None = None
+    called: Called | None = None
 
 
 class Learner:
@@ -151,8 +154,7 @@ class Learner:
         """Note a call, or a backward; see :class:`.hooks.WalkHook`."""
         self.end_dead()
         if backward:
-            n_grads = len(function.outputs)
-            self._begin_backward(function, arrays[len(arrays) - n_grads :], frame)
+            self._begin_backward(function, arrays, frame)
         else:
             self._begin_forward(function, arrays, frame)
 
@@ -165,10 +167,15 @@ class Learner:
     ) -> None:
         """Note its end."""
         self.end_dead()
-        kind, row = self._running[-1][:2]
+        window = self._running[-1]
         self._end()
-        if outputs is not None and kind in ("forward", "sum"):
-            self._note_outputs(row, function, in_data, outputs)
+        if outputs is not None and window.kind in ("forward", "sum"):
+            self._note_outputs(window.number, function, in_data, outputs)
+        around = self._running[-1].called
+        if outputs is not None and around is not None:
+            around.call(function, in_data, outputs)
+        if window.called is not None:
+            self._add_work(window.number, function, window.called.work)
 
     def _begin_forward(self, function: Any, in_data: tuple[Any, ...], frame: FrameType) -> None:
         what = kind_of(function)
@@ -207,7 +214,7 @@ class Learner:
         fields |= {"output_shapes": _shapes(outputs), "dtype": _dtype(outputs)}
         if self._rows[row].phase == FORWARD.phase:
             fields["output_nbytes"] = _nbytes(outputs)
-        specs = _specs(in_data), _specs(outputs)
+        specs = specs_of(in_data), specs_of(outputs)
         setattr(function, self._row_of, (row, specs))
         self._add_work(row, function, lambda: forward_work(function, *specs))
 
@@ -221,8 +228,9 @@ class Learner:
             return self._rows[number].phase
         return FORWARD.phase if number == _OUTSIDE else self._phases[number]
 
-    def _begin_backward(self, function: Any, out_grad: tuple[Any, ...], frame: FrameType) -> None:
+    def _begin_backward(self, function: Any, arrays: tuple[Any, ...], frame: FrameType) -> None:
         """It goes to the link of the call."""
+        out_grad = arrays[len(arrays) - len(function.outputs) :]
         # A function of a graph that was there before has no row.
         forward, specs = getattr(function, self._row_of, (None, None))
         row = None if forward is None else self._shared.get(forward)
@@ -243,11 +251,12 @@ class Learner:
             )
             if forward is not None:
                 self._shared[forward] = row
-        if specs is not None:
+        called = following(function, arrays)
+        if called is None and specs is not None:
             inputs, outputs = specs
             asked = tuple(bool(node.requires_grad) for node in function.inputs)
             self._add_work(row, function, lambda: backward_work(function, inputs, outputs, asked))
-        self._begin(_Running("whole", row, frame, kind_of(function)), BACKWARD)
+        self._begin(_Running("whole", row, frame, kind_of(function), called), BACKWARD)
 
     def enter(self, mark: Mark) -> None:
         """Note that a window of another kind begins."""
@@ -501,13 +510,6 @@ def _work_of(name: str, formula: Callable[[], Work | None]) -> Work | None:
             stacklevel=2,
         )
         return None
-
-
-def _specs(arrays: tuple[Any, ...]) -> tuple[ArraySpec, ...]:
-    # An output that is not there (None) has no elements.
-    return tuple(
-        ArraySpec((0,), "float32") if array is None else ArraySpec.of(array) for array in arrays
-    )
 
 
 def _shapes(arrays: tuple[Any, ...]) -> tuple[Shape, ...]:

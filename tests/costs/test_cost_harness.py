@@ -13,7 +13,8 @@ import numpy as np
 from scipy import special
 
 from chainer_profile.costs import registry
-from chainer_profile.costs.work import ArraySpec, Work, backward_work, forward_work
+from chainer_profile.costs.work import ArraySpec, Work, backward_work, following, forward_work
+from chainer_profile.measure.hooks import WalkHook
 
 RNG = np.random.default_rng(0)
 
@@ -59,9 +60,33 @@ class Ran:
         return work
 
     def backward(self, needed: tuple[bool, ...] | None = None) -> Work:
-        work = backward_work(self.function, *self.specs, needed or self.needed)
+        needed = needed or self.needed
+        work = backward_work(self.function, *self.specs, needed) or self.followed(needed)
         assert work is not None
         return work
+
+    def followed(self, needed: tuple[bool, ...]) -> Work | None:
+        """The work by the functions that its backward calls."""
+        followed: list[Any] = []
+        running: list[Any] = []
+
+        def begin(function: Any, arrays: Any, backward: bool, _frame: Any) -> None:
+            if function is self.function and backward:
+                followed.append(following(function, arrays))
+            running.append(function)
+
+        def end(function: Any, arrays: Any, outputs: Any, _frame: Any) -> None:
+            running.pop()
+            if running == [self.function]:
+                followed[0].call(function, arrays, outputs)
+
+        assert self.function.inputs is not None
+        xs = [
+            v.get_variable() for v, need in zip(self.function.inputs, needed, strict=True) if need
+        ]
+        with WalkHook(begin, end):
+            chainer.grad(list(self.ys), xs, list(map(chainer.Variable, self.gys)))
+        return followed[0] and followed[0].work()
 
 
 class Recorder(chainer.FunctionHook):
