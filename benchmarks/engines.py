@@ -97,7 +97,7 @@ def main() -> int:
                 max_seconds=args.seconds,
             )
             race.run()
-        results = [one.result(race.tolerance(one)) for one in race.contestants]
+        results = [one.result for one in race.contestants]
         for result in results:
             if result.error:
                 print(f"{case} {result.name}: {result.error}")

@@ -28,11 +28,11 @@ def choose(names: Sequence[str] | None) -> list[Contestant]:
             engine = find_engine(name)
             own = str(getattr(engine, "name", "")) or name
             taken = own in ENGINES or any(own == one.name for one in found)
-            found.append(Contestant(name if taken else own, engine, type(engine)))
+            found.append(Contestant(name=name if taken else own, engine=engine, make=type(engine)))
         elif lacks := entry.lacks():
-            found.append(Contestant(name, None, error=lacks, install=entry.install))
+            found.append(Contestant(name=name, engine=None, error=lacks, install=entry.install))
         else:
-            found.append(Contestant(name, entry.make(), entry.make))
+            found.append(Contestant(name=name, engine=entry.make(), make=entry.make))
     return found
 
 

@@ -13,7 +13,7 @@ from chainer_profile.engines.catalogue import BASELINE
 from chainer_profile.engines.chosen import of_file
 from chainer_profile.engines.engine_recording import engine_recording
 from chainer_profile.engines.protocol import EngineError, Network, Saving
-from chainer_profile.engines.race import Contestant, Race, samples
+from chainer_profile.engines.race import Contestant, Race
 from chainer_profile.engines.results import EnginesRun, folder_names
 from chainer_profile.measure import environment, runner
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
@@ -191,7 +191,6 @@ def _folded(
     """The results and recordings of a race."""
     folders = folder_names([one.name for one in race.contestants])
     recordings: dict[str, Recording] = {}
-    results = []
     for one in race.contestants:
         if one.profile is not None:
             engine = "" if one.name == BASELINE else f"{one.name} {one.version}".strip()
@@ -207,8 +206,8 @@ def _folded(
                     structure.layers,
                     own,
                     links=structure.links,
-                    clean_ns=samples(one.clean_ns),
-                    clean_start_ns=samples(one.start_ns),
+                    clean_ns=one.clean_ns,
+                    clean_start_ns=one.start_ns,
                     environment=where,
                     conditions=conditions,
                 )
@@ -218,10 +217,9 @@ def _folded(
                 recordings[one.name] = found
             except (EngineError, ValueError) as error:
                 one.note = f"the times of its nodes are of no use: {error}"
-        folder = folders[one.name] if one.name in recordings else ""
-        results.append(one.result(race.tolerance(one), folder))
+        one.folder = folders[one.name] if one.name in recordings else ""
     run = EnginesRun(
-        engines=tuple(results),
+        engines=tuple(one.result for one in race.contestants),
         n_layers=len(structure.layers),
         settings=settings,
         environment=where,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +27,7 @@ from chainer_profile.engines.protocol import (
     Serving,
     Versioned,
 )
-from chainer_profile.engines.results import EngineResult, OutputDifference
+from chainer_profile.engines.results import EngineResult
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
 from chainer_profile.measure.process_memory import Growth
 from chainer_profile.measure.time_limit import WARMUP_SECONDS
@@ -50,84 +49,46 @@ LAYERS_S = 10.0
 SERVE_S, _MOST_REQUESTS = 1.0, 10_000
 
 
-@dataclass(eq=False)
-class Contestant:
-    """An engine in the race, and what came out.
+@dataclass(eq=False, kw_only=True)
+class Contestant(EngineResult):
+    """An engine in the race, and what came out so far; one with an error is out of it.
 
     Attributes:
-        name: What tables call it.
         engine: The engine, not yet prepared; None for one that cannot be tried.
         make: Makes another such engine, which runs a copy of the network with other parameters
             once; none is made if this is None.
-        precision: What it is to compute in.
         saved: The file that it is loaded from, in place of being prepared.
-        version: Its version, where it tells one.
-        prepare_s: Seconds that this took; None until it is done.
-        memory_nbytes: By how much the process grew for it, at its most in the warm-up runs; None
-            where that is not known, and on a GPU.
-        clean_ns: Wall times of its trials.
-        start_ns: Their starts on the clock.
-        round: Number of the round of each.
-        jobs: How many runs it made at a time where that was tried; else 1.
-        served_per_s: Runs a second then; None where it cannot.
-        differences: How far its outputs are from the first contestant's.
-        worst_layer: Where its outputs leave Chainer's, in words.
+        trials: Of each trial its start on the clock, its wall time, and its round.
         profile: Times of its nodes; None where there are none.
-        error: Why it is out of the race; empty for one that is in it.
-        install: The command that installs what it needs, where that is missing.
-        note: What else is to be known.
     """
 
-    name: str
     engine: Any
     make: Callable[[], Engine] | None = None
-    precision: str = "fp32"
     saved: Path | None = None
-    version: str = ""
-    prepare_s: float | None = None
-    memory_nbytes: int | None = None
-    clean_ns: array[int] = field(default_factory=lambda: array("q"))
-    start_ns: array[int] = field(default_factory=lambda: array("q"))
-    round: array[int] = field(default_factory=lambda: array("q"))
-    jobs: int = 1
-    served_per_s: float | None = None
-    differences: list[OutputDifference] = field(default_factory=list)
-    worst_layer: str = ""
+    trials: list[tuple[int, int, int]] = field(default_factory=list)
     profile: EngineProfile | None = None
-    error: str = ""
-    install: str = ""
-    note: str = ""
 
-    def result(self, tolerance: float, folder: str = "") -> EngineResult:
-        """What came out, to be kept.
+    @property
+    def start_ns(self) -> NDArray[np.int64]:
+        """Starts of its trials."""
+        return self._column(0)
 
-        Args:
-            tolerance: The largest relative difference that is right.
-            folder: Name of the folder of its recording.
-        """
-        return EngineResult(
-            name=self.name,
-            version=self.version,
-            precision=self.precision,
-            folder=folder,
-            prepare_s=self.prepare_s,
-            memory_nbytes=self.memory_nbytes,
-            clean_ns=samples(self.clean_ns),
-            round=samples(self.round),
-            jobs=self.jobs,
-            served_per_s=self.served_per_s,
-            differences=tuple(self.differences),
-            tolerance=tolerance,
-            worst_layer=self.worst_layer,
-            error=self.error,
-            install=self.install,
-            note=self.note,
-        )
+    def fold(self) -> None:
+        """Make arrays of its trials."""
+        self.clean_ns, self.round = self._column(1), self._column(2)
 
+    def _column(self, number: int) -> NDArray[np.int64]:
+        return np.array([one[number] for one in self.trials], np.int64)
 
-def samples(values: array[int]) -> NDArray[np.int64]:
-    """Times as an int64 array of their own."""
-    return np.array(values, np.int64)
+    @property
+    def median_s(self) -> float:
+        """Median of its trials in seconds."""
+        return float(np.median(self.clean_ns)) * NS
+
+    @property
+    def result(self) -> EngineResult:
+        """What came out, without the engine."""
+        return EngineResult(**{one.name: getattr(self, one.name) for one in fields(EngineResult)})
 
 
 class Race:
@@ -165,7 +126,8 @@ class Race:
         self.network = network
         self.ended = COMPLETE
         self._trials, self._warmups = trials, warmups
-        self._tolerance = tolerance
+        for one in self.contestants:
+            one.tolerance = TOLERANCES[one.precision] if tolerance is None else tolerance
         self._now_ns = clock.now_ns
         self._max_seconds = max_seconds
         self._stop = stop or (lambda: "")
@@ -180,10 +142,6 @@ class Race:
         """Those that are in the race."""
         return [one for one in self.contestants if not one.error]
 
-    def tolerance(self, contestant: Contestant) -> float:
-        """The largest relative difference that is right for an engine."""
-        return TOLERANCES[contestant.precision] if self._tolerance is None else self._tolerance
-
     def run(self) -> None:
         """Make the engines ready, compare their outputs, make the trials, and compare again.
 
@@ -195,10 +153,14 @@ class Race:
                 return
             self._prepare(contestant)
         if not self._stops():
-            self._make_trials()
+            try:
+                self._make_trials()
+            finally:
+                for contestant in self.contestants:
+                    contestant.fold()
         for contestant in self.running:
             # What breaks in the trials shows in the outputs behind them.
-            if contestant.clean_ns:
+            if contestant.trials:
                 self._guarded(contestant, partial(self._compare, contestant, 0))
 
     def profile_nodes(self, trials: int, *, most_seconds: float = LAYERS_S) -> None:
@@ -209,9 +171,9 @@ class Race:
             most_seconds: Fewer where these would take longer, by the median of its clean trials.
         """
         for contestant in self.running:
-            if not contestant.clean_ns or self._stops():
+            if not contestant.trials or self._stops():
                 continue
-            median_s = float(np.median(samples(contestant.clean_ns))) * NS
+            median_s = contestant.median_s
             count = max(1, min(trials, int(most_seconds / median_s) if median_s else trials))
             try:
                 contestant.profile = contestant.engine.layers(self.network.inputs, count)
@@ -229,11 +191,11 @@ class Race:
         """
         for contestant in self.running:
             engine = contestant.engine
-            if jobs < 2 or not contestant.clean_ns or not isinstance(engine, Serving):
+            if jobs < 2 or not contestant.trials or not isinstance(engine, Serving):
                 continue
             if self._stops():
                 return
-            median_s = float(np.median(samples(contestant.clean_ns))) * NS
+            median_s = contestant.median_s
             wanted = int(SERVE_S / median_s) if median_s else _MOST_REQUESTS
             requests = min(max(wanted, 2), _MOST_REQUESTS) * jobs
             try:
@@ -273,7 +235,7 @@ class Race:
                     self._known.append((given, kept, host_copies(engine.run(given))))
             for number in range(len(self._known)):
                 self._compare(contestant, number)
-            if baseline and contestant.result(self.tolerance(contestant)).wrong:
+            if baseline and contestant.wrong:
                 raise EngineError(
                     "the network gives other outputs for the same input, as where it draws random "
                     "numbers in test mode: no engine can be compared with it"
@@ -303,8 +265,8 @@ class Race:
                 given[...] = self._on_device(was, given)
                 raise EngineError("changes the input that it is given")
         found = difference(expected, got)
-        contestant.differences.append(found)
-        wrong = not found.relative <= self.tolerance(contestant)
+        contestant.differences += (found,)
+        wrong = not found.relative <= contestant.tolerance
         if wrong and not contestant.worst_layer and isinstance(contestant.engine, Inspecting):
             contestant.worst_layer = self._worst_layer(contestant, contestant.engine, number)
 
@@ -315,7 +277,7 @@ class Race:
             return
         inputs = self.network.inputs
         engine.prepare(replace(self.network, model=model, precision=contestant.precision))
-        contestant.differences.append(difference(expected, engine.run(inputs)))
+        contestant.differences += (difference(expected, engine.run(inputs)),)
 
     @cached_property
     def _others(self) -> tuple[Any, tuple[Any, ...]]:
@@ -343,7 +305,7 @@ class Race:
                 self._intermediates[number],
                 engine.intermediates(inputs),
                 self.network.layers,
-                self.tolerance(contestant),
+                contestant.tolerance,
             )
         except Exception as error:  # the outputs differ, whether this can be told or not
             return f"from which layer on is not known ({_said(error)})"
@@ -371,7 +333,7 @@ class Race:
                 try:
                     self._make_block(contestant, count, number, begin_ns)
                 except Exception as error:  # as in _guarded
-                    contestant.error = f"after {len(contestant.clean_ns)} trials: {_said(error)}"
+                    contestant.error = f"after {len(contestant.trials)} trials: {_said(error)}"
                     if contestant is self.contestants[0]:
                         raise ProfileError(f"{contestant.name}: {contestant.error}") from error
                 if self.ended != COMPLETE:
@@ -386,12 +348,10 @@ class Race:
             start_ns = now_ns()
             run(inputs)
             wall_ns = now_ns() - start_ns
-            contestant.clean_ns.append(wall_ns)
-            contestant.start_ns.append(start_ns)
-            contestant.round.append(number)
+            contestant.trials.append((start_ns, wall_ns, number))
             self._done += 1
             self._total_ns += wall_ns
-            left = any(len(one.clean_ns) < self._trials for one in self.running)
+            left = any(len(one.trials) < self._trials for one in self.running)
             if self._stops() or (left and self._time_is_over(begin_ns)):
                 return
         total = self._trials * len(self.running)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from chainer_profile.basics.describe import Statistics, describe, median_interval
 from chainer_profile.basics.errors import ProfileError, one_line
@@ -20,8 +21,6 @@ from chainer_profile.record.versioned import build, read_known
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-
-    from numpy.typing import NDArray
 
     from chainer_profile.record.recording import Layer
 
@@ -73,7 +72,7 @@ class Speedup:
     high: float
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class EngineResult:
     """One engine.
 
@@ -102,7 +101,7 @@ class EngineResult:
 
     name: str
     version: str = ""
-    precision: str = ""
+    precision: str = "fp32"
     folder: str = ""
     prepare_s: float | None = None
     memory_nbytes: int | None = None
@@ -116,6 +115,10 @@ class EngineResult:
     error: str = ""
     install: str = ""
     note: str = ""
+
+    def __post_init__(self) -> None:
+        if len(self.clean_ns) != len(self.round):
+            raise ValueError("clean_ns and round differ in length")
 
     @property
     def measured(self) -> bool:
@@ -242,16 +245,15 @@ def write_json(run: EnginesRun) -> str:
 
 
 def _entry(engine: EngineResult) -> dict[str, Any]:
-    entry = {item.name: getattr(engine, item.name) for item in dataclasses.fields(engine)}
-    # On one line: there are thousands of them.
-    for name in ("clean_ns", "round"):
-        entry[name] = " ".join(map(str, entry[name].tolist()))
-    entry["differences"] = [
-        # JSON knows no infinite numbers.
-        {"largest": _number(d.largest), "magnitude": _number(d.magnitude), "output": d.output}
-        for d in engine.differences
-    ]
-    return entry
+    # Times on one line: there are thousands of them. And JSON knows no infinite numbers.
+    return {item.name: getattr(engine, item.name) for item in dataclasses.fields(engine)} | {
+        "clean_ns": " ".join(map(str, engine.clean_ns.tolist())),
+        "round": " ".join(map(str, engine.round.tolist())),
+        "differences": [
+            {name: _number(value) for name, value in dataclasses.asdict(one).items()}
+            for one in engine.differences
+        ],
+    }
 
 
 def _number(value: float) -> float | str:
@@ -271,30 +273,9 @@ def read_json(path: Path) -> EnginesRun:
     except OSError as error:
         raise ProfileError(f"{path}: cannot be read ({error.strerror})") from None
     try:
-        return EnginesRun(
-            engines=tuple(_engine(entry) for entry in content["engines"]),
-            n_layers=int(content["n_layers"]),
-            settings=build(Settings, content["settings"]),
-            environment=build(Environment, content["environment"]),
-            other_cpu=content["other_cpu"],
-            ended=str(content["ended"]),
-        )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return build(EnginesRun, content, words=True)
+    except ValueError as error:
         raise ProfileError(f"{path}: damaged ({one_line(error)})") from None
-
-
-def _engine(entry: dict[str, Any]) -> EngineResult:
-    values = dict(entry)
-    for name in ("clean_ns", "round"):
-        values[name] = np.array([int(word) for word in entry[name].split()], np.int64)
-    if len(values["clean_ns"]) != len(values["round"]):
-        raise ValueError("clean_ns and round differ in length")
-    values["differences"] = tuple(
-        OutputDifference(float(d["largest"]), float(d["magnitude"]), int(d["output"]))
-        for d in entry["differences"]
-    )
-    known = {item.name for item in dataclasses.fields(EngineResult)}
-    return EngineResult(**{name: value for name, value in values.items() if name in known})
 
 
 def folder_names(names: Sequence[str]) -> dict[str, str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
 
 from chainer_profile.basics.errors import ProfileError
 
@@ -49,13 +50,25 @@ def check_version(path: Path, found: object, newest: int) -> None:
         )
 
 
-def build(kind: type[T], values: Mapping[str, Any]) -> T:
+def build(kind: type[T], values: Mapping[str, Any], *, words: bool = False) -> T:
     """A dataclass from values of JSON: lists become tuples, unknown fields are passed over.
+
+    Args:
+        kind: The dataclass.
+        values: The values.
+        words: Whether numbers may be words, as infinite ones are, and arrays words of integers.
 
     Raises:
         ValueError: A field is missing, or of another type.
     """
     try:
-        return msgspec.convert(values, kind)
+        return msgspec.convert(values, kind, strict=not words, dec_hook=_array)
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from None
+
+
+def _array(_kind: type, text: Any) -> Any:
+    """An array from the words of its integers."""
+    if not isinstance(text, str):
+        raise ValueError("times are no text")
+    return np.array([int(word) for word in text.split()], np.int64)

@@ -39,7 +39,7 @@ def quiet(monkeypatch: pytest.MonkeyPatch, one_thread: None) -> None:
 
 
 def measured(clock: FakeClock, *engines: FakeEngine, **more: Any) -> Measured:
-    contestants = [Contestant(e.name, e, version="1") for e in engines]
+    contestants = [Contestant(name=e.name, engine=e, version="1") for e in engines]
     return measure(
         Net(),
         X,

@@ -11,7 +11,7 @@ import pytest
 
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.engines.protocol import EngineNode, EngineProfile, Network
-from chainer_profile.engines.race import Contestant, Race, samples
+from chainer_profile.engines.race import Contestant, Race
 from chainer_profile.record.recording import COMPLETE, TIME_LIMIT
 from tests.conftest import FakeClock
 from tests.engines.fake_engines import (
@@ -30,10 +30,15 @@ def network(**changes: Any) -> Network:
     return Network(**(values | changes))  # type: ignore[arg-type]
 
 
+def contestant(engine: Any) -> Contestant:
+    if isinstance(engine, Contestant):
+        return engine
+    return Contestant(name=engine.name, engine=engine)
+
+
 def race(clock: FakeClock, *engines: Any, trials: int = 60, **options: Any) -> Race:
-    contestants = [Contestant(engine.name, engine) for engine in engines]
     found = Race(
-        contestants,
+        [contestant(engine) for engine in engines],
         options.pop("network", network()),
         trials=trials,
         clock=clock,  # type: ignore[arg-type]
@@ -96,8 +101,8 @@ def test_there_are_many_rounds_of_few_trials(clock: FakeClock, trials: int, roun
 def test_starts_are_those_of_the_trials(clock: FakeClock) -> None:
     one = race(clock, chainer(clock), FakeEngine(clock, 100), trials=40)
     one.run()
-    begins = np.concatenate([samples(c.start_ns) for c in one.contestants])
-    ends = np.concatenate([samples(c.start_ns) + samples(c.clean_ns) for c in one.contestants])
+    begins = np.concatenate([c.start_ns for c in one.contestants])
+    ends = np.concatenate([c.start_ns + c.clean_ns for c in one.contestants])
     order = np.argsort(begins)
     assert (begins[order][1:] >= ends[order][:-1]).all()
 
@@ -132,7 +137,7 @@ def test_wrong_outputs_are_seen(clock: FakeClock) -> None:
     wrong = FakeEngine(clock, function=lambda x: x * 2 + 0.1)
     one = race(clock, chainer(clock), wrong)
     one.run()
-    result = one.contestants[1].result(one.tolerance(one.contestants[1]))
+    result = one.contestants[1].result
     assert result.wrong
     assert result.difference is not None
     assert result.difference.largest == pytest.approx(0.1, rel=1e-5)
@@ -143,12 +148,11 @@ def test_wrong_outputs_are_seen(clock: FakeClock) -> None:
 
 def test_a_tolerance_can_be_given_and_else_goes_by_precision(clock: FakeClock) -> None:
     one = race(clock, chainer(clock), FakeEngine(clock), tolerance=0.5)
-    assert one.tolerance(one.contestants[1]) == 0.5
-    one = race(clock, chainer(clock), FakeEngine(clock))
-    one.contestants[1].precision = "bf16"
+    assert one.contestants[1].tolerance == 0.5
+    other = Contestant(name="fake", engine=FakeEngine(clock), precision="bf16")
+    one = race(clock, chainer(clock), other)
+    assert [each.tolerance for each in one.contestants] == [1e-4, 5e-2]
     one.run()
-    assert one.tolerance(one.contestants[0]) == 1e-4
-    assert one.tolerance(one.contestants[1]) == 5e-2
     assert one.contestants[1].engine.network.precision == "bf16"  # type: ignore[attr-defined]
     assert one.contestants[0].engine.network.precision == "fp32"  # type: ignore[attr-defined]
 
@@ -313,7 +317,7 @@ def test_several_runs_at_a_time(clock: FakeClock) -> None:
     assert engines[1].asked == (0, 0)
     one.serve(4)
     assert engines[1].asked == (40, 4)  # a second of them
-    found = [contestant.result(1.0) for contestant in one.contestants]
+    found = [each.result for each in one.contestants]
     assert [(result.jobs, result.served_per_s) for result in found] == [
         *((1, None), (4, pytest.approx(40.0)), (1, None))
     ]
@@ -339,7 +343,7 @@ def test_memory_is_that_of_the_runs(clock: FakeClock, monkeypatch: pytest.Monkey
     engine = chainer(clock)
     one = race(clock, engine, trials=1, warmups=3)
     one.run()
-    found = one.contestants[0].result(1.0)
+    found = one.contestants[0].result
     assert found.memory_nbytes == 1 << 20
     first, last = (int(words.split()[-1]) for words in told)
     assert last - first == 3

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from chainer_profile.basics.units import NOT_KNOWN, format_scientific
-from chainer_profile.engines.results import OutputDifference, speedup
+from chainer_profile.engines.results import EngineResult, OutputDifference, speedup
 from chainer_profile.report import document
 from chainer_profile.report.content.engines import (
     about_lines,
@@ -47,7 +47,7 @@ def test_what_makes_times_doubtful_is_said() -> None:
 
 
 def test_engines_that_did_not_run_say_why_and_how_to_get_them() -> None:
-    bad = result("bad", 1, error="no such function: Roll", clean_ns=result("", 1).clean_ns[:0])
+    bad = EngineResult("bad", error="no such function: Roll")
     assert other_lines(make_run(MISSING, bad)) == [
         "openvino: not installed: pip install openvino",
         "bad: no such function: Roll",
