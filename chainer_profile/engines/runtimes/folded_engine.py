@@ -60,6 +60,8 @@ class FoldedEngine:
 
     def _take(self, network: Network) -> None:
         self._model = optimize(network.model)
+        # Chainer gives every parameter a gradient as large as it, which no engine needs.
+        self._model.cleargrads()
         self._layers = len(network.layers)
         self._xp = chainer.backend.get_array_module(*network.inputs)
 

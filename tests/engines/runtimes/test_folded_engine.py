@@ -107,3 +107,11 @@ def test_runs_give_what_chainer_s_engine_gives() -> None:
         engine.prepare(net)
     first, second = (engine.run(net.inputs) for engine in engines)
     assert relative(first[0], second[0]) < 1e-6
+
+
+def test_its_copy_holds_no_gradients_and_the_network_keeps_its_own() -> None:
+    model = Residual()
+    engine = FoldedEngine()
+    engine.prepare(network(model, X))
+    assert all(param.grad is None for param in engine._model.params())
+    assert all(param.grad is not None for param in model.params())
