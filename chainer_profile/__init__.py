@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from chainer_profile.costs.work import register_cost
     from chainer_profile.engines.folded.optimize import optimize
     from chainer_profile.integrations.trainer import LayerProfile
+    from chainer_profile.kernels.accelerate import accelerate
     from chainer_profile.measure.layer_timer import LayerTimerHook
     from chainer_profile.measure.network import summary
     from chainer_profile.measure.runner import profile
@@ -48,6 +49,7 @@ __all__ = [
     "Summary",
     "UsageError",
     "__version__",
+    "accelerate",
     "compare",
     "fold_call_history",
     "optimize",
@@ -59,6 +61,7 @@ __all__ = [
 
 # Public names are imported when they are used: `--help` must not wait for pandas and Chainer.
 _HOMES = {
+    "accelerate": "kernels.accelerate",
     "Comparison": "comparison.compare",
     "Layer": "record.recording",
     "LayerProfile": "integrations.trainer",

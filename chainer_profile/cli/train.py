@@ -151,6 +151,15 @@ def parser() -> argparse.ArgumentParser:
     )
     add_machine(group)
     group.add_argument(
+        "--fast",
+        metavar="KERNELS",
+        nargs="?",
+        const="numpy",
+        choices=("numpy", "torch"),
+        help="faster kernels under Chainer's functions, see docs/accelerate.md: numpy (the "
+        "default where nothing follows) or torch",
+    )
+    group.add_argument(
         "--profile",
         metavar="every=N",
         type=checked(_every),
@@ -186,6 +195,8 @@ def run(args: argparse.Namespace, context: Context) -> int:
     """Make a training, or go on with one."""
     if args.resume is not None and args.force:
         raise UsageError("--resume goes on with a training, --force replaces it: give one of them")
+    if args.fast is not None and args.gpu >= 0:
+        raise UsageError("--fast is for the CPU: leave out --gpu")
     if args.synthetic_size is not None and args.dataset != "synthetic":
         raise UsageError("--synthetic-size is for --dataset synthetic")
 
@@ -293,6 +304,7 @@ def _train(
     import matplotlib
     from threadpoolctl import threadpool_limits
 
+    from chainer_profile.kernels.accelerate import accelerate
     from chainer_profile.measure.devices import move_to_gpu
     from chainer_profile.networks import loading
     from chainer_profile.training.exact_resume import Batches
@@ -323,8 +335,9 @@ def _train(
 
     terminal = not args.quiet and sys.stderr.isatty()
     threads = nullcontext() if args.threads is None else threadpool_limits(args.threads, "blas")
+    fast = nullcontext() if args.fast is None else accelerate(args.fast, threads=args.threads)
     # Exact resuming needs sums in a fixed order; on the CPU they are.
-    with threads, chainer.using_config("cudnn_deterministic", True):
+    with threads, fast, chainer.using_config("cudnn_deterministic", True):
         training = build_training(
             model,
             train,

@@ -64,6 +64,11 @@ _ENTRIES = (
         f"{_HERE}.runtimes.chainer_engine:ChainerEngine",
     ),
     EngineEntry(
+        "chainer-fast",
+        "Chainer on faster kernels, NumPy alone: also for training, see accelerate()",
+        f"{_HERE}.runtimes.fast_engine:FastEngine",
+    ),
+    EngineEntry(
         "folded",
         "Chainer and NumPy alone: normalisations folded into convolutions, memory used again",
         f"{_HERE}.runtimes.folded_engine:FoldedEngine",

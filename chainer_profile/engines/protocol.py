@@ -13,6 +13,7 @@ from chainer_profile.basics.errors import ProfileError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     import numpy as np
@@ -156,6 +157,14 @@ class Inspecting(Protocol):
 
     def intermediates(self, inputs: tuple[Any, ...]) -> dict[int, Any]:
         """Output arrays by index of Chainer's layer, as far as the engine can tell them."""
+
+
+@runtime_checkable
+class Blockwise(Protocol):
+    """An engine that makes itself ready for runs in a row, and leaves the process as it was."""
+
+    def block(self) -> AbstractContextManager[None]:
+        """Within it are such runs."""
 
 
 @runtime_checkable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from chainer_profile.engines.equality import (
 )
 from chainer_profile.engines.other_inputs import other_inputs, with_other_parameters
 from chainer_profile.engines.protocol import (
+    Blockwise,
     EngineError,
     Inspecting,
     Saving,
@@ -330,8 +332,11 @@ class Race:
             running = self.running
             turn = number % len(running)
             for contestant in running[turn:] + running[:turn]:
+                engine = contestant.engine
+                block_of = engine.block if isinstance(engine, Blockwise) else nullcontext
                 try:
-                    self._make_block(contestant, count, number, begin_ns)
+                    with block_of():
+                        self._make_block(contestant, count, number, begin_ns)
                 except Exception as error:  # as in _guarded
                     contestant.error = f"after {len(contestant.trials)} trials: {_said(error)}"
                     if contestant is self.contestants[0]:

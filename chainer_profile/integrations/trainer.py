@@ -16,6 +16,7 @@ from chainer.dataset.convert import Converter
 from chainer.training import Extension
 
 from chainer_profile.basics.errors import ProfileError, one_line
+from chainer_profile.basics.replacements import Replacements
 from chainer_profile.basics.units import format_count, plural
 from chainer_profile.measure import environment, machine
 from chainer_profile.measure.calibration import calibrate
@@ -27,14 +28,7 @@ from chainer_profile.measure.learner import StructureError, learn_structure
 from chainer_profile.measure.recorder import Recorder
 from chainer_profile.measure.structure import Structure
 from chainer_profile.measure.variants import PASSES, Known, Variants
-from chainer_profile.measure.windows import (
-    Mark,
-    Replacements,
-    actual_optimizer,
-    replacing,
-    time_optimizer,
-    timed,
-)
+from chainer_profile.measure.windows import Mark, actual_optimizer, time_optimizer, timed
 from chainer_profile.record.journal import Journal, JournalError, Kind
 from chainer_profile.record.recording import COMPLETE, Conditions, Settings
 from chainer_profile.runs.folder import take_folder
@@ -464,7 +458,7 @@ class _UpdaterStep:
     @contextmanager
     def timed(self, enter: Enter, leave: Leave) -> Iterator[None]:
         """Times the loading of data, and all parts of the optimizers' updates."""
-        with replacing() as replacements:
+        with Replacements() as replacements:
             for iterator in getattr(self._updater, "_iterators", {}).values():
                 mark = Mark("data", "data", type(iterator).__name__)
                 load = timed(iterator.next, mark, enter, leave)

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import chainer
 
 from chainer_profile.basics.paths import joined
+from chainer_profile.basics.replacements import Replacements
 from chainer_profile.measure.arguments import Arguments
 from chainer_profile.measure.devices import clock_of, device_name
 from chainer_profile.measure.hooks import WalkHook
-from chainer_profile.measure.windows import replacing, time_optimizer
+from chainer_profile.measure.windows import time_optimizer
 
 if TYPE_CHECKING:
     from chainer_profile.measure.clock import Clock
@@ -95,7 +96,7 @@ class CellStep:
     @contextmanager
     def timed(self, enter: Enter, leave: Leave) -> Iterator[None]:
         """Times the parts of the optimizers' updates."""
-        with replacing() as replacements:
+        with Replacements() as replacements:
             for optimizer in self.optimizers:
                 time_optimizer(replacements, optimizer, enter, leave, self._prefix(optimizer))
             yield

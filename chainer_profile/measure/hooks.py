@@ -17,8 +17,9 @@ from chainer import FunctionHook, Link, LinkHook
 from chainer.function import FunctionAdapter
 
 from chainer_profile.basics.paths import joined
+from chainer_profile.basics.replacements import Replacements
 from chainer_profile.measure.calls import BACKWARD, LINK
-from chainer_profile.measure.windows import Mark, Replacements, replacing
+from chainer_profile.measure.windows import Mark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -339,7 +340,7 @@ def watching(step: Step, watch: Watch, raising: Collection[Any] = ()) -> Iterato
         watch.leave()
 
     with ExitStack() as stack:
-        end_when_raising(stack.enter_context(replacing()), raising, watch)
+        end_when_raising(stack.enter_context(Replacements()), raising, watch)
         stack.enter_context(step.timed(watch.enter, watch.leave))
         stack.enter_context(Marks(step.roots, note))
         stack.enter_context(watch.hook)

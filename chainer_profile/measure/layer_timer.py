@@ -16,6 +16,7 @@ from chainer import FunctionHook, LinkHook
 from chainer.function_hooks import TimerHook
 
 from chainer_profile.basics.errors import ProfileError
+from chainer_profile.basics.replacements import Replacements
 from chainer_profile.measure import environment
 from chainer_profile.measure.calibration import calibrate
 from chainer_profile.measure.calls import read
@@ -34,7 +35,6 @@ from chainer_profile.measure.hooks import (
 from chainer_profile.measure.learner import Learner
 from chainer_profile.measure.links import LinkStack, is_running
 from chainer_profile.measure.variants import PASSES, Known, Variants
-from chainer_profile.measure.windows import Replacements
 from chainer_profile.record.folding import fold_call_history
 from chainer_profile.record.recording import Conditions, Recording, Settings
 

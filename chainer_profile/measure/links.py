@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import chainer
 from chainer import LinkHook
 
+from chainer_profile.basics.replacements import Replacements
 from chainer_profile.measure.hooks import (
     defines_call,
     unique_name,
 )
-from chainer_profile.measure.windows import Replacements
 
 if TYPE_CHECKING:
     pass

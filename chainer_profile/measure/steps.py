@@ -13,11 +13,12 @@ import chainer.functions as F
 import numpy as np
 
 from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.basics.replacements import Replacements
 from chainer_profile.basics.words import LOSSES, PHASES
 from chainer_profile.measure.arguments import FunctionLink, arrays_in
 from chainer_profile.measure.learner import StructureError, learn_structure
 from chainer_profile.measure.structure import Structure
-from chainer_profile.measure.windows import CLEARGRADS, replacing, time_optimizer, timed, timed_loss
+from chainer_profile.measure.windows import CLEARGRADS, time_optimizer, timed, timed_loss
 
 if TYPE_CHECKING:
     from chainer_profile.measure.windows import Enter, Leave, Step
@@ -141,7 +142,7 @@ class BackwardStep:
     @contextmanager
     def timed(self, enter: Enter, leave: Leave) -> Iterator[None]:
         """Times the loss function, cleargrads and the backward pass."""
-        with replacing() as replacements:
+        with Replacements() as replacements:
             replacements.put(self, "lossfun", timed_loss(self.lossfun, enter, leave))
             cleargrads = timed(self.model.cleargrads, CLEARGRADS, enter, leave)
             replacements.put(self.model, "cleargrads", cleargrads)
@@ -197,7 +198,7 @@ class TrainStep(BackwardStep):
     @contextmanager
     def timed(self, enter: Enter, leave: Leave) -> Iterator[None]:
         """Times all parts of the optimizer's update."""
-        with replacing() as replacements:
+        with Replacements() as replacements:
             time_optimizer(replacements, self.optimizer, enter, leave)
             yield
 

@@ -6,15 +6,16 @@ A window is the time between :data:`Enter` and :data:`Leave`. Its mark says what
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import chainer
 
 from chainer_profile.basics.paths import joined, link_of
+from chainer_profile.basics.replacements import Replacements
 from chainer_profile.costs.work import ArraySpec, Work, hook_work, update_work
 
 
@@ -102,72 +103,6 @@ def timed_loss(lossfun: Callable[..., Any], enter: Enter, leave: Leave) -> Calla
         return loss
 
     return timed_lossfun
-
-
-@dataclass(eq=False)
-class _Replaced:
-    """An attribute of an object, and what stands around it, innermost first."""
-
-    owner: Any
-    name: str
-    was_its_own: bool
-    value: Any
-    around: list[Callable[[Any], Any]] = field(default_factory=list)
-
-    def renew(self) -> None:
-        """Make the attribute what it is to be now."""
-        # Not by the owner's own way: ChainerMN's optimizers set attributes of those in them.
-        kind: Any = type if isinstance(self.owner, type) else object
-        if not self.around and not self.was_its_own:
-            kind.__delattr__(self.owner, self.name)
-            return
-        value = self.value
-        for wrap in self.around:
-            value = wrap(value)
-        kind.__setattr__(self.owner, self.name, value)
-
-
-class Replacements:
-    """Attributes of objects that others take the place of, for a while.
-
-    Several may replace one attribute, and be undone in any order.
-    """
-
-    _all: ClassVar[dict[tuple[int, str], _Replaced]] = {}
-
-    def __init__(self) -> None:
-        self._undo: list[tuple[_Replaced, Callable[[Any], Any]]] = []
-
-    def put(self, owner: Any, name: str, value: Any) -> None:
-        """Set an attribute on an object itself."""
-        self.wrap(owner, name, lambda before: value)
-
-    def wrap(self, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
-        """Set an attribute on an object itself.
-
-        Args:
-            owner: The object.
-            name: The attribute's name.
-            wrap: Gives the new value from the one before; is asked again when that goes.
-        """
-        key = id(owner), name
-        if key not in self._all:
-            was_its_own = name in vars(owner)
-            value = vars(owner)[name] if was_its_own else getattr(owner, name, None)
-            self._all[key] = _Replaced(owner, name, was_its_own, value)
-        replaced = self._all[key]
-        replaced.around.append(wrap)
-        self._undo.append((replaced, wrap))
-        replaced.renew()
-
-    def undo(self) -> None:
-        """Bring back what was there before."""
-        while self._undo:
-            replaced, wrap = self._undo.pop()
-            replaced.around.remove(wrap)
-            replaced.renew()
-            if not replaced.around:
-                del self._all[id(replaced.owner), replaced.name]
 
 
 def time_optimizer(
@@ -281,13 +216,3 @@ def hook_name(hook: Any) -> str:
     """What a hook calls itself."""
     name = getattr(hook, "name", None) or getattr(hook, "__name__", None)
     return str(name or type(hook).__name__)
-
-
-@contextmanager
-def replacing() -> Iterator[Replacements]:
-    """Replacements that are undone at the end."""
-    replacements = Replacements()
-    try:
-        yield replacements
-    finally:
-        replacements.undo()

@@ -264,7 +264,13 @@ def test_a_package_that_is_broken_is_not_installed_in_name_only(
 
 def test_by_default_all_are_tried() -> None:
     found = choose(None)
-    assert [one.name for one in found] == ["chainer", "folded", "onnxruntime", "openvino"]
+    assert [one.name for one in found] == [
+        "chainer",
+        "chainer-fast",
+        "folded",
+        "onnxruntime",
+        "openvino",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -12,15 +12,14 @@ import numpy as np
 import pytest
 
 from chainer_profile.basics.paths import joined, link_of
+from chainer_profile.basics.replacements import Replacements
 from chainer_profile.measure.windows import (
     BACKWARD,
     CLEARGRADS,
     FORWARD,
     UPDATE,
     Mark,
-    Replacements,
     hook_name,
-    replacing,
     time_optimizer,
     timed,
     timed_loss,
@@ -51,7 +50,7 @@ class Thing:
 class TestReplacements:
     def test_a_method_of_the_class_is_one_again(self):
         thing = Thing()
-        with replacing() as replacements:
+        with Replacements() as replacements:
             replacements.put(thing, "method", lambda: "another")
             assert thing.method() == "another"
         assert thing.method() == "its own"
@@ -60,20 +59,20 @@ class TestReplacements:
     def test_an_attribute_of_the_object_comes_back(self):
         thing = Thing()
         mine = thing.method = lambda: "mine"
-        with replacing() as replacements:
+        with Replacements() as replacements:
             replacements.put(thing, "method", lambda: "another")
         assert thing.method is mine
 
     def test_an_attribute_that_is_none_comes_back(self):
         thing = Thing()
         thing.method = None
-        with replacing() as replacements:
+        with Replacements() as replacements:
             replacements.put(thing, "method", lambda: "another")
         assert vars(thing) == {"method": None}
 
     def test_the_same_one_twice(self):
         thing = Thing()
-        with replacing() as replacements:
+        with Replacements() as replacements:
             replacements.put(thing, "method", lambda: "another")
             replacements.put(thing, "method", lambda: "a third")
             assert thing.method() == "a third"
@@ -108,7 +107,7 @@ class TestReplacements:
 
         thing = Thing()
         stands = Stands(thing)
-        with replacing() as replacements:
+        with Replacements() as replacements:
             replacements.put(stands, "method", lambda: "another")
             assert (stands.method(), thing.method()) == ("another", "its own")
         assert (vars(thing), list(vars(stands))) == ({}, ["actual"])
@@ -120,14 +119,14 @@ class TestReplacements:
             replacements.put(thing, "method", lambda: "another")
             replacements.put(object(), "method", None)
 
-        with pytest.raises(TypeError), replacing() as replacements:
+        with pytest.raises(TypeError), Replacements() as replacements:
             fail(replacements)
         assert vars(thing) == {}
 
     def test_links_forget_it_as_other_objects_do(self):
         model = chainer.Sequential(L.Linear(2, 2))
         before = set(vars(model))
-        with replacing() as replacements:
+        with Replacements() as replacements:
             replacements.put(model, "cleargrads", lambda: None)
         assert set(vars(model)) == before
         model.cleargrads()
@@ -204,7 +203,7 @@ def names(events):
 
 class TestTimeOptimizer:
     def update(self, optimizer, events, *args, prefix=""):
-        with replacing() as replacements:
+        with Replacements() as replacements:
             time_optimizer(replacements, optimizer, events.enter, events.leave, prefix)
             optimizer.update(*args)
         return [event for event in events if event != "leave"]

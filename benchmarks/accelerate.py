@@ -1,0 +1,157 @@
+"""How much ``chainer_profile.accelerate()`` brings, by network, batch and phase, in one run.
+
+    python benchmarks/accelerate.py [--kernels torch] [--seconds 10] [--cases resnet20:8:train]
+    python benchmarks/accelerate.py --registry
+
+Chainer as it is and Chainer accelerated take turns in blocks of a tenth of a second, with one
+thread; a ratio is the median of the rounds' ratios of CPU time, with its 95 % interval. The target
+of a case stands behind it where it has one. ``--registry`` has every network, forward and train.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import chainer_profile
+
+# isort: split
+import chainer
+import chainer.functions as F
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from chainer_profile.basics.describe import median_interval
+from models import REGISTRY
+
+#: Least ratios, by kernels and case: network, batch, phase, and the image where it is another one.
+TARGETS: dict[str, dict[str, float]] = {
+    "numpy": {
+        "resnet20:1:forward": 0.98,
+        "resnet20:8:forward": 2.8,
+        "resnet20:32:forward": 2.5,
+        "resnet20:8:train": 2.2,
+        "resnet20:16:train": 2.2,
+        "resnet20:32:train": 2.2,
+        "resnet18:4:train": 1.3,
+        "resnet18:1:forward:1024x2048": 1.5,
+    },
+    "torch": {
+        "resnet20:32:forward": 6.5,
+        "resnet20:16:train": 4.5,
+        "resnet18:4:train": 2.0,
+    },
+}
+BLOCK_S = 0.1
+
+
+def step_of(case: str) -> Callable[[], None]:
+    """What a trial of a case runs."""
+    name, batch, phase, *size = case.split(":")
+    entry = REGISTRY[name]
+    model = entry.build()
+    rng = np.random.default_rng(0)
+    channels, height, width = entry.input_shape
+    if size:
+        height, width = map(int, size[0].split("x"))
+    x = rng.random((int(batch), channels, height, width), np.float32)
+    if phase == "forward":
+
+        def forward() -> None:
+            with chainer.using_config("train", False), chainer.no_backprop_mode():
+                model(x)
+
+        return forward
+    optimizer = chainer.optimizers.MomentumSGD(0.01).setup(model)
+    optimizer.add_hook(chainer.optimizer_hooks.WeightDecay(1e-4))
+    with chainer.using_config("train", False), chainer.no_backprop_mode():
+        classes = model(x[:1]).shape[1]
+    t = rng.integers(0, classes, int(batch)).astype(np.int32)
+    return lambda: optimizer.update(lambda: F.softmax_cross_entropy(model(x), t))
+
+
+def block(run: Callable[[], None], count: int) -> float:
+    """CPU seconds of one of so many runs."""
+    begin = time.process_time()
+    for _ in range(count):
+        run()
+    return (time.process_time() - begin) / count
+
+
+def ratio(run: Callable[[], None], kernels: str, seconds: float) -> tuple[Any, float, float]:
+    """How many times as fast it is; and milliseconds of the two."""
+    contexts: tuple[Callable[[], Any], ...] = (
+        nullcontext,
+        lambda: chainer_profile.accelerate(kernels),
+    )
+    counts, ratios, times = [1, 1], [], ([], [])  # type: ignore[var-annotated]
+    for index, context in enumerate(contexts):
+        with context():
+            run()
+            counts[index] = max(1, int(BLOCK_S / max(block(run, 1), 1e-4)))
+    begin = time.monotonic()
+    number = 0
+    while time.monotonic() - begin < seconds or number < 6:
+        found = [0.0, 0.0]
+        for index in (0, 1) if number % 2 else (1, 0):
+            with contexts[index]():
+                run()
+                found[index] = block(run, counts[index])
+                times[index].append(found[index])
+        ratios.append(found[0] / found[1])
+        number += 1
+    array = np.array(ratios)
+    low, high = median_interval(array)
+    return (
+        (float(np.median(array)), low, high),
+        float(np.median(times[0])) * 1e3,
+        float(np.median(times[1])) * 1e3,
+    )
+
+
+def main() -> int:
+    """Print the table; 1 where a target is missed."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--kernels", choices=sorted(TARGETS), default="numpy")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each case")
+    parser.add_argument("--cases", help="network:batch:phase[:HxW], by commas")
+    parser.add_argument("--registry", action="store_true", help="every network; least ratio 0.98")
+    args = parser.parse_args()
+    targets = TARGETS[args.kernels]
+    cases = args.cases.split(",") if args.cases else list(targets)
+    if args.registry:
+        cases = [
+            f"{name}:{batch}:{phase}"
+            for name in REGISTRY
+            for batch, phase in ((1, "forward"), (2, "train"))
+        ]
+        targets = dict.fromkeys(cases, 0.98)
+    missed = False
+    print(f"{'case':34} {'Chainer':>10} {'faster':>10} {'ratio':>7}  95 %            target")
+    if args.kernels == "torch":
+        import torch
+
+        torch.set_num_threads(1)
+    with threadpool_limits(1):
+        for case in cases:
+            (factor, low, high), stock, fast = ratio(step_of(case), args.kernels, args.seconds)
+            target = targets.get(case)
+            missed |= target is not None and factor < target
+            wanted = "" if target is None else f"{target:g}{'' if factor >= target else ' missed'}"
+            print(
+                f"{case:34} {stock:7.2f} ms {fast:7.2f} ms {factor:6.2f}x  "
+                f"{low:.2f} to {high:.2f}    {wanted}",
+                flush=True,
+            )
+    return int(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

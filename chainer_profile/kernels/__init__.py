@@ -1,0 +1,1 @@
+"""Chainer's CPU functions made faster, only when asked: see :func:`.accelerate.accelerate`."""

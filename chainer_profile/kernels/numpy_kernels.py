@@ -1,0 +1,310 @@
+"""Chainer's CPU functions on NumPy arrays, without what they do in vain."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import product
+from math import prod
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+#: A NumPy array of floating-point numbers.
+Array = Any
+Sizes = Sequence[int]
+
+#: Bytes of windows that are copied out at a time: they stay in a core's cache until the product
+#: has taken them, and the same memory serves all of a batch.
+_AT_A_TIME = 1 << 20
+
+
+class Windows:
+    """Where the windows of a convolution or pooling lie in an image.
+
+    Args:
+        ksize: Size of a window along every axis.
+        stride: Distance of two windows.
+        pad: Zeros (or what else) around the image.
+        dilate: Distance of two places of a window.
+        dims: Size of the image.
+        outs: Number of windows.
+        groups: Groups of channels that do not know each other.
+    """
+
+    def __init__(
+        self,
+        ksize: Sizes,
+        stride: Sizes,
+        pad: Sizes,
+        dilate: Sizes,
+        dims: Sizes,
+        outs: Sizes,
+        groups: int = 1,
+    ) -> None:
+        self.ksize, self.stride, self.pad, self.dilate = ksize, stride, pad, dilate
+        self.groups = groups
+        self.dims, self.outs = tuple(dims), tuple(outs)
+        sizes = zip(outs, ksize, stride, dilate, strict=True)
+        #: What the windows cover, padding included.
+        self.covered = tuple((o - 1) * s + (k - 1) * d + 1 for o, k, s, d in sizes)
+        self.is_image = (
+            prod(ksize) == 1 and prod(stride) == 1 and not any(pad) and self.outs == self.dims
+        )
+
+    @property
+    def places(self) -> Iterator[tuple[int, ...]]:
+        """The places of a window."""
+        return product(*map(range, self.ksize))
+
+    def at(self, place: Sizes) -> tuple[slice, ...]:
+        """What a place of all windows covers, of an image with its padding."""
+        sizes = zip(place, self.dilate, self.stride, self.outs, strict=True)
+        return tuple(slice(k * d, k * d + s * (o - 1) + 1, s) for k, d, s, o in sizes)
+
+    def within(self, place: Sizes) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+        """What a place of the windows covers of the image itself; and which windows these are."""
+        image, windows = [], []
+        for k, d, s, p, size, n in zip(
+            place, self.dilate, self.stride, self.pad, self.dims, self.outs, strict=True
+        ):
+            first = max(0, -(-(p - k * d) // s))
+            last = min(n, (size - 1 + p - k * d) // s + 1)
+            begin = first * s + k * d - p
+            image.append(slice(begin, begin + max(0, last - first - 1) * s + 1, s))
+            windows.append(slice(first, last))
+            if last <= first:
+                image[-1] = windows[-1] = slice(0, 0)
+        return tuple(image), tuple(windows)
+
+    def inner(self) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+        """Where the image lies in what the windows cover; and what of it that is."""
+        sizes = list(zip(self.pad, self.dims, self.covered, strict=True))
+        return (
+            tuple(slice(p, min(p + size, whole)) for p, size, whole in sizes),
+            tuple(slice(0, max(0, min(size, whole - p))) for p, size, whole in sizes),
+        )
+
+
+def of(windows: Windows) -> ModuleType | None:
+    """What computes a convolution of these windows; Chainer's own way with groups has no waste."""
+    return sys.modules[__name__] if windows.groups == 1 else None
+
+
+class _Columns:
+    """The windows of some images at a time as columns of a matrix."""
+
+    def __init__(self, x: Array, windows: Windows) -> None:
+        n, c = x.shape[:2]
+        self._x, self._windows = x, windows
+        self._padded = any(windows.pad) or any(
+            whole > size for whole, size in zip(windows.covered, windows.dims, strict=True)
+        )
+        column = c * prod(windows.ksize) * prod(windows.outs)
+        self.count = max(1, min(n, _AT_A_TIME // max(1, column * x.itemsize)))
+        if not windows.is_image:
+            self._columns: Array = np.empty((self.count, c, *windows.ksize, *windows.outs), x.dtype)
+            if self._padded:
+                self._image: Array = np.zeros((self.count, c, *windows.covered), x.dtype)
+
+    def __iter__(self) -> Iterator[tuple[slice, Array]]:
+        """Which images; their windows, (images, channels x places, windows)."""
+        n, c = self._x.shape[:2]
+        windows = self._windows
+        shape = c * prod(windows.ksize), prod(windows.outs)
+        inner, of_image = windows.inner()
+        for first in range(0, n, self.count):
+            some = slice(first, min(n, first + self.count))
+            count = some.stop - first
+            image = self._x[some]
+            if windows.is_image:
+                yield some, image.reshape(count, *shape)
+                continue
+            if self._padded:
+                self._image[(slice(count), slice(None), *inner)] = image[(..., *of_image)]
+                image = self._image[:count]
+            columns: Array = self._columns[:count]
+            for place in windows.places:
+                columns[(slice(None), slice(None), *place)] = image[(..., *windows.at(place))]
+            yield some, columns.reshape(count, *shape)
+
+
+def convolution(x: Array, w: Array, b: Array | None, windows: Windows) -> Array:
+    """A convolution: the product of W and the windows is in Chainer's order at once.
+
+    Chainer multiplies by ``numpy.tensordot``, which copies all windows into another order first.
+    """
+    n, out = x.shape[0], w.shape[0]
+    matrix = w.reshape(out, -1)
+    y = np.empty((n, out, prod(windows.outs)), x.dtype)
+    for some, columns in _Columns(x, windows):
+        np.matmul(matrix, columns, out=y[some])
+    if b is not None:
+        y += b[:, None]
+    return y.reshape(n, out, *windows.outs)
+
+
+def convolution_gradient_w(x: Array, gy: Array, w_shape: Sizes, windows: Windows) -> Array:
+    """The gradient of a convolution's W: the sum of each image's product."""
+    n, out = gy.shape[:2]
+    gradients = gy.reshape(n, out, -1)
+    total = np.zeros((out, prod(w_shape[1:])), x.dtype)
+    product_ = np.empty_like(total)
+    for some, columns in _Columns(x, windows):
+        for gradient, column in zip(gradients[some], columns, strict=True):
+            np.matmul(gradient, column.T, out=product_)
+            total += product_
+    return total.reshape(w_shape)
+
+
+def deconvolution(x: Array, w: Array, b: Array | None, windows: Windows) -> Array:
+    """A deconvolution, which is a convolution's gradient of x too; windows are those of the output.
+
+    Args:
+        x: (n, in channels, windows).
+        w: (in channels, out channels, places).
+        b: The bias.
+        windows: The windows in the output.
+    """
+    n, c = x.shape[:2]
+    out = w.shape[1]
+    matrix = w.reshape(c, -1).T
+    gradients = x.reshape(n, c, -1)
+    y: Array
+    if windows.is_image:
+        y = np.matmul(matrix, gradients).reshape(n, out, *windows.dims)
+    else:
+        y = np.zeros((n, out, *windows.dims), x.dtype)
+        column = matrix.shape[0] * gradients.shape[2]
+        count = max(1, min(n, _AT_A_TIME // max(1, column * x.itemsize)))
+        columns: Array = np.empty((count, matrix.shape[0], gradients.shape[2]), x.dtype)
+        for first in range(0, n, count):
+            some = slice(first, min(n, first + count))
+            found = columns[: some.stop - first]
+            np.matmul(matrix, gradients[some], out=found)
+            by_place: Array = found.reshape(len(found), out, *windows.ksize, *windows.outs)
+            for place in windows.places:
+                image, which = windows.within(place)
+                y[(some, slice(None), *image)] += by_place[
+                    (slice(None), slice(None), *place, *which)
+                ]
+    if b is not None:
+        y += b.reshape(-1, *(1,) * len(windows.dims))
+    return y
+
+
+# -- batch normalisation of (n, channels, ...), over all but the channels
+
+
+def _by_channel(x: Array) -> Array:
+    return x.reshape(*x.shape[:2], -1)
+
+
+def _sum(x: Array) -> Array:
+    """The sum of every channel: in pairs, as NumPy adds along the last axis."""
+    return x.sum(axis=2).sum(axis=0)
+
+
+def _dot(x: Array, y: Array) -> Array:
+    """The sum of every channel's products."""
+    return np.einsum("ncl,ncl->nc", x, y).sum(axis=0)
+
+
+def normalized(x: Array, mean: Array, inv_std: Array, gamma: Array, beta: Array) -> Array:
+    """Batch normalisation with statistics that are known, in one new array.
+
+    Chainer takes five steps and makes three, the last a copy of the same type. All but x have the
+    shape that they are broadcast in.
+    """
+    y = x - mean
+    y *= inv_std * gamma
+    y += beta
+    return y
+
+
+def batch_normalization(
+    x: Array, gamma: Array, beta: Array, eps: float
+) -> tuple[Array, Array, Array, Array]:
+    """Batch normalisation in training: the output; mean, variance and 1 / std of every channel."""
+    y = _by_channel(x)
+    count = y.shape[0] * y.shape[2]
+    mean = _sum(y) / count
+    y = y - mean[:, None]
+    var = _dot(y, y) / count
+    inv_std = np.reciprocal(np.sqrt(var + eps, dtype=x.dtype))
+    y *= (inv_std * gamma)[:, None]
+    y += beta[:, None]
+    return y.reshape(x.shape), mean, var, inv_std
+
+
+def batch_normalization_gradients(
+    x: Array, gy: Array, gamma: Array, mean: Array, inv_std: Array
+) -> tuple[Array, Array, Array]:
+    """Its gradients of x, gamma and beta: gx = gamma inv_std (gy - (xhat ggamma + gbeta) / m)."""
+    of_y = _by_channel(gy)
+    gx = _by_channel(x) - mean[:, None]
+    gbeta = _sum(of_y)
+    ggamma = _dot(of_y, gx) * inv_std
+    inv_m = gamma.size / x.size
+    gx *= (ggamma * inv_std * -inv_m)[:, None]
+    gx += of_y
+    gx -= (gbeta * inv_m)[:, None]
+    gx *= (gamma * inv_std)[:, None]
+    return gx.reshape(x.shape), ggamma, gbeta
+
+
+# -- pooling
+
+
+def max_pooling(x: Array, windows: Windows) -> tuple[Array, Array]:
+    """The largest of every window, and its place: the first one, as argmax gives it.
+
+    Chainer copies all windows, and goes through them twice; here every place is compared with the
+    largest so far, some images at a time.
+    """
+    images = x.reshape(-1, *windows.dims)
+    y: Array = np.full((len(images), *windows.outs), -np.inf, x.dtype)
+    # Of few bits, which a processor compares many of at a time.
+    indexes: Array = np.zeros(y.shape, np.min_scalar_type(prod(windows.ksize)))
+    places = [windows.within(place) for place in windows.places]
+    count = max(1, _AT_A_TIME // max(1, prod(windows.dims) * x.itemsize))
+    for first in range(0, len(images), count):
+        some = slice(first, first + count)
+        for number, (image, which) in enumerate(places):
+            candidate = np.ascontiguousarray(images[(some, *image)])
+            largest = y[(some, *which)]
+            if number:
+                place = indexes[(some, *which)]
+                np.maximum(place, (candidate > largest) * place.dtype.type(number), out=place)
+            np.maximum(largest, candidate, out=largest)
+    shape = *x.shape[:2], *windows.outs
+    return y.reshape(shape), indexes.astype(np.intp).reshape(shape)
+
+
+def max_pooling_gradient(gy: Array, indexes: Array, windows: Windows) -> Array:
+    """The gradients at the places that they came from."""
+    gx: Array = np.zeros((*gy.shape[:2], *windows.dims), gy.dtype)
+    small = indexes.astype(np.min_scalar_type(prod(windows.ksize)))
+    for number, place in enumerate(windows.places):
+        image, which = windows.within(place)
+        gx[(..., *image)] += gy[(..., *which)] * (small[(..., *which)] == number)
+    return gx
+
+
+def sum_pooling(x: Array, windows: Windows) -> Array:
+    """The sum of every window."""
+    y: Array = np.zeros((*x.shape[:2], *windows.outs), x.dtype)
+    for place in windows.places:
+        image, which = windows.within(place)
+        y[(..., *which)] += x[(..., *image)]
+    return y
+
+
+def sum_pooling_gradient(gy: Array, windows: Windows) -> Array:
+    """The sum of the gradients of all windows that a place is in."""
+    gx: Array = np.zeros((*gy.shape[:2], *windows.dims), gy.dtype)
+    for place in windows.places:
+        image, which = windows.within(place)
+        gx[(..., *image)] += gy[(..., *which)]
+    return gx

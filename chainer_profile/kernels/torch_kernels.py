@@ -1,0 +1,163 @@
+"""PyTorch's CPU kernels under Chainer's functions: arrays are shared with it, and never copied."""
+
+from __future__ import annotations
+
+import sys
+from math import prod
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+from chainer_profile.kernels import numpy_kernels
+from chainer_profile.kernels.numpy_kernels import Array, Sizes, Windows
+
+max_pooling = numpy_kernels.max_pooling
+max_pooling_gradient = numpy_kernels.max_pooling_gradient
+sum_pooling = numpy_kernels.sum_pooling
+sum_pooling_gradient = numpy_kernels.sum_pooling_gradient
+
+
+def of(windows: Windows) -> ModuleType | None:
+    """What computes a convolution of these windows: PyTorch has none that lie partly outside."""
+    sizes = zip(windows.covered, windows.dims, windows.pad, strict=True)
+    if len(windows.dims) > 3 or any(covered > n + 2 * p for covered, n, p in sizes):
+        return numpy_kernels.of(windows)
+    return _HERE
+
+
+def set_threads(count: int) -> int:
+    """Set PyTorch's threads; returns how many there were."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    return before
+
+
+def _tensor(array: Array) -> Any:
+    """A tensor in the memory of an array; one that PyTorch cannot share is copied."""
+    if not array.flags.writeable or any(step < 0 for step in array.strides):
+        array = array.copy()
+    return torch.from_numpy(array)
+
+
+#: Most channels of convolutions that oneDNN computes faster with the channels last in memory.
+_LAST = 64
+
+
+#: Multiply-adds of an image from which on the gradient of W is faster by BLAS, product by product.
+_LARGE = 1 << 25
+
+
+def _format(windows: Windows, *channels: int) -> Any:
+    """The order in memory that a convolution is computed in, and gives its result in."""
+    last = len(windows.dims) == 2 and max(channels) <= _LAST
+    return torch.channels_last if last else torch.contiguous_format
+
+
+def convolution(x: Array, w: Array, b: Array | None, windows: Windows) -> Array:
+    """A convolution."""
+    order = _format(windows, x.shape[1], len(w))
+    return torch.ops.aten.convolution(
+        _tensor(x).contiguous(memory_format=order),
+        _tensor(w).contiguous(memory_format=order),
+        None if b is None else _tensor(b),
+        windows.stride,
+        windows.pad,
+        windows.dilate,
+        False,
+        [0] * len(windows.dims),
+        windows.groups,
+    ).numpy()
+
+
+def _gradients(gy: Array, x: Any, w: Any, windows: Windows, of_x: bool) -> Array:
+    """The gradient of a convolution's input or W."""
+    order = _format(windows, x.shape[1], len(w))
+    found = torch.ops.aten.convolution_backward(
+        *(tensor.contiguous(memory_format=order) for tensor in (_tensor(gy), x, w)),
+        None,
+        windows.stride,
+        windows.pad,
+        windows.dilate,
+        False,
+        [0] * len(windows.dims),
+        windows.groups,
+        [of_x, not of_x, False],
+    )
+    return found[0 if of_x else 1].numpy()
+
+
+def convolution_gradient_w(x: Array, gy: Array, w_shape: Sizes, windows: Windows) -> Array:
+    """The gradient of a convolution's W, in the order that W itself is in."""
+    if prod(w_shape) * prod(windows.outs) >= _LARGE and numpy_kernels.of(windows):
+        return numpy_kernels.convolution_gradient_w(x, gy, w_shape, windows)
+    image = _tensor(x)
+    w = image.new_empty(tuple(w_shape))
+    return np.ascontiguousarray(_gradients(gy, image, w, windows, of_x=False))
+
+
+def deconvolution(x: Array, w: Array, b: Array | None, windows: Windows) -> Array:
+    """A deconvolution: the gradient of a convolution's input."""
+    matrix = _tensor(w)
+    order = _format(windows, w.shape[1] * windows.groups, len(w))
+    size = len(x), w.shape[1] * windows.groups, *windows.dims
+    image = torch.empty(size, dtype=matrix.dtype, memory_format=order)
+    y = _gradients(x, image, matrix, windows, of_x=True)
+    if b is not None:
+        y += b.reshape(-1, *(1,) * len(windows.dims))
+    return y
+
+
+def normalized(x: Array, mean: Array, inv_std: Array, gamma: Array, beta: Array) -> Array:
+    """Batch normalisation with statistics that are known."""
+    if x.ndim < 3 or mean.size != x.shape[1] or mean.size != mean.shape[1]:
+        return numpy_kernels.normalized(x, mean, inv_std, gamma, beta)
+    statistics = (_tensor(array.reshape(-1)) for array in (gamma, beta, mean, inv_std**-2.0))
+    y = torch.ops.aten.native_batch_norm(_tensor(x), *statistics, False, 0.0, 0.0)[0]
+    return y.numpy()
+
+
+def batch_normalization(
+    x: Array, gamma: Array, beta: Array, eps: float
+) -> tuple[Array, Array, Array, Array]:
+    """Batch normalisation in training: the output; mean, variance and 1 / std of every channel."""
+    count = x.size // gamma.size
+    if count < 2:
+        return numpy_kernels.batch_normalization(x, gamma, beta, eps)
+    # With a momentum of 1 its running averages are this batch's own, the variance unbiased.
+    mean, var = np.zeros_like(gamma), np.zeros_like(gamma)
+    y, _, inv_std = torch.ops.aten.native_batch_norm(
+        *map(_tensor, (x, gamma, beta, mean, var)), True, 1.0, eps
+    )
+    var *= (count - 1) / count
+    return y.numpy(), mean, var, inv_std.numpy()
+
+
+def batch_normalization_gradients(
+    x: Array, gy: Array, gamma: Array, mean: Array, inv_std: Array
+) -> tuple[Array, Array, Array]:
+    """Its gradients of x, gamma and beta."""
+    gx, ggamma, gbeta = torch.ops.aten.native_batch_norm_backward(
+        *map(_tensor, (gy, x, gamma)),
+        None,
+        None,
+        *map(_tensor, (mean, inv_std)),
+        True,
+        0.0,
+        [True, True, True],
+    )
+    return gx.numpy(), ggamma.numpy(), gbeta.numpy()
+
+
+def relu(x: Array) -> Array:
+    """max(x, 0)."""
+    return torch.ops.aten.relu(_tensor(x)).numpy()
+
+
+def relu_gradient(y: Array, gy: Array) -> Array:
+    """The gradient where y is above 0."""
+    return torch.ops.aten.threshold_backward(_tensor(gy), _tensor(y), 0).numpy()
+
+
+_HERE = sys.modules[__name__]

@@ -1,0 +1,235 @@
+"""What accelerate() does to a process: it is put in place, falls back, and goes again."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import chainer
+import chainer.functions as F
+import chainer.links as L
+import numpy as np
+import pytest
+from chainer.functions.connection.convolution_2d import Convolution2DFunction
+
+import chainer_profile
+from chainer_profile.basics.errors import UsageError
+from chainer_profile.engines.protocol import flat_arrays
+from chainer_profile.kernels import accelerate as module
+from chainer_profile.kernels import functions, memory, numpy_kernels
+from chainer_profile.kernels.accelerate import accelerate
+from models.registry import REGISTRY
+from tests import ROOT
+from tests.engines.random_networks import drawn
+
+RNG = np.random.default_rng(0)
+
+
+def owned() -> list[Any]:
+    """What stands where kernels are put."""
+    return [
+        vars(owner).get(name, getattr(owner, name))
+        for owner, name, _ in functions.replacements(numpy_kernels)
+    ]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays() -> Any:
+    before = owned()
+    yield
+    assert all(now is was for now, was in zip(owned(), before, strict=True))
+    assert not module._KEEPING
+
+
+def test_it_takes_effect_at_once_and_goes_when_its_block_is_left() -> None:
+    before = Convolution2DFunction._forward_cpu_core
+    fast = accelerate()
+    assert Convolution2DFunction._forward_cpu_core is not before
+    fast.undo()
+    fast.undo()
+    assert Convolution2DFunction._forward_cpu_core is before
+    with pytest.raises(ValueError, match="mine"), accelerate():
+        raise ValueError("mine")
+    assert Convolution2DFunction._forward_cpu_core is before
+
+
+def test_several_go_in_any_order() -> None:
+    first, second = accelerate(), accelerate()
+    first.undo()
+    assert second.keeps_memory == bool(module._KEEPING)
+    assert Convolution2DFunction._forward_cpu_core.__module__.endswith("convolution_2d")
+    assert hasattr(Convolution2DFunction._forward_cpu_core, "__wrapped__")
+    second.undo()
+
+
+def test_it_is_public() -> None:
+    assert chainer_profile.accelerate is accelerate
+
+
+def test_kernels_that_are_not_there() -> None:
+    with pytest.raises(UsageError, match="no kernels 'fast': known are numpy and torch"):
+        accelerate("fast")
+
+
+def test_pytorch_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delitem(sys.modules, "chainer_profile.kernels.torch_kernels", raising=False)
+    with pytest.raises(UsageError, match=r"PyTorch cannot be imported .*pip install torch"):
+        accelerate("torch")
+
+
+def used(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the kernels that are called from now on."""
+    names: list[str] = []
+    for name in ("convolution", "deconvolution", "convolution_gradient_w", "max_pooling"):
+        kernel = getattr(numpy_kernels, name)
+
+        def noting(*args: Any, name: str = name, kernel: Any = kernel) -> Any:
+            names.append(name)
+            return kernel(*args)
+
+        monkeypatch.setattr(numpy_kernels, name, noting)
+    return names
+
+
+def test_what_it_is_put_under(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = used(monkeypatch)
+    x, w = RNG.normal(size=(2, 3, 6, 6)).astype("f"), RNG.normal(size=(4, 3, 3, 3)).astype("f")
+    variables = chainer.Variable(x), chainer.Variable(w)
+    with accelerate():
+        F.sum(F.max_pooling_2d(F.convolution_2d(*variables), 2)).backward()
+    assert names == ["convolution", "max_pooling", "deconvolution", "convolution_gradient_w"]
+
+
+@pytest.mark.parametrize(
+    ("x", "w"), [("float16", "float16"), ("float32", "float64"), ("float32", "float16")]
+)
+def test_other_types_are_left_to_chainer(x: str, w: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = used(monkeypatch)
+    arrays = RNG.normal(size=(2, 3, 6, 6)).astype(x), RNG.normal(size=(4, 3, 3, 3)).astype(w)
+    expected = F.convolution_2d(*arrays)
+    with accelerate():
+        found = F.convolution_2d(*arrays)
+    assert names == []
+    np.testing.assert_array_equal(found.array, expected.array)
+
+
+def test_errors_are_chainer_s() -> None:
+    x, w = RNG.normal(size=(2, 3, 2, 2)), RNG.normal(size=(4, 3, 5, 5))
+    said = []
+    for _ in range(2):
+        with pytest.raises(Exception) as error:  # noqa: PT011  (the same one is what counts)
+            F.convolution_2d(x, w)
+        said.append((type(error.value), str(error.value)))
+        if len(said) == 1:
+            fast = accelerate()
+    fast.undo()
+    assert said[0] == said[1]
+
+
+def test_a_graph_may_cross_its_end() -> None:
+    """Forward within and backward behind it, and the other way round."""
+    x = RNG.normal(size=(4, 3, 8, 8))
+    grads = []
+    for forward_fast, backward_fast in ((0, 0), (1, 0), (0, 1)):
+        rng = np.random.default_rng(1)
+        w, gamma = (chainer.Parameter(rng.normal(size=size)) for size in ((5, 3, 3, 3), (5,)))
+        with accelerate() if forward_fast else chainer.using_config("train", True):
+            h = F.batch_normalization(F.convolution_2d(x, w, pad=1), gamma, np.zeros(5))
+            h = F.average_pooling_2d(F.max_pooling_2d(F.relu(h), 3, 2, 1), 2)
+            loss = F.sum(h * h)
+        with accelerate() if backward_fast else chainer.using_config("train", True):
+            loss.backward()
+        grads.append([w.grad, gamma.grad])
+    for one in grads[1:]:
+        for ours, theirs in zip(one, grads[0], strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-12 * abs(theirs).max())
+
+
+def test_a_training_step_of_resnet20_has_the_same_gradients() -> None:
+    x, t = RNG.random((4, 3, 32, 32)), RNG.integers(0, 10, 4).astype(np.int32)
+    with chainer.using_config("dtype", np.dtype(np.float64)):
+        model = REGISTRY["resnet20"].build()
+        model(x)
+        found = []
+        for fast in (False, True):
+            model.cleargrads()
+            with accelerate() if fast else chainer.using_config("train", True):
+                F.softmax_cross_entropy(model(x), t).backward()
+            found.append({name: param.grad.copy() for name, param in model.namedparams()})
+    largest = max(abs(grad).max() for grad in found[0].values())
+    for name, grad in found[0].items():
+        np.testing.assert_allclose(found[1][name], grad, rtol=1e-9, atol=1e-12 * largest)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_networks(seed: int) -> None:
+    model, inputs = drawn(seed)
+    with chainer.using_config("train", False):
+        expected = flat_arrays(model(*inputs))
+        with accelerate():
+            found = flat_arrays(model(*inputs))
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.dtype == theirs.dtype
+        tolerance = {"d": 1e-9, "f": 1e-3, "e": 5e-2}[theirs.dtype.char]
+        largest = abs(theirs).max(initial=1e-30)
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance * largest)
+
+
+# -- memory
+
+
+def test_memory_is_given_back_with_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[bool] = []
+
+    def keep(on: bool = True) -> bool:
+        told.append(on)
+        return True
+
+    monkeypatch.setattr(memory, "keep_memory", keep)
+    first, second, third = accelerate(), accelerate(), accelerate(keep_memory=False)
+    assert [one.keeps_memory for one in (first, second, third)] == [True, True, False]
+    first.undo()
+    third.undo()
+    assert told == [True, True]
+    second.undo()
+    assert told == [True, True, False]
+
+
+def test_elsewhere_memory_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert not memory.keep_memory()
+    with accelerate() as fast:
+        assert not fast.keeps_memory
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc is Linux's")
+def test_kept_memory_is_not_fetched_again() -> None:
+    """Page faults of making a large array time and again, in a process of its own."""
+    code = (
+        "import resource, numpy as np\n"
+        "from chainer_profile.kernels.memory import keep_memory\n"
+        "def faults():\n"
+        "    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
+        "    for _ in range(20): np.ones(1 << 20)\n"
+        "    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before\n"
+        "first = faults(); kept = keep_memory(); faults(); second = faults()\n"
+        "keep_memory(False); third = faults()\n"
+        "print(int(kept), first, second, third)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    kept, first, second, third = map(int, ran.stdout.split())
+    assert not kept or (second < first / 10 and third > first / 2)
+
+
+def test_links_and_snapshots_stay_as_they_are() -> None:
+    model = L.Convolution2D(3, 4, 3)
+    before = {name: (type(p), p.array.copy()) for name, p in model.namedparams()}
+    with accelerate():
+        model(RNG.normal(size=(1, 3, 5, 5)).astype("f"))
+    for name, param in model.namedparams():
+        assert type(param) is before[name][0]
+        np.testing.assert_array_equal(param.array, before[name][1])
