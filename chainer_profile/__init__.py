@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from chainer_profile.engines.folded.optimize import optimize
     from chainer_profile.integrations.trainer import LayerProfile
     from chainer_profile.kernels.accelerate import accelerate
+    from chainer_profile.measure.layer_frames import layer_frames
     from chainer_profile.measure.layer_timer import LayerTimerHook
     from chainer_profile.measure.network import summary
     from chainer_profile.measure.runner import profile
@@ -52,6 +53,7 @@ __all__ = [
     "accelerate",
     "compare",
     "fold_call_history",
+    "layer_frames",
     "optimize",
     "profile",
     "register_cost",
@@ -74,6 +76,7 @@ _HOMES = {
     "UsageError": "basics.errors",
     "compare": "comparison.compare",
     "fold_call_history": "record.folding",
+    "layer_frames": "measure.layer_frames",
     # IPython looks for these two, for %load_ext chainer_profile.
     "load_ipython_extension": "integrations.notebook",
     "unload_ipython_extension": "integrations.notebook",

@@ -415,6 +415,7 @@ def _same_options(args: argparse.Namespace) -> dict[str, Any]:
         "learning_rate": args.learning_rate,
         "augmentation": not args.no_augmentation,
         "seed": args.seed,
+        "fast": args.fast or "none",
     }
 
 

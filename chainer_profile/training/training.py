@@ -68,6 +68,7 @@ class TrainingSettings:
         augmentation: Whether images are cropped and flipped.
         seed: Seed of the initial weights, of the order and of the augmentation.
         epochs: Number of epochs.
+        fast: The kernels under Chainer's functions, ``none`` where they are Chainer's own.
     """
 
     model: str
@@ -79,6 +80,7 @@ class TrainingSettings:
     augmentation: bool
     seed: int
     epochs: int
+    fast: str = "none"
 
     def decay_iterations(self) -> tuple[int, int]:
         """Iterations after which the learning rate falls."""
@@ -351,6 +353,7 @@ _OPTIONS = {
     "seed": "--seed",
     "images": "a number of training images of",
     "checksum": "training images of the SHA-256",
+    "fast": "--fast",
 }
 
 
@@ -367,9 +370,11 @@ def check_same(before: Mapping[str, Any], now: Mapping[str, Any], path: Path) ->
 
     """
     for key, option in _OPTIONS.items():
-        if key in now and before.get(key) != now[key]:
+        # Snapshots of before have no --fast.
+        was = before.get(key, "none" if key == "fast" else None)
+        if key in now and was != now[key]:
             raise ProfileError(
-                f"{path} is of a training with {option} {before.get(key)}, not {now[key]}: give "
+                f"{path} is of a training with {option} {was}, not {now[key]}: give "
                 "the same options to go on with it, or train anew in another folder"
             )
 

@@ -98,7 +98,7 @@ def test_what_it_is_put_under(monkeypatch: pytest.MonkeyPatch) -> None:
     x, w = RNG.normal(size=(2, 3, 6, 6)).astype("f"), RNG.normal(size=(4, 3, 3, 3)).astype("f")
     variables = chainer.Variable(x), chainer.Variable(w)
     with accelerate():
-        F.sum(F.max_pooling_2d(F.convolution_2d(*variables), 2)).backward()
+        F.sum(F.max_pooling_2d(F.convolution_2d(*variables, stride=2), 2)).backward()
     assert names == ["convolution", "max_pooling", "deconvolution", "convolution_gradient_w"]
 
 

@@ -1,0 +1,116 @@
+"""Layers as frames of the interpreter's stack, for samplers that know functions alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache, partial
+from threading import get_ident
+from types import FrameType, FunctionType
+from typing import Any
+
+from chainer import FunctionNode, _backprop_utils
+
+from chainer_profile.basics.replacements import Replacements
+from chainer_profile.measure.links import LinkStack
+from chainer_profile.measure.owners import Owners
+
+#: What a sampler shows as the file of such a frame.
+FILE = "<layers>"
+#: Where a function keeps its label for its backward.
+_LABEL = "_chainer_profile_label"
+
+
+@contextmanager
+def layer_frames(model: Any) -> Iterator[None]:
+    """Let samplers see the layers of a network: within this block each is a frame of its own.
+
+    py-spy, ``perf`` (``python -X perf``), memray, Scalene and Python 3.15's ``profiling.sampling``
+    attribute what they find to Python functions. Here every call of a Chainer function runs below
+    a function named after its layer, such as ``6_Convolution2DFunction@/res2/0/conv2`` (the label
+    and path of a profile's row), and its backward below the same with ``backward`` behind it. A
+    call takes about 7 us more. Calls of other threads are left as they are.
+
+    Args:
+        model: The network, a :class:`chainer.Link`.
+    """
+    frames = _Frames(model)
+    with Replacements() as replacements, frames:
+        replacements.wrap(FunctionNode, "apply", partial(_labelled, frames))
+        replacements.wrap(_backprop_utils, "backprop_step", partial(_labelled_backward, frames))
+        yield
+
+
+class _Frames(LinkStack):
+    """Which layer a call is."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self._owners = Owners([("", model)])
+        self._thread = get_ident()
+        self._count = 0
+        self._known: dict[tuple[int, str, int], str] = {}
+        self._within = False
+
+    def began(self, link: Any, args: tuple[Any, ...], frame: FrameType) -> None:
+        """A call of the whole network begins a trial."""
+        if len(self.last) == 1:
+            self._count = 0
+
+    def label(self, function: Any, inputs: Any) -> str:
+        """Label of the layer that begins; whose it is is found out once."""
+        running = self.last
+        key = self._count, function._impl_name, id(running[-1]) if running else 0
+        self._count += 1
+        known = self._known.get(key)
+        if known is None:
+            path = self._owners.innermost(running) or "/"
+            arrays = [getattr(value, "array", value) for value in inputs]
+            known = f"{key[0]}_{key[1]}@{self._owners.of_call(path, arrays)}"
+            self._known[key] = known
+        return known
+
+    def run(self, label: Callable[[], str], call: Callable[..., Any], *args: Any) -> Any:
+        """Run a call below a frame of a label; what it calls in turn is a part of it."""
+        if self._within or get_ident() != self._thread:
+            return call(*args)
+        self._within = True
+        try:
+            return _frame(label())(call, *args)
+        finally:
+            self._within = False
+
+
+def _labelled(frames: _Frames, stock: Any) -> Any:
+    def apply(self: Any, inputs: Any) -> Any:
+        def label() -> str:
+            found = frames.label(self, inputs)
+            setattr(self, _LABEL, found)
+            return found
+
+        return frames.run(label, stock, self, inputs)
+
+    return apply
+
+
+def _labelled_backward(frames: _Frames, stock: Any) -> Any:
+    def backprop_step(func: Any, *args: Any) -> Any:
+        known = getattr(func, _LABEL, None)
+        if known is None:
+            return stock(func, *args)
+        return frames.run(lambda: f"{known} backward", stock, func, *args)
+
+    return backprop_step
+
+
+@cache
+def _frame(label: str) -> Callable[..., Any]:
+    """A function of this name that calls what it is given."""
+    names = {"co_name": label, "co_filename": FILE}
+    if hasattr(_trampoline.__code__, "co_qualname"):  # Python 3.11
+        names["co_qualname"] = label
+    return FunctionType(_trampoline.__code__.replace(**names), {})  # type: ignore[arg-type]
+
+
+def _trampoline(call: Callable[..., Any], *args: Any) -> Any:
+    return call(*args)

@@ -1,0 +1,145 @@
+"""Layers as frames: what a sampler would see of the stack."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import chainer
+import chainer.functions as F
+import chainer.links as L
+import numpy as np
+import pytest
+from chainer import FunctionNode, _backprop_utils
+
+import chainer_profile
+from chainer_profile.measure.layer_frames import FILE, layer_frames
+from tests import ROOT
+from tests.nets import image
+
+SEEN: list[list[str]] = []
+
+
+def stack() -> list[str]:
+    """The layers on the stack, outermost first."""
+    frame: Any = sys._getframe(1)
+    names = []
+    while frame is not None:
+        if frame.f_code.co_filename == FILE:
+            names.append(frame.f_code.co_name)
+        frame = frame.f_back
+    return names[::-1]
+
+
+class Looking(chainer.FunctionNode):
+    """A function that looks at its stack, and whose backward calls another."""
+
+    def forward(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        SEEN.append(stack())
+        return (inputs[0] * 2,)
+
+    def backward(self, indexes: Any, gys: Any) -> Any:
+        SEEN.append(stack())
+        return (gys[0] * 2,)
+
+
+class Net(chainer.Chain):
+    def __init__(self) -> None:
+        super().__init__()
+        with self.init_scope():
+            self.fc = L.Linear(3, 2)
+            self.inner = Inner()
+
+    def forward(self, x: Any) -> Any:
+        return self.inner(F.relu(self.fc(x)))
+
+
+class Inner(chainer.Chain):
+    def forward(self, x: Any) -> Any:
+        return Looking().apply((x,))[0]
+
+
+@pytest.fixture(autouse=True)
+def _forget() -> Any:
+    SEEN.clear()
+    before = FunctionNode.apply, _backprop_utils.backprop_step
+    yield
+    assert (FunctionNode.apply, _backprop_utils.backprop_step) == before
+
+
+def test_every_call_runs_below_its_layer() -> None:
+    model = Net()
+    with layer_frames(model):
+        for _ in range(2):
+            F.sum(model(image(4, 3))).backward()
+    forward, backward = ["2_Looking@/inner"], ["2_Looking@/inner backward"]
+    assert [forward, backward] * 2 == SEEN
+
+
+def test_labels_are_those_of_a_profile() -> None:
+    model, x = Net(), image(4, 3)
+    recording = chainer_profile.profile(model, x, trials=1)
+    SEEN.clear()
+    with layer_frames(model):
+        model(x)
+    layer = recording.layers[2]
+    assert [[f"{layer.label}@{layer.path}"]] == SEEN
+
+
+def test_behind_it_nothing_is_seen() -> None:
+    model = Net()
+    with layer_frames(model):
+        loss = F.sum(model(image(4, 3)))
+    loss.backward()
+    model(image(4, 3))
+    assert SEEN[1:] == [[], []]
+
+
+def test_an_error_of_the_network_leaves_it_as_it_was() -> None:
+    model = Net()
+    with pytest.raises(Exception, match="Invalid operation"), layer_frames(model):
+        model(image(4, 5))
+    with layer_frames(model):
+        model(image(4, 3))
+    assert SEEN == [["2_Looking@/inner"]]
+
+
+def test_other_threads_are_left_alone() -> None:
+    model = Net()
+    with layer_frames(model):
+        thread = threading.Thread(target=lambda: Looking().apply((np.ones(2, np.float32),)))
+        thread.start()
+        thread.join()
+        model(image(4, 3))
+    assert SEEN == [[], ["2_Looking@/inner"]]
+
+
+PROGRAM = """
+import time
+import chainer_profile, chainer.links as L, numpy as np
+model, x = L.Convolution2D(3, 8, 3), np.zeros((8, 3, 32, 32), "f")
+with chainer_profile.layer_frames(model):
+    end = time.monotonic() + 1
+    while time.monotonic() < end:
+        model(x)
+"""
+
+
+@pytest.mark.skipif(shutil.which("py-spy") is None, reason="py-spy is not installed")
+def test_py_spy_sees_layers(tmp_path: Path) -> None:
+    out = tmp_path / "stacks.txt"
+    sampler = f"py-spy record --nonblocking -f raw -r 200 -o {out} --"
+    ran = subprocess.run(
+        [*sampler.split(), sys.executable, "-c", PROGRAM],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "ermission" in ran.stderr:
+        pytest.skip("attaching is not allowed here")
+    assert "0_Convolution2DFunction@/ (<layers>" in out.read_text(), ran.stderr
