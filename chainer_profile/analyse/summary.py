@@ -103,8 +103,9 @@ class Summary(Shown):
             ``trials`` and the statistics of the self time in seconds (``mean_s``, ``std_s``,
             ``ci_low_s``, ``ci_high_s``, ``min_s``, ``p5_s``, ``median_s``, ``p95_s``, ``p99_s``,
             ``max_s``); ``share``, the median's fraction of the sum of all layers' medians;
-            ``cumulative_share``, the same for this and all slower layers together; ``hot``; and
-            the columns of :func:`.roofline.layer_work` (operations, bytes, limits), of
+            ``cumulative_share``, the same for this and all slower layers together; ``hot``;
+            ``if_twice``, see :func:`.amdahl.if_twice`; and the columns of
+            :func:`.roofline.layer_work` (operations, bytes, limits), of
             :func:`.footprint.layer_memory` (allocated bytes, sizes of arrays) and of
             :func:`.device_use.layer_device` (host and device of a GPU).
         functions: One row per function name, slowest first; see :func:`.grouping.group`, which

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from chainer_profile.analyse.hotspots import DEFAULT_RULE, Rule, parse_rule
 from chainer_profile.basics.choosing import split_names
+from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.parsing import checked, whole
 from chainer_profile.basics.words import DEFAULT_DEPTH, GROUPS
 from chainer_profile.cli.options import add_limit, add_messages
@@ -72,6 +73,13 @@ def add_shown(parser: argparse.ArgumentParser) -> None:
         default="time",
         help="order of the layer table; memory is the peak (default: time)",
     )
+    group.add_argument(
+        "--target",
+        metavar="Fx",
+        type=checked(_factor),
+        help="say which layers must become how fast for a trial that is so many times as fast, "
+        "such as 1.5x",
+    )
     add_limit(
         group,
         "rows of the layer table and of the groups on the terminal, 0 for all (default: 20)",
@@ -103,6 +111,17 @@ def add_shown(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _factor(text: str) -> float:
+    """A target such as ``1.5x``."""
+    try:
+        factor = float(text.removesuffix("x"))
+    except ValueError:
+        factor = 0.0
+    if not 1 < factor < float("inf"):
+        raise UsageError(f"must be a number above 1 such as 2x, not {text[:40]!r}")
+    return factor
+
+
 def _layer_columns(text: str) -> tuple[str, ...]:
     """Names of columns of the layer table."""
     from chainer_profile.report.layer_columns import choose_layer_columns
@@ -125,6 +144,7 @@ def show(
     """Write a recording's reports where there is a folder for them, and print its tables."""
     from chainer_profile.analyse.summaries import summarise
     from chainer_profile.report.content.overview import overview
+    from chainer_profile.report.content.result_section import target
     from chainer_profile.report.document import text
     from chainer_profile.report.writers import json_report
     from chainer_profile.runs.write import write_reports
@@ -155,6 +175,8 @@ def show(
             hint=ALL_ROWS,
         )
         print_blocks(blocks, quiet)
+        if args.target is not None:
+            print_blocks(target(summary, args.target), quiet)
     names = ", ".join(filter(None, (written, *(file.name for file in files))))
     if folder is not None and names:
         print_blocks([text(f"Written to {folder}: {names}")], quiet)

@@ -136,6 +136,14 @@ def _nbytes(key: str, name: str, meaning: str, *, field: str, **more: Any) -> La
     return _of(key, name, field, meaning, _size, _whole, csv=field, kind=COUNT, known=False, **more)
 
 
+def _format_times(value: float) -> str:
+    return f"{value:.3f}"
+
+
+def _exact_times(value: float) -> str:
+    return "" if pd.isna(value) else f"{value:.6f}"
+
+
 def _printable(value: object) -> str:
     return printable(str(value))
 
@@ -292,6 +300,16 @@ _ALL = (
         "cum. %",
         "Part that this and all slower layers hold together",
         drop=7,
+    ),
+    _of(
+        "if_twice",
+        "if 2x",
+        "if_twice",
+        "How many times as fast a trial would be if the layer were twice as fast, by Amdahl's law "
+        "on the clean trials; empty on a GPU",
+        _number(_format_times),
+        _exact_times,
+        known=False,
     ),
     _of(
         "hot",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from chainer_profile.analyse.amdahl import ways
 from chainer_profile.analyse.grouping import common_link
 from chainer_profile.basics.paths import part_below
 from chainer_profile.basics.units import (
@@ -215,6 +216,28 @@ def hotspots(summary: Summary) -> Iterator[Block]:
             if len(rest) == 1
             else f"None of the other {plural(len(rest), 'layer')} holds more than {most}."
         )
+    yield from target(summary, 2.0)
+
+
+def target(summary: Summary, factor: float) -> Iterator[Block]:
+    """Which layers must become how fast, for a trial that is so many times as fast."""
+    found = ways(summary.recording, summary.layers["median_s"].to_numpy(), factor)
+    if found is None:
+        return
+    wanted = f"For a trial {factor:g}x as fast"
+    if not found:
+        yield text(f"{wanted}, all layers ten times as fast would not be enough.")
+        return
+    first, *others = (
+        (
+            f"the {'' if way.count == 1 else f'{way.count} '}slowest "
+            f"{'layer' if way.count == 1 else 'layers'} ({format_percent(way.share)} of it)",
+            f"{way.times:g}x",
+        )
+        for way in found
+    )
+    said = [f"{first[0]} would have to be {first[1]} as fast", *map(" ".join, others)]
+    yield text(f"{wanted}, {', or '.join(said)}.")
 
 
 def _hot_layers(summary: Summary, hot: pd.DataFrame) -> Table:

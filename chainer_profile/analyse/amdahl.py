@@ -1,0 +1,93 @@
+"""What a faster layer would bring to a whole trial: Amdahl's law on the clean trials."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from chainer_profile.record.recording import Recording
+
+#: How many times as fast layers are taken to become, where a target is asked for.
+_TIMES = (2.0, 4.0, 10.0)
+
+
+def trial_s(recording: Recording) -> float | None:
+    """Median of the clean trials, or else of the profiled ones; None where layers add up to none.
+
+    They do not where their times hold those of the calls within them, where clean trials are of
+    several kinds, and on a GPU, whose layers run beside the host.
+    """
+    if recording.settings.inclusive or recording.mixed or recording.host_ns is not None:
+        return None
+    times = recording.clean_ns if len(recording.clean_ns) else recording.trial_ns
+    if times is None or not len(times):
+        return None
+    return float(np.median(times)) * 1e-9
+
+
+def if_twice(recording: Recording, layers_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How many times as fast a trial would be if one layer were twice as fast, for each layer.
+
+    Args:
+        recording: The recording.
+        layers_s: Median times of the layers in seconds, (layers,).
+
+    Returns:
+        ``T / (T - t / 2)``, (layers,); NaN where that is not known.
+    """
+    whole = trial_s(recording)
+    if not whole:
+        return np.full(len(layers_s), np.nan)
+    return whole / (whole - np.minimum(layers_s, whole) / 2)
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to a faster trial.
+
+    Attributes:
+        count: So many of the slowest layers
+        times: would have to be so many times as fast.
+        share: What they hold of a trial.
+    """
+
+    count: int
+    times: float
+    share: float
+
+
+def ways(
+    recording: Recording, layers_s: NDArray[np.float64], factor: float
+) -> tuple[Way, ...] | None:
+    """Which layers must become how fast, for a trial that is so many times as fast.
+
+    The fewest of the slowest layers that are enough if they become 2, 4 or 10 times as fast; more
+    layers where less is asked of each.
+
+    Args:
+        recording: The recording.
+        layers_s: Median times of the layers in seconds.
+        factor: The target, above 1.
+
+    Returns:
+        The ways, least demanding first; empty where not even all layers ten times as fast are
+        enough; None where a trial's time is not known.
+    """
+    whole = trial_s(recording)
+    if not whole:
+        return None
+    slowest = np.sort(layers_s)[::-1]
+    sums = np.minimum(slowest.cumsum(), whole)
+    wanted = whole * (1 - 1 / factor)
+    found: dict[int, Way] = {}
+    for times in _TIMES:
+        enough = np.flatnonzero(sums * (1 - 1 / times) >= wanted)
+        if len(enough):
+            count = int(enough[0]) + 1
+            found.setdefault(count, Way(count, times, float(sums[enough[0]]) / whole))
+    return tuple(found.values())
