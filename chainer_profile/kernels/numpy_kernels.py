@@ -113,42 +113,47 @@ def of(windows: Windows) -> ModuleType | None:
     return sys.modules[__name__] if windows.groups == 1 else None
 
 
-class _Columns:
-    """The windows of some images at a time as columns of a matrix."""
+def _columns(x: Array, windows: Windows, joined: bool = False) -> Iterator[tuple[slice, Array]]:
+    """The windows of some images at a time as columns of a matrix.
 
-    def __init__(self, x: Array, windows: Windows) -> None:
-        n, c = x.shape[:2]
-        self._x, self._windows = x, windows
-        self._padded = any(windows.pad) or any(
-            whole > size for whole, size in zip(windows.covered, windows.dims, strict=True)
-        )
-        column = c * prod(windows.ksize) * prod(windows.outs)
-        self.count = max(1, min(n, _AT_A_TIME // max(1, column * x.itemsize)))
-        if not windows.is_image:
-            self._columns: Array = np.empty((self.count, c, *windows.ksize, *windows.outs), x.dtype)
-            if self._padded:
-                self._image: Array = np.zeros((self.count, c, *windows.covered), x.dtype)
+    Args:
+        x: The images.
+        windows: Their windows.
+        joined: Whether the images stand side by side in one matrix.
 
-    def __iter__(self) -> Iterator[tuple[slice, Array]]:
-        """Which images; their windows, (images, channels x places, windows)."""
-        n, c = self._x.shape[:2]
-        windows = self._windows
-        shape = c * prod(windows.ksize), prod(windows.outs)
+    Yields:
+        Which images; their windows, (images, channels x places, windows), or joined
+        (channels x places, images x windows). The next ones take their memory.
+    """
+    n, c = x.shape[:2]
+    rows, columns = c * prod(windows.ksize), prod(windows.outs)
+    at_a_time = max(1, min(n, _AT_A_TIME // max(1, rows * columns * x.itemsize)))
+    memory: Array = np.empty(0 if windows.is_image else at_a_time * rows * columns, x.dtype)
+    sizes = zip(windows.covered, windows.dims, strict=True)
+    padded = any(windows.pad) or any(covered > size for covered, size in sizes)
+    if padded:
         inner, of_image = windows.inner
-        for first in range(0, n, self.count):
-            some = slice(first, min(n, first + self.count))
-            count = some.stop - first
-            image = self._x[some]
-            if windows.is_image:
-                yield some, image.reshape(count, *shape)
-                continue
-            if self._padded:
-                self._image[(slice(count), slice(None), *inner)] = image[(..., *of_image)]
-                image = self._image[:count]
-            columns: Array = self._columns[:count]
-            for place, covers in windows.places:
-                columns[(slice(None), slice(None), *place)] = image[(..., *covers)]
-            yield some, columns.reshape(count, *shape)
+        whole: Array = np.zeros((at_a_time, c, *windows.covered), x.dtype)
+    for first in range(0, n, at_a_time):
+        some = slice(first, min(n, first + at_a_time))
+        count, image = some.stop - first, x[some]
+        if windows.is_image:
+            image = image.reshape(count, rows, columns)
+            yield some, image.swapaxes(0, 1).reshape(rows, -1) if joined else image
+            continue
+        if padded:
+            whole[(slice(count), slice(None), *inner)] = image[(..., *of_image)]
+            image = whole[:count]
+        found = memory[: count * rows * columns]
+        if joined:
+            by_place = np.moveaxis(
+                found.reshape(c, *windows.ksize, count, *windows.outs), 1 + len(windows.ksize), 0
+            )
+        else:
+            by_place = found.reshape(count, c, *windows.ksize, *windows.outs)
+        for place, covers in windows.places:
+            by_place[(slice(None), slice(None), *place)] = image[(..., *covers)]
+        yield some, found.reshape((rows, -1) if joined else (count, rows, columns))
 
 
 def convolution(x: Array, w: Array, b: Array | None, windows: Windows) -> Array:
@@ -159,7 +164,7 @@ def convolution(x: Array, w: Array, b: Array | None, windows: Windows) -> Array:
     n, out = x.shape[0], w.shape[0]
     matrix = w.reshape(out, -1)
     y = np.empty((n, out, prod(windows.outs)), x.dtype)
-    for some, columns in _Columns(x, windows):
+    for some, columns in _columns(x, windows):
         np.matmul(matrix, columns, out=y[some])
     if b is not None:
         y += b[:, None]
@@ -167,15 +172,15 @@ def convolution(x: Array, w: Array, b: Array | None, windows: Windows) -> Array:
 
 
 def convolution_gradient_w(x: Array, gy: Array, w_shape: Sizes, windows: Windows) -> Array:
-    """The gradient of a convolution's W: the sum of each image's product."""
+    """The gradient of a convolution's W: one product of some images at a time."""
     n, out = gy.shape[:2]
     gradients = gy.reshape(n, out, -1)
-    total = np.zeros((out, prod(w_shape[1:])), x.dtype)
-    product_ = np.empty_like(total)
-    for some, columns in _Columns(x, windows):
-        for gradient, column in zip(gradients[some], columns, strict=True):
-            np.matmul(gradient, column.T, out=product_)
-            total += product_
+    total = None
+    for some, columns in _columns(x, windows, joined=True):
+        found = gradients[some].swapaxes(0, 1).reshape(out, -1) @ columns.T
+        total = found if total is None else np.add(total, found, out=total)
+    if total is None:
+        total = np.zeros((out, prod(w_shape[1:])), x.dtype)
     return total.reshape(w_shape)
 
 
@@ -188,8 +193,9 @@ def deconvolution(x: Array, w: Array, b: Array | None, windows: Windows) -> Arra
         b: The bias.
         windows: The windows in the output.
     """
-    if windows.reversed is not None and not windows.is_image:
-        # Gathering windows takes less than adding to them.
+    n_windows = len(x) * w.shape[1] * prod(windows.ksize) * prod(windows.outs)
+    if windows.reversed is not None and not windows.is_image and w.size < n_windows:
+        # Gathering windows takes less than adding to them, and than turning W round.
         axes = tuple(range(2, w.ndim))
         return convolution(x, np.flip(w, axes).swapaxes(0, 1), b, windows.reversed)
     n, c = x.shape[:2]
