@@ -141,7 +141,7 @@ def _format_times(value: float) -> str:
 
 
 def _exact_times(value: float) -> str:
-    return "" if pd.isna(value) else f"{value:.6f}"
+    return "" if pd.isna(value) else str(value)
 
 
 def _printable(value: object) -> str:
