@@ -29,7 +29,7 @@ def of(windows: Windows) -> ModuleType | None:
 
 def set_threads(count: int) -> int:
     """Set PyTorch's threads; returns how many there were."""
-    before = torch.get_num_threads()
+    before: int = torch.get_num_threads()
     torch.set_num_threads(count)
     return before
 
