@@ -58,6 +58,7 @@ def test_how_it_was_started_is_written_down() -> None:
         "augmentation": False,
         "seed": 7,
         "epochs": 3,
+        "fast": "none",
     }
     assert log()[0]["lr"] == 0.05
 
