@@ -59,7 +59,7 @@ class Called:
     def call(self, function: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Note that it called a function."""
         memories = tuple(map(self._memory, inputs))
-        self._known &= self._made.union(self._given).issuperset(memories)
+        self._known &= all(one in self._made or one in self._given for one in memories)
         specs = specs_of(inputs), specs_of(outputs)
         self._inner.append(_Inner(registry.inner(function), *specs, memories))
         made = {self._memory(array) for array in outputs if array is not None}

@@ -126,10 +126,13 @@ def following(function: Any, given: tuple[Any, ...]) -> Called | None:
 
     Returns:
         Called | None: What is told of the functions it calls, and knows the work once it has
-        returned. None where it has a formula, or is an old-style function, whose backward
-        computes by itself.
+        returned. None where it has a formula; for an old-style function, whose backward computes
+        by itself; and for one that adds up gradients itself, for which Chainer calls no backward.
     """
     if registry.inner(function) is not function or registry.find(function, BACKWARD):
+        return None
+    accumulate = getattr(type(function), "backward_accumulate", None)
+    if getattr(accumulate, "__qualname__", "") != "FunctionNode.backward_accumulate":
         return None
     called = Called(given, vars(function))
     before, backward = vars(function).get("backward"), function.backward

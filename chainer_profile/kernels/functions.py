@@ -82,7 +82,8 @@ def _windows(function: Any, ksize: Any, dims: Any, outs: Any = None) -> Windows:
         sizes = zip(dims, ksize, stride, pad, dilate, strict=True)
         cover_all = function.cover_all
         outs = tuple(get_conv_outsize(n, k, s, p, cover_all, d) for n, k, s, p, d in sizes)
-    return windows_of(ksize, stride, pad, dilate, dims, outs, function.groups)
+    # The size of a deconvolution's output is kept as the user gave it: a list has no hash.
+    return windows_of(ksize, stride, pad, dilate, tuple(dims), outs, function.groups)
 
 
 def _kernel(kernels: ModuleType, function: Any, windows: Windows | None) -> ModuleType | None:
@@ -216,6 +217,12 @@ def _normalized(kernels: ModuleType, stock: Method) -> Method:
 # -- pooling
 
 
+def _pooled(function: Any, x: Any) -> Windows | None:
+    """The windows of a pooling of x; None leaves it to Chainer, and so what is none at all."""
+    windows = _pooling_windows(function, x.shape[2:]) if _plain(x) else None
+    return None if windows is None or min(windows.outs) <= 0 else windows
+
+
 def _pooling_windows(function: Any, dims: Any, outs: Any = None) -> Windows:
     if hasattr(function, "ksize"):
         ksize, stride, pad = function.ksize, function.stride, function.pad
@@ -233,8 +240,8 @@ def _max_pooling(kernels: ModuleType, stock: Method) -> Method:
     @wraps(stock)
     def forward_cpu(self: Any, inputs: Any) -> Any:
         (x,) = inputs
-        windows = _pooling_windows(self, x.shape[2:]) if _plain(x) else None
-        if windows is None or min(windows.outs) <= 0:
+        windows = _pooled(self, x)
+        if windows is None:
             return stock(self, inputs)
         y, indexes = kernels.max_pooling(x, windows)
         if np.isnan(y).any():  # Chainer gives the place of the first one.
@@ -261,8 +268,8 @@ def _average_pooling(kernels: ModuleType, stock: Method) -> Method:
     @wraps(stock)
     def forward_cpu(self: Any, inputs: Any) -> Any:
         (x,) = inputs
-        windows = _pooling_windows(self, x.shape[2:]) if _plain(x) else None
-        if windows is None or min(windows.outs) <= 0:
+        windows = _pooled(self, x)
+        if windows is None:
             return stock(self, inputs)
         self._in_shape, self._in_dtype = x.shape, x.dtype
         y = kernels.sum_pooling(x, windows)

@@ -43,8 +43,6 @@ def _tensor(array: Array) -> Any:
 
 #: Most channels of convolutions that oneDNN computes faster with the channels last in memory.
 _LAST = 64
-
-
 #: Multiply-adds of an image from which on the gradient of W is faster by BLAS, product by product.
 _LARGE = 1 << 25
 
@@ -55,6 +53,13 @@ def _format(windows: Windows, *channels: int) -> Any:
     return torch.channels_last if last else torch.contiguous_format
 
 
+def _geometry(windows: Windows) -> tuple[Any, ...]:
+    """What PyTorch's convolution and its backward take of windows."""
+    not_transposed, no_padding = False, [0] * len(windows.dims)
+    placed = windows.stride, windows.pad, windows.dilate
+    return *placed, not_transposed, no_padding, windows.groups
+
+
 def convolution(x: Array, w: Array, b: Array | None, windows: Windows) -> Array:
     """A convolution."""
     order = _format(windows, x.shape[1], len(w))
@@ -62,12 +67,7 @@ def convolution(x: Array, w: Array, b: Array | None, windows: Windows) -> Array:
         _tensor(x).contiguous(memory_format=order),
         _tensor(w).contiguous(memory_format=order),
         None if b is None else _tensor(b),
-        windows.stride,
-        windows.pad,
-        windows.dilate,
-        False,
-        [0] * len(windows.dims),
-        windows.groups,
+        *_geometry(windows),
     ).numpy()
 
 
@@ -77,12 +77,7 @@ def _gradients(gy: Array, x: Any, w: Any, windows: Windows, of_x: bool) -> Array
     found = torch.ops.aten.convolution_backward(
         *(tensor.contiguous(memory_format=order) for tensor in (_tensor(gy), x, w)),
         None,
-        windows.stride,
-        windows.pad,
-        windows.dilate,
-        False,
-        [0] * len(windows.dims),
-        windows.groups,
+        *_geometry(windows),
         [of_x, not of_x, False],
     )
     return found[0 if of_x else 1].numpy()

@@ -215,6 +215,19 @@ def test_a_backward_that_fails_is_left_as_it_was() -> None:
     assert "backward" not in vars(ran.function)
 
 
+class Accumulates(Gelu):
+    """One that adds up the gradients itself: Chainer calls this in place of its backward."""
+
+    def backward_accumulate(self, indexes: Any, gys: Any, gxs: Any) -> Any:
+        return (F.exp(gys[0]),)
+
+
+def test_one_that_adds_up_gradients_is_left_as_it_was() -> None:
+    ran = called(Accumulates)
+    assert ran.followed((True,)) is None
+    assert "backward" not in vars(ran.function)
+
+
 def test_a_view_that_comes_in_counts_as_an_array() -> None:
     ran = called(Gelu)
     ran.gys = (np.broadcast_to(np.ones(()), (2, 3)),)

@@ -77,7 +77,7 @@ class Ran:
 
         def end(function: Any, arrays: Any, outputs: Any, _frame: Any) -> None:
             running.pop()
-            if running == [self.function]:
+            if running == [self.function] and followed[0] is not None:
                 followed[0].call(function, arrays, outputs)
 
         assert self.function.inputs is not None

@@ -104,6 +104,13 @@ def test_deconvolutions(kernels: str) -> None:
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
+def test_a_size_that_is_a_list(kernels: str) -> None:
+    arrays = [RNG.normal(size=(2, 4, 5, 4)), RNG.normal(size=(4, 3, 3, 3))]
+    for call in (F.deconvolution_2d, F.deconvolution_nd):
+        compare(lambda x, w, call=call: call(x, w, None, 2, 1, [9, 8]), arrays, kernels)
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
 @pytest.mark.parametrize("groups", [2, 4, 8])
 @pytest.mark.parametrize(("stride", "pad", "cover_all"), [(1, 1, False), (2, 0, True)])
 def test_groups(kernels: str, groups: int, stride: int, pad: int, cover_all: bool) -> None:
