@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chainer_profile.analyse.counted import counters_by, trial_counters
 from chainer_profile.analyse.grouping import OUTSIDE
 from chainer_profile.analyse.summary import NOTE, WARNING, Finding
 from chainer_profile.basics.describe import MIN_TRIALS, NS, halves_differ
@@ -46,6 +47,10 @@ EVENT_S = 0.5e-6
 CLOCK_CHANGE = 0.05
 #: Kinds of trials that a finding names, beside the first.
 MOST_KINDS = 3
+#: Part of a trial's CPU time that the system takes, worth a word; half of it above its error.
+MUCH_SYSTEM = 0.05
+#: Part of the wall time in which the thread did not run, worth a word.
+MUCH_OFF = 0.05
 #: Lower clocks that somebody has chosen are no fault; they make runs comparable.
 _CHOSEN = "clocks set by an application"
 #: Of the variable that sets a library's threads.
@@ -361,6 +366,59 @@ def _busy(summary: Summary) -> Iterator[Finding]:
         )
 
 
+def _page_faults(summary: Summary) -> Iterator[Finding]:
+    trial, recording = trial_counters(summary.recording), summary.recording
+    if trial is None or not trial.system_share >= MUCH_SYSTEM or trial.page_faults < 1:
+        return
+    if not trial.system_s > 2 * trial.system_error_s:  # nor where that is not known
+        return
+    by = counters_by(summary.layers, "function")["system_s"]
+    all_s = float(by.sum())
+    most = f", {format_percent(by.max() / all_s, 0)} of its time in {by.idxmax()}" if all_s else ""
+    settings = recording.settings
+    kept = bool(settings.fast) or settings.keep_memory
+    yield Finding(
+        "page-faults",
+        NOTE,
+        f"The system takes {format_percent(trial.system_share, 0)} of the trial's CPU time "
+        f"({format_duration(trial.system_s)}), most of it handing out memory: "
+        f"{format_count(round(trial.page_faults))} page faults{most}.",
+        "Memory is kept already: larger arrays than glibc keeps are left."
+        if kept
+        else "Keep memory in the process: --keep-memory shows what it brings, "
+        "chainer_profile.accelerate() does it in a program."
+        if takes_options(settings)
+        else "Keep memory in the process: chainer_profile.accelerate() does.",
+    )
+
+
+def _disturbed(summary: Summary) -> Iterator[Finding]:
+    trial = trial_counters(summary.recording)
+    # With several threads the calling one waits for the others.
+    threads = max((library.threads for library in summary.recording.environment.blas), default=1)
+    if trial is None or threads > 1 or not trial.off_share >= MUCH_OFF:
+        return
+    layers = summary.layers
+    off_s = (layers["counted_s"] - layers["cpu_s"]).clip(lower=0)
+    worst = off_s.idxmax()
+    taken = trial.preemptions >= trial.waits
+    yield Finding(
+        "disturbed",
+        WARNING if taken else NOTE,
+        f"In {format_percent(trial.off_share, 0)} of the wall time of the counters pass the thread "
+        f"did not run: "
+        + (
+            f"its processor was taken from it {trial.preemptions:.1f} times a trial"
+            if taken
+            else f"it waited {trial.waits:.1f} times a trial"
+        )
+        + f"; most of that in {layers['label'][worst]} ({format_duration(off_s[worst])}).",
+        "Other programs took the processor: compare CPU times (cpu_ms), or run on a quiet machine."
+        if taken
+        else "It waited for a disk, a lock or another thread: faster arithmetic would not help.",
+    )
+
+
 def _outside_of_phases(summary: Summary) -> Iterator[Finding]:
     recording = summary.recording
     # On a GPU this is the rest of the wall clock beside the device's times: no loop's doing.
@@ -490,6 +548,7 @@ _CHECKS = (
     _variants,
     _left_out,
     _busy,
+    _disturbed,
     _unstable,
     _drift,
     _throttled,
@@ -501,5 +560,6 @@ _CHECKS = (
     _outside_of_phases,
     _launch_bound,
     _no_held_trials,
+    _page_faults,
     _threads,
 )

@@ -10,6 +10,7 @@ import pandas as pd
 
 from chainer_profile.analyse import checks
 from chainer_profile.analyse.amdahl import if_twice
+from chainer_profile.analyse.counted import layer_counters
 from chainer_profile.analyse.device_use import device_use, layer_device
 from chainer_profile.analyse.footprint import layer_memory
 from chainer_profile.analyse.grouping import by_phase, group, link_tree
@@ -89,6 +90,7 @@ def _layer_table(recording: Recording, rule: Rule) -> tuple[pd.DataFrame, Hotspo
     columns["cumulative_share"] = np.empty(len(layers))
     columns["cumulative_share"][slowest_first] = share[slowest_first].cumsum()
     columns |= layer_work(recording, typical) | layer_memory(recording) | layer_device(recording)
+    columns |= layer_counters(recording)
     columns["limited_by"] = limited_by(recording, columns)
     columns["if_twice"] = if_twice(recording, typical)
     found = find_hotspots(typical, rule)

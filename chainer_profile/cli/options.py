@@ -44,6 +44,25 @@ def add_classes(group: argparse._ArgumentGroup) -> None:
     )
 
 
+def add_fast(group: argparse._ArgumentGroup) -> None:
+    """The option of faster kernels."""
+    group.add_argument(
+        "--fast",
+        nargs="?",
+        choices=("numpy", "torch"),
+        const="numpy",
+        metavar="KERNELS",
+        help="faster kernels under Chainer's functions, see docs/accelerate.md: numpy (the "
+        "default), or torch for PyTorch's (CPU)",
+    )
+
+
+def check_fast(args: argparse.Namespace) -> None:
+    """Refuse them on a GPU."""
+    if args.fast is not None and args.gpu >= 0:
+        raise UsageError("--fast is for the CPU: leave out --gpu")
+
+
 def add_batchsize(group: argparse._ArgumentGroup, what: str) -> None:
     """The option of how many inputs at once; what they are is for the help."""
     group.add_argument(

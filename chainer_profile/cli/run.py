@@ -18,6 +18,7 @@ from chainer_profile.cli import other_commands
 from chainer_profile.cli.interrupts import Interrupted, Interrupts
 from chainer_profile.cli.options import (
     add_classes,
+    add_fast,
     add_input,
     add_machine,
     add_max_seconds,
@@ -28,6 +29,7 @@ from chainer_profile.cli.options import (
     add_warmups,
     add_weights,
     asked_device,
+    check_fast,
     check_input,
     read_input,
 )
@@ -63,6 +65,14 @@ def parser() -> argparse.ArgumentParser:
         default=DTYPES[0],
         help="data type of parameters and input (Chainer's config.dtype; mixed16 is float16 with "
         "float32 where precision needs it; default: %(default)s)",
+    )
+
+    add_fast(group)
+    group.add_argument(
+        "--keep-memory",
+        action="store_true",
+        help="have glibc keep freed memory in the process, in place of fetching it anew for every "
+        "array; --fast does so too",
     )
 
     group = parser.add_argument_group("what a trial is")
@@ -112,6 +122,13 @@ def parser() -> argparse.ArgumentParser:
         "--no-memory",
         action="store_true",
         help="leave out the memory pass, two trials more after the timed ones",
+    )
+    group.add_argument(
+        "--counters",
+        action=argparse.BooleanOptionalAction,
+        help="count CPU time, the system's part of it, page faults and switches of the thread by "
+        "layer, in trials of their own after the timed ones: for five seconds, or none (default: "
+        "for a tenth of the trials' time, five seconds at most; on a CPU)",
     )
     group.add_argument(
         "--no-machine",
@@ -196,9 +213,12 @@ def run(args: argparse.Namespace, context: Context) -> int:
     if args.force and args.out is None:
         raise UsageError("--force replaces the run in a folder: name it with --out")
     check_input(args)
+    check_fast(args)
     asked = gpu_options(args)
     if asked and args.gpu < 0:
         raise UsageError(f"{asked[0]} is for a GPU: give --gpu 0 as well")
+    if args.counters and args.gpu >= 0:
+        raise UsageError("--counters are the CPU's: leave --counters or --gpu out")
     check_formats(wanted(args), args.trials)
     from chainer_profile.measure import configuration
     from chainer_profile.networks import loading, weights
@@ -209,6 +229,8 @@ def run(args: argparse.Namespace, context: Context) -> int:
     batch = read_input(args, source)
     device = asked_device(args)
     phase = "" if args.phase == "forward" else f"-{args.phase}"
+    if args.fast:
+        phase += "-fast" if args.fast == "numpy" else f"-{args.fast}"
     default = Path("reports") / f"{source.name}-{device.replace(':', '')}-b{args.batchsize}{phase}"
     with take_folder(args.out, default, args.force) as folder:
         settings = Settings(
@@ -231,6 +253,8 @@ def run(args: argparse.Namespace, context: Context) -> int:
             dtype=args.dtype,
             cudnn=_cudnn(args),
             workspace_nbytes=args.workspace,
+            fast=args.fast or "",
+            keep_memory=args.keep_memory,
         )
         try:
             with configuration.configured(settings):
@@ -311,6 +335,7 @@ def _measure(
                     say=bar.say,
                     stop=interrupts.reason,
                     memory=not args.no_memory,
+                    counters=args.counters,
                     ranges=args.nvtx,
                     calibration=calibration_of(step, clock),
                 )

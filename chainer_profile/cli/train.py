@@ -18,7 +18,7 @@ from chainer_profile.basics.parsing import Parser, checked, folder, whole
 from chainer_profile.basics.units import format_count, plural
 from chainer_profile.basics.words import DEFAULT_MODEL, PROG, TRAIN_COMMAND, TRAIN_PROG, VERSION
 from chainer_profile.cli.interrupts import Interrupted
-from chainer_profile.cli.options import add_machine, add_messages
+from chainer_profile.cli.options import add_fast, add_machine, add_messages, check_fast
 from chainer_profile.cli.running import Context
 from chainer_profile.networks.cifar import CIFAR10, CIFAR100
 
@@ -150,15 +150,7 @@ def parser() -> argparse.ArgumentParser:
         "(default: %(default)s)",
     )
     add_machine(group)
-    group.add_argument(
-        "--fast",
-        metavar="KERNELS",
-        nargs="?",
-        const="numpy",
-        choices=("numpy", "torch"),
-        help="faster kernels under Chainer's functions, see docs/accelerate.md: numpy (the "
-        "default where nothing follows) or torch",
-    )
+    add_fast(group)
     group.add_argument(
         "--profile",
         metavar="every=N",
@@ -195,8 +187,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
     """Make a training, or go on with one."""
     if args.resume is not None and args.force:
         raise UsageError("--resume goes on with a training, --force replaces it: give one of them")
-    if args.fast is not None and args.gpu >= 0:
-        raise UsageError("--fast is for the CPU: leave out --gpu")
+    check_fast(args)
     if args.synthetic_size is not None and args.dataset != "synthetic":
         raise UsageError("--synthetic-size is for --dataset synthetic")
 

@@ -108,6 +108,8 @@ _SETTINGS: dict[str, Callable[[Recording], str]] = {
     "backprop in forward": lambda run: "on" if run.settings.with_graph else "off",
     "loss": _text("settings", "loss"),
     "optimizer": _text("settings", "optimizer"),
+    "kernels": lambda run: run.settings.fast or "Chainer's own",
+    "freed memory": lambda run: "kept" if run.settings.keep_memory else "given back",
     "cuDNN": _text("settings", "cudnn"),
     "workspace": _text("settings", "workspace_nbytes"),
     "TF32": _tf32,

@@ -24,7 +24,7 @@ from chainer_profile.basics.words import DEFAULT_DEPTH, GROUPS, PHASES
 from chainer_profile.measure import runner
 from chainer_profile.measure.arguments import Arguments, as_network, network_name
 from chainer_profile.measure.cell_step import CellStep
-from chainer_profile.measure.configuration import dtype_name
+from chainer_profile.measure.configuration import as_now
 from chainer_profile.measure.devices import clock_of, device_name, device_of
 from chainer_profile.measure.left_as_found import left_as_found
 from chainer_profile.measure.progress import ProgressBar
@@ -367,7 +367,7 @@ def _settings(args: argparse.Namespace, command: str, given: Arguments | None) -
         max_seconds=args.max_seconds,
         until_ci=args.until_ci,
         command=command,
-        dtype=dtype_name(),
+        **as_now(),
     )
 
 

@@ -21,6 +21,7 @@ from chainer_profile.basics.units import format_count, plural
 from chainer_profile.measure import environment, machine
 from chainer_profile.measure.calibration import calibrate
 from chainer_profile.measure.clock import Clock
+from chainer_profile.measure.configuration import as_now
 from chainer_profile.measure.devices import clock_of, device_name, device_of
 from chainer_profile.measure.events import EventPool
 from chainer_profile.measure.iteration_memory import IterationMemory
@@ -308,6 +309,7 @@ class LayerProfile(Extension):
             ),
             train_mode=True,
             command=self._command,
+            **as_now(),
         )
 
     def _begin(self, structure: Structure) -> None:

@@ -11,8 +11,15 @@ from chainer_profile.kernels import memory
 from chainer_profile.kernels.functions import replacements
 
 KERNELS = {"numpy": "numpy_kernels", "torch": "torch_kernels"}
-#: Those that keep memory: it is given back when the last of them ends.
+#: Those that are active; and of these, those that keep memory, which is given back when the last of
+#: them ends.
+_ACTIVE: list[Accelerated] = []
 _KEEPING: list[object] = []
+
+
+def kernels_now() -> str:
+    """The kernels under Chainer's functions; empty where they are Chainer's own."""
+    return _ACTIVE[-1].kernels if _ACTIVE else ""
 
 
 def accelerate(
@@ -61,6 +68,7 @@ class Accelerated:
         self._replacements = Replacements()
         for owner, name, wrap in replacements(module):
             self._replacements.wrap(owner, name, wrap)
+        _ACTIVE.append(self)
         self.keeps_memory = keep_memory and memory.keep_memory()
         if self.keeps_memory:
             _KEEPING.append(self)
@@ -68,6 +76,8 @@ class Accelerated:
     def undo(self) -> None:
         """Let Chainer's own code run again; once more does nothing."""
         self._replacements.undo()
+        if self in _ACTIVE:
+            _ACTIVE.remove(self)
         if self._threads_before is not None:
             self._module.set_threads(self._threads_before)
             self._threads_before = None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chainer_profile.basics.describe import NS
+from chainer_profile.kernels.memory import apart
 from chainer_profile.record.recording import Calibration
 
 if TYPE_CHECKING:
@@ -35,10 +36,8 @@ def calibrate(now_ns: NowNs = time.perf_counter_ns, xp: Any = np) -> Calibration
         xp: NumPy, or CuPy.
     """
     side, nbytes = (SIDE, COPY_NBYTES) if xp is np else (GPU_SIDE, GPU_COPY_NBYTES)
-    a, b = (xp.full((side, side), 1 / side, np.float32) for _ in range(2))
-    product = xp.empty_like(a)
-    source = xp.ones(nbytes // 4, np.float32)
-    target = xp.empty_like(source)
+    a, b, product = (apart(xp, (side, side), 1 / side) for _ in range(3))
+    source, target = (apart(xp, (nbytes // 4,), 1.0) for _ in range(2))
 
     def multiply() -> None:
         xp.matmul(a, b, out=product)

@@ -1,4 +1,4 @@
-"""Chainer's configuration of a run: data type and cuDNN, as the settings ask for them."""
+"""Chainer's configuration of a run: data type, kernels and cuDNN, as the settings ask for them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import numpy as np
 from chainer.backends import cuda
 
 from chainer_profile.basics.errors import ProfileError
+from chainer_profile.kernels.accelerate import accelerate, kernels_now
+from chainer_profile.kernels.memory import is_kept, keeping_memory
 
 if TYPE_CHECKING:
     from chainer_profile.record.recording import Settings
@@ -25,11 +27,15 @@ def configured(settings: Settings) -> Iterator[None]:
     """Within this, networks are built and run as the settings ask for.
 
     Args:
-        settings: Data type, use of cuDNN and its workspace are taken from here.
+        settings: Data type, kernels, use of cuDNN and its workspace are taken from here.
     """
     dtype: Any = chainer.mixed16 if settings.dtype == MIXED16 else np.dtype(settings.dtype)
     with ExitStack() as stack:
         stack.enter_context(chainer.using_config("dtype", dtype))
+        if settings.fast:
+            stack.enter_context(accelerate(settings.fast, threads=settings.threads))
+        elif settings.keep_memory:
+            stack.enter_context(keeping_memory())
         if settings.cudnn == NEVER:
             stack.enter_context(chainer.using_config("use_cudnn", "never"))
         if settings.cudnn == AUTOTUNE:
@@ -44,6 +50,11 @@ def dtype_name() -> str:
     """Name of the data type that Chainer is set to now."""
     mixed = chainer.config.dtype is chainer.mixed16
     return MIXED16 if mixed else str(np.dtype(chainer.config.dtype))
+
+
+def as_now() -> dict[str, Any]:
+    """What of the present state is in a run's settings: data type, kernels, memory kept or not."""
+    return {"dtype": dtype_name(), "fast": kernels_now(), "keep_memory": is_kept()}
 
 
 def input_dtype() -> np.dtype[Any]:

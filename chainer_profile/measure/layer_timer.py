@@ -21,6 +21,7 @@ from chainer_profile.measure import environment
 from chainer_profile.measure.calibration import calibrate
 from chainer_profile.measure.calls import read
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
+from chainer_profile.measure.configuration import as_now
 from chainer_profile.measure.devices import device_name, device_of
 from chainer_profile.measure.events import TimedTrial
 from chainer_profile.measure.hooks import (
@@ -519,6 +520,7 @@ class _Network:
             batchsize=shape[0] if shape else 1,
             device=device_name(device_of(self.root)),
             train_mode=bool(chainer.config.train),
+            **as_now(),
         )
 
     def add(

@@ -18,6 +18,7 @@ import psutil
 
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError, one_line
+from chainer_profile.kernels.memory import apart
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
 from chainer_profile.measure.environment import CpuWatch
 from chainer_profile.measure.gpu_environment import known
@@ -265,8 +266,7 @@ def _matmul_rate(device: Device, dtype: Any, seconds: float) -> float:
         flops = 2 * side**3
         if best and 2 * flops / best > seconds:
             break
-        a, b = (xp.full((side, side), 1 / side, dtype) for _ in range(2))
-        out = xp.empty((side, side), dtype)
+        a, b, out = (apart(xp, (side, side), 1 / side, dtype) for _ in range(3))
 
         def multiply(a: Any = a, b: Any = b, out: Any = out) -> None:
             xp.matmul(a, b, out=out)

@@ -4,8 +4,8 @@ The passes do not disturb one another: a structure pass learns the layers, their
 shapes; a few trials tell whether one BLAS thread is faster than all, where nobody chose; warm-up
 trials; then trials without any hook ("clean") in blocks that alternate with "profiled" ones, which
 take clock reads only; on a GPU a few that it begins when all of them is launched, for its own times
-without waiting; a last structure pass, to see that the network is still the same; and the memory
-pass. A time limit bounds all of them together.
+without waiting; a last structure pass, to see that the network is still the same; the counters pass
+and the memory pass. A time limit bounds all of them together.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from chainer_profile.measure import environment
 from chainer_profile.measure.arguments import Arguments, as_network, network_name
 from chainer_profile.measure.calibration import calibrate
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
-from chainer_profile.measure.configuration import dtype_name
+from chainer_profile.measure.configuration import as_now
+from chainer_profile.measure.counters import PART, SECONDS, measure_counters
 from chainer_profile.measure.devices import clock_of, device_name, device_of
 from chainer_profile.measure.learner import StructureError, learn_structure
 from chainer_profile.measure.left_as_found import left_as_found
@@ -61,6 +62,7 @@ from chainer_profile.record.recording import (
     INTERVAL,
     TIME_LIMIT,
     Calibration,
+    Counters,
     Environment,
     MemoryUse,
     Recording,
@@ -73,8 +75,9 @@ _MEMORY_TRIES = 4
 _IN_ORDER = (COMPLETE, TIME_LIMIT, INTERVAL)
 #: The memory pass takes about as long as so many structure passes.
 _MEMORY_PASSES = 4
-#: The part of a time limit that is kept at most for what follows the trials.
+#: The part of a time limit that is kept at most for what follows the trials, and for counters.
 _RESERVE_PART = 0.2
+_COUNTERS_PART = 0.05
 
 
 class RunError(ProfileError):
@@ -104,6 +107,7 @@ def profile(
     max_seconds: float | None = None,
     until_ci: float | None = None,
     memory: bool = True,
+    counters: bool | None = None,
     progress: Progress | None = None,
 ) -> Recording:
     """Profile a network layer by layer: its forward pass, backward too, or a training step.
@@ -140,6 +144,10 @@ def profile(
             fraction of it.
         memory: Make the memory pass: two more calls after the trials, where max_seconds leaves
             time for them.
+        counters: Make the counters pass on a CPU: more trials after the others, which count CPU
+            time, the system's part of it, page faults and switches of the thread in every layer.
+            By default they take a tenth of the trials' time, five seconds at most; True takes five
+            seconds.
         progress: Called now and then, see :data:`Progress`.
 
     Returns:
@@ -174,7 +182,7 @@ def profile(
         max_seconds=max_seconds,
         until_ci=until_ci,
         device=device_name(device),
-        dtype=dtype_name(),
+        **as_now(),
     )
     clock = clock_of(device)
     with left_as_found(network, optimizer):
@@ -192,6 +200,7 @@ def profile(
             settings,
             clock=clock,
             memory=memory,
+            counters=counters,
             calibration=calibration_of(step, clock),
             progress=progress,
             say=lambda text: warnings.warn(text, stacklevel=2),
@@ -236,6 +245,7 @@ def run(
     journal: Journal | None = None,
     clock: Clock = HOST_CLOCK,
     memory: bool = True,
+    counters: bool | None = False,
     ranges: bool = False,
     calibration: Callable[[], Calibration | None] | None = None,
     choose_threads: bool = True,
@@ -252,6 +262,7 @@ def run(
         journal: Where trials are written as they are made; in memory by default.
         clock: The clock that measures.
         memory: Make the memory pass, where the run was not stopped. Its failure is a warning.
+        counters: Make the counters pass likewise; None makes it short.
         ranges: On a GPU, make a few trials with the layers as ranges for the device's own tools.
         calibration: Times fixed work, before the warm-up and after the trials: how fast the machine
             was; see :func:`calibration_of`.
@@ -288,6 +299,8 @@ def run(
         memory_s = _MEMORY_PASSES * pass_s if memory else 0.0
         # Of the two passes one is the trial that runs when the others end.
         rest_s = calibration_s + 2 * pass_s + memory_s + (HELD_SECONDS if clock.device else 0.0)
+        counts = counters is not False and clock.device is None
+        rest_s += limit.at_most_s(SECONDS, _COUNTERS_PART) if counts else 0.0
         trials = Trials(
             step,
             structures,
@@ -323,6 +336,12 @@ def run(
         conditions = replace(recording.conditions, calibrations=known)
         recording = replace(recording, conditions=conditions)
         # A signal behind the trials ends no run, but it asks for no more of them.
+        if counts and trials.ended in _IN_ORDER and not stop():
+            seconds = SECONDS if counters else min(SECONDS, PART * trials.total_s)
+            seconds = min(seconds, limit.left_s() - memory_s)
+            if seconds >= 0:
+                found = _counters(step, trials.commonest, clock, seconds, stop)
+                recording = replace(recording, counters=found)
         in_time = limit.left_s() >= memory_s
         if memory and in_time and trials.ended in _IN_ORDER and not stop():
             recording = replace(recording, memory=_memory(step, trials.commonest))
@@ -355,6 +374,17 @@ def calibration_of(step: Step, clock: Clock) -> Callable[[], Calibration | None]
     return calibration
 
 
+def _counters(
+    step: Step, structure: Structure, clock: Clock, seconds: float, stop: Stop
+) -> Counters | None:
+    """What the counters pass finds; None if it fails."""
+    try:
+        return measure_counters(step, structure, now_ns=clock.now_ns, seconds=seconds, stop=stop)
+    except Exception as error:
+        warnings.warn(f"the counters pass fails ({one_line(error)}): left out", stacklevel=2)
+        return None
+
+
 def _memory(step: Step, structure: Structure) -> MemoryUse | None:
     """What the memory pass finds; None if it fails.
 
@@ -373,7 +403,7 @@ def _memory(step: Step, structure: Structure) -> MemoryUse | None:
 
 
 def _named(settings: Settings, step: AnyStep) -> Settings:
-    """The settings with the names of the step's loss and optimizer, and the mode it needs."""
+    """The settings with the names of the step's loss and optimizer, its mode and its kernels."""
     loss, optimizer = getattr(step, "loss", None), getattr(step, "optimizer", None)
     return replace(
         settings,
@@ -381,6 +411,7 @@ def _named(settings: Settings, step: AnyStep) -> Settings:
         optimizer=type(optimizer).__name__ if optimizer is not None else "",
         train_mode=settings.train_mode or loss is not None,
         with_graph=getattr(step, "with_graph", False),
+        **as_now() | {"dtype": settings.dtype},
     )
 
 

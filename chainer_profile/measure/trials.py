@@ -187,6 +187,11 @@ class Trials:
         self._opened = False
 
     @property
+    def total_s(self) -> float:
+        """Wall time of the profiled trials together."""
+        return self._total_ns * NS
+
+    @property
     def structure(self) -> Structure:
         """That of the kind of trial that was learned first."""
         return self.variants.structures[0]

@@ -121,6 +121,9 @@ class Settings:
         dtype: Chainer's ``config.dtype``: ``float32``, ``float16`` or ``mixed16``.
         cudnn: ``never`` where cuDNN was not to be used, ``autotune`` where it was to try its
             algorithms; empty for Chainer's own choice.
+        fast: Kernels that :func:`~chainer_profile.accelerate` put under Chainer's functions; empty
+            for Chainer's own.
+        keep_memory: Whether freed memory was kept in the process, also by these.
         workspace_nbytes: Most bytes that cuDNN's convolutions may take to work in, if that was set.
         engine: The engine that ran the network, with its version (``onnxruntime 1.20.1``); empty
             for Chainer itself.
@@ -151,6 +154,8 @@ class Settings:
     dtype: str = "float32"
     cudnn: str = ""
     workspace_nbytes: int | None = None
+    fast: str = ""
+    keep_memory: bool = False
     engine: str = ""
     precision: str = ""
     inclusive: bool = False
@@ -330,6 +335,47 @@ class MachineLimits:
     def ridge(self) -> float:
         """Operations a byte from which arithmetic and not memory is the bound, in float32."""
         return self.flops_per_s / self.copy_nbytes_per_s
+
+
+@dataclass(frozen=True)
+class Counted:
+    """One counter in the trials of the counters pass.
+
+    Attributes:
+        name: ``wall_ns``; ``cpu_ns`` and ``system_ns``, CPU time of the thread and the part of it
+            that the system ran for it; ``page_faults``; ``waits`` and ``preemptions``, how often
+            the thread gave its processor up, and how often it was taken from it; ``cycles``,
+            ``instructions`` and ``cache_misses`` of the processor.
+        layers: Sum over the trials of every layer, without calls within it.
+        framework: The same of what passed between the layers of every phase whose framework is
+            known by itself.
+        trial: Of every trial as a whole.
+        window: What a function that does nothing shows on average: the reading of the counters.
+    """
+
+    name: str
+    layers: tuple[int, ...]
+    framework: tuple[int, ...]
+    trial: tuple[int, ...]
+    window: float = 0.0
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What the thread that calls the network does in every layer, from the counters pass.
+
+    What BLAS's other threads do is not in it.
+
+    Attributes:
+        trials: Number of its trials, which are of the recording's kind.
+        counted: The counters that this machine has.
+    """
+
+    trials: int
+    counted: tuple[Counted, ...]
+
+    def __getitem__(self, name: str) -> Counted | None:
+        return next((one for one in self.counted if one.name == name), None)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,8 @@ from chainer_profile.record.parts import (
     BlasLibrary,
     Calibration,
     Conditions,
+    Counted,
+    Counters,
     Environment,
     Gpu,
     GpuState,
@@ -52,6 +54,8 @@ __all__ = [
     "BlasLibrary",
     "Calibration",
     "Conditions",
+    "Counted",
+    "Counters",
     "Environment",
     "Gpu",
     "GpuState",
@@ -124,6 +128,7 @@ class Recording(Shown):
         conditions: What was measured about the measuring.
         limits: What the machine can do at best; None where it was not measured.
         memory: What the memory pass found; None without one.
+        counters: What the counters pass found; None without one.
         ended: ``complete``, or why the run ended before.
         variants: The trials that made other calls than these, or calls with other shapes: a
             recording of each kind, most trials first. Their clean trials are with this one's,
@@ -156,6 +161,7 @@ class Recording(Shown):
     conditions: Conditions = field(default_factory=Conditions)
     limits: MachineLimits | None = None
     memory: MemoryUse | None = None
+    counters: Counters | None = None
     ended: str = COMPLETE
     variants: tuple[Recording, ...] = ()
     left_out: int = 0
@@ -194,6 +200,11 @@ class Recording(Shown):
             of = None if self.memory is None else len(getattr(self.memory, name))
             if of not in (None, len(self.layers)):
                 raise ValueError(f"memory is of {of} layers, for {len(self.layers)}")
+        if self.counters is not None:
+            for one in self.counters.counted:
+                found = len(one.layers), len(one.framework), len(one.trial)
+                if found != (len(self.layers), len(self.phases), self.counters.trials):
+                    raise ValueError(f"counters: {one.name} is {found}")
         for first, second in (("clean_ns", "clean_start_ns"), ("probe_ns", "probe_threads")):
             if len(getattr(self, first)) != len(getattr(self, second)):
                 raise ValueError(f"{first} and {second} differ in length")
@@ -352,6 +363,7 @@ class _Meta:
     phases: tuple[str, ...] = ()
     limits: MachineLimits | None = None
     memory: MemoryUse | None = None
+    counters: Counters | None = None
     variants: tuple[Variant, ...] = ()
     left_out: int = 0
     kind: int = 1

@@ -136,6 +136,12 @@ def _nbytes(key: str, name: str, meaning: str, *, field: str, **more: Any) -> La
     return _of(key, name, field, meaning, _size, _whole, csv=field, kind=COUNT, known=False, **more)
 
 
+def _counted(key: str, name: str, meaning: str, **more: Any) -> LayerColumn:
+    meaning = f"{meaning}, mean of the counters pass; empty where it is not counted"
+    shown = _number(format_significant)
+    return _of(key, name, key, meaning, shown, _exact_times, known=False, **more)
+
+
 def _format_times(value: float) -> str:
     return f"{value:.3f}"
 
@@ -430,7 +436,29 @@ _ALL = (
         "The peak of a forward call beyond its outputs, at least 0; empty likewise",
         field="workspace_nbytes",
     ),
-    # What no file has, since others say it.
+    _ms(
+        "cpu",
+        "cpu ms",
+        "Mean CPU time of the thread that calls the layer, in the trials of the counters pass; "
+        "empty without one",
+        title="CPU [ms]",
+        known=False,
+    ),
+    _ms(
+        "system",
+        "system ms",
+        "The system's part of that CPU time, most of it handing out memory; empty where it is not "
+        "counted",
+        title="system [ms]",
+        known=False,
+    ),
+    _counted("page_faults", "page faults", "Pages that the system handed out in a trial"),
+    _counted("waits", "waits", "How often the thread gave its processor up in a trial"),
+    _counted("preemptions", "preemptions", "How often its processor was taken from it in a trial"),
+    # What no file has, since others say it, or few machines do.
+    _counted("cycles", "cycles", "Cycles of the processor", csv="", json=""),
+    _counted("instructions", "instructions", "Instructions of the thread", csv="", json=""),
+    _counted("cache_misses", "cache misses", "Misses of the last cache", csv="", json=""),
     LayerColumn(
         "ci", Column("+/- ms", _half_width, drop=8), "Half of the 95 % interval of the median"
     ),
@@ -460,6 +488,9 @@ USUAL = (
     *("median", "ci", "mean", "p95", "host", "gap", "busy", "share", "cumulative_share"),
     *("gflops", "reached", "limited_by", "peak"),
 )
+#: Those of the counters pass.
+COUNTERS = ("cpu", "system", "page_faults", "waits", "preemptions")
+HARDWARE = ("cycles", "instructions", "cache_misses")
 #: Those of the report's two tables by layer.
 WHICH = ("index", "path", "function", "phase")
 TIMES = ("output_shapes", "median", "interval", "mean", "p95", "host", "gap", "busy", "share")

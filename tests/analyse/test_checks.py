@@ -20,6 +20,7 @@ from chainer_profile.record.recording import (
     Settings,
 )
 from tests.conftest import make_layers, make_training
+from tests.counting import counters
 
 US = 1000
 NONE = np.zeros(0, np.int64)
@@ -561,3 +562,53 @@ def test_any_finding_of_any_run_is_fit_to_print(
         ended=ended,
     )
     findings(recording)
+
+
+# --- counters
+
+
+def counted(*, variables=None, **more):
+    """A good run with these counters in every layer."""
+    recording = run(noise(200, 0.001), clean_us=noise(200, 0.001))
+    recording = replace(recording, settings=replace(recording.settings, **(variables or {})))
+    return replace(recording, counters=counters(recording, **more))
+
+
+def test_page_faults():
+    assert "page-faults" not in findings(counted(system_us=4))
+    assert "page-faults" not in findings(counted(system_us=9, page_faults=0))
+    found = findings(counted(system_us=9))["page-faults"]
+    assert found.severity == NOTE
+    assert "takes 10 % of the trial's CPU time (27.00 us)" in found.text
+    assert "150 page faults" in found.text
+    assert "--keep-memory" in found.advice
+    for kept in ({"fast": "numpy"}, {"keep_memory": True}):
+        assert "kept already" in findings(counted(variables=kept))["page-faults"].advice
+    engine = findings(counted(variables={"engine": "other 1.0"}))["page-faults"]
+    assert "--" not in engine.advice
+
+
+def test_system_time_that_is_chance_is_no_finding():
+    recording = counted()
+    whole = recording.counters
+    uneven = tuple(
+        replace(one, trial=(0, 0, 0, sum(one.trial))) if one.name == "system_ns" else one
+        for one in whole.counted
+    )
+    recording = replace(recording, counters=replace(whole, counted=uneven))
+    assert "page-faults" not in findings(recording)
+
+
+def test_disturbed():
+    quiet = {"system_us": 0, "page_faults": 0}
+    assert findings(counted(cpu_us=96, preemptions=1, **quiet)) == {}
+    taken = findings(counted(cpu_us=90, preemptions=2, waits=1, **quiet))["disturbed"]
+    assert taken.severity == WARNING
+    assert "10 % of the wall time" in taken.text
+    assert "taken from it 6.0 times a trial" in taken.text
+    waited = findings(counted(cpu_us=90, preemptions=1, waits=2, **quiet))["disturbed"]
+    assert waited.severity == NOTE
+    assert "waited 6.0 times a trial" in waited.text
+    several = Environment(blas=(BlasLibrary("openblas", "0.3", 2),))
+    recording = replace(counted(cpu_us=50, waits=9, **quiet), environment=several)
+    assert "disturbed" not in findings(recording)

@@ -52,7 +52,7 @@ def test_fields_of_a_later_writer_are_passed_over(saved):
     before = Recording.load(saved)
 
     def later(meta):
-        meta["counters"] = {"cycles": [1, 2]}
+        meta["weather"] = {"cycles": [1, 2]}
         for part in ("settings", "environment", "conditions"):
             meta[part]["later"] = {"a": 1}
         for layer in meta["layers"]:

@@ -63,11 +63,13 @@ def gpu_rows(recording: Recording) -> list[Row]:
 
 
 def option_rows(settings: Settings) -> list[Row]:
-    """What was asked for beside the usual, one row each: data type, cuDNN, workspace."""
+    """What was asked for beside the usual, one row each: data type, kernels, cuDNN, workspace."""
     cudnn = {"never": "not used", "autotune": "tries its algorithms and takes the fastest"}
     workspace = settings.workspace_nbytes
     rows = [
         ("Data type", "" if settings.dtype == "float32" else settings.dtype),
+        ("Kernels", settings.fast and f"{settings.fast}, put under Chainer's functions"),
+        ("Freed memory", "kept in the process" if settings.keep_memory else ""),
         ("Use of cuDNN", cudnn.get(settings.cudnn, settings.cudnn)),
         ("cuDNN's workspace", "" if workspace is None else f"up to {format_nbytes(workspace)}"),
     ]

@@ -15,6 +15,7 @@ from chainer_profile.report.columns import (
     tree_columns,
 )
 from chainer_profile.report.content.answer import answer
+from chainer_profile.report.content.counters_section import counters
 from chainer_profile.report.content.device_section import MEANINGS, device_rows
 from chainer_profile.report.content.engine_words import engine_text
 from chainer_profile.report.content.gpu_text import gpu_lines, on_gpu
@@ -114,6 +115,7 @@ def overview(
         if sentence := limits_sentence(summary):
             yield text(sentence, below=True)
     yield from _memory(summary, limit)
+    yield from counters(summary)
     for finding in summary.findings:
         if finding.severity != WARNING:
             yield text(strong(finding.severity), f": {finding.text} {finding.advice}")

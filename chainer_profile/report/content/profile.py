@@ -14,6 +14,7 @@ from chainer_profile.basics.units import format_count, plural
 from chainer_profile.report import layer_columns, links_csv
 from chainer_profile.report.columns import MAX_NAME, properties
 from chainer_profile.report.content.answer import answer
+from chainer_profile.report.content.counters_section import counters
 from chainer_profile.report.content.device_section import device
 from chainer_profile.report.content.engine_words import engine_text
 from chainer_profile.report.content.gpu_text import gpu_rows, option_rows
@@ -154,6 +155,7 @@ def _sections(summary: Summary) -> dict[str, list[Block]]:
         "By block": by_block(summary),
         "By link": by_link(summary),
         "Work and limits": work(summary),
+        "CPU time and page faults": counters(summary),
         "Memory": memory(summary),
         "By node": by_node(summary),
         "By layer": by_layer(summary),

@@ -14,6 +14,7 @@ from chainer_profile.basics.units import (
 )
 from chainer_profile.report.charts.bars import names_of
 from chainer_profile.report.content.answer import answer
+from chainer_profile.report.content.counters_section import counters
 from chainer_profile.report.content.device_section import device
 from chainer_profile.report.content.gpu_text import gpu_rows, on_gpu
 from chainer_profile.report.content.memory_section import memory
@@ -91,6 +92,7 @@ def context(summary: Summary) -> dict[str, Any]:
         "device": blocks(device(summary)),
         "work": blocks(work(summary)),
         "has_roofline": "roofline" in drawn,
+        "counters": blocks(counters(summary)),
         "memory": blocks(memory(summary)),
         "memory_parts": boxes.memory(summary),
         "has_memory": "memory" in drawn,

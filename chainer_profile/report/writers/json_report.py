@@ -18,7 +18,7 @@ import msgspec
 import pandas as pd
 from msgspec import Meta, Struct
 
-from chainer_profile.analyse import device_use, kinds
+from chainer_profile.analyse import counted, device_use, kinds
 from chainer_profile.analyse import summary as summaries
 from chainer_profile.analyse.roofline import COMPUTE, MEMORY, OVERHEAD
 from chainer_profile.basics.paths import above
@@ -239,6 +239,14 @@ _DEVICE = _of(
         "idle_s": (_NUMBER, "Time of a trial in which the device has nothing to do"),
     },
 )
+_COUNTERS = _of(
+    counted.TrialCounters,
+    {
+        **{field.name: (_NUMBER, "") for field in fields(counted.TrialCounters)},
+        "system_share": (_NUMBER, "Part of the CPU time that the system takes"),
+        "off_share": (_NUMBER, "Part of the wall time in which the thread did not run"),
+    },
+)
 #: The whole.
 Report: Any = _object(
     "Report",
@@ -274,6 +282,10 @@ Report: Any = _object(
         "links": (list[_LINKS], "The tree of links, every link before those below it"),
         "layers": (list[_LAYER], "The layers in the order of the calls"),
         "memory": (records.MemoryUse | None, "What the memory pass found; null without one"),
+        "counters": (
+            _COUNTERS | None,
+            "Of the calling thread, means of a trial of the counters pass; null without one",
+        ),
         "limits": (
             _LIMITS | None,
             "What the machine can do at best; null where it was not measured",
@@ -288,7 +300,7 @@ def schema() -> dict[str, Any]:
     (whole,), parts = msgspec.json.schema_components([Report])
     described = {
         kind.__name__: _meanings(kind)
-        for module in (records, kinds, summaries, device_use)
+        for module in (records, kinds, summaries, device_use, counted)
         for kind in vars(module).values()
         if isinstance(kind, type) and is_dataclass(kind)
     }
@@ -372,6 +384,7 @@ def _report(summary: Summary) -> Any:
         links=_links(summary),
         layers=_layers(summary),
         memory=recording.memory and asdict(recording.memory),
+        counters=_from(counted.trial_counters(recording), _COUNTERS),
         limits=_from(recording.limits, _LIMITS),
         device=_from(summary.device, _DEVICE),
     )

@@ -1,0 +1,121 @@
+"""What the counters pass says: by layer, by function and for a trial as a whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from chainer_profile.basics.describe import NS
+
+if TYPE_CHECKING:
+    from chainer_profile.record.recording import Counters, Recording
+
+#: Columns of :func:`layer_counters` with the counter of each, and its unit in that of the column.
+_COLUMNS = {
+    "counted_s": ("wall_ns", NS),
+    "cpu_s": ("cpu_ns", NS),
+    "system_s": ("system_ns", NS),
+    "page_faults": ("page_faults", 1.0),
+    "waits": ("waits", 1.0),
+    "preemptions": ("preemptions", 1.0),
+    "cycles": ("cycles", 1.0),
+    "instructions": ("instructions", 1.0),
+    "cache_misses": ("cache_misses", 1.0),
+}
+
+
+def layer_counters(recording: Recording) -> dict[str, Any]:
+    """What the calling thread does in every layer, means of the counters pass.
+
+    Args:
+        recording: The recording.
+
+    Returns:
+        Columns of one value a layer, NaN without the counter: ``counted_s``, wall time in the
+        trials of that pass, and in the same trials ``cpu_s``, CPU time, ``system_s``, the system's
+        part of it, ``page_faults``, ``waits`` and ``preemptions`` (how often it gave its processor
+        up, and lost it), ``cycles``, ``instructions`` and ``cache_misses`` of the processor.
+    """
+    counters, nothing = recording.counters, np.full(len(recording.layers), np.nan)
+    columns = {}
+    for column, (name, unit) in _COLUMNS.items():
+        one = None if counters is None else counters[name]
+        columns[column] = (
+            nothing
+            if one is None or counters is None
+            else np.array(one.layers, float) * unit / counters.trials
+        )
+    return columns
+
+
+@dataclass(frozen=True)
+class TrialCounters:
+    """Means of a trial of the counters pass; NaN for what this machine does not count.
+
+    Attributes:
+        wall_s: Wall time.
+        cpu_s: CPU time of the calling thread.
+        system_s: The system's part of it.
+        system_error_s: Standard error of that mean.
+        page_faults: Pages that the system handed out.
+        waits: How often the thread gave its processor up.
+        preemptions: How often its processor was taken from it.
+    """
+
+    wall_s: float
+    cpu_s: float
+    system_s: float
+    system_error_s: float
+    page_faults: float
+    waits: float
+    preemptions: float
+
+    @property
+    def system_share(self) -> float:
+        """Part of the CPU time that the system takes."""
+        return self.system_s / self.cpu_s if self.cpu_s else float("nan")
+
+    @property
+    def off_share(self) -> float:
+        """Part of the wall time in which the thread did not run."""
+        return max(0.0, 1 - self.cpu_s / self.wall_s) if self.wall_s else float("nan")
+
+
+def trial_counters(recording: Recording) -> TrialCounters | None:
+    """Means of a trial; None without a counters pass."""
+    return None if recording.counters is None else of_trial(recording.counters)
+
+
+def of_trial(counters: Counters) -> TrialCounters:
+    """Means of a trial."""
+    found = {one.name: np.array(one.trial, float) for one in counters.counted}
+
+    def mean(name: str) -> float:
+        return float(found[name].mean()) if name in found else float("nan")
+
+    system = found.get("system_ns", np.full(1, np.nan))
+    error = system.std(ddof=1) / np.sqrt(len(system)) if len(system) > 1 else np.nan
+    return TrialCounters(
+        wall_s=mean("wall_ns") * NS,
+        cpu_s=mean("cpu_ns") * NS,
+        system_s=mean("system_ns") * NS,
+        system_error_s=float(error) * NS,
+        page_faults=mean("page_faults"),
+        waits=mean("waits"),
+        preemptions=mean("preemptions"),
+    )
+
+
+def counters_by(layers: pd.DataFrame, by: str) -> pd.DataFrame:
+    """The columns of :func:`layer_counters` added up, most CPU time first.
+
+    Args:
+        layers: ``Summary.layers``.
+        by: A column of them: ``function`` or ``phase``.
+    """
+    sums = layers.groupby(by, sort=False)[list(_COLUMNS)].sum(min_count=1)
+    sums["layers"] = layers.groupby(by, sort=False).size()
+    return sums.sort_values("cpu_s", ascending=False, kind="stable")

@@ -1,0 +1,176 @@
+"""The counters pass: what the calling thread does in every row, beside passing time.
+
+The recorder's core runs with a clock that reads several counters at once, and notes the number of
+the reading in place of a time; folding the readings of each counter as if they were times gives it
+by row. The pass is made after the timed trials, since such a reading takes longer than a clock's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from struct import Struct
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chainer_profile.basics.describe import NS
+from chainer_profile.measure.hardware import hardware_counters
+from chainer_profile.measure.recorder import Recorder
+from chainer_profile.record.recording import Counted, Counters
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from chainer_profile.measure.clock import NowNs
+    from chainer_profile.measure.structure import Structure
+    from chainer_profile.measure.windows import Step
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
+#: Reads several counters at once; none of them ever falls.
+Read = Callable[[], Sequence[int]]
+
+#: The pass takes this part of the time of the trials, and this many seconds at most.
+PART = 0.1
+SECONDS = 5.0
+LEAST_TRIALS = 3
+#: Trials beyond this say nothing new.
+_MOST_TRIALS = 2000
+_WINDOWS = 500
+
+
+def thread_usage() -> tuple[tuple[str, ...], Read]:
+    """What the system counts for the thread that calls this: names, and what reads them."""
+    which = getattr(resource, "RUSAGE_THREAD", None)  # Linux
+    cpu_ns = time.thread_time_ns
+    if which is None:
+        return ("cpu_ns",), lambda: (cpu_ns(),)
+    getrusage = resource.getrusage
+
+    def read() -> tuple[int, ...]:
+        used = getrusage(which)
+        # Beside the system's time: faults with and without reading a disk; switches.
+        return cpu_ns(), round(used[1] * 1e9), used[6] + used[7], used[14], used[15]
+
+    return ("cpu_ns", "system_ns", "page_faults", "waits", "preemptions"), read
+
+
+class _Readings:
+    """A clock whose times are numbers of readings, which lie in an array made before."""
+
+    def __init__(self, now_ns: NowNs, sources: Sequence[Read], width: int, most: int) -> None:
+        row = Struct(f"{width}q")
+        self._buffer = bytearray(row.size * most)
+        # Written once: a page that is touched for the first time would count for a row.
+        self._buffer[:] = b"\1" * len(self._buffer)
+        self.values = np.frombuffer(self._buffer, np.int64).reshape(most, width)
+        self._at = 0
+        pack, buffer, size, end = row.pack_into, self._buffer, row.size, row.size * most
+
+        def read() -> int:
+            at = self._at
+            if at < end:  # a trial of another kind may make more calls
+                pack(buffer, at, now_ns(), *(value for source in sources for value in source()))
+            self._at = at + size
+            return at // size
+
+        self.read = read
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self._at = 0
+
+    @property
+    def count(self) -> int:
+        """Readings so far."""
+        return self._at // self.values.itemsize // self.values.shape[1]
+
+
+def measure_counters(
+    step: Step,
+    structure: Structure,
+    *,
+    now_ns: NowNs,
+    seconds: float,
+    stop: Callable[[], object] = lambda: None,
+    usage: tuple[tuple[str, ...], Read] | None = None,
+) -> Counters | None:
+    """Run a step for so long, and say what the calling thread did in every row.
+
+    Trials of other kinds than the structure's are run and left out.
+
+    Args:
+        step: What a trial runs, within its configuration.
+        structure: Its windows.
+        now_ns: The host's clock.
+        seconds: For how long; three trials are made in any case.
+        stop: Ends it when it says something.
+        usage: Names of counters, and what reads them; by default :func:`thread_usage`.
+
+    Returns:
+        The counters; None where no trial was of the kind.
+    """
+    with ExitStack() as stack:
+        sources = [usage or thread_usage(), *stack.enter_context(hardware_counters())]
+        names = ("wall_ns", *(name for found, _ in sources for name in found))
+        most = max(len(structure.owners) + 2, 2 * _WINDOWS)
+        readings = _Readings(now_ns, [read for _, read in sources], len(names), most)
+        recorder = Recorder(readings.read, step, raising=structure.raising)
+        windows = _window(recorder, readings)
+        found: list[NDArray[np.int64]] = []
+        begin_ns, made = now_ns(), 0
+        with recorder:
+            while made < LEAST_TRIALS or (
+                made < _MOST_TRIALS and (now_ns() - begin_ns) * NS < seconds
+            ):
+                readings.clear()
+                recorder.clear()
+                readings.read()
+                step()
+                last = readings.read()
+                stamps = structure.stamps(recorder.log)
+                made += 1
+                if stamps is not None:
+                    values = readings.values[[*stamps, last]]
+                    rows = structure.times_ns(values[:-1].T)
+                    trial = readings.values[last] - readings.values[0]
+                    found.append(np.column_stack([rows, trial]))
+                if stop():
+                    break
+        recorder.clear()
+    if not found:
+        return None
+    # (counters, trials, rows, phases and the trial)
+    values = np.array(found).transpose(1, 0, 2)
+    n_layers = len(structure.layers)
+    return Counters(
+        trials=len(found),
+        counted=tuple(
+            Counted(
+                name=name,
+                layers=tuple(of.sum(axis=0)[:n_layers].tolist()),
+                framework=tuple(of.sum(axis=0)[n_layers:-1].tolist()),
+                trial=tuple(of[:, -1].tolist()),
+                window=float(window),
+            )
+            for name, of, window in zip(names, values, windows, strict=True)
+        ),
+    )
+
+
+def _window(recorder: Recorder, readings: _Readings) -> NDArray[np.float64]:
+    """What each counter shows on average for a function that does nothing."""
+    hook = recorder.hook
+    for _ in range(_WINDOWS):
+        hook.forward_preprocess(recorder, ())
+        hook.forward_postprocess(recorder, ())
+    values = readings.values[: 2 * _WINDOWS]
+    mean: NDArray[np.float64] = (values[1::2] - values[::2]).mean(axis=0)
+    recorder.clear()
+    readings.clear()
+    return mean

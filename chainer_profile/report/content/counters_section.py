@@ -1,0 +1,83 @@
+"""Summary -> what the counters pass says: for the terminal, and as a part of the report."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from chainer_profile.analyse.counted import counters_by, trial_counters
+from chainer_profile.basics.units import (
+    format_bare_percent,
+    format_count,
+    format_duration,
+    format_ms,
+    format_percent,
+    format_significant,
+    plural,
+)
+from chainer_profile.report.columns import MAX_NAME
+from chainer_profile.report.document import Column, Table, text
+from chainer_profile.report.layer_columns import with_content
+from chainer_profile.report.rows import phases_of
+from chainer_profile.report.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from chainer_profile.analyse.summary import Summary
+    from chainer_profile.report.document import Block
+
+
+def counters(summary: Summary) -> Iterator[Block]:
+    """What the thread did: CPU time, the system's part of it, faults and switches."""
+    trial, counted = trial_counters(summary.recording), summary.recording.counters
+    if trial is None or counted is None:
+        return
+    several = len(phases_of(summary)) > 1
+    sentence = (
+        f"In {plural(counted.trials, 'trial')} made for this, the calling thread used "
+        f"{format_duration(trial.cpu_s)} of CPU time in {format_duration(trial.wall_s)}"
+    )
+    if not math.isnan(trial.system_share):
+        sentence += (
+            f". The system takes {format_percent(trial.system_share)} of it "
+            f"({format_duration(trial.system_s)}), for {format_count(round(trial.page_faults))} "
+            "page faults among others"
+        )
+    yield text(f"{sentence}. Other threads of BLAS are not in it.")
+    yield _table(summary, "function")
+    if several:
+        yield _table(summary, "phase")
+
+
+def _table(summary: Summary, by: str) -> Table:
+    rows = list(counters_by(summary.layers, by).itertuples())
+    columns = [
+        Column(by, lambda row: printable(row.Index), folds=MAX_NAME),
+        Column("wall ms", _ms("counted_s"), "wall [ms]", drop=2),
+        Column("cpu ms", _ms("cpu_s"), "CPU [ms]"),
+        Column("system ms", _ms("system_s"), "system [ms]"),
+        Column("system %", lambda row: format_bare_percent(_over(row.system_s, row.cpu_s)), drop=1),
+        Column("page faults", _number("page_faults")),
+        Column("waits", _number("waits"), drop=4),
+        Column("preemptions", _number("preemptions"), drop=3),
+        Column("instructions a cycle", _ratio("instructions", "cycles")),
+        Column("cache misses", _number("cache_misses")),
+    ]
+    return Table(with_content(columns, rows), rows, f"CPU time and page faults by {by}")
+
+
+def _ms(field: str) -> Any:
+    return lambda row: format_ms(getattr(row, field))
+
+
+def _number(field: str) -> Any:
+    return lambda row: format_significant(getattr(row, field))
+
+
+def _ratio(field: str, per: str) -> Any:
+    return lambda row: format_significant(_over(getattr(row, field), getattr(row, per)))
+
+
+def _over(part: float, whole: float) -> float:
+    return part / whole if whole else math.nan

@@ -1,0 +1,44 @@
+"""Counters made by hand."""
+
+from __future__ import annotations
+
+from chainer_profile.record.recording import Counted, Counters, Recording
+
+US = 1000
+
+
+def counters(
+    recording: Recording,
+    *,
+    trials: int = 4,
+    wall_us: int = 100,
+    cpu_us: int = 90,
+    system_us: int = 9,
+    page_faults: int = 50,
+    waits: int = 0,
+    preemptions: int = 0,
+    **more: int,
+) -> Counters:
+    """Of every layer and trial these; the framework has as much as one layer."""
+    values = {
+        "wall_ns": wall_us * US,
+        "cpu_ns": cpu_us * US,
+        "system_ns": system_us * US,
+        "page_faults": page_faults,
+        "waits": waits,
+        "preemptions": preemptions,
+        **more,
+    }
+    layers, phases = len(recording.layers), len(recording.phases)
+    return Counters(
+        trials,
+        tuple(
+            Counted(
+                name,
+                (trials * value,) * layers,
+                (trials * value,) * phases,
+                ((layers + max(phases, 1)) * value,) * trials,
+            )
+            for name, value in values.items()
+        ),
+    )

@@ -1,0 +1,242 @@
+"""The counters pass: folding counts as times are folded, on counters that are known."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chainer_profile import profile
+from chainer_profile.measure import counters as counters_module
+from chainer_profile.measure import runner
+from chainer_profile.measure.counters import LEAST_TRIALS, measure_counters, thread_usage
+from chainer_profile.measure.hardware import SOFTWARE_FAULTS, hardware_counters
+from chainer_profile.measure.learner import learn_structure
+from chainer_profile.measure.steps import make_step
+from tests.conftest import FakeClock
+from tests.nets import Chain, Outer, Trained, Wait, image, slow_loss
+
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts of Linux")
+
+
+def measure(clock, step, *, seconds=0.0, usage=None, **more):
+    usage = usage or (("cpu_ns", "page_faults"), lambda: (clock.time_ns // 2, clock.time_ns * 7))
+    with step.configured():
+        structure = learn_structure(step)
+        return structure, measure_counters(
+            step, structure, now_ns=clock.now_ns, seconds=seconds, usage=usage, **more
+        )
+
+
+def test_a_counter_is_folded_like_the_clock(clock):
+    step = make_step("train", Trained(clock), (image(),), loss=slow_loss(clock))
+    structure, found = measure(clock, step)
+    assert found.trials == LEAST_TRIALS
+    wall, cpu, faults = (found[name] for name in ("wall_ns", "cpu_ns", "page_faults"))
+    assert len(wall.layers) == len(structure.layers)
+    assert len(wall.framework) == len(structure.phases)
+    assert sum(wall.layers) > 0
+    for at, one in zip(wall.layers, faults.layers, strict=True):
+        assert one == 7 * at
+    assert faults.framework == tuple(7 * at for at in wall.framework)
+    assert faults.trial == tuple(7 * at for at in wall.trial)
+    assert sum(cpu.trial) == pytest.approx(sum(wall.trial) / 2, abs=found.trials)
+    assert found["system_ns"] is None
+
+
+@given(
+    durations=st.lists(st.integers(0, 10**6), min_size=1, max_size=6),
+    nested=st.booleans(),
+    between=st.integers(0, 1000),
+)
+@settings(max_examples=40, deadline=None)
+def test_nothing_is_lost_or_counted_twice(durations, nested, between):
+    clock = FakeClock()
+    kinds = [Outer if nested and at % 2 else Wait for at in range(len(durations))]
+
+    def network(x):
+        for kind, duration in zip(kinds, durations, strict=True):
+            clock.advance(between)
+            (x,) = kind(clock, duration).apply((x,))
+        return x
+
+    from chainer_profile.measure.arguments import as_network
+
+    step = make_step("forward", as_network(network, [image()]), (image(),))
+    structure, found = measure(clock, step)
+    wall = found["wall_ns"]
+    functions = sum(wall.layers)
+    assert functions + found.trials * between * len(durations) == sum(wall.trial)
+    one = learn_structure(step)
+    assert [row.function for row in one.layers] == [row.function for row in structure.layers]
+
+
+def test_it_lasts_so_long_and_ends_when_told(clock):
+    step = make_step("forward", Chain(clock), (image(),))
+    _, short = measure(clock, step)
+    each_ns = short["wall_ns"].trial[0]
+    _, found = measure(clock, step, seconds=20 * each_ns * 1e-9)
+    assert found.trials == 20
+    _, stopped = measure(clock, step, seconds=1e9, stop=lambda: "signal")
+    assert stopped.trials == 1
+
+
+def test_trials_of_other_kinds_are_left_out(clock):
+    turns = iter([0, 0, 1, 0, 1, 1, 1, 1, 1])
+
+    def network(x):
+        for _ in range(1 + next(turns)):
+            (x,) = Wait(clock, 10).apply((x,))
+        return x
+
+    from chainer_profile.measure.arguments import as_network
+
+    step = make_step("forward", as_network(network, [image()]), (image(),))
+    with step.configured():
+        structure = learn_structure(step)
+
+        def run():
+            return measure_counters(
+                step, structure, now_ns=clock.now_ns, seconds=0.0, usage=((), lambda: ())
+            )
+
+        # The next trials have 1, 2 and 1 calls; then only 2.
+        found = run()
+        assert found.trials == 2
+        assert found["wall_ns"].layers == (20,)
+        assert run() is None
+
+
+def test_the_reading_itself_is_told(clock):
+    reads = iter(range(0, 10**9, 11))
+    _, found = measure(
+        clock,
+        make_step("forward", Chain(clock), (image(),)),
+        usage=(("cpu_ns",), lambda: (next(reads),)),
+    )
+    assert found["cpu_ns"].window == 11
+    assert found["wall_ns"].window == 0
+
+
+@linux
+def test_page_faults_are_those_of_the_layer_that_has_them():
+    nbytes = 40 << 20  # more than malloc ever keeps
+
+    class Touch(Wait):
+        def forward(self, inputs):
+            np.zeros(nbytes, np.uint8)[::4096] = 1
+            return (inputs[0].copy(),)
+
+    from chainer_profile.measure.arguments import as_network
+
+    def network(x):
+        (x,) = Wait(FakeClock(), 0).apply((x,))
+        (x,) = Touch(FakeClock(), 0).apply((x,))
+        return x
+
+    import time
+
+    step = make_step("forward", as_network(network, [image()]), (image(),))
+    with step.configured():
+        structure = learn_structure(step)
+        found = measure_counters(step, structure, now_ns=time.perf_counter_ns, seconds=0.0)
+    quiet, touched = found["page_faults"].layers
+    assert quiet < 50
+    # With huge pages a fault brings more than one.
+    assert touched / found.trials >= nbytes / (2 << 20)
+    assert found["cpu_ns"].layers[1] > 0
+    assert found["wall_ns"].window < 1e6
+
+
+@linux
+def test_counters_of_the_kernel():
+    with hardware_counters([SOFTWARE_FAULTS]) as found:
+        if not found:
+            pytest.skip("this kernel hands no counters out")
+        ((names, read),) = found
+        assert names == ("software_page_faults",)
+
+        def both():
+            usage = resource.getrusage(resource.RUSAGE_THREAD)
+            return read()[0], usage.ru_minflt + usage.ru_majflt
+
+        before = both()
+        np.ones(40 << 20, np.uint8)
+        after = both()
+    assert after[0] - before[0] == pytest.approx(after[1] - before[1], abs=3)
+    assert after[0] > before[0]
+
+
+def test_none_where_the_kernel_has_none(monkeypatch):
+    monkeypatch.setattr("platform.machine", lambda: "pdp11")
+    with hardware_counters() as found:
+        assert found == []
+
+
+def test_without_a_thread_s_usage_cpu_time_alone(monkeypatch):
+    monkeypatch.setattr(counters_module, "resource", None)
+    names, read = thread_usage()
+    assert names == ("cpu_ns",)
+    assert read()[0] > 0
+
+
+# --- in a run
+
+
+def test_a_run_has_it_unless_told_otherwise(clock):
+    from chainer_profile.record.recording import Settings
+
+    asked = Settings(trials=4, clean_trials=1, warmups=1)
+    step = make_step("forward", Chain(clock), (image(),))
+    assert runner.run(step, asked, clock=clock, memory=False).counters is None
+    found = runner.run(step, asked, clock=clock, memory=False, counters=None)
+    assert found.counters.trials == LEAST_TRIALS
+    # The clock that measures has the same times in the timed trials.
+    wall = found.counters["wall_ns"]
+    assert [at / wall_trials for at, wall_trials in zip(wall.layers, [3] * 9, strict=False)] == (
+        found.self_ns.mean(axis=0).tolist()
+    )
+
+
+def test_its_failure_is_a_warning(clock, monkeypatch):
+    def fails(*_, **__):
+        raise OSError("no")
+
+    monkeypatch.setattr(runner, "measure_counters", fails)
+    with pytest.warns(UserWarning, match=r"counters pass fails \(OSError: no\): left out"):
+        found = profile(Chain(clock), image(), trials=2, warmups=0, counters=None)
+    assert found.counters is None
+
+
+def test_not_asked_for_not_made(clock):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert profile(Chain(clock), image(), trials=2, warmups=0, counters=False).counters is None
+
+
+@linux
+def test_a_run_leaves_malloc_s_rule_as_it_is():
+    """Freeing a large array teaches glibc to keep others: the network's memory would be faster."""
+    code = """
+import ctypes
+from chainer_profile.measure.calibration import calibrate
+import numpy as np
+class Info(ctypes.Structure):
+    _fields_ = [(n, ctypes.c_size_t) for n in "arena ordblks smblks hblks hblkhd a b c d e".split()]
+libc = ctypes.CDLL(None)
+libc.mallinfo2.restype = Info
+calibrate()
+before = libc.mallinfo2().hblks
+array = np.empty(1 << 20, np.uint8)
+print(libc.mallinfo2().hblks - before)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    if "mallinfo2" in done.stderr:
+        pytest.skip("no glibc, or an old one")
+    assert done.stdout.strip() == "1", done.stderr
