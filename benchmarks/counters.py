@@ -84,7 +84,13 @@ def compare(case: str, seconds: float) -> tuple[Any, ...]:
         pipe.send(0)
     stock, kept_s = np.array(times)
     saved = stock - kept_s
-    return told[0], told[0].system_s, float(np.median(saved)), *median_interval(saved), np.median(stock)
+    return (
+        told[0],
+        told[0].system_s,
+        float(np.median(saved)),
+        *median_interval(saved),
+        np.median(stock),
+    )
 
 
 def main() -> int:

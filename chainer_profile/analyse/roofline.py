@@ -1,4 +1,4 @@
-"""Why a layer takes its time: arithmetic, memory traffic or overhead, by the roofline model.
+"""How near every layer comes to what the machine can do, by the roofline model.
 
 A function can take no less time than the machine needs for its operations at the rate of a large
 matrix product, and no less than for its bytes at the bandwidth of a large copy (Williams, Waterman
@@ -13,21 +13,13 @@ import numpy as np
 import pandas as pd
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from numpy.typing import NDArray
 
     from chainer_profile.record.recording import MachineLimits, Recording
 
-COMPUTE, MEMORY, OVERHEAD = "compute bound", "memory bound", "overhead bound"
-#: In plain words, what a layer that stays far below both limits spends its time on.
-CALLS, COPYING, BELOW = "call cost", "copying (im2col)", "below both limits"
-#: A call that takes less than so many times the quickest one is little but what any call costs.
-_QUICK = 3
-#: Below this part of its bound a layer's time goes elsewhere: into launching, copying, Python.
+COMPUTE, MEMORY = "compute", "memory"
+#: Below this part of its bound a layer's time goes elsewhere; :mod:`.verdicts` says where.
 REACHED = 1 / 3
-#: Functions that Chainer does by im2col on a CPU.
-_WINDOWS = ("Convolution2D", "Deconvolution2D")
 WORK = ("flops", "macs", "nbytes_read", "nbytes_written")
 
 
@@ -46,8 +38,8 @@ def layer_work(recording: Recording, median_s: NDArray[np.float64]) -> dict[str,
         without a formula); ``flops_per_s``, ``nbytes_per_s`` (read and written) as achieved, and
         ``intensity`` in operations a byte (NaN likewise, and where nothing is moved);
         ``bound_s``, the least time at the machine's limits, ``reached``, that over the median time
-        (above 1 where arrays stay in a cache), and ``verdict``: :data:`COMPUTE`, :data:`MEMORY`,
-        :data:`OVERHEAD`, or empty without a formula or without limits.
+        (above 1 where arrays stay in a cache), and ``bound``, the nearer limit: :data:`COMPUTE`,
+        :data:`MEMORY`, or empty without a formula or without limits.
     """
     layers, limits = recording.layers, recording.limits
     counted = {name: [getattr(layer, name) for layer in layers] for name in WORK}
@@ -65,48 +57,14 @@ def layer_work(recording: Recording, median_s: NDArray[np.float64]) -> dict[str,
     }
     if limits is None:
         nothing = np.full(len(layers), np.nan)
-        return columns | {"bound_s": nothing, "reached": nothing, "verdict": [""] * len(layers)}
+        return columns | {"bound_s": nothing, "reached": nothing, "bound": [""] * len(layers)}
     rates = np.array([peak_rate(limits, layer.dtype) for layer in layers])
     compute_s, memory_s = flops / rates, moved / limits.copy_nbytes_per_s
     bound_s = np.maximum(compute_s, memory_s)
     reached = bound_s / seconds
     bound = np.where(compute_s >= memory_s, COMPUTE, MEMORY)
-    verdict = np.where(np.isnan(reached), "", np.where(reached < REACHED, OVERHEAD, bound))
-    return columns | {"bound_s": bound_s, "reached": reached, "verdict": verdict.tolist()}
-
-
-def limited_by(recording: Recording, columns: Mapping[str, Any]) -> list[str]:
-    """In plain words, what holds every layer back; empty where that is not known.
-
-    A layer with the verdict :data:`OVERHEAD` is held back by the largest part of its time that can
-    be told: :data:`CALLS` where its calls take hardly longer than the quickest of all, and for a
-    convolution on a CPU :data:`COPYING` where writing and reading its workspace at the rate of new
-    memory takes longer than its arithmetic; otherwise it is :data:`BELOW` both limits.
-
-    Args:
-        recording: The recording.
-        columns: Those of :func:`layer_work`, with ``median_s`` and ``workspace_nbytes``.
-    """
-    limits, median_s = recording.limits, columns["median_s"]
-    calls = np.array([layer.calls for layer in recording.layers])
-    call_s = np.asarray(median_s, float) / calls
-    known = call_s[call_s > 0]
-    quick_s = _QUICK * float(known.min()) if len(known) > _QUICK else 0.0
-    host = not recording.on_device and not recording.settings.engine
-    workspace = pd.array(columns["workspace_nbytes"], dtype="Int64").to_numpy(float, na_value=0.0)
-    found = []
-    for at, (layer, verdict) in enumerate(zip(recording.layers, columns["verdict"], strict=True)):
-        if verdict != OVERHEAD or limits is None:
-            found.append(verdict.removesuffix(" bound"))
-            continue
-        copying_s = 2 * workspace[at] / limits.fresh_nbytes_per_s
-        if host and call_s[at] < quick_s:
-            found.append(CALLS)
-        elif host and layer.function.startswith(_WINDOWS) and copying_s > columns["bound_s"][at]:
-            found.append(COPYING)
-        else:
-            found.append(BELOW)
-    return found
+    bound = np.where(np.isnan(reached), "", bound)
+    return columns | {"bound_s": bound_s, "reached": reached, "bound": bound.tolist()}
 
 
 def peak_rate(limits: MachineLimits, dtype: str) -> float:
@@ -135,8 +93,7 @@ def work_by_function(layers: pd.DataFrame) -> pd.DataFrame:
         One row a function and phase. Columns: ``function``, ``phase``, ``layers`` (their number),
         ``total_s``, ``share`` of the layers' time, ``flops``, ``macs``, ``nbytes`` a trial and
         ``flops_per_s``, ``nbytes_per_s`` (NaN where a layer has no formula), ``reached`` (bounds
-        over median times) and ``verdict`` and ``limited_by``, those of most of the
-        time.
+        over median times) and ``verdict``, that of most of the time.
     """
     rows = []
     whole_s = float(layers["mean_s"].sum())
@@ -160,7 +117,6 @@ def work_by_function(layers: pd.DataFrame) -> pd.DataFrame:
                     float(part["bound_s"].sum(skipna=False)) / median_s if median_s else np.nan
                 ),
                 "verdict": str(by_verdict.idxmax()),
-                "limited_by": str(part.groupby("limited_by", sort=False)["mean_s"].sum().idxmax()),
             }
         )
     table = pd.DataFrame(rows)

@@ -22,8 +22,9 @@ from chainer_profile.analyse.hotspots import (
     parse_rule,
 )
 from chainer_profile.analyse.kinds import kinds
-from chainer_profile.analyse.roofline import layer_work, limited_by
+from chainer_profile.analyse.roofline import layer_work
 from chainer_profile.analyse.summary import Overhead, Summary, Totals
+from chainer_profile.analyse.verdicts import verdicts
 from chainer_profile.basics.describe import describe, describe_columns, median_interval
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.record.checking import check
@@ -91,7 +92,7 @@ def _layer_table(recording: Recording, rule: Rule) -> tuple[pd.DataFrame, Hotspo
     columns["cumulative_share"][slowest_first] = share[slowest_first].cumsum()
     columns |= layer_work(recording, typical) | layer_memory(recording) | layer_device(recording)
     columns |= layer_counters(recording)
-    columns["limited_by"] = limited_by(recording, columns)
+    columns["verdict"] = verdicts(recording, columns)
     columns["if_twice"] = if_twice(recording, typical)
     found = find_hotspots(typical, rule)
     columns["hot"] = found.hot

@@ -384,16 +384,10 @@ _ALL = (
     ),
     _text(
         "verdict",
-        "compute bound, memory bound, or overhead bound (less than a third of the limit is "
-        "reached)",
-        known=False,
-        folds=MAX_NAME,
-    ),
-    _text(
-        "limited_by",
-        "What holds the layer back, in plain words: compute, memory, or, where less than a third "
-        "of the limit is reached, the largest part that can be told: copying (im2col), call cost "
-        "(its calls take hardly longer than the quickest one), or below both limits",
+        "What takes most of the layer's time: compute or memory where a third of that limit is "
+        "reached; else the largest part that is known: page faults (the system's time), waiting "
+        "(the thread did not run), copying (im2col), call cost (its calls take hardly longer than "
+        "the quickest one), or below both limits",
         name="limit",
         title="limited by",
         known=False,
@@ -486,7 +480,7 @@ DEVICE = ("host", "gap", "busy")
 USUAL = (
     *("index", "hot", "path", "function", "phase", "output_shapes"),
     *("median", "ci", "mean", "p95", "host", "gap", "busy", "share", "cumulative_share"),
-    *("gflops", "reached", "limited_by", "peak"),
+    *("gflops", "reached", "verdict", "peak"),
 )
 #: Those of the counters pass.
 COUNTERS = ("cpu", "system", "page_faults", "waits", "preemptions")
@@ -495,7 +489,7 @@ HARDWARE = ("cycles", "instructions", "cache_misses")
 WHICH = ("index", "path", "function", "phase")
 TIMES = ("output_shapes", "median", "interval", "mean", "p95", "host", "gap", "busy", "share")
 WORK = (
-    *("flops", "moved", "intensity", "gflops", "gbytes", "reached", "limited_by"),
+    *("flops", "moved", "intensity", "gflops", "gbytes", "reached", "verdict"),
     *("peak", "workspace", "retained"),
 )
 

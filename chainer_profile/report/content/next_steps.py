@@ -9,7 +9,8 @@ import numpy as np
 from chainer_profile.analyse.checks import takes_options
 from chainer_profile.analyse.grouping import OUTSIDE
 from chainer_profile.analyse.hotspots import DEFAULT_RULE, find_hotspots, parse_rule
-from chainer_profile.analyse.roofline import COMPUTE, MEMORY, OVERHEAD, REACHED
+from chainer_profile.analyse.roofline import COMPUTE, MEMORY, REACHED
+from chainer_profile.analyse.verdicts import BELOW
 from chainer_profile.basics.units import (
     format_count,
     format_duration,
@@ -354,7 +355,7 @@ def _nearness_to_limits(summary: Summary) -> Iterator[str]:
     calls = dense[dense["function"] == function]
     if calls["share"].sum() < _MUCH:
         return
-    slow = calls[calls["verdict"] == OVERHEAD]
+    slow = calls[~calls["verdict"].isin((COMPUTE, MEMORY))]
     rate = float(calls["flops"].sum()) / float(calls["median_s"].sum()) / limits.flops_per_s
     name, settings = printable(function), summary.recording.settings
     sentence = (
@@ -369,10 +370,9 @@ def _nearness_to_limits(summary: Summary) -> Iterator[str]:
         f"; {of_layers(len(slow), len(calls)).replace('layer', 'call')} stay below "
         f"{format_percent(REACHED, 0)} of what arithmetic and memory allow"
     )
-    if settings.engine:
-        pass  # what the engine does in between is not known
-    elif settings.device.startswith("cpu") and function.startswith("Convolution"):
-        sentence += ": copying windows (im2col), memory traffic and Python take the time"
+    mostly = str(slow.groupby("verdict")["mean_s"].sum().idxmax())
+    if mostly != BELOW:
+        sentence += f": most of their time is {mostly}"
     elif _no_cudnn(summary) and function.startswith("Convolution"):
         sentence += ": without cuDNN Chainer copies windows (im2col) and multiplies matrices"
     if settings.batchsize < _SMALL_BATCH:

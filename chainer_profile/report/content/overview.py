@@ -65,7 +65,7 @@ _MAX_PEAKS = 5
 _SHOWN_FOR = {"flops": "flops", "memory": "peak", "reached": "reached"}
 _IN_PLACE_FOR = {"std": ("ci", "std")}
 #: Columns that there are only where there is something in them.
-_WHERE_KNOWN = frozenset({"gflops", "reached", "limited_by", "peak", *layer_columns.DEVICE})
+_WHERE_KNOWN = frozenset({"gflops", "reached", "verdict", "peak", *layer_columns.DEVICE})
 
 
 def overview(

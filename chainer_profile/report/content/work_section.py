@@ -59,7 +59,7 @@ def work_columns(summary: Summary, macs: bool = False) -> list[Column]:
             else []
         ),
         *(
-            [Column("mostly", lambda row: row.limited_by or "no formula", folds=17, drop=6)]
+            [Column("mostly", lambda row: row.verdict or "no formula", folds=17, drop=6)]
             if limits
             else []
         ),
@@ -88,14 +88,14 @@ def limits_sentence(summary: Summary) -> str:
 
 
 def _overhead(summary: Summary) -> str:
-    """Where the time of an overhead-bound layer goes, and what else bounds the others."""
+    """Where the time of such a layer goes, and what else bounds the others."""
     if summary.recording.on_device:
         return (
             "the GPU waits for the host to launch, or has too little to do at once to be filled. "
             "Arrays that stay in a cache can be faster than the limit of memory."
         )
     return (
-        "its time goes into Python, launching, copying and page faults. Chainer allocates outputs "
+        "the table says what most of its time is, where that is known. Chainer allocates outputs "
         "anew, so the third rate is what functions that only move data can hope for; arrays that "
         "stay in a cache can be faster than all of them."
     )

@@ -33,7 +33,7 @@ _SORTED_BY = {
     "phase": "",
     "median": "median_s",
     "share": "share",
-    "limited_by": "",
+    "verdict": "",
     "interval": "median_s",
     "mean": "mean_s",
     "p5": "p5_s",
@@ -59,7 +59,7 @@ _STAY = ("index", "path")
 #: Those that name a layer.
 _ALWAYS = ("index", "path", "function", "phase")
 #: Those that fit on paper.
-_PRINTED = (*_ALWAYS, "median", "interval", "share", "mean", "p95", "limited_by")
+_PRINTED = (*_ALWAYS, "median", "interval", "share", "mean", "p95", "verdict")
 #: Rank of what is not known: behind all others, in both directions.
 UNKNOWN = 2**32 - 1
 #: Links deeper than any.

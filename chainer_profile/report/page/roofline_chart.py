@@ -81,7 +81,7 @@ def roofline_chart(summary: Summary) -> Figure:
         *which_layer(summary),
         ("rate", "@gflops GFLOP/s, @gbytes GB/s"),
         ("operations a byte", "@intensity"),
-        ("limit reached", "@reached % (limited by: @limited_by)"),
+        ("limit reached", "@reached % (limited by: @verdict)"),
         ("median [ms]", "@median"),
     ]
     chart.add_tools(hover(renderers=[dots], tooltips=tips, limit=3))

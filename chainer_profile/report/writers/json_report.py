@@ -20,7 +20,8 @@ from msgspec import Meta, Struct
 
 from chainer_profile.analyse import counted, device_use, kinds
 from chainer_profile.analyse import summary as summaries
-from chainer_profile.analyse.roofline import COMPUTE, MEMORY, OVERHEAD
+from chainer_profile.analyse.roofline import COMPUTE, MEMORY
+from chainer_profile.analyse.verdicts import BELOW, CALLS, COPYING, FAULTS, WAITING
 from chainer_profile.basics.paths import above
 from chainer_profile.basics.words import GROUPS
 from chainer_profile.record import recording as records
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 FORMAT = "chainer-profile report"
 #: Raised when a key changes its meaning or goes. Keys may be added without that.
-VERSION = 2
+VERSION = 3
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 #: Keys with the types of their values, and what they mean.
@@ -212,7 +213,7 @@ _LAYER: Any = _object(
         "nbytes_per_s": (_NUMBER, "Bytes a second, read and written"),
         "bound_s": (_NUMBER, "Least time at this machine's limits"),
         "verdict": (
-            Literal[COMPUTE, MEMORY, OVERHEAD, None],
+            Literal[COMPUTE, MEMORY, FAULTS, WAITING, COPYING, CALLS, BELOW, None],
             f"{_CSV['verdict'][1]}; null where that is not known",
         ),
         "parent_index": (int | None, "Index of the call within which this one was made"),
@@ -408,7 +409,6 @@ def _layers(summary: Summary) -> list[dict[str, Any]]:
             **{described.json: described.value(row) for described in columns},
             "bound_s": row.bound_s,
             "verdict": row.verdict or None,
-            "limited_by": row.limited_by or None,
             "parent_index": layer.parent,
             "covers": layer.covers,
             "node": layer.node,

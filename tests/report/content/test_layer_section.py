@@ -46,7 +46,7 @@ def test_work_and_memory_of_the_same_layers() -> None:
         seconds = layer.median_s
         assert float(row[6]) == pytest.approx(0.01 * number / seconds, rel=1e-3)
         assert float(row[7]) == pytest.approx(0.0006 / seconds, rel=1e-3)
-        assert row[9] == layer.limited_by
+        assert row[9] == layer.verdict
         assert row[10:] == [f"{number}.0 KiB", "0 B", f"{'-' * (number % 2 == 0)}512 B"]
     assert work[-1][3:10] == ["-"] * 7
     bold = [str(index) for index in summary.hotspots.indices]

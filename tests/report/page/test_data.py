@@ -67,7 +67,7 @@ def test_columns_that_say_nothing_are_not_there():
 
     forward = keys(summarise(make_recording()))
     assert not forward & {"phase", "host", "gap", "busy", "flops", "verdict", "peak"}
-    assert keys(working.training()) >= {"phase", "flops", "limited_by", "peak"}
+    assert keys(working.training()) >= {"phase", "flops", "verdict", "peak"}
     assert keys(launching()) >= {"host", "gap", "busy"}
     assert "interval" not in keys(summarise(make_recording(n_trials=1)))
 

@@ -1,0 +1,96 @@
+"""What takes most of a layer's time: a limit of the machine, or the largest part that is known.
+
+A layer that reaches a third of what arithmetic and memory allow is bound by the nearer of the two.
+Of the others the largest of these parts is named: the system's time as the counters pass has it,
+time in which the thread did not run, the copying of windows, and what any call costs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from chainer_profile.analyse.roofline import REACHED
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from chainer_profile.record.recording import Recording
+
+FAULTS, WAITING, COPYING, CALLS = "page faults", "waiting", "copying (im2col)", "call cost"
+#: Far from both limits, and no part is known that takes much.
+BELOW = "below both limits"
+#: A part of a layer's time that is large enough to be named.
+MUCH = 0.25
+#: So many of the parts are measured.
+_MEASURED = 2
+#: A call that takes less than so many times the quickest one is little but what any call costs.
+_QUICK = 3
+#: Functions that Chainer does by im2col on a CPU.
+_WINDOWS = ("Convolution2D", "Deconvolution2D")
+
+
+def verdicts(recording: Recording, columns: Mapping[str, Any]) -> list[str]:
+    """What takes most of the time of every layer; empty where nothing is known.
+
+    Args:
+        recording: The recording.
+        columns: Those of :func:`.roofline.layer_work`, :func:`.footprint.layer_memory` and
+            :func:`.counted.layer_counters`, with ``median_s``.
+
+    Returns:
+        :data:`.roofline.COMPUTE` or :data:`.roofline.MEMORY` for a layer that reaches a third of
+        its limit; else the largest of :data:`FAULTS`, :data:`WAITING`, :data:`COPYING` and
+        :data:`CALLS`, or :data:`BELOW` where the limits are known.
+    """
+    known = parts(recording, columns)
+    names = list(known)
+    shares = np.nan_to_num(np.array([known[name] for name in names]))
+    found = []
+    for at, bound in enumerate(columns["bound"]):
+        # Estimates need a limit to be held against.
+        largest = int(shares[: None if bound else _MEASURED, at].argmax())
+        if bound and columns["reached"][at] >= REACHED:
+            found.append(bound)
+        elif shares[largest, at] >= MUCH:
+            found.append(names[largest])
+        else:
+            found.append(BELOW if bound else "")
+    return found
+
+
+def parts(recording: Recording, columns: Mapping[str, Any]) -> dict[str, NDArray[np.float64]]:
+    """Parts of the time of every layer, by name; NaN where one is not known. They may overlap.
+
+    The copying of windows is an estimate: writing and reading a convolution's workspace at the rate
+    of new memory, where that takes longer than its arithmetic. So is what a call costs: all of a
+    layer whose calls take hardly longer than the quickest of all.
+    """
+    median_s = np.asarray(columns["median_s"], float)
+    counted_s = np.where(columns["counted_s"] > 0, columns["counted_s"], np.nan)
+    nothing = np.full(len(median_s), np.nan)
+    found = {
+        FAULTS: columns["system_s"] / counted_s,
+        WAITING: 1 - columns["cpu_s"] / counted_s,
+        COPYING: nothing,
+        CALLS: nothing,
+    }
+    if recording.on_device or recording.settings.engine:
+        return found
+    layers, limits = recording.layers, recording.limits
+    call_s = median_s / np.array([layer.calls for layer in layers])
+    known = call_s[call_s > 0]
+    quick_s = _QUICK * float(known.min()) if len(known) > _QUICK else 0.0
+    found[CALLS] = np.where(call_s < quick_s, 1.0, np.nan)
+    if limits is not None:
+        windows = np.array([layer.function.startswith(_WINDOWS) for layer in layers])
+        workspace = pd.array(columns["workspace_nbytes"], dtype="Int64")
+        copying_s = 2 * workspace.to_numpy(float, na_value=np.nan) / limits.fresh_nbytes_per_s
+        seconds = np.where(windows & (median_s > 0), median_s, np.nan)
+        share = np.minimum(copying_s / seconds, 1.0)
+        found[COPYING] = np.where(copying_s > columns["bound_s"], share, np.nan)
+    return found

@@ -1,0 +1,106 @@
+"""What takes most of a layer's time: by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from chainer_profile.analyse import verdicts
+from chainer_profile.analyse.counted import layer_counters
+from chainer_profile.analyse.roofline import COMPUTE, MEMORY, layer_work
+from chainer_profile.analyse.summaries import summarise
+from chainer_profile.analyse.verdicts import BELOW, CALLS, COPYING, FAULTS, WAITING
+from tests.analyse.test_roofline import LIMITS, layer, recording
+from tests.counting import counters
+
+CONV = "Convolution2DFunction"
+
+
+def found(layers, times_us, workspace=None, counted=None, **changes):
+    run = replace(recording(layers, times_us), **changes)
+    if counted is not None:
+        run = replace(run, counters=counters(run, **counted))
+    times_s = np.array(times_us) * 1e-6
+    columns = layer_work(run, times_s) | layer_counters(run)
+    sizes = [None] * len(layers) if workspace is None else workspace
+    return verdicts.verdicts(run, columns | {"median_s": times_s, "workspace_nbytes": sizes})
+
+
+def slow(function="F", count=4):
+    """Layers with much less work than the machine could do in the time."""
+    return [layer(at, 10, 10, function=function) for at in range(count)]
+
+
+def test_the_nearer_limit_where_a_third_of_it_is_reached():
+    layers = [layer(0, 10**9, 8), layer(1, 8, 10**9)]
+    summary = summarise(recording(layers, [10_000, 100_000]))
+    assert summary.layers["verdict"].tolist() == [COMPUTE, MEMORY]
+    # Also where much of that time is the system's, or waiting.
+    much = {"system_us": 60, "cpu_us": 70}
+    assert found(layers, [10_000, 100_000], counted=much) == [COMPUTE, MEMORY]
+    assert found(layers, [31_000, 310_000], counted=much) == [FAULTS] * 2
+
+
+def test_calls_that_take_hardly_longer_than_the_quickest():
+    assert found(slow(), [2, 5, 7, 100]) == [CALLS, CALLS, BELOW, BELOW]
+
+
+def test_a_layer_of_several_calls_is_held_against_one_of_them():
+    layers = [*slow(count=3), replace(layer(3, 10, 10), calls=50)]
+    assert found(layers, [2, 100, 100, 200])[3] == CALLS
+
+
+def test_of_few_layers_none_is_the_quickest():
+    assert found(slow(count=3), [2, 2, 2]) == [BELOW] * 3
+
+
+def test_a_convolution_that_copies_more_than_it_computes():
+    # 2 MB at 5 GB/s: 0.4 ms; its arithmetic takes nothing.
+    layers = [layer(0, 10, 10, function=CONV), layer(1, 10, 10, function="Pooling")]
+    assert found(layers, [1000, 1000], [10**6, 10**6]) == [COPYING, BELOW]
+    assert found(layers, [1000, 1000], [10**5, None]) == [BELOW, BELOW]
+    # Of one that computes for as long as it copies nothing is known.
+    dense = [layer(0, 5 * 10**7, 10, function=CONV)]
+    assert found(dense, [2000], [10**6]) == [BELOW]
+
+
+@pytest.mark.parametrize(
+    ("counted", "verdict"),
+    [
+        ({"system_us": 24}, BELOW),
+        ({"system_us": 26}, FAULTS),
+        ({"cpu_us": 74, "system_us": 0}, WAITING),
+        ({"cpu_us": 50, "system_us": 40}, WAITING),
+        ({"cpu_us": 70, "system_us": 40}, FAULTS),
+        ({"cpu_us": 0, "wall_us": 0, "system_us": 0}, BELOW),
+    ],
+)
+def test_the_largest_part_that_was_counted(counted, verdict):
+    assert found(slow(count=2), [100, 100], counted=counted) == [verdict] * 2
+
+
+def test_a_part_that_is_estimated_stands_beside_those_that_are_counted():
+    layers = [layer(0, 10, 10, function=CONV)]
+    assert found(layers, [1000], [10**6], {"system_us": 35}) == [COPYING]
+    assert found(layers, [1000], [10**6], {"system_us": 45}) == [FAULTS]
+
+
+def test_without_limits_only_what_is_known_by_itself():
+    layers = [layer(0), layer(1, 10, 10)]
+    assert found(layers, [100, 100], limits=None) == ["", ""]
+    assert found(layers, [100, 100], limits=None, counted={"system_us": 60}) == [FAULTS] * 2
+
+
+def test_of_an_engine_and_a_gpu_nothing_is_estimated():
+    layers = slow(CONV)
+    run = recording(layers, [2, 2, 2, 2000])
+    engine = replace(run.settings, engine="other 1.0")
+    assert found(layers, [2, 2, 2, 2000], [10**6] * 4, settings=engine) == [BELOW] * 4
+    ns = np.zeros_like(run.self_ns)
+    gpu = dict.fromkeys(("host_ns", "gap_ns"), ns) | dict.fromkeys(
+        ("launch_ns", "span_ns"), ns[:, 0]
+    )
+    assert found(layers, [2, 2, 2, 2000], [10**6] * 4, **gpu) == [BELOW] * 4
+    assert LIMITS.device == "cpu"
