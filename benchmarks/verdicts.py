@@ -24,7 +24,8 @@ import chainer
 import chainer.functions as F
 import numpy as np
 
-from chainer_profile.analyse.roofline import BELOW, COMPUTE, MEMORY
+from chainer_profile.analyse.roofline import COMPUTE, MEMORY
+from chainer_profile.analyse.verdicts import BELOW
 from chainer_profile.measure.machine import find_device, measure_limits
 
 
