@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from chainer_profile.analyse.roofline import REACHED
+from chainer_profile.basics.describe import NS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,6 +29,8 @@ BELOW = "below both limits"
 MUCH = 0.25
 #: So many of the parts are measured.
 _MEASURED = 2
+#: Of a layer that takes less than so many readings of the counters they say nothing.
+_READINGS = 20
 #: A call that takes less than so many times the quickest one is little but what any call costs.
 _QUICK = 3
 #: Functions that Chainer does by im2col on a CPU.
@@ -66,15 +69,20 @@ def verdicts(recording: Recording, columns: Mapping[str, Any]) -> list[str]:
 def parts(recording: Recording, columns: Mapping[str, Any]) -> dict[str, NDArray[np.float64]]:
     """Parts of the time of every layer, by name; NaN where one is not known. They may overlap.
 
-    The copying of windows is an estimate: writing and reading a convolution's workspace at the rate
-    of new memory, where that takes longer than its arithmetic. So is what a call costs: all of a
-    layer whose calls take hardly longer than the quickest of all.
+    A layer that takes little more than reading the counters has no counted parts. The copying of
+    windows is an estimate: writing and reading a convolution's workspace at the rate of new memory,
+    where that takes longer than its arithmetic. So is what a call costs: all of a layer whose calls
+    take hardly longer than the quickest of all.
     """
     median_s = np.asarray(columns["median_s"], float)
-    counted_s = np.where(columns["counted_s"] > 0, columns["counted_s"], np.nan)
+    calls = np.array([layer.calls for layer in recording.layers])
+    counted_s = np.where(
+        columns["counted_s"] > _reading_s(recording) * calls, columns["counted_s"], np.nan
+    )
+    faults = np.where(columns["page_faults"] >= 1, columns["system_s"], np.nan)
     nothing = np.full(len(median_s), np.nan)
     found = {
-        FAULTS: columns["system_s"] / counted_s,
+        FAULTS: faults / counted_s,
         WAITING: 1 - columns["cpu_s"] / counted_s,
         COPYING: nothing,
         CALLS: nothing,
@@ -82,7 +90,7 @@ def parts(recording: Recording, columns: Mapping[str, Any]) -> dict[str, NDArray
     if recording.on_device or recording.settings.engine:
         return found
     layers, limits = recording.layers, recording.limits
-    call_s = median_s / np.array([layer.calls for layer in layers])
+    call_s = median_s / calls
     known = call_s[call_s > 0]
     quick_s = _QUICK * float(known.min()) if len(known) > _QUICK else 0.0
     found[CALLS] = np.where(call_s < quick_s, 1.0, np.nan)
@@ -94,3 +102,9 @@ def parts(recording: Recording, columns: Mapping[str, Any]) -> dict[str, NDArray
         share = np.minimum(copying_s / seconds, 1.0)
         found[COPYING] = np.where(copying_s > columns["bound_s"], share, np.nan)
     return found
+
+
+def _reading_s(recording: Recording) -> float:
+    """Time below which a call's counters are mostly their own reading."""
+    wall = None if recording.counters is None else recording.counters["wall_ns"]
+    return 0.0 if wall is None else _READINGS * wall.window * NS

@@ -81,6 +81,25 @@ def test_the_largest_part_that_was_counted(counted, verdict):
     assert found(slow(count=2), [100, 100], counted=counted) == [verdict] * 2
 
 
+def test_what_is_mostly_the_reading_says_nothing():
+    layers = slow(count=2)
+    run = recording(layers, [100, 100])
+    read = counters(run, system_us=90)
+
+    def at(window_us):
+        counted = tuple(replace(one, window=1000.0 * window_us) for one in read.counted)
+        return found(layers, [100, 100], counters=replace(read, counted=counted))
+
+    assert at(4.9) == [FAULTS] * 2
+    assert at(5.1) == [BELOW] * 2
+
+
+def test_system_time_without_faults_is_something_else():
+    assert found(slow(count=2), [100, 100], counted={"system_us": 90, "page_faults": 0}) == (
+        [BELOW] * 2
+    )
+
+
 def test_a_part_that_is_estimated_stands_beside_those_that_are_counted():
     layers = [layer(0, 10, 10, function=CONV)]
     assert found(layers, [1000], [10**6], {"system_us": 35}) == [COPYING]
