@@ -149,7 +149,9 @@ def input_shape(args: argparse.Namespace, known: tuple[int, ...] | None) -> tupl
     """Shape of one input without the batch, by the options or as the network has it."""
     if args.input_shape is not None and args.input_size is not None:
         raise UsageError("give --input-shape or --input-size, not both")
-    found: tuple[int, ...] | None = args.input_shape or known
+    asked = args.input_shape
+    # Where several arguments may be given, that of the first.
+    found: tuple[int, ...] | None = (asked[0].shape if isinstance(asked, list) else asked) or known
     if found is None:
         raise UsageError(
             f"--model {args.model}: give the shape of its input, such as --input-shape 3x32x32"

@@ -170,6 +170,8 @@ def run(args: argparse.Namespace, context: Context) -> int:
     chosen = engines.choose(args.engines)
     source = loading.find_model(args.model, context.registry, args.classes)
     batch = read_input(args, source)
+    if batch.kwargs or len(batch.args) > 1 or isinstance(batch.args[0], list):
+        raise UsageError("engines take one array: give one --input-shape")
     device = asked_device(args)
     settings = Settings(
         model=source.name,

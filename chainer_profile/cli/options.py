@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chainer_profile.basics.errors import UsageError
+from chainer_profile.basics.input_spec import InputSpec, parse_input
 from chainer_profile.basics.parsing import (
     checked,
     folder,
@@ -34,6 +36,16 @@ def add_model(group: argparse._ArgumentGroup) -> None:
         default=DEFAULT_MODEL,
         help="a name of --list-models, package.module:Callable or path/to/file.py:Callable "
         "(default: %(default)s)",
+    )
+
+
+def add_model_args(group: argparse._ArgumentGroup) -> None:
+    """The option of what a network of one's own is made with."""
+    group.add_argument(
+        "--model-args",
+        metavar="ARGS",
+        default="",
+        help='arguments of your own network, literals only: "100, n_out=10"',
     )
 
 
@@ -75,14 +87,31 @@ def add_batchsize(group: argparse._ArgumentGroup, what: str) -> None:
     )
 
 
-def add_input_shape(group: argparse._ArgumentGroup) -> None:
-    """Options of the shape of one input; :func:`input_shape` reads them."""
-    group.add_argument(
-        "--input-shape",
-        metavar="CxHxW",
-        type=checked(parse_shape),
-        help="shape of one input without the batch; needed for your own network",
-    )
+def add_input_shape(group: argparse._ArgumentGroup, *, several: bool = False) -> None:
+    """Options of the shape of one input; :func:`input_shape` reads them.
+
+    Args:
+        group: Where they are added.
+        several: Take several arguments, of any data type, and sequences.
+    """
+    if several:
+        group.add_argument(
+            "--input-shape",
+            metavar="SPEC",
+            action="append",
+            type=checked(parse_input),
+            help="shape of one input without the batch; needed for your own network. Once for each "
+            "argument: [NAME=]SHAPE[:DTYPE[:RANGE]], such as 3x224x224, 20:int32:10000 (integers "
+            "below that), one:int32:1000 (a number for each input), or 5..20x128 (a list of "
+            "sequences of 5 to 20 steps)",
+        )
+    else:
+        group.add_argument(
+            "--input-shape",
+            metavar="CxHxW",
+            type=checked(parse_shape),
+            help="shape of one input without the batch; needed for your own network",
+        )
     group.add_argument(
         "--input-size",
         metavar="HxW",
@@ -230,13 +259,14 @@ def add_input(group: argparse._ArgumentGroup) -> None:
         "-i",
         "--input",
         default="random",
-        help="random, cifar10 (a test image) or a picture's file (default: %(default)s)",
+        help="random, cifar10 (a test image), a picture's file, or the arguments themselves, batch "
+        "included, in a .npy or .npz file (default: %(default)s)",
     )
     group.add_argument(
         "--index", metavar="I", type=whole(0), default=0, help="first test image (default: 0)"
     )
     group.add_argument("--data-dir", metavar="DIR", help="folder of CIFAR-10's files")
-    add_input_shape(group)
+    add_input_shape(group, several=True)
     add_batchsize(group, "inputs per trial")
 
 
@@ -249,6 +279,22 @@ def check_input(args: argparse.Namespace) -> None:
     if args.input != "cifar10" and (args.index or args.data_dir is not None):
         option = "--index" if args.index else "--data-dir"
         raise UsageError(f"{option} is for CIFAR-10: give --input cifar10 as well")
+    if args.input != "random" and _asks_for_more(args):
+        raise UsageError(
+            f"--input {args.input} is one array of floats: give one plain --input-shape"
+        )
+    if _is_file_of_arrays(args.input) and (args.input_shape or args.input_size):
+        raise UsageError(f"--input {args.input} has its own shapes: leave --input-shape out")
+
+
+def _is_file_of_arrays(name: str) -> bool:
+    return name.endswith((".npy", ".npz"))
+
+
+def _asks_for_more(args: argparse.Namespace) -> bool:
+    """Whether other arguments than one array of floats are wanted."""
+    specs = args.input_shape or []
+    return len(specs) > 1 or any(one != InputSpec(one.shape) for one in specs)
 
 
 def read_input(args: argparse.Namespace, source: ModelSource) -> InputBatch:
@@ -262,8 +308,14 @@ def read_input(args: argparse.Namespace, source: ModelSource) -> InputBatch:
         ProfileError: A picture or a data set cannot be read.
         UsageError: The shape of the input is not known.
     """
-    from chainer_profile.networks.inputs import make_input
+    from chainer_profile.networks.inputs import load_arguments, make_arguments, make_input
 
+    if _is_file_of_arrays(args.input):
+        return load_arguments(Path(args.input))
+    if _asks_for_more(args):
+        if args.input_size is not None:
+            raise UsageError("--input-size is for one image: write it into --input-shape")
+        return make_arguments(args.input_shape, args.batchsize, args.seed)
     return make_input(
         args.input,
         input_shape(args, source.input_shape),

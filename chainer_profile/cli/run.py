@@ -23,6 +23,7 @@ from chainer_profile.cli.options import (
     add_machine,
     add_max_seconds,
     add_model,
+    add_model_args,
     add_out,
     add_seed,
     add_trials,
@@ -38,6 +39,7 @@ from chainer_profile.cli.shown import add_shown, show, wanted
 from chainer_profile.runs.wanted import check as check_formats
 
 if TYPE_CHECKING:
+    from chainer_profile.measure.arguments import Arguments
     from chainer_profile.record.recording import Recording
     from chainer_profile.runs.folder import RunFolder
 
@@ -55,6 +57,7 @@ def parser() -> argparse.ArgumentParser:
 
     group = parser.add_argument_group("network")
     add_model(group)
+    add_model_args(group)
     group.add_argument("--list-models", action="store_true", help="list the networks and exit")
     add_classes(group)
     add_weights(group)
@@ -221,23 +224,26 @@ def run(args: argparse.Namespace, context: Context) -> int:
         raise UsageError("--counters are the CPU's: leave --counters or --gpu out")
     check_formats(wanted(args), args.trials)
     from chainer_profile.measure import configuration
+    from chainer_profile.measure.arguments import Arguments
     from chainer_profile.networks import loading, weights
     from chainer_profile.record.recording import Settings
     from chainer_profile.runs.folder import take_folder
 
-    source = loading.find_model(args.model, context.registry, args.classes)
+    source = loading.find_model(args.model, context.registry, args.classes, args.model_args)
     batch = read_input(args, source)
     device = asked_device(args)
     phase = "" if args.phase == "forward" else f"-{args.phase}"
     if args.fast:
         phase += "-fast" if args.fast == "numpy" else f"-{args.fast}"
-    default = Path("reports") / f"{source.name}-{device.replace(':', '')}-b{args.batchsize}{phase}"
+    given = Arguments(batch.args, dict(batch.kwargs))
+    batchsize = given.batchsize
+    default = Path("reports") / f"{source.name}-{device.replace(':', '')}-b{batchsize}{phase}"
     with take_folder(args.out, default, args.force) as folder:
         settings = Settings(
             model=source.name,
             input=batch.description,
             input_shape=batch.array.shape,
-            batchsize=args.batchsize,
+            batchsize=batchsize,
             device=device,
             phase=args.phase,
             train_mode=args.train_mode,
@@ -261,8 +267,9 @@ def run(args: argparse.Namespace, context: Context) -> int:
                 model = loading.build_model(source, args.seed)
                 if args.weights:
                     weights.load_weights(model, args.weights, context.formats)
-                array = batch.array.astype(configuration.input_dtype(), copy=False)
-                return _measure(model, array, settings, folder, args, context.interrupts)
+                loading.check_arguments(model, given.args, given.kwargs)
+                given = given.with_floats(configuration.input_dtype())
+                return _measure(model, given, settings, folder, args, context.interrupts)
         except Interrupted as interrupt:
             if folder.holds_trials():
                 interrupt.hint = f"; {PROG} report {folder.path} shows the trials so far"
@@ -285,7 +292,7 @@ def _clean_trials(args: argparse.Namespace) -> int:
 
 def _measure(
     model: Any,
-    array: Any,
+    given: Arguments,
     settings: Any,
     folder: RunFolder,
     args: argparse.Namespace,
@@ -293,6 +300,7 @@ def _measure(
 ) -> int:
     """Make the trials, and write what came out, also when they failed or were interrupted."""
     from chainer_profile.measure import configuration
+    from chainer_profile.measure.arguments import Arguments
     from chainer_profile.measure.clock import HOST_CLOCK
     from chainer_profile.measure.devices import move_to_gpu
     from chainer_profile.measure.layer_frames import layer_frames
@@ -307,13 +315,15 @@ def _measure(
     if args.gpu >= 0:
         if args.tf32:
             configuration.allow_tf32()
-        array, clock = move_to_gpu(model, array, args.gpu)
+        arrays, clock = move_to_gpu(model, (given.args, given.kwargs), args.gpu)
+        given = Arguments(*arrays)
         for_cudnn = ("--cudnn-autotune", "--workspace")
         configuration.require_cudnn([name for name in gpu_options(args) if name in for_cudnn])
     step = make_step(
         settings.phase,
         model,
-        (array,),
+        given.args,
+        keywords=given.kwargs,
         train_mode=settings.train_mode,
         loss=args.loss,
         seed=settings.seed,

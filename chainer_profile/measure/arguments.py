@@ -56,6 +56,10 @@ class Arguments:
         """All arrays in them, in order, and those of Variables."""
         return arrays_in((self.args, self.kwargs))
 
+    def with_floats(self, dtype: Any) -> Arguments:
+        """The same with floats of another data type."""
+        return Arguments(*_with_floats((self.args, self.kwargs), dtype))
+
     @property
     def shape(self) -> Shape:
         """Shape of the first array."""
@@ -77,6 +81,15 @@ class Arguments:
         """What they are beside the shape of the first array, in words; empty if that is all."""
         n_arrays = len(self.arrays)
         return "" if n_arrays < 2 else f"the first of {plural(n_arrays, 'array')}"
+
+
+def _with_floats(value: Any, dtype: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _with_floats(part, dtype) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_with_floats(part, dtype) for part in value)
+    is_floats = getattr(getattr(value, "dtype", None), "kind", "") == "f"
+    return value.astype(dtype, copy=False) if is_floats else value
 
 
 def arrays_in(value: Any) -> tuple[Any, ...]:

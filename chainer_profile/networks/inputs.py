@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.networks.cifar import CIFAR10, CIFAR10_CLASSES, load_cifar
 
 if TYPE_CHECKING:
     import numpy
     import PIL.Image
+
+    from chainer_profile.basics.input_spec import InputSpec
 
 _TEST_IMAGES = 10_000
 
@@ -23,14 +25,118 @@ class InputBatch:
     """What a network is run on.
 
     Attributes:
-        array: float32, shape ``(batch, *shape)``.
+        array: The first array: float32, shape ``(batch, *shape)``, unless something else was asked
+            for.
         description: What it is, in a few words for the report.
         labels: The class of each image where it is known, else None.
+        args: The network's arguments by position: arrays, or lists of them; the array where there
+            is nothing else.
+        kwargs: Those by name.
     """
 
-    array: numpy.ndarray[Any, numpy.dtype[numpy.float32]]
+    array: numpy.ndarray[Any, Any]
     description: str
     labels: tuple[int, ...] | None = None
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.args and not self.kwargs:
+            object.__setattr__(self, "args", (self.array,))
+
+
+def make_arguments(specs: Sequence[InputSpec], batchsize: int, seed: int) -> InputBatch:
+    """Random arguments for a network.
+
+    Args:
+        specs: What each is like.
+        batchsize: Number of inputs in the batch.
+        seed: Seed of the values; they do not touch NumPy's global generator.
+
+    Raises:
+        ProfileError: They do not fit into memory.
+        UsageError: Integers of a data type do not hold the range that is asked for.
+    """
+    import numpy
+
+    generator = numpy.random.default_rng(seed)
+
+    def values(spec: InputSpec, shape: tuple[int, ...]) -> numpy.ndarray[Any, Any]:
+        if not spec.dtype:
+            images = len(spec.shape) == 3 and spec.lengths is None
+            draw = generator.random if images else generator.standard_normal
+            return draw(shape, dtype=numpy.float32)
+        least, most = spec.values
+        limits = numpy.iinfo(spec.dtype)
+        if least < limits.min or most > limits.max:
+            raise UsageError(
+                f"{spec.dtype} holds {limits.min} to {limits.max}, not {least} to {most}"
+            )
+        drawn: numpy.ndarray[Any, Any] = generator.integers(
+            least, most, shape, spec.dtype, endpoint=True
+        )
+        return drawn
+
+    def argument(spec: InputSpec) -> Any:
+        if spec.lengths is None:
+            return values(spec, (batchsize, *spec.shape))
+        least, most = spec.lengths
+        # Chainer's recurrent links take the longest first.
+        steps = sorted(generator.integers(least, most, batchsize, endpoint=True), reverse=True)
+        return [values(spec, (int(count), *spec.shape)) for count in steps]
+
+    try:
+        made = [(spec.name, argument(spec)) for spec in specs]
+    except MemoryError as error:
+        raise ProfileError(f"a batch of {batchsize} inputs does not fit into memory") from error
+    return as_batch(
+        tuple(value for name, value in made if not name),
+        {name: value for name, value in made if name},
+        f"random arrays, seed {seed}",
+    )
+
+
+def as_batch(args: tuple[Any, ...], kwargs: Mapping[str, Any], description: str) -> InputBatch:
+    """A batch of these arguments."""
+    first = (*args, *kwargs.values())[0]
+    many = len(args) + len(kwargs)
+    text = description if many == 1 else f"{description}, {many} arguments"
+    if isinstance(first, list):
+        lengths = [len(one) for one in first]
+        text += f", sequences of {min(lengths)} to {max(lengths)} steps"
+        first = first[0]
+    return InputBatch(first, text, args=args, kwargs=kwargs)
+
+
+def load_arguments(path: Path) -> InputBatch:
+    """Arguments from a file of NumPy's.
+
+    Args:
+        path: ``.npy``: one array, batch included; ``.npz``: arguments by their names, those called
+            ``arr_0`` and so on by position.
+
+    Raises:
+        ProfileError: There is no such file, it is damaged, or holds objects.
+    """
+    import numpy
+
+    try:
+        found = numpy.load(path, allow_pickle=False)
+        if path.suffix == ".npy":
+            return as_batch((found,), {}, f"array {path.name}")
+        with found:
+            arrays = {name: found[name] for name in found.files}
+    except FileNotFoundError:
+        raise ProfileError(f"there is no file {path}") from None
+    except MemoryError as error:
+        raise ProfileError(f"{path} does not fit into memory") from error
+    except Exception as error:  # of a damaged file anything
+        raise ProfileError(f"{path} cannot be read: {one_line(error)}") from error
+    if not arrays:
+        raise ProfileError(f"{path} holds no array")
+    named = {name: array for name, array in arrays.items() if not name.startswith("arr_")}
+    rest = tuple(array for name, array in arrays.items() if name.startswith("arr_"))
+    return as_batch(rest, named, f"arrays of {path.name}")
 
 
 def make_input(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import importlib
 import importlib.util
@@ -9,7 +10,7 @@ import inspect
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -81,7 +82,10 @@ class ModelSource:
 
 
 def find_model(
-    name: str, registry: Mapping[str, RegisteredModel], classes: int | None = None
+    name: str,
+    registry: Mapping[str, RegisteredModel],
+    classes: int | None = None,
+    arguments: str = "",
 ) -> ModelSource:
     """Finds the network that ``name`` stands for.
 
@@ -89,10 +93,12 @@ def find_model(
         name: A name in ``registry``, or the user's own network as
             ``package.module:Callable`` (installed, or in the current folder) or
             ``path/to/file.py:Callable``. ``Callable`` is a class or a function that is
-            called without arguments and gives a :class:`chainer.Link`, or a link that
+            called with ``arguments`` and gives a :class:`chainer.Link`, or a link that
             exists already, which is taken as it is.
         registry: The networks known by name.
         classes: Number of outputs in place of the network's own; for names of the registry.
+        arguments: Arguments of the callable as Python writes them, literals only:
+            ``100, n_out=10``.
 
     Returns:
         ModelSource: The network. The user's own code has been imported, but nothing has
@@ -104,6 +110,10 @@ def find_model(
         ProfileError: If the user's code fails while it is imported.
 
     """
+    if arguments and name in registry:
+        raise UsageError(
+            "--model-args is for your own network; --classes sets the outputs of these"
+        )
     if name in registry:
         entry = registry[name]
         if classes is not None and entry.classes is None:
@@ -129,7 +139,7 @@ def find_model(
         raise UsageError(f"unknown model {name!r}: {hint} Your own network is {_OWN_MODEL}.")
     if not place or not attribute.isidentifier():
         raise UsageError(f"model {name!r}: your own network is {_OWN_MODEL}")
-    return _find_own_model(place, attribute)
+    return _find_own_model(place, attribute, *_literals(arguments))
 
 
 def build_model(source: ModelSource, seed: int) -> chainer.Link:
@@ -160,7 +170,26 @@ def build_model(source: ModelSource, seed: int) -> chainer.Link:
     return source.build()
 
 
-def _find_own_model(place: str, attribute: str) -> ModelSource:
+def _literals(text: str) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments of a call, such as ``100, n_out=10``."""
+    try:
+        call = ast.parse(f"f({text})", mode="eval").body
+        assert isinstance(call, ast.Call)
+        assert all(keyword.arg for keyword in call.keywords)
+        assert ast.unparse(call.func) == "f"
+        return (
+            [ast.literal_eval(value) for value in call.args],
+            {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords},
+        )
+    except (SyntaxError, ValueError, AssertionError):
+        raise UsageError(
+            f"--model-args {text!r}: give numbers, texts, lists and so on, as in 100, n_out=10"
+        ) from None
+
+
+def _find_own_model(
+    place: str, attribute: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> ModelSource:
     """Imports the user's code and wraps ``attribute`` of it."""
     import chainer
 
@@ -181,14 +210,16 @@ def _find_own_model(place: str, attribute: str) -> ModelSource:
         target = getattr(module, attribute)
 
     if not isinstance(target, chainer.Link):
-        _check_callable(target, place, attribute)
+        _check_callable(target, place, attribute, args, kwargs)
+    elif args or kwargs:
+        raise UsageError(f"{attribute} of {place} is a network already: it takes no --model-args")
 
     def build() -> chainer.Link:
         if isinstance(target, chainer.Link):
             return target
         with importable(folder):
             try:
-                link = target()
+                link = target(*args, **kwargs)
             except (Exception, SystemExit) as error:
                 raise ProfileError(
                     f"building {attribute} of {place} failed: {_one_line(error, folder)}"
@@ -285,8 +316,10 @@ def _is_from(module: ModuleType, folder: Path) -> bool:
     return file is not None and folder in Path(file).resolve().parents
 
 
-def _check_callable(target: object, place: str, attribute: str) -> None:
-    """Refuses what cannot be called without arguments."""
+def _check_callable(
+    target: object, place: str, attribute: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> None:
+    """Refuses what cannot be called with these arguments."""
     if not callable(target):
         raise UsageError(
             f"{attribute} of {place} is {_kind(target)}: name a class or a function that "
@@ -296,17 +329,58 @@ def _check_callable(target: object, place: str, attribute: str) -> None:
         signature = inspect.signature(target)
     except (TypeError, ValueError):  # some built-in callables have none; building will tell
         return
-    needed = [
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        needed = ", ".join(_needed(signature))
+        raise UsageError(
+            f"{attribute} of {place} takes ({needed}), and {error}: give --model-args, such as "
+            '--model-args "100, n_out=10"'
+        ) from None
+
+
+def _needed(signature: inspect.Signature) -> list[str]:
+    """Names of the arguments that have to be given."""
+    return [
         parameter.name
         for parameter in signature.parameters.values()
         if parameter.default is parameter.empty
         and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     ]
-    if needed:
-        raise UsageError(
-            f"{attribute} of {place} needs arguments ({', '.join(needed)}): write a function "
-            f"without any, such as def net(): return {attribute}(...), and name that"
+
+
+#: What arguments of labels are called.
+_LABELS = frozenset({"t", "ts", "label", "labels", "target", "targets", "gt", "y"})
+
+
+def check_arguments(model: chainer.Link, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Refuses a network that takes other arguments, and says which are missing.
+
+    Args:
+        model: The network.
+        args: What it is to be called with by position.
+        kwargs: The same by name.
+
+    Raises:
+        UsageError: It takes others.
+    """
+    import chainer
+
+    own = type(model).__call__ is not chainer.Link.__call__
+    try:
+        signature = inspect.signature(model.__call__ if own else model.forward)
+        signature.bind(*args, **kwargs)
+    except (AttributeError, ValueError):  # what it takes is not known; running it will tell
+        return
+    except TypeError as error:
+        needed = _needed(signature)
+        offered = " ".join(
+            f"--input-shape {'one:int32:1000' if name in _LABELS else 'SHAPE'}" for name in needed
         )
+        raise UsageError(
+            f"{type(model).__name__} takes ({', '.join(needed)}), and {error}: give an "
+            f"--input-shape for each, such as {offered}"
+        ) from None
 
 
 def _missing_attribute(module: ModuleType, place: str, attribute: str) -> str:

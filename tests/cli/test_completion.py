@@ -23,7 +23,7 @@ NETWORKS = ("resnet20", "resnet20-he", "vgg")
 
 #: A line as the user has typed it, and what the shell offers.
 CASES = [
-    ("chainer-profile --mod", {"--model"}),
+    ("chainer-profile --mod", {"--model", "--model-args"}),
     ("chainer-profile ", set(COMMANDS) - {RUN}),
     ("chainer-profile --model resnet2", {"resnet20", "resnet20-he"}),
     ("chainer-profile --quiet --phase ", set(PHASES)),

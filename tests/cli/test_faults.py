@@ -121,7 +121,7 @@ def test_the_nearest_models_are_named(capsys: pytest.CaptureFixture[str]) -> Non
         ("own.py", 2, "model 'own.py': say which network of the file, as own.py:Callable"),
         ("own.py:Nett", 2, "own.py has no 'Nett': did you mean Net?"),
         ("own.py:seven", 2, "seven of own.py is an int: name a class or a function that gives"),
-        ("own.py:take", 2, "take of own.py needs arguments (n): write a function without any"),
+        ("own.py:take", 2, "take of own.py takes (n), and missing a required argument"),
         ("own.py:give", 1, "give of own.py gives an int, not a chainer.Link such as a Chain"),
         ("own.py:fail", 1, "building fail of own.py failed: ValueError: no network today ("),
         ("bad.py:Net", 1, "importing bad.py failed: ModuleNotFoundError: No module named 'abse"),

@@ -227,7 +227,7 @@ def test_a_neighbour_named_as_an_installed_module_is_forgotten(tmp_path):
         ("{net}:Transformer", "it has the networks MLP, ready"),
         ("{net}:number", "number of {net} is an int"),
         ("{net}:chainer", "chainer of {net} is a module"),
-        ("{net}:sized", "needs arguments (n_units, n_out): write a function"),
+        ("{net}:sized", "takes (n_units, n_out), and missing a required argument"),
         ("{net}:two words", "your own network is package.module:Callable"),
         (":MLP", "your own network is package.module:Callable"),
         ("a-b:MLP", "your own network is package.module:Callable"),

@@ -1,0 +1,175 @@
+"""Networks as old Chainer programs have them, written for these tests."""
+
+from __future__ import annotations
+
+import chainer
+import chainer.functions as F
+import chainer.links as L
+
+
+class MLP(chainer.Chain):
+    def __init__(self, n_units, n_out=10):
+        super().__init__()
+        with self.init_scope():
+            self.l1 = L.Linear(None, n_units)
+            self.l2 = L.Linear(None, n_units)
+            self.l3 = L.Linear(None, n_out)
+
+    def forward(self, x):
+        return self.l3(F.relu(self.l2(F.relu(self.l1(x)))))
+
+
+def classifier(n_units=20):
+    return L.Classifier(MLP(n_units))
+
+
+class LSTMOnIds(chainer.Chain):
+    """A language model: an embedding, an LSTM with a state, the next word."""
+
+    def __init__(self, n_vocab, n_units):
+        super().__init__()
+        with self.init_scope():
+            self.embed = L.EmbedID(n_vocab, n_units)
+            self.rnn = L.LSTM(n_units, n_units)
+            self.out = L.Linear(n_units, n_vocab)
+
+    def forward(self, ids):
+        self.rnn.reset_state()
+        for step in range(ids.shape[1]):
+            h = self.rnn(self.embed(ids[:, step]))
+        return self.out(h)
+
+
+class Tagger(chainer.Chain):
+    """Sequences of several lengths through an NStepLSTM."""
+
+    def __init__(self, n_in, n_units):
+        super().__init__()
+        with self.init_scope():
+            self.rnn = L.NStepLSTM(2, n_in, n_units, 0.1)
+            self.out = L.Linear(n_units, 5)
+
+    def forward(self, xs):
+        _, _, ys = self.rnn(None, None, xs)
+        return self.out(F.concat(ys, axis=0))
+
+
+class UNet(chainer.Chain):
+    def __init__(self, width=4):
+        super().__init__()
+        with self.init_scope():
+            self.down1 = L.Convolution2D(3, width, 3, pad=1)
+            self.down2 = L.Convolution2D(width, 2 * width, 4, stride=2, pad=1)
+            self.up = L.Deconvolution2D(2 * width, width, 4, stride=2, pad=1)
+            self.out = L.Convolution2D(2 * width, 2, 1)
+
+    def forward(self, x):
+        fine = F.relu(self.down1(x))
+        coarse = F.relu(self.down2(fine))
+        return self.out(F.concat([fine, F.relu(self.up(coarse))], axis=1))
+
+
+class Generator(chainer.Chain):
+    """DCGAN's."""
+
+    def __init__(self, n_hidden=10, ch=16):
+        super().__init__()
+        self.ch = ch
+        with self.init_scope():
+            self.l0 = L.Linear(n_hidden, 16 * ch)
+            self.dc1 = L.Deconvolution2D(ch, ch // 2, 4, 2, 1)
+            self.dc2 = L.Deconvolution2D(ch // 2, 3, 4, 2, 1)
+            self.bn0 = L.BatchNormalization(16 * ch)
+            self.bn1 = L.BatchNormalization(ch // 2)
+
+    def forward(self, z):
+        h = F.reshape(F.relu(self.bn0(self.l0(z))), (len(z), self.ch, 4, 4))
+        return F.sigmoid(self.dc2(F.relu(self.bn1(self.dc1(h)))))
+
+
+class Siamese(chainer.Chain):
+    def __init__(self):
+        super().__init__()
+        with self.init_scope():
+            self.body = L.Convolution2D(1, 4, 5)
+            self.fc = L.Linear(None, 8)
+
+    def _embed(self, x):
+        return self.fc(F.max_pooling_2d(F.relu(self.body(x)), 2))
+
+    def forward(self, x0, x1, t):
+        return F.contrastive(self._embed(x0), self._embed(x1), t)
+
+
+class Seq2seq(chainer.Chain):
+    """Lists of sequences of words, and the loss."""
+
+    def __init__(self, n_vocab, n_units):
+        super().__init__()
+        with self.init_scope():
+            self.embed_x = L.EmbedID(n_vocab, n_units)
+            self.embed_y = L.EmbedID(n_vocab, n_units)
+            self.encoder = L.NStepLSTM(1, n_units, n_units, 0.0)
+            self.decoder = L.NStepLSTM(1, n_units, n_units, 0.0)
+            self.W = L.Linear(n_units, n_vocab)
+
+    def forward(self, xs, ys):
+        def embedded(embed, sequences):
+            ends = [len(one) for one in sequences]
+            at = [sum(ends[: n + 1]) for n in range(len(ends) - 1)]
+            return F.split_axis(embed(F.concat(sequences, axis=0)), at, 0, force_tuple=True)
+
+        h, c, _ = self.encoder(None, None, embedded(self.embed_x, xs))
+        _, _, out = self.decoder(h, c, embedded(self.embed_y, ys))
+        words = self.W(F.concat(out, axis=0))
+        return F.softmax_cross_entropy(words, F.concat(ys, axis=0))
+
+
+class _Bottleneck(chainer.Chain):
+    def __init__(self, n_in, n_mid, n_out, stride=2, project=True):
+        super().__init__()
+        self.project = project
+        with self.init_scope():
+            self.conv1 = L.Convolution2D(n_in, n_mid, 1, stride, 0, nobias=True)
+            self.bn1 = L.BatchNormalization(n_mid)
+            self.conv2 = L.Convolution2D(n_mid, n_mid, 3, 1, 1, nobias=True)
+            self.bn2 = L.BatchNormalization(n_mid)
+            self.conv3 = L.Convolution2D(n_mid, n_out, 1, 1, 0, nobias=True)
+            self.bn3 = L.BatchNormalization(n_out)
+            if project:
+                self.conv4 = L.Convolution2D(n_in, n_out, 1, stride, 0, nobias=True)
+                self.bn4 = L.BatchNormalization(n_out)
+
+    def forward(self, x):
+        h = F.relu(self.bn1(self.conv1(x)))
+        h = F.relu(self.bn2(self.conv2(h)))
+        h = self.bn3(self.conv3(h))
+        return F.relu(h + (self.bn4(self.conv4(x)) if self.project else x))
+
+
+class ResNet50(chainer.Chain):
+    """As Chainer's example for ImageNet: forward takes images and labels, and gives the loss."""
+
+    insize = 224
+
+    def __init__(self):
+        super().__init__()
+        stages = ((3, 64, 64, 256, 1), (4, 256, 128, 512, 2), (6, 512, 256, 1024, 2))
+        with self.init_scope():
+            self.conv1 = L.Convolution2D(3, 64, 7, 2, 3)
+            self.bn1 = L.BatchNormalization(64)
+            for at, (count, n_in, n_mid, n_out, stride) in enumerate(
+                [*stages, (3, 1024, 512, 2048, 2)], 2
+            ):
+                first = _Bottleneck(n_in, n_mid, n_out, stride)
+                rest = [_Bottleneck(n_out, n_mid, n_out, 1, False) for _ in range(count - 1)]
+                setattr(self, f"res{at}", chainer.Sequential(first, *rest))
+            self.fc = L.Linear(2048, 1000)
+
+    def forward(self, x, t):
+        h = F.max_pooling_2d(F.relu(self.bn1(self.conv1(x))), 3, stride=2)
+        h = self.res5(self.res4(self.res3(self.res2(h))))
+        h = self.fc(F.average_pooling_2d(h, h.shape[2:]))
+        loss = F.softmax_cross_entropy(h, t)
+        chainer.report({"loss": loss, "accuracy": F.accuracy(h, t)}, self)
+        return loss

@@ -1,0 +1,113 @@
+"""Networks of old programs, each by one command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from chainer_profile.__main__ import main as run_main
+from chainer_profile.record.recording import Recording
+
+NETS = Path(__file__).with_name("old_networks.py")
+FEW = ("--trials", "2", "--clean-trials", "1", "-w", "0", "--no-machine", "--no-memory")
+
+COMMANDS = {
+    "MLP": "--model-args 20,n_out=3 --input-shape 784 -b 4",
+    "classifier": "--input-shape 784 --input-shape one:int32:10 -b 4",
+    "LSTMOnIds": "--model-args 50,8 --input-shape 6:int32:50 -b 3",
+    "Tagger": "--model-args 7,8 --input-shape 2..9x7 -b 3",
+    "UNet": "--input-shape 3x16x16",
+    "Generator": "--input-shape 10 -b 2",
+    "Siamese": "--input-shape 1x28x28 --input-shape 1x28x28 --input-shape one:int32:2 -b 2",
+    "Seq2seq": "--model-args 30,8 --input-shape 2..5:int32:30 --input-shape ys=3..6:int32:30 -b 3",
+    "ResNet50": "--input-shape 3x64x64 --input-shape one:int32:1000 -b 2",
+}
+#: Calls of a function that the network is known by.
+CALLS = {
+    "MLP": ("LinearFunction", 3),
+    "classifier": ("SoftmaxCrossEntropy", 1),
+    "LSTMOnIds": ("EmbedIDFunction", 6),
+    "Tagger": ("TransposeSequence", 2),
+    "UNet": ("Convolution2DFunction", 3),
+    "Generator": ("Deconvolution2DFunction", 2),
+    "Siamese": ("Contrastive", 1),
+    "Seq2seq": ("EmbedIDFunction", 2),
+    "ResNet50": ("Convolution2DFunction", 53),
+}
+
+
+def recorded(tmp_path, name, words):
+    out = tmp_path / "run"
+    asked = ["--model", f"{NETS}:{name}", *words.split(), *FEW, "-o", str(out), "-q"]
+    assert run_main([*asked, "--format", "none"]) == 0
+    return Recording.load(out / "recording.npz")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_one_command_profiles_it(tmp_path, name):
+    found = recorded(tmp_path, name, COMMANDS[name])
+    functions = [layer.function for layer in found.layers]
+    function, count = CALLS[name]
+    assert functions.count(function) == count
+    assert found.settings.batchsize == int((COMMANDS[name] + " -b 1").split("-b ")[1].split()[0])
+    # The layers have links, and the times add up.
+    assert any(layer.path != "/" for layer in found.layers)
+    assert (found.trial_ns >= found.self_ns.sum(axis=1)).all()
+
+
+def test_a_loss_that_the_network_gives_is_trained(tmp_path):
+    found = recorded(tmp_path, "classifier", COMMANDS["classifier"] + " --phase train")
+    assert found.settings.loss == "output"
+    assert {"forward", "backward", "update"} <= {layer.phase for layer in found.layers}
+
+
+def test_arrays_of_files(tmp_path):
+    x, t = np.ones((3, 784), np.float32), np.zeros(3, np.int32)
+    np.save(tmp_path / "x.npy", x)
+    np.savez(tmp_path / "both.npz", x, t)
+    np.savez(tmp_path / "named.npz", x=x)
+    mlp = recorded(tmp_path, "MLP", f"--model-args 5 --input {tmp_path / 'x.npy'}")
+    assert mlp.settings.input_shape == (3, 784)
+    assert mlp.settings.batchsize == 3
+    assert mlp.settings.input == "array x.npy"
+    found = recorded(tmp_path / "a", "classifier", f"--input {tmp_path / 'both.npz'}")
+    assert found.settings.batchsize == 3
+    assert found.settings.input == "arrays of both.npz, 2 arguments"
+    named = recorded(tmp_path / "b", "MLP", f"--model-args 5 --input {tmp_path / 'named.npz'}")
+    assert [layer.label for layer in named.layers] == [layer.label for layer in mlp.layers]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("MLP --input-shape 784", "MLP of NETS takes (n_units), and missing a required argument"),
+        ("MLP --model-args 1,2,3 --input-shape 784", "too many positional arguments"),
+        (
+            "MLP --model-args open('x') --input-shape 784",
+            "open('x')\": give numbers",
+        ),
+        ("classifier --input-shape 784", "SHAPE"),
+        ("ResNet50 --input-shape 3x64x64", "--input-shape SHAPE --input-shape one:int32:1000"),
+        ("UNet --input-shape 3x16x16 --input-shape one:int32:5", "too many positional arguments"),
+        ("MLP --model-args 5 --input-shape 784:int33", "int33 is no data type"),
+        ("MLP --model-args 5 --input-shape 784:int32:5..1", "it holds no number"),
+        ("MLP --model-args 5 --input-shape 784:int8:1000", "int8 holds -128 to 127, not 0 to 999"),
+        ("MLP --model-args 5 --input-shape 9..5", "a sequence has 1 step or more"),
+        ("MLP --model-args 5 --input-shape 784:float32:9", "a range is for integers"),
+        ("MLP --model-args 5 --input nothing.npz", "there is no file nothing.npz"),
+        ("MLP --model-args 5 --input x.npy --input-shape 784", "has its own shapes"),
+        ("MLP --model-args 5 --input cifar10 --input-shape 784:int32", "is one array of floats"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(tmp_path, capsys, words, said):
+    name, _, rest = words.partition(" ")
+    asked = ["--model", f"{NETS}:{name}", *rest.split(), *FEW, "-o", str(tmp_path / "run")]
+    if name == "classifier":  # Classifier takes whatever comes, and says so itself
+        assert run_main(asked) != 0
+        return
+    assert run_main(asked) == 2 or "nothing.npz" in words
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert said in error.replace(str(NETS), "NETS")
