@@ -21,6 +21,7 @@ from chainer_profile.analyse.hotspots import (
     find_hotspots,
     parse_rule,
 )
+from chainer_profile.analyse.inside import inside_parts
 from chainer_profile.analyse.kinds import kinds
 from chainer_profile.analyse.roofline import layer_work
 from chainer_profile.analyse.summary import Overhead, Summary, Totals
@@ -69,6 +70,7 @@ def summarise(recording: Recording, hotspots: Rule | str = DEFAULT_RULE) -> Summ
         totals=_totals(recording, float(layers["mean_s"].sum())),
         hotspots=found,
         device=device_use(recording),
+        inside=inside_parts(recording, layers),
         kinds=kinds(recording),
     )
     return replace(summary, findings=checks.check(summary))

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from chainer_profile.analyse.device_use import DeviceUse
     from chainer_profile.analyse.hotspots import Hotspots
+    from chainer_profile.analyse.inside import InsideParts
     from chainer_profile.analyse.kinds import Kind
     from chainer_profile.basics.describe import Statistics
     from chainer_profile.record.recording import Recording
@@ -118,6 +119,7 @@ class Summary(Shown):
         hotspots: The rule, and what it chose.
         findings: What the reader should know or do.
         device: How a trial uses the GPU; None for a run on the host.
+        inside: In which parts the layers' and the framework's time goes; None without that pass.
         kinds: The kinds of trials, this one's first; empty where there is one kind.
     """
 
@@ -130,6 +132,7 @@ class Summary(Shown):
     hotspots: Hotspots
     findings: tuple[Finding, ...] = ()
     device: DeviceUse | None = None
+    inside: InsideParts | None = None
     kinds: tuple[Kind, ...] = ()
 
     def group(self, by: str) -> pd.DataFrame:

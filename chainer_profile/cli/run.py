@@ -122,6 +122,12 @@ def parser() -> argparse.ArgumentParser:
     )
     add_machine(group, "-d", default="one, or as many as BLAS chooses where these are faster")
     group.add_argument(
+        "--why",
+        action="store_true",
+        help="look inside the layers for some seconds after the trials: in which parts their time "
+        "goes, and the framework's between them",
+    )
+    group.add_argument(
         "--no-memory",
         action="store_true",
         help="leave out the memory pass, two trials more after the timed ones",
@@ -346,6 +352,7 @@ def _measure(
                     stop=interrupts.reason,
                     memory=not args.no_memory,
                     counters=args.counters,
+                    why=args.why,
                     ranges=args.nvtx,
                     calibration=calibration_of(step, clock),
                 )

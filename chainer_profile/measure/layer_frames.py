@@ -35,27 +35,70 @@ def layer_frames(model: Any) -> Iterator[None]:
         model: The network, a :class:`chainer.Link`.
     """
     frames = _Frames(model)
-    with Replacements() as replacements, frames:
+    with frames, _below(frames):
+        yield
+
+
+@contextmanager
+def numbered_frames() -> Iterator[Callable[[], None]]:
+    """The same with labels such as ``6_Convolution2DFunction@``, and without a hook of links.
+
+    Gives what is to be called when a trial begins.
+    """
+    frames = _Numbered()
+    with _below(frames):
+        yield frames.begin
+
+
+@contextmanager
+def _below(frames: _Numbered) -> Iterator[None]:
+    with Replacements() as replacements:
         replacements.wrap(FunctionNode, "apply", partial(_labelled, frames))
         replacements.wrap(_backprop_utils, "backprop_step", partial(_labelled_backward, frames))
         yield
 
 
-class _Frames(LinkStack):
+class _Numbered:
+    """Calls below frames, by their numbers."""
+
+    def __init__(self) -> None:
+        self._thread = get_ident()
+        self._count = 0
+        self._within = False
+
+    def begin(self) -> None:
+        """A trial begins."""
+        self._count = 0
+
+    def label(self, function: Any, inputs: Any) -> str:
+        """Label of the layer that begins."""
+        self._count += 1
+        return f"{self._count - 1}_{function._impl_name}@"
+
+    def run(self, label: Callable[[], str], call: Callable[..., Any], *args: Any) -> Any:
+        """Run a call below a frame of a label; what it calls in turn is a part of it."""
+        if self._within or get_ident() != self._thread:
+            return call(*args)
+        self._within = True
+        try:
+            return frame_named(label())(call, *args)
+        finally:
+            self._within = False
+
+
+class _Frames(_Numbered, LinkStack):
     """Which layer a call is."""
 
     def __init__(self, model: Any) -> None:
-        super().__init__()
+        LinkStack.__init__(self)
+        _Numbered.__init__(self)
         self._owners = Owners([("", model)])
-        self._thread = get_ident()
-        self._count = 0
         self._known: dict[tuple[int, str, int], str] = {}
-        self._within = False
 
     def began(self, link: Any, args: tuple[Any, ...], frame: FrameType) -> None:
         """A call of the whole network begins a trial."""
         if len(self.last) == 1:
-            self._count = 0
+            self.begin()
 
     def label(self, function: Any, inputs: Any) -> str:
         """Label of the layer that begins; whose it is is found out once."""
@@ -70,18 +113,8 @@ class _Frames(LinkStack):
             self._known[key] = known
         return known
 
-    def run(self, label: Callable[[], str], call: Callable[..., Any], *args: Any) -> Any:
-        """Run a call below a frame of a label; what it calls in turn is a part of it."""
-        if self._within or get_ident() != self._thread:
-            return call(*args)
-        self._within = True
-        try:
-            return _frame(label())(call, *args)
-        finally:
-            self._within = False
 
-
-def _labelled(frames: _Frames, stock: Any) -> Any:
+def _labelled(frames: _Numbered, stock: Any) -> Any:
     def apply(self: Any, inputs: Any) -> Any:
         def label() -> str:
             found = frames.label(self, inputs)
@@ -93,7 +126,7 @@ def _labelled(frames: _Frames, stock: Any) -> Any:
     return apply
 
 
-def _labelled_backward(frames: _Frames, stock: Any) -> Any:
+def _labelled_backward(frames: _Numbered, stock: Any) -> Any:
     def backprop_step(func: Any, *args: Any) -> Any:
         known = getattr(func, _LABEL, None)
         if known is None:
@@ -104,7 +137,7 @@ def _labelled_backward(frames: _Frames, stock: Any) -> Any:
 
 
 @cache
-def _frame(label: str) -> Callable[..., Any]:
+def frame_named(label: str) -> Callable[..., Any]:
     """A function of this name that calls what it is given."""
     names = {"co_name": label, "co_filename": FILE}
     if hasattr(_trampoline.__code__, "co_qualname"):  # Python 3.11

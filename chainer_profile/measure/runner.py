@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import Any
 
 import chainer
+import numpy as np
 
 from chainer_profile.basics.describe import MIN_TRIALS, NS
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
@@ -30,6 +31,8 @@ from chainer_profile.measure.clock import HOST_CLOCK, Clock
 from chainer_profile.measure.configuration import as_now
 from chainer_profile.measure.counters import PART, SECONDS, measure_counters
 from chainer_profile.measure.devices import clock_of, device_name, device_of
+from chainer_profile.measure.inside import SECONDS as INSIDE_SECONDS
+from chainer_profile.measure.inside import look_inside
 from chainer_profile.measure.learner import StructureError, learn_structure
 from chainer_profile.measure.left_as_found import left_as_found
 from chainer_profile.measure.memory import measure_memory
@@ -64,6 +67,7 @@ from chainer_profile.record.recording import (
     Calibration,
     Counters,
     Environment,
+    Inside,
     MemoryUse,
     Recording,
     Settings,
@@ -108,6 +112,7 @@ def profile(
     until_ci: float | None = None,
     memory: bool = True,
     counters: bool | None = None,
+    why: bool = False,
     progress: Progress | None = None,
 ) -> Recording:
     """Profile a network layer by layer: its forward pass, backward too, or a training step.
@@ -148,6 +153,8 @@ def profile(
             time, the system's part of it, page faults and switches of the thread in every layer.
             By default they take a tenth of the trials' time, five seconds at most; True takes five
             seconds.
+        why: Look inside the layers after the trials, for some seconds: in which parts their time
+            goes, and that of the framework between them.
         progress: Called now and then, see :data:`Progress`.
 
     Returns:
@@ -201,6 +208,7 @@ def profile(
             clock=clock,
             memory=memory,
             counters=counters,
+            why=why,
             calibration=calibration_of(step, clock),
             progress=progress,
             say=lambda text: warnings.warn(text, stacklevel=2),
@@ -246,6 +254,7 @@ def run(
     clock: Clock = HOST_CLOCK,
     memory: bool = True,
     counters: bool | None = False,
+    why: bool = False,
     ranges: bool = False,
     calibration: Callable[[], Calibration | None] | None = None,
     choose_threads: bool = True,
@@ -263,6 +272,7 @@ def run(
         clock: The clock that measures.
         memory: Make the memory pass, where the run was not stopped. Its failure is a warning.
         counters: Make the counters pass likewise; None makes it short.
+        why: Look inside the layers, where the run was not stopped. What fails there is said.
         ranges: On a GPU, make a few trials with the layers as ranges for the device's own tools.
         calibration: Times fixed work, before the warm-up and after the trials: how fast the machine
             was; see :func:`calibration_of`.
@@ -298,9 +308,11 @@ def run(
         calibration_s = (clock.now_ns() - begin_ns) * NS
         memory_s = _MEMORY_PASSES * pass_s if memory else 0.0
         # Of the two passes one is the trial that runs when the others end.
-        rest_s = calibration_s + 2 * pass_s + memory_s + (HELD_SECONDS if clock.device else 0.0)
         counts = counters is not False and clock.device is None
+        rest_s = calibration_s + 2 * pass_s + memory_s
+        rest_s += HELD_SECONDS if clock.device else 0.0
         rest_s += limit.at_most_s(SECONDS, _COUNTERS_PART) if counts else 0.0
+        rest_s += INSIDE_SECONDS if why else 0.0
         trials = Trials(
             step,
             structures,
@@ -342,6 +354,11 @@ def run(
             if seconds >= 0:
                 found = _counters(step, trials.commonest, clock, seconds, stop)
                 recording = replace(recording, counters=found)
+        if why and trials.ended in _IN_ORDER and not stop():
+            left_s = limit.left_s() - memory_s
+            recording = replace(
+                recording, inside=_inside(step, recording, left_s, clock, stop, say)
+            )
         in_time = limit.left_s() >= memory_s
         if memory and in_time and trials.ended in _IN_ORDER and not stop():
             recording = replace(recording, memory=_memory(step, trials.commonest))
@@ -399,6 +416,26 @@ def _memory(step: Step, structure: Structure) -> MemoryUse | None:
         return measure_memory(step, structure)
     except Exception as error:
         warnings.warn(f"the memory pass fails ({one_line(error)}): left out", stacklevel=2)
+        return None
+
+
+def _inside(
+    step: Step, recording: Recording, left_s: float, clock: Clock, stop: Stop, say: Say | None
+) -> Inside | None:
+    """What the pass inside the layers finds; None if it fails, or has no time."""
+    try:
+        if recording.on_device:
+            raise ProfileError("the layers run on the GPU, where Python is not")
+        if left_s <= 0:
+            raise ProfileError("no time is left")
+        medians_s = np.median(recording.self_ns, axis=0) * NS
+        seconds = min(INSIDE_SECONDS, left_s)
+        return look_inside(
+            step, recording.layers, medians_s, clock.now_ns, seconds=seconds, stop=stop
+        )
+    except Exception as error:  # the network's own, or there is no way
+        why = str(error) if isinstance(error, ProfileError) else one_line(error)
+        (say or warnings.warn)(f"nothing is seen inside the layers: {why}")
         return None
 
 

@@ -68,6 +68,12 @@ def _check_layers(recording: Any) -> None:
     memory = recording.memory
     if memory is not None and not 0 <= (memory.high_water_layer or 0) < max(1, n_layers):
         raise ValueError(f"memory is highest in layer {memory.high_water_layer}, of {n_layers}")
+    inside = recording.inside
+    for stack in () if inside is None else inside.stacks:
+        if not 0 <= (stack.row or 0) < max(1, n_layers):
+            raise ValueError(f"a stack is in layer {stack.row}, of {n_layers}")
+        if not stack.places or not 0 <= min(stack.places) <= max(stack.places) < len(inside.places):
+            raise ValueError(f"a stack leads over {stack.places}, of {len(inside.places)} places")
 
 
 def check_file(recording: Any) -> None:

@@ -20,6 +20,7 @@ from chainer_profile.basics.units import plural
 from chainer_profile.basics.views import Shown
 from chainer_profile.record.checking import check, check_file
 from chainer_profile.record.digest import Digest, as_comment, block_kind
+from chainer_profile.record.inside import Inside, Place, Stack
 from chainer_profile.record.parts import (
     BlasLibrary,
     Calibration,
@@ -59,14 +60,17 @@ __all__ = [
     "Environment",
     "Gpu",
     "GpuState",
+    "Inside",
     "Layer",
     "LinkCalls",
     "MachineLimits",
     "MemoryUse",
     "PhaseMemory",
+    "Place",
     "Recording",
     "Settings",
     "Shape",
+    "Stack",
 ]
 
 
@@ -129,6 +133,7 @@ class Recording(Shown):
         limits: What the machine can do at best; None where it was not measured.
         memory: What the memory pass found; None without one.
         counters: What the counters pass found; None without one.
+        inside: What the pass inside the layers found; None without one.
         ended: ``complete``, or why the run ended before.
         variants: The trials that made other calls than these, or calls with other shapes: a
             recording of each kind, most trials first. Their clean trials are with this one's,
@@ -162,6 +167,7 @@ class Recording(Shown):
     limits: MachineLimits | None = None
     memory: MemoryUse | None = None
     counters: Counters | None = None
+    inside: Inside | None = None
     ended: str = COMPLETE
     variants: tuple[Recording, ...] = ()
     left_out: int = 0
@@ -364,6 +370,7 @@ class _Meta:
     limits: MachineLimits | None = None
     memory: MemoryUse | None = None
     counters: Counters | None = None
+    inside: Inside | None = None
     variants: tuple[Variant, ...] = ()
     left_out: int = 0
     kind: int = 1

@@ -1,0 +1,373 @@
+"""Stacks -> parts: what the time of a layer, of a function, and of the framework goes into.
+
+A part is what a stack ends in: a line where lines are known, else a function. What is inside NumPy
+goes by the function of NumPy's that was called. Parts with one name are one part.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chainer_profile.basics.describe import NS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from chainer_profile.record.recording import Inside, Place, Recording, Stack
+
+#: What causes the time of a part, where that is known.
+COPYING = "copying"
+PRODUCT = "matrix product"
+ELEMENTWISE = "elementwise arithmetic"
+ALLOCATION = "allocation"
+CALLS = "call cost"
+WAITING = "waiting"
+COLLECTION = "garbage collection"
+#: Kinds of framework time, beside garbage collection.
+GRAPH = "apply and graph"
+VARIABLES = "Variables"
+TYPE_CHECKS = "type checks"
+WRAPPERS = "functions' and links' own Python"
+LINKS = "link calls"
+CONFIGURATION = "configuration and devices"
+UPDATE = "the optimizer"
+MODEL = "the network's own code"
+OTHER = "other"
+#: What the framework's files are for. The first that fits counts: a file's begin, a function.
+KINDS = (
+    ("chainer/utils/type_check.py", "", TYPE_CHECKS),
+    ("chainer/", "check_type_forward", TYPE_CHECKS),
+    ("chainer/", "_check_data_type_forward", TYPE_CHECKS),
+    ("chainer/", "check_layout_forward", TYPE_CHECKS),
+    ("chainer/", "_check_arrays_forward_compatible", TYPE_CHECKS),
+    ("chainer/", "is_arrays_compatible", TYPE_CHECKS),
+    ("chainer/", "_check_grad_type", TYPE_CHECKS),
+    ("chainer/configuration.py", "", CONFIGURATION),
+    ("chainer/backend.py", "", CONFIGURATION),
+    ("chainer/_backend.py", "", CONFIGURATION),
+    ("chainer/backends/", "", CONFIGURATION),
+    ("chainer/__init__.py", "", CONFIGURATION),
+    ("chainer/variable.py", "backward", GRAPH),
+    ("chainer/variable.py", "", VARIABLES),
+    ("chainer/function_node.py", "", GRAPH),
+    ("chainer/function.py", "", GRAPH),
+    ("chainer/function_hook.py", "", GRAPH),
+    ("chainer/_backprop.py", "", GRAPH),
+    ("chainer/_backprop_utils.py", "", GRAPH),
+    ("chainer/link.py", "", LINKS),
+    ("chainer/link_hook.py", "", LINKS),
+    ("chainer/sequential.py", "", LINKS),
+    ("chainer/device_resident.py", "", LINKS),
+    ("chainer/optimizer.py", "", UPDATE),
+    ("chainer/optimizers/", "", UPDATE),
+    ("chainer/functions/", "", WRAPPERS),
+    ("chainer/links/", "", WRAPPERS),
+    ("chainer/utils/argument.py", "", WRAPPERS),
+)
+#: Parts that have a name: a file, its function, what is on the line; their name and cause. One
+#: without a line holds for the whole function, and all below it.
+NAMED = (
+    (
+        "numpy/_core/numeric.py",
+        "tensordot",
+        ".reshape(newshape_",
+        "a copy within numpy.tensordot",
+        COPYING,
+    ),
+    ("numpy/_core/numeric.py", "tensordot", "dot(at, bt)", "the matrix product", PRODUCT),
+    ("numpy/_core/numeric.py", "tensordot", " ", "numpy.tensordot's own Python", CALLS),
+    ("chainer/utils/conv.py", "im2col_cpu", "", "im2col's copy of windows", COPYING),
+    ("chainer/utils/conv.py", "col2im_cpu", "", "col2im's adding to windows", COPYING),
+    ("chainer/utils/conv_nd.py", "im2col_nd_cpu", "", "im2col's copy of windows", COPYING),
+    ("chainer/utils/conv_nd.py", "col2im_nd_cpu", "", "col2im's adding to windows", COPYING),
+)
+#: What a line does, by what stands on it. The first that fits counts.
+_CAUSES = tuple(
+    (cause, re.compile(pattern))
+    for cause, pattern in (
+        (CALLS, r"^(if|elif|else|for|while|def|assert|with|try|import|from|@)\b"),
+        (WAITING, r"\.(wait|acquire|sleep)\("),
+        (PRODUCT, r"\b(dot|matmul|tensordot|einsum)\(|[\w\])] @ \w"),
+        (
+            COPYING,
+            r"\.(astype|copy|transpose|reshape|ravel|flatten|take)\(|^\w+\[.*\] = \w+(\[.*\])?$"
+            r"|\b(ascontiguousarray|rollaxis|moveaxis|concatenate|stack|pad|copyto|tile|array)\(",
+        ),
+        (ALLOCATION, r"\b(empty|zeros|ones|full|ndarray)(_like)?\("),
+        (
+            ELEMENTWISE,
+            r"\.(mean|var|sum|max|min|argmax)\(|[\w\])] ?[-+*/]=? ?[\w(]"
+            r"|\b(maximum|minimum|exp|log|sqrt|square|tanh|where|clip|sign|add|multiply|subtract"
+            r"|(true_)?divide|power|reciprocal)\(",
+        ),
+    )
+)
+#: Functions of NumPy's, where lines are not known.
+_NUMPY = {"pad": COPYING, "_mean": ELEMENTWISE, "_var": ELEMENTWISE, "_sum": ELEMENTWISE}
+#: What is left of a time when its parts are named; a line is no longer than this.
+REST = "the rest"
+_LONGEST = 60
+#: Parts of less are not told by themselves.
+_LEAST = 0.01
+#: A layer or function that was seen less often is not told of: its parts would be off by 10 points.
+LEAST_SAMPLES = 100
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the time of a layer, a function or the framework.
+
+    Attributes:
+        name: What it is, in words or as the line's source.
+        share: Its fraction of that time.
+        seconds: That fraction of the time measured in the timed trials, in seconds.
+        low: Lower end of the fraction's 95 % interval, from the number of samples; None where
+            every line was timed.
+        high: Upper end.
+        cause: What causes it: ``copying``, ``matrix product``, ``elementwise arithmetic``,
+            ``allocation``, ``call cost``, ``waiting``, ``garbage collection``; empty where that
+            is not known.
+        where: File and line of the largest of it, or the function.
+        source: What is on that line; empty where lines are not known.
+    """
+
+    name: str
+    share: float
+    seconds: float
+    low: float | None = None
+    high: float | None = None
+    cause: str = ""
+    where: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a layer, all layers of a function, or the framework spends its time in.
+
+    Attributes:
+        name: The layer's label, the function's name, or ``framework``.
+        phase: Its phase; empty for the framework.
+        row: The layer's index; None for others.
+        seconds: Median self time in the timed trials, in seconds, with that of calls within it;
+            of a function the sum of its layers'.
+        samples: How often it was seen; 0 where lines were timed.
+        parts: Largest first; together all of it.
+    """
+
+    name: str
+    phase: str
+    row: int | None
+    seconds: float
+    samples: int
+    parts: tuple[Part, ...]
+
+    @property
+    def causes(self) -> dict[str, float]:
+        """Fraction of its time by cause, largest first; without what has no known cause."""
+        found: Counter[str] = Counter()
+        for part in self.parts:
+            if part.cause:
+                found[part.cause] += part.share  # type: ignore[assignment]
+        return dict(found.most_common())
+
+    @property
+    def largest_cause(self) -> str:
+        """The cause of most of its time; empty where less than that has no known cause."""
+        unknown = 1 - sum(self.causes.values())
+        cause, share = next(iter(self.causes.items()), ("", 0.0))
+        return cause if share > unknown else ""
+
+
+@dataclass(frozen=True)
+class InsideParts:
+    """What the pass inside the layers tells.
+
+    Attributes:
+        functions: By function and phase, slowest first.
+        layers: By layer, in the order of the calls, of those that were seen often enough.
+        framework: Time between the layers by kind; None where it was not seen often enough.
+    """
+
+    functions: tuple[Parts, ...]
+    layers: tuple[Parts, ...]
+    framework: Parts | None
+
+    def layer(self, row: int) -> Parts | None:
+        """The parts of a layer; None where they are not known."""
+        return next((parts for parts in self.layers if parts.row == row), None)
+
+
+def inside_parts(recording: Recording, layers: pd.DataFrame) -> InsideParts | None:
+    """What the stacks of a recording come to; None without them.
+
+    Args:
+        recording: The recording.
+        layers: Its layers with their ``median_s``.
+    """
+    inside = recording.inside
+    if inside is None:
+        return None
+    times = [float(value) for value in layers["median_s"]]
+    whole = _with_nested(recording, times)
+    by_row: dict[int, list[Stack]] = {}
+    by_function: dict[tuple[str, str], list[Stack]] = {}
+    between: list[Stack] = []
+    phases = {layer.function: layer.phase for layer in recording.layers}
+    for stack in inside.stacks:
+        if stack.row is not None:
+            layer = recording.layers[stack.row]
+            by_row.setdefault(stack.row, []).append(stack)
+            by_function.setdefault((layer.function, layer.phase), []).append(stack)
+        elif stack.function:
+            key = stack.function, phases[stack.function]
+            by_function.setdefault(key, []).append(stack)
+        else:
+            between.append(stack)
+    framework = None
+    if recording.trial_ns is not None and len(between):
+        spent = recording.trial_ns - recording.self_ns.sum(axis=1)
+        seconds = float(np.median(spent)) * NS
+        framework = _parts("framework", "", None, seconds, between, inside)
+    rows = [
+        _parts(
+            recording.layers[row].label, recording.layers[row].phase, row, whole[row], one, inside
+        )
+        for row, one in sorted(by_row.items())
+    ]
+    functions = []
+    for (function, phase), stacks in by_function.items():
+        seconds = sum(
+            time
+            for time, layer in zip(times, recording.layers, strict=True)
+            if (layer.function, layer.phase) == (function, phase)
+        )
+        functions.append(_parts(function, phase, None, seconds, stacks, inside))
+    return InsideParts(
+        tuple(sorted(filter(_enough, functions), key=lambda parts: -parts.seconds)),
+        tuple(filter(_enough, rows)),
+        framework if framework is not None and _enough(framework) else None,
+    )
+
+
+def _enough(parts: Parts) -> bool:
+    return not parts.samples or parts.samples >= LEAST_SAMPLES
+
+
+def _with_nested(recording: Recording, times: Sequence[float]) -> list[float]:
+    """The layers' times with those of calls within them, which stacks do not tell apart."""
+    whole = list(times)
+    for layer in reversed(recording.layers):
+        if layer.parent is not None:
+            whole[layer.parent] += whole[layer.index]
+    return whole
+
+
+def _parts(
+    name: str,
+    phase: str,
+    row: int | None,
+    seconds: float,
+    stacks: Sequence[Stack],
+    inside: Inside,
+) -> Parts:
+    """The parts that stacks come to; of a time of no layer by kind."""
+    spent: Counter[tuple[str, str]] = Counter()
+    counts: Counter[tuple[str, str]] = Counter()
+    # The largest place of each.
+    places: dict[tuple[str, str], Counter[Place]] = {}
+    for stack in stacks:
+        chain = [inside.places[place] for place in stack.places]
+        if phase:
+            *key, place = part_of(chain)
+        else:
+            *key, place = kind_of(chain), "", chain[-1]
+        part = key[0], key[1]
+        spent[part] += stack.seconds  # type: ignore[assignment]
+        counts[part] += stack.samples
+        places.setdefault(part, Counter())[place] += stack.seconds  # type: ignore[assignment]
+    total, samples = sum(spent.values()), sum(counts.values())
+    # Lines that were timed have no samples.
+    timed = 2 * sum(stack.seconds for stack in stacks if not stack.samples) > total
+    found = []
+    rest = 0.0
+    for (what, cause), part_s in spent.most_common():
+        share = part_s / total
+        if share < _LEAST and phase:
+            rest += share
+            continue
+        low, high = (None, None) if timed else _interval(share, samples)
+        place = places[what, cause].most_common(1)[0][0]
+        where = f"{place.file}:{place.line}" if place.line else f"{place.file}, {place.function}"
+        where = where if phase else ""
+        found.append(Part(what, share, share * seconds, low, high, cause, where, place.source))
+    if rest:
+        found.append(Part(REST, rest, rest * seconds))
+    return Parts(name, phase, row, seconds, 0 if timed else samples, tuple(found))
+
+
+def _interval(share: float, samples: int) -> tuple[float, float]:
+    """95 % interval of a fraction of so many samples (Wilson)."""
+    z2 = 1.96**2 / samples
+    middle = (share + z2 / 2) / (1 + z2)
+    half = math.sqrt(z2 * share * (1 - share) + z2 * z2 / 4) / (1 + z2)
+    return middle - half, middle + half
+
+
+def part_of(chain: Sequence[Place]) -> tuple[str, str, Place]:
+    """Name and cause of the part that a stack within a layer ends in, and its place."""
+    # What NumPy does goes by the line that called it.
+    at = len(chain) - 1
+    while at and chain[at].file.startswith("numpy/"):
+        at -= 1
+    for place in reversed(chain[at:]):
+        for file, function, line, name, cause in NAMED:
+            if place.file == file and _name(place) == function and line in (place.source or "-"):
+                return name, cause, place
+    place = chain[at]
+    kind = kind_of(chain[at:])
+    if kind == COLLECTION:
+        return kind, COLLECTION, place
+    if kind not in (WRAPPERS, MODEL, OTHER, UPDATE) or place.file.startswith("chainer/utils/"):
+        return (kind if kind != OTHER else _name(place)), CALLS, place
+    if place.source:
+        return _line(place), cause_of(place.source), place
+    if at == len(chain) - 1:
+        return place.function, "", place
+    called = _name(chain[at + 1])
+    return f"numpy.{called.strip('_')}", _NUMPY.get(called, ""), chain[at + 1]
+
+
+def _line(place: Place) -> str:
+    """A line as the name of a part."""
+    source = place.source if len(place.source) <= _LONGEST else place.source[:_LONGEST] + "..."
+    return f"{source} in {_name(place)}"
+
+
+def _name(place: Place) -> str:
+    return place.function.rpartition(".")[2]
+
+
+def cause_of(source: str) -> str:
+    """What causes the time of a line, by what stands on it; empty where that does not tell."""
+    return next((cause for cause, pattern in _CAUSES if pattern.search(source)), "")
+
+
+def kind_of(chain: Sequence[Place]) -> str:
+    """Kind of framework time that a stack is, by the innermost frame that tells."""
+    for place in reversed(chain):
+        if place.function == "<GC>":
+            return COLLECTION
+        if place.own:
+            return MODEL
+        for file, function, kind in KINDS:
+            if place.file.startswith(file) and function in ("", _name(place)):
+                return kind
+    return OTHER

@@ -1,0 +1,288 @@
+"""The pass inside the layers: trials during which something looks where the interpreter is.
+
+Layers are frames of their own in it (:mod:`.layer_frames`), so a stack tells which layer it is in.
+The pass comes after the timed trials. Its times are not used: it tells into which parts they fall.
+"""
+
+from __future__ import annotations
+
+import linecache
+import re
+import site
+import sys
+import sysconfig
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from chainer_profile.basics.describe import NS
+from chainer_profile.basics.errors import ProfileError
+from chainer_profile.measure.layer_frames import FILE, frame_named, numbered_frames
+from chainer_profile.measure.line_times import timed_lines
+from chainer_profile.measure.samplers import Frame, Frames, sampled
+from chainer_profile.record.inside import Inside, Place, Stack
+
+if TYPE_CHECKING:
+    from chainer_profile.measure.clock import NowNs
+    from chainer_profile.measure.windows import Step
+    from chainer_profile.record.recording import Layer
+
+#: How long it looks; and how long trials take at most whose lines are timed.
+SECONDS = 6.0
+LINE_SECONDS = 2.0
+#: Layers from this time on have their lines timed: in shorter ones the timing itself is felt.
+LINES_FROM_S = 1e-3
+#: Fewer samples tell nothing.
+LEAST_SAMPLES = 100
+#: A stack that takes less of its layer's time than this is not kept by itself.
+_LEAST_PART = 1e-3
+_TRIAL = "(trial)"
+_LABEL = re.compile(r"(\d+)_(.+?)@(.*?)( backward)?$")
+#: Where the frames of the measuring itself are, which a trial has without it neither.
+_OURS = str(Path(__file__).parent)
+
+
+class Owner(NamedTuple):
+    """What a stack is in; see :class:`~chainer_profile.record.inside.Stack`."""
+
+    row: int | None = None
+    function: str = ""
+
+
+#: By owner and stack: time, and how often it was seen.
+_Found = dict[tuple[Owner, Frames], tuple[float, int]]
+
+
+def look_inside(
+    step: Step,
+    layers: Sequence[Layer],
+    medians_s: Sequence[float],
+    now_ns: NowNs,
+    *,
+    seconds: float = SECONDS,
+    stop: Callable[[], str] = lambda: "",
+) -> Inside:
+    """Make trials and look where the interpreter is; within the step's configuration.
+
+    Args:
+        step: What a trial runs.
+        layers: Its rows.
+        medians_s: The time of each, in seconds.
+        now_ns: The run's clock.
+        seconds: How long to look; one trial is made at least.
+        stop: Asked after every trial whether to stop.
+
+    Raises:
+        ProfileError: There is no way to look, or too little time.
+    """
+    trial = frame_named(_TRIAL)
+    walls: list[int] = []
+
+    def run(at_most_s: float = seconds) -> None:
+        walls.clear()
+        end = now_ns() + at_most_s / NS
+        while not walls or (now_ns() < end and not stop()):
+            begin_trial()
+            begin = now_ns()
+            trial(step)
+            walls.append(now_ns() - begin)
+
+    with numbered_frames() as begin_trial:
+        seen, notes = sampled(run, now_ns, stopped=_typical_s(medians_s) < LINES_FROM_S)
+        wall_s, trials = sum(walls) * NS, len(walls)
+        inner = {stack: _within_trial(stack) for stack in seen.weights}
+        whole = sum(weight for stack, weight in seen.weights.items() if inner[stack])
+        samples = sum(count for stack, count in seen.samples.items() if inner[stack])
+        if samples < LEAST_SAMPLES:
+            raise ProfileError(f"{samples} samples of trials are too few to tell anything")
+        scale = wall_s / trials / whole
+        lined = _tells_lines(seen.method)
+        found = _found(
+            (
+                (inner[stack], weight * scale, seen.samples[stack])
+                for stack, weight in seen.weights.items()
+            ),
+            layers,
+            lines=lined,
+        )
+        long = {row for row, median_s in enumerate(medians_s) if median_s >= LINES_FROM_S}
+        if long and not lined and not stop():
+            try:
+                times = timed_lines(lambda: run(min(seconds, LINE_SECONDS)), now_ns)
+            except ProfileError as error:
+                notes += (f"{error}: functions are told, and no lines",)
+            else:
+                exact = _found(
+                    (
+                        (_within_trial(stack), ns * NS / len(walls), 0)
+                        for stack, ns in times.items()
+                    ),
+                    layers,
+                    lines=True,
+                )
+                exact = {key: one for key, one in exact.items() if key[0].row in long}
+                rows = {owner.row for owner, _ in exact}
+                found = {key: one for key, one in found.items() if key[0].row not in rows} | exact
+    return _inside(Inside(seen.method, samples, wall_s, trials, notes=notes), found)
+
+
+def _typical_s(medians_s: Sequence[float]) -> float:
+    """Half of the layers' time is in layers of at least this time."""
+    slowest = sorted(medians_s, reverse=True)
+    return next(one for at, one in enumerate(slowest) if sum(slowest[: at + 1]) >= sum(slowest) / 2)
+
+
+def _tells_lines(method: str) -> bool:
+    """Whether the lines of a sampler are true: py-spy's are off by one from Python 3.12 on."""
+    if method.startswith("py-spy"):
+        return sys.version_info < (3, 12)
+    return method == "profiling.sampling"
+
+
+def _within_trial(stack: Frames) -> Frames:
+    """What is below the frame of a trial; nothing outside of it."""
+    for at, frame in enumerate(stack):
+        if frame.function == _TRIAL and frame.file in (FILE, Path(FILE).name):
+            return stack[at + 1 :]
+    return ()
+
+
+def _found(
+    stacks: Iterator[tuple[Frames, float, int]], layers: Sequence[Layer], *, lines: bool
+) -> _Found:
+    """The stacks by what they are in, without the frames of the measuring itself."""
+    rows = _Rows(layers)
+    seconds: Counter[tuple[Owner, Frames]] = Counter()
+    samples: Counter[tuple[Owner, Frames]] = Counter()
+    for stack, spent_s, count in stacks:
+        if not stack or stack[-1].file.startswith(_OURS):
+            continue
+        owner, inner = rows.owner(stack)
+        kept = tuple(
+            frame if lines and owner != Owner() else frame._replace(line=0)
+            for frame in inner
+            if not frame.file.startswith(_OURS) and frame.file != FILE
+        )
+        if kept:
+            seconds[owner, kept] += spent_s  # type: ignore[assignment]
+            samples[owner, kept] += count
+    return {key: (spent_s, samples[key]) for key, spent_s in seconds.items()}
+
+
+class _Rows:
+    """Which row a stack is in."""
+
+    def __init__(self, layers: Sequence[Layer]) -> None:
+        # A label counts the calls that are in no other one.
+        self._calls = [
+            layer for layer in layers if layer.parent is None and layer.phase == "forward"
+        ]
+        self._backward = {
+            layer.forward: layer.index for layer in layers if layer.forward is not None
+        }
+        self._update = next(
+            (x.function for x in layers if x.phase == "update" and x.path != "optimizer"), ""
+        )
+        self._hook = next((x.function for x in layers if x.path == "optimizer"), "")
+        self._names = {layer.function for layer in layers}
+
+    def owner(self, stack: Frames) -> tuple[Owner, Frames]:
+        """What a stack is in, and its frames below that; of no layer all of them."""
+        for at, frame in enumerate(stack):
+            inner = stack[at + 1 :]
+            name = frame.function.rpartition(".")[2]
+            if frame.file in (FILE, Path(FILE).name):
+                label = _LABEL.fullmatch(frame.function)
+                if label is not None:
+                    return self._of_label(label, inner, stack)
+            elif name == "update" and frame.file.endswith("chainer/variable.py") and inner:
+                return self._named(self._update, inner, stack)
+            elif "chainer/optimizer_hooks/" in frame.file:
+                return self._named(self._hook, stack[at:], stack)
+            elif name == "cleargrads" and frame.file.endswith("chainer/link.py"):
+                return self._named(name, stack[at:], stack)
+        return Owner(), stack
+
+    def _named(self, function: str, inner: Frames, stack: Frames) -> tuple[Owner, Frames]:
+        """A row that is known by the name of its function alone."""
+        if function not in self._names:
+            return Owner(), stack
+        return Owner(None, function), inner
+
+    def _of_label(self, label: re.Match[str], inner: Frames, stack: Frames) -> tuple[Owner, Frames]:
+        inner = tuple(frame for frame in inner if not frame.file.startswith(_OURS))
+        number, function, _, backward = label.groups()
+        row = int(number) if int(number) < len(self._calls) else None
+        layer = None if row is None else self._calls[row]
+        if layer is not None and layer.function != function:
+            layer = None
+        if backward is not None:
+            # It ends by adding up gradients, which are rows of their own.
+            if any(frame.function == "_reduce" for frame in inner[:2]):
+                return self._named("gradient_accumulation", inner[1:], stack)
+            index = None if layer is None else self._backward.get(layer.index)
+            return (Owner(index), inner[1:] or inner) if index is not None else (Owner(), stack)
+        # A layer's time is that of its forward; what apply() does around it is the framework's.
+        if len(inner) < 2 or inner[1].function.rpartition(".")[2] not in _FORWARD:
+            return Owner(), stack
+        if layer is None:
+            return self._named(function, inner[1:], stack)
+        return Owner(layer.index), inner[1:]
+
+
+#: What FunctionNode.apply calls for the function's own work.
+_FORWARD = ("forward", "static_forward_optimizations")
+
+
+def _short(found: _Found) -> _Found:
+    """The same, with what is next to nothing added to the outermost frame."""
+    whole: Counter[Owner] = Counter()
+    for (owner, _), (seconds, _count) in found.items():
+        whole[owner] += seconds  # type: ignore[assignment]
+    kept: _Found = {}
+    for (owner, frames), (seconds, count) in found.items():
+        key = owner, frames if seconds >= _LEAST_PART * whole[owner] else frames[:1]
+        before = kept.get(key, (0.0, 0))
+        kept[key] = before[0] + seconds, before[1] + count
+    return kept
+
+
+def _inside(what: Inside, found: _Found) -> Inside:
+    places: dict[Place, int] = {}
+    stacks = []
+    for (owner, frames), (seconds, samples) in _short(found).items():
+        numbers = tuple(places.setdefault(_place(frame), len(places)) for frame in frames)
+        stacks.append(Stack(numbers, seconds, samples, owner.row, owner.function))
+    stacks.sort(key=lambda stack: -stack.seconds)
+    return Inside(
+        what.method,
+        what.samples,
+        what.seconds,
+        what.trials,
+        tuple(places),
+        tuple(stacks),
+        what.notes,
+    )
+
+
+@cache
+def _place(frame: Frame) -> Place:
+    """A frame with what is on its line, and its file's name without the machine's folders."""
+    path = frame.file
+    installed = path.startswith(_installed())
+    bases = [base for base in sys.path if base and path.startswith(base.rstrip("/\\") + "/")]
+    short = path[len(max(bases, key=len).rstrip("/\\")) + 1 :] if bases else Path(path).name
+    source = linecache.getline(path, frame.line).strip() if frame.line else ""
+    own = Path(path).is_absolute() and (not installed or "chainer_profile/models/" in path)
+    ours = str(Path(_OURS).parent)
+    return Place(frame.function, short, frame.line, source, own and not path.startswith(ours + "/"))
+
+
+@cache
+def _installed() -> tuple[str, ...]:
+    """Where Python and installed packages are."""
+    paths = sysconfig.get_paths()
+    found = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    return tuple(found | set(site.getsitepackages()) | {site.getusersitepackages()})

@@ -1,0 +1,264 @@
+"""Who looks at the interpreter's stack while trials run: each gives stacks with their weights."""
+
+from __future__ import annotations
+
+import ctypes
+import linecache
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple
+
+from chainer_profile.basics.describe import NS
+from chainer_profile.basics.errors import ProfileError
+from chainer_profile.measure.clock import NowNs
+
+#: Looks a second; and where the program is stopped for each.
+RATE = 400
+STOPPED_RATE = 200
+#: A sampler that has not begun, or not ended, after so many seconds is given up.
+_PATIENCE = 15.0
+#: Linux: whom Yama lets attach, beside parents and root.
+_PR_SET_PTRACER = 0x59616D61
+
+
+class Frame(NamedTuple):
+    """A frame as a sampler names it; line 0 where it tells none."""
+
+    file: str
+    function: str
+    line: int = 0
+
+
+Frames = tuple[Frame, ...]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a sampler saw.
+
+    Attributes:
+        method: Who looked.
+        weights: Stacks, outermost frame first, with a number that is proportional to their time.
+        samples: The same stacks with how often each was seen; empty where all was timed.
+    """
+
+    method: str
+    weights: dict[Frames, float]
+    samples: dict[Frames, int]
+
+
+#: Runs trials while something looks at them.
+Run = Callable[[], None]
+
+
+def sampled(run: Run, now_ns: NowNs, *, stopped: bool) -> tuple[Seen, tuple[str, ...]]:
+    """Look at the stack, from another process where that is possible, else by ticks of a timer.
+
+    Args:
+        run: Makes trials for as long as it is to last.
+        now_ns: The clock that ticks are weighted by.
+        stopped: Stop the program for each look, for py-spy: else stacks of functions that end
+            while it reads them are lost, which makes what takes longer look larger.
+
+    Returns:
+        What was seen, and what could not be told.
+
+    Raises:
+        ProfileError: There is no way to look.
+    """
+    try:
+        if sys.version_info >= (3, 15):
+            return _python_sampled(run), ()
+        seen = _py_spied(run, stopped)
+    except ProfileError as error:
+        note = f"{error}: ticks of a timer look instead, which tell functions and no lines"
+        return ticked(run, now_ns), (note,)
+    return seen, ()
+
+
+def _py_spied(run: Run, stopped: bool) -> Seen:
+    program = shutil.which("py-spy", path=sysconfig.get_path("scripts")) or shutil.which("py-spy")
+    if program is None:
+        raise ProfileError("py-spy is not installed (python -m pip install py-spy)")
+    how = f"-r {STOPPED_RATE}" if stopped else f"-r {RATE} --nonblocking"
+    options = f"record {how} --idle --full-filenames -f raw -p {os.getpid()} -o"
+    folded = _attached([program, *options.split()], "Sampling process", run)
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
+    return _counted(said.stdout.strip() or "py-spy", Counter(dict(read_py_spy(folded))))
+
+
+def _python_sampled(run: Run) -> Seen:
+    options = f"-m profiling.sampling attach --collapsed -r {RATE} {os.getpid()} -o"
+    # It says nothing when it begins.
+    folded = _attached([sys.executable, *options.split()], "", run)
+    return _counted("profiling.sampling", Counter(dict(read_collapsed(folded))))
+
+
+def _counted(method: str, counts: Counter[Frames]) -> Seen:
+    return Seen(method, {stack: float(count) for stack, count in counts.items()}, dict(counts))
+
+
+def _attached(command: list[str], begins: str, run: Run) -> str:
+    """What a sampler writes that is attached to this process while trials run.
+
+    Args:
+        command: The sampler; the name of its file is put behind it.
+        begins: What it says when it begins; nothing where it says nothing.
+        run: The trials.
+
+    Raises:
+        ProfileError: It does not begin, or writes nothing.
+    """
+    name = Path(command[0]).name if begins else "profiling.sampling"
+    with tempfile.TemporaryDirectory() as folder, may_attach():
+        out, said = Path(folder, "stacks.txt"), Path(folder, "said.txt")
+        with open(said, "wb") as messages:
+            child = subprocess.Popen(
+                [*command, str(out)],
+                stdin=subprocess.DEVNULL,
+                stdout=messages,
+                stderr=messages,
+                start_new_session=True,  # Ctrl-C is for us
+            )
+        try:
+            for _ in range(int(_PATIENCE / 0.02)):
+                with suppress(subprocess.TimeoutExpired):
+                    child.wait(0.02)
+                if child.returncode is not None or begins.encode() in said.read_bytes():
+                    break
+            if child.returncode is None:
+                run()
+                child.send_signal(signal.SIGINT)
+                with suppress(subprocess.TimeoutExpired):
+                    child.wait(_PATIENCE)
+        finally:
+            if child.poll() is None:
+                child.kill()
+                child.wait()
+        if out.exists():
+            return out.read_text(errors="replace")
+        last = said.read_text(errors="replace").strip().rpartition("\n")[2]
+        raise ProfileError(f"{name} sees nothing ({last[:80] or 'no word of it'})")
+
+
+@contextmanager
+def may_attach() -> Iterator[None]:
+    """Let child processes of this one look into it, where Linux asks for that."""
+    prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else lambda *_: None
+    prctl(_PR_SET_PTRACER, os.getpid(), 0, 0, 0)  # and those below it
+    try:
+        yield
+    finally:
+        prctl(_PR_SET_PTRACER, 0, 0, 0, 0)
+
+
+_PY_SPY = re.compile(r"^(.*) \(([^()]*):(\d+)\)$")
+
+
+def read_py_spy(text: str) -> Iterator[tuple[Frames, int]]:
+    """The stacks of ``py-spy record -f raw``; of those that are no Python functions nothing."""
+    for stack, count in _folded(text):
+        found = map(_PY_SPY.match, stack)
+        yield tuple(Frame(one[2], one[1], int(one[3])) for one in found if one), count
+
+
+def read_collapsed(text: str) -> Iterator[tuple[Frames, int]]:
+    """The stacks of ``profiling.sampling --collapsed``, which names files without their folders."""
+    files: dict[str, list[str]] = {}
+    for module in list(sys.modules.values()):
+        path = getattr(module, "__file__", None)
+        if path is not None:
+            files.setdefault(os.path.basename(path), []).append(path)
+    known: dict[str, Frame] = {}
+
+    def frame(text: str) -> Frame:
+        file, _, rest = text.partition(":")
+        function, _, line = rest.rpartition(":")
+        if not line.isdigit():
+            return Frame("~", text)  # <GC>
+        found = [path for path in files.get(file, ()) if _holds(path, function, int(line))]
+        return Frame(found[0] if found else file, function, int(line))
+
+    for (_thread, *stack), count in _folded(text):
+        yield tuple(known.setdefault(text, frame(text)) for text in stack), count
+
+
+def _holds(path: str, function: str, line: int) -> bool:
+    """Whether a line of a file is in a function of that name."""
+    lines = linecache.getlines(path)
+    wanted = re.compile(rf"\s*(?:async )?(?:def|class) {re.escape(function.rpartition('.')[2])}\b")
+    return line <= len(lines) and any(map(wanted.match, lines[max(0, line - 400) : line]))
+
+
+def _folded(text: str) -> Iterator[tuple[list[str], int]]:
+    """The lines ``a;b;c 12``."""
+    for line in text.splitlines():
+        stack, _, count = line.rpartition(" ")
+        if count.isdigit():
+            yield stack.split(";"), int(count)
+
+
+def ticked(run: Run, now_ns: NowNs) -> Seen:
+    """Look whenever a timer ticks, between two of the interpreter's steps.
+
+    A tick waits for the end of what runs in C, so it counts for the time since the one before.
+
+    Raises:
+        ProfileError: There is no such timer, or the program has one.
+    """
+    if not hasattr(signal, "setitimer"):
+        raise ProfileError("there is no timer that ticks on this system")
+    if signal.getitimer(signal.ITIMER_REAL)[0]:
+        raise ProfileError("the program uses the timer (ITIMER_REAL)")
+    weights: Counter[tuple[object, ...]] = Counter()
+    counts: Counter[tuple[object, ...]] = Counter()
+    last = now_ns()
+
+    def tick(signum: int, frame: FrameType | None) -> None:
+        nonlocal last
+        stack = []
+        while frame is not None:
+            stack.append(frame.f_code)
+            frame = frame.f_back
+        now, key = now_ns(), tuple(stack)
+        weights[key] += now - last
+        counts[key] += 1
+        last = now
+
+    try:
+        before = signal.signal(signal.SIGALRM, tick)
+    except ValueError:
+        raise ProfileError("timers tick in the main thread alone") from None
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 1 / RATE, 1 / RATE)
+        run()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+    def named(stacks: Counter[tuple[object, ...]]) -> dict[Frames, int]:
+        found: Counter[Frames] = Counter()
+        for stack, weight in stacks.items():
+            found[tuple(code_frame(code, 0) for code in reversed(stack))] += weight
+        return found
+
+    by_time = {stack: ns * NS for stack, ns in named(weights).items()}
+    return Seen("ticks of a timer", by_time, named(counts))
+
+
+def code_frame(code: object, line: int) -> Frame:
+    """A line of a code object as a frame."""
+    name = getattr(code, "co_qualname", None) or code.co_name  # type: ignore[attr-defined]
+    return Frame(code.co_filename, name, line)  # type: ignore[attr-defined]

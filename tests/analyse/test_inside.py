@@ -1,0 +1,205 @@
+"""Parts of a time: exact shares, names and causes, and that Chainer has what they are told by."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from chainer.utils import conv, conv_nd
+from hypothesis import given
+from hypothesis import strategies as st
+
+import chainer_profile
+from chainer_profile import summarise
+from chainer_profile.analyse import inside
+from chainer_profile.analyse.inside import cause_of, kind_of, part_of
+from chainer_profile.record.inside import Inside, Place, Stack
+from chainer_profile.record.recording import Layer, Recording
+
+NUMERIC = "numpy/_core/numeric.py"
+COPY = Place("tensordot", NUMERIC, 1, "at = a.transpose(newaxes_a).reshape(newshape_a)")
+DOT = Place("tensordot", NUMERIC, 2, "res = dot(at, bt)")
+FORWARD = Place("C.forward_cpu", "chainer/functions/connection/convolution_2d.py", 9, "y = f(x)")
+APPLY = Place("FunctionNode.apply", "chainer/function_node.py")
+MINE = Place("Net.forward", "net.py", own=True)
+PLACES = (COPY, DOT, FORWARD, APPLY, MINE)
+
+
+def recording(*stacks: Stack, **changes: Any) -> Recording:
+    """Two layers of 3 and 1 ms, and 2 ms between them."""
+    found = Inside("py-spy 0.4.3", 1000, 1.0, 100, PLACES, stacks)
+    return Recording(
+        layers=(Layer(0, "/a", "Convolution2DFunction"), Layer(1, "/b", "Convolution2DFunction")),
+        self_ns=np.array([[3_000_000, 1_000_000]] * 6),
+        trial_ns=np.array([6_000_000] * 6),
+        inside=dataclasses.replace(found, **changes),
+    )
+
+
+def parts(*stacks: Stack) -> inside.InsideParts:
+    found = summarise(recording(*stacks)).inside
+    assert found is not None
+    return found
+
+
+def test_parts_are_shares_of_the_measured_time() -> None:
+    found = parts(
+        Stack((2, 0), 0.006, 600, row=0),
+        Stack((2, 1), 0.002, 200, row=0),
+        Stack((2, 1), 0.002, 200, row=1),
+        Stack((3,), 0.001, 150),
+        Stack((4,), 0.001, 150),
+    )
+    first, second = found.layers
+    assert (first.name, first.seconds, first.samples) == ("0_Convolution2DFunction", 0.003, 800)
+    assert [(one.name, one.share, one.cause) for one in first.parts] == [
+        ("a copy within numpy.tensordot", 0.75, "copying"),
+        ("the matrix product", 0.25, "matrix product"),
+    ]
+    assert first.parts[0].seconds == pytest.approx(0.00225)
+    assert first.largest_cause == "copying"
+    assert second.causes == {"matrix product": 1.0}
+    (whole,) = found.functions
+    assert (whole.seconds, whole.samples) == (0.004, 1000)
+    assert [one.share for one in whole.parts] == [0.6, 0.4]
+    assert found.framework is not None
+    assert found.framework.seconds == pytest.approx(0.002)
+    assert {one.name: one.share for one in found.framework.parts} == {
+        "apply and graph": 0.5,
+        "the network's own code": 0.5,
+    }
+    assert found.layer(1) is second
+    assert found.layer(7) is None
+
+
+def test_what_was_seen_too_seldom_is_not_told() -> None:
+    found = parts(Stack((2, 0), 0.1, 99, row=0), Stack((2, 0), 0.1, 100, row=1))
+    assert [one.row for one in found.layers] == [1]
+    assert found.framework is None
+
+
+def test_lines_that_were_timed_have_no_interval() -> None:
+    (timed,) = parts(Stack((2, 0), 0.002, 0, row=0), Stack((2, 1), 0.001, 0, row=0)).layers
+    assert [(one.low, one.high) for one in timed.parts] == [(None, None)] * 2
+    assert timed.parts[0].share == pytest.approx(2 / 3)
+
+
+def test_the_interval_is_wilsons() -> None:
+    low, high = inside._interval(0.5, 2400)
+    assert (round(low, 4), round(high, 4)) == (0.4800, 0.5200)
+
+
+def test_without_the_pass_there_is_nothing() -> None:
+    assert summarise(dataclasses.replace(recording(), inside=None)).inside is None
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 4), st.floats(1e-6, 1), st.sampled_from([0, 1, None])), min_size=1
+    )
+)
+def test_parts_add_up_to_all(drawn: list[tuple[int, float, int | None]]) -> None:
+    found = parts(*(Stack((place,), seconds, 500, row) for place, seconds, row in drawn))
+    for one in (*found.functions, *found.layers, found.framework):
+        if one is not None:
+            assert sum(part.share for part in one.parts) == pytest.approx(1)
+            assert sum(part.seconds for part in one.parts) == pytest.approx(one.seconds)
+
+
+def test_a_recording_keeps_it(tmp_path: Path) -> None:
+    before = recording(Stack((2, 0), 0.006, 600, row=0), Stack((3,), 0.1, 3))
+    before.save(tmp_path / "recording.npz")
+    assert Recording.load(tmp_path / "recording.npz").inside == before.inside
+
+
+@pytest.mark.parametrize("stack", [Stack((9,), 1.0), Stack((), 1.0), Stack((0,), 1.0, row=2)])
+def test_a_stack_that_leads_nowhere_is_refused(tmp_path: Path, stack: Stack) -> None:
+    recording(stack).save(tmp_path / "recording.npz")
+    with pytest.raises(chainer_profile.ProfileError, match="damaged recording"):
+        Recording.load(tmp_path / "recording.npz")
+
+
+IM2COL = Place("im2col_cpu", "chainer/utils/conv.py", 87, "col[:, :, j] = img[:, :, a:b:sy]")
+PAD = Place("pad", "numpy/lib/_arraypad_impl.py", 852, "roi = _view_roi(padded)")
+
+
+@pytest.mark.parametrize(
+    ("chain", "name", "cause"),
+    [
+        ((FORWARD, IM2COL), "im2col's copy of windows", "copying"),
+        ((FORWARD, IM2COL, PAD), "im2col's copy of windows", "copying"),
+        (
+            (FORWARD, Place("tensordot", NUMERIC, 3, "nda = a.ndim")),
+            "numpy.tensordot's own Python",
+            "call cost",
+        ),
+        (
+            (Place("f", "chainer/functions/f.py"), Place("tensordot", NUMERIC)),
+            "numpy.tensordot",
+            "",
+        ),
+        ((FORWARD, APPLY), "apply and graph", "call cost"),
+        (
+            (Place("_x_hat", "chainer/functions/b.py", 3, "x_mu = x - mean"),),
+            "x_mu = x - mean in _x_hat",
+            "elementwise arithmetic",
+        ),
+        ((Place("_x_hat", "chainer/functions/b.py"),), "_x_hat", ""),
+        ((FORWARD, Place("<GC>", "~")), "garbage collection", "garbage collection"),
+    ],
+)
+def test_parts_have_names(chain: tuple[Place, ...], name: str, cause: str) -> None:
+    assert part_of(chain)[:2] == (name, cause)
+
+
+@pytest.mark.parametrize(
+    ("source", "cause"),
+    [
+        ("y = y.astype(x.dtype)", "copying"),
+        ("col[:, :, j] = img[:, :, a:b]", "copying"),
+        ("y = x.dot(W.T)", "matrix product"),
+        ("y = numpy.empty(shape, x.dtype)", "allocation"),
+        ("y += beta", "elementwise arithmetic"),
+        ("var = x.var(axis=axis)", "elementwise arithmetic"),
+        ("self.event.wait()", "waiting"),
+        ("if x.ndim == 4 + 1:", "call cost"),
+        ("return y", ""),
+        ("f(*args, **kwargs)", ""),
+    ],
+)
+def test_a_line_tells_its_cause(source: str, cause: str) -> None:
+    assert cause_of(source) == cause
+
+
+def test_a_kind_is_told_by_the_innermost_frame_that_tells() -> None:
+    deep = Place("isinstance_of", "somewhere/else.py")
+    assert kind_of([MINE, APPLY, deep]) == "apply and graph"
+    assert kind_of([APPLY, MINE, deep]) == "the network's own code"
+    assert kind_of([deep]) == "other"
+
+
+@pytest.mark.parametrize(("file", "function", "kind"), inside.KINDS)
+def test_chainer_has_what_kinds_are_told_by(file: str, function: str, kind: str) -> None:
+    import chainer
+
+    where = Path(chainer.__file__).parent.parent / file
+    assert where.exists(), f"{kind}: {file}"
+    if function:
+        texts = where.rglob("*.py") if where.is_dir() else [where]
+        assert any(f"def {function}(" in text.read_text() for text in texts)
+
+
+@pytest.mark.parametrize(("file", "function", "line", "name", "cause"), inside.NAMED)
+def test_named_parts_are_there(file: str, function: str, line: str, name: str, cause: str) -> None:
+    code: Any = {
+        "tensordot": inspect.unwrap(np.tensordot),
+        **vars(conv),
+        **vars(conv_nd),
+    }[function]
+    source, _ = inspect.getsourcelines(code)
+    assert code.__code__.co_filename.endswith(file)
+    assert any(line in text for text in source)

@@ -1,0 +1,281 @@
+"""The pass inside the layers: whose a stack is, and that the program is left as it was found."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import chainer.links as L
+import pytest
+
+from chainer_profile.basics.errors import ProfileError
+from chainer_profile.measure import inside, line_times, samplers
+from chainer_profile.measure.inside import look_inside
+from chainer_profile.measure.layer_frames import FILE
+from chainer_profile.measure.samplers import Frame, Seen, read_py_spy
+from chainer_profile.measure.steps import make_step
+from chainer_profile.record.recording import Layer
+from tests.nets import image
+
+LAYERS = (
+    Layer(0, "/conv", "Convolution2DFunction"),
+    Layer(1, "/", "ReLU", parent=0),
+    Layer(2, "/", "ReLU"),
+    Layer(3, "/", "ReLU", phase="backward", forward=2),
+    Layer(4, "/conv", "MomentumSGD", phase="update"),
+    Layer(5, "optimizer", "WeightDecay", phase="update"),
+    Layer(6, "cleargrads", "cleargrads", phase="backward"),
+    Layer(7, "/", "gradient_accumulation", phase="backward"),
+)
+CHAINER = "/site-packages/chainer/"
+APPLY = Frame(f"{CHAINER}function_node.py", "FunctionNode.apply", 334)
+STEP = Frame(f"{CHAINER}_backprop_utils.py", "backprop_step", 133)
+OWN = Frame(f"{Path(inside.__file__).parent}/layer_frames.py", "_Numbered.run", 70)
+
+
+def label(name: str) -> Frame:
+    return Frame(FILE, name, 1)
+
+
+def chainers(file: str, function: str) -> Frame:
+    return Frame(CHAINER + file, function, 7)
+
+
+@pytest.mark.parametrize(
+    ("stack", "row", "function", "inner"),
+    [
+        pytest.param(
+            [
+                OWN,
+                label("0_Convolution2DFunction@"),
+                APPLY,
+                chainers("function_node.py", "forward"),
+            ],
+            0,
+            "",
+            1,
+            id="forward",
+        ),
+        pytest.param(
+            [
+                label("1_ReLU@/x"),
+                APPLY,
+                chainers("f.py", "ReLU.forward"),
+                Frame("/n.py", "maximum"),
+            ],
+            2,
+            "",
+            2,
+            id="a call in a call has no label",
+        ),
+        pytest.param([label("1_ReLU@"), APPLY], None, "", 1, id="apply itself is the framework's"),
+        pytest.param(
+            [label("1_ReLU@"), APPLY, chainers("variable.py", "Variable.__init__")],
+            None,
+            "",
+            2,
+            id="and what else it calls",
+        ),
+        pytest.param(
+            [label("1_ReLU@ backward"), STEP, chainers("f.py", "backward")], 3, "", 1, id="backward"
+        ),
+        pytest.param(
+            [label("1_ReLU@ backward"), STEP, chainers("_backprop_utils.py", "_reduce"), APPLY],
+            None,
+            "gradient_accumulation",
+            2,
+            id="a sum of gradients",
+        ),
+        pytest.param(
+            [chainers("variable.py", "Parameter.update"), chainers("optimizer.py", "update")],
+            None,
+            "MomentumSGD",
+            1,
+            id="update",
+        ),
+        pytest.param(
+            [chainers("optimizer_hooks/weight_decay.py", "__call__")],
+            None,
+            "WeightDecay",
+            1,
+            id="a hook",
+        ),
+        pytest.param(
+            [chainers("link.py", "Link.cleargrads")], None, "cleargrads", 1, id="cleargrads"
+        ),
+        pytest.param(
+            [label("9_Exp@"), APPLY, chainers("f.py", "forward")], None, "", 2, id="of no known row"
+        ),
+    ],
+)
+def test_whose_a_stack_is(stack: list[Frame], row: Any, function: str, inner: int) -> None:
+    found = inside._found(iter([(tuple(stack), 0.5, 3)]), LAYERS, lines=True)
+    ((owner, frames),) = found
+    assert (owner.row, owner.function, len(frames)) == (row, function, inner)
+    assert found[owner, frames] == (0.5, 3)
+
+
+def test_the_profilers_own_time_is_left_out() -> None:
+    own = (label("0_Convolution2DFunction@"), OWN)
+    assert inside._found(iter([(own, 1.0, 1), ((), 1.0, 1)]), LAYERS, lines=True) == {}
+
+
+def test_without_lines_stacks_of_one_function_are_one() -> None:
+    stacks = [
+        ((label("1_ReLU@"), APPLY, Frame("/f.py", "forward", line)), 1.0, 1) for line in (3, 4)
+    ]
+    assert list(inside._found(iter(stacks), LAYERS, lines=False).values()) == [(2.0, 2)]
+
+
+def looked(monkeypatch: pytest.MonkeyPatch, model: Any, x: Any, counts: dict[str, int]) -> Any:
+    """What a sampler that sees these functions of a network's first layer comes to."""
+    now = iter(range(0, 10**12, 10**9))
+    ran: list[int] = []
+
+    def sampled(run: Any, now_ns: Any, *, stopped: bool) -> Any:
+        run()
+        ran.append(1)
+        prefix = (label("(trial)"), label("0_LinearFunction@"), APPLY)
+        seen = {(*prefix, Frame("/f.py", f"{name}.forward", 1)): n for name, n in counts.items()}
+        outside = {(Frame("/main.py", "main", 1),): 50}
+        every = seen | outside
+        return Seen("py-spy 0.4.3", {key: float(n) for key, n in every.items()}, every), ()
+
+    monkeypatch.setattr(inside, "sampled", sampled)
+    step = make_step("forward", model, (x,))
+    with step.configured():
+        step()
+        layers = (Layer(0, "/", "LinearFunction"),)
+        return look_inside(step, layers, [1e-6], lambda: next(now), seconds=4)
+
+
+def test_shares_become_seconds_of_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = looked(monkeypatch, L.Linear(3, 2), image(4, 3), {"A": 150, "B": 50})
+    # The clock goes on by a second a look at it: a trial takes one.
+    assert [(one.seconds, one.samples, one.row) for one in found.stacks] == [
+        (pytest.approx(0.75), 150, 0),
+        (pytest.approx(0.25), 50, 0),
+    ]
+    assert (found.samples, found.seconds, found.trials) == (200, 2.0, 2)
+    assert [place.function for place in found.places] == ["A.forward", "B.forward"]
+
+
+def test_too_few_samples_tell_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ProfileError, match="99 samples of trials are too few"):
+        looked(monkeypatch, L.Linear(3, 2), image(4, 3), {"A": 99})
+
+
+def test_what_py_spy_writes_is_read() -> None:
+    text = "main (/a b/x.py:3);<shim>;Link.__call__ (/c/link.py:2) 7\nno count\n"
+    assert list(read_py_spy(text)) == [
+        ((Frame("/a b/x.py", "main", 3), Frame("/c/link.py", "Link.__call__", 2)), 7)
+    ]
+
+
+def test_what_pythons_own_sampler_writes_is_read() -> None:
+    line = samplers.read_collapsed.__code__.co_firstlineno + 3
+    text = f"tid:1;samplers.py:read_collapsed:{line};elsewhere.py:f:2;<GC> 4\n"
+    ((frames, count),) = samplers.read_collapsed(text)
+    assert count == 4
+    assert frames == (
+        Frame(samplers.__file__, "read_collapsed", line),
+        Frame("elsewhere.py", "f", 2),
+        Frame("~", "<GC>"),
+    )
+
+
+def test_without_py_spy_ticks_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(samplers.shutil, "which", lambda *_, **__: None)
+    monkeypatch.setattr(samplers, "ticked", lambda run, now_ns: "ticked")
+    monkeypatch.setattr(sys, "version_info", (3, 12, 0))
+    seen, notes = samplers.sampled(lambda: None, lambda: 0, stopped=False)
+    assert seen == "ticked"
+    assert notes[0].startswith("py-spy is not installed (python -m pip install py-spy): ticks")
+
+
+def test_a_sampler_that_ends_at_once_says_why() -> None:
+    command = [sys.executable, "-c", "import sys; sys.exit('Permission denied')"]
+    with pytest.raises(ProfileError, match=r"sees nothing .*Permission denied"):
+        samplers._attached(command, "never", lambda: pytest.fail("nobody looks"))
+
+
+def test_ticks_count_for_the_time_since_the_last() -> None:
+    before = signal.getsignal(signal.SIGALRM)
+    now = iter([0, 10, 40])
+
+    def run() -> None:
+        for _ in range(2):
+            signal.raise_signal(signal.SIGALRM)
+
+    # The timer itself is not to tick.
+    seen = with_still_timer(lambda: samplers.ticked(run, lambda: next(now)))
+    ((stack, seconds),) = seen.weights.items()
+    assert seconds == pytest.approx(40e-9)
+    assert seen.samples == {stack: 2}
+    assert "run" in stack[-1].function
+    assert signal.getsignal(signal.SIGALRM) is before
+
+
+def with_still_timer(call: Any) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(samplers.signal, "setitimer", lambda *_: None)
+        return call()
+
+
+def test_a_timer_of_the_program_is_left_alone() -> None:
+    signal.setitimer(signal.ITIMER_REAL, 1000)
+    try:
+        with pytest.raises(ProfileError, match="the program uses the timer"):
+            samplers.ticked(lambda: None, lambda: 0)
+        assert signal.getitimer(signal.ITIMER_REAL)[0] > 900
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+needs_monitoring = pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.12")
+
+
+def lines() -> None:
+    callee()
+    ran.append(1)
+
+
+def callee() -> int:
+    return 1
+
+
+ran: list[int] = []
+
+
+@needs_monitoring
+def test_every_line_gets_its_time() -> None:
+    now = iter(range(0, 10**6, 5))
+    found = line_times.timed_lines(lines, lambda: next(now))
+    first = lines.__code__.co_firstlineno
+    below = {
+        tuple(frame.line - first for frame in stack): ns
+        for stack, ns in found.items()
+        if stack[0].function == "lines"
+    }
+    # The clock goes on by 5 ns a look; from one event to the next there is one.
+    assert below == {(0,): 5, (1,): 10, (1, 5): 5, (1, 6): 5, (2,): 5}
+    assert not any(sys.monitoring.get_tool(number) for number in range(6))  # type: ignore
+
+
+@needs_monitoring
+def test_another_tool_is_left_alone() -> None:
+    monitoring: Any = sys.monitoring  # type: ignore[attr-defined]
+    monitoring.use_tool_id(1, "another")
+    try:
+        with pytest.raises(ProfileError, match="another tool watches"):
+            line_times.timed_lines(lines, lambda: 0)
+    finally:
+        monitoring.free_tool_id(1)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="before Python 3.12")
+def test_older_pythons_tell_no_lines() -> None:
+    with pytest.raises(ProfileError, match=r"from 3\.12 on"):
+        line_times.timed_lines(lines, lambda: 0)
