@@ -98,7 +98,7 @@ def look_inside(
         if samples < LEAST_SAMPLES:
             raise ProfileError(f"{samples} samples of trials are too few to tell anything")
         scale = wall_s / trials / whole
-        lined = _tells_lines(seen.method)
+        method, lined = seen.method, _tells_lines(seen.method)
         found = _found(
             (
                 (inner[stack], weight * scale, seen.samples[stack])
@@ -114,6 +114,7 @@ def look_inside(
             except ProfileError as error:
                 notes += (f"{error}: functions are told, and no lines",)
             else:
+                method += ", lines of layers of 1 ms and more by sys.monitoring"
                 exact = _found(
                     (
                         (_within_trial(stack), ns * NS / len(walls), 0)
@@ -125,7 +126,7 @@ def look_inside(
                 exact = {key: one for key, one in exact.items() if key[0].row in long}
                 rows = {owner.row for owner, _ in exact}
                 found = {key: one for key, one in found.items() if key[0].row not in rows} | exact
-    return _inside(Inside(seen.method, samples, wall_s, trials, notes=notes), found)
+    return _inside(Inside(method, samples, wall_s, trials, notes=notes), found)
 
 
 def _typical_s(medians_s: Sequence[float]) -> float:

@@ -83,7 +83,10 @@ def sampled(run: Run, now_ns: NowNs, *, stopped: bool) -> tuple[Seen, tuple[str,
             return _python_sampled(run), ()
         seen = _py_spied(run, stopped)
     except ProfileError as error:
-        note = f"{error}: ticks of a timer look instead, which tell functions and no lines"
+        note = (
+            f"{error}: ticks of a timer look instead, which tell no lines, and count a function "
+            "that calls no other for the one that called it"
+        )
         return ticked(run, now_ns), (note,)
     return seen, ()
 

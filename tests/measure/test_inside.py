@@ -10,13 +10,14 @@ from typing import Any
 import chainer.links as L
 import pytest
 
+import chainer_profile
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.measure import inside, line_times, samplers
+from chainer_profile.measure import inside, line_times, runner, samplers
 from chainer_profile.measure.inside import look_inside
 from chainer_profile.measure.layer_frames import FILE
 from chainer_profile.measure.samplers import Frame, Seen, read_py_spy
 from chainer_profile.measure.steps import make_step
-from chainer_profile.record.recording import Layer
+from chainer_profile.record.recording import Inside, Layer
 from tests.nets import image
 
 LAYERS = (
@@ -279,3 +280,31 @@ def test_another_tool_is_left_alone() -> None:
 def test_older_pythons_tell_no_lines() -> None:
     with pytest.raises(ProfileError, match=r"from 3\.12 on"):
         line_times.timed_lines(lines, lambda: 0)
+
+
+def profiled(monkeypatch: pytest.MonkeyPatch, look: Any) -> Any:
+    monkeypatch.setattr(runner, "look_inside", look)
+    return chainer_profile.profile(
+        L.Linear(3, 2), image(4, 3), trials=3, warmups=1, why=True, memory=False
+    )
+
+
+def test_a_run_keeps_what_the_pass_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Inside("fake", 100, 1.0, 10)
+    asked: list[Any] = []
+
+    def look(step: Any, layers: Any, medians_s: Any, now_ns: Any, **more: Any) -> Inside:
+        asked.append((len(layers), len(medians_s), more["seconds"]))
+        return found
+
+    assert profiled(monkeypatch, look).inside is found
+    assert asked == [(1, 1, inside.SECONDS)]
+
+
+def test_a_pass_that_fails_is_a_line_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    def look(*_: Any, **__: Any) -> None:
+        raise ProfileError("there is no way")
+
+    with pytest.warns(UserWarning, match="nothing is seen inside the layers: there is no way"):
+        recording = profiled(monkeypatch, look)
+    assert (recording.inside, recording.n_trials) == (None, 3)

@@ -19,6 +19,7 @@ from chainer_profile.report.content.counters_section import counters
 from chainer_profile.report.content.device_section import MEANINGS, device_rows
 from chainer_profile.report.content.engine_words import engine_text
 from chainer_profile.report.content.gpu_text import gpu_lines, on_gpu
+from chainer_profile.report.content.inside_section import inside
 from chainer_profile.report.content.memory_section import (
     memory_sentences,
     peak_columns,
@@ -110,6 +111,7 @@ def overview(
         yield Table(kind_columns(), summary.kinds, "The kinds of trials")
     yield from _tree(summary, depth) if tree else _layers(summary, sort, limit, columns, hint)
     yield from _groups(summary, group_by, limit, hint)
+    yield from inside(summary, brief=True)
     if has_work(summary):
         yield Table(work_columns(summary, macs), work_rows(summary), "Work by function")
         if sentence := limits_sentence(summary):

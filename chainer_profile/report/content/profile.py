@@ -18,6 +18,7 @@ from chainer_profile.report.content.counters_section import counters
 from chainer_profile.report.content.device_section import device
 from chainer_profile.report.content.engine_words import engine_text
 from chainer_profile.report.content.gpu_text import gpu_rows, option_rows
+from chainer_profile.report.content.inside_section import inside
 from chainer_profile.report.content.layer_section import (
     MAX_ROWS,
     bars,
@@ -152,6 +153,7 @@ def _sections(summary: Summary) -> dict[str, list[Block]]:
         "The layers": _layers(summary),
         "Hotspots": hotspots(summary),
         "By function": by_function(summary),
+        "Inside the layers": inside(summary),
         "By block": by_block(summary),
         "By link": by_link(summary),
         "Work and limits": work(summary),

@@ -1,7 +1,7 @@
 """Summary -> stacks for flame graphs: ``stacks.folded``, and ``stacks.speedscope.json``.
 
 A stack leads from the network over the phase, where a trial has several, and the links to a
-function. Framework time has a frame of its own.
+function. Framework time has a frame of its own. After a pass inside the layers stacks go on below.
 """
 
 from __future__ import annotations
@@ -31,9 +31,12 @@ if TYPE_CHECKING:
 
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.analyse.timeline import Slice
+    from chainer_profile.record.recording import Place
 
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 FRAMEWORK = "(framework)"
+#: Kind of a frame below a layer.
+_PLACE = "place"
 
 #: Kind and name of every frame, outermost first.
 _Stack = tuple[tuple[str, str], ...]
@@ -143,17 +146,41 @@ def _mean_stacks(summary: Summary) -> Iterator[tuple[_Stack, int]]:
     """
     trials = summary.recording.n_trials
     total = 0
-    for stack, spent in _summed_stacks(summary):
+    for stack, spent, row in _summed_stacks(summary):
         before, total = total, total + spent
-        yield stack, _rounded(total, trials) - _rounded(before, trials)
+        yield from _below(summary, stack, _rounded(total, trials) - _rounded(before, trials), row)
+
+
+def _below(
+    summary: Summary, stack: _Stack, spent: int, row: int | None
+) -> Iterator[tuple[_Stack, int]]:
+    """The same time by what is below a layer, where that is known."""
+    inside, told = summary.recording.inside, summary.inside
+    if inside is None or told is None or row is None or told.layer(row) is None:
+        yield stack, spent
+        return
+    parts = [one for one in inside.stacks if one.row == row]
+    whole, done, given = sum(one.seconds for one in parts), 0.0, 0
+    for one in parts:
+        done += one.seconds
+        before, given = given, round(spent * min(1.0, done / whole))
+        frames = ((_PLACE, _place(inside.places[place])) for place in one.places)
+        yield (*stack, *frames), given - before
+    if given < spent:
+        yield stack, spent - given
+
+
+def _place(place: Place) -> str:
+    where = f"{place.file}:{place.line}" if place.line else place.file
+    return f"{place.function} ({where})"
 
 
 def _rounded(total: int, parts: int) -> int:
     return (2 * total + parts) // (2 * parts)
 
 
-def _summed_stacks(summary: Summary) -> Iterator[tuple[_Stack, int]]:
-    """The same with sums over all trials."""
+def _summed_stacks(summary: Summary) -> Iterator[tuple[_Stack, int, int | None]]:
+    """The same with sums over all trials, and the index of a layer."""
     recording = summary.recording
     sums = [int(value) for value in recording.self_ns.sum(axis=0)]
     known: list[int] = []
@@ -174,10 +201,10 @@ def _summed_stacks(summary: Summary) -> Iterator[tuple[_Stack, int]]:
         at = "/" if parent is None else recording.layers[parent].path
         links = ((LINK, path) for path in below(layer.path, at))
         stacks.append((*holder, *links, (FUNCTION, layer.function)))
-        yield stacks[-1], sums[index]
+        yield stacks[-1], sums[index], index
         if layer.phase in by_phase and last[layer.phase] == index:
-            yield (*tops[layer.phase], (FUNCTION, FRAMEWORK)), by_phase.pop(layer.phase)
+            yield (*tops[layer.phase], (FUNCTION, FRAMEWORK)), by_phase.pop(layer.phase), None
     for phase, spent in by_phase.items():  # those without layers
-        yield (*tops[phase], (FUNCTION, FRAMEWORK)), spent
+        yield (*tops[phase], (FUNCTION, FRAMEWORK)), spent, None
     if outside:
-        yield (*root, (FUNCTION, FRAMEWORK)), outside
+        yield (*root, (FUNCTION, FRAMEWORK)), outside, None

@@ -19,6 +19,7 @@ import pandas as pd
 from msgspec import Meta, Struct
 
 from chainer_profile.analyse import counted, device_use, kinds
+from chainer_profile.analyse import inside as insides
 from chainer_profile.analyse import summary as summaries
 from chainer_profile.analyse.roofline import COMPUTE, MEMORY
 from chainer_profile.analyse.verdicts import BELOW, CALLS, COPYING, FAULTS, WAITING
@@ -248,6 +249,28 @@ _COUNTERS = _of(
         "off_share": (_NUMBER, "Part of the wall time in which the thread did not run"),
     },
 )
+_PARTS: Any = _of(
+    insides.Parts,
+    {
+        "causes": (dict[str, float], "Fraction of its time by cause, where that is known"),
+        "largest_cause": (str, "Cause of most of its time; empty where most has no known cause"),
+    },
+)
+_INSIDE = _object(
+    "Inside",
+    {
+        "method": (str, "What looked where the interpreter was"),
+        "samples": (_COUNT, "How often it looked while a trial ran"),
+        "trials": (_COUNT, "Number of these trials, after the timed ones"),
+        "notes": (list[str], "What it could not tell"),
+        "functions": (list[_PARTS], "By function and phase, slowest first"),
+        "layers": (list[_PARTS], "By layer, of those that were seen often enough"),
+        "framework": (
+            _PARTS | None,
+            "Time between the layers by kind; null where it was not seen often enough",
+        ),
+    },
+)
 #: The whole.
 Report: Any = _object(
     "Report",
@@ -287,6 +310,10 @@ Report: Any = _object(
             _COUNTERS | None,
             "Of the calling thread, means of a trial of the counters pass; null without one",
         ),
+        "inside": (
+            _INSIDE | None,
+            "In which parts the time inside the layers goes; null without that pass",
+        ),
         "limits": (
             _LIMITS | None,
             "What the machine can do at best; null where it was not measured",
@@ -301,7 +328,7 @@ def schema() -> dict[str, Any]:
     (whole,), parts = msgspec.json.schema_components([Report])
     described = {
         kind.__name__: _meanings(kind)
-        for module in (records, kinds, summaries, device_use, counted)
+        for module in (records, kinds, summaries, device_use, counted, insides)
         for kind in vars(module).values()
         if isinstance(kind, type) and is_dataclass(kind)
     }
@@ -386,9 +413,31 @@ def _report(summary: Summary) -> Any:
         layers=_layers(summary),
         memory=recording.memory and asdict(recording.memory),
         counters=_from(counted.trial_counters(recording), _COUNTERS),
+        inside=_inside(summary),
         limits=_from(recording.limits, _LIMITS),
         device=_from(summary.device, _DEVICE),
     )
+
+
+def _inside(summary: Summary) -> Any:
+    seen, found = summary.recording.inside, summary.inside
+    if seen is None or found is None:
+        return None
+    framework = found.framework
+    return _INSIDE(
+        method=seen.method,
+        samples=seen.samples,
+        trials=seen.trials,
+        notes=list(seen.notes),
+        functions=list(map(_parts, found.functions)),
+        layers=list(map(_parts, found.layers)),
+        framework=framework and _parts(framework),
+    )
+
+
+def _parts(parts: insides.Parts) -> Any:
+    more = {"causes": parts.causes, "largest_cause": parts.largest_cause}
+    return _PARTS(**(asdict(parts) | more))
 
 
 def _from(value: Any, kind: type[Struct]) -> Struct | None:

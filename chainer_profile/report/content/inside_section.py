@@ -1,0 +1,144 @@
+"""Summary -> what the pass inside the layers says: for the terminal, and in the report."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from chainer_profile.analyse.inside import REST
+from chainer_profile.basics.units import (
+    NOT_KNOWN,
+    format_bare_percent,
+    format_ms,
+    format_percent,
+    plural,
+)
+from chainer_profile.report.columns import MAX_NAME
+from chainer_profile.report.document import Column, Table, text
+from chainer_profile.report.rows import phases_of
+from chainer_profile.report.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from chainer_profile.analyse.inside import Part, Parts
+    from chainer_profile.analyse.summary import Summary
+    from chainer_profile.report.document import Block
+
+#: Functions that the terminal and sentences tell of, and hot layers of the report; parts of each.
+_FUNCTIONS, _SAID, _LAYERS, _PARTS = 4, 3, 10, 6
+#: A sentence names no part of less.
+_LEAST = 0.1
+
+
+class _Row(NamedTuple):
+    name: str
+    phase: str
+    part: Part
+
+
+def how_it_looked(summary: Summary) -> str:
+    """How it was seen, and what that cannot tell; empty without the pass."""
+    found = summary.recording.inside
+    if found is None:
+        return ""
+    notes = "".join(f" Note: {note}." for note in found.notes)
+    return (
+        f"Seen by {found.method}, {plural(found.samples, 'sample')} of "
+        f"{plural(found.trials, 'trial')} after the timed ones. Other threads than the main one "
+        f"are not seen.{notes}"
+    )
+
+
+def said(summary: Summary) -> list[str]:
+    """``51 % of Convolution2DFunction is a copy within numpy.tensordot, 22 % the matrix product``.
+
+    Of the slowest functions; empty without the pass.
+    """
+    sentences = []
+    for parts in [] if summary.inside is None else summary.inside.functions[:_SAID]:
+        several = len(phases_of(summary)) > 1
+        of = f"of {parts.name}{f' ({parts.phase})' if several else ''} is "
+        large = [part for part in parts.parts if part.share >= _LEAST and part.name != REST]
+        words = [
+            f"{format_percent(part.share, 0)} {of if part is large[0] else ''}{_words(part)}"
+            for part in large
+        ]
+        if words:
+            sentences.append(f"{', '.join(words)}.")
+    return [printable(sentence) for sentence in sentences]
+
+
+def _words(part: Part) -> str:
+    """A part within a sentence."""
+    is_line = part.source and part.name.startswith(part.source[:20])
+    return f"the line {part.name}" if is_line else part.name
+
+
+def _rows(found: Iterable[Parts], most: int) -> list[_Row]:
+    rows = []
+    for parts in found:
+        for at, part in enumerate(parts.parts[:most]):
+            rows.append(_Row(parts.name if at == 0 else "", parts.phase if at == 0 else "", part))
+    return rows
+
+
+def _columns(summary: Summary, head: str) -> list[Column]:
+    several = len(phases_of(summary)) > 1
+    return [
+        Column(head, lambda row: printable(row.name), folds=MAX_NAME),
+        *([Column("phase", lambda row: row.phase, folds=8, drop=4)] if several else []),
+        *_part_columns(),
+        Column("cause", lambda row: row.part.cause, folds=12, drop=3),
+        Column("where", lambda row: printable(row.part.where), folds=MAX_NAME, drop=1, code=True),
+    ]
+
+
+def _part_columns() -> list[Column]:
+    return [
+        Column("part", lambda row: printable(row.part.name), folds=MAX_NAME),
+        Column(
+            "%", lambda row: format_bare_percent(row.part.share), bar=lambda row: row.part.share
+        ),
+        Column("+/- points", lambda row: _half(row.part), drop=2),
+        Column("ms", lambda row: format_ms(row.part.seconds)),
+    ]
+
+
+def _half(part: Part) -> str:
+    if part.low is None or part.high is None:
+        return NOT_KNOWN
+    return f"{(part.high - part.low) * 50:.1f}"
+
+
+def inside(summary: Summary, *, brief: bool = False) -> Iterator[Block]:
+    """The part of the report on what is inside the layers.
+
+    Args:
+        summary: The summary of a run.
+        brief: Leave out the hot layers, and functions that take little time.
+    """
+    found = summary.inside
+    if found is None:
+        return
+    yield text(" ".join([*said(summary), how_it_looked(summary)]))
+    functions = found.functions[:_FUNCTIONS] if brief else found.functions
+    if functions:
+        yield Table(
+            _columns(summary, "function"),
+            _rows(functions, _PARTS),
+            "Inside the functions: the parts of their time",
+            legend=[
+                ("", "ms is the part of the time measured in the timed trials."),
+                ("+/- points", "+/- points is half of the share's 95 % interval."),
+            ],
+        )
+    if found.framework is not None:
+        yield Table(
+            _part_columns(),
+            [_Row("", "", part) for part in found.framework.parts],
+            f"Between the layers, by kind ({format_ms(found.framework.seconds)} ms a trial)",
+        )
+    hot = [one for one in found.layers if one.row in summary.hotspots.indices]
+    hot = sorted(hot, key=lambda parts: -parts.seconds)[:_LAYERS]
+    if hot and not brief:
+        yield Table(_columns(summary, "layer"), _rows(hot, _PARTS), "Inside the hot layers")
