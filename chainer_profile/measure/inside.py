@@ -6,6 +6,7 @@ The pass comes after the timed trials. Its times are not used: it tells into whi
 
 from __future__ import annotations
 
+import inspect
 import linecache
 import re
 import site
@@ -16,6 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+from chainer import function_node
 
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError
@@ -225,16 +228,27 @@ class _Rows:
                 return self._named("gradient_accumulation", inner[1:], stack)
             index = None if layer is None else self._backward.get(layer.index)
             return (Owner(index), inner[1:] or inner) if index is not None else (Owner(), stack)
-        # A layer's time is that of its forward; what apply() does around it is the framework's.
-        if len(inner) < 2 or inner[1].function.rpartition(".")[2] not in _FORWARD:
+        # A layer's time is what apply() does between the hooks; the rest is the framework's.
+        is_forward = len(inner) > 1 and inner[1].function.rpartition(".")[2] in _FORWARD
+        if not is_forward and not (inner and inner[0].line in _between_hooks()):
             return Owner(), stack
-        if layer is None:
-            return self._named(function, inner[1:], stack)
-        return Owner(layer.index), inner[1:]
+        inner = inner[1:] if is_forward else inner
+        return self._named(function, inner, stack) if layer is None else (Owner(layer.index), inner)
 
 
 #: What FunctionNode.apply calls for the function's own work.
 _FORWARD = ("forward", "static_forward_optimizations")
+
+
+@cache
+def _between_hooks() -> range:
+    """The lines of ``FunctionNode.apply`` between the hooks of a function."""
+    lines = inspect.getsource(function_node).splitlines()
+    begin, end = (
+        next((at for at, line in enumerate(lines, 1) if f"hook.forward_{when}process(" in line), 0)
+        for when in ("pre", "post")
+    )
+    return range(begin + 1, end - 1)
 
 
 def _short(found: _Found) -> _Found:

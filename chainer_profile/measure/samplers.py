@@ -225,15 +225,17 @@ def ticked(run: Run, now_ns: NowNs) -> Seen:
         raise ProfileError("there is no timer that ticks on this system")
     if signal.getitimer(signal.ITIMER_REAL)[0]:
         raise ProfileError("the program uses the timer (ITIMER_REAL)")
-    weights: Counter[tuple[object, ...]] = Counter()
-    counts: Counter[tuple[object, ...]] = Counter()
+    weights: Counter[tuple[tuple[object, int], ...]] = Counter()
+    counts: Counter[tuple[tuple[object, int], ...]] = Counter()
     last = now_ns()
 
     def tick(signum: int, frame: FrameType | None) -> None:
         nonlocal last
         stack = []
         while frame is not None:
-            stack.append(frame.f_code)
+            # Of this function alone the line matters, roughly, and looking it up takes time.
+            line = frame.f_lineno if frame.f_code.co_name == "apply" else 0
+            stack.append((frame.f_code, line))
             frame = frame.f_back
         now, key = now_ns(), tuple(stack)
         weights[key] += now - last
@@ -251,10 +253,10 @@ def ticked(run: Run, now_ns: NowNs) -> Seen:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
 
-    def named(stacks: Counter[tuple[object, ...]]) -> dict[Frames, int]:
+    def named(stacks: Counter[tuple[tuple[object, int], ...]]) -> dict[Frames, int]:
         found: Counter[Frames] = Counter()
         for stack, weight in stacks.items():
-            found[tuple(code_frame(code, 0) for code in reversed(stack))] += weight
+            found[tuple(code_frame(code, line) for code, line in reversed(stack))] += weight
         return found
 
     by_time = {stack: ns * NS for stack, ns in named(weights).items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import signal
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import chainer.links as L
 import pytest
+from chainer import function_node
 
 import chainer_profile
 from chainer_profile.basics.errors import ProfileError
@@ -31,7 +33,7 @@ LAYERS = (
     Layer(7, "/", "gradient_accumulation", phase="backward"),
 )
 CHAINER = "/site-packages/chainer/"
-APPLY = Frame(f"{CHAINER}function_node.py", "FunctionNode.apply", 334)
+APPLY = Frame(f"{CHAINER}function_node.py", "FunctionNode.apply", 300)
 STEP = Frame(f"{CHAINER}_backprop_utils.py", "backprop_step", 133)
 OWN = Frame(f"{Path(inside.__file__).parent}/layer_frames.py", "_Numbered.run", 70)
 
@@ -116,6 +118,23 @@ def test_whose_a_stack_is(stack: list[Frame], row: Any, function: str, inner: in
     ((owner, frames),) = found
     assert (owner.row, owner.function, len(frames)) == (row, function, inner)
     assert found[owner, frames] == (0.5, 3)
+
+
+def test_what_apply_does_between_the_hooks_is_the_layers() -> None:
+    within = inside._between_hooks()
+    source = inspect.getsource(function_node).splitlines()
+    assert any("self.forward(in_data)" in source[line - 1] for line in within)
+    assert not any("process(" in source[line - 1] for line in within)
+    check = chainers("backend.py", "is_arrays_compatible")
+    for line, row in (
+        (within[0], 0),
+        (within[0] - 2, None),
+        (within[-1], 0),
+        (within[-1] + 2, None),
+    ):
+        stack = (label("0_Convolution2DFunction@"), APPLY._replace(line=line), check)
+        ((owner, _),) = inside._found(iter([(stack, 1.0, 1)]), LAYERS, lines=True)
+        assert owner.row == row
 
 
 def test_the_profilers_own_time_is_left_out() -> None:
