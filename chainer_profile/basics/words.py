@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -55,3 +56,15 @@ def is_run(command: str) -> bool:
     words = command.split()
     at = next((at for at, word in enumerate(words[:3]) if word in _DOORS), None)
     return at is not None and words[at + 1 : at + 2] != ["train"]
+
+
+def run_words(command: str) -> list[str] | None:
+    """What followed the program's name in the command line of a run; None for another command."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return None
+    at = next((at for at, word in enumerate(words[:3]) if word in _DOORS), None)
+    if at is None or not all(word.startswith("-") for word in words[at + 1 : at + 2]):
+        return None
+    return words[at + 1 :]

@@ -14,6 +14,7 @@ COMMANDS = {
     RUN: "profile a network layer by layer; needs no word",
     "report": "make the reports of a run again, from its recording",
     "compare": "say what became faster or slower between runs, and what is noise",
+    "advise": "try what could make the network faster, and say what each change brings",
     "engines": "run the network under faster engines too, and compare",
     "sweep": "profile many networks, inputs and devices",
     "history": "list the runs so far",

@@ -20,7 +20,7 @@ from chainer_profile.basics.parsing import (
     thread_count,
     whole,
 )
-from chainer_profile.basics.words import DEFAULT_MODEL
+from chainer_profile.basics.words import DEFAULT_MODEL, DTYPES, LOSSES, PHASES
 from chainer_profile.engines.protocol import PRECISIONS
 
 if TYPE_CHECKING:
@@ -130,12 +130,7 @@ def add_machine(
         device: Short names of ``--device``.
         default: What the number of threads is without the option.
     """
-    group.add_argument(
-        "--threads",
-        metavar="N",
-        type=checked(thread_count),
-        help=f"BLAS threads (default: {default})",
-    )
+    add_threads(group, default)
     group.add_argument(
         "-g",
         "--gpu",
@@ -152,6 +147,51 @@ def add_machine(
         type=checked(parse_device),
         default=argparse.SUPPRESS,
         help="the same in Chainer's words: @numpy or @cupy:0",
+    )
+
+
+def add_threads(group: argparse._ArgumentGroup, default: str) -> None:
+    """The option of BLAS's threads; what their number is without it is for the help."""
+    group.add_argument(
+        "--threads",
+        metavar="N",
+        type=checked(thread_count),
+        help=f"BLAS threads (default: {default})",
+    )
+
+
+def add_dtype(group: argparse._ArgumentGroup) -> None:
+    """The option of Chainer's data type."""
+    group.add_argument(
+        "--dtype",
+        choices=DTYPES,
+        default=DTYPES[0],
+        help="data type of parameters and input (Chainer's config.dtype; mixed16 is float16 with "
+        "float32 where precision needs it; default: %(default)s)",
+    )
+
+
+def add_trial(group: argparse._ArgumentGroup) -> None:
+    """Options of what a trial is."""
+    group.add_argument(
+        "--phase",
+        choices=PHASES,
+        default=PHASES[0],
+        help="forward: inference; forward-backward: with a loss and its backward; train: a whole "
+        "step, with the update by momentum SGD (default: %(default)s)",
+    )
+    group.add_argument(
+        "--loss",
+        choices=LOSSES,
+        default=LOSSES[0],
+        help="loss to go back from, against random labels; output: the network gives its loss "
+        "(default: %(default)s, softmax_cross_entropy unless the output is one number)",
+    )
+    group.add_argument(
+        "--train-mode",
+        action="store_true",
+        help="run the forward phase with chainer.config.train on; inference is done in test mode, "
+        "without it",
     )
 
 

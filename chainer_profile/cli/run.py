@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.parsing import Parser, checked, whole
 from chainer_profile.basics.units import format_count, parse_nbytes, parse_percent, plural
-from chainer_profile.basics.words import COMMAND, DTYPES, LOSSES, PHASES, PROG, VERSION
+from chainer_profile.basics.words import COMMAND, PROG, VERSION
 from chainer_profile.cli import other_commands
 from chainer_profile.cli.interrupts import Interrupted, Interrupts
 from chainer_profile.cli.options import (
     add_classes,
+    add_dtype,
     add_fast,
     add_input,
     add_machine,
@@ -26,6 +27,7 @@ from chainer_profile.cli.options import (
     add_model_args,
     add_out,
     add_seed,
+    add_trial,
     add_trials,
     add_warmups,
     add_weights,
@@ -61,14 +63,7 @@ def parser() -> argparse.ArgumentParser:
     group.add_argument("--list-models", action="store_true", help="list the networks and exit")
     add_classes(group)
     add_weights(group)
-
-    group.add_argument(
-        "--dtype",
-        choices=DTYPES,
-        default=DTYPES[0],
-        help="data type of parameters and input (Chainer's config.dtype; mixed16 is float16 with "
-        "float32 where precision needs it; default: %(default)s)",
-    )
+    add_dtype(group)
 
     add_fast(group)
     group.add_argument(
@@ -78,27 +73,7 @@ def parser() -> argparse.ArgumentParser:
         "array; --fast does so too",
     )
 
-    group = parser.add_argument_group("what a trial is")
-    group.add_argument(
-        "--phase",
-        choices=PHASES,
-        default=PHASES[0],
-        help="forward: inference; forward-backward: with a loss and its backward; train: a whole "
-        "step, with the update by momentum SGD (default: %(default)s)",
-    )
-    group.add_argument(
-        "--loss",
-        choices=LOSSES,
-        default=LOSSES[0],
-        help="loss to go back from, against random labels; output: the network gives its loss "
-        "(default: %(default)s, softmax_cross_entropy unless the output is one number)",
-    )
-    group.add_argument(
-        "--train-mode",
-        action="store_true",
-        help="run the forward phase with chainer.config.train on; inference is done in test mode, "
-        "without it",
-    )
+    add_trial(parser.add_argument_group("what a trial is"))
 
     group = parser.add_argument_group("input")
     add_input(group)

@@ -7,12 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from chainer_profile.advice.results import read_advice
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.files import make_folder, replacing
 from chainer_profile.runs.folder import RECORDING, save_recording
 from chainer_profile.runs.wanted import FILES, NONE, USUAL, Wanted, parse_formats
 
 if TYPE_CHECKING:
+    from chainer_profile.advice.results import Advice
     from chainer_profile.analyse.summary import Summary
 
 
@@ -37,13 +39,16 @@ def write_reports(
     if only is not None:
         chosen = tuple(name for name in wanted.formats if FILES[name] in only)
         wanted = replace(wanted, formats=chosen)
-    usual = _usual_reports(summary, wanted) if wanted.usual else {}
+    advice = read_advice(folder)
+    if advice is not None and advice.environment.started != summary.recording.environment.started:
+        advice = None  # of another run
+    usual = _usual_reports(summary, wanted, advice) if wanted.usual else {}
     contents = {name: make() for name, make in usual.items() if only is None or name in only}
     for name, content in contents.items():
         with replacing(folder / name) as file:
             file.write(content)
     # What may fail for want of a package comes last.
-    for name, content in asked_for(summary, wanted):
+    for name, content in asked_for(summary, wanted, advice):
         with replacing(folder / name) as file:
             file.write(content)
         contents[name] = content
@@ -67,10 +72,13 @@ def save(
     return [path / RECORDING, *write_reports(path, summary, wanted)]
 
 
-def _usual_reports(summary: Summary, wanted: Wanted) -> dict[str, Callable[[], bytes]]:
+def _usual_reports(
+    summary: Summary, wanted: Wanted, advice: Advice | None
+) -> dict[str, Callable[[], bytes]]:
     from chainer_profile.analyse.roofline import has_plot
     from chainer_profile.analyse.summaries import summarise
     from chainer_profile.report import layer_columns, links_csv, page
+    from chainer_profile.report.content import advice as tried
     from chainer_profile.report.content.profile import report
     from chainer_profile.report.csv_file import table_text
     from chainer_profile.report.pictures import layers as plot
@@ -83,9 +91,11 @@ def _usual_reports(summary: Summary, wanted: Wanted) -> dict[str, Callable[[], b
         "links.csv": lambda: links_csv.render(summary).encode(),
         "layers.png": lambda: plot.render(summary, "png"),
         "layers.svg": lambda: plot.render(summary, "svg"),
-        "report.md": lambda: markdown.write(report(summary, wanted.title)).encode(),
-        "report.html": lambda: page.render(summary).encode(),
+        "report.md": lambda: markdown.write(report(summary, wanted.title, advice=advice)).encode(),
+        "report.html": lambda: page.render(summary, advice).encode(),
     }
+    if advice is not None:
+        usual["advice.md"] = lambda: markdown.write(tried.report(advice)).encode()
     if has_plot(summary.recording, summary.layers):
         usual["roofline.png"] = lambda: roofline.render(summary, "png")
         usual["roofline.svg"] = lambda: roofline.render(summary, "svg")
@@ -101,7 +111,9 @@ def _usual_reports(summary: Summary, wanted: Wanted) -> dict[str, Callable[[], b
     return usual
 
 
-def asked_for(summary: Summary, wanted: Wanted) -> Iterator[tuple[str, bytes]]:
+def asked_for(
+    summary: Summary, wanted: Wanted, advice: Advice | None = None
+) -> Iterator[tuple[str, bytes]]:
     """The files that are wanted, by their names; one that cannot be made comes after the others.
 
     Raises:
@@ -111,7 +123,7 @@ def asked_for(summary: Summary, wanted: Wanted) -> Iterator[tuple[str, bytes]]:
     failed: ProfileError | None = None
     for name in wanted.formats:
         try:
-            content = _made(name, summary, wanted)
+            content = _made(name, summary, wanted, advice)
         except ProfileError as error:
             failed = failed or error
         else:
@@ -120,12 +132,12 @@ def asked_for(summary: Summary, wanted: Wanted) -> Iterator[tuple[str, bytes]]:
         raise failed
 
 
-def _made(name: str, summary: Summary, wanted: Wanted) -> bytes:
+def _made(name: str, summary: Summary, wanted: Wanted, advice: Advice | None) -> bytes:
     from chainer_profile.report.pictures import stacks, trace
     from chainer_profile.report.writers import json_report
 
     if name == "pdf":
-        return _pdf(summary, wanted)
+        return _pdf(summary, wanted, advice)
     texts = {
         "latex": lambda: _latex(summary, wanted),
         "json": lambda: json_report.render(summary),
@@ -136,7 +148,7 @@ def _made(name: str, summary: Summary, wanted: Wanted) -> bytes:
     return texts[name]().encode()
 
 
-def _pdf(summary: Summary, wanted: Wanted) -> bytes:
+def _pdf(summary: Summary, wanted: Wanted, advice: Advice | None) -> bytes:
     from chainer_profile.analyse.roofline import has_plot
     from chainer_profile.report.content.profile import report
     from chainer_profile.report.document import PLOT, ROOFLINE
@@ -152,7 +164,7 @@ def _pdf(summary: Summary, wanted: Wanted) -> bytes:
         pictures[ROOFLINE] = outlines(lambda: roofline.figure(summary))
     title, recording = wanted.title, summary.recording
     return pdf.write(
-        report(summary, title, files=False),
+        report(summary, title, files=False, advice=advice),
         pictures,
         began=recording.environment.started,
         about={

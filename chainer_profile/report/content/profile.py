@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from chainer_profile.basics.units import format_count, plural
 from chainer_profile.report import layer_columns, links_csv
 from chainer_profile.report.columns import MAX_NAME, properties
+from chainer_profile.report.content.advice import section as tried
 from chainer_profile.report.content.answer import answer
 from chainer_profile.report.content.counters_section import counters
 from chainer_profile.report.content.device_section import device
@@ -72,6 +73,7 @@ from chainer_profile.report.text import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from chainer_profile.advice.results import Advice
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.report.document import Block, Words
 
@@ -110,7 +112,11 @@ def heading_text(summary: Summary, title: ReportTitle) -> str:
 
 
 def report(
-    summary: Summary, title: ReportTitle | None = None, *, files: bool = True
+    summary: Summary,
+    title: ReportTitle | None = None,
+    *,
+    files: bool = True,
+    advice: Advice | None = None,
 ) -> list[Block]:
     """The report, its tables and figures numbered.
 
@@ -118,6 +124,7 @@ def report(
         summary: The summary of a run.
         title: What the report says of itself.
         files: Explain the columns of the two tables beside it in the appendix.
+        advice: What was tried on this network; None where nothing was.
     """
     title = title or ReportTitle()
     by_whom = title.rows()
@@ -135,6 +142,7 @@ def report(
         *whole_trial(summary),
         *_under(sections, [name for name in sections if name not in long]),
         *_next_steps(summary),
+        *([Heading(3, "What was tried"), *tried(advice)] if advice is not None else []),
         *_command_and_versions(summary),
         # What is short comes before the long tables.
         *(appended if files else ()),

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     import jinja2
 
+    from chainer_profile.advice.results import Advice
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.comparison.compare import Comparison
     from chainer_profile.engines.results import EnginesRun
@@ -25,16 +26,17 @@ if TYPE_CHECKING:
 _MAX_CHANGED = 200
 
 
-def render(summary: Summary) -> str:
+def render(summary: Summary, advice: Advice | None = None) -> str:
     """``report.html``: everything about a run; the same summary gives the same page.
 
     Args:
         summary: The summary of a run.
+        advice: What was tried on its network; None where nothing was.
     """
     from chainer_profile.report.page import sections
 
     scripts = ("common.js", "tables.js", "run.js", "begin.js")
-    return _page("run.html", scripts, sections.context(summary))
+    return _page("run.html", scripts, sections.context(summary, advice))
 
 
 def render_comparison(comparisons: Sequence[Comparison]) -> str:

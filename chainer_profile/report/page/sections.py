@@ -13,6 +13,7 @@ from chainer_profile.basics.units import (
     plural,
 )
 from chainer_profile.report.charts.bars import names_of
+from chainer_profile.report.content.advice import section as tried
 from chainer_profile.report.content.answer import answer
 from chainer_profile.report.content.counters_section import counters
 from chainer_profile.report.content.device_section import device
@@ -48,12 +49,13 @@ from chainer_profile.report.text import (
 if TYPE_CHECKING:
     from markupsafe import Markup
 
+    from chainer_profile.advice.results import Advice
     from chainer_profile.analyse.summary import Summary
 
 _HOTTEST = 8
 
 
-def context(summary: Summary) -> dict[str, Any]:
+def context(summary: Summary, advice: Advice | None = None) -> dict[str, Any]:
     """Everything that the template of a run names."""
     recording = summary.recording
     drawn = _charts(summary)
@@ -81,6 +83,7 @@ def context(summary: Summary) -> dict[str, Any]:
             if finding.severity != WARNING
         ],
         "steps": [printable(sentence) for sentence in next_steps(summary)],
+        "tried": blocks(tried(advice)) if advice is not None else "",
         "settings": experiment_rows(summary),
         "environment": environment_rows(recording.environment) + gpu_rows(recording),
         "method": blocks([points(method_points(summary))]),

@@ -1,0 +1,223 @@
+"""How well ``profile.py advise`` tells changes that help from those that do not.
+
+    python benchmarks/advice.py --simulate 300     the rule on simulated times, 3 minutes a case
+    python benchmarks/advice.py --planted 10       for real: a network that waits, and changes
+    python benchmarks/advice.py --noise            how processes on this machine differ
+
+A planted network computes matrix products and waits, busy; a change takes one of the waits away,
+which makes it 1.05, 1.1 or 1.3 times as fast. Useless changes do nothing. Targets: all changes of
+5 % and more are found, at most 5 % of the useless ones called, gains of another case agree to 5 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from chainer_profile.advice.changes import Candidate, Change
+from chainer_profile.advice.results import Tried
+from chainer_profile.advice.trying import Trial
+from chainer_profile.advice.worker import BLOCK, Worker, own_command, serve_here
+
+#: How many times as fast each change makes it: the planted ones, and useless ones.
+PLANTED = {"5 %": 1.05, "10 %": 1.10, "30 %": 1.30, "none 1": 1.0, "none 2": 1.0, "none 3": 1.0}
+CANDIDATES = [Candidate(name, "planted", "", Change(engine=name), alone=False) for name in PLANTED]
+#: Part of a run that each wait takes.
+WAITS = {name: 1 - 1 / gain for name, gain in PLANTED.items()}
+
+
+# -- for real
+
+
+class Waiting:
+    """Products of matrices, then loops that do nothing."""
+
+    batchsize = 1
+
+    def __init__(self, without: str, turns: int) -> None:
+        rng = np.random.default_rng(0)
+        self._a = rng.random((192, 192), np.float32)
+        products = 1 - sum(WAITS.values())
+        waits = sum(part for name, part in WAITS.items() if name != without)
+        # The number of turns is the same in every process: times differ, work does not.
+        self._turns = int(turns * waits / products)
+
+    def run(self) -> None:
+        b = self._a
+        for _ in range(40):
+            b = self._a @ b
+            b /= b.max()
+        for _ in range(self._turns):
+            pass
+
+    def check(self) -> str:
+        return ""
+
+    def layers(self) -> list[tuple[str, str, str, float]]:
+        return []
+
+
+def turns() -> int:
+    """Turns of an empty loop that take as long as the products of a run."""
+    times = []
+    with threadpool_limits(1):
+        products = Waiting("", 0)
+        for _ in range(100):
+            begin = time.process_time()
+            products.run()
+            middle = time.process_time()
+            for _ in range(100_000):
+                pass
+            times.append((middle - begin) / (time.process_time() - middle))
+    return int(100_000 * float(np.median(times)))
+
+
+@contextmanager
+def waiting(without: str, turns: int) -> Iterator[Waiting]:
+    with threadpool_limits(1):
+        yield Waiting(without, turns)
+
+
+def real(stop: Callable[[], str], count: int, change: Change) -> Worker:
+    words = [__file__, "--worker", change.engine, str(count)]
+    return Worker(own_command(words), stop)
+
+
+# -- simulated
+
+
+class Machine:
+    """Time that passes while processes run on a machine that others use, too.
+
+    Others come and go: for some tenths of a second all runs take longer, and single blocks are hit
+    beside that. A process's memory lies better or worse. The parameters are those that --noise
+    showed where the project was made.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.now_s = 0.0
+        self._until_s, self._slow = 0.0, 1.0
+
+    def pass_by(self, seconds: float) -> float:
+        """A block of so many seconds without anybody else; gives how long it took."""
+        if self.now_s >= self._until_s:
+            self._until_s = self.now_s + self.rng.exponential(0.4)
+            self._slow = 1.0 + 0.5 * (self.rng.random() < 0.5) + 0.1 * self.rng.random()
+        hit = abs(self.rng.normal(0, 0.35)) if self.rng.random() < 0.2 else 0.0
+        drift = 0.1 * math.sin(self.now_s / 60)
+        took_s = seconds * self._slow * math.exp(self.rng.normal(0, 0.07) + hit + drift)
+        self.now_s += took_s
+        return took_s
+
+
+class Simulated:
+    """A process of such a machine."""
+
+    def __init__(self, machine: Machine, change: Change) -> None:
+        self._machine = machine
+        gain = PLANTED.get(change.engine, 1.0)
+        self._block_s = 0.03 * math.exp(machine.rng.normal(0, 0.008)) / gain
+        machine.now_s += 0.8
+
+    def ask(self, question: str, patience_s: float) -> Any:
+        if question != BLOCK:
+            return [] if question == "layers" else ""
+        self._machine.now_s += self._block_s / 3
+        took_s = self._machine.pass_by(self._block_s)
+        return {"cpu_s": took_s, "wall_s": took_s}
+
+    def close(self) -> None:
+        pass
+
+
+def simulated(seed: int, seconds: float) -> list[Tried]:
+    machine = Machine(seed)
+    trial = Trial(
+        CANDIDATES, partial(Simulated, machine), seconds=seconds, now=lambda: machine.now_s
+    )
+    return [one for one in trial.run()[0] if not one.candidate.parts]
+
+
+# -- what came out
+
+
+def planted(count: int, seconds: float) -> list[Tried]:
+    trial = Trial(CANDIDATES, partial(real, lambda: "", count), seconds=seconds)
+    return [one for one in trial.run()[0] if not one.candidate.parts]
+
+
+def show(cases: list[list[Tried]]) -> bool:
+    """Print what came out; returns whether all targets are kept."""
+    kept = True
+    print(f"{'change':8} {'true':>6} {'called':>12} {'mean':>7} {'sd':>7} {'off 5 %':>8}")
+    for name, true in PLANTED.items():
+        found = [one for case in cases for one in case if one.candidate.name == name]
+        called = [one for one in found if one.helps]
+        gains = np.array([one.gain.factor for one in called if one.gain])
+        pairs = np.abs(gains[1:] / gains[:-1] - 1)
+        far = float((pairs > 0.05).mean()) if len(pairs) else math.nan
+        rate = len(called) / max(1, len(cases))
+        kept &= rate >= 1 if true > 1 else rate <= 0.05
+        mean, spread = (gains.mean(), gains.std()) if len(gains) else (math.nan, math.nan)
+        print(
+            f"{name:8} {true:6.3f} {len(called):5} of {len(cases):4} {mean:7.3f} "
+            f"{spread:7.3f} {far:8.1%}"
+        )
+    useless = [one for case in cases for one in case if PLANTED[one.candidate.name] == 1]
+    print(f"useless ones called: {sum(one.helps for one in useless)} of {len(useless)}")
+    return kept
+
+
+def noise() -> None:
+    """Ratios of processes that do the same: of rounds, and of groups of them."""
+    groups = []
+    count = turns()
+    for _ in range(5):
+        workers = [real(lambda: "", count, Change()) for _ in range(3)]
+        for worker in workers:
+            worker.ask("ready", 60)
+        times = np.array([[one.ask(BLOCK, 60)["cpu_s"] for one in workers] for _ in range(60)])
+        groups.append(np.log(times[:, 1:] / times[:, :1]))
+        for worker in workers:
+            worker.close()
+    rounds = np.array(groups)
+    medians = np.median(rounds, axis=1)
+    print(f"rounds {rounds.std(axis=1).mean():.1%}, groups of 60 {medians.std():.1%}")
+
+
+def main() -> int:
+    if "--worker" in sys.argv:
+        serve_here(partial(waiting, sys.argv[-2], int(sys.argv[-1])))
+        return 0
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--simulate", metavar="N", type=int, help="cases by simulation")
+    parser.add_argument("--planted", metavar="N", type=int, help="cases for real")
+    parser.add_argument("--noise", action="store_true")
+    parser.add_argument("--seconds", type=float, default=165.0, help="of each case")
+    args = parser.parse_args()
+    kept = True
+    if args.noise:
+        noise()
+    if args.simulate:
+        kept &= show([simulated(seed, args.seconds) for seed in range(args.simulate)])
+    if args.planted:
+        count = turns()
+        kept &= show([planted(count, args.seconds) for _ in range(args.planted)])
+    return int(not kept)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Changes that could make a network faster: proposed, tried in fresh processes, and judged."""

@@ -1,0 +1,188 @@
+"""A network under a change, in the process that runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import chainer
+import numpy as np
+
+from chainer_profile.advice.worker import WorkerError
+from chainer_profile.basics.describe import NS
+from chainer_profile.basics.units import format_scientific
+from chainer_profile.engines.catalogue import BASELINE
+from chainer_profile.engines.chosen import choose
+from chainer_profile.engines.equality import difference, host_copies, tolerance
+from chainer_profile.engines.protocol import Network, flat_arrays
+from chainer_profile.engines.race import Race
+from chainer_profile.kernels.accelerate import Accelerated, accelerate
+from chainer_profile.kernels.memory import keep_memory
+from chainer_profile.measure import configuration, runner
+from chainer_profile.measure.clock import HOST_CLOCK
+from chainer_profile.measure.steps import ForwardStep, make_step
+from chainer_profile.measure.threads import limited
+from chainer_profile.record.recording import Settings
+
+if TYPE_CHECKING:
+    from chainer_profile.advice.changes import Change
+    from chainer_profile.measure.steps import AnyStep
+
+#: Trials in which layers are timed, at most, and about how many seconds they take.
+_LAYER_TRIALS, _LAYER_S = 50, 0.5
+#: The largest relative difference of gradients in float64 that is right.
+_EXACT = 1e-6
+
+#: Builds the network on the CPU, with its input, for so many inputs at a time.
+Build = Callable[[int], tuple[Any, Any]]
+
+
+@contextmanager
+def network_under(build: Build, settings: Settings, loss: str, change: Change) -> Iterator[Any]:
+    """The network under a change, ready to run.
+
+    Args:
+        build: Gives the network and its input.
+        settings: The network as it is, with its number of BLAS threads.
+        loss: The loss to go back from.
+        change: The change.
+    """
+    own = replace(
+        settings,
+        threads=change.threads or settings.threads,
+        batchsize=change.batchsize or settings.batchsize,
+        dtype=change.dtype or settings.dtype,
+    )
+    if change.keep_memory:
+        keep_memory()
+    with ExitStack() as stack:
+        stack.enter_context(limited(own.threads))
+        stack.enter_context(configuration.configured(own))
+        model, array = build(own.batchsize)
+        array = array.astype(configuration.input_dtype(), copy=False)
+        step = _step(model, array, own, loss)
+        stack.enter_context(step.configured())
+        structure = runner.learn(step, own, HOST_CLOCK)[0]
+        if change.engine:
+            network = Network(
+                own.model, model, (array,), structure.layers, "cpu", "fp32", own.threads
+            )
+            yield _UnderEngine(network, change.engine, own.batchsize)
+            return
+        fast = None
+        if change.kernels:
+            fast = stack.enter_context(accelerate(change.kernels, threads=own.threads))
+
+        def exact() -> tuple[AnyStep, Any]:
+            with chainer.using_config("dtype", np.dtype(np.float64)):
+                model, array = build(own.batchsize)
+                step = _step(model, array.astype(np.float64), own, loss)
+                step()
+                return step, model
+
+        yield _UnderChainer(step, own, fast, exact)
+
+
+def _step(model: Any, array: Any, settings: Settings, loss: str) -> AnyStep:
+    return make_step(
+        settings.phase,
+        model,
+        (array,),
+        train_mode=settings.train_mode,
+        loss=loss,
+        seed=settings.seed,
+    )
+
+
+class _UnderChainer:
+    """Chainer itself, on kernels of its own or others."""
+
+    def __init__(
+        self,
+        step: AnyStep,
+        settings: Settings,
+        fast: Accelerated | None,
+        exact: Callable[[], tuple[AnyStep, Any]],
+    ) -> None:
+        self.run, self.batchsize = step, settings.batchsize
+        self._seed, self._fast, self._exact = settings.seed, fast, exact
+
+    def check(self) -> str:
+        """Compare what it gives with what Chainer's own kernels give.
+
+        Gradients are compared in float64: in float32 a number on the edge of a ReLU falls to one
+        side or the other, and Chainer's own differ by some per cent for a rounding of the input.
+        """
+        if self._fast is None:
+            return ""
+        step, model, least, what = self.run, None, 0.0, "outputs"
+        if not isinstance(step, ForwardStep):
+            (step, model), least, what = self._exact(), _EXACT, "gradients"
+        got = self._outcome(step, model)
+        self._fast.undo()
+        expected = self._outcome(step, model)
+        most = difference(expected, got).relative
+        least = least or tolerance(expected[0].dtype)
+        return "" if most <= least else f"its {what} differ by {format_scientific(most)}"
+
+    def _outcome(self, step: AnyStep, model: Any) -> tuple[Any, ...]:
+        """Outputs of a forward pass, or the gradients that a step leaves."""
+        np.random.seed(self._seed)  # noqa: NPY002  (Chainer's)
+        given = step()
+        if model is None:
+            return host_copies(flat_arrays(given))
+        params = (param for _, param in sorted(model.namedparams()))
+        return host_copies([param.grad for param in params if param.grad is not None])
+
+    def layers(self) -> list[tuple[str, str, str, float]]:
+        """The layers' median times by the recorder."""
+        begin_ns = HOST_CLOCK.now_ns()
+        self.run()
+        run_s = max((HOST_CLOCK.now_ns() - begin_ns) * NS, 1e-6)
+        trials = max(3, min(_LAYER_TRIALS, int(_LAYER_S / run_s)))
+        recording = runner.run(
+            self.run,
+            Settings(trials=trials, clean_trials=0, warmups=1),
+            memory=False,
+            choose_threads=False,
+        )
+        medians = np.median(recording.self_ns, axis=0) * NS / self.batchsize
+        return [
+            (layer.phase, layer.label, layer.path, float(median_s))
+            for layer, median_s in zip(recording.layers, medians, strict=True)
+        ]
+
+
+class _UnderEngine:
+    """Another engine; its outputs are compared as those of a race are."""
+
+    def __init__(self, network: Network, name: str, batchsize: int) -> None:
+        self._network, self._name, self.batchsize = network, name, batchsize
+        _, contestant = choose([name])
+        if contestant.error:
+            raise WorkerError(contestant.error)
+        self._engine = contestant.engine
+        self._engine.prepare(network)
+
+    def run(self) -> object:
+        """One pass."""
+        return self._engine.run(self._network.inputs)
+
+    def check(self) -> str:
+        """Run it beside Chainer in a race, which compares them."""
+        contestants = choose([BASELINE, self._name])
+        race = Race(contestants, self._network, trials=1, warmups=0)
+        race.run()
+        found = contestants[1]
+        if found.error:
+            return found.error
+        most = found.difference
+        if most is None or not found.wrong:
+            return ""
+        return f"its outputs differ by {format_scientific(most.relative)}"
+
+    def layers(self) -> list[tuple[str, str, str, float]]:
+        """It has nodes of its own."""
+        return []

@@ -1,0 +1,214 @@
+"""What came of the changes: how much each brings, and whether it helps; as JSON, and back."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.special import stdtrit
+
+from chainer_profile.advice.changes import CPU, Candidate, Untried
+from chainer_profile.basics.describe import CONFIDENCE
+from chainer_profile.basics.errors import ProfileError, one_line
+from chainer_profile.engines.results import Speedup
+from chainer_profile.record.recording import COMPLETE, Environment, Settings
+from chainer_profile.record.versioned import build, read_known
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+FORMAT = "chainer-profile advice"
+VERSION = 1
+#: The file, in a run's folder.
+ADVICE = "advice.json"
+
+#: After the first look a change is promising from this gain on.
+PROMISING = 1.015
+#: A gain that is called one is at least this, and its interval leaves out 1.
+LEAST_GAIN = 1.02
+#: A change that is not called one is said to bring nothing where its interval ends below this.
+MISSED = 1.05
+#: It is measured again until its interval is this narrow (half width, relative), in so many pairs
+#: of processes at least; with fewer than three nothing is called.
+PRECISE, PAIRS, LEAST_PAIRS = 0.015, 6, 3
+
+
+@dataclass(frozen=True)
+class LayerGain:
+    """What became of one layer.
+
+    Attributes:
+        phase: Its phase.
+        label: Its index and function.
+        path: Path of its link.
+        before_s: Median of the pairs' medians without the change, in seconds.
+        after_s: The same with it.
+    """
+
+    phase: str
+    label: str
+    path: str
+    before_s: float
+    after_s: float
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One change, and what came of it. Times are those of one input.
+
+    Attributes:
+        candidate: The change.
+        wall: How many times as fast it is by wall time; None where nothing was measured.
+        cpu: The same by CPU time of all its threads.
+        pairs: Pairs of fresh processes that these come from.
+        confirmed: Whether these are of processes begun after the change had been chosen, so that
+            its gain is not the luck of the first look.
+        first: What the first look gave, by what decides; None where there was none.
+        before_s: Median wall time without the change, in seconds.
+        after_s: The same with it.
+        layers: The layers that gained the most, the most first; of changes of Chainer's own.
+        error: Why it could not be tried to the end, in one line.
+    """
+
+    candidate: Candidate
+    wall: Speedup | None = None
+    cpu: Speedup | None = None
+    pairs: int = 0
+    confirmed: bool = False
+    first: Speedup | None = None
+    before_s: float = math.nan
+    after_s: float = math.nan
+    layers: tuple[LayerGain, ...] = ()
+    error: str = ""
+
+    @property
+    def gain(self) -> Speedup | None:
+        """The gain by what decides."""
+        return self.cpu if self.candidate.decides == CPU else self.wall
+
+    @property
+    def helps(self) -> bool:
+        """Whether it makes the network faster beyond doubt."""
+        return self.confirmed and not self.error and self.pairs >= LEAST_PAIRS and helps(self.gain)
+
+    @property
+    def open(self) -> bool:
+        """Whether a gain may be there all the same, which the time did not suffice to show."""
+        found = self.gain
+        if self.helps or self.error or found is None or precise(found, self.pairs):
+            return False
+        return not found.high < MISSED
+
+
+@dataclass(frozen=True)
+class Advice:
+    """All changes of one network.
+
+    Attributes:
+        tried: Those that were tried: first those that help, the best first.
+        untried: Those that were not.
+        settings: The network as it is.
+        environment: Machine and software.
+        budget_s: Seconds that there were.
+        took_s: Seconds that it took.
+        ended: ``complete``, or why it ended before.
+    """
+
+    tried: tuple[Tried, ...]
+    untried: tuple[Untried, ...] = ()
+    settings: Settings = field(default_factory=Settings)
+    environment: Environment = field(default_factory=Environment)
+    budget_s: float = 0.0
+    took_s: float = 0.0
+    ended: str = COMPLETE
+
+    @property
+    def helping(self) -> tuple[Tried, ...]:
+        """Those that help, the best first; of what the run itself has already, at the end."""
+        return tuple(one for one in self.tried if one.helps)
+
+
+def gain(ratios: Sequence[float]) -> Speedup:
+    """How many times as fast, with its 95 % interval, from one ratio of each pair of processes.
+
+    Pairs are independent; what differs from process to process (where its memory lies) is in their
+    scatter. The mean and Student's t of the ratios' logarithms.
+
+    Args:
+        ratios: The ratios, one at least; of a single one there is no interval (NaN).
+    """
+    logs = np.log(np.asarray(ratios, float))
+    mean, half = float(logs.mean()), math.nan
+    if len(logs) > 1:
+        error = float(logs.std(ddof=1)) / math.sqrt(len(logs))
+        half = error * float(stdtrit(len(logs) - 1, (1 + CONFIDENCE) / 2))
+    return Speedup(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
+
+
+def promising(found: Speedup | None) -> bool:
+    """Whether a change is worth to be measured again."""
+    return found is not None and found.factor >= PROMISING
+
+
+def helps(found: Speedup | None) -> bool:
+    """Whether a gain is one beyond doubt, and worth a word."""
+    return found is not None and found.factor >= LEAST_GAIN and found.low > 1
+
+
+def precise(found: Speedup | None, pairs: int) -> bool:
+    """Whether a gain need not be measured any further."""
+    if found is None or pairs < PAIRS:
+        return False
+    return math.log(found.high / found.low) / 2 <= PRECISE
+
+
+def hopeless(found: Speedup | None, pairs: int) -> bool:
+    """Whether a gain that is worth a word is out of reach."""
+    return found is not None and pairs >= LEAST_PAIRS and found.high < LEAST_GAIN
+
+
+def ranked(tried: Sequence[Tried]) -> tuple[Tried, ...]:
+    """Those that help, the best first, then the others by their gain; those that failed last."""
+
+    def place(one: Tried) -> tuple[bool, bool, float]:
+        return not one.helps, bool(one.error), -(one.gain.factor if one.gain else 0.0)
+
+    return tuple(sorted(tried, key=place))
+
+
+def write_json(advice: Advice) -> str:
+    """All of it as JSON."""
+    content = {"format": FORMAT, "version": VERSION, **dataclasses.asdict(advice)}
+    return json.dumps(_finite(content), indent=1, allow_nan=False) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    """JSON knows no infinite numbers, and no number that is none: they are words."""
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(one) for one in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def read_advice(folder: Path) -> Advice | None:
+    """The advice in a run's folder; None where there is none.
+
+    Raises:
+        ProfileError: It is damaged, or from a newer version.
+    """
+    path = folder / ADVICE
+    try:
+        content = read_known(path, path.read_bytes(), FORMAT, VERSION)
+        return build(Advice, content, words=True)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise ProfileError(f"{path}: cannot be read ({error.strerror})") from None
+    except ValueError as error:
+        raise ProfileError(f"{path}: damaged ({one_line(error)})") from None

@@ -1,0 +1,313 @@
+"""Tries changes: the network with and without each takes turns, in fresh processes every time.
+
+What processes measure differs by more than what happens within one: memory lies elsewhere. So a
+group of processes, one for each change and one without, makes rounds of short blocks, and gives one
+ratio for each change; then new processes begin. A first look with few groups chooses the promising
+changes; the gains that are told come from the groups after it, which knew nothing of the choice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from chainer_profile.advice.changes import AS_IT_IS, Candidate, Change, Untried, summed
+from chainer_profile.advice.results import (
+    PAIRS,
+    LayerGain,
+    Tried,
+    gain,
+    hopeless,
+    precise,
+    promising,
+    ranked,
+)
+from chainer_profile.advice.worker import BLOCK, CHECK, LAYERS, READY, Block, WorkerError
+from chainer_profile.basics.errors import ProfileError
+
+#: Part of the time that the first look may take, and its groups.
+LOOK_PART, LOOK_GROUPS = 0.4, 2
+#: Rounds of a group: as many as there is time for, within these.
+LEAST_ROUNDS, MOST_ROUNDS = 5, 60
+#: Part of what is left that one process may keep all waiting.
+_PATIENCE_PART, _LEAST_PATIENCE_S = 0.5, 20.0
+#: Layers that are named.
+_MOST_LAYERS = 5
+
+
+class Worker(Protocol):
+    """A process that runs the network under a change; see :class:`.worker.Worker`."""
+
+    def ask(self, question: str, patience_s: float) -> Any:
+        """What it answers; see :meth:`.worker.Worker.ask`."""
+
+    def close(self) -> None:
+        """End it."""
+
+
+Start = Callable[[Change], Worker]
+
+
+@dataclass
+class _Course:
+    """One change, and what there is of it so far.
+
+    Attributes:
+        candidate: The change.
+        ratios: Of each group the ratios of CPU and of wall time.
+        blocks: Of each group the median wall time without and with it.
+        layers: Of each group the layers without and with it.
+        first: What the first look gave.
+        checked: Whether its outputs were compared.
+        error: Why it is out.
+    """
+
+    candidate: Candidate
+    ratios: list[tuple[float, float]] = field(default_factory=list)
+    blocks: list[tuple[float, float]] = field(default_factory=list)
+    layers: list[tuple[Any, Any]] = field(default_factory=list)
+    first: Tried | None = None
+    checked: bool = False
+    error: str = ""
+
+    def result(self) -> Tried:
+        """What came of it: of the groups after the first look, where there are any."""
+        first = None if self.first is None else self.first.gain
+        if not self.ratios:
+            found = self.first or Tried(self.candidate)
+            return replace(found, first=first, error=self.error)
+        cpu, wall = (gain(values) for values in zip(*self.ratios, strict=True))
+        before, after = np.median(np.array(self.blocks), axis=0)
+        return Tried(
+            self.candidate,
+            wall=wall,
+            cpu=cpu,
+            pairs=len(self.ratios),
+            confirmed=self.first is not None,
+            first=first,
+            before_s=float(before),
+            after_s=float(after),
+            layers=_layer_gains(self.layers),
+            error=self.error,
+        )
+
+
+class Trial:
+    """All changes of one network.
+
+    Args:
+        candidates: The changes, those that promise the most first.
+        start: Begins a process.
+        seconds: How long it may take.
+        at_once: Processes at a time, as far as memory goes.
+        now: A clock in seconds.
+        stop: Asked now and then whether to stop: why, or an empty text.
+        say: Told in a line how far it is.
+    """
+
+    def __init__(
+        self,
+        candidates: Sequence[Candidate],
+        start: Start,
+        *,
+        seconds: float,
+        at_once: int = 16,
+        now: Callable[[], float] = time.monotonic,
+        stop: Callable[[], str] = lambda: "",
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self._courses = [_Course(one) for one in candidates]
+        self._start, self._now, self._stop, self._say = start, now, stop, say
+        self._at_once = max(2, at_once)
+        self._begin, self._seconds = now(), seconds
+        # Seconds that the begin of the last group took.
+        self._least_s = 0.0
+
+    def run(self) -> tuple[tuple[Tried, ...], tuple[Untried, ...]]:
+        """Try them all.
+
+        Returns:
+            What came of each, and those that there was no time for; also where it was stopped.
+
+        Raises:
+            ProfileError: The network itself does not run.
+        """
+        look_end = self._begin + LOOK_PART * self._seconds
+        end = self._begin + self._seconds
+        for left in range(LOOK_GROUPS, 0, -1):
+            # The first group is made in any case: without it nothing can be said.
+            if left == LOOK_GROUPS or self._now() + self._least_s < look_end:
+                self._groups(self._running, (look_end - self._now()) / left, "first look")
+        self._choose()
+        while wanted := [one for one in self._running if one.first and self._wanted(one)]:
+            left_s = end - self._now()
+            if self._stop() or left_s < self._least_s:
+                break
+            done = min(len(one.ratios) for one in wanted)
+            self._groups(wanted, left_s / max(1, PAIRS - done), "again")
+        found = [one.result() for one in self._courses]
+        undone = [one for one in found if one.gain is None and not one.error]
+        return (
+            ranked([one for one in found if one not in undone]),
+            tuple(Untried(one.candidate.name, "there was no time left") for one in undone),
+        )
+
+    @property
+    def _running(self) -> list[_Course]:
+        return [one for one in self._courses if not one.error]
+
+    def _choose(self) -> None:
+        """Begin anew with those that are promising, and with their sums."""
+        chosen = []
+        for one in self._running:
+            found = one.result()
+            if promising(found.gain):
+                one.first, one.ratios, one.blocks = found, [], []
+                chosen.append(found)
+        sums = summed([one.candidate for one in ranked(chosen)])
+        self._courses += [_Course(one, first=Tried(one), checked=False) for one in sums]
+
+    def _wanted(self, one: _Course) -> bool:
+        found, pairs = one.result(), len(one.ratios)
+        return not pairs or not (precise(found.gain, pairs) or hopeless(found.gain, pairs))
+
+    def _groups(self, courses: Sequence[_Course], seconds: float, what: str) -> None:
+        """A group of processes for these changes, in about so many seconds.
+
+        There are several where memory does not hold all, or where some are held against another
+        number of threads, which would disturb the rest.
+        """
+        parts = []
+        for against in dict.fromkeys(one.candidate.against for one in courses):
+            own = [one for one in courses if one.candidate.against == against]
+            parts += [
+                own[at : at + self._at_once - 1] for at in range(0, len(own), self._at_once - 1)
+            ]
+        sizes = [1 + len(part) for part in parts]
+        for part, size in zip(parts, sizes, strict=True):
+            if not self._stop():
+                self._say(f"{what}: {', '.join(one.candidate.name for one in part)}")
+                self._group(part, seconds * size / sum(sizes), layers=what == "again")
+
+    def _group(self, courses: Sequence[_Course], seconds: float, *, layers: bool) -> None:
+        begin, workers = self._now(), dict[Change, Worker]()
+        try:
+            for one in courses:
+                for change in (one.candidate.against, one.candidate.change):
+                    if change not in workers:
+                        workers[change] = self._start(change)
+            for change in list(workers):
+                self._ask(READY, change, workers, courses)
+            self._least_s = self._now() - begin
+            rounds = self._rounds(workers, courses, begin + seconds)
+            for one in courses:
+                if not one.error:
+                    _fold(one, rounds)
+            if layers:
+                self._layers(workers, courses)
+            for one in courses:
+                if not (one.checked or one.error or self._stop()):
+                    self._check(one, workers, courses)
+        finally:
+            for worker in workers.values():
+                worker.close()
+
+    def _rounds(
+        self, workers: dict[Change, Worker], courses: Sequence[_Course], end: float
+    ) -> list[dict[Change, Block]]:
+        """Rounds, in each of which every process makes a block; the order changes."""
+        rounds: list[dict[Change, Block]] = []
+        while len(rounds) < MOST_ROUNDS and not self._stop():
+            if len(rounds) >= LEAST_ROUNDS and self._now() >= end:
+                break
+            order = list(workers)
+            turn = len(rounds) % len(order)
+            order = order[turn:] + order[:turn]
+            made: dict[Change, Block] = {}
+            for change in order if len(rounds) % 2 else order[::-1]:
+                found = self._ask(BLOCK, change, workers, courses)
+                if found is not None:
+                    made[change] = Block(**found)
+            if self._stop():
+                break
+            rounds.append(made)
+        return rounds
+
+    def _ask(
+        self,
+        question: str,
+        change: Change,
+        workers: dict[Change, Worker],
+        courses: Sequence[_Course],
+    ) -> Any:
+        """What a process answers; where it fails its change is out, and the others go on."""
+        if change not in workers:
+            return None
+        left_s = self._begin + self._seconds - self._now()
+        try:
+            return workers[change].ask(question, max(_LEAST_PATIENCE_S, _PATIENCE_PART * left_s))
+        except WorkerError as error:
+            if change == AS_IT_IS:
+                raise ProfileError(f"the network as it is: {error}") from error
+            workers.pop(change).close()
+            for one in courses:
+                if change in (one.candidate.change, one.candidate.against):
+                    one.error = str(error)
+            return None
+
+    def _check(
+        self, one: _Course, workers: dict[Change, Worker], courses: Sequence[_Course]
+    ) -> None:
+        change = one.candidate.change
+        if change == AS_IT_IS:
+            return
+        wrong = self._ask(CHECK, change, workers, courses)
+        one.checked = True
+        one.error = one.error or wrong or ""
+
+    def _layers(self, workers: dict[Change, Worker], courses: Sequence[_Course]) -> None:
+        """The layers' times of changes of Chainer's own."""
+        changes = {
+            change
+            for one in courses
+            if not (one.error or one.candidate.change.engine)
+            for change in (one.candidate.change, one.candidate.against)
+        }
+        found = {change: self._ask(LAYERS, change, workers, courses) for change in changes}
+        for one in courses:
+            pair = found.get(one.candidate.against), found.get(one.candidate.change)
+            if all(pair):
+                one.layers.append(pair)
+
+
+def _fold(one: _Course, rounds: Sequence[dict[Change, Block]]) -> None:
+    """One ratio of a group: the median of its rounds' ratios."""
+    before, after = one.candidate.against, one.candidate.change
+    pairs = [(made[before], made[after]) for made in rounds if before in made and after in made]
+    if len(pairs) < LEAST_ROUNDS:  # stopped
+        return
+    cpu = np.median([b.cpu_s / a.cpu_s if a.cpu_s > 0 else 1.0 for b, a in pairs])
+    wall = np.median([b.wall_s / a.wall_s for b, a in pairs])
+    one.ratios.append((float(cpu), float(wall)))
+    walls = np.median([(b.wall_s, a.wall_s) for b, a in pairs], axis=0)
+    one.blocks.append((float(walls[0]), float(walls[1])))
+
+
+def _layer_gains(groups: Sequence[tuple[Any, Any]]) -> tuple[LayerGain, ...]:
+    """The layers that gained the most: medians over the groups."""
+    times: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
+    for before, after in groups:
+        changed = {tuple(key): seconds for *key, seconds in after}
+        for *key, seconds in before:
+            if tuple(key) in changed:
+                phase, label, path = key
+                times.setdefault((phase, label, path), []).append((seconds, changed[tuple(key)]))
+    medians = {key: np.median(np.array(values), axis=0) for key, values in times.items()}
+    gained = [LayerGain(*key, float(one[0]), float(one[1])) for key, one in medians.items()]
+    gained = [one for one in gained if one.before_s > one.after_s]
+    gained.sort(key=lambda one: one.after_s - one.before_s)
+    return tuple(gained[:_MOST_LAYERS])

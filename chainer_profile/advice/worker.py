@@ -1,0 +1,213 @@
+"""A fresh process for every change: it runs the network in blocks when it is asked to.
+
+Both sides are here. They speak in lines of JSON over the process's standard streams; what the
+network itself prints goes nowhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import asdict, dataclass
+from queue import Empty, Queue
+from typing import Any, Protocol, TextIO
+
+from chainer_profile.basics.errors import ProfileError, one_line
+
+#: Seconds of a block: the shorter, the more alike is what disturbs a block and its neighbours.
+BLOCK_S = 0.03
+#: Runs before the first block, at most, and seconds that they take.
+_WARM_RUNS, _WARM_S = 5, 0.5
+
+
+#: What a process is asked.
+READY, BLOCK, CHECK, LAYERS = "ready", "block", "check", "layers"
+
+
+class WorkerError(ProfileError):
+    """A change cannot be tried; the message says why in one line."""
+
+
+class Work(Protocol):
+    """A network under a change, in the process that runs it.
+
+    Attributes:
+        batchsize: Inputs of a run.
+    """
+
+    batchsize: int
+
+    def run(self) -> object:
+        """One run."""
+
+    def check(self) -> str:
+        """Why its outputs are wrong; empty where they are right. Nothing is run behind it."""
+
+    def layers(self) -> list[tuple[str, str, str, float]]:
+        """Phase, label, path and median seconds of each layer of an input; none where unknown."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """What a block says, of one input.
+
+    Attributes:
+        cpu_s: CPU time of all threads, in seconds.
+        wall_s: Wall time, in seconds.
+    """
+
+    cpu_s: float
+    wall_s: float
+
+
+def serve(
+    work: Callable[[], AbstractContextManager[Work]],
+    asked: TextIO,
+    answers: TextIO,
+    *,
+    wall: Callable[[], float] = time.perf_counter,
+    cpu: Callable[[], float] = time.process_time,
+) -> None:
+    """Answer until there are no more questions: of blocks, outputs and layers.
+
+    Args:
+        work: What is run, as a context.
+        asked: Where the questions come from, a line each.
+        answers: Where the answers go, a line each.
+        wall: A clock in seconds.
+        cpu: The CPU time of this process, in seconds.
+    """
+
+    def answer(**values: Any) -> None:
+        answers.write(json.dumps(values) + "\n")
+        answers.flush()
+
+    try:
+        with work() as running:
+            begin, runs = wall(), 0
+            while runs < _WARM_RUNS and (not runs or wall() - begin < _WARM_S):
+                last = wall()
+                running.run()
+                runs += 1
+            run_s = wall() - last
+            answer(value=None)
+            for question in asked:
+                if question.strip() == BLOCK:
+                    answer(value=asdict(_block(running, run_s, wall, cpu)))
+                else:
+                    answer(value=getattr(running, question.strip())())
+    except (Exception, SystemExit) as error:  # the network's own, or an engine's
+        said = str(error) if isinstance(error, ProfileError) else one_line(error)
+        answer(error=said)
+
+
+def _block(
+    running: Work, run_s: float, wall: Callable[[], float], cpu: Callable[[], float]
+) -> Block:
+    """An untimed run, where runs are short, as others have used the caches; and timed ones."""
+    count = max(1, round(BLOCK_S / max(run_s, 1e-6)))
+    if run_s < BLOCK_S:
+        running.run()
+    wall_s, cpu_s = wall(), cpu()
+    for _ in range(count):
+        running.run()
+    cpu_s, wall_s = cpu() - cpu_s, wall() - wall_s
+    inputs = count * running.batchsize
+    return Block(cpu_s / inputs, wall_s / inputs)
+
+
+def serve_here(work: Callable[[], AbstractContextManager[Work]]) -> None:
+    """The same over this process's own streams."""
+    with (
+        os.fdopen(os.dup(0), "r") as asked,
+        os.fdopen(os.dup(1), "w") as answers,
+        open(os.devnull, "r+b") as nothing,
+    ):
+        for stream in (0, 1, 2):
+            os.dup2(nothing.fileno(), stream)
+        serve(work, asked, answers)
+
+
+class Worker:
+    """Such a process, from outside. It begins at once.
+
+    Args:
+        command: What starts it.
+        stop: Asked now and then whether to wait no longer: why, or an empty text.
+    """
+
+    def __init__(self, command: Sequence[str], stop: Callable[[], str]) -> None:
+        self._stop = stop
+        self._said: Queue[str] = Queue()
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            # A session of its own: Ctrl-C on the terminal is for the program that asks.
+            start_new_session=True,
+        )
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        with suppress(ValueError, OSError):  # closed by the other thread
+            for line in self._process.stdout:
+                self._said.put(line)
+        self._said.put("")
+
+    def ask(self, question: str, patience_s: float) -> Any:
+        """What it answers; None where the waiting was stopped.
+
+        Args:
+            question: :data:`BLOCK`, :data:`CHECK`, :data:`LAYERS`, or :data:`READY`, which is not
+                asked but waited for: the process says so by itself.
+            patience_s: How long to wait, in seconds.
+
+        Raises:
+            WorkerError: It failed, ended, or said nothing for so long.
+        """
+        assert self._process.stdin is not None
+        if question != READY:
+            with suppress(OSError):  # it has ended: why stands in its answers
+                self._process.stdin.write(question + "\n")
+                self._process.stdin.flush()
+        end = time.monotonic() + patience_s
+        while True:
+            try:
+                line = self._said.get(timeout=0.1)
+                break
+            except Empty:
+                if self._stop():
+                    return None
+                if time.monotonic() > end:
+                    raise WorkerError(f"does not answer for {patience_s:.0f} s") from None
+        if not line:
+            code = self._process.wait()
+            said = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+            raise WorkerError(f"its process ended ({said})")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise WorkerError(answer["error"])
+        return answer["value"]
+
+    def close(self) -> None:
+        """End it."""
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            with suppress(OSError, ValueError):
+                if stream is not None:
+                    stream.close()
+
+
+def own_command(words: Sequence[str]) -> list[str]:
+    """The command of a Python program, in the interpreter of this one."""
+    return [sys.executable, *words]

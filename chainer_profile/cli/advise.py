@@ -1,0 +1,312 @@
+"""``advise``: tries what could make a network faster, and says what each change brings."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import time
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from chainer_profile.basics.errors import UsageError
+from chainer_profile.basics.parsing import Parser, positive_seconds
+from chainer_profile.basics.words import PROG, run_words
+from chainer_profile.cli.options import (
+    add_classes,
+    add_debug,
+    add_dtype,
+    add_input,
+    add_model,
+    add_out,
+    add_seed,
+    add_threads,
+    add_trial,
+    add_weights,
+    check_input,
+    read_input,
+)
+from chainer_profile.cli.running import Context, show
+
+if TYPE_CHECKING:
+    from chainer_profile.advice.changes import Change, Possible
+    from chainer_profile.advice.worker import Worker
+    from chainer_profile.record.recording import Recording
+
+#: Trials of the profile of the network as it is, and the part of the budget that it may take.
+_TRIALS, _PROFILE_PART = 300, 0.12
+#: Seconds of the budget that are kept for the reports.
+_REPORTS_S = 5.0
+#: What a process takes beside the network, and the part of the free memory that all may take.
+_PROCESS_NBYTES, _MEMORY_PART = 400 << 20, 0.7
+
+
+def parser() -> argparse.ArgumentParser:
+    """Options of the command."""
+    parser = Parser(
+        prog=f"{PROG} advise",
+        description="Profiles a network, then tries on the CPU what could make it faster, each "
+        "change in fresh processes that take turns with the network as it is, and says how much "
+        "each brings, what to write to keep it, and what was in vain.",
+    )
+    parser.add_argument(
+        "run",
+        metavar="DIR",
+        nargs="?",
+        help="folder of a run, whose network and settings are taken; the advice goes there",
+    )
+    group = parser.add_argument_group("network")
+    add_model(group)
+    add_classes(group)
+    add_weights(group)
+    add_dtype(group)
+    add_trial(parser.add_argument_group("what a trial is"))
+    add_input(parser.add_argument_group("input"))
+    group = parser.add_argument_group("measuring")
+    add_threads(group, "one, or as many as BLAS chooses where these are faster")
+    add_seed(group)
+    _add_own(parser)
+    return parser
+
+
+def _add_own(parser: argparse.ArgumentParser) -> None:
+    """Options that a run does not have, or not for the same."""
+    group = parser.add_argument_group("trying")
+    group.add_argument(
+        "--budget",
+        metavar="TIME",
+        type=_budget,
+        default=180.0,
+        help="time for all of it, such as 90s or 3m (default: 3m)",
+    )
+    group.add_argument("--worker", help=argparse.SUPPRESS)
+    group = parser.add_argument_group("output")
+    add_out(
+        group,
+        "folder of the results (default: the next free reports/advise-MODEL-cpu-bBATCH)",
+        "replace a run in the --out folder, or the advice in DIR",
+    )
+    group.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
+    add_debug(group)
+
+
+def _budget(text: str) -> float:
+    """Seconds from a time such as ``90s`` or ``3m``."""
+    number = text.removesuffix("m")
+    try:
+        seconds = positive_seconds(number.removesuffix("s") if number == text else number)
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(
+            f"must be a time such as 90s or 3m, not {text[:40]!r}"
+        ) from None
+    return seconds if number == text else 60 * seconds
+
+
+def run(args: argparse.Namespace, context: Context) -> int:
+    """Run the command.
+
+    Raises:
+        ProfileError: The network as it is cannot be run, or something cannot be written.
+        UsageError: The arguments say nothing that can be done.
+    """
+    if args.worker is not None:
+        return _work(json.loads(args.worker), context)
+    begin = time.monotonic()
+    # What is not ours are the words of a run.
+    own = Parser(prog=f"{PROG} advise")
+    _add_own(own)
+    words = own.parse_known_args(context.argv)[1]
+    if args.run is None:
+        check_input(args)
+        if args.force and args.out is None:
+            raise UsageError("--force replaces the run in a folder: name it with --out")
+        folder = _folder(args, context)
+        if code := _profile(args, words, folder, context):
+            return code
+    else:
+        words.remove(args.run)
+        if words or args.out is not None:
+            said = words[0] if words else "--out"
+            raise UsageError(f"{args.run} has its own network and folder: leave out {said}")
+        folder, words = _taken_over(args)
+    return _advise(args, words, folder, begin, context)
+
+
+def _folder(args: argparse.Namespace, context: Context) -> Path:
+    from chainer_profile.basics.files import numbered
+    from chainer_profile.networks import loading
+    from chainer_profile.runs.folder import RECORDING
+
+    if args.out is not None:
+        return Path(args.out)
+    phase = "" if args.phase == "forward" else f"-{args.phase}"
+    name = loading.find_model(args.model, context.registry, args.classes).name
+    default = Path("reports") / f"advise-{name}-cpu-b{args.batchsize}{phase}"
+    return next(place for place in numbered(default) if not (place / RECORDING).exists())
+
+
+def _profile(args: argparse.Namespace, words: list[str], folder: Path, context: Context) -> int:
+    """A short run of the network as it is; its reports come with the advice."""
+    from chainer_profile.cli import run as run_command
+
+    seconds = max(1.0, _PROFILE_PART * args.budget)
+    words = [*words, "--trials", str(_TRIALS), "--max-seconds", f"{seconds:g}"]
+    words += ["--format", "none", "-q", "--out", str(folder), *["--force"] * args.force]
+    asked = run_command.parser().parse_args(words)
+    return run_command.run(
+        asked, Context(words, context.interrupts, context.registry, context.formats)
+    )
+
+
+def _taken_over(args: argparse.Namespace) -> tuple[Path, list[str]]:
+    """The folder of a run that there is, and the words that it was started with."""
+    from chainer_profile.advice.results import ADVICE
+    from chainer_profile.runs.folder import load_run
+    from chainer_profile.runs.history import resolve_run
+
+    folder = resolve_run(args.run)
+    settings = load_run(folder).settings
+    words = run_words(settings.command)
+    if words is None or settings.engine:
+        raise UsageError(f"{args.run}: was not made by a run of a network: name one with --model")
+    if settings.device != "cpu":
+        raise UsageError(f"{args.run}: ran on {settings.device}; advise tries changes on the CPU")
+    if not folder.is_dir():
+        raise UsageError(f"{args.run}: is a file; name the folder of the run")
+    if (folder / ADVICE).exists() and not args.force:
+        raise UsageError(f"{args.run}: has advice already; replace it with --force")
+    return folder, words
+
+
+def _advise(
+    args: argparse.Namespace, words: list[str], folder: Path, begin: float, context: Context
+) -> int:
+    """Try the changes, write what came of them, and print it."""
+    from chainer_profile.advice.changes import propose
+    from chainer_profile.advice.results import ADVICE, Advice, write_json
+    from chainer_profile.advice.trying import Trial
+    from chainer_profile.analyse.summaries import summarise
+    from chainer_profile.basics.files import write_file
+    from chainer_profile.measure.progress import ProgressBar
+    from chainer_profile.record.recording import COMPLETE
+    from chainer_profile.report.content.advice import section
+    from chainer_profile.report.document import text
+    from chainer_profile.runs.folder import load_run
+    from chainer_profile.runs.write import write_reports
+
+    recording = load_run(folder)
+    summary = summarise(recording)
+    possible = _possible(recording)
+    candidates, untried = propose(summary, possible)
+    stop = context.interrupts.reason
+    with context.interrupts.measuring():
+        trial = Trial(
+            candidates,
+            partial(_start, words, possible.threads, stop),
+            seconds=args.budget - (time.monotonic() - begin) - _REPORTS_S,
+            at_once=_at_once(recording),
+            stop=stop,
+            say=ProgressBar(args.quiet).say,
+        )
+        tried, undone = trial.run()
+    advice = Advice(
+        tried,
+        (*undone, *untried),
+        settings=_with_threads(recording, possible.threads),
+        environment=recording.environment,
+        budget_s=args.budget,
+        took_s=time.monotonic() - begin,
+        ended=stop() or COMPLETE,
+    )
+    write_file(folder / ADVICE, write_json(advice).encode())
+    try:
+        files = [ADVICE, *(path.name for path in write_reports(folder, summary))]
+    finally:
+        show(section(advice), args.quiet)
+    show([text(f"Written to {folder}: {', '.join(files)}")], args.quiet)
+    signum = context.interrupts.signum
+    return 128 + signum if signum else 0
+
+
+def _with_threads(recording: Recording, threads: int) -> Any:
+    from dataclasses import replace
+
+    return replace(recording.settings, threads=threads)
+
+
+def _possible(recording: Recording) -> Possible:
+    from chainer_profile.advice.changes import Possible
+    from chainer_profile.engines.catalogue import ENGINES
+    from chainer_profile.measure import environment
+
+    def most(libraries: Any) -> int:
+        return max((library.threads for library in libraries), default=1)
+
+    lacks = {
+        name: "" if all(map(find_spec, entry.needs)) else f"not installed: {entry.install}"
+        for name, entry in ENGINES.items()
+    }
+    torch = "" if find_spec("torch") else "not installed: python -m pip install torch"
+    glibc = "" if platform.libc_ver()[0] == "glibc" else "for glibc alone, which is not here"
+    cores = most(environment.blas_libraries())
+    return Possible(
+        {**lacks, "torch": torch, "glibc": glibc},
+        threads=min(most(recording.environment.blas), cores),
+        cores=cores,
+        asked=recording.settings.threads is not None,
+    )
+
+
+def _at_once(recording: Recording) -> int:
+    """How many processes memory holds at a time."""
+    import psutil
+
+    memory = recording.memory
+    network = 0 if memory is None else (memory.there_nbytes or 0) + memory.high_water_nbytes
+    free = _MEMORY_PART * psutil.virtual_memory().available
+    return int(free / (_PROCESS_NBYTES + 2 * network))
+
+
+def _start(words: list[str], threads: int, stop: Any, change: Change) -> Worker:
+    from dataclasses import asdict
+
+    from chainer_profile.advice.worker import Worker, own_command
+    from chainer_profile.runs.executors import PROGRAM
+
+    asked = {"words": words, "threads": threads, "change": asdict(change)}
+    return Worker(own_command([str(PROGRAM), "advise", "--worker", json.dumps(asked)]), stop)
+
+
+def _work(asked: dict[str, Any], context: Context) -> int:
+    """What such a process does."""
+    from chainer_profile.advice.changes import Change
+    from chainer_profile.advice.network import network_under
+    from chainer_profile.advice.worker import serve_here
+    from chainer_profile.cli import run as run_command
+    from chainer_profile.networks import loading, weights
+    from chainer_profile.record.recording import Settings
+
+    args = run_command.parser().parse_args(asked["words"])
+
+    def build(batchsize: int) -> tuple[Any, Any]:
+        source = loading.find_model(args.model, context.registry, args.classes)
+        batch = read_input(argparse.Namespace(**{**vars(args), "batchsize": batchsize}), source)
+        model = loading.build_model(source, args.seed)
+        if args.weights:
+            weights.load_weights(model, args.weights, context.formats)
+        return model, batch.array
+
+    settings = Settings(
+        model=args.model,
+        batchsize=args.batchsize,
+        phase=args.phase,
+        train_mode=args.train_mode,
+        threads=asked["threads"],
+        seed=args.seed,
+        dtype=args.dtype,
+    )
+    change = Change(**asked["change"])
+    serve_here(partial(network_under, build, settings, args.loss, change))
+    return 0

@@ -1,0 +1,189 @@
+"""Changes that were tried -> what is said of them, the answer first."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from chainer_profile.advice.changes import AS_IT_IS
+from chainer_profile.basics.units import (
+    NOT_KNOWN,
+    format_duration,
+    format_factor,
+    format_ms,
+    plural,
+    roughly,
+)
+from chainer_profile.record.recording import COMPLETE
+from chainer_profile.report.document import (
+    Code,
+    Column,
+    Heading,
+    Table,
+    code,
+    points,
+    strong,
+    text,
+)
+from chainer_profile.report.text import model_name, printable, settings_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from chainer_profile.advice.results import Advice, LayerGain, Tried
+    from chainer_profile.engines.results import Speedup
+    from chainer_profile.report.document import Block, Words
+
+_TRIALS = {
+    "forward": "forward pass",
+    "forward-backward": "forward and backward pass",
+    "train": "training step",
+}
+#: Changes whose layers are shown.
+_MOST_SHOWN = 2
+
+
+def report(advice: Advice) -> list[Block]:
+    """The report of what was tried."""
+    return [
+        Heading(1, f"What was tried on {model_name(advice.settings)}"),
+        *section(advice),
+        Heading(2, "Method"),
+        *([Code(printable(advice.settings.command))] if advice.settings.command else []),
+        points(_method()),
+    ]
+
+
+def section(advice: Advice) -> Iterator[Block]:
+    """What was tried, and what came of it, for the report of a run."""
+    yield text(strong(verdict(advice)))
+    if advice.ended != COMPLETE:
+        yield text(
+            f"It ended before all was tried ({printable(advice.ended)}).", note=True, below=True
+        )
+    if advice.helping:
+        yield _table(advice.helping, "What helps")
+        yield text(_explained(advice))
+        yield points(_keeping(one) for one in advice.helping)
+    for one in [one for one in advice.helping if one.layers][:_MOST_SHOWN]:
+        yield text(f"Where {printable(one.candidate.name)} helped the most:")
+        yield Table(_LAYER_COLUMNS, one.layers, f"Layers under {printable(one.candidate.name)}")
+    vain = [one for one in advice.tried if not (one.helps or one.error)]
+    if vain:
+        yield text("Tried in vain:")
+        yield points(_vain(one) for one in vain)
+    failed = [f"{one.candidate.name}: {one.error}" for one in advice.tried if one.error]
+    if failed:
+        yield text("What failed:")
+        yield points(map(printable, failed))
+    if advice.untried:
+        yield text("Not tried:")
+        yield points(printable(f"{one.name}: {one.why}") for one in advice.untried)
+    yield text(
+        f"{settings_text(advice.settings)}; it took {roughly(advice.took_s)} of the "
+        f"{roughly(advice.budget_s)} that there were.",
+        aside=True,
+    )
+
+
+def verdict(advice: Advice) -> str:
+    """The answer: ``accelerate() makes a training step 2.40x as fast: 540 ms an input ...``."""
+    what = _TRIALS.get(advice.settings.phase, "trial")
+    best = next((one for one in advice.helping if one.candidate.against == AS_IT_IS), None)
+    best = best or next(iter(advice.helping), None)
+    if best is None or best.gain is None:
+        tried = plural(sum(1 for one in advice.tried if one.gain), "change")
+        return f"Nothing makes a {what} faster beyond doubt: {tried} measured."
+    than = "" if best.candidate.against == AS_IT_IS else " as with what BLAS takes by itself"
+    return (
+        f"{printable(best.candidate.name)} makes a {what} {format_factor(best.gain.factor)} as "
+        f"fast{than} ({best.candidate.decides}, 95 % interval {_interval(best.gain)}): "
+        f"{format_duration(best.before_s)} an input before, {format_duration(best.after_s)} after."
+    )
+
+
+def _table(tried: Sequence[Tried], caption: str) -> Table:
+    return Table(_COLUMNS, tried, caption)
+
+
+def _interval(found: Speedup | None) -> str:
+    if found is None or math.isnan(found.low):
+        return NOT_KNOWN
+    return f"{found.low:.2f} to {found.high:.2f}"
+
+
+def _factor(found: Speedup | None) -> str:
+    return NOT_KNOWN if found is None else format_factor(found.factor)
+
+
+_COLUMNS = (
+    Column("change", lambda one: printable(one.candidate.name), "Change", folds=14),
+    Column("times as fast", lambda one: _factor(one.wall), "Times as fast (wall)"),
+    Column("95 %", lambda one: _interval(one.wall), "95 % interval", drop=3),
+    Column("CPU time", lambda one: _factor(one.cpu), "by CPU time"),
+    Column("95 % CPU", lambda one: _interval(one.cpu), "95 % interval of it", drop=2),
+    Column("decides", lambda one: one.candidate.decides, "What decides", folds=4, drop=4),
+    Column("before ms", lambda one: format_ms(one.before_s), "Before [ms]", drop=5),
+    Column("after ms", lambda one: format_ms(one.after_s), "After [ms]", drop=5),
+    Column("pairs", lambda one: str(one.pairs), "Pairs", drop=6),
+)
+_LAYER_COLUMNS = (
+    Column("layer", lambda one: printable(one.label), "Layer", folds=14),
+    Column("path", lambda one: printable(one.path), "Path", folds=8),
+    Column("phase", lambda one: printable(one.phase), "Phase", folds=8, drop=1),
+    Column("before ms", lambda one: format_ms(one.before_s), "Before [ms]"),
+    Column("after ms", lambda one: format_ms(one.after_s), "After [ms]"),
+    Column("times as fast", lambda one: _layer_factor(one), "Times as fast"),
+)
+
+
+def _layer_factor(one: LayerGain) -> str:
+    return format_factor(one.before_s / one.after_s) if one.after_s else NOT_KNOWN
+
+
+def _explained(advice: Advice) -> str:
+    threads = plural(advice.settings.threads or 1, "BLAS thread")
+    return (
+        f"Held against the network as it is, with {threads}; milliseconds are wall time of one "
+        "input. A row comes from pairs of fresh processes, begun after it had been chosen."
+    )
+
+
+def _keeping(one: Tried) -> Words:
+    than = "" if one.candidate.against == AS_IT_IS else "; the other rows have it already"
+    return (
+        strong(printable(one.candidate.name)),
+        ": ",
+        code(printable(one.candidate.keep)),
+        f" ({printable(one.candidate.reason)}{than})",
+    )
+
+
+def _vain(one: Tried) -> Words:
+    said = "not sure" if one.open else "no gain"
+    pairs = plural(one.pairs, "pair")
+    sure = f"{_factor(one.gain)}, {_interval(one.gain)}, {pairs}, by {one.candidate.decides}"
+    more = "; a larger --budget would tell" if one.open else ""
+    return (strong(printable(one.candidate.name)), f": {said} ({sure}{more})")
+
+
+def _method() -> Iterator[str]:
+    yield (
+        "The network as it is and each change ran in processes of their own, which took turns in "
+        "blocks of some hundredths of a second, so that what disturbs the machine for a while "
+        "disturbs all alike. A pair of processes gives one ratio, the median of its rounds' "
+        "ratios; then new processes began, since memory lies elsewhere in each."
+    )
+    yield (
+        "A first look chose the changes that were promising. Their gains were measured again, in "
+        "processes begun after that, and only these are told: the mean of the pairs' logarithms, "
+        "with Student's interval."
+    )
+    yield (
+        "A change helps where it is at least 1.02x as fast and the interval leaves out 1. CPU time "
+        "decides where both run on one thread, wall time where threads are more."
+    )
+    yield (
+        "Outputs of engines, and outputs or gradients under other kernels, were compared with "
+        "Chainer's own."
+    )
