@@ -29,7 +29,7 @@ from threadpoolctl import threadpool_limits
 from chainer_profile.advice.changes import Candidate, Change
 from chainer_profile.advice.results import Tried
 from chainer_profile.advice.trying import Trial
-from chainer_profile.advice.worker import BLOCK, Worker, own_command, serve_here
+from chainer_profile.advice.worker import BLOCK, Worker, serve_here
 
 #: How many times as fast each change makes it: the planted ones, and useless ones.
 PLANTED = {"5 %": 1.05, "10 %": 1.10, "30 %": 1.30, "none 1": 1.0, "none 2": 1.0, "none 3": 1.0}
@@ -92,7 +92,7 @@ def waiting(without: str, turns: int) -> Iterator[Waiting]:
 
 def real(stop: Callable[[], str], count: int, change: Change) -> Worker:
     words = [__file__, "--worker", change.engine, str(count)]
-    return Worker(own_command(words), stop)
+    return Worker(words, stop)
 
 
 # -- simulated
@@ -115,10 +115,10 @@ class Machine:
         """A block of so many seconds without anybody else; gives how long it took."""
         if self.now_s >= self._until_s:
             self._until_s = self.now_s + self.rng.exponential(0.4)
-            self._slow = 1.0 + 0.5 * (self.rng.random() < 0.5) + 0.1 * self.rng.random()
-        hit = abs(self.rng.normal(0, 0.35)) if self.rng.random() < 0.2 else 0.0
+            self._slow = 1.0 + 0.4 * (self.rng.random() < 0.5) + 0.1 * self.rng.random()
+        hit = abs(self.rng.normal(0, 0.35)) if self.rng.random() < 0.1 else 0.0
         drift = 0.1 * math.sin(self.now_s / 60)
-        took_s = seconds * self._slow * math.exp(self.rng.normal(0, 0.07) + hit + drift)
+        took_s = seconds * self._slow * math.exp(self.rng.normal(0, 0.06) + hit + drift)
         self.now_s += took_s
         return took_s
 
@@ -129,13 +129,13 @@ class Simulated:
     def __init__(self, machine: Machine, change: Change) -> None:
         self._machine = machine
         gain = PLANTED.get(change.engine, 1.0)
-        self._block_s = 0.03 * math.exp(machine.rng.normal(0, 0.008)) / gain
-        machine.now_s += 0.8
+        self._block_s = 0.013 * math.exp(machine.rng.normal(0, 0.01)) / gain
+        machine.now_s += 1.2
 
     def ask(self, question: str, patience_s: float) -> Any:
         if question != BLOCK:
             return [] if question == "layers" else ""
-        self._machine.now_s += self._block_s / 3
+        self._machine.pass_by(self._block_s)
         took_s = self._machine.pass_by(self._block_s)
         return {"cpu_s": took_s, "wall_s": took_s}
 

@@ -28,14 +28,14 @@ VERSION = 1
 ADVICE = "advice.json"
 
 #: After the first look a change is promising from this gain on.
-PROMISING = 1.015
+PROMISING = 1.01
 #: A gain that is called one is at least this, and its interval leaves out 1.
-LEAST_GAIN = 1.02
+LEAST_GAIN = 1.015
 #: A change that is not called one is said to bring nothing where its interval ends below this.
 MISSED = 1.05
-#: It is measured again until its interval is this narrow (half width, relative), in so many pairs
-#: of processes at least; with fewer than three nothing is called.
-PRECISE, PAIRS, LEAST_PAIRS = 0.015, 6, 3
+#: It is measured again until it is known whether it helps, and its interval is so narrow (half
+#: width, relative), in so many pairs of processes; with fewer than three nothing is called.
+PRECISE, PAIRS, LEAST_PAIRS = 0.025, 6, 3
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Tried:
     def open(self) -> bool:
         """Whether a gain may be there all the same, which the time did not suffice to show."""
         found = self.gain
-        if self.helps or self.error or found is None or precise(found, self.pairs):
+        if self.helps or self.error or found is None:
             return False
         return not found.high < MISSED
 
@@ -160,16 +160,12 @@ def helps(found: Speedup | None) -> bool:
     return found is not None and found.factor >= LEAST_GAIN and found.low > 1
 
 
-def precise(found: Speedup | None, pairs: int) -> bool:
-    """Whether a gain need not be measured any further."""
-    if found is None or pairs < PAIRS:
+def settled(found: Speedup | None, pairs: int) -> bool:
+    """Whether a change need not be measured any further: it helps, or cannot."""
+    if found is None or pairs < LEAST_PAIRS:
         return False
-    return math.log(found.high / found.low) / 2 <= PRECISE
-
-
-def hopeless(found: Speedup | None, pairs: int) -> bool:
-    """Whether a gain that is worth a word is out of reach."""
-    return found is not None and pairs >= LEAST_PAIRS and found.high < LEAST_GAIN
+    narrow = math.log(found.high / found.low) / 2 <= PRECISE
+    return found.high < LEAST_GAIN or (pairs >= PAIRS and narrow and helps(found))
 
 
 def ranked(tried: Sequence[Tried]) -> tuple[Tried, ...]:

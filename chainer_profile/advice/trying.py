@@ -21,22 +21,21 @@ from chainer_profile.advice.results import (
     LayerGain,
     Tried,
     gain,
-    hopeless,
-    precise,
     promising,
     ranked,
+    settled,
 )
 from chainer_profile.advice.worker import BLOCK, CHECK, LAYERS, READY, Block, WorkerError
 from chainer_profile.basics.errors import ProfileError
 
 #: Part of the time that the first look may take, and its groups.
-LOOK_PART, LOOK_GROUPS = 0.4, 2
+LOOK_PART, LOOK_GROUPS = 0.3, 2
 #: Rounds of a group: as many as there is time for, within these.
-LEAST_ROUNDS, MOST_ROUNDS = 5, 60
+LEAST_ROUNDS, MOST_ROUNDS = 5, 200
 #: Part of what is left that one process may keep all waiting.
-_PATIENCE_PART, _LEAST_PATIENCE_S = 0.5, 20.0
-#: Layers that are named.
-_MOST_LAYERS = 5
+_PATIENCE_PART, _LEAST_PATIENCE_S = 0.25, 30.0
+#: Layers that are named, and groups in which they are timed.
+_MOST_LAYERS, _LAYER_GROUPS = 5, 2
 
 
 class Worker(Protocol):
@@ -107,6 +106,9 @@ class Trial:
         now: A clock in seconds.
         stop: Asked now and then whether to stop: why, or an empty text.
         say: Told in a line how far it is.
+
+    Attributes:
+        ended: Why it ended before its time; empty where it did not.
     """
 
     def __init__(
@@ -121,7 +123,8 @@ class Trial:
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._courses = [_Course(one) for one in candidates]
-        self._start, self._now, self._stop, self._say = start, now, stop, say
+        self._start, self._now, self._asked_to_stop, self._say = start, now, stop, say
+        self.ended = ""
         self._at_once = max(2, at_once)
         self._begin, self._seconds = now(), seconds
         # Seconds that the begin of the last group took.
@@ -156,6 +159,10 @@ class Trial:
             tuple(Untried(one.candidate.name, "there was no time left") for one in undone),
         )
 
+    def _stop(self) -> str:
+        self.ended = self.ended or self._asked_to_stop()
+        return self.ended
+
     @property
     def _running(self) -> list[_Course]:
         return [one for one in self._courses if not one.error]
@@ -172,8 +179,7 @@ class Trial:
         self._courses += [_Course(one, first=Tried(one), checked=False) for one in sums]
 
     def _wanted(self, one: _Course) -> bool:
-        found, pairs = one.result(), len(one.ratios)
-        return not pairs or not (precise(found.gain, pairs) or hopeless(found.gain, pairs))
+        return not one.ratios or not settled(one.result().gain, len(one.ratios))
 
     def _groups(self, courses: Sequence[_Course], seconds: float, what: str) -> None:
         """A group of processes for these changes, in about so many seconds.
@@ -251,9 +257,14 @@ class Trial:
         try:
             return workers[change].ask(question, max(_LEAST_PATIENCE_S, _PATIENCE_PART * left_s))
         except WorkerError as error:
-            if change == AS_IT_IS:
-                raise ProfileError(f"the network as it is: {error}") from error
             workers.pop(change).close()
+            if question == LAYERS:
+                return None
+            if change == AS_IT_IS:
+                self.ended = f"the network as it is: {error}"
+                if all(one.first is None and not one.ratios for one in self._courses):
+                    raise ProfileError(self.ended) from error
+                return None
             for one in courses:
                 if change in (one.candidate.change, one.candidate.against):
                     one.error = str(error)
@@ -271,14 +282,19 @@ class Trial:
 
     def _layers(self, workers: dict[Change, Worker], courses: Sequence[_Course]) -> None:
         """The layers' times of changes of Chainer's own."""
-        changes = {
-            change
+        wanted = [
+            one
             for one in courses
-            if not (one.error or one.candidate.change.engine)
-            for change in (one.candidate.change, one.candidate.against)
-        }
+            if not (one.error or one.candidate.change.engine) and len(one.layers) < _LAYER_GROUPS
+        ]
+        changes = dict.fromkeys(
+            change
+            for one in wanted
+            for change in (one.candidate.against, one.candidate.change)
+            if not self._stop()
+        )
         found = {change: self._ask(LAYERS, change, workers, courses) for change in changes}
-        for one in courses:
+        for one in wanted:
             pair = found.get(one.candidate.against), found.get(one.candidate.change)
             if all(pair):
                 one.layers.append(pair)

@@ -12,16 +12,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
 from queue import Empty, Queue
+from types import MappingProxyType
 from typing import Any, Protocol, TextIO
 
 from chainer_profile.basics.errors import ProfileError, one_line
 
-#: Seconds of a block: the shorter, the more alike is what disturbs a block and its neighbours.
-BLOCK_S = 0.03
+#: Seconds of a block: the shorter, the more of them, and the more alike is what disturbs them.
+BLOCK_S = 0.01
+#: Runs that are shorter than this find the caches as others left them: one is not timed.
+_SHORT_S = 0.05
 #: Runs before the first block, at most, and seconds that they take.
 _WARM_RUNS, _WARM_S = 5, 0.5
 
@@ -112,7 +115,7 @@ def _block(
 ) -> Block:
     """An untimed run, where runs are short, as others have used the caches; and timed ones."""
     count = max(1, round(BLOCK_S / max(run_s, 1e-6)))
-    if run_s < BLOCK_S:
+    if run_s < _SHORT_S:
         running.run()
     wall_s, cpu_s = wall(), cpu()
     for _ in range(count):
@@ -138,15 +141,22 @@ class Worker:
     """Such a process, from outside. It begins at once.
 
     Args:
-        command: What starts it.
+        words: What follows the name of Python's interpreter, which is that of this process.
         stop: Asked now and then whether to wait no longer: why, or an empty text.
+        variables: Variables that it has beside those of this process.
     """
 
-    def __init__(self, command: Sequence[str], stop: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        words: Sequence[str],
+        stop: Callable[[], str],
+        variables: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._stop = stop
         self._said: Queue[str] = Queue()
         self._process = subprocess.Popen(
-            command,
+            [sys.executable, *words],
+            env={**os.environ, **variables},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -206,8 +216,3 @@ class Worker:
             with suppress(OSError, ValueError):
                 if stream is not None:
                     stream.close()
-
-
-def own_command(words: Sequence[str]) -> list[str]:
-    """The command of a Python program, in the interpreter of this one."""
-    return [sys.executable, *words]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import time
 from functools import partial
@@ -41,6 +42,9 @@ _TRIALS, _PROFILE_PART = 300, 0.12
 _REPORTS_S = 5.0
 #: What a process takes beside the network, and the part of the free memory that all may take.
 _PROCESS_NBYTES, _MEMORY_PART = 400 << 20, 0.7
+
+#: The variable that tells a process of ours what it is to run.
+_WORKER = "CHAINER_PROFILE_ADVISE"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -81,7 +85,6 @@ def _add_own(parser: argparse.ArgumentParser) -> None:
         default=180.0,
         help="time for all of it, such as 90s or 3m (default: 3m)",
     )
-    group.add_argument("--worker", help=argparse.SUPPRESS)
     group = parser.add_argument_group("output")
     add_out(
         group,
@@ -111,8 +114,8 @@ def run(args: argparse.Namespace, context: Context) -> int:
         ProfileError: The network as it is cannot be run, or something cannot be written.
         UsageError: The arguments say nothing that can be done.
     """
-    if args.worker is not None:
-        return _work(json.loads(args.worker), context)
+    if asked := os.environ.get(_WORKER):
+        return _work(json.loads(asked), context)
     begin = time.monotonic()
     # What is not ours are the words of a run.
     own = Parser(prog=f"{PROG} advise")
@@ -218,7 +221,7 @@ def _advise(
         environment=recording.environment,
         budget_s=args.budget,
         took_s=time.monotonic() - begin,
-        ended=stop() or COMPLETE,
+        ended=trial.ended or COMPLETE,
     )
     write_file(folder / ADVICE, write_json(advice).encode())
     try:
@@ -272,11 +275,11 @@ def _at_once(recording: Recording) -> int:
 def _start(words: list[str], threads: int, stop: Any, change: Change) -> Worker:
     from dataclasses import asdict
 
-    from chainer_profile.advice.worker import Worker, own_command
+    from chainer_profile.advice.worker import Worker
     from chainer_profile.runs.executors import PROGRAM
 
     asked = {"words": words, "threads": threads, "change": asdict(change)}
-    return Worker(own_command([str(PROGRAM), "advise", "--worker", json.dumps(asked)]), stop)
+    return Worker([str(PROGRAM), "advise"], stop, {_WORKER: json.dumps(asked)})
 
 
 def _work(asked: dict[str, Any], context: Context) -> int:

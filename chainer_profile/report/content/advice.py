@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from chainer_profile.advice.changes import AS_IT_IS
+from chainer_profile.advice.results import LEAST_GAIN
 from chainer_profile.basics.units import (
     NOT_KNOWN,
     format_duration,
@@ -170,7 +171,7 @@ def _vain(one: Tried) -> Words:
 def _method() -> Iterator[str]:
     yield (
         "The network as it is and each change ran in processes of their own, which took turns in "
-        "blocks of some hundredths of a second, so that what disturbs the machine for a while "
+        "blocks of a hundredth of a second or a run, so that what disturbs the machine for a while "
         "disturbs all alike. A pair of processes gives one ratio, the median of its rounds' "
         "ratios; then new processes began, since memory lies elsewhere in each."
     )
@@ -180,8 +181,8 @@ def _method() -> Iterator[str]:
         "with Student's interval."
     )
     yield (
-        "A change helps where it is at least 1.02x as fast and the interval leaves out 1. CPU time "
-        "decides where both run on one thread, wall time where threads are more."
+        f"A change helps where it is at least {LEAST_GAIN}x as fast and the interval leaves out 1. "
+        "CPU time decides where both run on one thread, wall time where threads are more."
     )
     yield (
         "Outputs of engines, and outputs or gradients under other kernels, were compared with "

@@ -1,0 +1,159 @@
+"""How much a change brings, whether it helps, and the file of it."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chainer_profile.advice.changes import WALL, Candidate, Change, Untried
+from chainer_profile.advice.results import (
+    ADVICE,
+    Advice,
+    LayerGain,
+    Tried,
+    gain,
+    ranked,
+    read_advice,
+    settled,
+    write_json,
+)
+from chainer_profile.basics.errors import ProfileError
+from chainer_profile.engines.results import Speedup
+from chainer_profile.record.recording import Settings
+
+CANDIDATE = Candidate("accelerate()", "why", "how", Change(kernels="numpy"))
+
+
+def tried(factor: float, low: float, high: float, pairs: int = 8, confirmed: bool = True) -> Tried:
+    found = Speedup(factor, low, high)
+    return Tried(CANDIDATE, wall=found, cpu=found, pairs=pairs, confirmed=confirmed)
+
+
+def test_the_interval_of_two_pairs() -> None:
+    found = gain([2.0, 8.0])
+    # Logarithms 1 and 3 of base 2: mean 2, error 1; Student's t of one degree is 12.706.
+    assert found.factor == pytest.approx(4.0)
+    assert found.low == pytest.approx(2 ** (2 - 12.7062), rel=1e-4)
+    assert found.high == pytest.approx(2 ** (2 + 12.7062), rel=1e-4)
+
+
+def test_one_pair_has_no_interval() -> None:
+    found = gain([1.5])
+    assert found.factor == pytest.approx(1.5)
+    assert math.isnan(found.low)
+
+
+@given(
+    ratios=st.lists(st.floats(0.5, 2), min_size=3, max_size=12),
+    scale=st.floats(0.5, 2),
+)
+def test_a_gain_scales_turns_round_and_lies_in_its_interval(
+    ratios: list[float], scale: float
+) -> None:
+    found, scaled = gain(ratios), gain([scale * one for one in ratios])
+    turned = gain([1 / one for one in ratios])
+    assert found.low <= found.factor * (1 + 1e-12)
+    assert found.factor <= found.high * (1 + 1e-12)
+    assert min(ratios) <= found.factor * (1 + 1e-9)
+    assert scaled.factor == pytest.approx(scale * found.factor)
+    assert scaled.low == pytest.approx(scale * found.low)
+    assert turned.low == pytest.approx(1 / found.high)
+
+
+def test_the_interval_holds_the_truth_in_95_of_100_cases() -> None:
+    rng = np.random.default_rng(0)
+    found = [gain(np.exp(rng.normal(0.05, 0.03, 6)).tolist()) for _ in range(2000)]
+    held = np.mean([one.low < math.exp(0.05) < one.high for one in found])
+    assert 0.94 < held < 0.96
+
+
+@pytest.mark.parametrize(
+    ("one", "helps", "is_open"),
+    [
+        (tried(1.2, 1.1, 1.3), True, False),
+        (tried(1.01, 1.005, 1.02), False, False),
+        (tried(1.2, 0.99, 1.4), False, True),
+        (tried(1.2, 1.1, 1.3, confirmed=False), False, True),
+        (tried(1.2, 1.1, 1.3, pairs=2), False, True),
+        (tried(0.8, math.nan, math.nan, pairs=1), False, True),
+        (tried(0.8, 0.7, 0.9), False, False),
+        (replace(tried(1.2, 1.1, 1.3), error="crashed"), False, False),
+        (Tried(CANDIDATE), False, False),
+    ],
+)
+def test_what_helps_and_what_is_not_known(one: Tried, helps: bool, is_open: bool) -> None:
+    assert (one.helps, one.open) == (helps, is_open)
+
+
+def test_wall_time_decides_where_threads_are_more() -> None:
+    by_wall = replace(CANDIDATE, decides=WALL)
+    one = replace(tried(1.2, 1.1, 1.3), candidate=by_wall, cpu=Speedup(0.9, 0.8, 0.95))
+    assert one.helps
+    assert not replace(one, candidate=CANDIDATE).helps
+
+
+def test_when_no_more_is_measured() -> None:
+    assert settled(Speedup(1.3, 1.28, 1.32), 6)
+    assert not settled(Speedup(1.3, 1.28, 1.32), 5)  # few pairs
+    assert not settled(Speedup(1.3, 1.2, 1.4), 6)  # wide
+    assert settled(Speedup(0.9, 0.8, 1.01), 3)  # no gain is left
+    assert not settled(Speedup(1.0, 0.9, 1.02), 3)
+
+
+def test_those_that_help_come_first_and_those_that_failed_last() -> None:
+    good, better = tried(1.2, 1.1, 1.3), tried(1.4, 1.3, 1.5)
+    vain, doubtful = tried(0.9, 0.8, 0.99), tried(1.5, 0.9, 2.0)
+    failed = replace(better, error="crashed")
+    assert ranked([failed, vain, good, doubtful, better]) == (better, good, doubtful, vain, failed)
+
+
+ALL = Advice(
+    (
+        replace(
+            tried(1.2, 1.1, 1.3),
+            before_s=2e-3,
+            after_s=1e-3,
+            layers=(LayerGain("forward", "0_F", "/a", 2e-3, 1e-3),),
+        ),
+        tried(1.2, math.nan, math.nan, pairs=1, confirmed=False),
+        Tried(CANDIDATE, error="crashed"),
+    ),
+    (Untried("float16", "slow"),),
+    settings=Settings(model="net", threads=1),
+    budget_s=180.0,
+)
+
+
+def test_it_can_be_read_again(tmp_path: Path) -> None:
+    (tmp_path / ADVICE).write_text(write_json(ALL))
+    found = read_advice(tmp_path)
+    assert found is not None
+    assert write_json(found) == write_json(ALL)
+    assert found.tried[0] == ALL.tried[0]
+    assert found.settings == ALL.settings
+    assert found.helping == ALL.tried[:1]
+
+
+def test_there_may_be_none(tmp_path: Path) -> None:
+    assert read_advice(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"version": 99}, "update the program"),
+        ({"tried": 3}, "damaged"),
+        ({"format": "x"}, "is no"),
+    ],
+)
+def test_a_file_that_cannot_be(tmp_path: Path, change: dict[str, object], said: str) -> None:
+    (tmp_path / ADVICE).write_text(json.dumps({**json.loads(write_json(ALL)), **change}))
+    with pytest.raises(ProfileError, match=said):
+        read_advice(tmp_path)
