@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from chainer_profile.advice.changes import AS_IT_IS, Candidate, Change, Untried, summed
+from chainer_profile.advice.changes import AS_IT_IS, WALL, Candidate, Change, Untried, summed
 from chainer_profile.advice.results import (
     PAIRS,
     LayerGain,
@@ -27,6 +27,7 @@ from chainer_profile.advice.results import (
 )
 from chainer_profile.advice.worker import BLOCK, CHECK, LAYERS, READY, Block, WorkerError
 from chainer_profile.basics.errors import ProfileError
+from chainer_profile.engines.results import Speedup
 
 #: Part of the time that the first look may take, and its groups.
 LOOK_PART, LOOK_GROUPS = 0.3, 2
@@ -139,13 +140,9 @@ class Trial:
         Raises:
             ProfileError: The network itself does not run.
         """
-        look_end = self._begin + LOOK_PART * self._seconds
-        end = self._begin + self._seconds
-        for left in range(LOOK_GROUPS, 0, -1):
-            # The first group is made in any case: without it nothing can be said.
-            if left == LOOK_GROUPS or self._now() + self._least_s < look_end:
-                self._groups(self._running, (look_end - self._now()) / left, "first look")
+        self.look(LOOK_PART)
         self._choose()
+        end = self._begin + self._seconds
         while wanted := [one for one in self._running if one.first and self._wanted(one)]:
             left_s = end - self._now()
             if self._stop() or left_s < self._least_s:
@@ -158,6 +155,15 @@ class Trial:
             ranked([one for one in found if one not in undone]),
             tuple(Untried(one.candidate.name, "there was no time left") for one in undone),
         )
+
+    def look(self, part: float = 1.0) -> list[Speedup | None]:
+        """A first look, in a part of the time; gives the gains."""
+        end = self._begin + part * self._seconds
+        for left in range(LOOK_GROUPS, 0, -1):
+            # The first group is made in any case: without it nothing can be said.
+            if left == LOOK_GROUPS or self._now() + self._least_s < end:
+                self._groups(self._running, (end - self._now()) / left, "first look")
+        return [one.result().gain for one in self._courses]
 
     def _stop(self) -> str:
         self.ended = self.ended or self._asked_to_stop()
@@ -202,11 +208,16 @@ class Trial:
     def _group(self, courses: Sequence[_Course], seconds: float, *, layers: bool) -> None:
         begin, workers = self._now(), dict[Change, Worker]()
         try:
+            waiting: list[Change] = []
             for one in courses:
                 for change in (one.candidate.against, one.candidate.change):
                     if change not in workers:
                         workers[change] = self._start(change)
-            for change in list(workers):
+                        waiting.append(change)
+                # Threads that wait for one another keep the cores: one process at a time.
+                while waiting and one.candidate.decides == WALL:
+                    self._ask(READY, waiting.pop(0), workers, courses)
+            for change in waiting:
                 self._ask(READY, change, workers, courses)
             self._least_s = self._now() - begin
             rounds = self._rounds(workers, courses, begin + seconds)

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 #: Trials of the profile of the network as it is, and the part of the budget that it may take.
 _TRIALS, _PROFILE_PART = 300, 0.12
+#: Part of it in which the number of threads is chosen, where the profile did not.
+_THREADS_PART = 0.1
 #: Seconds of the budget that are kept for the reports.
 _REPORTS_S = 5.0
 #: What a process takes beside the network, and the part of the free memory that all may take.
@@ -187,8 +189,10 @@ def _advise(
     args: argparse.Namespace, words: list[str], folder: Path, begin: float, context: Context
 ) -> int:
     """Try the changes, write what came of them, and print it."""
-    from chainer_profile.advice.changes import propose
-    from chainer_profile.advice.results import ADVICE, Advice, write_json
+    from dataclasses import replace
+
+    from chainer_profile.advice.changes import Candidate, Change, propose
+    from chainer_profile.advice.results import ADVICE, Advice, promising, write_json
     from chainer_profile.advice.trying import Trial
     from chainer_profile.analyse.summaries import summarise
     from chainer_profile.basics.files import write_file
@@ -202,22 +206,29 @@ def _advise(
     recording = load_run(folder)
     summary = summarise(recording)
     possible = _possible(recording)
-    candidates, untried = propose(summary, possible)
-    stop = context.interrupts.reason
+    stop, say = context.interrupts.reason, ProgressBar(args.quiet).say
+
+    def trial_of(candidates: list[Candidate], seconds: float) -> Trial:
+        start = partial(_start, words, possible.threads, stop)
+        at_once = _at_once(recording)
+        return Trial(candidates, start, seconds=seconds, at_once=at_once, stop=stop, say=say)
+
     with context.interrupts.measuring():
-        trial = Trial(
-            candidates,
-            partial(_start, words, possible.threads, stop),
-            seconds=args.budget - (time.monotonic() - begin) - _REPORTS_S,
-            at_once=_at_once(recording),
-            stop=stop,
-            say=ProgressBar(args.quiet).say,
-        )
+        if possible.threads > 1 and not (possible.asked or len(recording.probe_ns)):
+            # The profile had no time to choose them. All else is tried with the better number.
+            fewer = [
+                one for one in propose(summary, possible)[0] if one.change == Change(threads=1)
+            ]
+            if any(map(promising, trial_of(fewer, _THREADS_PART * args.budget).look())):
+                possible = replace(possible, threads=1)
+        candidates, untried = propose(summary, possible)
+        left_s = args.budget - (time.monotonic() - begin) - _REPORTS_S
+        trial = trial_of(candidates, left_s)
         tried, undone = trial.run()
     advice = Advice(
         tried,
         (*undone, *untried),
-        settings=_with_threads(recording, possible.threads),
+        settings=replace(recording.settings, threads=possible.threads),
         environment=recording.environment,
         budget_s=args.budget,
         took_s=time.monotonic() - begin,
@@ -231,12 +242,6 @@ def _advise(
     show([text(f"Written to {folder}: {', '.join(files)}")], args.quiet)
     signum = context.interrupts.signum
     return 128 + signum if signum else 0
-
-
-def _with_threads(recording: Recording, threads: int) -> Any:
-    from dataclasses import replace
-
-    return replace(recording.settings, threads=threads)
 
 
 def _possible(recording: Recording) -> Possible:

@@ -92,7 +92,7 @@ def _usual_reports(
         "layers.png": lambda: plot.render(summary, "png"),
         "layers.svg": lambda: plot.render(summary, "svg"),
         "report.md": lambda: markdown.write(report(summary, wanted.title, advice=advice)).encode(),
-        "report.html": lambda: page.render(summary, advice).encode(),
+        "report.html": lambda: page.render(summary, advice=advice).encode(),
     }
     if advice is not None:
         usual["advice.md"] = lambda: markdown.write(tried.report(advice)).encode()
