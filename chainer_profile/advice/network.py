@@ -22,7 +22,7 @@ from chainer_profile.kernels.accelerate import Accelerated, accelerate
 from chainer_profile.kernels.memory import keep_memory
 from chainer_profile.measure import configuration, runner
 from chainer_profile.measure.clock import HOST_CLOCK
-from chainer_profile.measure.steps import ForwardStep, make_step
+from chainer_profile.measure.steps import ForwardStep, learn_first, make_step
 from chainer_profile.measure.threads import limited
 from chainer_profile.record.recording import Settings
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 #: Trials in which layers are timed, at most, and about how many seconds they take.
 _LAYER_TRIALS, _LAYER_S = 50, 0.5
-#: The largest relative difference of gradients in float64 that is right.
-_EXACT = 1e-6
+#: The largest relative difference of gradients in float64 that is right, and inputs for them.
+_EXACT, _EXACT_BATCH = 1e-6, 4
 
 #: Builds the network on the CPU, with its input, for so many inputs at a time.
 Build = Callable[[int], tuple[Any, Any]]
@@ -64,7 +64,7 @@ def network_under(build: Build, settings: Settings, loss: str, change: Change) -
         array = array.astype(configuration.input_dtype(), copy=False)
         step = _step(model, array, own, loss)
         stack.enter_context(step.configured())
-        structure = runner.learn(step, own, HOST_CLOCK)[0]
+        structure = learn_first(step)
         if change.engine:
             network = Network(
                 own.model, model, (array,), structure.layers, "cpu", "fp32", own.threads
@@ -77,7 +77,7 @@ def network_under(build: Build, settings: Settings, loss: str, change: Change) -
 
         def exact() -> tuple[AnyStep, Any]:
             with chainer.using_config("dtype", np.dtype(np.float64)):
-                model, array = build(own.batchsize)
+                model, array = build(min(own.batchsize, _EXACT_BATCH))
                 step = _step(model, array.astype(np.float64), own, loss)
                 step()
                 return step, model

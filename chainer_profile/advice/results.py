@@ -34,8 +34,8 @@ LEAST_GAIN = 1.015
 #: A change that is not called one is said to bring nothing where its interval ends below this.
 MISSED = 1.05
 #: It is measured again until it is known whether it helps, and its interval is so narrow (half
-#: width, relative), in so many pairs of processes; with fewer than three nothing is called.
-PRECISE, PAIRS, LEAST_PAIRS = 0.025, 6, 3
+#: width, relative), in so many pairs of processes; of one alone nothing is called.
+PRECISE, PAIRS, LEAST_PAIRS = 0.025, 6, 2
 
 
 @dataclass(frozen=True)

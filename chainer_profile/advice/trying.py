@@ -32,11 +32,11 @@ from chainer_profile.engines.results import Speedup
 #: Part of the time that the first look may take, and its groups.
 LOOK_PART, LOOK_GROUPS = 0.3, 2
 #: Rounds of a group: as many as there is time for, within these.
-LEAST_ROUNDS, MOST_ROUNDS = 5, 200
+LEAST_ROUNDS, MOST_ROUNDS = 4, 200
 #: Part of what is left that one process may keep all waiting.
 _PATIENCE_PART, _LEAST_PATIENCE_S = 0.25, 30.0
-#: Layers that are named, and groups in which they are timed.
-_MOST_LAYERS, _LAYER_GROUPS = 5, 2
+#: Layers that are named; they are timed in a group behind so many others.
+_MOST_LAYERS, _BEFORE_LAYERS = 5, 2
 
 
 class Worker(Protocol):
@@ -128,8 +128,8 @@ class Trial:
         self.ended = ""
         self._at_once = max(2, at_once)
         self._begin, self._seconds = now(), seconds
-        # Seconds that the begin of the last group took.
-        self._least_s = 0.0
+        # Seconds that the shortest group takes, by what the changes are held against.
+        self._least_s: dict[Change, float] = {}
 
     def run(self) -> tuple[tuple[Tried, ...], tuple[Untried, ...]]:
         """Try them all.
@@ -144,11 +144,10 @@ class Trial:
         self._choose()
         end = self._begin + self._seconds
         while wanted := [one for one in self._running if one.first and self._wanted(one)]:
-            left_s = end - self._now()
-            if self._stop() or left_s < self._least_s:
-                break
             done = min(len(one.ratios) for one in wanted)
-            self._groups(wanted, left_s / max(1, PAIRS - done), "again")
+            seconds = (end - self._now()) / max(1, PAIRS - done)
+            if self._stop() or not self._groups(wanted, seconds, end, "again"):
+                break
         found = [one.result() for one in self._courses]
         undone = [one for one in found if one.gain is None and not one.error]
         return (
@@ -160,9 +159,7 @@ class Trial:
         """A first look, in a part of the time; gives the gains."""
         end = self._begin + part * self._seconds
         for left in range(LOOK_GROUPS, 0, -1):
-            # The first group is made in any case: without it nothing can be said.
-            if left == LOOK_GROUPS or self._now() + self._least_s < end:
-                self._groups(self._running, (end - self._now()) / left, "first look")
+            self._groups(self._running, (end - self._now()) / left, end, "first look")
         return [one.result().gain for one in self._courses]
 
     def _stop(self) -> str:
@@ -187,11 +184,12 @@ class Trial:
     def _wanted(self, one: _Course) -> bool:
         return not one.ratios or not settled(one.result().gain, len(one.ratios))
 
-    def _groups(self, courses: Sequence[_Course], seconds: float, what: str) -> None:
-        """A group of processes for these changes, in about so many seconds.
+    def _groups(self, courses: Sequence[_Course], seconds: float, end: float, what: str) -> int:
+        """A group of processes for these changes, in about so many seconds; gives their number.
 
         There are several where memory does not hold all, or where some are held against another
-        number of threads, which would disturb the rest.
+        number of threads, which would disturb the rest. None is begun that would not end in time,
+        but for the first: without it nothing can be said.
         """
         parts = []
         for against in dict.fromkeys(one.candidate.against for one in courses):
@@ -199,13 +197,16 @@ class Trial:
             parts += [
                 own[at : at + self._at_once - 1] for at in range(0, len(own), self._at_once - 1)
             ]
-        sizes = [1 + len(part) for part in parts]
-        for part, size in zip(parts, sizes, strict=True):
-            if not self._stop():
+        whole, made = sum(1 + len(part) for part in parts), 0
+        for part in parts:
+            least_s = self._least_s.get(part[0].candidate.against, 0.0)
+            if not self._stop() and (not least_s or self._now() + least_s <= end):
                 self._say(f"{what}: {', '.join(one.candidate.name for one in part)}")
-                self._group(part, seconds * size / sum(sizes), layers=what == "again")
+                self._group(part, seconds * (1 + len(part)) / whole)
+                made += 1
+        return made
 
-    def _group(self, courses: Sequence[_Course], seconds: float, *, layers: bool) -> None:
+    def _group(self, courses: Sequence[_Course], seconds: float) -> None:
         begin, workers = self._now(), dict[Change, Worker]()
         try:
             waiting: list[Change] = []
@@ -219,13 +220,14 @@ class Trial:
                     self._ask(READY, waiting.pop(0), workers, courses)
             for change in waiting:
                 self._ask(READY, change, workers, courses)
-            self._least_s = self._now() - begin
+            ready = self._now()
             rounds = self._rounds(workers, courses, begin + seconds)
+            round_s = (self._now() - ready) / max(1, len(rounds))
+            self._least_s[courses[0].candidate.against] = ready - begin + LEAST_ROUNDS * round_s
             for one in courses:
                 if not one.error:
                     _fold(one, rounds)
-            if layers:
-                self._layers(workers, courses)
+            self._layers(workers, courses)
             for one in courses:
                 if not (one.checked or one.error or self._stop()):
                     self._check(one, workers, courses)
@@ -296,7 +298,8 @@ class Trial:
         wanted = [
             one
             for one in courses
-            if not (one.error or one.candidate.change.engine) and len(one.layers) < _LAYER_GROUPS
+            if one.first and not (one.error or one.layers or one.candidate.change.engine)
+            if len(one.ratios) > _BEFORE_LAYERS
         ]
         changes = dict.fromkeys(
             change

@@ -132,7 +132,7 @@ def asked_for(
         raise failed
 
 
-def _made(name: str, summary: Summary, wanted: Wanted, advice: Advice | None) -> bytes:
+def _made(name: str, summary: Summary, wanted: Wanted, advice: Advice | None = None) -> bytes:
     from chainer_profile.report.pictures import stacks, trace
     from chainer_profile.report.writers import json_report
 
