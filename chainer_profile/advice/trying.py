@@ -17,6 +17,7 @@ import numpy as np
 
 from chainer_profile.advice.changes import AS_IT_IS, WALL, Candidate, Change, Untried, summed
 from chainer_profile.advice.results import (
+    LEAST_PAIRS,
     PAIRS,
     LayerGain,
     Tried,
@@ -62,6 +63,7 @@ class _Course:
         blocks: Of each group the median wall time without and with it.
         layers: Of each group the layers without and with it.
         first: What the first look gave.
+        looked: The ratios and blocks of its groups.
         checked: Whether its outputs were compared.
         error: Why it is out.
     """
@@ -71,22 +73,29 @@ class _Course:
     blocks: list[tuple[float, float]] = field(default_factory=list)
     layers: list[tuple[Any, Any]] = field(default_factory=list)
     first: Tried | None = None
+    looked: tuple[list[tuple[float, float]], list[tuple[float, float]]] = ([], [])
     checked: bool = False
     error: str = ""
 
     def result(self) -> Tried:
-        """What came of it: of the groups after the first look, where there are any."""
+        """What came of it: of the groups after the first look, where there are any.
+
+        Where the time sufficed for one such group only, with those of the first look.
+        """
         first = None if self.first is None else self.first.gain
-        if not self.ratios:
+        ratios, blocks = self.ratios, self.blocks
+        if ratios and len(ratios) < LEAST_PAIRS:
+            ratios, blocks = [*self.looked[0], *ratios], [*self.looked[1], *blocks]
+        if not ratios:
             found = self.first or Tried(self.candidate)
             return replace(found, first=first, error=self.error)
-        cpu, wall = (gain(values) for values in zip(*self.ratios, strict=True))
-        before, after = np.median(np.array(self.blocks), axis=0)
+        cpu, wall = (gain(values) for values in zip(*ratios, strict=True))
+        before, after = np.median(np.array(blocks), axis=0)
         return Tried(
             self.candidate,
             wall=wall,
             cpu=cpu,
-            pairs=len(self.ratios),
+            pairs=len(ratios),
             confirmed=self.first is not None,
             first=first,
             before_s=float(before),
@@ -176,7 +185,8 @@ class Trial:
         for one in self._running:
             found = one.result()
             if promising(found.gain):
-                one.first, one.ratios, one.blocks = found, [], []
+                one.first, one.looked = found, (one.ratios, one.blocks)
+                one.ratios, one.blocks = [], []
                 chosen.append(found)
         sums = summed([one.candidate for one in ranked(chosen)])
         self._courses += [_Course(one, first=Tried(one), checked=False) for one in sums]

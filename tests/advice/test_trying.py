@@ -118,6 +118,18 @@ def test_the_first_looks_luck_does_not_count() -> None:
     assert not useless.helps
 
 
+def test_a_single_group_after_it_counts_with_it() -> None:
+    world = World({"fast": 0.5e-3})
+
+    def end(name: str) -> None:
+        world.stop = "interrupted" if len(world.began) > 6 else ""
+
+    world.at_block = end
+    found, _ = tried(world, [candidate("fast")])
+    assert found["fast"].pairs == 3
+    assert found["fast"].helps
+
+
 def test_what_fails_is_out_and_the_others_go_on() -> None:
     world = World({"fast": 0.5e-3})
     world.says = {

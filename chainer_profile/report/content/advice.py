@@ -177,8 +177,8 @@ def _method() -> Iterator[str]:
     )
     yield (
         "A first look chose the changes that were promising. Their gains were measured again, in "
-        "processes begun after that, and only these are told: the mean of the pairs' logarithms, "
-        "with Student's interval."
+        "processes begun after that, and only these are told (with the first where there was time "
+        "for a single pair): the mean of the pairs' logarithms, with Student's interval."
     )
     yield (
         f"A change helps where it is at least {LEAST_GAIN}x as fast and the interval leaves out 1. "
