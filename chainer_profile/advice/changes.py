@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
+from chainer_profile.analyse.counted import trial_counters
 from chainer_profile.basics.units import format_nbytes, format_percent, plural
 from chainer_profile.basics.words import BACKWARD, PROG
 
@@ -182,6 +183,8 @@ def _kernels(summary: Summary, possible: Possible) -> Iterator[Candidate | Untri
         (numpy, "numpy", _REPLACED),
     ):
         share = _share(summary, functions)
+        if summary.recording.settings.fast:
+            continue  # it has them
         if dtype != "float32":
             yield Untried(name, f"has no kernels for {dtype}")
         elif share < _MUCH:
@@ -233,6 +236,9 @@ def _engines(summary: Summary, possible: Possible) -> Iterator[Candidate | Untri
 def _memory(summary: Summary, possible: Possible) -> Iterator[Candidate | Untried]:
     name, memory = "memory kept", summary.recording.memory
     peak = max(memory.peak_nbytes, default=0) if memory is not None else None
+    counted = trial_counters(summary.recording)
+    if summary.recording.settings.keep_memory:
+        return
     if lacks := possible.lacks.get("glibc", ""):
         yield Untried(name, lacks)
     elif peak is not None and peak < _LARGE_NBYTES:
@@ -241,10 +247,14 @@ def _memory(summary: Summary, possible: Possible) -> Iterator[Candidate | Untrie
             f"no layer takes {format_nbytes(_LARGE_NBYTES)}, from where on glibc gives memory back",
         )
     else:
-        most = "" if peak is None else f", up to {format_nbytes(peak)} a layer"
+        reason = "glibc gives large arrays back and fetches them anew"
+        if counted is not None and counted.system_share > 0:
+            reason += f": the system takes {format_percent(counted.system_share)} of the CPU time"
+        elif peak is not None:
+            reason += f", up to {format_nbytes(peak)} a layer"
         yield Candidate(
             name,
-            f"glibc gives large arrays back and fetches them anew{most}",
+            reason,
             "MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=2147483647 MALLOC_TOP_PAD_=67108864 "
             "before the command",
             Change(keep_memory=True),

@@ -21,6 +21,7 @@ from chainer_profile.engines.race import Race
 from chainer_profile.kernels.accelerate import Accelerated, accelerate
 from chainer_profile.kernels.memory import keep_memory
 from chainer_profile.measure import configuration, runner
+from chainer_profile.measure.arguments import Arguments
 from chainer_profile.measure.clock import HOST_CLOCK
 from chainer_profile.measure.steps import ForwardStep, learn_first, make_step
 from chainer_profile.measure.threads import limited
@@ -35,8 +36,8 @@ _LAYER_TRIALS, _LAYER_S = 50, 0.5
 #: The largest relative difference of gradients in float64 that is right, and inputs for them.
 _EXACT, _EXACT_BATCH = 1e-6, 4
 
-#: Builds the network on the CPU, with its input, for so many inputs at a time.
-Build = Callable[[int], tuple[Any, Any]]
+#: Builds the network on the CPU, with its arguments, for so many inputs at a time.
+Build = Callable[[int], tuple[Any, Arguments]]
 
 
 @contextmanager
@@ -44,7 +45,7 @@ def network_under(build: Build, settings: Settings, loss: str, change: Change) -
     """The network under a change, ready to run.
 
     Args:
-        build: Gives the network and its input.
+        build: Gives the network and its arguments.
         settings: The network as it is, with its number of BLAS threads.
         loss: The loss to go back from.
         change: The change.
@@ -60,14 +61,18 @@ def network_under(build: Build, settings: Settings, loss: str, change: Change) -
     with ExitStack() as stack:
         stack.enter_context(limited(own.threads))
         stack.enter_context(configuration.configured(own))
-        model, array = build(own.batchsize)
-        array = array.astype(configuration.input_dtype(), copy=False)
-        step = _step(model, array, own, loss)
+        model, given = build(own.batchsize)
+        if change.batchsize not in (None, given.batchsize):
+            raise WorkerError(f"the input is a file's, of {given.batchsize} at a time")
+        given = given.with_floats(configuration.input_dtype())
+        step = _step(model, given, own, loss)
         stack.enter_context(step.configured())
         structure = learn_first(step)
         if change.engine:
+            if given.kwargs or not all(hasattr(value, "dtype") for value in given.args):
+                raise WorkerError("engines take arrays by position")
             network = Network(
-                own.model, model, (array,), structure.layers, "cpu", "fp32", own.threads
+                own.model, model, given.args, structure.layers, "cpu", "fp32", own.threads
             )
             yield _UnderEngine(network, change.engine, own.batchsize)
             return
@@ -77,19 +82,20 @@ def network_under(build: Build, settings: Settings, loss: str, change: Change) -
 
         def exact() -> tuple[AnyStep, Any]:
             with chainer.using_config("dtype", np.dtype(np.float64)):
-                model, array = build(min(own.batchsize, _EXACT_BATCH))
-                step = _step(model, array.astype(np.float64), own, loss)
+                model, given = build(min(own.batchsize, _EXACT_BATCH))
+                step = _step(model, given.with_floats(np.float64), own, loss)
                 step()
                 return step, model
 
         yield _UnderChainer(step, own, fast, exact)
 
 
-def _step(model: Any, array: Any, settings: Settings, loss: str) -> AnyStep:
+def _step(model: Any, given: Arguments, settings: Settings, loss: str) -> AnyStep:
     return make_step(
         settings.phase,
         model,
-        (array,),
+        given.args,
+        keywords=given.kwargs,
         train_mode=settings.train_mode,
         loss=loss,
         seed=settings.seed,

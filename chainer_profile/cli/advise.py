@@ -21,6 +21,7 @@ from chainer_profile.cli.options import (
     add_dtype,
     add_input,
     add_model,
+    add_model_args,
     add_out,
     add_seed,
     add_threads,
@@ -65,6 +66,7 @@ def parser() -> argparse.ArgumentParser:
     )
     group = parser.add_argument_group("network")
     add_model(group)
+    add_model_args(group)
     add_classes(group)
     add_weights(group)
     add_dtype(group)
@@ -147,7 +149,7 @@ def _folder(args: argparse.Namespace, context: Context) -> Path:
     if args.out is not None:
         return Path(args.out)
     phase = "" if args.phase == "forward" else f"-{args.phase}"
-    name = loading.find_model(args.model, context.registry, args.classes).name
+    name = loading.find_model(args.model, context.registry, args.classes, args.model_args).name
     default = Path("reports") / f"advise-{name}-cpu-b{args.batchsize}{phase}"
     return next(place for place in numbered(default) if not (place / RECORDING).exists())
 
@@ -293,18 +295,19 @@ def _work(asked: dict[str, Any], context: Context) -> int:
     from chainer_profile.advice.network import network_under
     from chainer_profile.advice.worker import serve_here
     from chainer_profile.cli import run as run_command
+    from chainer_profile.measure.arguments import Arguments
     from chainer_profile.networks import loading, weights
     from chainer_profile.record.recording import Settings
 
     args = run_command.parser().parse_args(asked["words"])
 
-    def build(batchsize: int) -> tuple[Any, Any]:
-        source = loading.find_model(args.model, context.registry, args.classes)
+    def build(batchsize: int) -> tuple[Any, Arguments]:
+        source = loading.find_model(args.model, context.registry, args.classes, args.model_args)
         batch = read_input(argparse.Namespace(**{**vars(args), "batchsize": batchsize}), source)
         model = loading.build_model(source, args.seed)
         if args.weights:
             weights.load_weights(model, args.weights, context.formats)
-        return model, batch.array
+        return model, Arguments(batch.args, dict(batch.kwargs))
 
     settings = Settings(
         model=args.model,
@@ -314,6 +317,8 @@ def _work(asked: dict[str, Any], context: Context) -> int:
         threads=asked["threads"],
         seed=args.seed,
         dtype=args.dtype,
+        fast=args.fast or "",
+        keep_memory=args.keep_memory,
     )
     change = Change(**asked["change"])
     serve_here(partial(network_under, build, settings, args.loss, change))

@@ -13,7 +13,9 @@ import pytest
 
 from chainer_profile.advice.changes import Change
 from chainer_profile.advice.network import network_under
+from chainer_profile.advice.worker import WorkerError
 from chainer_profile.kernels import numpy_kernels
+from chainer_profile.measure.arguments import Arguments
 from chainer_profile.record.recording import Settings
 
 
@@ -28,9 +30,10 @@ class Small(chainer.Chain):
         return self.fc(F.relu(self.conv(x)))
 
 
-def build(batchsize: int) -> tuple[Any, Any]:
+def build(batchsize: int) -> tuple[Any, Arguments]:
     np.random.seed(0)  # noqa: NPY002  (Chainer's)
-    return Small(), np.random.default_rng(0).random((batchsize, 3, 6, 6), np.float32)
+    x = np.random.default_rng(0).random((batchsize, 3, 6, 6), np.float32)
+    return Small(), Arguments.of(x)
 
 
 def under(change: Change, use: Callable[[Any], Any], phase: str = "forward") -> Any:
@@ -79,3 +82,17 @@ def test_times_of_layers_are_those_of_one_input() -> None:
         ("forward", "3_LinearFunction", "/fc"),
     ]
     assert all(seconds > 0 for *_, seconds in rows)
+
+
+def test_networks_of_several_arguments_and_of_a_batch_that_is_given() -> None:
+    def build_loss(batchsize: int) -> tuple[Any, Arguments]:
+        small, given = build(2)
+        return L.Classifier(small), Arguments((*given.args, np.zeros(2, np.int32)), {})
+
+    settings = Settings(model="small", batchsize=2, phase="train", threads=1, seed=0)
+    with network_under(build_loss, settings, "auto", Change(kernels="numpy")) as work:
+        work.run()
+        assert work.check() == ""
+    refused = pytest.raises(WorkerError, match="a file's, of 2 at a time")
+    with refused, network_under(build_loss, settings, "auto", Change(batchsize=8)):
+        pass
