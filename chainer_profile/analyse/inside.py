@@ -157,7 +157,7 @@ class Parts:
         phase: Its phase; empty for the framework.
         row: The layer's index; None for others.
         seconds: Median self time in the timed trials, in seconds, with that of calls within it;
-            of a function the sum of its layers'.
+            of a function the sum of its layers'; where lines were timed in some of them, of those.
         samples: How often it was seen; 0 where lines were timed.
         parts: Largest first; together all of it.
     """
@@ -244,10 +244,15 @@ def inside_parts(recording: Recording, layers: pd.DataFrame) -> InsideParts | No
     ]
     functions = []
     for (function, phase), stacks in by_function.items():
+        timed = [stack for stack in stacks if not stack.samples]
+        rows_timed = {stack.row for stack in timed}
+        if 2 * sum(stack.seconds for stack in timed) > sum(stack.seconds for stack in stacks):
+            stacks = timed  # lines and functions do not add up to parts
         seconds = sum(
             time
             for time, layer in zip(times, recording.layers, strict=True)
             if (layer.function, layer.phase) == (function, phase)
+            and (stacks is not timed or layer.index in rows_timed)
         )
         functions.append(_parts(function, phase, None, seconds, stacks, inside))
     return InsideParts(

@@ -88,6 +88,12 @@ def test_lines_that_were_timed_have_no_interval() -> None:
     assert timed.parts[0].share == pytest.approx(2 / 3)
 
 
+def test_a_function_is_told_by_its_layers_whose_lines_were_timed() -> None:
+    (whole,) = parts(Stack((2, 0), 0.003, 0, row=0), Stack((2, 1), 0.001, 500, row=1)).functions
+    assert whole.seconds == pytest.approx(0.003)
+    assert [(one.name, one.share) for one in whole.parts] == [("a copy within numpy.tensordot", 1)]
+
+
 def test_the_interval_is_wilsons() -> None:
     low, high = inside._interval(0.5, 2400)
     assert (round(low, 4), round(high, 4)) == (0.4800, 0.5200)
