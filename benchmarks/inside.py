@@ -196,7 +196,8 @@ def compare(batchsize: int, rounds: int, seconds: float) -> float:
         )
     assert found is not None
     kinds = [part.share for part in found.framework.parts] if found.framework else []
-    print(f"framework's kinds add up to {sum(kinds):.4%}; largest difference {worst:.1f} points")
+    added = f"add up to {sum(kinds):.4%}" if kinds else "were seen too seldom to tell"
+    print(f"framework's kinds {added}; largest difference {worst:.1f} points")
     return worst
 
 
