@@ -18,7 +18,7 @@ import numpy as np
 from chainer_profile.basics.describe import NS
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from numpy.typing import NDArray
 
     from chainer_profile.record.recording import Inside, Place, Recording, Stack
 
@@ -30,6 +30,7 @@ ALLOCATION = "allocation"
 CALLS = "call cost"
 WAITING = "waiting"
 COLLECTION = "garbage collection"
+CAUSES = (COPYING, PRODUCT, ELEMENTWISE, ALLOCATION, CALLS, WAITING, COLLECTION)
 #: Kinds of framework time, beside garbage collection.
 GRAPH = "apply and graph"
 VARIABLES = "Variables"
@@ -205,17 +206,17 @@ class InsideParts:
         return next((parts for parts in self.layers if parts.row == row), None)
 
 
-def inside_parts(recording: Recording, layers: pd.DataFrame) -> InsideParts | None:
+def inside_parts(recording: Recording, median_s: NDArray[np.float64]) -> InsideParts | None:
     """What the stacks of a recording come to; None without them.
 
     Args:
         recording: The recording.
-        layers: Its layers with their ``median_s``.
+        median_s: Median self time of every layer in seconds, (layers,).
     """
     inside = recording.inside
     if inside is None:
         return None
-    times = [float(value) for value in layers["median_s"]]
+    times = [float(value) for value in median_s]
     whole = _with_nested(recording, times)
     by_row: dict[int, list[Stack]] = {}
     by_function: dict[tuple[str, str], list[Stack]] = {}

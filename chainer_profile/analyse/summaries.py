@@ -33,6 +33,7 @@ from chainer_profile.record.checking import check
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from chainer_profile.analyse.inside import InsideParts
     from chainer_profile.record.recording import Recording
 
 #: What a table of layers takes from a layer as it is.
@@ -60,7 +61,9 @@ def summarise(recording: Recording, hotspots: Rule | str = DEFAULT_RULE) -> Summ
     except ValueError as error:  # made by hand: a run and a file have none of this
         raise ProfileError(f"the recording is of no run: {error}") from None
     rule = parse_rule(hotspots) if isinstance(hotspots, str) else hotspots
-    layers, found = _layer_table(recording, rule)
+    statistics = describe_columns(recording.self_ns)
+    inside = inside_parts(recording, statistics["median_s"])
+    layers, found = _layer_table(recording, rule, statistics, inside)
     summary = Summary(
         recording=recording,
         layers=layers,
@@ -70,13 +73,15 @@ def summarise(recording: Recording, hotspots: Rule | str = DEFAULT_RULE) -> Summ
         totals=_totals(recording, float(layers["mean_s"].sum())),
         hotspots=found,
         device=device_use(recording),
-        inside=inside_parts(recording, layers),
+        inside=inside,
         kinds=kinds(recording),
     )
     return replace(summary, findings=checks.check(summary))
 
 
-def _layer_table(recording: Recording, rule: Rule) -> tuple[pd.DataFrame, Hotspots]:
+def _layer_table(
+    recording: Recording, rule: Rule, statistics: dict[str, Any], inside: InsideParts | None
+) -> tuple[pd.DataFrame, Hotspots]:
     layers = recording.layers
     columns: dict[str, Any] = {
         name: [getattr(layer, name) for layer in layers] for name in _DESCRIPTION
@@ -84,7 +89,7 @@ def _layer_table(recording: Recording, rule: Rule) -> tuple[pd.DataFrame, Hotspo
     # As objects, so that None does not make the others floats.
     columns["forward"] = np.array([layer.forward for layer in layers], object)
     columns["trials"] = np.full(len(layers), recording.n_trials)
-    columns |= describe_columns(recording.self_ns)
+    columns |= statistics
     typical = columns["median_s"]
     total = float(typical.sum())
     share = typical / total if total else np.zeros(len(layers))
@@ -94,7 +99,7 @@ def _layer_table(recording: Recording, rule: Rule) -> tuple[pd.DataFrame, Hotspo
     columns["cumulative_share"][slowest_first] = share[slowest_first].cumsum()
     columns |= layer_work(recording, typical) | layer_memory(recording) | layer_device(recording)
     columns |= layer_counters(recording)
-    columns["verdict"] = verdicts(recording, columns)
+    columns["verdict"] = verdicts(recording, columns, inside)
     columns["if_twice"] = if_twice(recording, typical)
     found = find_hotspots(typical, rule)
     columns["hot"] = found.hot

@@ -2,7 +2,8 @@
 
 A layer that reaches a third of what arithmetic and memory allow is bound by the nearer of the two.
 Of the others the largest of these parts is named: the system's time as the counters pass has it,
-time in which the thread did not run, the copying of windows, and what any call costs.
+time in which the thread did not run, and what the pass inside the layers found, by cause. Without
+that pass the copying of windows, and what any call costs, are estimated.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from chainer_profile.analyse.inside import CALLS, CAUSES, COPYING, WAITING
 from chainer_profile.analyse.roofline import REACHED
 from chainer_profile.basics.describe import NS
 
@@ -20,15 +22,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from chainer_profile.analyse.inside import InsideParts
     from chainer_profile.record.recording import Recording
 
-FAULTS, WAITING, COPYING, CALLS = "page faults", "waiting", "copying (im2col)", "call cost"
+FAULTS = "page faults"
 #: Far from both limits, and no part is known that takes much.
 BELOW = "below both limits"
 #: A part of a layer's time that is large enough to be named.
 MUCH = 0.25
-#: So many of the parts are measured.
-_MEASURED = 2
 #: Of a layer that takes less than so many readings of the counters they say nothing.
 _READINGS = 20
 #: A call that takes less than so many times the quickest one is little but what any call costs.
@@ -37,26 +38,32 @@ _QUICK = 3
 _WINDOWS = ("Convolution2D", "Deconvolution2D")
 
 
-def verdicts(recording: Recording, columns: Mapping[str, Any]) -> list[str]:
+def verdicts(
+    recording: Recording, columns: Mapping[str, Any], inside: InsideParts | None = None
+) -> list[str]:
     """What takes most of the time of every layer; empty where nothing is known.
 
     Args:
         recording: The recording.
         columns: Those of :func:`.roofline.layer_work`, :func:`.footprint.layer_memory` and
             :func:`.counted.layer_counters`, with ``median_s``.
+        inside: What the pass inside the layers says.
 
     Returns:
         :data:`.roofline.COMPUTE` or :data:`.roofline.MEMORY` for a layer that reaches a third of
-        its limit; else the largest of :data:`FAULTS`, :data:`WAITING`, :data:`COPYING` and
-        :data:`CALLS`, or :data:`BELOW` where the limits are known.
+        its limit; else the largest part, :data:`FAULTS` or one of :data:`.inside.CAUSES`, or
+        :data:`BELOW` where the limits are known and no part is a quarter.
     """
-    known = parts(recording, columns)
-    names = list(known)
-    shares = np.nan_to_num(np.array([known[name] for name in names]))
+    measured, estimated = _measured(recording, columns, inside), _estimated(recording, columns)
+    # Where the pass inside saw a layer nothing is estimated of it.
+    seen = ~np.isnan(measured[COPYING])
+    names = [*measured, *estimated]
+    rows = [*measured.values(), *(np.where(seen, np.nan, row) for row in estimated.values())]
+    shares = np.nan_to_num(np.array(rows))
     found = []
     for at, bound in enumerate(columns["bound"]):
         # Estimates need a limit to be held against.
-        largest = int(shares[: None if bound else _MEASURED, at].argmax())
+        largest = int(shares[: None if bound else len(measured), at].argmax())
         if bound and columns["reached"][at] >= REACHED:
             found.append(bound)
         elif shares[largest, at] >= MUCH:
@@ -66,34 +73,46 @@ def verdicts(recording: Recording, columns: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def parts(recording: Recording, columns: Mapping[str, Any]) -> dict[str, NDArray[np.float64]]:
-    """Parts of the time of every layer, by name; NaN where one is not known. They may overlap.
+def _measured(
+    recording: Recording, columns: Mapping[str, Any], inside: InsideParts | None
+) -> dict[str, NDArray[np.float64]]:
+    """Measured parts of the time of every layer, by name; NaN where not known. They may overlap.
 
-    A layer that takes little more than reading the counters has no counted parts. The copying of
-    windows is an estimate: writing and reading a convolution's workspace at the rate of new memory,
-    where that takes longer than its arithmetic. So is what a call costs: all of a layer whose calls
-    take hardly longer than the quickest of all.
+    A layer that takes little more than reading the counters has no counted parts. One that the pass
+    inside saw too seldom has those of its function.
     """
-    median_s = np.asarray(columns["median_s"], float)
     calls = np.array([layer.calls for layer in recording.layers])
-    counted_s = np.where(
-        columns["counted_s"] > _reading_s(recording) * calls, columns["counted_s"], np.nan
-    )
+    counted_s = columns["counted_s"]
+    counted_s = np.where(counted_s > _reading_s(recording) * calls, counted_s, np.nan)
     faults = np.where(columns["page_faults"] >= 1, columns["system_s"], np.nan)
-    nothing = np.full(len(median_s), np.nan)
-    found = {
-        FAULTS: faults / counted_s,
-        WAITING: 1 - columns["cpu_s"] / counted_s,
-        COPYING: nothing,
-        CALLS: nothing,
-    }
+    found = {cause: np.full(len(calls), np.nan) for cause in CAUSES}
+    found = {FAULTS: faults / counted_s} | found
+    functions = {} if inside is None else {(one.name, one.phase): one for one in inside.functions}
+    layers = {} if inside is None else {one.row: one for one in inside.layers}
+    for at, layer in enumerate(recording.layers):
+        seen = layers.get(at) or functions.get((layer.function, layer.phase))
+        if seen is not None:
+            for cause in CAUSES:
+                found[cause][at] = seen.causes.get(cause, 0.0)
+    found[WAITING] = np.fmax(found[WAITING], 1 - columns["cpu_s"] / counted_s)
+    return found
+
+
+def _estimated(recording: Recording, columns: Mapping[str, Any]) -> dict[str, NDArray[np.float64]]:
+    """Estimates of parts of the time of every layer, on a CPU under Chainer; NaN likewise.
+
+    The copying of windows: writing and reading a convolution's workspace at the rate of new memory,
+    where that takes longer than its arithmetic. What a call costs: all of a layer whose calls take
+    hardly longer than the quickest of all.
+    """
     if recording.on_device or recording.settings.engine:
-        return found
+        return {}
     layers, limits = recording.layers, recording.limits
-    call_s = median_s / calls
+    median_s = np.asarray(columns["median_s"], float)
+    call_s = median_s / np.array([layer.calls for layer in layers])
     known = call_s[call_s > 0]
     quick_s = _QUICK * float(known.min()) if len(known) > _QUICK else 0.0
-    found[CALLS] = np.where(call_s < quick_s, 1.0, np.nan)
+    found = {CALLS: np.where(call_s < quick_s, 1.0, np.nan)}
     if limits is not None:
         windows = np.array([layer.function.startswith(_WINDOWS) for layer in layers])
         workspace = pd.array(columns["workspace_nbytes"], dtype="Int64")

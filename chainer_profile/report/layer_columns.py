@@ -385,9 +385,10 @@ _ALL = (
     _text(
         "verdict",
         "What takes most of the layer's time: compute or memory where a third of that limit is "
-        "reached; else the largest part that is known: page faults (the system's time), waiting "
-        "(the thread did not run), copying (im2col), call cost (its calls take hardly longer than "
-        "the quickest one), or below both limits",
+        "reached; else the largest part that is known, if it is a quarter: page faults (the "
+        "system's time), waiting (the thread did not run), and by --why copying, matrix product, "
+        "elementwise arithmetic, allocation, call cost, garbage collection, where without it "
+        "copying (of im2col's windows) and call cost are estimates; or below both limits",
         name="limit",
         title="limited by",
         known=False,

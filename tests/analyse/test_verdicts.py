@@ -9,23 +9,34 @@ import pytest
 
 from chainer_profile.analyse import verdicts
 from chainer_profile.analyse.counted import layer_counters
+from chainer_profile.analyse.inside import (
+    CALLS,
+    COPYING,
+    PRODUCT,
+    WAITING,
+    InsideParts,
+    Part,
+    Parts,
+)
 from chainer_profile.analyse.roofline import COMPUTE, MEMORY, layer_work
 from chainer_profile.analyse.summaries import summarise
-from chainer_profile.analyse.verdicts import BELOW, CALLS, COPYING, FAULTS, WAITING
+from chainer_profile.analyse.verdicts import BELOW, FAULTS
 from tests.analyse.test_roofline import LIMITS, layer, recording
 from tests.counting import counters
 
 CONV = "Convolution2DFunction"
 
 
-def found(layers, times_us, workspace=None, counted=None, **changes):
+def found(layers, times_us, workspace=None, counted=None, inside=None, **changes):
     run = replace(recording(layers, times_us), **changes)
     if counted is not None:
         run = replace(run, counters=counters(run, **counted))
     times_s = np.array(times_us) * 1e-6
     columns = layer_work(run, times_s) | layer_counters(run)
     sizes = [None] * len(layers) if workspace is None else workspace
-    return verdicts.verdicts(run, columns | {"median_s": times_s, "workspace_nbytes": sizes})
+    return verdicts.verdicts(
+        run, columns | {"median_s": times_s, "workspace_nbytes": sizes}, inside
+    )
 
 
 def slow(function="F", count=4):
@@ -104,6 +115,28 @@ def test_a_part_that_is_estimated_stands_beside_those_that_are_counted():
     layers = [layer(0, 10, 10, function=CONV)]
     assert found(layers, [1000], [10**6], {"system_us": 35}) == [COPYING]
     assert found(layers, [1000], [10**6], {"system_us": 45}) == [FAULTS]
+
+
+def seen(name, row, **causes):
+    parts = tuple(Part(cause, share, 0.0, cause=cause) for cause, share in causes.items())
+    return Parts(name, "forward", row, 1.0, 500, parts)
+
+
+def test_what_the_pass_inside_saw_takes_the_place_of_estimates():
+    layers = [layer(at, 10, 10, function=CONV) for at in range(3)]
+    product = seen("0", 0, **{PRODUCT: 0.5, COPYING: 0.4})
+    copying = seen(CONV, None, **{PRODUCT: 0.1, COPYING: 0.6})
+    inside = InsideParts((copying,), (product,), None)
+    sizes = [10**6] * 3
+    assert found(layers, [500] * 3, sizes, inside=inside) == [PRODUCT, COPYING, COPYING]
+    # Its own parts are small, and the estimate of copying is not asked.
+    nothing = InsideParts((), (seen("0", 0, **{PRODUCT: 0.2, CALLS: 0.2}),), None)
+    assert found(layers, [500] * 3, sizes, inside=nothing) == [BELOW, COPYING, COPYING]
+    # What was counted stands beside it.
+    counted = {"system_us": 55, "cpu_us": 60}
+    assert found(layers, [500] * 3, sizes, counted, inside=inside) == [FAULTS, COPYING, COPYING]
+    assert found(layers, [500] * 3, limits=None, inside=inside) == [PRODUCT, COPYING, COPYING]
+    assert WAITING in found(layers, [500] * 3, counted={"system_us": 0, "cpu_us": 60})
 
 
 def test_without_limits_only_what_is_known_by_itself():

@@ -22,7 +22,7 @@ from chainer_profile.analyse import counted, device_use, kinds
 from chainer_profile.analyse import inside as insides
 from chainer_profile.analyse import summary as summaries
 from chainer_profile.analyse.roofline import COMPUTE, MEMORY
-from chainer_profile.analyse.verdicts import BELOW, CALLS, COPYING, FAULTS, WAITING
+from chainer_profile.analyse.verdicts import BELOW, FAULTS
 from chainer_profile.basics.paths import above
 from chainer_profile.basics.words import GROUPS
 from chainer_profile.record import recording as records
@@ -214,7 +214,7 @@ _LAYER: Any = _object(
         "nbytes_per_s": (_NUMBER, "Bytes a second, read and written"),
         "bound_s": (_NUMBER, "Least time at this machine's limits"),
         "verdict": (
-            Literal[COMPUTE, MEMORY, FAULTS, WAITING, COPYING, CALLS, BELOW, None],
+            Literal[(COMPUTE, MEMORY, FAULTS, *insides.CAUSES, BELOW, None)],
             f"{_CSV['verdict'][1]}; null where that is not known",
         ),
         "parent_index": (int | None, "Index of the call within which this one was made"),
