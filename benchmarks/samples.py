@@ -22,6 +22,7 @@ sys.path.insert(0, str(ROOT))
 
 from PIL import Image  # noqa: E402
 
+from chainer_profile.advice.results import ADVICE  # noqa: E402
 from chainer_profile.analyse.summaries import summarise  # noqa: E402
 from chainer_profile.basics.errors import ProfileError  # noqa: E402
 from chainer_profile.basics.files import make_folder, replacing  # noqa: E402
@@ -39,6 +40,7 @@ SAMPLES = ROOT / "reports" / "samples"
 #: report.md, and what it shows and links to.
 _ENGINE = (RECORDING, "report.md", "layers.csv", "links.csv", "layers.png")
 _RUN = (*_ENGINE, "roofline.png")
+_TRIED = (*_RUN, ADVICE, "advice.md")
 _ALL = (*_RUN, "layers.svg", "roofline.svg", "report.html", *FILES.values())
 _ENGINES = (
     *(RESULTS, "engines.md", "engines.csv", "engines.png", f"chainer/{RECORDING}"),
@@ -47,8 +49,8 @@ _ENGINES = (
 #: The files that each sample keeps.
 KEPT: dict[str, tuple[str, ...]] = {
     "resnet20-cpu-b1": _ALL,
-    "resnet20-cpu-b32": _RUN,
-    "resnet20-cpu-b32-train": _RUN,
+    "resnet20-cpu-b32": _TRIED,
+    "resnet20-cpu-b32-train": _TRIED,
     "resnet18-cpu-b1": _RUN,
     "resnet50-cpu-b1": _RUN,
     "engines-resnet20-cpu-b1": _ENGINES,
@@ -61,7 +63,7 @@ KEPT: dict[str, tuple[str, ...]] = {
 
 def is_source(name: str) -> bool:
     """Whether a file was measured; the others are made from such files."""
-    return Path(name).name in (RESULTS, RECORDING)
+    return Path(name).name in (RESULTS, RECORDING, ADVICE)
 
 
 def is_of_engines(sample: str) -> bool:
@@ -105,7 +107,7 @@ def make(sample: str, place: Path, names: Collection[str] | None = None) -> set[
     else:
         asked = wanted(run_parser().parse_args(command(sample)[1:]))
         summary = summarise(load_run(folder))
-        made = set(write_reports(place, summary, asked, only=names))
+        made = set(write_reports(place, summary, asked, only=names, run=folder))
     for path in made:
         if path.suffix == ".png":
             in_few_colours(path)
@@ -122,6 +124,9 @@ def measure(sample: str) -> None:
     """Run the command that measured a sample again; it replaces the sample's files."""
     words = [sys.executable, *command(sample)]
     subprocess.run(words, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    if ADVICE in KEPT[sample]:
+        words = [sys.executable, PROG, "advise", str(SAMPLES / sample), "--force", "-q"]
+        subprocess.run(words, cwd=ROOT, check=True)
     for path in (SAMPLES / sample).rglob(RECORDING):
         in_fewer_bytes(path)
 

@@ -115,7 +115,9 @@ def test_the_command_of_a_sample_can_be_run_again(
     ran: list[tuple[list[str], dict[str, Any]]] = []
     monkeypatch.setattr(samples.subprocess, "run", lambda *a, **named: ran.append((*a, named)))
     samples.measure(sample)
-    ((command, options),) = ran
+    (command, options), *others = ran
+    assert len(others) == (samples.ADVICE in KEPT[sample])
+    assert all(more[2:4] == ["advise", str(SAMPLES / sample)] for more, _ in others)
     assert command == [sys.executable, PROG, *words]
     assert (options["cwd"], options["check"]) == (ROOT, True)
 

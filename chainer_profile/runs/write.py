@@ -23,7 +23,11 @@ _PAGE_WIDTH = 7.2
 
 
 def write_reports(
-    folder: Path, summary: Summary, wanted: Wanted = USUAL, only: Collection[str] | None = None
+    folder: Path,
+    summary: Summary,
+    wanted: Wanted = USUAL,
+    only: Collection[str] | None = None,
+    run: Path | None = None,
 ) -> list[Path]:
     """Write everything that is made from a recording; returns the files.
 
@@ -32,6 +36,7 @@ def write_reports(
         summary: What they are made from.
         wanted: What is wanted beside the usual files.
         only: Names of files: no others are made. None for all of them.
+        run: Folder of the run, which has its advice; by default the same folder.
 
     Raises:
         ProfileError: A file cannot be written, or a package that one needs is missing.
@@ -39,7 +44,7 @@ def write_reports(
     if only is not None:
         chosen = tuple(name for name in wanted.formats if FILES[name] in only)
         wanted = replace(wanted, formats=chosen)
-    advice = read_advice(folder)
+    advice = read_advice(run or folder)
     if advice is not None and advice.environment.started != summary.recording.environment.started:
         advice = None  # of another run
     usual = _usual_reports(summary, wanted, advice) if wanted.usual else {}

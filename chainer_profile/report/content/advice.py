@@ -70,9 +70,13 @@ def section(advice: Advice) -> Iterator[Block]:
         yield text(f"Where {printable(one.candidate.name)} helped the most:")
         yield Table(_LAYER_COLUMNS, one.layers, f"Layers under {printable(one.candidate.name)}")
     vain = [one for one in advice.tried if not (one.helps or one.error)]
-    if vain:
-        yield text("Tried in vain:")
-        yield points(_vain(one) for one in vain)
+    for said, found in (
+        ("Not sure; a larger --budget would tell:", [one for one in vain if one.open]),
+        ("Tried in vain:", [one for one in vain if not one.open]),
+    ):
+        if found:
+            yield text(said)
+            yield points(map(_vain, found))
     failed = [f"{one.candidate.name}: {one.error}" for one in advice.tried if one.error]
     if failed:
         yield text("What failed:")
@@ -161,11 +165,9 @@ def _keeping(one: Tried) -> Words:
 
 
 def _vain(one: Tried) -> Words:
-    said = "not sure" if one.open else "no gain"
     pairs = plural(one.pairs, "pair")
     sure = f"{_factor(one.gain)}, {_interval(one.gain)}, {pairs}, by {one.candidate.decides}"
-    more = "; a larger --budget would tell" if one.open else ""
-    return (strong(printable(one.candidate.name)), f": {said} ({sure}{more})")
+    return (strong(printable(one.candidate.name)), f": {sure}")
 
 
 def _method() -> Iterator[str]:

@@ -14,6 +14,7 @@ from chainer_profile.basics.units import (
 )
 from chainer_profile.report.content.engine_words import engine_text
 from chainer_profile.report.content.gpu_text import on_gpu
+from chainer_profile.report.content.inside_section import said
 from chainer_profile.report.content.next_steps import first_step
 from chainer_profile.report.document import Text, strong, text
 from chainer_profile.report.text import gaps, interruption, printable, trial_parts
@@ -31,7 +32,7 @@ def answer(summary: Summary) -> Iterator[Text]:
     """Three sentences, and behind the first what makes it doubtful."""
     yield text(strong(how_long(summary)))
     yield from doubts(summary)
-    for sentence in (where(summary), first_step(summary)):
+    for sentence in (where(summary), *said(summary)[:1], first_step(summary)):
         if sentence:
             yield text(sentence, below=True)
 

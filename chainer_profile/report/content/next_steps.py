@@ -20,7 +20,7 @@ from chainer_profile.basics.units import (
     format_ratio,
     plural,
 )
-from chainer_profile.basics.words import PROG
+from chainer_profile.basics.words import PROG, is_run
 from chainer_profile.report.rows import phases_of
 from chainer_profile.report.text import of_layers, printable
 
@@ -59,6 +59,7 @@ def next_steps(summary: Summary) -> Iterator[str]:
     yield from _fewer_normalisations(summary)
     yield from _less_framework(summary)
     yield from _another_device(summary)
+    yield from _tries(summary)
 
 
 def first_step(summary: Summary) -> str:
@@ -491,6 +492,15 @@ def _another_device(summary: Summary) -> Iterator[str]:
             f"{format_factor(1 / (framework + data))} at this batch"
         )
     yield sentence + "."
+
+
+def _tries(summary: Summary) -> Iterator[str]:
+    settings = summary.recording.settings
+    if settings.device == "cpu" and not settings.engine and is_run(settings.command):
+        yield (
+            f"What could make it faster can be tried: {PROG} advise RUN, with the folder of this run, "
+            "measures what each change brings."
+        )
 
 
 def _listed(names: Iterable[object]) -> str:
