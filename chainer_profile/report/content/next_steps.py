@@ -498,7 +498,7 @@ def _tries(summary: Summary) -> Iterator[str]:
     settings = summary.recording.settings
     if settings.device == "cpu" and not settings.engine and is_run(settings.command):
         yield (
-            f"What could make it faster can be tried: {PROG} advise RUN, with the folder of this run, "
+            f"What could make it faster can be tried: {PROG} advise RUN, with this run's folder, "
             "measures what each change brings."
         )
 
