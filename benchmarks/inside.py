@@ -31,6 +31,7 @@ import chainer_profile  # (lets Chainer import)
 # isort: split
 import chainer
 import numpy as np
+from threadpoolctl import threadpool_limits
 from chainer.functions.normalization import batch_normalization as bn
 from chainer.utils import conv
 
@@ -239,11 +240,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--cost", action="store_true")
     args = parser.parse_args()
-    for batchsize in args.batchsize:
-        if args.cost:
-            cost(batchsize, 12)
-            continue
-        compare(batchsize, args.rounds, args.seconds)
+    with threadpool_limits(1):
+        for batchsize in args.batchsize:
+            if args.cost:
+                cost(batchsize, 12)
+                continue
+            compare(batchsize, args.rounds, args.seconds)
 
 
 if __name__ == "__main__":
