@@ -31,9 +31,9 @@ import chainer_profile  # (lets Chainer import)
 # isort: split
 import chainer
 import numpy as np
-from threadpoolctl import threadpool_limits
 from chainer.functions.normalization import batch_normalization as bn
 from chainer.utils import conv
+from threadpoolctl import threadpool_limits
 
 from chainer_profile.analyse.inside import CALLS, part_of
 from chainer_profile.basics.describe import median_interval
