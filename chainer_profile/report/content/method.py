@@ -122,6 +122,17 @@ def _points(summary: Summary) -> Iterator[str | Words]:
             f"A function that does nothing shows {window}: {whose} holds so much of "
             "the recorder itself."
         )
+    counters, inside = recording.counters, recording.inside
+    if counters is not None and (wall := counters["wall_ns"]) is not None:
+        yield (
+            f"{plural(counters.trials, 'trial')} behind these counted CPU time, page faults and "
+            f"switches; reading takes {format_duration(wall.window * NS)} a call, in them alone."
+        )
+    if inside is not None:
+        yield (
+            f"{plural(inside.trials, 'trial')} more were made for {inside.method} to look where "
+            "the interpreter was; of their times only the parts are told."
+        )
 
 
 def _of_engine(summary: Summary) -> Iterator[str]:

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
-from chainer_profile.record.recording import BlasLibrary, Environment, Settings
+from chainer_profile.record.recording import BlasLibrary, Environment, Inside, Settings
 from chainer_profile.report.content.method import has_rate_of_zero, method_points
 from chainer_profile.report.document import plain
 from tests.conftest import make_recording, make_training
+from tests.counting import counters
 
 
 def said(summary: Summary) -> str:
@@ -114,3 +117,17 @@ def test_the_threads_that_were_tried(threads: int, says: str) -> None:
     )
     assert f"{says} of 2 trials each)." in said(summarise(ran))
     assert "BLAS ran" not in points()
+
+
+def test_the_passes_behind_the_trials() -> None:
+    recording = make_recording(3)
+    counted = counters(recording)
+    counted = replace(counted, counted=tuple(replace(x, window=3e3) for x in counted.counted))
+    inside = Inside("py-spy 0.4.3", 200, 1.0, 7)
+    found = said(summarise(replace(recording, counters=counted, inside=inside))).splitlines()
+    assert any(one.startswith("4 trials behind these counted CPU time") for one in found)
+    assert any("reading takes 3.000 us a call" in one for one in found)
+    assert any(one.startswith("7 trials more were made for py-spy 0.4.3") for one in found)
+    without = said(summarise(recording))
+    assert "counted" not in without
+    assert "interpreter" not in without
