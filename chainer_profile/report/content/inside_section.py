@@ -8,6 +8,7 @@ from chainer_profile.analyse.inside import REST
 from chainer_profile.basics.units import (
     NOT_KNOWN,
     format_bare_percent,
+    format_duration,
     format_ms,
     format_percent,
     plural,
@@ -89,8 +90,13 @@ def _columns(summary: Summary, head: str) -> list[Column]:
         *([Column("phase", lambda row: row.phase, folds=8, drop=4)] if several else []),
         *_part_columns(),
         Column("cause", lambda row: row.part.cause, folds=12, drop=3),
-        Column("where", lambda row: printable(row.part.where), folds=MAX_NAME, drop=1, code=True),
+        Column("where", _where, folds=MAX_NAME, drop=1, code=True),
     ]
+
+
+def _where(row: _Row) -> str:
+    """The file without its folders."""
+    return printable(row.part.where.rpartition("/")[2])
 
 
 def _part_columns() -> list[Column]:
@@ -133,11 +139,9 @@ def inside(summary: Summary, *, brief: bool = False) -> Iterator[Block]:
             ],
         )
     if found.framework is not None:
-        yield Table(
-            _part_columns(),
-            [_Row("", "", part) for part in found.framework.parts],
-            f"Between the layers, by kind ({format_ms(found.framework.seconds)} ms a trial)",
-        )
+        yield text(f"Between the layers pass {format_duration(found.framework.seconds)} a trial:")
+        rows = [_Row("", "", part) for part in found.framework.parts]
+        yield Table(_part_columns(), rows, "Between the layers, by kind")
     hot = [one for one in found.layers if one.row in summary.hotspots.indices]
     hot = sorted(hot, key=lambda parts: -parts.seconds)[:_LAYERS]
     if hot and not brief:

@@ -119,8 +119,8 @@ def _explained(names: list[str]) -> str:
     if "limit" in names:
         said.append(
             "A layer is limited by compute, by memory, or, where less than a third of the limit is "
-            "reached, by the largest part of its time that can be told: copying windows (im2col), "
-            "or the cost of a call; where neither is, it stays below both limits."
+            "reached, by the largest part of its time that is known; where none is a quarter, it "
+            "stays below both limits."
         )
     if "peak" in names:
         said.append(
