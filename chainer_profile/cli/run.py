@@ -281,7 +281,6 @@ def _measure(
 ) -> int:
     """Make the trials, and write what came out, also when they failed or were interrupted."""
     from chainer_profile.measure import configuration
-    from chainer_profile.measure.arguments import Arguments
     from chainer_profile.measure.clock import HOST_CLOCK
     from chainer_profile.measure.devices import move_to_gpu
     from chainer_profile.measure.layer_frames import layer_frames
@@ -296,8 +295,7 @@ def _measure(
     if args.gpu >= 0:
         if args.tf32:
             configuration.allow_tf32()
-        arrays, clock = move_to_gpu(model, (given.args, given.kwargs), args.gpu)
-        given = Arguments(*arrays)
+        given, clock = move_to_gpu(model, given, args.gpu)
         for_cudnn = ("--cudnn-autotune", "--workspace")
         configuration.require_cudnn([name for name in gpu_options(args) if name in for_cudnn])
     step = make_step(

@@ -58,7 +58,15 @@ class Arguments:
 
     def with_floats(self, dtype: Any) -> Arguments:
         """The same with floats of another data type."""
-        return Arguments(*_with_floats((self.args, self.kwargs), dtype))
+
+        def of_dtype(array: Any) -> Any:
+            return array.astype(dtype, copy=False) if array.dtype.kind == "f" else array
+
+        return self.converted(of_dtype)
+
+    def converted(self, convert: Callable[[Any], Any]) -> Arguments:
+        """The same with what a function makes of each array; Variables stay as they are."""
+        return Arguments(*_converted((self.args, self.kwargs), convert))
 
     @property
     def shape(self) -> Shape:
@@ -83,13 +91,13 @@ class Arguments:
         return "" if n_arrays < 2 else f"the first of {plural(n_arrays, 'array')}"
 
 
-def _with_floats(value: Any, dtype: Any) -> Any:
+def _converted(value: Any, convert: Callable[[Any], Any]) -> Any:
     if isinstance(value, dict):
-        return {name: _with_floats(part, dtype) for name, part in value.items()}
+        return {name: _converted(part, convert) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(_with_floats(part, dtype) for part in value)
-    is_floats = getattr(getattr(value, "dtype", None), "kind", "") == "f"
-    return value.astype(dtype, copy=False) if is_floats else value
+        return type(value)(_converted(part, convert) for part in value)
+    is_array = hasattr(value, "dtype") and not isinstance(value, chainer.Variable)
+    return convert(value) if is_array else value
 
 
 def arrays_in(value: Any) -> tuple[Any, ...]:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from chainer_profile.basics.errors import ProfileError, one_line
+from chainer_profile.measure.arguments import Arguments
 from chainer_profile.measure.clock import HOST_CLOCK, Clock, Event
 
 _INSTALL = "python -m pip install -r requirements-gpu.txt"
@@ -124,11 +125,11 @@ def move_to_gpu(model: Any, array: Any, gpu: int) -> tuple[Any, Clock]:
 
     Args:
         model: The network, a :class:`chainer.Link`; moved in place.
-        array: Its input array on the host.
+        array: Its input array on the host, or its arguments.
         gpu: The device's number.
 
     Returns:
-        The array on the device, and the clock of the host with the device's queue.
+        The same on the device, and the clock of the host with the device's queue.
 
     Raises:
         ProfileError: CuPy, the driver or the device is missing, or a parameter stays on the host.
@@ -136,7 +137,8 @@ def move_to_gpu(model: Any, array: Any, gpu: int) -> tuple[Any, Clock]:
     device = use_gpu(gpu)
     try:
         model.to_device(device)
-        array = device.send(array)
+        send = device.send
+        array = array.converted(send) if isinstance(array, Arguments) else send(array)
     except Exception as error:
         raise ProfileError(
             f"--gpu {gpu}: the network cannot be moved there: {one_line(error)}"

@@ -28,8 +28,13 @@ if TYPE_CHECKING:
     from chainer_profile.report.document import Block
 
 
-def counters(summary: Summary) -> Iterator[Block]:
-    """What the thread did: CPU time, the system's part of it, faults and switches."""
+def counters(summary: Summary, *, brief: bool = False) -> Iterator[Block]:
+    """What the thread did: CPU time, the system's part of it, faults and switches.
+
+    Args:
+        summary: The summary of a run.
+        brief: Leave the phases out.
+    """
     trial, counted = trial_counters(summary.recording), summary.recording.counters
     if trial is None or counted is None:
         return
@@ -46,7 +51,7 @@ def counters(summary: Summary) -> Iterator[Block]:
         )
     yield text(f"{sentence}. Other threads of BLAS are not in it.")
     yield _table(summary, "function")
-    if several:
+    if several and not brief:
         yield _table(summary, "phase")
 
 

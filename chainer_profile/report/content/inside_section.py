@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.report.document import Block
 
-#: Functions that the terminal and sentences tell of, and hot layers of the report; parts of each.
-_FUNCTIONS, _SAID, _LAYERS, _PARTS = 4, 3, 10, 6
+#: Functions that the terminal and sentences tell of, and hot layers of the report; parts of each in
+#: the report, and on the terminal.
+_FUNCTIONS, _SAID, _LAYERS, _PARTS, _BRIEF = 3, 3, 10, 6, 3
 #: A sentence names no part of less.
 _LEAST = 0.1
 
@@ -130,8 +131,8 @@ def inside(summary: Summary, *, brief: bool = False) -> Iterator[Block]:
     functions = found.functions[:_FUNCTIONS] if brief else found.functions
     if functions:
         yield Table(
-            _columns(summary, "function"),
-            _rows(functions, _PARTS),
+            _columns(summary, "function")[: -1 if brief else None],
+            _rows(functions, _BRIEF if brief else _PARTS),
             "Inside the functions: the parts of their time",
             legend=[
                 ("", "ms is the part of the time measured in the timed trials."),

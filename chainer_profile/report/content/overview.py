@@ -117,7 +117,7 @@ def overview(
         if sentence := limits_sentence(summary):
             yield text(sentence, below=True)
     yield from _memory(summary, limit)
-    yield from counters(summary)
+    yield from counters(summary, brief=True)
     for finding in summary.findings:
         if finding.severity != WARNING:
             yield text(strong(finding.severity), f": {finding.text} {finding.advice}")

@@ -143,7 +143,8 @@ def check(recording: Recording) -> None:
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.parent.name)
 def test_the_samples(path: Path) -> None:
-    check(Recording.load(path))
+    # Those that go on below the layers are held by tests/report/test_inside.py.
+    check(replace(Recording.load(path), inside=None))
 
 
 @settings(max_examples=20)
