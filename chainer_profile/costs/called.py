@@ -57,7 +57,12 @@ class Called:
         return memory
 
     def call(self, function: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """Note that it called a function."""
+        """Note that it called a function.
+
+        What comes behind its return is Chainer's adding up of gradients, which is a row of its own.
+        """
+        if self._nbytes is not None:
+            return
         memories = tuple(map(self._memory, inputs))
         self._known &= all(one in self._made or one in self._given for one in memories)
         specs = specs_of(inputs), specs_of(outputs)

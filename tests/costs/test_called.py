@@ -6,9 +6,11 @@ from typing import Any
 
 import chainer
 import chainer.functions as F
+import chainer.links as L
 import numpy as np
 import pytest
 
+from chainer_profile import profile
 from chainer_profile.costs.work import Work, following
 from tests.costs.test_cost_cases import case
 from tests.costs.test_cost_harness import Ran, real, run
@@ -232,3 +234,25 @@ def test_a_view_that_comes_in_counts_as_an_array() -> None:
     ran = called(Gelu)
     ran.gys = (np.broadcast_to(np.ones(()), (2, 3)),)
     assert ran.followed((True,)) == Work(12, 96, 48)
+
+
+def test_adding_up_behind_a_backward_is_none_of_its_work() -> None:
+    """Two functions take one variable: Chainer adds their gradients within the second's window."""
+    net = chainer.Sequential(L.Convolution2D(3, 4, 3, pad=1), Both())
+    x = np.ones((1, 3, 6, 6), np.float32)
+    found = profile(net, x, phase="forward-backward", loss=F.sum, trials=1, warmups=0, memory=False)
+    backward = [one for one in found.layers if one.phase == "backward"]
+    convolutions = [one for one in backward if one.function == "Convolution2DFunction"]
+    # Each but the first has two gradients, of as many products as its forward.
+    assert [one.macs for one in convolutions] == [2 * 4 * 4 * 9 * 36] * 2 + [3 * 4 * 9 * 36]
+    assert any(one.function == "gradient_accumulation" for one in backward)
+
+
+class Both(chainer.Chain):
+    def __init__(self) -> None:
+        super().__init__()
+        with self.init_scope():
+            self.one, self.other = (L.Convolution2D(4, 4, 3, pad=1) for _ in range(2))
+
+    def forward(self, x: Any) -> Any:
+        return self.one(x) + self.other(x)

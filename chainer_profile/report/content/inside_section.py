@@ -80,7 +80,7 @@ def _rows(found: Iterable[Parts], most: int) -> list[_Row]:
     rows = []
     for parts in found:
         for at, part in enumerate(parts.parts[:most]):
-            rows.append(_Row(parts.name if at == 0 else "", parts.phase if at == 0 else "", part))
+            rows.append(_Row("" if at else parts.name, "" if at else parts.phase, part))
     return rows
 
 
@@ -88,7 +88,8 @@ def _columns(summary: Summary, head: str) -> list[Column]:
     several = len(phases_of(summary)) > 1
     return [
         Column(head, lambda row: printable(row.name), folds=MAX_NAME),
-        *([Column("phase", lambda row: row.phase, folds=8, drop=4)] if several else []),
+        # What a function does in each phase are rows of one name.
+        *([Column("phase", lambda row: row.phase, folds=8)] if several else []),
         *_part_columns(),
         Column("cause", lambda row: row.part.cause, folds=12, drop=3),
         Column("where", _where, folds=MAX_NAME, drop=1, code=True),
