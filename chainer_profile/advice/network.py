@@ -19,7 +19,6 @@ from chainer_profile.engines.equality import difference, host_copies, tolerance
 from chainer_profile.engines.protocol import Network, flat_arrays
 from chainer_profile.engines.race import Race
 from chainer_profile.kernels.accelerate import Accelerated, accelerate
-from chainer_profile.kernels.memory import keep_memory
 from chainer_profile.measure import configuration, runner
 from chainer_profile.measure.arguments import Arguments
 from chainer_profile.measure.clock import HOST_CLOCK
@@ -55,9 +54,8 @@ def network_under(build: Build, settings: Settings, loss: str, change: Change) -
         threads=change.threads or settings.threads,
         batchsize=change.batchsize or settings.batchsize,
         dtype=change.dtype or settings.dtype,
+        keep_memory=change.keep_memory or settings.keep_memory,
     )
-    if change.keep_memory:
-        keep_memory()
     with ExitStack() as stack:
         stack.enter_context(limited(own.threads))
         stack.enter_context(configuration.configured(own))

@@ -11,10 +11,8 @@ from chainer_profile.kernels import memory
 from chainer_profile.kernels.functions import replacements
 
 KERNELS = {"numpy": "numpy_kernels", "torch": "torch_kernels"}
-#: Those that are active; and of these, those that keep memory, which is given back when the last of
-#: them ends.
+#: Those that are active; memory is given back when the last of them ends that keeps it.
 _ACTIVE: list[Accelerated] = []
-_KEEPING: list[object] = []
 
 
 def kernels_now() -> str:
@@ -70,21 +68,17 @@ class Accelerated:
             self._replacements.wrap(owner, name, wrap)
         _ACTIVE.append(self)
         self.keeps_memory = keep_memory and memory.keep_memory()
-        if self.keeps_memory:
-            _KEEPING.append(self)
 
     def undo(self) -> None:
         """Let Chainer's own code run again; once more does nothing."""
+        if self not in _ACTIVE:
+            return
+        _ACTIVE.remove(self)
         self._replacements.undo()
-        if self in _ACTIVE:
-            _ACTIVE.remove(self)
         if self._threads_before is not None:
             self._module.set_threads(self._threads_before)
-            self._threads_before = None
-        if self in _KEEPING:
-            _KEEPING.remove(self)
-            if not _KEEPING:
-                memory.keep_memory(False)
+        if self.keeps_memory and not any(one.keeps_memory for one in _ACTIVE):
+            memory.keep_memory(False)
 
     def __enter__(self) -> Accelerated:
         return self

@@ -483,9 +483,6 @@ USUAL = (
     *("median", "ci", "mean", "p95", "host", "gap", "busy", "share", "cumulative_share"),
     *("gflops", "reached", "verdict", "peak"),
 )
-#: Those of the counters pass.
-COUNTERS = ("cpu", "system", "page_faults", "waits", "preemptions")
-HARDWARE = ("cycles", "instructions", "cache_misses")
 #: Those of the report's two tables by layer.
 WHICH = ("index", "path", "function", "phase")
 TIMES = ("output_shapes", "median", "interval", "mean", "p95", "host", "gap", "busy", "share")

@@ -19,6 +19,7 @@ from chainer_profile.engines.protocol import flat_arrays
 from chainer_profile.kernels import accelerate as module
 from chainer_profile.kernels import functions, memory, numpy_kernels
 from chainer_profile.kernels.accelerate import accelerate
+from chainer_profile.kernels.memory import is_kept
 from models.registry import REGISTRY
 from tests import ROOT
 from tests.engines.random_networks import drawn
@@ -39,7 +40,7 @@ def _nothing_stays() -> Any:
     before = owned()
     yield
     assert all(now is was for now, was in zip(owned(), before, strict=True))
-    assert not module._KEEPING
+    assert not module._ACTIVE
 
 
 def test_it_takes_effect_at_once_and_goes_when_its_block_is_left() -> None:
@@ -57,7 +58,7 @@ def test_it_takes_effect_at_once_and_goes_when_its_block_is_left() -> None:
 def test_several_go_in_any_order() -> None:
     first, second = accelerate(), accelerate()
     first.undo()
-    assert second.keeps_memory == bool(module._KEEPING)
+    assert second.keeps_memory == is_kept()
     assert Convolution2DFunction._forward_cpu_core.__module__.endswith("convolution_2d")
     assert hasattr(Convolution2DFunction._forward_cpu_core, "__wrapped__")
     second.undo()
