@@ -19,7 +19,7 @@ from benchmarks import samples
 from benchmarks.samples import KEPT, SAMPLES
 from chainer_profile.basics.words import PROG
 from chainer_profile.cli import engines
-from chainer_profile.cli.run import parser as run_parser
+from chainer_profile.cli.profile import parser as run_parser
 from chainer_profile.record.recording import Recording
 from chainer_profile.report.page.html import script_text
 from chainer_profile.runs.wanted import FILES

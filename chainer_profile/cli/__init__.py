@@ -7,11 +7,11 @@ code. :mod:`.options` has what several share, :mod:`.main` finds the command and
 from __future__ import annotations
 
 #: The command that needs no word.
-RUN = "run"
+PROFILE = "profile"
 
 #: The commands, and what each does.
 COMMANDS = {
-    RUN: "profile a network layer by layer; needs no word",
+    PROFILE: "profile a network layer by layer; needs no word",
     "report": "make the reports of a run again, from its recording",
     "compare": "say what became faster or slower between runs, and what is noise",
     "advise": "try what could make the network faster, and say what each change brings",
@@ -29,5 +29,5 @@ COMMANDS = {
 def other_commands() -> str:
     """The commands with a word, a line each, for the end of ``--help``."""
     width = max(map(len, COMMANDS)) + 2
-    lines = [f"  {word:{width}}{about}" for word, about in COMMANDS.items() if word != RUN]
+    lines = [f"  {word:{width}}{about}" for word, about in COMMANDS.items() if word != PROFILE]
     return "\n".join(["other commands, each with --help of its own:", *lines])

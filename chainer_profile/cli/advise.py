@@ -156,15 +156,13 @@ def _folder(args: argparse.Namespace, context: Context) -> Path:
 
 def _profile(args: argparse.Namespace, words: list[str], folder: Path, context: Context) -> int:
     """A short run of the network as it is; its reports come with the advice."""
-    from chainer_profile.cli import run as run_command
+    from chainer_profile.cli import profile
 
     seconds = max(1.0, _PROFILE_PART * args.budget)
     words = [*words, "--trials", str(_TRIALS), "--max-seconds", f"{seconds:g}"]
     words += ["--format", "none", "-q", "--out", str(folder), *["--force"] * args.force]
-    asked = run_command.parser().parse_args(words)
-    return run_command.run(
-        asked, Context(words, context.interrupts, context.registry, context.formats)
-    )
+    asked = profile.parser().parse_args(words)
+    return profile.run(asked, Context(words, context.interrupts, context.registry, context.formats))
 
 
 def _taken_over(args: argparse.Namespace) -> tuple[Path, list[str]]:
@@ -294,12 +292,12 @@ def _work(asked: dict[str, Any], context: Context) -> int:
     from chainer_profile.advice.changes import Change
     from chainer_profile.advice.network import network_under
     from chainer_profile.advice.worker import serve_here
-    from chainer_profile.cli import run as run_command
+    from chainer_profile.cli import profile
     from chainer_profile.measure.arguments import Arguments
     from chainer_profile.networks import loading, weights
     from chainer_profile.record.recording import Settings
 
-    args = run_command.parser().parse_args(asked["words"])
+    args = profile.parser().parse_args(asked["words"])
 
     def build(batchsize: int) -> tuple[Any, Arguments]:
         source = loading.find_model(args.model, context.registry, args.classes, args.model_args)

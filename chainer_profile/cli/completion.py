@@ -14,7 +14,7 @@ from typing import Any
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.parsing import Parser
 from chainer_profile.basics.words import PROG
-from chainer_profile.cli import COMMANDS, RUN
+from chainer_profile.cli import COMMANDS, PROFILE
 from chainer_profile.cli.options import add_debug
 from chainer_profile.cli.running import Context, printing
 
@@ -77,11 +77,11 @@ def script(shell: str, names: Iterable[str]) -> str:
 def _whole(names: tuple[str, ...]) -> argparse.ArgumentParser:
     """One parser of the run's options, with all commands below it."""
     found = parsers()
-    whole = found[RUN]
+    whole = found[PROFILE]
     whole.prog = _COMPLETED
     commands = whole.add_subparsers(metavar="COMMAND")
     for word, of_command in found.items():
-        if word != RUN:
+        if word != PROFILE:
             commands.add_parser(
                 word,
                 parents=[of_command],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from chainer_profile.basics.choosing import with_nearest
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.words import PROG, TRAIN_PROG
-from chainer_profile.cli import COMMANDS, RUN
+from chainer_profile.cli import COMMANDS, PROFILE
 from chainer_profile.cli.running import Context, run_command
 
 if TYPE_CHECKING:
@@ -50,4 +50,4 @@ def _split(argv: list[str]) -> tuple[str, list[str]]:
         raise UsageError(
             f"unknown command {with_nearest(first, COMMANDS)}; {PROG} --help lists the commands"
         )
-    return RUN, argv
+    return PROFILE, argv

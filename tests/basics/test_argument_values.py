@@ -7,8 +7,8 @@ import pytest
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.parsing import parse_device
 from chainer_profile.cli.machine import parser as machine_parser
-from chainer_profile.cli.run import gpu_options
-from chainer_profile.cli.run import parser as run_parser
+from chainer_profile.cli.profile import gpu_options
+from chainer_profile.cli.profile import parser as run_parser
 
 
 @pytest.mark.parametrize(

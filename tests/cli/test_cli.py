@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import chainer_profile
-from chainer_profile.cli import COMMANDS, RUN
+from chainer_profile.cli import COMMANDS, PROFILE
 from chainer_profile.cli import main as cli
 from chainer_profile.cli.shown import SORT_KEYS
 from chainer_profile.record.recording import Recording
@@ -227,7 +227,7 @@ def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
         cli.main(["--help"], REGISTRY)
     out = capsys.readouterr().out
     for word, about in COMMANDS.items():
-        assert word == RUN or re.search(rf"^  {word} +{re.escape(about)}$", out, re.MULTILINE)
+        assert word == PROFILE or re.search(rf"^  {word} +{re.escape(about)}$", out, re.MULTILINE)
 
 
 @pytest.mark.parametrize("word", COMMANDS)

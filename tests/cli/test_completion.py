@@ -13,7 +13,7 @@ import pytest
 
 from chainer_profile.basics.parsing import Parser
 from chainer_profile.basics.words import DTYPES, GROUPS, PHASES
-from chainer_profile.cli import COMMANDS, RUN, completion
+from chainer_profile.cli import COMMANDS, PROFILE, completion
 from chainer_profile.cli import main as cli
 from chainer_profile.cli.completion import SHELLS, parsers, script
 from tests import HANGS_S
@@ -24,7 +24,7 @@ NETWORKS = ("resnet20", "resnet20-he", "vgg")
 #: A line as the user has typed it, and what the shell offers.
 CASES = [
     ("chainer-profile --mod", {"--model", "--model-args"}),
-    ("chainer-profile ", set(COMMANDS) - {RUN}),
+    ("chainer-profile ", set(COMMANDS) - {PROFILE}),
     ("chainer-profile --model resnet2", {"resnet20", "resnet20-he"}),
     ("chainer-profile --quiet --phase ", set(PHASES)),
     ("chainer-profile compare --sort ", {"change", "time", "index", "path"}),
@@ -107,7 +107,7 @@ def test_zsh_reads_its_script(tmp_path: Path) -> None:
 def test_a_script_has_all_commands_options_and_choices(shell: str) -> None:
     text = script(shell, NETWORKS)
     for name, parser in parsers().items():
-        assert name == RUN or name in text
+        assert name == PROFILE or name in text
         for action in parser._actions:
             for option in action.option_strings:
                 shown = option.lstrip("-") if shell == "fish" else option
@@ -123,7 +123,7 @@ def test_a_command_has_the_parser_that_it_runs_with() -> None:
     assert list(found) == list(COMMANDS)
     for name, parser in found.items():
         assert isinstance(parser, Parser)
-        own = {RUN: "profile.py", "train": "train.py"}
+        own = {PROFILE: "profile.py", "train": "train.py"}
         assert parser.prog == own.get(name, f"profile.py {name}")
 
 

@@ -11,7 +11,7 @@ from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.parsing import Parser, input_shape
 from chainer_profile.cli.engines import parser as engines_parser
 from chainer_profile.cli.options import asked_device, check_input, read_input
-from chainer_profile.cli.run import parser as run_parser
+from chainer_profile.cli.profile import parser as run_parser
 from chainer_profile.networks.loading import find_model
 from models.registry import REGISTRY
 

@@ -190,7 +190,7 @@ BAD_INPUT = {
 RUNS = """
 import json, os, sys
 import cupy
-import chainer_profile.cli.run, chainer_profile.measure.runner
+import chainer_profile.cli.profile, chainer_profile.measure.runner
 from chainer_profile.cli.main import main
 from models import REGISTRY
 

@@ -55,7 +55,7 @@ def test_the_command_of_a_case() -> None:
 
 
 def test_the_profiler_takes_the_arguments_of_a_case() -> None:
-    from chainer_profile.cli.run import parser as run_parser
+    from chainer_profile.cli.profile import parser as run_parser
 
     for case in cases_of(R3 | {"threads": "2", "max-seconds": "0.125"}, find):
         args = run_parser().parse_args([*case.arguments, "-q", "--out", "x"])
@@ -65,7 +65,7 @@ def test_the_profiler_takes_the_arguments_of_a_case() -> None:
 
 
 def test_what_is_not_given_is_as_usual() -> None:
-    from chainer_profile.cli.run import parser as run_parser
+    from chainer_profile.cli.profile import parser as run_parser
 
     (case,) = cases_of({}, find)
     usual = run_parser().parse_args([])
