@@ -333,10 +333,9 @@ def make_training(
 @pytest.fixture(autouse=True, scope="session")
 def quick_calibration() -> Iterator[None]:
     """The machine's speed is looked at by nobody here but the tests of that, and takes 0.1 s."""
-    from chainer_profile.integrations import trainer
-    from chainer_profile.measure import layer_timer
+    from chainer_profile.measure import layer_timer, live
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (trainer, layer_timer):
+        for module in (live, layer_timer):
             patch.setattr(module, "calibrate", lambda *_: CALIBRATION)
         yield

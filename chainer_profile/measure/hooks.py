@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from chainer_profile.measure.calls import Log
     from chainer_profile.measure.clock import NowNs
-    from chainer_profile.measure.windows import Step
+    from chainer_profile.measure.windows import Trial
 
     #: Records an event in the queue of a device.
     Record = Callable[[], None]
@@ -325,7 +325,7 @@ class Watch(Ends, Protocol):
 
 
 @contextmanager
-def watching(step: Step, watch: Watch, raising: Collection[Any] = ()) -> Iterator[None]:
+def watching(step: Trial, watch: Watch, raising: Collection[Any] = ()) -> Iterator[None]:
     """Within this, something is told of every window of a step.
 
     Args:

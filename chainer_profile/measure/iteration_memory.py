@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from chainer_profile.basics.errors import one_line
-from chainer_profile.measure.memory import counter_for, trace_call, use_of
+from chainer_profile.measure.memory import counter_for, tracing, use_of
 
 if TYPE_CHECKING:
     from chainer_profile.measure.memory import Counter, Trace
     from chainer_profile.measure.structure import Structure
-    from chainer_profile.measure.windows import Step
+    from chainer_profile.measure.windows import Trial
     from chainer_profile.record.recording import MemoryUse
 
 #: Iterations that are traced at most, until one of them is as the first one was.
@@ -34,7 +34,7 @@ class IterationMemory:
         problem: What went wrong for good, in words; or empty.
     """
 
-    def __init__(self, step: Step) -> None:
+    def __init__(self, step: Trial) -> None:
         self.is_on = False
         self.use: MemoryUse | None = None
         self.problem = ""
@@ -53,8 +53,9 @@ class IterationMemory:
         else:
             self.is_on = True
 
-    def trace(self, structure: Structure, other: Callable[[], str]) -> None:
-        """Run the step, and find what it allocates; try again next time if it was another one.
+    @contextmanager
+    def tracing(self, structure: Structure, other: Callable[[], str]) -> Iterator[None]:
+        """Within this a step runs: find what it allocates; try next time if it was another one.
 
         Args:
             structure: Its windows.
@@ -66,7 +67,8 @@ class IterationMemory:
         assert self._counter is not None
         self._tries -= 1
         try:
-            trace = trace_call(self._step, structure, self._counter)
+            with tracing(self._step, structure, self._counter) as trace:
+                yield
         except BaseException:
             self.end()
             raise

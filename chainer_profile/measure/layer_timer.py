@@ -33,7 +33,7 @@ from chainer_profile.measure.hooks import (
     unique_name,
     windows,
 )
-from chainer_profile.measure.learner import Learner
+from chainer_profile.measure.learner import Learner, Paused
 from chainer_profile.measure.links import LinkStack, is_running
 from chainer_profile.measure.variants import PASSES, Known, Variants
 from chainer_profile.record.folding import fold_call_history
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from chainer_profile.measure.calls import Log
-    from chainer_profile.measure.clock import NowNs
     from chainer_profile.measure.structure import Structure
     from chainer_profile.measure.windows import Mark
 
@@ -96,7 +95,7 @@ class LayerTimerHook(FunctionHook):
         self._searched = 0
         self._links: _Links | None = None
         self._learner: Learner | None = None
-        self._paused = _Paused(self._now_ns)
+        self._paused = Paused(self._now_ns)
         # Classes of functions that raise, and their methods that say so.
         self._raising: frozenset[type] = frozenset()
         self._replacements = Replacements()
@@ -302,12 +301,7 @@ class LayerTimerHook(FunctionHook):
         learner = self._learner = Learner(
             roots, self._links, self._log, lambda: paused.at_ns, later=True
         )
-
-        def called(link: Any) -> None:
-            with paused:
-                learner.called(link)
-
-        self._links.noted = called
+        self._links.noted = paused.around(learner.called)
         self.__class__ = self._learning
 
     def _learned(self) -> Structure | None:
@@ -385,25 +379,6 @@ def _learning_callbacks(timer: LayerTimerHook) -> dict[str, Callable[..., None]]
 
     walk = WalkHook(begin, end)
     return {name: getattr(walk, name) for name in CALLBACKS}
-
-
-class _Paused:
-    """A clock that stands still within ``with``.
-
-    Attributes:
-        at_ns: Its time while it stands still.
-        spent_ns: How much it is behind the clock.
-    """
-
-    def __init__(self, now_ns: NowNs) -> None:
-        self.at_ns = self.spent_ns = 0
-        self._now_ns = now_ns
-
-    def __enter__(self) -> None:
-        self.at_ns = self._now_ns() - self.spent_ns
-
-    def __exit__(self, *_: object) -> None:
-        self.spent_ns = self._now_ns() - self.at_ns
 
 
 class _Links(LinkStack):

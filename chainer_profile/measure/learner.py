@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
 import numpy as np
-from chainer import FunctionHook, _backprop_utils
+from chainer import _backprop_utils
 
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.units import format_shape
@@ -21,6 +22,7 @@ from chainer_profile.costs.called import Called, specs_of
 from chainer_profile.costs.counting import dtype_name
 from chainer_profile.costs.work import Work, backward_work, following, forward_work
 from chainer_profile.measure.calls import BACKWARD, LINK, Entry, Log, entered, read
+from chainer_profile.measure.events import TimedTrial
 from chainer_profile.measure.hooks import (
     DECIDED,
     TOLD,
@@ -36,7 +38,7 @@ from chainer_profile.record.recording import Layer, Shape
 
 if TYPE_CHECKING:
     from chainer_profile.measure.clock import NowNs
-    from chainer_profile.measure.windows import Step
+    from chainer_profile.measure.windows import Step, Trial
 
 ACCUMULATION = "gradient_accumulation"
 #: Where a function keeps, for a structure pass, the index of its row and the shapes of its
@@ -142,11 +144,6 @@ class Learner:
         return "loss" if in_lossfun else "/"
 
     # -- windows
-
-    @property
-    def hook(self) -> FunctionHook:
-        """What tells it of functions."""
-        return WalkHook(self.begin, self.end)
 
     def begin(
         self, function: Any, arrays: tuple[Any, ...], backward: bool, frame: FrameType
@@ -469,8 +466,74 @@ class StructureError(Exception):
         )
 
 
+class Paused:
+    """A clock that stands still within ``with``.
+
+    Attributes:
+        at_ns: Its time while it stands still.
+        spent_ns: How much it is behind the clock.
+    """
+
+    def __init__(self, now_ns: NowNs) -> None:
+        self.at_ns = self.spent_ns = 0
+        self._now_ns = now_ns
+
+    def __enter__(self) -> None:
+        self.at_ns = self._now_ns() - self.spent_ns
+
+    def __exit__(self, *_: object) -> None:
+        self.spent_ns = self._now_ns() - self.at_ns
+
+    def around(self, call: Callable[..., None]) -> Callable[..., None]:
+        """A call in which the clock stands still."""
+
+        def paused_call(*args: Any) -> None:
+            with self:
+                call(*args)
+
+        return paused_call
+
+
+@dataclass
+class Learning:
+    """A trial that is learned from.
+
+    Attributes:
+        learner: What notes it.
+        trial: How long it took without the learning, once it has ended.
+    """
+
+    learner: Learner
+    trial: TimedTrial | None = None
+
+    def structure(self) -> Structure:
+        """What was learned."""
+        return self.learner.structure()
+
+
+@contextmanager
+def learning(step: Trial, now_ns: NowNs = lambda: 0) -> Iterator[Learning]:
+    """Within this a step runs once, and every window is noted: function, path, shapes, nesting.
+
+    Args:
+        step: What a trial is.
+        now_ns: A clock for its times, which are without what the noting takes.
+    """
+    links, clock = LinkStack(), Paused(now_ns)
+    learner = Learner(step.roots, links, now_ns=lambda: clock.at_ns)
+    links.noted = clock.around(learner.called)
+    hook = WalkHook(clock.around(learner.begin), clock.around(learner.end))
+    windows = step.timed(clock.around(learner.enter), clock.around(learner.leave))
+    found = Learning(learner)
+    with links, hook, windows:
+        clock.spent_ns, start_ns = 0, now_ns()
+        yield found
+        wall_ns = now_ns() - clock.spent_ns - start_ns
+        found.trial = TimedTrial(start_ns, wall_ns, len(learner.log), 0, None)
+
+
 def learn_structure(step: Step) -> Structure:
-    """Run one trial and note every window: its function, link path, shapes and nesting.
+    """Run one trial and note every window; see :func:`learning`.
 
     Args:
         step: What a trial runs.
@@ -478,14 +541,12 @@ def learn_structure(step: Step) -> Structure:
     Raises:
         StructureError: The network raised an exception; says in which layer.
     """
-    links = LinkStack()
-    learner = Learner(step.roots, links)
-    with links, learner.hook, step.timed(learner.enter, learner.leave):
+    with learning(step) as learned:
         try:
             step()
         except Exception as error:
-            raise StructureError(learner.where(error), error) from error
-    return learner.structure()
+            raise StructureError(learned.learner.where(error), error) from error
+    return learned.structure()
 
 
 def accumulates_gradients() -> bool:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from chainer_profile.measure.calls import Entry
     from chainer_profile.measure.structure import Structure
-    from chainer_profile.measure.windows import Step
+    from chainer_profile.measure.windows import Step, Trial
 
 _OUTSIDE = -1
 
@@ -220,7 +220,7 @@ def measure_memory(step: Step, structure: Structure, counter: Counter | None = N
     return use_of(trace_memory(step, structure, counter), structure, step)
 
 
-def counter_for(step: Step) -> Counter:
+def counter_for(step: Trial) -> Counter:
     """The counter of the device which a step's arrays are on."""
     return counter_of([*_parameters(step), *_inputs(step)])
 
@@ -239,7 +239,15 @@ def trace_memory(step: Step, structure: Structure, counter: Counter) -> Trace:
 
 
 def trace_call(step: Step, structure: Structure, counter: Counter) -> Trace:
-    """Run a step once, and read the counter at every event.
+    """Run a step once, and read the counter at every event; see :func:`tracing`."""
+    with tracing(step, structure, counter) as trace:
+        step()
+    return trace
+
+
+@contextmanager
+def tracing(step: Trial, structure: Structure, counter: Counter) -> Iterator[Trace]:
+    """Within this a step runs once, and the counter is read at every event.
 
     What the step frees is only known if it was counted when it was allocated: counting has to
     begin before the step that comes before this one.
@@ -260,12 +268,11 @@ def trace_call(step: Step, structure: Structure, counter: Counter) -> Trace:
             stack.callback(gc.enable)
         stack.enter_context(watching(step, trace, structure.raising))
         trace.read()
-        step()
+        yield trace
         trace.read()
-    return trace
 
 
-def use_of(trace: Trace, structure: Structure, step: Step) -> MemoryUse:
+def use_of(trace: Trace, structure: Structure, step: Trial) -> MemoryUse:
     """What the reads of a step's trial say about its rows; see :func:`memory_use`."""
     parameters, inputs = _parameters(step), _inputs(step)
     use = memory_use(
@@ -384,7 +391,7 @@ def _int64(values: array[int]) -> NDArray[np.int64]:
     return np.frombuffer(values, np.int64)
 
 
-def _parameters(step: Step) -> list[Any]:
+def _parameters(step: Trial) -> list[Any]:
     """Arrays of the parameters and the persistent values of a step's networks; no gradients."""
     arrays: list[Any] = []
     for _, root in step.roots:
@@ -403,7 +410,7 @@ def _state(parameters: Iterable[Any]) -> Iterator[Any]:
             yield getattr(getattr(rule, "_fp32_param", None), "array", None)
 
 
-def _inputs(step: Step) -> list[Any]:
+def _inputs(step: Trial) -> list[Any]:
     """Arrays of a step's inputs."""
     return _distinct(arrays_in(tuple(step.inputs)))
 

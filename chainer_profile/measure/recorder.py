@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from chainer_profile.measure.calls import Log
     from chainer_profile.measure.clock import NowNs
     from chainer_profile.measure.events import EventPool
-    from chainer_profile.measure.windows import Step
+    from chainer_profile.measure.windows import Trial
 
 _DEVICE_WINDOWS = 200
 
@@ -37,7 +37,7 @@ class Recorder:
 
     Args:
         now_ns: The host's clock.
-        step: What a trial runs.
+        trial: What a trial is.
         events: Where a device's events are recorded; None where the host does all the work.
         raising: Classes of functions that raise an exception, which the network catches.
 
@@ -51,22 +51,23 @@ class Recorder:
     def __init__(
         self,
         now_ns: NowNs,
-        step: Step,
+        trial: Trial,
         events: EventPool | None = None,
         raising: Collection[type] = (),
     ) -> None:
         self.log: Log = []
         self.raising = raising
-        self._step = step
+        self._trial = trial
         self._now_ns = now_ns
         self._events = events
         self._record = None if events is None else events.record
         self.enter, self.leave = windows(now_ns, self.log, self._record)
         self._stack = ExitStack()
+        self._start_ns = 0
 
     def __enter__(self) -> Recorder:
         with ExitStack() as stack:
-            stack.enter_context(watching(self._step, self, self.raising))
+            stack.enter_context(watching(self._trial, self, self.raising))
             self._stack = stack.pop_all()
         return self
 
@@ -86,22 +87,23 @@ class Recorder:
         """Number of windows that were entered since the log was so long, and not left."""
         return len(read(self.log, position).running)
 
-    def trial(self) -> TimedTrial:
-        """Run the step, and say how long it took; within ``with recorder``."""
-        step, now_ns, events = self._step, self._now_ns, self._events
-        device, launch_ns = None, 0
-        start_ns = now_ns()
-        if events is not None:
-            events.record()
-        step()
-        if events is not None:
-            events.record()
-            launch_ns = now_ns() - start_ns
-            events.wait()
+    def begin(self) -> None:
+        """A trial begins; within ``with recorder``."""
+        self._start_ns = self._now_ns()
+        if self._events is not None:
+            self._events.record()
+
+    def end(self) -> TimedTrial:
+        """It has ended; says how long it took."""
+        now_ns, events, start_ns = self._now_ns, self._events, self._start_ns
+        if events is None:
+            return TimedTrial(start_ns, now_ns() - start_ns, len(self.log), 0, None)
+        events.record()
+        launch_ns = now_ns() - start_ns
+        events.wait()
         wall_ns = now_ns() - start_ns
-        if events is not None:
-            device = events.times_ns()
-            events.clear()
+        device = events.times_ns()
+        events.clear()
         return TimedTrial(start_ns, wall_ns, len(self.log), launch_ns, device)
 
     def clear(self) -> None:

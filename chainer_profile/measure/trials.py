@@ -284,7 +284,9 @@ class Trials:
         try:
             with recorder:
                 for _ in range(count):
-                    trial = recorder.trial()
+                    recorder.begin()
+                    self.step()
+                    trial = recorder.end()
                     group.append(trial)
                     if trial.start_ns + trial.wall_ns - group[0].start_ns >= _GROUP_NS:
                         self._fold(group)

@@ -41,8 +41,8 @@ Enter = Callable[[Mark], None]
 Leave = Callable[[], None]
 
 
-class Step(Protocol):
-    """What one trial runs; see :mod:`chainer_profile.measure.steps`."""
+class Trial(Protocol):
+    """What one trial is, whoever runs it."""
 
     @property
     def roots(self) -> Sequence[tuple[str, Any]]:
@@ -52,11 +52,15 @@ class Step(Protocol):
     def inputs(self) -> tuple[Any, ...]:
         """The arguments of the network."""
 
-    def __call__(self) -> None:
-        """Run it once."""
-
     def timed(self, enter: Enter, leave: Leave) -> AbstractContextManager[None]:
         """Within this, windows are entered and left for all that is timed beside functions."""
+
+
+class Step(Trial, Protocol):
+    """What one trial runs; see :mod:`chainer_profile.measure.steps`."""
+
+    def __call__(self) -> None:
+        """Run it once."""
 
 
 FORWARD = Mark("forward")

@@ -697,14 +697,15 @@ def test_layer_profile(program, two, memory):
         assert set(vars(updater)) == set(before)
         for n, extension in enumerate(extensions):
             found = Path(out, f"profile{n}")
-            if not extension._profiled - len(extension._variants.unknown):
+            live = extension._live
+            if not live.profiled - len(live._variants.unknown):
                 continue  # chance taught of no kind that came again
             recording = load_run(found)
             seen = check_training(recording, ledger)
             assert len(seen) + recording.left_out == recording.all_trials
-            traced = 0 if extension._memory is None else 3 - extension._memory._tries
+            traced = 0 if live._memory is None else 3 - live._memory._tries
             # The first iteration is before the first firing.
-            assert recording.all_trials + extension._passes + traced == N_TRIALS + 3
+            assert recording.all_trials + live._passes + traced == N_TRIALS + 3
 
 
 def check_training(recording, ledger):
