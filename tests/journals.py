@@ -41,6 +41,10 @@ def trials_of(recording):
     if recording.on_device:
         whole = np.stack([recording.launch_ns, recording.span_ns], axis=1)
         times = np.hstack([times, recording.host_ns, recording.gap_ns, whole])
+    if recording.arrived_ns is not None:
+        times = np.hstack([times, recording.arrived_ns, recording.left_ns])
+    if recording.iteration is not None:
+        times = np.hstack([times, recording.iteration[:, None]])
     clean_cpu = np.zeros((len(recording.clean_ns), 0), np.int64).tolist()
     if recording.clean_cpu_ns is not None:
         clean_cpu = recording.clean_cpu_ns[:, None].tolist()
@@ -78,10 +82,10 @@ def expected(trials):
     return found | {Kind.LEFT_OUT: [()] * len(found[Kind.LEFT_OUT])}
 
 
-def lengths(n_layers, n_phases=0, on_device=False, cpu=False):
+def lengths(n_layers, n_phases=0, on_device=False, cpu=False, iterations=False, collectives=0):
     """Number of integers in the middle of a record, by its kind."""
     more = 2 * n_layers + 2 if on_device else 0
-    profiled = n_layers + n_phases + more
+    profiled = n_layers + n_phases + more + 2 * collectives + iterations
     return {Kind.PROFILED: profiled, Kind.PROBE: 1, Kind.HELD: n_layers, Kind.CLEAN: int(cpu)}
 
 

@@ -13,6 +13,7 @@ from chainer_profile.record.recording import (
     Gpu,
     GpuState,
     LinkCalls,
+    Rank,
     Recording,
     Settings,
 )
@@ -25,6 +26,9 @@ ARRAYS = (
     "framework_ns",
     "trial_ns",
     "start_ns",
+    "iteration",
+    "arrived_ns",
+    "left_ns",
     "clean_ns",
     "clean_start_ns",
     "clean_cpu_ns",
@@ -95,6 +99,22 @@ def on_gpu(**changes):
         ),
     }
     return trained(**device | changes)
+
+
+def of_rank(**changes):
+    """The same of rank 1 of 2, whose second and third row are collectives."""
+    recording = on_gpu()
+    first, *rows = recording.layers
+    collectives = [dataclasses.replace(row, phase="communication") for row in rows]
+    arrived_ns = np.arange(8, dtype=np.int64).reshape(4, 2) + 2**33
+    ranks = {
+        "layers": (first, *collectives),
+        "iteration": np.array([7, 107, 207, 307]),
+        "arrived_ns": arrived_ns,
+        "left_ns": arrived_ns + 700,
+        "rank": Rank(1, 2, "a host", clock_offset_ns=-(2**40), clock_error_ns=30_000),
+    }
+    return dataclasses.replace(recording, **ranks | changes)
 
 
 def rewrite(path, change_meta=None, **arrays):

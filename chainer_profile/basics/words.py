@@ -36,6 +36,8 @@ DEFAULT_DEPTH = 2
 
 #: The phases of a row.
 FORWARD, BACKWARD, UPDATE, DATA = "forward", "backward", "update", "data"
+#: Among ranks: the collectives of ChainerMN's optimizers, between backward and update.
+COMMUNICATION = "communication"
 #: What ``--phase`` takes.
 PHASES = ("forward", "forward-backward", "train")
 #: What ``--loss`` takes.

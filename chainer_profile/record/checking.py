@@ -13,12 +13,13 @@ from chainer_profile.record.parts import MachineLimits, MemoryUse, PhaseMemory
 
 #: Sums of times stay in 64 bits below this.
 _MOST = 2.0**62
-#: Arrays that hold no durations.
-_NO_TIMES = ("start_ns", "clean_start_ns", "probe_threads")
+#: Arrays that hold no durations: readings of clocks, which may be negative, and numbers from 1.
+_READINGS = ("start_ns", "clean_start_ns", "arrived_ns", "left_ns")
+_COUNTS = ("probe_threads", "iteration")
 #: What may be negative: memory that was freed, and what a user chose.
 _SIGNED = frozenset(
     field.name for kind in (MemoryUse, PhaseMemory) for field in dataclasses.fields(kind)
-) | {"seed", "temperature_c"}
+) | {"seed", "temperature_c", "clock_offset_ns"}
 
 
 def check(recording: Any) -> None:
@@ -28,19 +29,21 @@ def check(recording: Any) -> None:
         recording: Its arrays have the right shapes.
 
     Raises:
-        ValueError: A layer's path is no text, or it has no call; or a time is below 0, or too
-            large.
+        ValueError: A layer's path is no text, or it has no call; a time is below 0, or too large;
+            or a collective was left before it was entered.
     """
     _check_layers(recording)
     for field in dataclasses.fields(recording):
         name, samples = field.name, getattr(recording, field.name)
         if not isinstance(samples, np.ndarray) or not samples.size:
             continue
-        least = {"probe_threads": 1, "start_ns": -_MOST, "clean_start_ns": -_MOST}.get(name, 0)
-        if samples.min() < least:
+        if samples.min() < (-_MOST if name in _READINGS else name in _COUNTS):
             raise ValueError(f"{name} holds {samples.min()}")
-        if (samples.max() if name in _NO_TIMES else samples.sum(dtype=np.float64)) >= _MOST:
+        durations = name not in _READINGS + _COUNTS
+        if (samples.sum(dtype=np.float64) if durations else samples.max()) >= _MOST:
             raise ValueError(f"{name} holds {samples.max()}, which is too large")
+    if recording.left_ns is not None and (recording.left_ns < recording.arrived_ns).any():
+        raise ValueError("left_ns: a collective was left before it was entered")
 
 
 def _check_framework(recording: Any) -> None:
@@ -104,6 +107,9 @@ def check_file(recording: Any) -> None:
                 raise ValueError(f"{part}: {name} is {value:.3g}")
             if value < 0 and name not in _SIGNED:
                 raise ValueError(f"{part}: {name} is {value}")
+    rank = recording.rank
+    if rank is not None and rank.number >= rank.size:
+        raise ValueError(f"rank: there is no rank {rank.number} of {rank.size}")
     limits = recording.limits
     if limits is not None and not all(value for _, value in _limits(limits)):
         raise ValueError("limits: one is 0")

@@ -7,7 +7,9 @@ header (layers, settings, environment), then records of little-endian 64-bit int
 
 The times of a profiled trial are the self time of every layer, then the framework time of every
 phase. On a GPU there follow the host's time in every layer, the gap before every layer, the time
-until all was launched, and the time on the device. A held trial has the self time of every layer,
+until all was launched, and the time on the device. At the end there are when every row of the phase
+communication was entered, when it was left, and, where the header says so, the number of the
+training's iteration. A held trial has the self time of every layer,
 and the time on the device in place of its wall time. A clean trial has its CPU time where the
 header says so.
 
@@ -41,9 +43,11 @@ from chainer_profile.record.recording import (
     Environment,
     Layer,
     LinkCalls,
+    Rank,
     Recording,
     Settings,
     Variant,
+    n_collectives,
 )
 from chainer_profile.record.versioned import build, check_version
 
@@ -91,12 +95,15 @@ class _Header:
     environment: Environment = field(default_factory=Environment)
     on_device: bool = False
     cpu: bool = False
+    iterations: bool = False
+    rank: Rank | None = None
 
 
-def _n_times(kind: Variant, on_device: bool) -> int:
-    """Number of times of a profiled trial."""
-    n_layers = len(kind.layers)
-    return n_layers + len(kind.phases) + (2 * n_layers + 2 if on_device else 0)
+def _parts(kind: Variant, header: _Header) -> list[int]:
+    """Numbers of times of a profiled trial, by what they are of."""
+    n_layers, rows = len(kind.layers), n_collectives(kind.layers)
+    device = [n_layers, n_layers, 2] if header.on_device else [0, 0, 0]
+    return [n_layers, len(kind.phases), *device, rows, rows, int(header.iterations)]
 
 
 @dataclass
@@ -130,16 +137,21 @@ class Journal:
         links: tuple[LinkCalls, ...] = (),
         on_device: bool = False,
         cpu: bool = False,
+        iterations: bool = False,
+        rank: Rank | None = None,
     ) -> None:
         """Write the header.
 
         The arguments are those of a :class:`~.recording.Recording`, whether its times are a
-        device's, and whether clean trials come with their CPU time as a further integer.
+        device's, whether clean trials come with their CPU time as a further integer, and whether
+        profiled ones end with the number of their iteration.
 
         Raises:
             JournalError: The file cannot be written.
         """
-        self._header = _Header(layers, phases, links, settings, environment, on_device, cpu)
+        self._header = _Header(
+            layers, phases, links, settings, environment, on_device, cpu, iterations, rank
+        )
         text = json.dumps({"version": VERSION} | dataclasses.asdict(self._header)).encode()
         if self.file is not None:
             self._write(_MAGIC + b"%d\n" % len(text) + text)
@@ -260,6 +272,8 @@ def recover(path: Path) -> Recording:
             build(Environment, text["environment"]),
             bool(text.get("on_device", False)),
             bool(text.get("cpu", False)),
+            bool(text.get("iterations", False)),
+            None if text.get("rank") is None else build(Rank, text["rank"]),
         )
         stream = BytesIO(content)
         stream.seek(body_start)
@@ -290,7 +304,7 @@ def _assemble(
     profiled = [found[Kind.PROFILED]]
     # Bytes of the middle of a record.
     sizes = {
-        (Kind.PROFILED, 0): 8 * _n_times(variants[0], header.on_device),
+        (Kind.PROFILED, 0): 8 * sum(_parts(variants[0], header)),
         (Kind.PROBE, 0): 8,
         (Kind.HELD, 0): 8 * len(header.layers),
         (Kind.CLEAN, 0): 8 * header.cpu,
@@ -315,7 +329,7 @@ def _assemble(
                 break
             if kind is Kind.VARIANT:
                 variant = build(Variant, json.loads(rest[:size]))
-                sizes[Kind.OTHER, len(variants)] = 8 * _n_times(variant, header.on_device)
+                sizes[Kind.OTHER, len(variants)] = 8 * sum(_parts(variant, header))
                 variants.append(variant)
                 profiled.append(_Trials())
                 continue
@@ -333,7 +347,7 @@ def _assemble(
         held = held.reshape(len(found[Kind.HELD].walls), len(header.layers))
         on_device = {"held_ns": held, "held_span_ns": _samples(found[Kind.HELD].walls)}
     return Recording(
-        **_profiled(variants[main], profiled[main], header.on_device),
+        **_profiled(variants[main], profiled[main], header),
         **on_device,
         clean_ns=_samples(found[Kind.CLEAN].walls),
         clean_start_ns=_samples(found[Kind.CLEAN].starts),
@@ -342,29 +356,31 @@ def _assemble(
         probe_ns=_samples(found[Kind.PROBE].walls),
         probe_threads=_samples(found[Kind.PROBE].more),
         environment=header.environment,
+        rank=header.rank,
         conditions=conditions,
         ended=ended,
-        variants=tuple(
-            Recording(**_profiled(variants[n], profiled[n], header.on_device)) for n in others
-        ),
+        variants=tuple(Recording(**_profiled(variants[n], profiled[n], header)) for n in others),
         left_out=len(found[Kind.LEFT_OUT].walls),
     )
 
 
-def _profiled(variant: Variant, trials: _Trials, on_device: bool) -> dict[str, Any]:
+def _profiled(variant: Variant, trials: _Trials, header: _Header) -> dict[str, Any]:
     """The fields of a recording that are of one variant."""
-    n_layers, n_phases = len(variant.layers), len(variant.phases)
-    times = _samples(trials.more).reshape(len(trials.walls), _n_times(variant, on_device))
-    device_layers = (n_layers, n_layers) if on_device else (0, 0)
-    own, framework, host, gaps, whole = np.split(
-        times, np.cumsum([n_layers, n_phases, *device_layers]), axis=1
+    parts = _parts(variant, header)
+    times = _samples(trials.more).reshape(len(trials.walls), sum(parts))
+    own, framework, host, gaps, whole, arrived, left, iteration = np.split(
+        times, np.cumsum(parts[:-1]), axis=1
     )
     fields: dict[str, Any] = dict(vars(variant))
     fields |= {"self_ns": own, "framework_ns": framework if variant.phases else None}
     fields |= {"trial_ns": _samples(trials.walls), "start_ns": _samples(trials.starts)}
-    if on_device:
+    if header.on_device:
         fields |= {"host_ns": host, "gap_ns": gaps}
         fields |= {"launch_ns": whole[:, 0].copy(), "span_ns": whole[:, 1].copy()}
+    if arrived.shape[1]:
+        fields |= {"arrived_ns": arrived, "left_ns": left}
+    if header.iterations:
+        fields |= {"iteration": iteration[:, 0].copy()}
     return fields
 
 

@@ -17,11 +17,14 @@ class Layer:
     Attributes:
         index: Place in the order of the calls of one trial, from 0.
         path: Path of the link that made the call, as ``namedlinks()`` gives it
-            (``/res4/0/conv1``); ``/`` for the network itself.
+            (``/res4/0/conv1``); ``/`` for the network itself. In communication, path of the
+            parameter that is moved (``/res4/0/conv1/W``), or of the link whose parameters are moved
+            at once.
         function: Chainer's name of the function (``Convolution2DFunction``).
-        phase: ``forward``, ``backward``, ``update``, or ``data`` (loading it).
+        phase: ``forward``, ``backward``, ``communication`` (moving gradients, or parameters, among
+            ranks), ``update``, or ``data`` (loading it).
         input_shapes: Shapes of the input arrays, parameters included; in backward of the
-            gradients that come in, in update of the parameters.
+            gradients that come in, in update of the parameters, in communication of the buffer.
         output_shapes: Shapes of the output arrays; in backward of the gradients that go out.
         dtype: Data type of the first output.
         parent: Index of the call within which this one was made, if any.
@@ -33,7 +36,8 @@ class Layer:
         nbytes_read: Bytes that the calls must read at least; None likewise.
         nbytes_written: Bytes that they must write at least; None likewise.
         input_nbytes: In forward, bytes of the input arrays that are no parameters of the network,
-            an array that is passed twice counting once; None in other phases.
+            an array that is passed twice counting once. In communication, bytes of the buffer that
+            one call moves. None in other phases.
         parameter_nbytes: In forward, bytes of those that are; None in other phases.
         output_nbytes: In forward, bytes of the output arrays; None in other phases.
         covers: In the recording of another engine than Chainer, indices of Chainer's layers that
@@ -43,7 +47,8 @@ class Layer:
 
     Beside functions there are rows for the other parts of a training step. Their paths have no
     slash: ``loss`` for functions that the loss function calls outside of the network's links,
-    ``cleargrads``, ``optimizer`` for its hooks, ``data`` for the loading of data. A row named
+    ``cleargrads``, ``optimizer`` for its hooks, ``data`` for the loading of data. In communication
+    a row is named after the collective, as MPI calls it (``Allreduce``, ``Bcast``). A row named
     ``gradient_accumulation`` adds up gradients of a variable that several functions use. In update
     a row is named after the optimizer, and holds the parameters of one link.
     """
@@ -266,6 +271,30 @@ class Environment:
     blas: tuple[BlasLibrary, ...] = ()
     gpu: Gpu | None = None
     variables: tuple[str, ...] = ()
+
+
+#: ``Rank.clock_error_ns`` where the clocks could not be compared.
+UNKNOWN_NS = 2**62
+
+
+@dataclass(frozen=True)
+class Rank:
+    """Which of the processes of a training with ChainerMN this one was.
+
+    Attributes:
+        number: Its rank in the optimizer's communicator, from 0.
+        size: Number of ranks in it.
+        host: Name of its host.
+        clock_offset_ns: To be added to this rank's clock to have that of rank 0.
+        clock_error_ns: How far that may be wrong: 0 on one host, where there is one clock; else
+            half the smallest round trip between the two, or :data:`UNKNOWN_NS`.
+    """
+
+    number: int
+    size: int
+    host: str
+    clock_offset_ns: int = 0
+    clock_error_ns: int = 0
 
 
 @dataclass(frozen=True)

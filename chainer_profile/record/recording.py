@@ -18,6 +18,7 @@ import numpy as np
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.units import plural
 from chainer_profile.basics.views import Shown
+from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.record.checking import check, check_file
 from chainer_profile.record.digest import Digest, as_comment, block_kind
 from chainer_profile.record.inside import Inside, Place, Stack
@@ -35,6 +36,7 @@ from chainer_profile.record.parts import (
     MachineLimits,
     MemoryUse,
     PhaseMemory,
+    Rank,
     Settings,
     Shape,
 )
@@ -67,6 +69,7 @@ __all__ = [
     "MemoryUse",
     "PhaseMemory",
     "Place",
+    "Rank",
     "Recording",
     "Settings",
     "Shape",
@@ -111,6 +114,11 @@ class Recording(Shown):
         trial_ns: Wall time of every profiled trial, (trials,); None where only the functions'
             times are known.
         start_ns: Start of every profiled trial on the run's clock, (trials,).
+        iteration: Number of the training's iteration that each profiled trial was, from 1,
+            (trials,); None where that is not known. The trials of ranks are matched by it.
+        arrived_ns: When each row of the phase ``communication`` was entered, by its first call, on
+            the clock of start_ns, (trials, rows of that phase in their order); None without any.
+        left_ns: When it was left, by its last call, likewise.
         host_ns: On a GPU, time that the host spent in every layer's call, mostly launching,
             (trials, layers); nested calls are counted as in self_ns.
         gap_ns: On a GPU, time on the device between the layer before and this one, (trials,
@@ -134,6 +142,7 @@ class Recording(Shown):
         memory: What the memory pass found; None without one.
         counters: What the counters pass found; None without one.
         inside: What the pass inside the layers found; None without one.
+        rank: Which rank of a training with ChainerMN this is; None without it.
         ended: ``complete``, or why the run ended before.
         variants: The trials that made other calls than these, or calls with other shapes: a
             recording of each kind, most trials first. Their clean trials are with this one's,
@@ -149,6 +158,9 @@ class Recording(Shown):
     links: tuple[LinkCalls, ...] = ()
     trial_ns: NDArray[np.int64] | None = None
     start_ns: NDArray[np.int64] | None = None
+    iteration: NDArray[np.int64] | None = None
+    arrived_ns: NDArray[np.int64] | None = None
+    left_ns: NDArray[np.int64] | None = None
     host_ns: NDArray[np.int64] | None = None
     gap_ns: NDArray[np.int64] | None = None
     launch_ns: NDArray[np.int64] | None = None
@@ -168,6 +180,7 @@ class Recording(Shown):
     memory: MemoryUse | None = None
     counters: Counters | None = None
     inside: Inside | None = None
+    rank: Rank | None = None
     ended: str = COMPLETE
     variants: tuple[Recording, ...] = ()
     left_out: int = 0
@@ -181,7 +194,8 @@ class Recording(Shown):
             samples = getattr(self, name)
             if samples is not None and samples.dtype != np.int64:
                 raise ValueError(f"{name} is {samples.dtype}, not int64 nanoseconds")
-            axes, written = (2, "two") if name in _BY_LAYER else (1, "one")
+            two = name in _BY_LAYER or name in _BY_COLLECTIVE
+            axes, written = (2, "two") if two else (1, "one")
             if samples is not None and name not in _CHECKED and samples.ndim != axes:
                 raise ValueError(f"{name} has {samples.ndim} axes, not {written}")
         framework = (0, 0) if self.framework_ns is None else self.framework_ns.shape
@@ -196,9 +210,15 @@ class Recording(Shown):
             samples = getattr(self, name)
             if samples is not None and samples.shape[1:] != (len(self.layers),):
                 raise ValueError(f"{name} is {samples.shape}, for {len(self.layers)} layers")
-        known_here = [getattr(self, name) is not None for name in _ON_DEVICE]
-        if any(known_here) and not all(known_here):
-            raise ValueError(f"of {', '.join(_ON_DEVICE)} there are all or none")
+        rows = n_collectives(self.layers)
+        for name in _BY_COLLECTIVE:
+            samples = getattr(self, name)
+            if samples is not None and samples.shape[1:] != (rows,):
+                raise ValueError(f"{name} is {samples.shape}, for {rows} rows of {COMMUNICATION}")
+        for together in (_ON_DEVICE, _BY_COLLECTIVE):
+            known_here = [getattr(self, name) is not None for name in together]
+            if any(known_here) and not all(known_here):
+                raise ValueError(f"of {', '.join(together)} there are all or none")
         held = 0 if self.held_ns is None else len(self.held_ns)
         if held != (0 if self.held_span_ns is None else len(self.held_span_ns)):
             raise ValueError("held_ns and held_span_ns differ in length")
@@ -247,7 +267,8 @@ class Recording(Shown):
         if number == 1:
             return self
         shared = {
-            name: getattr(self, name) for name in ("environment", "conditions", "limits", "ended")
+            name: getattr(self, name)
+            for name in ("environment", "conditions", "limits", "rank", "ended")
         }
         return dataclasses.replace(self.variants[number - 2], kind=number, **shared)
 
@@ -327,13 +348,16 @@ class Recording(Shown):
 #: The arrays of a recording, by the names they have in its file.
 _ON_DEVICE = ("host_ns", "gap_ns", "launch_ns", "span_ns")
 _BY_LAYER = ("host_ns", "gap_ns", "held_ns")
-_BY_TRIAL = ("trial_ns", "start_ns", *_ON_DEVICE)
+_BY_COLLECTIVE = ("arrived_ns", "left_ns")
+_BY_TRIAL = ("trial_ns", "start_ns", "iteration", *_BY_COLLECTIVE, *_ON_DEVICE)
 _CHECKED = ("self_ns", "framework_ns")
 _ARRAYS = (
     *_CHECKED,
     *_BY_LAYER,
+    *_BY_COLLECTIVE,
     "trial_ns",
     "start_ns",
+    "iteration",
     "launch_ns",
     "span_ns",
     "held_span_ns",
@@ -344,6 +368,11 @@ _ARRAYS = (
     "probe_ns",
     "probe_threads",
 )
+
+
+def n_collectives(layers: tuple[Layer, ...]) -> int:
+    """Number of rows of the phase ``communication``."""
+    return sum(layer.phase == COMMUNICATION for layer in layers)
 
 
 @dataclass(frozen=True)
@@ -371,6 +400,7 @@ class _Meta:
     memory: MemoryUse | None = None
     counters: Counters | None = None
     inside: Inside | None = None
+    rank: Rank | None = None
     variants: tuple[Variant, ...] = ()
     left_out: int = 0
     kind: int = 1

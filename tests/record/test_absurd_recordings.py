@@ -24,7 +24,7 @@ from chainer_profile.record.recording import (
 )
 from chainer_profile.report.writers import json_report
 from tests.conftest import make_kinds, make_recording, make_training
-from tests.recordings import refusal, rewrite
+from tests.recordings import of_rank, refusal, rewrite
 from tests.report.reading import on_terminal, report_md
 
 MORE: dict[str, Any] = {
@@ -50,6 +50,7 @@ BASES = (
     whole(make_recording(n_layers=3, n_trials=6, n_clean=5)),
     whole(make_training(4)),
     whole(make_kinds(left_out=3)),
+    whole(of_rank()),
 )
 VALUES = [
     *(None, -1, 0, 1, 2**31, 2**63, -(2**63), 2**70, float("nan"), float("inf"), -0.5, 1e308),

@@ -18,6 +18,7 @@ from chainer_profile.record.recording import (
     Conditions,
     Layer,
     LinkCalls,
+    Rank,
     Settings,
 )
 from tests.journals import (
@@ -32,6 +33,7 @@ from tests.journals import (
     record,
     some_trials,
     trials_of,
+    words,
 )
 
 
@@ -55,14 +57,15 @@ OF_ALL = [kind for kind in Kind if kind not in (Kind.VARIANT, Kind.OTHER)]
 @st.composite
 def any_trials(draw):
     n_layers, n_phases = draw(st.integers(0, 3)), draw(st.integers(0, 3))
-    on_device, cpu = draw(st.booleans()), draw(st.booleans())
-    sizes = lengths(n_layers, n_phases, on_device, cpu)
+    has = {name: draw(st.booleans()) for name in ("on_device", "cpu", "iterations")}
+    collectives = draw(st.integers(0, n_layers))
+    sizes = lengths(n_layers, n_phases, **has, collectives=collectives)
     trials = []
     for kind in draw(st.lists(st.sampled_from(OF_ALL), max_size=12)):
         size = sizes.get(kind, 0)
         more = draw(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=size, max_size=size))
         trials.append((kind, draw(times), draw(st.integers(0, 2**61)), tuple(more)))
-    return n_layers, n_phases, {"on_device": on_device, "cpu": cpu}, trials
+    return n_layers, n_phases, collectives, has, trials
 
 
 # --- there and back
@@ -73,13 +76,15 @@ def any_trials(draw):
     case=any_trials(),
     n_groups=st.integers(1, 13),
     paths=st.lists(st.text(), min_size=3),
+    rank=st.none() | st.builds(Rank, st.just(1), st.just(2), st.text(), st.integers(), st.just(9)),
     lost=st.integers(0, 4000),
     tail=st.sampled_from([b"", bytes(100)]),
 )
-def test_what_was_added_comes_back(case, n_groups, paths, lost, tail, tmp_path_factory):
-    n_layers, n_phases, has, trials = case
+def test_what_was_added_comes_back(case, n_groups, paths, rank, lost, tail, tmp_path_factory):
+    n_layers, n_phases, collectives, has, trials = case
+    ofs = ["communication"] * collectives + [f"phase {path}" for path in paths]
     layers = tuple(
-        Layer(i, paths[i], "f", phase=paths[-i], input_shapes=((i, 2), ()), forward=i, calls=i + 1)
+        Layer(i, paths[i], "f", phase=ofs[i], input_shapes=((i, 2), ()), forward=i, calls=i + 1)
         for i in range(n_layers)
     )
     phases = tuple(paths[:n_phases])
@@ -89,7 +94,7 @@ def test_what_was_added_comes_back(case, n_groups, paths, lost, tail, tmp_path_f
     results = []
     with open(path, "w+b") as file:
         for journal in (Journal(), Journal(file)):
-            journal.begin(layers, asked, ENVIRONMENT, phases=phases, links=links, **has)
+            journal.begin(layers, asked, ENVIRONMENT, phases=phases, links=links, rank=rank, **has)
             for group in np.array_split(np.arange(len(trials)), n_groups):
                 add_groups(journal, [trials[i] for i in group])
             results.append(journal.recording(Conditions(1.0), COMPLETE))
@@ -98,7 +103,9 @@ def test_what_was_added_comes_back(case, n_groups, paths, lost, tail, tmp_path_f
     for recording in (*results, recover(path)):
         assert trials_of(recording) == expected(trials)
         assert (recording.layers, recording.settings) == (layers, asked)
-        assert (recording.phases, recording.links) == (phases, links)
+        assert (recording.phases, recording.links, recording.rank) == (phases, links, rank)
+        assert (recording.arrived_ns is None) is (recording.left_ns is None) is (not collectives)
+        assert (recording.iteration is None) is (not has["iterations"])
         assert recording.self_ns.shape[1] == n_layers
         assert (recording.framework_ns is None) is (not phases)
         assert recording.on_device is has["on_device"]
@@ -137,9 +144,28 @@ def test_the_bytes_are_as_described(path, file):
         "environment",
         "on_device",
         "cpu",
+        "iterations",
+        "rank",
     ]
     assert header["version"] == VERSION
     assert rest[int(length) :] == b"".join(record(*trial) for trial in trials)
+
+
+def test_kinds_of_a_rank_have_collectives_of_their_own(path, file):
+    moves = [Layer(i, f"/{i}", "Allreduce", phase="communication") for i in range(2)]
+    journal = Journal(file)
+    rank = Rank(1, 2, "host", -5, 3)
+    journal.begin((moves[0],), Settings(), ENVIRONMENT, iterations=True, rank=rank)
+    number = journal.add_variant(tuple(moves), (), ())
+    journal.add_group(Kind.PROFILED, [(100, 60, words(50, 110, 160, 7))])
+    journal.add_group(Kind.PROFILED, [(200, 90, words(30, 40, 201, 241, 231, 281, 8))] * 2, number)
+    for recording in (journal.recording(Conditions(), COMPLETE), recover(path)):
+        two, one = recording, recording.variant(2)
+        assert (two.rank, one.rank) == (rank, rank)
+        assert (two.self_ns[0].tolist(), one.self_ns.tolist()) == ([30, 40], [[50]])
+        assert (two.arrived_ns[1].tolist(), two.left_ns[1].tolist()) == ([201, 241], [231, 281])
+        assert (one.arrived_ns.tolist(), one.left_ns.tolist()) == ([[110]], [[160]])
+        assert (two.iteration.tolist(), one.iteration.tolist()) == ([8, 8], [7])
 
 
 def test_a_killed_run_says_so(path, file):
@@ -219,6 +245,8 @@ def test_a_journal_of_an_older_version(path, version):
         {"links": None},
         {"links": [{"path": "/"}]},
         {"environment": {"gpu": 3}},
+        {"rank": 3},
+        {"rank": {"number": "x", "size": 2, "host": ""}},
         {"environment": {"gpu": "gpu:0"}},
     ],
 )

@@ -18,12 +18,13 @@ from chainer_profile.record.recording import (
     GpuState,
     Layer,
     LinkCalls,
+    Rank,
     Recording,
     Settings,
     build,
 )
 from tests.conftest import make_recording
-from tests.recordings import ARRAYS, assert_same, on_gpu, trained
+from tests.recordings import ARRAYS, assert_same, of_rank, on_gpu, trained
 
 
 @pytest.fixture
@@ -109,6 +110,23 @@ def test_times_of_a_device_that_do_not_fit_are_no_recording(change, message):
         on_gpu(**change)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"iteration": np.arange(3)}, "iteration is .*for 4 trials"),
+        ({"iteration": np.zeros((4, 2), np.int64)}, "iteration has 2 axes, not one"),
+        ({"arrived_ns": np.zeros((3, 2), np.int64)}, "arrived_ns is .*for 4 trials"),
+        ({"left_ns": np.zeros((4, 3), np.int64)}, "left_ns is .*for 2 rows of communication"),
+        ({"left_ns": np.zeros(4, np.int64)}, "left_ns has 1 axes, not two"),
+        ({"arrived_ns": None}, "of arrived_ns, left_ns there are all or none"),
+        ({"left_ns": None}, "of arrived_ns, left_ns there are all or none"),
+    ],
+)
+def test_times_of_ranks_that_do_not_fit_are_no_recording(change, message):
+    with pytest.raises(ValueError, match=message):
+        of_rank(**change)
+
+
 def test_a_recording_knows_whether_it_is_of_a_device():
     assert on_gpu().on_device
     assert on_gpu(held_ns=None, held_span_ns=None).on_device
@@ -128,6 +146,9 @@ def test_build_makes_tuples_of_lists():
 
 # --- there and back
 
+ranks = st.none() | st.builds(
+    Rank, st.integers(0, 9), st.integers(10, 2**20), st.text(), st.integers(), st.integers(0)
+)
 texts = st.text(max_size=12) | st.sampled_from(
     ["../../etc/passwd", "a\nb", "\0", "\u202e", "名前", "\ud800", '",";', "\x1b[31m", "__class__"]
 )
@@ -160,7 +181,7 @@ def recordings(draw):
             index,
             draw(texts),
             draw(texts),
-            draw(texts),
+            draw(texts | st.just("communication")),
             input_shapes=draw(shapes),
             output_shapes=draw(shapes),
             dtype=draw(texts),
@@ -185,6 +206,9 @@ def recordings(draw):
     if draw(st.booleans()):
         n_held = draw(st.integers(0, 4))
         device |= {"held_ns": times(n_held, len(layers)), "held_span_ns": times(n_held)}
+    rows = sum(layer.phase == "communication" for layer in layers)
+    if rows:
+        device |= {name: times(n_trials, rows) for name in ("arrived_ns", "left_ns")}
     return Recording(
         layers=layers,
         self_ns=times(n_trials, len(layers)),
@@ -193,6 +217,8 @@ def recordings(draw):
         links=tuple(draw(st.lists(links, max_size=3))),
         trial_ns=draw(st.just(None)) if draw(st.booleans()) else times(n_trials),
         start_ns=draw(st.just(None)) if draw(st.booleans()) else times(n_trials),
+        iteration=times(n_trials) if draw(st.booleans()) else None,
+        rank=draw(ranks),
         **device,
         clean_ns=times(n_clean),
         clean_start_ns=times(n_clean),
@@ -258,14 +284,14 @@ def test_all_fields_of_a_run_are_kept(tmp_path):
 
 def test_all_fields_of_a_run_on_a_gpu_are_kept(tmp_path):
     path = tmp_path / "recording.npz"
-    for recording in (on_gpu(), on_gpu(held_ns=None, held_span_ns=None)):
+    for recording in (on_gpu(), on_gpu(held_ns=None, held_span_ns=None), of_rank()):
         recording.save(path)
         assert_same(recording, Recording.load(path))
 
 
 def test_every_array_field_is_in_the_file(saved):
     # A new field of the recording must not be forgotten in its file.
-    on_gpu().save(saved)
+    of_rank().save(saved)
     fields = {field.name for field in dataclasses.fields(Recording)}
     with np.load(saved) as archive:
         names = set(archive.files)

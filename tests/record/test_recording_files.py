@@ -10,7 +10,15 @@ from chainer_profile.basics.errors import ProfileError
 from chainer_profile.record.digest import read_digest
 from chainer_profile.record.recording import VERSION, BlasLibrary, Recording
 from tests import ROOT
-from tests.recordings import DEVICE_ARRAYS, assert_same, on_gpu, refusal, rewrite, trained
+from tests.recordings import (
+    DEVICE_ARRAYS,
+    assert_same,
+    of_rank,
+    on_gpu,
+    refusal,
+    rewrite,
+    trained,
+)
 
 
 @pytest.fixture
@@ -215,6 +223,37 @@ def test_wrong_arrays_of_a_device_are_a_damaged_recording(saved_on_gpu, arrays, 
     text = refusal(saved_on_gpu)
     assert "damaged recording" in text
     assert names in text
+
+
+@pytest.mark.parametrize(
+    ("arrays", "names"),
+    [
+        ({"left_ns": of_rank().arrived_ns - 1}, "a collective was left before it was entered"),
+        ({"left_ns": None}, "of arrived_ns, left_ns there are all or none"),
+        ({"arrived_ns": np.full((4, 2), -(2**63))}, "arrived_ns holds -9223372036854775808"),
+        ({"iteration": np.zeros(4, int)}, "iteration holds 0"),
+        ({"iteration": np.ones(4)}, "iteration holds float64"),
+    ],
+)
+def test_wrong_arrays_of_a_rank_are_a_damaged_recording(saved, arrays, names):
+    of_rank().save(saved)
+    rewrite(saved, **arrays)
+    assert names in refusal(saved)
+
+
+@pytest.mark.parametrize(
+    ("change", "names"), [({"number": 2}, "no rank 2 of 2"), ({"number": -1}, "number is -1")]
+)
+def test_a_rank_that_is_none_is_a_damaged_recording(saved, change, names):
+    of_rank().save(saved)
+    rewrite(saved, lambda meta: meta["rank"].update(change))
+    assert names in refusal(saved)
+
+
+def test_a_kind_of_trials_keeps_its_rank(saved):
+    of_rank(variants=(of_rank(rank=None),)).save(saved)
+    loaded = Recording.load(saved)
+    assert_same(loaded.variant(2), of_rank(kind=2))
 
 
 @pytest.mark.parametrize(
