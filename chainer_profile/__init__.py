@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from chainer_profile import compat
+from chainer_profile.basics import began as began  # before anything that takes time
 from chainer_profile.basics import views
 from chainer_profile.basics.words import VERSION
 

@@ -12,6 +12,7 @@ PROFILE = "profile"
 #: The commands, and what each does.
 COMMANDS = {
     PROFILE: "profile a network layer by layer; needs no word",
+    "run": "run any program that uses Chainer, and say where its time goes",
     "report": "make the reports of a run again, from its recording",
     "compare": "say what became faster or slower between runs, and what is noise",
     "advise": "try what could make the network faster, and say what each change brings",

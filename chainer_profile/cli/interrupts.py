@@ -46,6 +46,15 @@ class Interrupts:
             # None is a handler that C set, which cannot be told to Python.
             signal.signal(signum, signal.SIG_DFL if handler is None else handler)
 
+    @contextmanager
+    def as_before(self) -> Iterator[None]:
+        """Within this, whoever handled signals before does so again."""
+        self.__exit__()
+        try:
+            yield
+        finally:
+            self.__enter__()
+
     def _handle(self, signum: int, frame: FrameType | None) -> None:
         # The first signal waits for the end of the running trial; a second one does not.
         if not self._measuring or self.signum:

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from chainer_profile.record.recording import Calibration, MemoryUse
 
 
+#: How a trial is run.
+PLAIN, LEARNING, TRACING, PROFILING = "plain", "learning", "tracing", "profiling"
+
+
 class LiveTrial(Trial, Protocol):
     """What a trial of a running program is; it is the program that runs it."""
 
@@ -66,7 +70,9 @@ class LiveTrials:
 
     Attributes:
         wanted: Whether the next trial is to be measured.
+        teaches: Whether trials may teach of others that nothing is known of, beside the first.
         profiled: Number of profiled trials.
+        mode: How the last trial ran: plain, learning, tracing or profiling.
     """
 
     def __init__(
@@ -78,7 +84,9 @@ class LiveTrials:
         memory: bool = True,
     ) -> None:
         self.wanted = False
+        self.teaches = True
         self.profiled = 0
+        self.mode = PLAIN
         self._step, self._clock = step, clock
         self._open, self._warn = journal, warn
         events = None if clock.device is None else EventPool(clock.device)
@@ -97,26 +105,32 @@ class LiveTrials:
         self._last: tuple[int, int, bytes] | None = None
         self._behind = False
 
+    @property
+    def seen(self) -> bool:
+        """Whether anything is known of its trials."""
+        return bool(self._variants.structures)
+
     def want(self) -> None:
         """Measure the next trial."""
         self.wanted = True
         if self._variants.structures:
             # Before it, one that may teach of those that wait.
-            self._learns = self._passes < self._most_passes and self._variants.wants_pass()
+            taught = not self.teaches or self._passes >= self._most_passes
+            self._learns = not taught and self._variants.wants_pass()
 
     @contextmanager
     def trial(self) -> Iterator[None]:
         """A trial runs within this; one that ends in an exception counts for nothing."""
         if not self.wanted:
-            mode = self._plain()
+            self.mode, trial = PLAIN, self._plain()
         elif self._learns:
-            mode = self._learning()
+            self.mode, trial = LEARNING, self._learning()
         elif self._memory is not None and self._memory.is_on:
-            mode = self._tracing(self._memory)
+            self.mode, trial = TRACING, self._tracing(self._memory)
         else:
             self.wanted = False
-            mode = self._profiling()
-        with mode:
+            self.mode, trial = PROFILING, self._profiling()
+        with trial:
             yield
 
     @contextmanager
@@ -277,7 +291,9 @@ class LiveTrials:
 
         A trial that taught a structure counts where no other was profiled.
         """
-        if not self.profiled:
+        if self.profiled <= len(self._variants.unknown):
+            self._keep(self._learned)
+        if self.profiled <= len(self._variants.unknown):
             return None
         for trial in self._variants.unknown:
             self._add(Kind.LEFT_OUT, trial.start_ns, trial.wall_ns)

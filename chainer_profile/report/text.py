@@ -28,6 +28,11 @@ def printable(name: str) -> str:
     )
 
 
+def short(function: str) -> str:
+    """A function's name without what names of functions have in common."""
+    return function.removesuffix("Function").removesuffix("2D") or function
+
+
 def model_name(settings: Settings) -> str:
     """The network's name, or words where it has none."""
     return printable(settings.model) or "unnamed network"

@@ -23,7 +23,7 @@ FILES = {
 #: The files that are written without being asked for; and those of other kinds of trials.
 _USUAL_FILES = {
     *("layers.csv", "links.csv", "layers.png", "layers.svg", "roofline.png", "roofline.svg"),
-    *("report.md", "report.html", "advice.json", "advice.md"),
+    *("report.md", "report.html", "advice.json", "advice.md", "budget.json"),
 }
 _OF_KINDS = re.compile(r"layers-\d+\.csv")
 #: Stands for all of them.

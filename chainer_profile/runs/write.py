@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 from chainer_profile.advice.results import read_advice
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.files import make_folder, replacing
+from chainer_profile.record.budget import read_budget
 from chainer_profile.runs.folder import RECORDING, save_recording
 from chainer_profile.runs.wanted import FILES, NONE, USUAL, Wanted, parse_formats
 
 if TYPE_CHECKING:
-    from chainer_profile.advice.results import Advice
     from chainer_profile.analyse.summary import Summary
+    from chainer_profile.report.content.profile import Beside
 
 
 #: Inches; on paper a wider plot would be shown smaller, and its words with it.
@@ -44,20 +45,30 @@ def write_reports(
     if only is not None:
         chosen = tuple(name for name in wanted.formats if FILES[name] in only)
         wanted = replace(wanted, formats=chosen)
-    advice = read_advice(run or folder)
-    if advice is not None and advice.environment.started != summary.recording.environment.started:
-        advice = None  # of another run
-    usual = _usual_reports(summary, wanted, advice) if wanted.usual else {}
+    beside = _beside(run or folder, summary.recording.environment.started)
+    usual = _usual_reports(summary, wanted, beside) if wanted.usual else {}
     contents = {name: make() for name, make in usual.items() if only is None or name in only}
     for name, content in contents.items():
         with replacing(folder / name) as file:
             file.write(content)
     # What may fail for want of a package comes last.
-    for name, content in asked_for(summary, wanted, advice):
+    for name, content in asked_for(summary, wanted, beside):
         with replacing(folder / name) as file:
             file.write(content)
         contents[name] = content
     return [folder / name for name in contents]
+
+
+def _beside(folder: Path, started: str) -> Beside:
+    """What else there is in a folder, of the run that began then."""
+    from chainer_profile.report.content.profile import Beside
+
+    advice, budget = read_advice(folder), read_budget(folder)
+    if advice is not None and advice.environment.started != started:
+        advice = None
+    if budget is not None and not budget.started <= started <= budget.ended:
+        budget = None
+    return Beside(advice, budget)
 
 
 def save(
@@ -78,7 +89,7 @@ def save(
 
 
 def _usual_reports(
-    summary: Summary, wanted: Wanted, advice: Advice | None
+    summary: Summary, wanted: Wanted, beside: Beside | None
 ) -> dict[str, Callable[[], bytes]]:
     from chainer_profile.analyse.roofline import has_plot
     from chainer_profile.analyse.summaries import summarise
@@ -96,10 +107,10 @@ def _usual_reports(
         "links.csv": lambda: links_csv.render(summary).encode(),
         "layers.png": lambda: plot.render(summary, "png"),
         "layers.svg": lambda: plot.render(summary, "svg"),
-        "report.md": lambda: markdown.write(report(summary, wanted.title, advice=advice)).encode(),
-        "report.html": lambda: page.render(summary, advice=advice).encode(),
+        "report.md": lambda: markdown.write(report(summary, wanted.title, beside=beside)).encode(),
+        "report.html": lambda: page.render(summary, beside).encode(),
     }
-    if advice is not None:
+    if beside is not None and (advice := beside.advice) is not None:
         usual["advice.md"] = lambda: markdown.write(tried.report(advice)).encode()
     if has_plot(summary.recording, summary.layers):
         usual["roofline.png"] = lambda: roofline.render(summary, "png")
@@ -117,7 +128,7 @@ def _usual_reports(
 
 
 def asked_for(
-    summary: Summary, wanted: Wanted, advice: Advice | None = None
+    summary: Summary, wanted: Wanted, beside: Beside | None = None
 ) -> Iterator[tuple[str, bytes]]:
     """The files that are wanted, by their names; one that cannot be made comes after the others.
 
@@ -128,7 +139,7 @@ def asked_for(
     failed: ProfileError | None = None
     for name in wanted.formats:
         try:
-            content = _made(name, summary, wanted, advice)
+            content = _made(name, summary, wanted, beside)
         except ProfileError as error:
             failed = failed or error
         else:
@@ -137,12 +148,12 @@ def asked_for(
         raise failed
 
 
-def _made(name: str, summary: Summary, wanted: Wanted, advice: Advice | None = None) -> bytes:
+def _made(name: str, summary: Summary, wanted: Wanted, beside: Beside | None = None) -> bytes:
     from chainer_profile.report.pictures import stacks, trace
     from chainer_profile.report.writers import json_report
 
     if name == "pdf":
-        return _pdf(summary, wanted, advice)
+        return _pdf(summary, wanted, beside)
     texts = {
         "latex": lambda: _latex(summary, wanted),
         "json": lambda: json_report.render(summary),
@@ -153,7 +164,7 @@ def _made(name: str, summary: Summary, wanted: Wanted, advice: Advice | None = N
     return texts[name]().encode()
 
 
-def _pdf(summary: Summary, wanted: Wanted, advice: Advice | None) -> bytes:
+def _pdf(summary: Summary, wanted: Wanted, beside: Beside | None) -> bytes:
     from chainer_profile.analyse.roofline import has_plot
     from chainer_profile.report.content.profile import report
     from chainer_profile.report.document import PLOT, ROOFLINE
@@ -169,7 +180,7 @@ def _pdf(summary: Summary, wanted: Wanted, advice: Advice | None) -> bytes:
         pictures[ROOFLINE] = outlines(lambda: roofline.figure(summary))
     title, recording = wanted.title, summary.recording
     return pdf.write(
-        report(summary, title, files=False, advice=advice),
+        report(summary, title, files=False, beside=beside),
         pictures,
         began=recording.environment.started,
         about={

@@ -12,7 +12,7 @@ import numpy as np
 from chainer_profile.analyse.grouping import group_names
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.units import format_count, plural
-from chainer_profile.report.text import printable
+from chainer_profile.report.text import printable, short
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -140,8 +140,3 @@ def names_of(summary: Summary) -> list[str]:
         path if counts[key] == 1 else f"{path} {short(printable(str(function)))}"
         for path, key, function in zip(paths, keys, layers["function"], strict=True)
     ]
-
-
-def short(function: str) -> str:
-    """A function's name without what names of functions have in common."""
-    return function.removesuffix("Function").removesuffix("2D") or function

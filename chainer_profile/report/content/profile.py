@@ -15,6 +15,7 @@ from chainer_profile.report import layer_columns, links_csv
 from chainer_profile.report.columns import MAX_NAME, properties
 from chainer_profile.report.content.advice import section as tried
 from chainer_profile.report.content.answer import answer
+from chainer_profile.report.content.budget import section as program
 from chainer_profile.report.content.counters_section import counters
 from chainer_profile.report.content.device_section import device
 from chainer_profile.report.content.engine_words import engine_text
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
 
     from chainer_profile.advice.results import Advice
     from chainer_profile.analyse.summary import Summary
+    from chainer_profile.record.budget import Budget
     from chainer_profile.report.document import Block, Words
 
 _BY_LAYER = "By layer"
@@ -105,6 +107,19 @@ class ReportTitle:
         return [(name, printable(value.strip())) for name, value in rows if value.strip()]
 
 
+@dataclass(frozen=True)
+class Beside:
+    """What there is in a run's folder beside its recording.
+
+    Attributes:
+        advice: What was tried on its network; None where nothing was.
+        budget: The time of the whole program that it is of; None for a run that was nothing else.
+    """
+
+    advice: Advice | None = None
+    budget: Budget | None = None
+
+
 def heading_text(summary: Summary, title: ReportTitle) -> str:
     """The report's title, on one line."""
     given = printable(title.title.strip())
@@ -116,7 +131,7 @@ def report(
     title: ReportTitle | None = None,
     *,
     files: bool = True,
-    advice: Advice | None = None,
+    beside: Beside | None = None,
 ) -> list[Block]:
     """The report, its tables and figures numbered.
 
@@ -124,16 +139,18 @@ def report(
         summary: The summary of a run.
         title: What the report says of itself.
         files: Explain the columns of the two tables beside it in the appendix.
-        advice: What was tried on this network; None where nothing was.
+        beside: What else is known.
     """
     title = title or ReportTitle()
     by_whom = title.rows()
     sections = _sections(summary)
+    advice, budget = (beside.advice, beside.budget) if beside else (None, None)
     long = [name for name in sections if name in _LONG or _is_long(sections[name])]
     appended = _under(sections, long)
     parts: list[Block] = [
         Heading(1, heading_text(summary, title)),
         *([Lines(by_whom)] if by_whom else []),
+        *(program(budget, summary) if budget is not None else []),
         *answer(summary),
         *_experiment(summary),
         *_environment(summary),

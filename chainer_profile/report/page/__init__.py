@@ -15,28 +15,28 @@ if TYPE_CHECKING:
 
     import jinja2
 
-    from chainer_profile.advice.results import Advice
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.comparison.compare import Comparison
     from chainer_profile.engines.results import EnginesRun
     from chainer_profile.record.recording import Recording
+    from chainer_profile.report.content.profile import Beside
     from chainer_profile.report.document import Block
 
 #: Rows of a comparison's table of layers.
 _MAX_CHANGED = 200
 
 
-def render(summary: Summary, advice: Advice | None = None) -> str:
+def render(summary: Summary, beside: Beside | None = None) -> str:
     """``report.html``: everything about a run; the same summary gives the same page.
 
     Args:
         summary: The summary of a run.
-        advice: What was tried on its network; None where nothing was.
+        beside: What else is known of it.
     """
     from chainer_profile.report.page import sections
 
     scripts = ("common.js", "tables.js", "run.js", "begin.js")
-    return _page("run.html", scripts, sections.context(summary, advice))
+    return _page("run.html", scripts, sections.context(summary, beside))
 
 
 def render_comparison(comparisons: Sequence[Comparison]) -> str:

@@ -14,12 +14,14 @@ from chainer_profile.analyse.timeline import FUNCTION, lay_out, median_trial
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.units import format_duration, format_nbytes, format_percent
 from chainer_profile.report.content.answer import shares
+from chainer_profile.report.content.budget import budget_rows
 from chainer_profile.report.content.memory_section import memory_parts
 from chainer_profile.report.rows import phases_of, tree_rows
 from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:
     from chainer_profile.analyse.summary import Summary
+    from chainer_profile.record.budget import Budget
     from chainer_profile.report.rows import LinkRow
 
 #: Functions that have a colour of their own.
@@ -52,6 +54,21 @@ def parts(summary: Summary) -> Markup:
         kept.append(("all else", rest, "other"))
     said = [(f"{name}: {format_percent(share)}", share, colour) for name, share, colour in kept]
     return _stack("Where the time of a trial goes", said)
+
+
+def budget(budget: Budget) -> Markup:
+    """One bar: where the time of a whole program went."""
+    rows = [row for row in budget_rows(budget) if row.level == 0][:-1]
+    said = [
+        (
+            f"{row.name}: {format_percent(row.share)}",
+            row.share,
+            f"series-{at}" if at < MAX_COLOURS else "other",
+        )
+        for at, row in enumerate(rows)
+        if row.share >= _LEAST
+    ]
+    return _stack("Where the time of the program went", said)
 
 
 def memory(summary: Summary) -> Markup:

@@ -15,6 +15,7 @@ from chainer_profile.basics.units import (
 from chainer_profile.report.charts.bars import names_of
 from chainer_profile.report.content.advice import section as tried
 from chainer_profile.report.content.answer import answer
+from chainer_profile.report.content.budget import section as program
 from chainer_profile.report.content.counters_section import counters
 from chainer_profile.report.content.device_section import device
 from chainer_profile.report.content.gpu_text import gpu_rows, on_gpu
@@ -49,15 +50,16 @@ from chainer_profile.report.text import (
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-    from chainer_profile.advice.results import Advice
     from chainer_profile.analyse.summary import Summary
+    from chainer_profile.report.content.profile import Beside
 
 _HOTTEST = 8
 
 
-def context(summary: Summary, advice: Advice | None = None) -> dict[str, Any]:
+def context(summary: Summary, beside: Beside | None = None) -> dict[str, Any]:
     """Everything that the template of a run names."""
     recording = summary.recording
+    advice, budget = (None, None) if beside is None else (beside.advice, beside.budget)
     drawn = _charts(summary)
     links = data.link_table(summary)
     layers = data.layer_table(summary)
@@ -66,6 +68,8 @@ def context(summary: Summary, advice: Advice | None = None) -> dict[str, Any]:
         "subtitle": settings_text(recording.settings),
         "kind": "Layer-wise profile",
         "first": "summary",
+        "program": blocks(program(budget, summary)) if budget is not None else "",
+        "budget": boxes.budget(budget) if budget is not None else "",
         "answer": blocks(answer(summary)),
         "doubtful": any(finding.severity == WARNING for finding in summary.findings),
         "parts": boxes.parts(summary),

@@ -13,7 +13,6 @@ from matplotlib.patches import Patch
 from chainer_profile.basics.units import duration_unit, format_count, format_factor, in_unit
 from chainer_profile.comparison.compare import FASTER, SLOWER
 from chainer_profile.comparison.fused import short_name
-from chainer_profile.report.charts.bars import short
 from chainer_profile.report.content.comparison import fusion_line, verdict
 from chainer_profile.report.pictures.figures import (
     DPI,
@@ -24,7 +23,7 @@ from chainer_profile.report.pictures.figures import (
     save,
     shorten,
 )
-from chainer_profile.report.text import printable
+from chainer_profile.report.text import printable, short
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,7 +10,8 @@ import pytest
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.record.recording import Layer
-from chainer_profile.report.charts.bars import SLOWEST, layer_bars, names_of, short
+from chainer_profile.report.charts.bars import SLOWEST, layer_bars, names_of
+from chainer_profile.report.text import short
 from tests.conftest import make_recording, make_training
 
 

@@ -1,0 +1,125 @@
+"""``run``: any program that uses Chainer, unchanged; where its time goes, and its layers."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.basics.parsing import Parser
+from chainer_profile.basics.words import COMMAND, PROG
+from chainer_profile.cli.options import add_out
+from chainer_profile.cli.running import Context
+
+if TYPE_CHECKING:
+    from chainer_profile.integrations.script import Outcome, Script, ScriptRun
+
+
+def parser() -> argparse.ArgumentParser:
+    """Options of running a program."""
+    parser = Parser(
+        prog=f"{PROG} run",
+        usage="%(prog)s [options] SCRIPT [ARGS ...]\n"
+        "       %(prog)s [options] -m MODULE [ARGS ...]",
+        description="Runs a program that uses Chainer, unchanged, as Python would, and says where "
+        "its time went: imports, data, iterations by layer, evaluation, every extension of a "
+        "Trainer, snapshots. Its exit code is the program's. Chainer is mended for current Python, "
+        "NumPy and CuPy first.",
+    )
+    parser.add_argument(
+        "-m",
+        "--module",
+        action="store_true",
+        help="run a module by its name, as python -m does",
+    )
+    parser.add_argument(
+        "--compat-only",
+        action="store_true",
+        help="mend Chainer, run the program, and measure nothing",
+    )
+    parser.add_argument(
+        "--no-layers", action="store_true", help="measure the program's parts, and no layers"
+    )
+    parser.add_argument(
+        "--no-memory", action="store_true", help="leave out the memory pass, one trial of a kind"
+    )
+    add_out(
+        parser.add_argument_group("output"),
+        "folder of the results (default: the next free reports/NAME of the script)",
+        "replace a run in the --out folder",
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="print nothing of our own")
+    parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    return parser
+
+
+def run(args: argparse.Namespace, context: Context) -> int:
+    """Run a program, then write and say what was measured; gives the program's exit code."""
+    from chainer_profile.integrations import script as scripts
+
+    words = args.program[1:] if args.program[:1] == ["--"] else args.program
+    if not words:
+        raise UsageError(f"name a program: {PROG} run SCRIPT [ARGS ...]")
+    if args.force and args.out is None:
+        raise UsageError("--force replaces the run in a folder: name it with --out")
+    script = scripts.Script(words[0], tuple(words[1:]), args.module)
+    with context.interrupts.as_before():
+        outcome = scripts.run(script) if args.compat_only else _watched(args, script, context)
+    return outcome.leave()
+
+
+def _watched(args: argparse.Namespace, script: Script, context: Context) -> Outcome:
+    from chainer_profile.integrations.script import ScriptRun
+
+    command = shlex.join([*COMMAND, "run", *context.argv])
+    default = Path("reports") / script.stem
+    began_in = os.getcwd()
+    with ScriptRun(
+        script,
+        args.out,
+        default,
+        force=args.force,
+        command=command,
+        layers=not args.no_layers,
+        memory=not args.no_memory,
+    ) as running:
+        outcome = running.run()
+        try:
+            _report(running, args.quiet, began_in)
+        except (ProfileError, KeyboardInterrupt) as error:
+            print(f"{PROG}: {error or 'interrupted'}: the measurements are kept", file=sys.stderr)
+    return outcome
+
+
+def _report(running: ScriptRun, quiet: bool, began_in: str) -> None:
+    """Write what was measured, and say where the time went, on the standard error."""
+    from rich.console import Console
+
+    from chainer_profile.analyse.summaries import summarise
+    from chainer_profile.report.content.budget import overview
+    from chainer_profile.report.document import text
+    from chainer_profile.report.writers import terminal
+
+    if running.budget is None:
+        if not quiet:
+            print(f"{PROG}: the program called nothing of Chainer's", file=sys.stderr)
+        return
+    from chainer_profile.runs.folder import load_run
+    from chainer_profile.runs.write import write_reports
+
+    console = Console(stderr=True)
+    folders = running.save()
+    summaries = {folder: summarise(load_run(folder)) for folder in folders}
+    if not quiet:
+        terminal.show(overview(running.budget, next(iter(summaries.values()), None)), console)
+    for folder, summary in summaries.items():
+        write_reports(folder, summary)
+    problems = [text(problem, note=True) for problem in running.problems]
+    places = folders or ([] if running.folder is None else [running.folder])
+    where = ", ".join(os.path.relpath(place, began_in) for place in places)
+    if not quiet:
+        terminal.show([*problems, text(f"Written to {where}")], console)

@@ -1,0 +1,330 @@
+"""What a trial is in a program: an iteration of an updater, or of a loop of its own, or a call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import chainer
+from chainer.dataset import Converter
+
+from chainer_profile.basics.replacements import Replacements
+from chainer_profile.basics.units import format_count
+from chainer_profile.measure import entries
+from chainer_profile.measure.configuration import as_now
+from chainer_profile.measure.devices import device_name, device_of
+from chainer_profile.measure.windows import (
+    BACKWARD,
+    FORWARD,
+    Mark,
+    actual_optimizer,
+    time_optimizer,
+    timed,
+)
+from chainer_profile.record.recording import Settings
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from chainer_profile.measure.structure import Structure
+    from chainer_profile.measure.windows import Enter, Leave
+
+
+class LoopTrial:
+    """A trial that the user's own code makes.
+
+    Args:
+        roots: The networks, each with what is put before the paths of its links.
+        optimizers: The optimizers whose updates are timed, each with that of its network.
+        title: Name of the network for the reports.
+        command: The command line.
+    """
+
+    def __init__(
+        self,
+        roots: Sequence[tuple[str, Any]],
+        optimizers: Sequence[tuple[str, Any]] = (),
+        title: str = "",
+        command: str = "",
+    ) -> None:
+        self.roots: Sequence[tuple[str, Any]] = roots
+        self.inputs: tuple[Any, ...] = ()
+        self._optimizers = optimizers
+        self._title, self._command = title, command
+        self._windows: tuple[Enter, Leave] | None = None
+        self._noting = False
+        self._batch = Batch()
+        self._train_mode = True
+
+    @property
+    def noting(self) -> bool:
+        """Whether batches are looked at; those of an earlier trial are forgotten."""
+        return self._noting
+
+    @noting.setter
+    def noting(self, on: bool) -> None:
+        if on:
+            self._batch = Batch()
+            self._train_mode = bool(chainer.config.train)
+        self._noting = on
+
+    @property
+    def input_nbytes(self) -> int:
+        """Bytes of the batches of the trial that was noted last."""
+        return self._batch.nbytes
+
+    def settings(self, structure: Structure) -> Settings:
+        """What a trial of such windows was."""
+        names = [type(actual_optimizer(one)).__name__ for _, one in self._optimizers]
+        return settings_of(
+            structure,
+            self._title or name_of(self.roots[0][1]),
+            device_name(device_of(self.roots[0][1])),
+            batchsize=self._batch.size,
+            optimizer=" and ".join(names),
+            train_mode=self._train_mode,
+            command=self._command,
+        )
+
+    def difference(self, first: Settings) -> str:
+        """How its batch differs in size, in words; empty if it does not."""
+        return self._batch.difference(first)
+
+    @contextmanager
+    def timed(self, enter: Enter, leave: Leave) -> Iterator[None]:
+        """Times the optimizers' updates, and what :meth:`around` is asked about."""
+        self._windows = enter, leave
+        try:
+            with Replacements() as replacements:
+                for prefix, optimizer in self._optimizers:
+                    time_optimizer(replacements, optimizer, enter, leave, prefix)
+                yield
+        finally:
+            self._windows = None
+
+    def around(self, entry: str, owner: Any, call: Callable[[], Any]) -> Any:
+        """Go through one of Chainer's entries, in a window of its own while trials are timed."""
+        with self._window(entry, owner):
+            given = call()
+        if self._noting and entry in (entries.LOAD, entries.CONVERT):
+            self._batch.note(entry == entries.CONVERT, given)
+        return given
+
+    def _window(self, entry: str, owner: Any) -> AbstractContextManager[None]:
+        mark = _mark(entry, owner)
+        if self._windows is None or mark is None:
+            return nullcontext()
+        enter, leave = self._windows
+        return _within(enter, leave, mark)
+
+
+class UpdaterStep:
+    """One iteration of an updater, as what a trial is.
+
+    Args:
+        updater: The updater.
+        title: Name of the network for the reports; by default the name of its class.
+        command: The command line that started the training.
+    """
+
+    def __init__(self, updater: Any, title: str = "", command: str = "") -> None:
+        self._updater, self._title, self._command = updater, title, command
+        named = updater.get_all_optimizers()
+        self.optimizers = list(named.values())
+        # One optimizer's network gives its own link paths; of several, each has its name in front.
+        prefixes = [""] if len(named) == 1 else [f"/{name}" for name in named]
+        self._prefixes = prefixes
+        self.roots: list[tuple[str, Any]] = [
+            (prefix, optimizer.target)
+            for prefix, optimizer in zip(prefixes, self.optimizers, strict=True)
+        ]
+        # A ParallelUpdater has a copy of the network for every other device.
+        known = [root for _, root in self.roots]
+        self.roots += [
+            (f"/{name}", model)
+            for name, model in (getattr(updater, "_models", None) or {}).items()
+            if not any(model is one for one in known)
+        ]
+        self.inputs: tuple[Any, ...] = ()
+        self._batch = Batch()
+        self._noting = False
+
+    @property
+    def noting(self) -> bool:
+        """Whether batches are looked at; those of an earlier iteration are forgotten."""
+        return self._noting
+
+    @noting.setter
+    def noting(self, on: bool) -> None:
+        if on:
+            self._batch = Batch()
+        self._noting = on
+
+    @property
+    def input_nbytes(self) -> int:
+        """Bytes of the inputs of the iteration whose batches were noted."""
+        return self._batch.nbytes
+
+    def settings(self, structure: Structure) -> Settings:
+        """What an iteration of such windows was."""
+        target = self.roots[0][1]
+        return settings_of(
+            structure,
+            self._title or name_of(target),
+            device_name(device_of(target)),
+            batchsize=self._batch.size,
+            optimizer=" and ".join(
+                type(actual_optimizer(optimizer)).__name__ for optimizer in self.optimizers
+            ),
+            command=self._command,
+        )
+
+    def difference(self, first: Settings) -> str:
+        """How its batch differs in size, in words; empty if it does not."""
+        return self._batch.difference(first)
+
+    @contextmanager
+    def timed(self, enter: Enter, leave: Leave) -> Iterator[None]:
+        """Times the loading of data, and all parts of the optimizers' updates."""
+        with Replacements() as replacements:
+            for iterator in getattr(self._updater, "_iterators", {}).values():
+                mark = Mark("data", "data", type(iterator).__name__)
+                load = timed(iterator.next, mark, enter, leave)
+                replacements.put(iterator, "next", self._noted(False, load))
+            converter = getattr(self._updater, "converter", None)
+            if converter is not None:
+                mark = Mark("data", "data", converter_name(converter))
+                convert = self._noted(True, timed(converter, mark, enter, leave))
+                replacements.put(self._updater, "converter", _like(converter, convert))
+            for prefix, optimizer in zip(self._prefixes, self.optimizers, strict=True):
+                time_optimizer(replacements, optimizer, enter, leave, prefix)
+            yield
+
+    def _noted(self, converted: bool, call: Callable[..., Any]) -> Callable[..., Any]:
+        """What loads or converts a batch, with its size noted after its window."""
+
+        def noted_call(*args: Any, **kwargs: Any) -> Any:
+            batch = call(*args, **kwargs)
+            if self._noting:
+                self._batch.note(converted, batch)
+            return batch
+
+        return noted_call
+
+
+def _like(converter: Any, convert: Callable[..., Any]) -> Any:
+    """A callable as a converter: old or new in style as the one it stands for."""
+    if not isinstance(converter, Converter):
+        return convert
+
+    class TimedConverter(Converter):
+        def __call__(self, batch: Any, device: Any = None) -> Any:
+            return convert(batch, device)
+
+    return TimedConverter()
+
+
+@contextmanager
+def _within(enter: Enter, leave: Leave, mark: Mark) -> Iterator[None]:
+    enter(mark)
+    try:
+        yield
+    finally:
+        leave()
+
+
+def _mark(entry: str, owner: Any) -> Mark | None:
+    if entry == entries.LOAD:
+        return Mark("data", "data", type(owner).__name__)
+    if entry == entries.CONVERT:
+        return Mark("data", "data", converter_name(owner))
+    return {entries.CALL: FORWARD, entries.BACKWARD: BACKWARD}.get(entry)
+
+
+def converter_name(converter: Any) -> str:
+    """Name of a converter: Chainer's concat_examples is an object around concat_examples_func."""
+    inner = getattr(converter, "base_callable", converter)
+    return str(getattr(inner, "__name__", type(inner).__name__)).removesuffix("_func")
+
+
+def name_of(network: Any) -> str:
+    """Name of a network's class; of one in a Classifier, of that."""
+    return type(getattr(network, "predictor", network)).__name__
+
+
+class Batch:
+    """How large the inputs of a trial are: as they are loaded, and as they are converted.
+
+    Attributes:
+        size: Number of examples that were loaded; 0 where no iterator loads them.
+    """
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._loaded = self._converted = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the converted arrays; of what was loaded where they are not converted."""
+        return self._converted or self._loaded
+
+    def note(self, converted: bool, batch: Any) -> None:
+        """Add what an iterator loads, or a converter makes of it."""
+        try:
+            nbytes = _nbytes(batch)
+        except Exception:  # of a batch of a kind of its own
+            nbytes = 0
+        if converted:
+            self._converted += nbytes
+        else:
+            self._loaded += nbytes
+            self.size += len(batch) if hasattr(batch, "__len__") else 0
+
+    def difference(self, first: Settings) -> str:
+        """How it differs in size from that of the first trial, in words; empty if it does not."""
+        if self.size in (0, first.batchsize):
+            return ""
+        return (
+            f"its batch has {format_count(self.size)} examples, and "
+            f"{format_count(first.batchsize)} in the first one"
+        )
+
+
+def _nbytes(batch: Any) -> int:
+    """Bytes of the arrays in a batch: in tuples, lists and dictionaries of them."""
+    if isinstance(batch, dict):
+        batch = list(batch.values())
+    if isinstance(batch, tuple | list):
+        return sum(map(_nbytes, batch))
+    return int(getattr(batch, "nbytes", 0))
+
+
+def settings_of(
+    structure: Structure,
+    model: str,
+    device: str,
+    *,
+    batchsize: int = 0,
+    optimizer: str = "",
+    train_mode: bool = True,
+    command: str = "",
+) -> Settings:
+    """What a trial of such windows was; its phase is by the rows that it has."""
+    phases = {layer.phase for layer in structure.layers}
+    phase = "train" if "update" in phases else "forward"
+    phase = "forward-backward" if phase == "forward" and "backward" in phases else phase
+    inputs = [layer for layer in structure.layers if layer.phase == "forward"]
+    shape = inputs[0].input_shapes[0] if inputs and inputs[0].input_shapes else ()
+    return Settings(
+        model=model,
+        input="training batches" if phase == "train" else "the program's own",
+        input_shape=shape,
+        batchsize=batchsize or (shape[0] if shape else 1),
+        device=device,
+        phase=phase,
+        optimizer=optimizer if phase == "train" else "",
+        train_mode=train_mode,
+        command=command,
+        **as_now(),
+    )

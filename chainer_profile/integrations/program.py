@@ -1,0 +1,507 @@
+"""Watches a program that uses Chainer: where its whole time goes, and the layers of its trials."""
+
+from __future__ import annotations
+
+import functools
+import statistics
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING, Any
+from weakref import ref
+
+import chainer
+from chainer.training import extensions
+
+from chainer_profile.basics.replacements import Replacements
+from chainer_profile.integrations.loop import LoopTrial, UpdaterStep, name_of
+from chainer_profile.measure import entries
+from chainer_profile.measure.devices import clock_of, device_of
+from chainer_profile.measure.entries import Entries
+from chainer_profile.measure.live import LEARNING, TRACING, LiveTrials
+from chainer_profile.record.budget import (
+    CALLS,
+    DATA,
+    EVALUATION,
+    EXTENSIONS,
+    IMPORTS,
+    ITERATIONS,
+    PROFILER,
+    REST,
+    SNAPSHOTS,
+)
+
+if TYPE_CHECKING:
+    from chainer_profile.measure.accounts import Account, Accounts
+    from chainer_profile.record.journal import Journal
+    from chainer_profile.record.recording import Recording
+
+#: Trials of one kind of which every second is measured, by chance so that kinds that take turns are
+#: all met; behind them every tenth is.
+_DENSE, _OFTEN, _SELDOM = 60, 0.5, 0.1
+#: What measuring may cost of the trials' own time, behind so many of them.
+_COST, _FIRST = 0.1, 6
+#: Trainings that are measured, and networks that are called outside of them.
+_MOST = 4
+#: What the profiler does in a program.
+AROUND, TEACHING, FOLDING = "around trials", "in trials that teach", "putting trials together"
+#: Of a class that is not built in, whose methods can be replaced.
+_HEAP_TYPE = 1 << 9
+_LEARNED = (LEARNING, TRACING)
+#: Where a program's own code runs, in which a trial may begin.
+_OWN = (REST, IMPORTS)
+
+
+class _Abandoned(BaseException):
+    """A trial that turned out to be none."""
+
+
+@dataclass
+class Watched:
+    """Trials of one kind of a program.
+
+    Attributes:
+        name: ``train``, or ``test`` for calls of a network outside of a training; with a number
+            behind it from the second on.
+        trial: What a trial is; None when no more are to come, so that its network may go.
+        live: What measures them; None where none is to be measured.
+        recording: What was measured, at the end.
+        spent: The account that the time of a trial goes to.
+        count: Trials so far.
+        own_ns: Their time, without that of other accounts within.
+        cost_ns: What measuring took so far, as far as it is known.
+    """
+
+    name: str
+    trial: LoopTrial | UpdaterStep | None
+    live: LiveTrials | None = None
+    recording: Recording | None = None
+    spent: Account = (ITERATIONS, "")
+    count: int = 0
+    own_ns: int = 0
+    cost_ns: int = 0
+    # Times of trials that ran as they are or were profiled, and of those that taught something.
+    usual_ns: array[int] = field(default_factory=lambda: array("q"))
+    learned_ns: array[int] = field(default_factory=lambda: array("q"))
+
+    def end(self) -> int:
+        """Measure no more, and forget the network; gives what the teaching took."""
+        if self.live is not None:
+            self.live.end()
+            self.recording = self.live.recording()
+        self.trial = self.live = None
+        if not self.usual_ns:
+            return 0
+        usual = int(statistics.median(self.usual_ns))
+        return sum(max(0, ns - usual) for ns in self.learned_ns)
+
+
+class Program:
+    """Within ``with``, a program's time is kept by account, and its trials are measured.
+
+    With a Trainer, an iteration is an ``update`` of its updater. Without one it lasts from the
+    first batch, call of a network or backward to the end of an optimizer's ``update``. Outermost
+    calls of networks in test mode or without a graph are trials of their own, and so are all in a
+    program without optimizers.
+
+    Args:
+        accounts: Keeps the time.
+        journal: Gives the journal of a kind of trials by its name.
+        command: The command line.
+        warn: Is told of what goes wrong, behind the name of the kind of trials.
+        saved: Is called in the profiler's own time, with a trial that is measured.
+        layers: Measure trials by layer.
+        memory: Make the memory pass.
+
+    Attributes:
+        watched: The kinds of trials.
+        called_chainer: Whether anything of Chainer's was called.
+    """
+
+    def __init__(
+        self,
+        accounts: Accounts,
+        journal: Callable[[str], Journal],
+        command: str = "",
+        warn: Callable[[str, str], None] = lambda name, problem: None,
+        saved: Callable[[], None] = lambda: None,
+        layers: bool = True,
+        memory: bool = True,
+    ) -> None:
+        self.watched: list[Watched] = []
+        self.called_chainer = False
+        self._accounts, self._journal = accounts, journal
+        self._command, self._warn = command, warn
+        self._saved, self._layers, self._memory = saved, layers, memory
+        self._entries = Entries(self._around)
+        self._replacements = Replacements()
+        # The optimizers of the training that runs, which began when the first of them was set up,
+        # and networks beside theirs that it calls; and whether any has updated.
+        self._optimizers: list[ref[Any]] = []
+        self._others: list[ref[Any]] = []
+        self._updated = self._has_trained = False
+        self._trainers = 0
+        self._training: Watched | None = None
+        # The trial of the training that is open, and whether more than data was seen of it.
+        self._open: AbstractContextManager[None] | None = None
+        self._begun = False
+        # What it began with, whose update was the last one, and optimizers whose updates do not end
+        # an iteration: others update behind them, by what was computed before.
+        self._began_by = ""
+        self._last: Any = None
+        self._not_last: set[int] = set()
+        self._networks: dict[int, Watched] = {}
+        self._coin = Random(0)
+
+    def __enter__(self) -> Program:
+        for name in dir(chainer.serializers):
+            if name.startswith(("save_", "load_")):
+                self._put_account(chainer.serializers, name, SNAPSHOTS)
+        for name in dir(chainer.datasets):
+            if name.startswith("get_"):
+                self._put_account(chainer.datasets, name, DATA)
+        self._entries.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._open is not None and self._entries.mine:
+            self._abandon((REST, ""))
+        self._entries.__exit__()
+        self._replacements.undo()
+        if self._entries.mine:
+            for watched in self.watched:
+                self._end(watched)
+
+    def _end(self, watched: Watched) -> None:
+        """Of these trials no more are to come."""
+        if watched.trial is not None:
+            with self._accounts.within(PROFILER, FOLDING):
+                taught_ns = watched.end()
+            self._accounts.move(watched.spent, (PROFILER, TEACHING), taught_ns)
+
+    def _put_account(self, owner: Any, name: str, part: str) -> None:
+        """Have the time of a function of Chainer's in an account of its own."""
+
+        def counted(function: Any) -> Any:
+            @functools.wraps(function)
+            def in_account(*args: Any, **kwargs: Any) -> Any:
+                if self._accounts.part not in _OWN or not self._entries.mine:
+                    return function(*args, **kwargs)
+                with self._accounts.within(part, name):
+                    return function(*args, **kwargs)
+
+            return in_account
+
+        self._replacements.wrap(owner, name, counted)
+
+    # -- Chainer's entries
+
+    def _around(self, entry: str, owner: Any, call: Callable[[], Any]) -> Any:
+        self.called_chainer = True
+        handlers: dict[str, Callable[[Any, Callable[[], Any]], Any]] = {
+            entries.SETUP: self._set_up,
+            entries.UPDATE: self._update,
+            entries.CALL: self._call,
+            entries.RUN: self._run,
+        }
+        if entry in handlers:
+            return handlers[entry](owner, call)
+        if self._own and self._now_optimizers():
+            self._begin(entry)
+            return self._first(entry, owner, call)
+        if self._own:
+            with self._accounts.within(DATA, type(owner).__name__):
+                return call()
+        self._begun |= entry == entries.BACKWARD
+        return self._through(entry, owner, call)
+
+    def _first(self, entry: str, owner: Any, call: Callable[[], Any]) -> Any:
+        """What a trial begins with; one that fails, as at the end of the data, begins none."""
+        self._begun = entry == entries.BACKWARD
+        try:
+            return self._through(entry, owner, call)
+        except BaseException:
+            self._abandon((REST, ""))
+            raise
+
+    @property
+    def _own(self) -> bool:
+        """Whether the program's own code runs, in which a trial may begin."""
+        return self._accounts.part in _OWN and not self._trainers
+
+    def _through(self, entry: str, owner: Any, call: Callable[[], Any]) -> Any:
+        if self._open is None or self._training is None:
+            return call()
+        trial = self._training.trial
+        assert isinstance(trial, LoopTrial)
+        return trial.around(entry, owner, call)
+
+    def _set_up(self, optimizer: Any, call: Callable[[], Any]) -> Any:
+        if self._updated:  # another training begins
+            if self._training is not None:
+                self._end(self._training)
+            self._optimizers, self._others, self._training = [], [], None
+            self._updated = False
+            self._last, self._not_last = None, set()
+        self._optimizers.append(ref(optimizer))
+        return call()
+
+    def _now_optimizers(self) -> list[Any]:
+        found = [one() for one in self._optimizers]
+        return [one for one in found if one is not None and one.target is not None]
+
+    def _call(self, link: Any, call: Callable[[], Any]) -> Any:
+        test = not (chainer.config.train and chainer.config.enable_backprop)
+        if self._open is not None and (self._begun or not test):
+            self._begun = True
+            self._note_other(link)
+            return self._through(entries.CALL, link, call)
+        if self._open is not None:  # the data was for this
+            self._abandon((EVALUATION, ""))
+        if self._accounts.part == ITERATIONS:  # of a Trainer
+            return call()
+        if self._own and not test and self._now_optimizers():
+            self._begin(entries.CALL)
+            return self._call(link, call)
+        return self._own_call(link, call)
+
+    def _note_other(self, link: Any) -> None:
+        """Remember a network that is none of an optimizer's."""
+        known = [one.target for one in self._now_optimizers()]
+        known += [one() for one in self._others]
+        if not any(link is one for root in known if root is not None for one in root.links()):
+            self._others.append(ref(link))
+
+    def _update(self, optimizer: Any, call: Callable[[], Any]) -> Any:
+        if self._own and self._open is None:
+            self._begin(entries.UPDATE)
+        if self._open is None:  # a Trainer's
+            return call()
+        self._updated = self._begun = self._has_trained = True
+        try:
+            given = call()
+        except BaseException:
+            self._abandon((REST, ""))
+            raise
+        goes_on = self._began_by in (entries.BACKWARD, entries.UPDATE)
+        if goes_on and self._last not in (None, id(optimizer)):
+            self._not_last.add(self._last)
+        self._last = id(optimizer)
+        if id(optimizer) not in self._not_last:
+            self._finish()
+        return given
+
+    # -- the trials of a loop
+
+    def _begin(self, by: str) -> None:
+        if self._training is None:
+            self._training = self._watch("train", self._loop_trial())
+        elif self._training.count == max(1, len(self._now_optimizers())):
+            # Iterations have shown by now what networks there are, and what ends them.
+            self._training.trial = self._loop_trial()
+            self._measure(self._training)
+        self._begun, self._began_by = False, by
+        self._open = self._trial(self._training)
+        self._open.__enter__()
+
+    def _finish(self) -> None:
+        opened, self._open = self._open, None
+        assert opened is not None
+        opened.__exit__(None, None, None)
+
+    def _abandon(self, into: Account) -> None:
+        opened, self._open = self._open, None
+        assert opened is not None
+        opened.__exit__(_Abandoned, _Abandoned(into), None)
+
+    def _loop_trial(self) -> LoopTrial:
+        """What an iteration of the training is that runs now."""
+        optimizers = self._now_optimizers()
+        targets = _distinct([one.target for one in optimizers])
+        others = [link for one in self._others if (link := one()) is not None]
+        roots = _named(_distinct([*targets, *others]))
+        prefixes = {id(root): prefix for prefix, root in roots}
+        of = [(prefixes.get(id(one.target), ""), one) for one in optimizers]
+        return LoopTrial(roots, of, command=self._command)
+
+    def _own_call(self, link: Any, call: Callable[[], Any]) -> Any:
+        """A call that is a trial of its own."""
+        watched = self._networks.get(id(link))
+        if watched is None or watched.trial is None or watched.trial.roots[0][1] is not link:
+            trial = LoopTrial([("", link)], command=self._command)
+            watched = self._networks[id(link)] = self._watch("test", trial)
+            self._measure(watched, not (self._has_trained or self._now_optimizers()))
+        own = self._accounts.part in _OWN
+        part = EVALUATION if self._has_trained else CALLS
+        watched.spent = (part, "") if own else self._accounts.account
+        with self._trial(watched, int(own)):
+            return call()
+
+    # -- any trials
+
+    def _watch(self, kind: str, trial: LoopTrial | UpdaterStep) -> Watched:
+        number = sum(one.name.partition("-")[0] == kind for one in self.watched) + 1
+        self.watched.append(Watched(kind if number == 1 else f"{kind}-{number}", trial))
+        return self.watched[-1]
+
+    def _measure(self, watched: Watched, memory: bool = True) -> None:
+        """Measure some of these trials from now on; memory of one kind at a time."""
+        trial, number = watched.trial, watched.name.partition("-")[2]
+        if self._layers and trial is not None and int(number or 1) <= _MOST:
+            clock = clock_of(device_of(trial.roots[0][1]))
+            journal = functools.partial(self._journal, watched.name)
+            warn = functools.partial(self._warn, watched.name)
+            memory = memory and self._memory
+            watched.live = LiveTrials(trial, clock, journal, warn, memory)
+
+    @contextmanager
+    def _trial(self, watched: Watched, count: int = 1) -> Iterator[None]:
+        """A trial runs within this; what the profiler does around it is kept apart."""
+        accounts, live = self._accounts, watched.live
+        accounts.open(*watched.spent)
+        into: Account | None = None
+        try:
+            if live is None:
+                yield
+            else:
+                with self._measured(watched, live):
+                    yield
+        except _Abandoned as abandoned:
+            into, count = abandoned.args[0], 0
+            raise
+        finally:
+            ns = accounts.close(into, count)
+        watched.count += 1
+        watched.own_ns += ns
+        if live is not None and live.mode in _LEARNED:
+            watched.learned_ns.append(ns)
+            usual_ns = watched.usual_ns[-1] if watched.usual_ns else 0
+            watched.cost_ns += max(0, ns - usual_ns)
+        else:
+            watched.usual_ns.append(ns)
+
+    @contextmanager
+    def _measured(self, watched: Watched, live: LiveTrials) -> Iterator[None]:
+        with ExitStack() as stack:
+            with self._around_trial(watched):
+                begins = watched.count < _FIRST or watched.cost_ns < _COST * watched.own_ns
+                live.teaches = begins
+                # Of a training the first iteration is not like the others.
+                first = 0 if watched.name.startswith("test") else 1
+                often = _OFTEN if watched.count < _DENSE else _SELDOM
+                chosen = not live.seen or (begins and self._coin.random() < often)
+                if watched.count >= first and chosen:
+                    live.want()
+                self._saved()
+                trial = live.trial()
+                trial.__enter__()
+            stack.push(self._ending(watched, trial))
+            yield
+
+    def _ending(
+        self, watched: Watched, trial: AbstractContextManager[None]
+    ) -> Callable[..., bool | None]:
+        def end(*raised: Any) -> bool | None:
+            with self._around_trial(watched):
+                return trial.__exit__(*raised)
+
+        return end
+
+    @contextmanager
+    def _around_trial(self, watched: Watched) -> Iterator[None]:
+        self._accounts.open(PROFILER, AROUND)
+        try:
+            yield
+        finally:
+            watched.cost_ns += self._accounts.close()
+
+    # -- a Trainer
+
+    def _run(self, trainer: Any, call: Callable[[], Any]) -> Any:
+        """Run a Trainer: its iterations are the trials, its extensions have accounts."""
+        watched = self._watch("train", UpdaterStep(trainer.updater, command=self._command))
+        self._measure(watched)
+        self._has_trained = True
+        self._trainers += 1
+        with ExitStack() as stack:
+            stack.callback(self._ran, watched)
+            replacements = stack.enter_context(Replacements())
+
+            def in_trial(update: Callable[[], None]) -> Callable[[], None]:
+                def measured_update() -> None:
+                    with self._trial(watched):
+                        update()
+
+                return measured_update
+
+            replacements.wrap(trainer.updater, "update", in_trial)
+            self._count_extensions(replacements, trainer)
+            return call()
+
+    def _ran(self, watched: Watched) -> None:
+        self._trainers -= 1
+        self._updated = True
+        self._end(watched)
+
+    def _count_extensions(self, replacements: Replacements, trainer: Any) -> None:
+        named = {id(entry.extension): name for name, entry in trainer._extensions.items()}
+
+        def counted(account: Account, method: Any) -> Any:
+            @functools.wraps(method)
+            def in_account(*args: Any, **kwargs: Any) -> Any:
+                with self._accounts.within(*account):
+                    return method(*args, **kwargs)
+
+            return in_account
+
+        def by_instance(count: int, method: Any) -> Any:
+            @functools.wraps(method)
+            def in_account(extension: Any, *args: Any, **kwargs: Any) -> Any:
+                name = named.get(id(extension))
+                if name is None or self._accounts.part not in _OWN:
+                    return method(extension, *args, **kwargs)
+                with self._accounts.within(*_account_of(extension, name), count):
+                    return method(extension, *args, **kwargs)
+
+            return in_account
+
+        seen: set[tuple[type, str]] = set()
+        for name, entry in trainer._extensions.items():
+            kind = type(entry.extension)
+            if not kind.__flags__ & _HEAP_TYPE:  # a function
+                account = _account_of(entry.extension, name)
+                replacements.wrap(entry, "extension", functools.partial(counted, account))
+                continue
+            for method in ("__call__", "initialize", "finalize"):
+                owner = next((one for one in kind.__mro__ if method in vars(one)), None)
+                if owner is not None and (owner, method) not in seen:
+                    seen.add((owner, method))
+                    count = int(method == "__call__")
+                    replacements.wrap(owner, method, functools.partial(by_instance, count))
+
+
+def _account_of(extension: Any, name: str) -> Account:
+    if isinstance(extension, extensions.Evaluator):
+        return EVALUATION, name
+    if "snapshot" in type(extension).__name__.lower() or "snapshot" in name:
+        return SNAPSHOTS, name.lstrip("_").lower()
+    return EXTENSIONS, name
+
+
+def _distinct(values: Sequence[Any]) -> list[Any]:
+    return list({id(value): value for value in values}.values())
+
+
+def _named(networks: Sequence[Any]) -> list[tuple[str, Any]]:
+    """Networks with what is put before their links' paths: of several, the names of classes."""
+    below = {id(link) for network in networks for link in network.links(skipself=True)}
+    outermost = [network for network in networks if id(network) not in below]
+    if len(outermost) == 1:
+        return [("", outermost[0])]
+    names = [name_of(network) for network in outermost]
+    return [
+        (f"/{name}" if names.count(name) == 1 else f"/{name}-{names[:at].count(name) + 1}", network)
+        for at, (name, network) in enumerate(zip(names, outermost, strict=True))
+    ]

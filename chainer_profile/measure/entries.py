@@ -1,0 +1,112 @@
+"""Stands at Chainer's entries: what a program calls that loads data, runs networks, or trains."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterator
+from threading import get_ident
+from typing import Any
+
+import chainer
+from chainer.dataset import Converter
+
+from chainer_profile.basics.replacements import Replacements
+
+#: Gives what the call gives; asked with an entry, whose it is, and the call itself.
+Around = Callable[[str, Any, Callable[[], Any]], Any]
+
+LOAD = "load"
+CONVERT = "convert"
+CALL = "call"
+BACKWARD = "backward"
+SETUP = "setup"
+UPDATE = "update"
+RUN = "run"
+
+# The class whose methods they are, and the methods; subclasses may have their own.
+_ENTRIES: tuple[tuple[str, type, tuple[str, ...]], ...] = (
+    (LOAD, chainer.dataset.Iterator, ("next", "__next__")),
+    (CONVERT, Converter, ("__call__",)),
+    (CALL, chainer.Link, ("__call__",)),
+    (BACKWARD, chainer.Variable, ("backward",)),
+    (SETUP, chainer.Optimizer, ("setup",)),
+    (UPDATE, chainer.Optimizer, ("update",)),
+    (RUN, chainer.training.Trainer, ("run",)),
+)
+
+
+class Entries:
+    """Within ``with``, whoever calls Chainer by one of its entries goes through ``around``.
+
+    Of entries of one kind within each other the outermost counts: a network's call, and not those
+    of its links. Other threads, and processes that are forked meanwhile, go their own way.
+
+    Args:
+        around: What is asked.
+    """
+
+    def __init__(self, around: Around) -> None:
+        self._around = around
+        self._thread, self._process = get_ident(), os.getpid()
+        self._open: set[str] = set()
+        self._replacements = Replacements()
+
+    @property
+    def mine(self) -> bool:
+        """Whether this is the thread, and the process, that it stands in."""
+        return get_ident() == self._thread and os.getpid() == self._process
+
+    def __enter__(self) -> Entries:
+        for entry, base, names in _ENTRIES:
+            for kind in _classes(base):
+                self._stand_at(entry, kind, names)
+        # Classes that the program makes later have entries of their own, too.
+        for base in dict.fromkeys(base for _, base, _ in _ENTRIES):
+            self._replacements.put(base, "__init_subclass__", self._for_new(base))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._replacements.undo()
+
+    def _for_new(self, base: type) -> Any:
+        @classmethod  # type: ignore[misc]
+        def init_subclass(kind: Any, **keywords: Any) -> None:
+            super(base, kind).__init_subclass__(**keywords)  # type: ignore[arg-type]
+            for entry, of, names in _ENTRIES:
+                if of is base:
+                    self._stand_at(entry, kind, names)
+
+        return init_subclass
+
+    def _stand_at(self, entry: str, kind: type, names: tuple[str, ...]) -> None:
+        for name in names:
+            if name in vars(kind):
+                self._replacements.wrap(kind, name, functools.partial(self._through, entry))
+
+    def _through(self, entry: str, method: Any) -> Any:
+        inside, around = self._open, self._around
+
+        @functools.wraps(method)
+        def through(owner: Any, *args: Any, **kwargs: Any) -> Any:
+            if entry in inside or not self.mine:
+                return method(owner, *args, **kwargs)
+            inside.add(entry)
+            try:
+                return around(entry, owner, functools.partial(method, owner, *args, **kwargs))
+            finally:
+                inside.discard(entry)
+
+        return through
+
+
+def _classes(base: type) -> Iterator[type]:
+    """A class and all below it."""
+    seen: set[type] = set()
+    left = [base]
+    while left:
+        kind = left.pop()
+        if kind not in seen:
+            seen.add(kind)
+            left += kind.__subclasses__()
+            yield kind

@@ -1,0 +1,112 @@
+"""Where the whole time of a program went."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from chainer_profile.basics.errors import ProfileError, one_line
+from chainer_profile.record.versioned import build, read_known
+
+FORMAT = "chainer-profile budget"
+VERSION = 1
+#: The file, in a run's folder.
+BUDGET = "budget.json"
+
+START = "start of Python"
+IMPORTS = "imports"
+DATA = "data"
+ITERATIONS = "iterations"
+CALLS = "calls of networks"
+EVALUATION = "evaluation"
+EXTENSIONS = "extensions"
+SNAPSHOTS = "snapshots"
+REST = "the script's own code"
+PROFILER = "profiler"
+#: Outcome of a program that has not ended.
+RUNNING = "running"
+#: The parts of a budget, in the order in which they are told.
+PARTS = (
+    *(START, IMPORTS, DATA, ITERATIONS, CALLS, EVALUATION, EXTENSIONS, SNAPSHOTS, REST),
+    PROFILER,
+)
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Time that went to one thing.
+
+    Attributes:
+        part: One of :data:`PARTS`.
+        name: What of it: a package that was imported, an extension; empty for the part as such.
+        ns: Nanoseconds, without those of other things within it.
+        count: How often; 0 where that says nothing.
+    """
+
+    part: str
+    name: str
+    ns: int
+    count: int = 0
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The wall time of a program: ``wall_ns`` is the sum of what was spent.
+
+    The parts are ``start of Python`` (until the profiler's first line), ``imports`` by package,
+    ``data`` (data sets that were made or loaded before a training), ``iterations`` of trainings
+    with all that is in them, ``calls of networks`` outside of any, ``evaluation``, ``extensions``
+    of a Trainer by name, ``snapshots`` saved or loaded, the script's own code (all else), and what
+    the profiler added.
+
+    Attributes:
+        script: What was run, with its arguments.
+        started: Its begin (UTC).
+        ended: Its end, or the last moment that is known of (UTC).
+        outcome: How it ended: ``running`` where it was killed.
+        wall_ns: From the start of the process to the script's end.
+        spent: What it was spent for, by part.
+    """
+
+    script: str
+    started: str
+    ended: str
+    outcome: str
+    wall_ns: int
+    spent: tuple[Spent, ...]
+
+    def part(self, part: str) -> tuple[Spent, ...]:
+        """What was spent for a part, the most first."""
+        return tuple(
+            sorted((one for one in self.spent if one.part == part), key=lambda one: -one.ns)
+        )
+
+    def of(self, part: str) -> Spent:
+        """A part as a whole."""
+        found = self.part(part)
+        return Spent(part, "", sum(one.ns for one in found), sum(one.count for one in found))
+
+
+def write_json(budget: Budget) -> str:
+    """It as JSON."""
+    content = {"format": FORMAT, "version": VERSION, **dataclasses.asdict(budget)}
+    return json.dumps(content, indent=1) + "\n"
+
+
+def read_budget(folder: Path) -> Budget | None:
+    """The budget in a run's folder; None where there is none.
+
+    Raises:
+        ProfileError: It is damaged, or from a newer version.
+    """
+    path = folder / BUDGET
+    try:
+        return build(Budget, read_known(path, path.read_bytes(), FORMAT, VERSION))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise ProfileError(f"{path}: cannot be read ({error.strerror})") from None
+    except ValueError as error:
+        raise ProfileError(f"{path}: damaged ({one_line(error)})") from None
