@@ -1,7 +1,8 @@
 """Lets Chainer 7.8.1 import and run on current Python, NumPy and CuPy.
 
 Chainer is no longer developed, and things that it calls have been removed or have changed their
-meaning; the same holds for ``onnx_chainer``, its ONNX exporter, which is installed with it.
+meaning; the same holds for ``onnx_chainer``, its ONNX exporter, and ``chainermn``, which trains on
+several ranks: both are installed with it.
 :func:`install` puts a finder before the import system's own; when a module named in
 :data:`PATCHES` is imported, its source is compiled with the replacements listed there.
 That keeps each change as small as a word, costs no time when Chainer runs, and touches nothing
@@ -286,6 +287,27 @@ PATCHES = [
             ("npz", "value = value_type(dataset_arr"),
             ("hdf5", "value = type(value)(numpy.asarray(dataset)"),
         )
+    ),
+    Patch(
+        "size of a data set",
+        "chainermn.iterators.multi_node_iterator",
+        "int() refuses an array of one element that has dimensions",
+        "NumPy 2.5 (deprecated in 1.25)",
+        {"int(_size)": "int(_size[0])"},
+    ),
+    Patch(
+        "observations without ChainerX",
+        "chainermn.extensions.observation_aggregator",
+        "variables are moved to ChainerX's device, also where there is no ChainerX",
+        "Chainer 7",
+        {'to_device("native")': 'to_device("native" if chx.is_available() else "@numpy")'},
+    ),
+    Patch(
+        "gradients of another type than the buffer's",
+        "chainermn.communicators._memory_utility",
+        "array(copy=False) raises ValueError where a copy is needed",
+        "CuPy 14",
+        {"xp.array(v, copy=False, dtype=transfer_dtype)": "v.astype(transfer_dtype)"},
     ),
     # The ONNX exporter.
     *(

@@ -82,7 +82,7 @@ def test_every_edit_finds_its_text_and_moves_no_line(patch):
 def test_patches_say_what_broke_and_since_when():
     listed = compat.patches()
     assert len(listed) == len(compat.PATCHES) > 20
-    homes = ("chainer.", "onnx_chainer.")
+    homes = ("chainer.", "chainermn.", "onnx_chainer.")
     assert all(module.startswith(homes) and broke and since for module, broke, since in listed)
 
 
@@ -460,6 +460,39 @@ def test_one_element_as_a_number(saved, value, expected, tmp_path):
         got = chainer.serializers.HDF5Deserializer(file)("key", value)
     assert got == expected
     assert type(got) is type(value)
+
+
+class FromRank0:
+    """A communicator of ChainerMN's on rank 1 of 2, to which rank 0 sends this."""
+
+    rank, size = 1, 2
+
+    def __init__(self, *sent):
+        self.sent = list(sent)
+
+    def bcast(self, x, root):
+        return self.sent.pop(0)
+
+    gather_obj = bcast_obj = lambda self, x: self.bcast(x, 0)
+
+
+def test_multi_node_iterator_knows_the_size_of_the_data_set():
+    from chainermn.iterators import create_multi_node_iterator
+
+    with pytest.warns(FutureWarning, match="experimental"):
+        iterator = create_multi_node_iterator(None, FromRank0(np.float32([24]), np.float32([-1])))
+    assert iterator.dataset_size == 24
+
+
+def test_a_variable_is_observed_on_all_ranks_without_chainerx():
+    from types import SimpleNamespace
+
+    from chainermn.extensions import ObservationAggregator
+
+    own = chainer.Variable(np.array(3, "f"))
+    trainer = SimpleNamespace(observation={"main/loss": own}, updater=SimpleNamespace(iteration=1))
+    ObservationAggregator(FromRank0(None, 2.5), "main/loss")(trainer)
+    assert trainer.observation["main/loss"] == 2.5
 
 
 def test_npz_none():
