@@ -268,14 +268,16 @@ class Learner:
             self._rows[row].calls += 1
         else:
             params = self._known.parameters(mark.path) if mark.phase == "update" else ()
-            row = self._shared[mark] = self._new_row(
-                mark.phase,
-                mark.path,
-                mark.function,
-                input_shapes=_shapes(params),
-                output_shapes=_shapes(params),
-                dtype=_dtype(params),
-            )
+            fields: dict[str, Any] = {
+                "input_shapes": _shapes(params),
+                "output_shapes": _shapes(params),
+                "dtype": _dtype(params),
+            }
+            if mark.moved is not None:
+                shapes = (mark.moved.shape,)
+                fields |= {"input_shapes": shapes, "output_shapes": shapes}
+                fields |= {"dtype": mark.moved.dtype, "input_nbytes": mark.moved.nbytes}
+            row = self._shared[mark] = self._new_row(mark.phase, mark.path, mark.function, **fields)
         if mark.work is not None:
             # Of what is there now, such as gradients.
             self._rows[row].work.append(partial(_known, _work_of(mark.function, mark.work)))

@@ -11,6 +11,7 @@ from weakref import ref
 
 import numpy as np
 
+from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.measure.calls import Entry, Log, difference, entered, read
 from chainer_profile.record.recording import Layer, LinkCalls
 
@@ -63,6 +64,22 @@ class Structure:
         """
         spans = np.diff(np.asarray(stamps, np.int64), axis=-1)
         return np.add.reduceat(spans[..., self._order], self._starts, axis=-1)
+
+    @cached_property
+    def collectives(self) -> tuple[list[int], list[int]]:
+        """Which clock reads begin the first call of every row of communication, and end its last.
+
+        Rows are in their order.
+        """
+        begins: dict[int, int] = {}
+        ends: dict[int, int] = {}
+        rows = {layer.index for layer in self.layers if layer.phase == COMMUNICATION}
+        for _, begin, end in read(self.log).ended if rows else ():
+            row = int(self.owners[begin])
+            if row in rows:
+                begins.setdefault(row, begin)
+                ends[row] = end
+        return [begins[row] for row in sorted(rows)], [ends[row] for row in sorted(rows)]
 
     @cached_property
     def _order(self) -> NDArray[np.intp]:

@@ -16,7 +16,9 @@ import chainer
 
 from chainer_profile.basics.paths import joined, link_of
 from chainer_profile.basics.replacements import Replacements
+from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.costs.work import ArraySpec, Work, hook_work, update_work
+from chainer_profile.measure.communication import collectives
 
 
 @dataclass(frozen=True)
@@ -25,8 +27,10 @@ class Mark:
 
     Attributes:
         phase: The phase that its time belongs to.
-        path: Path of the row: of a link, or ``loss``, ``cleargrads``, ``optimizer``, ``data``.
+        path: Path of the row: of a link, or ``loss``, ``cleargrads``, ``optimizer``, ``data``; in
+            communication of a parameter.
         function: Name of the row; empty for a phase, whose own time is framework time.
+        moved: The buffer that a collective moves.
         work: Gives the work of the window when it is entered, where formulas may know it: None
             for one that has none. Marks that differ in this alone are equal.
     """
@@ -34,6 +38,7 @@ class Mark:
     phase: str
     path: str = ""
     function: str = ""
+    moved: ArraySpec | None = None
     work: Callable[[], Work | None] | None = field(default=None, compare=False, repr=False)
 
 
@@ -66,7 +71,8 @@ class Step(Trial, Protocol):
 FORWARD = Mark("forward")
 BACKWARD = Mark("backward")
 UPDATE = Mark("update")
-CLEARGRADS = Mark("backward", "cleargrads", "cleargrads", partial(Work, 0, 0, 0))
+_COMMUNICATION = Mark(COMMUNICATION)
+CLEARGRADS = Mark("backward", "cleargrads", "cleargrads", work=partial(Work, 0, 0, 0))
 
 
 def timed(call: Callable[..., Any], mark: Mark, enter: Enter, leave: Leave) -> Callable[..., Any]:
@@ -116,7 +122,8 @@ def time_optimizer(
 
     Windows are put around ``update`` itself (a phase), the loss function and the backward that it
     runs (phases), ``cleargrads`` of its target, every hook of the optimizer, and the update of
-    every parameter, which goes by the path of the parameter's link.
+    every parameter, which goes by the path of the parameter's link. One of ChainerMN's optimizers
+    has communication as a phase, and every collective in it goes by the parameter that it moves.
 
     Args:
         replacements: Where the timed methods are put, and taken back.
@@ -166,8 +173,50 @@ def time_optimizer(
         # A mark has the work of one parameter; that of a rule of several is not known by it.
         several = any(other is not param for _, other in more)
         work = partial(_work_of_update, param, several)
-        mark = Mark("update", joined(prefix, link_of(path)), name, work)
+        mark = Mark("update", joined(prefix, link_of(path)), name, work=work)
         replacements.wrap(rule, "update", around(mark))
+    if (communicator := communicator_of(optimizer)) is not None:
+        _time_communication(replacements, optimizer, communicator, enter, leave, prefix)
+
+
+def _time_communication(
+    replacements: Replacements,
+    optimizer: Any,
+    communicator: Any,
+    enter: Enter,
+    leave: Leave,
+    prefix: str,
+) -> None:
+    def begin(function: str, path: str, moved: ArraySpec | None) -> None:
+        enter(Mark(COMMUNICATION, joined(prefix, path), function, moved))
+
+    def around(attribute: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        def wrap(call: Callable[..., Any]) -> Callable[..., Any]:
+            def timed_call(model: Any, *args: Any, **kwargs: Any) -> Any:
+                # Several optimizers may share a communicator; one that buffers twice moves a copy.
+                copied = vars(optimizer).get("communicated_target")
+                if model is not optimizer.target and model is not copied:
+                    return call(model, *args, **kwargs)
+                enter(_COMMUNICATION)
+                try:
+                    with collectives(communicator, model, attribute, begin, leave):
+                        return call(model, *args, **kwargs)
+                finally:
+                    leave()
+
+            return timed_call
+
+        return wrap
+
+    buffers_twice = "communicated_target" in vars(optimizer)
+    mean = "_multi_node_mean_grad_async" if buffers_twice else "multi_node_mean_grad"
+    replacements.wrap(communicator, mean, around("grad"))
+    replacements.wrap(communicator, "bcast_data", around("array"))
+
+
+def communicator_of(optimizer: Any) -> Any:
+    """The communicator of one of ChainerMN's optimizers; None of others."""
+    return vars(optimizer).get("communicator")
 
 
 def actual_optimizer(optimizer: Any) -> Any:
@@ -213,7 +262,7 @@ def _hook_marks(optimizer: Any) -> dict[int, Mark]:
 
 
 def _hook_mark(hook: Any, name: str, target: Any) -> Mark:
-    return Mark("update", "optimizer", name, partial(_work_of_hook, hook, target))
+    return Mark("update", "optimizer", name, work=partial(_work_of_hook, hook, target))
 
 
 def hook_name(hook: Any) -> str:

@@ -1,0 +1,246 @@
+"""The phase of communication: a row for each collective of ChainerMN's optimizers."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import chainer
+import chainer.functions as F
+import chainer.links as L
+import numpy as np
+import pytest
+from chainermn import create_multi_node_optimizer
+
+from chainer_profile.basics.replacements import Replacements
+from chainer_profile.costs.work import ArraySpec
+from chainer_profile.measure.learner import learn_structure
+from chainer_profile.measure.recorder import Recorder
+from chainer_profile.measure.variants import Variants
+from chainer_profile.measure.windows import Mark, time_optimizer
+from tests.conftest import FakeClock
+from tests.measure.ranked import MS, Made, Packed, WithNccl
+
+X = np.ones((2, 3), np.float32)
+
+
+class Net(chainer.Chain):
+    """Two layers; two more are not used, of which one has no array yet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with self.init_scope():
+            self.a = L.Linear(3, 4, nobias=True)
+            self.b = L.Linear(4, 2)
+            self.c = L.Linear(2, 2, nobias=True)
+            self.lazy = L.Linear(None, 2, nobias=True)
+
+    def forward(self, x: Any) -> Any:
+        return F.sum(self.b(self.a(x)))
+
+
+class Step:
+    """An update by ChainerMN's optimizer, as what a trial runs."""
+
+    inputs = ()
+
+    def __init__(self, communicator: Any, **options: Any) -> None:
+        self.communicator, self.model = communicator, Net()
+        inner = chainer.optimizers.SGD()
+        self.optimizer = create_multi_node_optimizer(inner, communicator, **options)
+        self.optimizer.setup(self.model)
+        self.roots = [("", self.model)]
+        self.prefix = ""
+
+    def __call__(self) -> None:
+        self.optimizer.update(self.model, X)
+
+    def timed(self, enter: Any, leave: Any) -> Any:
+        replacements = Replacements()
+        time_optimizer(replacements, self.optimizer, enter, leave, self.prefix)
+        return replacements
+
+    def windows(self) -> list[Any]:
+        """What an update enters within its communication."""
+        entered: list[Any] = []
+        with self.timed(entered.append, lambda: entered.append("leave")):
+            self()
+        begin = entered.index(Mark("communication"))
+        inside = entered[begin + 1 :]
+        return [mark for mark in inside if mark != "leave" and mark.phase == "communication"]
+
+
+def spec(*shape: int, dtype: str = "float32") -> ArraySpec:
+    return ArraySpec(shape, dtype)
+
+
+def rows(function: str, *, unused: bool) -> list[Mark]:
+    moved = {"/a/W": spec(4, 3), "/b/W": spec(2, 4), "/b/b": spec(2), "/c/W": spec(2, 2)}
+    if not unused:
+        del moved["/c/W"]
+    return [Mark("communication", path, function, buffer) for path, buffer in moved.items()]
+
+
+class TestRows:
+    def test_a_row_for_each_parameter(self, clock: FakeClock) -> None:
+        step = Step(Made(clock))
+        assert step.windows() == rows("Bcast", unused=True)
+        assert step.windows() == rows("Allreduce", unused=True)
+
+    def test_a_parameter_without_a_gradient_is_not_moved(self, clock: FakeClock) -> None:
+        step = Step(Made(clock), zero_fill=False)
+        step()
+        assert step.windows() == rows("Allreduce", unused=False)
+
+    def test_a_prefix_stands_before_the_paths(self, clock: FakeClock) -> None:
+        step = Step(Made(clock))
+        step.prefix = "/main"
+        assert [mark.path for mark in step.windows()][:2] == ["/main/a/W", "/main/b/W"]
+
+    def test_a_buffer_that_is_cast_is_that_of_its_parameter(self, clock: FakeClock) -> None:
+        class Cast(Made):
+            def multi_node_mean_grad(self, model: Any, zero_fill: bool = False) -> None:
+                for param in (model.a.W, model.b.W):
+                    self.mpi_comm.Allreduce("in place", param.array.astype("d"))
+
+        step = Step(Cast(clock))
+        step()
+        moved = {"/a/W": spec(4, 3, dtype="float64"), "/b/W": spec(2, 4, dtype="float64")}
+        assert {mark.path: mark.moved for mark in step.windows()} == moved
+
+    def test_a_bucket_is_one_row(self, clock: FakeClock) -> None:
+        step = Step(Packed(clock))
+        step()
+        step.prefix = "/main"
+        assert step.windows() == [Mark("communication", "/main", "Allreduce", spec(12 + 8 + 2 + 4))]
+
+    def test_nccl_tells_a_number_and_a_type(self, clock: FakeClock) -> None:
+        step = Step(WithNccl(clock))
+        step()
+        bucket = spec(5, dtype="float16")
+        assert step.windows() == [Mark("communication", "/", "Allreduce", bucket)]
+
+    def test_what_has_no_buffer_is_a_row_all_the_same(self, clock: FakeClock) -> None:
+        class Odd(Made):
+            def multi_node_mean_grad(self, model: Any, zero_fill: bool = False) -> None:
+                self.mpi_comm.Allreduce("one argument", received=None)
+
+        step = Step(Odd(clock))
+        step()
+        assert step.windows() == [Mark("communication", "/", "Allreduce")]
+
+    def test_optimizers_that_share_a_communicator(self, clock: FakeClock) -> None:
+        communicator = Made(clock)
+        first, second = Step(communicator), Step(communicator)
+        first()
+        second()
+        second.prefix = "/second"
+        entered: list[Any] = []
+        with (
+            first.timed(entered.append, lambda: None),
+            second.timed(entered.append, lambda: None),
+        ):
+            second()
+        marks = [mark for mark in entered if mark.phase == "communication"]
+        assert [mark.path for mark in marks[1:]] == [
+            *("/second/a/W", "/second/b/W", "/second/b/b", "/second/c/W")
+        ]
+        assert marks[0] == Mark("communication")
+
+    def test_one_that_buffers_twice(self, clock: FakeClock) -> None:
+        """Its gradients are those of a copy of the network, and go beside the next iteration."""
+
+        class Buffering:
+            def __init__(self, inner: Any, communicator: Any) -> None:
+                vars(self).update(actual_optimizer=inner, communicator=communicator)
+                vars(self)["communicated_target"] = copy.deepcopy(inner.target)
+
+            def update(self, lossfun: Any, *args: Any) -> None:
+                model = vars(self)["communicated_target"]
+                self.communicator._multi_node_mean_grad_async(model, True, None)
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(self.actual_optimizer, name)
+
+        step = Step(WithNccl(clock))
+        step.optimizer = Buffering(step.optimizer.actual_optimizer, step.communicator)
+        assert [mark.function for mark in step.windows()] == ["Allreduce"]
+
+
+@pytest.mark.parametrize("kind", [Made, Packed, WithNccl])
+@pytest.mark.parametrize("fails", [False, True])
+def test_all_is_left_as_it_was_found(kind: type[Made], fails: bool, clock: FakeClock) -> None:
+    step = Step(kind(clock))
+    step()
+    step()
+    objects = step.communicator, step.optimizer, step.optimizer.actual_optimizer, step.model
+    # Methods and communicators, which others took the place of; an update changes all else.
+    names = ("update", "call_hook", "cleargrads", "bcast_data", "multi_node_mean_grad")
+    channels = dict(vars(step.communicator))
+    if fails:
+        channel = channels.get("nccl_comm", channels["mpi_comm"])
+        channel.allReduce = channel.Allreduce = lambda *_: 1 / 0
+        with step.timed(lambda mark: None, lambda: None), pytest.raises(ZeroDivisionError):
+            step()
+    else:
+        step.windows()
+    assert not any(name in vars(one) for one in objects for name in names)
+    assert vars(step.communicator) == channels
+
+
+class TestTimes:
+    def test_update_adds_up_and_stamps_are_those_of_the_clock(self, clock: FakeClock) -> None:
+        step = Step(Made(clock))
+        step()
+        structure = learn_structure(step)
+        variants = Variants([structure])
+        recorder = Recorder(clock.now_ns, step)
+        step.communicator.mpi_comm.calls.clear()
+        with recorder:
+            recorder.begin()
+            step()
+            trial = recorder.end()._replace(iteration=3)
+        found = variants.add(trial, recorder.log)
+        assert found is not None
+        times = found.times_ns.tolist()
+        n_rows, n_phases = len(structure.layers), len(structure.phases)
+        moves = [layer for layer in structure.layers if layer.phase == "communication"]
+        assert [layer.path for layer in moves] == ["/a/W", "/b/W", "/b/b", "/c/W"]
+        assert [layer.input_nbytes for layer in moves] == [48, 32, 8, 16]
+        assert [layer.input_shapes for layer in moves][:2] == [((4, 3),), ((2, 4),)]
+        own = [times[layer.index] for layer in moves]
+        assert own == [1 * MS, 3 * MS, 5 * MS, 7 * MS]
+        framework = dict(zip(structure.phases, times[n_rows : n_rows + n_phases], strict=True))
+        assert framework["communication"] == 4 * 7
+        assert sum(times[: n_rows + n_phases]) == trial.wall_ns == 16 * MS + 28
+        arrived, left = times[-9:-5], times[-5:-1]
+        begin = trial.start_ns
+        assert [at - begin for at in arrived] == [7, MS + 14, 4 * MS + 21, 9 * MS + 28]
+        assert [b - a for a, b in zip(arrived, left, strict=True)] == own
+        assert times[-1] == 3
+
+    def test_several_calls_of_one_row_are_from_the_first_to_the_last(
+        self, clock: FakeClock
+    ) -> None:
+        class Twice(Made):
+            def multi_node_mean_grad(self, model: Any, zero_fill: bool = False) -> None:
+                for _ in range(2):
+                    self.mpi_comm.Allreduce("in place", np.zeros(99, np.float32))
+                    self.mpi_comm.clock.advance(5)
+
+        step = Step(Twice(clock))
+        step()
+        structure = learn_structure(step)
+        [row] = [layer for layer in structure.layers if layer.phase == "communication"]
+        assert (row.calls, row.path, row.input_nbytes) == (2, "/", 396)
+        recorder = Recorder(clock.now_ns, step)
+        step.communicator.mpi_comm.calls.clear()
+        with recorder:
+            recorder.begin()
+            step()
+            trial = recorder.end()
+        found = Variants([structure]).add(trial, recorder.log)
+        assert found is not None
+        arrived, left = found.times_ns[-2:].tolist()
+        assert (arrived, left) == (trial.start_ns, trial.start_ns + 4 * MS + 5)
+        assert found.times_ns[row.index] == 4 * MS
