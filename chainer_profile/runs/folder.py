@@ -50,7 +50,9 @@ class RunFolder:
 
 
 @contextmanager
-def take_folder(out: Path | None, default: Path, force: bool) -> Iterator[RunFolder]:
+def take_folder(
+    out: Path | None, default: Path, force: bool, rank: int | None = None
+) -> Iterator[RunFolder]:
     """Take a folder for a run.
 
     Args:
@@ -59,12 +61,18 @@ def take_folder(out: Path | None, default: Path, force: bool) -> Iterator[RunFol
         default: The default folder.
         force: Whether a named folder that holds a run may be used: its files are replaced when
             the new ones are there.
+        rank: Number of the rank whose run it is: all ranks take the same folder, and each of them
+            the one named ``rank-0``, ``rank-1``, ... in it.
 
     Raises:
         UsageError: The named folder holds a run, or is a file.
         ProfileError: The folder cannot be written.
     """
     folders = numbered(default) if out is None else iter([out])
+    if rank is not None:
+        # No rank of this run has written its recording yet.
+        free = (one for one in folders if out or not any(one.glob(f"rank-*/{RECORDING}")))
+        folders = (one / f"rank-{rank}" for one in free)
     replace = force and out is not None
     with ExitStack() as stack:
         for folder in folders:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,24 @@ def test_a_folder_with_other_files_may_be_used() -> None:
     with take_folder(Path("run"), DEFAULT, force=False) as run:
         run.save(write_journal(run.journal))
     assert sorted(os.listdir("run")) == ["mine.txt", RECORDING]
+
+
+def test_ranks_take_one_folder_and_not_that_of_another_run() -> None:
+    def ranks(*numbers: int, out: Path | None = None) -> list[Path]:
+        with ExitStack() as stack:
+            takes = [take_folder(out, Path("profile"), force=False, rank=n) for n in numbers]
+            runs = [stack.enter_context(take) for take in takes]
+            for run in runs:
+                run.save(write_journal(run.journal))
+            return [run.path for run in runs]
+
+    assert ranks(0, 1) == [Path("profile/rank-0"), Path("profile/rank-1")]
+    # One that was not there before, too.
+    assert ranks(1, 2, 0) == [Path(f"profile-2/rank-{n}") for n in (1, 2, 0)]
+    assert ranks(2, out=Path("named")) == [Path("named/rank-2")]
+    with pytest.raises(UsageError, match="named/rank-2: holds a run already"):
+        ranks(2, out=Path("named"))
+    assert ranks(1, out=Path("named")) == [Path("named/rank-1")]
 
 
 @pytest.mark.parametrize("put", [put_run, put_killed_run])
