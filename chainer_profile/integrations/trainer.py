@@ -19,12 +19,13 @@ from chainer_profile.measure import machine
 from chainer_profile.measure.clock import Clock
 from chainer_profile.measure.devices import clock_of, device_of
 from chainer_profile.measure.live import LiveTrials
+from chainer_profile.measure.ranks import rank_of
 from chainer_profile.record.journal import Journal
 from chainer_profile.runs.folder import take_folder
 from chainer_profile.runs.write import write_reports
 
 if TYPE_CHECKING:
-    from chainer_profile.record.recording import MachineLimits, Recording
+    from chainer_profile.record.recording import MachineLimits, Rank, Recording
     from chainer_profile.runs.folder import RunFolder
 
 
@@ -48,6 +49,10 @@ class LayerProfile(Extension):
     or in the size of the batch) are left out with a warning, and so is a disk that is full. After
     three such iterations in place of the memory pass there is none; and there are no limits where
     they cannot be measured, or where an exception ended the training and none are kept yet.
+
+    Each rank of a training with ChainerMN is to have it. They write to ``rank-0``, ``rank-1`` and
+    so on in the folder of the results, with a phase ``communication``: a row for each parameter, or
+    bucket, that a collective of the optimizer's ``update`` moves.
 
     Args:
         trigger: When to profile; the iteration after each firing.
@@ -82,6 +87,7 @@ class LayerProfile(Extension):
         self._files = ExitStack()
         self._folder: RunFolder | None = None
         self._live: LiveTrials | None = None
+        self._rank: Rank | None = None
 
     # -- Chainer's interface
 
@@ -89,11 +95,15 @@ class LayerProfile(Extension):
         """Take the place of the updater's ``update``."""
         step = UpdaterStep(trainer.updater, self._title, self._command)
         clock = self._clock or clock_of(device_of(step.roots[0][1]))
-        live = self._live = LiveTrials(step, clock, self._journal, self._warn, self._with_memory)
+        self._rank = rank_of(step.optimizers, clock.now_ns)
+        live = self._live = LiveTrials(
+            step, clock, self._journal, self._warn, self._with_memory, self._rank
+        )
         self._out = Path(trainer.out) / self._out
 
         def instead(update: Callable[[], None]) -> Callable[[], None]:
             def profiled_update() -> None:
+                live.iteration = trainer.updater.iteration
                 with live.trial():
                     update()
 
@@ -120,7 +130,9 @@ class LayerProfile(Extension):
     def _journal(self) -> Journal:
         """Take a folder and open the journal."""
         try:
-            self._folder = self._files.enter_context(take_folder(None, self._out, force=False))
+            number = None if self._rank is None else self._rank.number
+            take = take_folder(None, self._out, force=False, rank=number)
+            self._folder = self._files.enter_context(take)
         except ProfileError as error:
             self._warn(str(error))
             return Journal()

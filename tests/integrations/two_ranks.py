@@ -1,0 +1,101 @@
+"""What test_two_ranks.py runs on each of two ranks; what it finds goes to a file of the rank."""
+
+import json
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import chainer_profile  # before Chainer
+
+# isort: split
+import chainer
+import chainer.functions as F
+import chainer.links as L
+import chainermn
+import numpy as np
+from chainer import training
+from chainermn.communicators._memory_utility import unpack_params
+
+from chainer_profile.integrations import trainer as integration
+from chainer_profile.measure.ranks import compare_clocks
+
+warnings.simplefilter("ignore", FutureWarning)  # ChainerMN is experimental
+integration.write_reports = lambda *_: None  # which takes longest
+
+
+class Net(chainer.Chain):
+    """Two layers and what is between them; the first is made by the first batch."""
+
+    def __init__(self):
+        super().__init__()
+        with self.init_scope():
+            self.first = L.Linear(None, 5)
+            self.norm = L.BatchNormalization(5)
+            self.second = L.Linear(5, 3)
+
+    def forward(self, x):
+        return self.second(F.relu(self.norm(self.first(x))))
+
+
+def examples(count):
+    generator = np.random.RandomState(0)
+    return [(generator.rand(4).astype("f"), np.int32(n % 3)) for n in range(count)]
+
+
+def iterated(comm):
+    """All examples of an iterator whose batches rank 0 loads for all."""
+    loaded = chainer.iterators.SerialIterator(examples(7), 3, repeat=False, shuffle=False)
+    iterator = chainermn.iterators.create_multi_node_iterator(loaded, comm)
+    return [x.tolist() for batch in iterator for x, _ in batch]
+
+
+def train(comm, out):
+    """Train with all of ChainerMN's extensions; gives what is left on the objects."""
+    model = L.Classifier(chainermn.links.create_mnbn_model(Net(), comm))
+    inner = chainer.optimizers.MomentumSGD()
+    optimizer = chainermn.create_multi_node_optimizer(inner, comm).setup(model)
+    data = chainermn.scatter_dataset(examples(24) if comm.rank == 0 else None, comm)
+    iterator = chainer.iterators.SerialIterator(data, 4)
+    trainer = training.Trainer(
+        training.StandardUpdater(iterator, optimizer), (9, "iteration"), out=out
+    )
+    test = chainer.iterators.SerialIterator(data, 4, repeat=False, shuffle=False)
+    evaluator = training.extensions.Evaluator(test, model)
+    trainer.extend(chainermn.create_multi_node_evaluator(evaluator, comm))
+    trainer.extend(chainermn.extensions.AllreducePersistent(model, comm))
+    trainer.extend(chainermn.extensions.ObservationAggregator(comm, "main/loss"))
+    trainer.extend(chainer_profile.LayerProfile((2, "iteration"), machine=False))
+    before = [set(vars(one)) for one in (optimizer, inner, comm, model)]
+    trainer.run()
+    after = [set(vars(one)) for one in (optimizer, inner, comm, model)]
+    left = [
+        sorted(now - then - {"_loss_scaling_isnan"})
+        for now, then in zip(after, before, strict=True)
+    ]
+    return left, type(comm.mpi_comm).__name__, float(model.predictor.first.W.array.sum())
+
+
+def unpacked():
+    """A gradient of double precision, from a buffer of single precision."""
+
+    class Buffer:
+        def to_device(self, array, size, offset, stream):
+            array[...] = size
+
+    param = chainer.Parameter(np.zeros(2))
+    param.grad = np.zeros(2)
+    unpack_params([param], "grad", Buffer(), np.dtype("f"), zero_fill=False)
+    return param.grad.tolist()
+
+
+comm = chainermn.create_communicator("naive")
+out = Path(sys.argv[1])
+found = {
+    "iterated": iterated(comm),
+    "trained": train(comm, sys.argv[1]),
+    "unpacked": unpacked(),
+    # Rank 1's clock is a second ahead.
+    "clock": compare_clocks(comm.mpi_comm, lambda: time.perf_counter_ns() + comm.rank * 10**9),
+}
+(out / f"{comm.rank}.json").write_text(json.dumps(found))
