@@ -52,7 +52,8 @@ class LayerProfile(Extension):
 
     Each rank of a training with ChainerMN is to have it. They write to ``rank-0``, ``rank-1`` and
     so on in the folder of the results, with a phase ``communication``: a row for each parameter, or
-    bucket, that a collective of the optimizer's ``update`` moves.
+    bucket, that a collective of the optimizer's ``update`` moves. They take the machine's limits
+    where some are kept already.
 
     Args:
         trigger: When to profile; the iteration after each firing.
@@ -159,8 +160,9 @@ class LayerProfile(Extension):
             return None
         try:
             device = machine.find_device(recording.settings.device)
-            if sys.exc_info()[1] is not None:
-                # An exception or Ctrl-C ended the training: nobody waits for the measuring.
+            if sys.exc_info()[1] is not None or self._rank is not None:
+                # An exception or Ctrl-C ended the training: nobody waits for the measuring. Ranks
+                # would measure beside one another.
                 return machine.kept_limits(recording.environment, device)
             return machine.find_limits(recording.environment, device).limits
         except Exception as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import socket
 import tracemalloc
 import warnings
 import weakref
@@ -13,13 +14,17 @@ import chainer.links as L
 import numpy as np
 import pytest
 from chainer import training
+from chainermn import create_multi_node_optimizer
 
 import chainer_profile
 from chainer_profile import LayerProfile, summarise
+from chainer_profile.measure import machine
 from chainer_profile.record.journal import recover
+from chainer_profile.record.recording import Rank
 from chainer_profile.runs.folder import Path, load_run
 from tests.command import ALL_FILES, folder  # noqa: F401  (plots and limits cost nothing)
 from tests.conftest import CALIBRATION, FakeClock
+from tests.measure.ranked import Made
 
 FILES = set(ALL_FILES)
 
@@ -446,6 +451,21 @@ def test_an_optimizer_that_stands_for_another():
     assert recording.settings.optimizer == "MomentumSGD"
     assert list(vars(optimizer)) == ["actual_optimizer"]
     assert not {"update", "call_hook"} & set(vars(optimizer.actual_optimizer))
+
+
+def test_a_rank_has_a_folder_of_its_own_and_measures_no_limits(monkeypatch):
+    def measured(*_, **__):
+        raise AssertionError("beside another rank")
+
+    monkeypatch.setattr(machine, "find_limits", measured)
+    optimizer = create_multi_node_optimizer(chainer.optimizers.SGD(), Made(FakeClock()))
+    trainer = trainer_of(optimizer=optimizer)
+    trainer.extend(LayerProfile((5, "iteration")))
+    trainer.run()
+    recording = load_run(Path("result/profile/rank-1"))
+    assert recording.rank == Rank(1, 2, socket.gethostname())
+    assert recording.arrived_ns.shape == (3, 4)
+    assert recording.limits is None
 
 
 def test_a_parallel_updaters_copies_have_paths_of_their_own():
