@@ -10,6 +10,7 @@ from chainer_profile.basics.units import (
     format_shape,
     plural,
 )
+from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.record.recording import COMPLETE
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ def trial_parts(recording: Recording) -> list[str]:
         parts.append(printable(settings.loss))
     if "backward" in phases or settings.phase != "forward":
         parts.append("backward")
+    if COMMUNICATION in phases:
+        parts.append("communication with the other ranks")
     if "update" in phases or settings.phase == "train":
         optimizer = printable(settings.optimizer)
         parts.append(f"update with {optimizer}" if optimizer else "update")

@@ -146,6 +146,11 @@ FORWARD, BACKWARD, UPDATE, DATA = (
             {"phase": "train", "optimizer": "Adam"},
             "training step (loading of data, forward, backward, update with Adam)",
         ),
+        (
+            [FORWARD, BACKWARD, replace(UPDATE, phase="communication"), UPDATE],
+            {"phase": "train"},
+            "training step (forward, backward, communication with the other ranks, update)",
+        ),
         # What the rows show is said without settings as well.
         ([FORWARD, BACKWARD, UPDATE], {}, "training step (forward, backward, update)"),
         ([FORWARD, BACKWARD], {}, "forward, backward"),

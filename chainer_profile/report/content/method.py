@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from chainer_profile.analyse.checks import probed_threads, takes_options
 from chainer_profile.basics.describe import MIN_TRIALS, NS
 from chainer_profile.basics.units import format_count, format_duration, plural
+from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.report.content.engine_words import engine_text
 from chainer_profile.report.document import code
 from chainer_profile.report.rows import phases_of
@@ -208,6 +209,12 @@ def _rows(summary: Summary) -> Iterator[str | Words]:
             "Clearing the gradients before the backward pass is the row ",
             code("cleargrads"),
             " of the backward phase.",
+        )
+    if COMMUNICATION in phases:
+        yield (
+            "A collective of the optimizer is a row of the phase communication, at the path of the "
+            "parameter that it moves. Its time is until this rank leaves it, so it holds waiting "
+            "for the last rank to come."
         )
     updates = layers[layers["phase"] == "update"]
     if len(updates):

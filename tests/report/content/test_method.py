@@ -40,6 +40,13 @@ def test_a_training_step_explains_its_rows() -> None:
     assert "data" in points(data=True)
 
 
+def test_a_collective_of_ranks_holds_waiting() -> None:
+    layers = [replace(row, phase="communication") for row in make_training().layers[-1:]]
+    text = points(layers=(*make_training().layers[:-1], *layers))
+    assert "it holds waiting for the last rank to come" in text
+    assert "collective" not in points()
+
+
 def test_a_forward_pass_explains_nothing_of_training() -> None:
     text = said(summarise(make_recording()))
     words = ("backward", "gradient", "update", "loss", "optimizer", "learning", "phase")
