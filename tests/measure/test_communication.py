@@ -14,6 +14,7 @@ from chainermn import create_multi_node_optimizer
 
 from chainer_profile.basics.replacements import Replacements
 from chainer_profile.costs.work import ArraySpec
+from chainer_profile.measure.events import TimedTrial, Timeline
 from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.recorder import Recorder
 from chainer_profile.measure.variants import Variants
@@ -218,6 +219,19 @@ class TestTimes:
         assert [at - begin for at in arrived] == [7, MS + 14, 4 * MS + 21, 9 * MS + 28]
         assert [b - a for a, b in zip(arrived, left, strict=True)] == own
         assert times[-1] == 3
+
+    def test_on_a_device_they_come_last(self, clock: FakeClock) -> None:
+        step = Step(Made(clock))
+        step()
+        structure = learn_structure(step)
+        n_reads, n_layers = len(structure.owners), len(structure.layers)
+        device = np.arange(n_reads + 2)
+        trial = TimedTrial(0, 9, len(structure.log), 5, device, iteration=8)
+        times = Timeline(structure).times(list(range(100, 100 + n_reads)), trial).tolist()
+        begins, ends = structure.collectives
+        last = [100 + at for at in (*begins, *ends)]
+        assert times[-len(last) - 3 :] == [5, n_reads + 1, *last, 8]
+        assert len(times) == 3 * n_layers + len(structure.phases) + 2 + 2 * 4 + 1
 
     def test_several_calls_of_one_row_are_from_the_first_to_the_last(
         self, clock: FakeClock
