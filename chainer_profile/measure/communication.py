@@ -4,16 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from chainer_profile.basics.replacements import Replacements
-from chainer_profile.costs.work import ArraySpec
+from chainer_profile.costs.counting import ArraySpec, Shape, dtype_name
 
 #: Is told of a collective that begins: its name, the path of what it moves, and its buffer.
 Begin = Callable[[str, str, ArraySpec | None], None]
 
+
+def _of_buffer(args: tuple[Any, ...], place: int) -> ArraySpec | None:
+    buffer: Any = args[place] if place < len(args) else None
+    if isinstance(buffer, list | tuple):  # with MPI's type, which is float in all of ChainerMN
+        buffer = np.frombuffer(buffer[0], np.float32)
+    return _spec(buffer.shape, buffer.dtype) if hasattr(buffer, "dtype") else None
+
+
+def _of_elements(args: tuple[Any, ...], place: int) -> ArraySpec | None:
+    return _spec((int(args[place]),), np.dtype(_NCCL_TYPES[args[place + 1]]))
+
+
+@cache
+def _spec(shape: Shape, dtype: Any) -> ArraySpec:
+    return ArraySpec(shape, dtype_name(dtype))
+
+
+_NCCL_TYPES = {6: "float16", 7: "float32", 8: "float64"}
 # Collectives by the names of methods: MPI's name, and the place of the buffer among the arguments;
 # of NCCL's the place of the number of elements, before that of their type.
 _MPI = {
@@ -23,13 +42,12 @@ _MPI = {
     "Bcast": ("Bcast", 0),
 }
 _NCCL = {"allReduce": ("Allreduce", 2), "reduce": ("Reduce", 2), "bcast": ("Bcast", 1)}
-_NCCL_TYPES = {6: "float16", 7: "float32", 8: "float64"}
 #: Attributes of communicators that run collectives.
 _CHANNELS = {
-    "mpi_comm": _MPI,
-    "inter_mpi_comm": _MPI,
-    "nccl_comm": _NCCL,
-    "intra_nccl_comm": _NCCL,
+    "mpi_comm": (_of_buffer, _MPI),
+    "inter_mpi_comm": (_of_buffer, _MPI),
+    "nccl_comm": (_of_elements, _NCCL),
+    "intra_nccl_comm": (_of_elements, _NCCL),
 }
 
 
@@ -60,53 +78,38 @@ def collectives(
             return "/"
         return str(left.pop()[0])
 
-    def run(name: str, moved: ArraySpec | None, call: Callable[[], Any]) -> Any:
-        begin(name, path_of(moved), moved)
-        try:
-            return call()
-        finally:
-            end()
+    def watched(call: Callable[..., Any], name: str, spec: Callable[..., Any], place: int) -> Any:
+        def watched_call(*args: Any, **kwargs: Any) -> Any:
+            moved = spec((*args, *kwargs.values()), place)
+            begin(name, path_of(moved), moved)
+            try:
+                return call(*args, **kwargs)
+            finally:
+                end()
+
+        return watched_call
 
     if hasattr(communicator, "_init_comms"):
         # It would be made within the first call only.
         communicator._init_comms()
     with Replacements() as replacements:
-        for name, methods in _CHANNELS.items():
+        for name, (spec, methods) in _CHANNELS.items():
             channel = vars(communicator).get(name)
             if channel is not None:
-                replacements.put(communicator, name, _Watched(channel, methods, run))
+                stand_in = _StandIn(channel)
+                for method, (collective, place) in methods.items():
+                    call = getattr(channel, method, None)
+                    if call is not None:
+                        vars(stand_in)[method] = watched(call, collective, spec, place)
+                replacements.put(communicator, name, stand_in)
         yield
 
 
-class _Watched:
-    """Stands for MPI's communicator, or NCCL's: they take no attributes."""
+class _StandIn:
+    """Stands for MPI's communicator, or NCCL's, which take no attributes."""
 
-    def __init__(
-        self, channel: Any, methods: dict[str, tuple[str, int]], run: Callable[..., Any]
-    ) -> None:
-        self._channel, self._methods, self._run = channel, methods, run
+    def __init__(self, channel: Any) -> None:
+        self._channel = channel
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._channel, name)
-        if name not in self._methods:
-            return found
-        collective, place = self._methods[name]
-        spec = _of_elements if self._methods is _NCCL else _of_buffer
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            moved = spec((*args, *kwargs.values()), place)
-            return self._run(collective, moved, lambda: found(*args, **kwargs))
-
-        return call
-
-
-def _of_elements(args: tuple[Any, ...], place: int) -> ArraySpec | None:
-    dtype = _NCCL_TYPES.get(args[place + 1])
-    return None if dtype is None else ArraySpec((int(args[place]),), dtype)
-
-
-def _of_buffer(args: tuple[Any, ...], place: int) -> ArraySpec | None:
-    buffer = args[place] if place < len(args) else None
-    if isinstance(buffer, list | tuple):  # with MPI's type, which is float in all of ChainerMN
-        buffer = np.frombuffer(buffer[0], np.float32)
-    return ArraySpec.of(buffer) if hasattr(buffer, "dtype") else None
+        return getattr(self._channel, name)

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any, Protocol
 
 import chainer
@@ -188,7 +188,7 @@ def _time_communication(
     prefix: str,
 ) -> None:
     def begin(function: str, path: str, moved: ArraySpec | None) -> None:
-        enter(Mark(COMMUNICATION, joined(prefix, path), function, moved))
+        enter(_collective(prefix, path, function, moved))
 
     def around(attribute: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def wrap(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -212,6 +212,12 @@ def _time_communication(
     mean = "_multi_node_mean_grad_async" if buffers_twice else "multi_node_mean_grad"
     replacements.wrap(communicator, mean, around("grad"))
     replacements.wrap(communicator, "bcast_data", around("array"))
+
+
+@cache
+def _collective(prefix: str, path: str, function: str, moved: ArraySpec | None) -> Mark:
+    # Making one takes longer than all else around a collective.
+    return Mark(COMMUNICATION, joined(prefix, path), function, moved)
 
 
 def communicator_of(optimizer: Any) -> Any:
