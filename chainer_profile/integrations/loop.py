@@ -50,7 +50,8 @@ class LoopTrial:
     ) -> None:
         self.roots: Sequence[tuple[str, Any]] = roots
         self.inputs: tuple[Any, ...] = ()
-        self._optimizers = optimizers
+        self._timed = optimizers
+        self.optimizers = [optimizer for _, optimizer in optimizers]
         self._title, self._command = title, command
         self._windows: tuple[Enter, Leave] | None = None
         self._noting = False
@@ -76,7 +77,7 @@ class LoopTrial:
 
     def settings(self, structure: Structure) -> Settings:
         """What a trial of such windows was."""
-        names = [type(actual_optimizer(one)).__name__ for _, one in self._optimizers]
+        names = [type(actual_optimizer(one)).__name__ for one in self.optimizers]
         return settings_of(
             structure,
             self._title or name_of(self.roots[0][1]),
@@ -97,7 +98,7 @@ class LoopTrial:
         self._windows = enter, leave
         try:
             with Replacements() as replacements:
-                for prefix, optimizer in self._optimizers:
+                for prefix, optimizer in self._timed:
                     time_optimizer(replacements, optimizer, enter, leave, prefix)
                 yield
         finally:

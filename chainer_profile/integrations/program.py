@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import statistics
+import sys
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -21,6 +22,8 @@ from chainer_profile.measure import entries
 from chainer_profile.measure.devices import clock_of, device_of
 from chainer_profile.measure.entries import Entries
 from chainer_profile.measure.live import LEARNING, TRACING, LiveTrials
+from chainer_profile.measure.ranks import rank_of
+from chainer_profile.measure.windows import actual_optimizer
 from chainer_profile.record.budget import (
     CALLS,
     DATA,
@@ -36,7 +39,7 @@ from chainer_profile.record.budget import (
 if TYPE_CHECKING:
     from chainer_profile.measure.accounts import Account, Accounts
     from chainer_profile.record.journal import Journal
-    from chainer_profile.record.recording import Recording
+    from chainer_profile.record.recording import Rank, Recording
 
 #: Trials of one kind of which every second is measured, by chance so that kinds that take turns are
 #: all met; behind them every tenth is.
@@ -67,6 +70,7 @@ class Watched:
             behind it from the second on.
         trial: What a trial is; None when no more are to come, so that its network may go.
         live: What measures them; None where none is to be measured.
+        rank: Which rank of several this process is.
         recording: What was measured, at the end.
         spent: The account that the time of a trial goes to.
         count: Trials so far.
@@ -77,6 +81,7 @@ class Watched:
     name: str
     trial: LoopTrial | UpdaterStep | None
     live: LiveTrials | None = None
+    rank: Rank | None = None
     recording: Recording | None = None
     spent: Account = (ITERATIONS, "")
     count: int = 0
@@ -246,6 +251,11 @@ class Program:
             self._updated = False
             self._last, self._not_last = None, set()
         self._optimizers.append(ref(optimizer))
+        # Those of ChainerMN are no optimizers of Chainer's, and stand for one.
+        several = sys.modules.get("chainermn.optimizers")
+        for name in ("_MultiNodeOptimizer", "_DoubleBufferingOptimizer"):
+            if hasattr(several, name):
+                self._entries.stand_at(entries.UPDATE, getattr(several, name))
         return call()
 
     def _now_optimizers(self) -> list[Any]:
@@ -280,6 +290,8 @@ class Program:
         if self._open is None:  # a Trainer's
             return call()
         self._updated = self._begun = self._has_trained = True
+        actual = actual_optimizer(optimizer)
+        self._optimizers = [ref(optimizer) if one() is actual else one for one in self._optimizers]
         try:
             given = call()
         except BaseException:
@@ -354,7 +366,8 @@ class Program:
             journal = functools.partial(self._journal, watched.name)
             warn = functools.partial(self._warn, watched.name)
             memory = memory and self._memory
-            watched.live = LiveTrials(trial, clock, journal, warn, memory)
+            watched.rank = rank_of(trial.optimizers, clock.now_ns)
+            watched.live = LiveTrials(trial, clock, journal, warn, memory, watched.rank)
 
     @contextmanager
     def _trial(self, watched: Watched, count: int = 1) -> Iterator[None]:
@@ -386,8 +399,9 @@ class Program:
     def _measured(self, watched: Watched, live: LiveTrials) -> Iterator[None]:
         with ExitStack() as stack:
             with self._around_trial(watched):
-                begins = watched.count < _FIRST or watched.cost_ns < _COST * watched.own_ns
-                live.teaches = begins
+                # Of several ranks all are to measure the same trials.
+                cheap = watched.rank is not None or watched.cost_ns < _COST * watched.own_ns
+                live.teaches = begins = watched.count < _FIRST or cheap
                 # Of a training the first iteration is not like the others.
                 first = 0 if watched.name.startswith("test") else 1
                 often = _OFTEN if watched.count < _DENSE else _SELDOM

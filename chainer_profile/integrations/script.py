@@ -271,6 +271,7 @@ class ScriptRun:
         self._layers, self._memory = layers, memory
         self._folders: dict[str, RunFolder] = {}
         self._files = ExitStack()
+        self._rank = _launched_rank()
         self._started = _now()
         self._age_ns = process_age_ns()
         self._saved_ns = time.perf_counter_ns()
@@ -324,7 +325,7 @@ class ScriptRun:
         """The folder of a kind of trials; the one of all comes first."""
         if name not in self._folders:
             if name == MAIN:
-                take = take_folder(self._out, self._default, self._force)
+                take = take_folder(self._out, self._default, self._force, self._rank)
             else:
                 place = self._take(MAIN).path / name
                 take = take_folder(place, place, self._force)
@@ -379,6 +380,15 @@ class ScriptRun:
                 self.problems.append(str(error))
         self._save_budget(self.budget)
         return saved
+
+
+def _launched_rank() -> int | None:
+    """Rank of the process, by what MPI's launchers tell it; None where it is the only one."""
+    for rank, size in (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE")):
+        number, count = (os.environ.get(name, "") for name in (rank, size))
+        if number.isdecimal() and count.isdecimal() and int(count) > 1:
+            return int(number)
+    return None
 
 
 def _now() -> str:

@@ -50,6 +50,7 @@ class Entries:
         self._around = around
         self._thread, self._process = get_ident(), os.getpid()
         self._open: set[str] = set()
+        self._more: set[type] = set()
         self._replacements = Replacements()
 
     @property
@@ -68,6 +69,13 @@ class Entries:
 
     def __exit__(self, *_: object) -> None:
         self._replacements.undo()
+
+    def stand_at(self, entry: str, kind: type) -> None:
+        """Stand at an entry of a class that is none of Chainer's own kind; within ``with``."""
+        if kind not in self._more:
+            self._more.add(kind)
+            names = next(names for one, _, names in _ENTRIES if one == entry)
+            self._stand_at(entry, kind, names)
 
     def _for_new(self, base: type) -> Any:
         @classmethod  # type: ignore[misc]

@@ -299,7 +299,8 @@ class LiveTrials:
 
         A trial that taught a structure counts where no other was profiled.
         """
-        if self.profiled <= len(self._variants.unknown):
+        # Of several ranks it tells of no times that others have too: its clock stood still.
+        if self.profiled <= len(self._variants.unknown) and self._rank is None:
             self._keep(self._learned)
         if self.profiled <= len(self._variants.unknown):
             return None
