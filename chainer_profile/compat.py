@@ -11,10 +11,11 @@ else: no installed file, no name in NumPy, no stand-in module left behind.
 
 import importlib.machinery
 import importlib.util
+import pathlib
 import sys
 import threading
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 
@@ -162,6 +163,13 @@ PATCHES = [
             "(A_data, (A_row, A_col))": f"(A_data{_SINGLE}, (A_row, A_col))",
             "(A_data[i, :nnz],\n": f"(A_data[i, :nnz]{_SINGLE},\n",
         },
+    ),
+    Patch(
+        "Thread.setDaemon",
+        "chainer.iterators.multiprocess_iterator",
+        "Thread.setDaemon() is deprecated",
+        "Python 3.10",
+        {"thread.setDaemon(True)\n": "thread.daemon = True\n"},
     ),
     # Integers out of range: they used to wrap around.
     Patch(
@@ -461,6 +469,33 @@ def install() -> None:
         for name in _BY_MODULE:
             if name in sys.modules:
                 _edit_imported(sys.modules[name])
+
+
+class _InChild:
+    """Loaded by a child before its program, which imports Chainer: mends Chainer there."""
+
+    def __reduce__(self) -> tuple[Callable[[str], None], tuple[str]]:
+        """Say it without this module, which the child might not find; its path is set later."""
+        home = str(pathlib.Path(__file__).resolve().parent.parent)
+        return exec, (f"import sys; sys.path.insert(0, {home!r}); import {__package__}",)
+
+
+def install_in_children() -> None:
+    """Mend Chainer in the processes too that ``multiprocessing`` starts anew, not by forking.
+
+    Such a child imports the main script again. One that was started by :mod:`runpy` does not
+    import this package itself, so there Chainer would fail.
+    """
+    from multiprocessing import forkserver, spawn
+
+    # In place of the main script, which the server would import unmended.
+    forkserver.set_forkserver_preload([__package__])
+    prepared = spawn.get_preparation_data
+
+    def with_mending(name: str) -> dict[str, object]:
+        return {"chainer_profile": _InChild(), **prepared(name)}
+
+    spawn.get_preparation_data = with_mending
 
 
 def has_device(cupy: types.ModuleType) -> bool:

@@ -164,6 +164,31 @@ print(F.pad_sequence([numpy.ones(1, "u1"), numpy.ones(2, "u1")], padding=-1).arr
     assert out.splitlines() == ["[0.0, 0.5, 1.0]", "60000.0", "[[1, 255], [1, 1]]"]
 
 
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_children_that_import_the_main_script_again(method, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import multiprocessing, chainer\n"
+        "if __name__ == '__main__':\n"
+        f"    process = multiprocessing.get_context({method!r}).Process(target=chainer.get_dtype)\n"
+        "    process.start()\n"
+        "    process.join()\n"
+        "    print(process.exitcode)\n"
+    )
+    # The child is not told by PYTHONPATH where this project is.
+    out, _ = run(
+        f"""
+        import os, runpy
+        from chainer_profile import compat
+        del os.environ["PYTHONPATH"]
+        os.chdir({str(tmp_path)!r})
+        compat.install_in_children()
+        runpy.run_path({str(script)!r}, run_name="__main__")
+        """
+    )
+    assert out == "0\n"
+
+
 def test_no_warning_at_import_and_in_a_common_network():
     run(
         """
@@ -283,6 +308,14 @@ def test_batches_with_padding():
     batch = chainer.dataset.concat_examples(arrays, padding=-1)
     assert batch.dtype == np.uint8
     assert batch.tolist() == [[1, 255], [2, 3]]
+
+
+def test_multiprocess_iterator_without_a_warning():
+    iterator = chainer.iterators.MultiprocessIterator([1, 2, 3], 2, n_processes=1)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "setDaemon")
+        assert len(iterator.next()) == 2
+    iterator.finalize()
 
 
 def test_debug_print_names_the_cpu():
