@@ -1,0 +1,371 @@
+"""Programs in the style of Chainer's official examples, and what is to be found in their profiles.
+
+Each is a file of this folder, or a package; it imports Chainer alone, makes its data, and writes
+only into the folder of its option ``--out``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parent
+#: What bounds a program's trials: an updater's iteration, an optimizer's update, or a link's call.
+ITERATION, UPDATE, CALL = "iteration", "update", "call"
+_REPORTS = ("LogReport", "PrintReport")
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program, how it is run, and what it then does.
+
+    Attributes:
+        name: The file without its suffix, or the package.
+        quick: Arguments with which it takes a part of a second behind its imports.
+        longer: Arguments with which it takes about 10 s.
+        bounded_by: What bounds its trials; empty for a program that runs no function of Chainer.
+        trials: How many trials it has with ``quick``, in the process that was started.
+        kinds: So many kinds of trials at least, told apart by functions, shapes and mode.
+        links: Paths of links that run functions within the trials, from the optimizer's network or
+            the outermost link; of several optimizers, each has its name in front, ``/gen/l0``.
+        extensions: Calls of each extension that runs with ``quick``, by its name in the Trainer.
+        evaluates: Whether it calls links outside of trials as well, as an evaluation does.
+        exit_code: That of the process; -2 where SIGINT ends it.
+        package: Whether it is run by ``python -m`` in :data:`FOLDER`.
+    """
+
+    name: str
+    quick: tuple[str, ...]
+    longer: tuple[str, ...]
+    bounded_by: str
+    trials: int
+    links: tuple[str, ...]
+    kinds: int = 1
+    extensions: dict[str, int] = field(default_factory=dict)
+    evaluates: bool = False
+    exit_code: int = 0
+    package: bool = False
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """What ``python`` is given to run it, without arguments."""
+        return ("-m", self.name) if self.package else (str(FOLDER / f"{self.name}.py"),)
+
+
+def _all(count: int, *names: str, **others: int) -> dict[str, int]:
+    """So many calls of each extension, and other numbers of others."""
+    return dict.fromkeys(names, count) | others
+
+
+_MLP = ("/predictor/l1", "/predictor/l2", "/predictor/l3")
+_TWO = ("/predictor/0", "/predictor/1")
+
+PROGRAMS = (
+    Program(
+        "train_mnist",
+        ("--epoch", "1"),
+        ("--epoch", "25"),
+        ITERATION,
+        20,
+        _MLP,
+        extensions=_all(
+            21,
+            *_REPORTS,
+            "PlotReport",
+            "PlotReport_1",
+            ProgressBar=20,
+            validation=2,
+            dump_graph=1,
+            _Snapshot=1,
+        ),
+        evaluates=True,
+    ),
+    Program(
+        "train_mnist_custom_loop",
+        ("--epoch", "1"),
+        ("--epoch", "80"),
+        UPDATE,
+        20,
+        _MLP,
+        evaluates=True,
+    ),
+    Program(
+        "train_mnist_v1", ("--epoch", "1"), ("--epoch", "60"), UPDATE, 20, _MLP, evaluates=True
+    ),
+    Program(
+        "train_mnist_static_graph",
+        ("--epoch", "1"),
+        ("--epoch", "120"),
+        ITERATION,
+        20,
+        (),  # but for the first two iterations functions run without a hook
+        kinds=2,
+        extensions=_all(20, *_REPORTS, validation=1),
+        evaluates=True,
+    ),
+    Program(
+        "train_cifar",
+        ("--epoch", "1", "--batchsize", "8"),
+        ("--epoch", "18"),
+        ITERATION,
+        16,
+        (
+            *(
+                f"/predictor/block{block}/{link}"
+                for block in ("1_1", "1_2", "2_1", "2_2")
+                for link in ("conv", "bn")
+            ),
+            *(f"/predictor/{link}" for link in ("fc1", "bn_fc1", "fc2")),
+        ),
+        extensions=_all(
+            16,
+            *_REPORTS,
+            "parameter_statistics",
+            "FailOnNonNumber",
+            "ProgressBar",
+            validation=1,
+            _observe_value=1,
+            ExponentialShift=1,
+            _Snapshot=1,
+        ),
+        evaluates=True,
+    ),
+    Program(
+        "train_imagenet",
+        ("--test", "--epoch", "2", "--batchsize", "8"),
+        ("--epoch", "60"),
+        ITERATION,
+        24,
+        ("/mlpconv1/0", "/mlpconv1/1", "/mlpconv2/0", "/mlpconv2/1"),
+        extensions=_all(
+            24,
+            *_REPORTS,
+            "_observe_value",
+            "ProgressBar",
+            validation=8,
+            _Snapshot=8,
+            _Snapshot_1=8,
+        ),
+        evaluates=True,
+    ),
+    Program(
+        "train_ptb",
+        ("--epoch", "1", "--bproplen", "4"),
+        ("--epoch", "20"),
+        ITERATION,
+        19,
+        (
+            "/predictor/embed",
+            *(
+                f"/predictor/{layer}{link}"
+                for layer in ("l1", "l2")
+                for link in ("", "/upward", "/lateral")
+            ),
+            "/predictor/l3",
+        ),
+        kinds=2,  # the first has no state yet
+        extensions=_all(
+            1, "validation", "_Snapshot", "_Snapshot_1", LogReport=19, ProgressBar=19, PrintReport=3
+        ),
+        evaluates=True,
+    ),
+    Program(
+        "train_ptb_custom_loop",
+        ("--epoch", "1", "--bproplen", "5"),
+        ("--epoch", "20"),
+        UPDATE,
+        19,
+        (
+            "/predictor/embed",
+            "/predictor/lstm/upward",
+            "/predictor/lstm/lateral",
+            *(f"/predictor/gru/{link}" for link in ("W_r", "U_r", "W_z", "U_z", "W", "U")),
+            "/predictor/out",
+        ),
+        kinds=2,
+        evaluates=True,
+    ),
+    Program(
+        "seq2seq",
+        ("--epoch", "2", "--unit", "16"),
+        ("--epoch", "20"),
+        ITERATION,
+        10,
+        ("/embed_x", "/embed_y", "/encoder", "/decoder", "/W"),
+        kinds=10,  # batches of other lengths
+        extensions=_all(2, "PrintReport", "CalculateBleu", "translate", "_Snapshot", LogReport=10),
+        evaluates=True,
+    ),
+    Program(
+        "train_dcgan",
+        ("--epoch", "1", "--batchsize", "8"),
+        ("--epoch", "25"),
+        ITERATION,
+        16,
+        (
+            *(f"/gen/{link}" for link in ("l0", "bn0", "dc1", "bn1", "dc2")),
+            *(f"/dis/{link}" for link in ("c0_0", "c0_1", "bn0_1", "l4")),
+        ),
+        extensions=_all(
+            2,
+            "make_image",
+            "_Snapshot",
+            "_Snapshot_1",
+            "_Snapshot_2",
+            PrintReport=4,
+            LogReport=16,
+            ProgressBar=16,
+        ),
+        evaluates=True,
+    ),
+    Program(
+        "train_dcgan_custom_loop",
+        ("--epoch", "1", "--batchsize", "8"),
+        ("--epoch", "50"),
+        UPDATE,
+        32,
+        ("/l0", "/dc1", "/bn1", "/dc2", "/c0", "/c1", "/l2"),
+        kinds=2,  # of either network
+        evaluates=True,
+    ),
+    Program(
+        "train_vae",
+        ("--epoch", "2"),
+        ("--epoch", "60"),
+        ITERATION,
+        20,
+        ("/le1", "/le2_mu", "/le2_ln_var", "/ld1", "/ld2"),
+        extensions=_all(20, *_REPORTS, validation=2, _Snapshot=1),
+        evaluates=True,
+    ),
+    Program(
+        "train_word2vec",
+        ("--epoch", "1"),
+        ("--epoch", "40"),
+        ITERATION,
+        20,
+        ("/embed", "/loss_func"),
+        kinds=2,  # windows of other widths
+        extensions=_all(20, *_REPORTS, validation=1, _Snapshot=1),
+        evaluates=True,
+    ),
+    Program(
+        "train_sentiment",
+        ("--epoch", "1"),
+        ("--epoch", "20"),
+        UPDATE,
+        40,
+        ("/embed", "/l", "/w"),
+        kinds=20,  # trees
+        evaluates=True,
+    ),
+    Program(
+        "train_unet",
+        ("--epoch", "1", "--batchsize", "4"),
+        ("--epoch", "16"),
+        ITERATION,
+        20,
+        (
+            "/predictor/c0",
+            *(
+                f"/predictor/{block}/{link}"
+                for block in ("down1", "down2", "up2", "up1")
+                for link in ("c", "bn")
+            ),
+            "/predictor/out",
+        ),
+        extensions=_all(20, *_REPORTS, "LinearShift", validation=1, _Snapshot=1),
+        evaluates=True,
+    ),
+    Program(
+        "train_dqn",
+        ("--episodes", "8"),
+        ("--episodes", "200"),
+        UPDATE,
+        69,
+        ("/l0", "/l1", "/l2"),
+        kinds=2,  # with and without a choice of an action before it
+        evaluates=True,  # before the first update
+    ),
+    Program(
+        "neural_style",
+        ("--iter", "15"),
+        ("--iter", "1000"),
+        UPDATE,
+        15,
+        ("/conv1_1", "/conv1_2", "/conv2_1"),  # of a network that no optimizer has
+        evaluates=True,
+    ),
+    Program(
+        "kfold",
+        ("--folds", "2", "--epoch", "2"),
+        ("--epoch", "120"),
+        ITERATION,
+        30,
+        ("/predictor/layers/0", "/predictor/layers/1", "/predictor/out"),
+        extensions=_all(30, *_REPORTS, validation=4),
+        evaluates=True,
+    ),
+    Program(
+        "save_and_load",
+        ("--iteration", "12"),
+        ("--iteration", "2000"),
+        UPDATE,
+        36,
+        ("/predictor/0", "/predictor/1", "/predictor/3"),
+    ),
+    Program(
+        "resume",
+        ("--epoch", "1"),
+        ("--epoch", "60"),
+        ITERATION,
+        45,
+        ("/predictor/l1", "/predictor/bn", "/predictor/l2"),
+        extensions=_all(45, *_REPORTS, validation=3, _Snapshot=3),
+        evaluates=True,
+    ),
+    Program(
+        "predict",
+        ("--repeat", "6"),
+        ("--repeat", "500"),
+        CALL,
+        18,
+        ("/conv1", *(f"/res/{i}/{link}" for i in "01" for link in ("conv1", "bn1")), "/fc"),
+        kinds=3,  # sizes of batches
+    ),
+    Program("forks", ("--iteration", "40"), ("--iteration", "8000"), UPDATE, 40, _MLP[:2]),
+    Program(
+        "exits", ("--iteration", "40"), ("--iteration", "10000"), UPDATE, 40, _TWO, exit_code=3
+    ),
+    Program(
+        "raises",
+        ("--bad", "400"),
+        ("--bad", "1999"),
+        ITERATION,
+        20,
+        _TWO,
+        extensions={"LogReport": 20, "PrintReport": 2},
+        exit_code=1,
+    ),
+    Program(
+        "interrupted",
+        ("--at", "30"),
+        ("--at", "10000"),
+        ITERATION,
+        30,
+        _TWO,
+        extensions={"LogReport": 30, "control_c": 1},
+        exit_code=-2,
+    ),
+    Program("no_chainer", (), (), "", 0, (), kinds=0),
+    Program(
+        "packaged",
+        ("--epoch", "1"),
+        ("--epoch", "100"),
+        ITERATION,
+        15,
+        ("/conv", "/fc1", "/fc2"),
+        extensions=_all(15, *_REPORTS),
+        package=True,
+    ),
+)
