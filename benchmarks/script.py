@@ -2,7 +2,7 @@
 
     python benchmarks/script.py [NAME ...] [--pairs 7] [--quick]
 
-Programs are those of tests/programs, which last about 10 s each, or with ``--quick`` a part of a
+Programs are those of tests/programs, 10 to 15 s of CPU time each, or with ``--quick`` a part of a
 second. Each runs as it is, under ``run --compat-only`` and under ``run --no-layers``, in processes
 that take turns in a random order: the median of the paired ratios to the program as it is, with its
 95 % interval, by wall time and by CPU time. Then it runs under ``run`` with layers: what its budget
