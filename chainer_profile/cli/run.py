@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.basics.parsing import Parser
+from chainer_profile.basics.parsing import Parser, checked
 from chainer_profile.basics.words import COMMAND, PROG
 from chainer_profile.cli.options import add_out
 from chainer_profile.cli.running import Context
+from chainer_profile.runs.wanted import ALL, FILES, NONE, Wanted, parse_formats
 
 if TYPE_CHECKING:
     from chainer_profile.integrations.script import Outcome, Script, ScriptRun
@@ -52,6 +53,15 @@ def parser() -> argparse.ArgumentParser:
         "folder of the results (default: the next free reports/NAME of the script)",
         "replace a run in the --out folder",
     )
+    parser.add_argument(
+        "--format",
+        metavar="A,B",
+        dest="formats",
+        type=checked(parse_formats),
+        default=(),
+        help=f"files beside CSV, plots, report.md and report.html: {', '.join(FILES)} or {ALL}; "
+        f"{NONE} writes no report at all",
+    )
     parser.add_argument("-q", "--quiet", action="store_true", help="print nothing of our own")
     parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser
@@ -89,13 +99,13 @@ def _watched(args: argparse.Namespace, script: Script, context: Context) -> Outc
     ) as running:
         outcome = running.run()
         try:
-            _report(running, args.quiet, began_in)
+            _report(running, args, began_in)
         except (ProfileError, KeyboardInterrupt) as error:
             print(f"{PROG}: {error or 'interrupted'}: the measurements are kept", file=sys.stderr)
     return outcome
 
 
-def _report(running: ScriptRun, quiet: bool, began_in: str) -> None:
+def _report(running: ScriptRun, args: argparse.Namespace, began_in: str) -> None:
     """Write what was measured, and say where the time went, on the standard error."""
     from rich.console import Console
 
@@ -105,21 +115,23 @@ def _report(running: ScriptRun, quiet: bool, began_in: str) -> None:
     from chainer_profile.report.writers import terminal
 
     if running.budget is None:
-        if not quiet:
+        if not args.quiet:
             print(f"{PROG}: the program called nothing of Chainer's", file=sys.stderr)
         return
     from chainer_profile.runs.folder import load_run
     from chainer_profile.runs.write import write_reports
 
     console = Console(stderr=True)
+    formats = tuple(name for name in args.formats if name != NONE)
+    wanted = Wanted(formats, usual=NONE not in args.formats)
     folders = running.save()
     summaries = {folder: summarise(load_run(folder)) for folder in folders}
-    if not quiet:
+    if not args.quiet:
         terminal.show(overview(running.budget, next(iter(summaries.values()), None)), console)
     for folder, summary in summaries.items():
-        write_reports(folder, summary)
+        write_reports(folder, summary, wanted)
     problems = [text(problem, note=True) for problem in running.problems]
     places = folders or ([] if running.folder is None else [running.folder])
     where = ", ".join(os.path.relpath(place, began_in) for place in places)
-    if not quiet:
+    if not args.quiet:
         terminal.show([*problems, text(f"Written to {where}")], console)

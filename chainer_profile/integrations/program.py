@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 #: all met; behind them every tenth is.
 _DENSE, _OFTEN, _SELDOM = 60, 0.5, 0.1
 #: What measuring may cost of the trials' own time, behind so many of them.
-_COST, _FIRST = 0.1, 6
+_COST, _FIRST = 0.1, 4
 #: Trainings that are measured, and networks that are called outside of them.
 _MOST = 4
 #: What the profiler does in a program.
@@ -89,18 +89,16 @@ class Watched:
     cost_ns: int = 0
     # Times of trials that ran as they are or were profiled, and of those that taught something.
     usual_ns: array[int] = field(default_factory=lambda: array("q"))
-    learned_ns: array[int] = field(default_factory=lambda: array("q"))
+    learned: list[tuple[Account, int]] = field(default_factory=list)
 
-    def end(self) -> int:
-        """Measure no more, and forget the network; gives what the teaching took."""
+    def end(self) -> list[tuple[Account, int]]:
+        """Measure no more, and forget the network; gives what the teaching took, by account."""
         if self.live is not None:
             self.live.end()
             self.recording = self.live.recording()
         self.trial = self.live = None
-        if not self.usual_ns:
-            return 0
-        usual = int(statistics.median(self.usual_ns))
-        return sum(max(0, ns - usual) for ns in self.learned_ns)
+        usual_ns = int(statistics.median(self.usual_ns)) if self.usual_ns else sys.maxsize
+        return [(account, max(0, ns - usual_ns)) for account, ns in self.learned]
 
 
 class Program:
@@ -183,8 +181,9 @@ class Program:
         """Of these trials no more are to come."""
         if watched.trial is not None:
             with self._accounts.within(PROFILER, FOLDING):
-                taught_ns = watched.end()
-            self._accounts.move(watched.spent, (PROFILER, TEACHING), taught_ns)
+                taught = watched.end()
+            for account, ns in taught:
+                self._accounts.move(account, (PROFILER, TEACHING), ns)
 
     def _put_account(self, owner: Any, name: str, part: str) -> None:
         """Have the time of a function of Chainer's in an account of its own."""
@@ -263,13 +262,15 @@ class Program:
         return [one for one in found if one is not None and one.target is not None]
 
     def _call(self, link: Any, call: Callable[[], Any]) -> Any:
-        test = not (chainer.config.train and chainer.config.enable_backprop)
-        if self._open is not None and (self._begun or not test):
-            self._begun = True
-            self._note_other(link)
-            return self._through(entries.CALL, link, call)
-        if self._open is not None:  # the data was for this
-            self._abandon((EVALUATION, ""))
+        train, graph = chainer.config.train, chainer.config.enable_backprop
+        test = not (train and graph)
+        if self._open is not None:
+            if (self._begun or not test) and (train or graph):
+                self._begun = True
+                self._note_other(link)
+                return self._through(entries.CALL, link, call)
+            # The data was for this; or an epoch ends before the next update.
+            self._abandon((ITERATIONS if self._begun else EVALUATION, ""))
         if self._accounts.part == ITERATIONS:  # of a Trainer
             return call()
         if self._own and not test and self._now_optimizers():
@@ -333,7 +334,7 @@ class Program:
         optimizers = self._now_optimizers()
         targets = _distinct([one.target for one in optimizers])
         others = [link for one in self._others if (link := one()) is not None]
-        roots = _named(_distinct([*targets, *others]))
+        roots = _named(targets, others)
         prefixes = {id(root): prefix for prefix, root in roots}
         of = [(prefixes.get(id(one.target), ""), one) for one in optimizers]
         return LoopTrial(roots, of, command=self._command)
@@ -381,15 +382,17 @@ class Program:
             else:
                 with self._measured(watched, live):
                     yield
-        except _Abandoned as abandoned:
-            into, count = abandoned.args[0], 0
+        except BaseException as error:
+            count = 0
+            if isinstance(error, _Abandoned):
+                into = error.args[0]
             raise
         finally:
             ns = accounts.close(into, count)
         watched.count += 1
         watched.own_ns += ns
         if live is not None and live.mode in _LEARNED:
-            watched.learned_ns.append(ns)
+            watched.learned.append((watched.spent, ns))
             usual_ns = watched.usual_ns[-1] if watched.usual_ns else 0
             watched.cost_ns += max(0, ns - usual_ns)
         else:
@@ -508,14 +511,20 @@ def _distinct(values: Sequence[Any]) -> list[Any]:
     return list({id(value): value for value in values}.values())
 
 
-def _named(networks: Sequence[Any]) -> list[tuple[str, Any]]:
-    """Networks with what is put before their links' paths: of several, the names of classes."""
+def _named(trained: Sequence[Any], others: Sequence[Any]) -> list[tuple[str, Any]]:
+    """Networks with what is put before their links' paths: names of classes.
+
+    Nothing for the only one that is trained, or the only one at all; links of others are left out.
+    """
+    networks = _distinct([*trained, *others])
     below = {id(link) for network in networks for link in network.links(skipself=True)}
     outermost = [network for network in networks if id(network) not in below]
-    if len(outermost) == 1:
-        return [("", outermost[0])]
-    names = [name_of(network) for network in outermost]
-    return [
-        (f"/{name}" if names.count(name) == 1 else f"/{name}-{names[:at].count(name) + 1}", network)
-        for at, (name, network) in enumerate(zip(names, outermost, strict=True))
+    plain = sum(id(network) not in below for network in _distinct(trained)) == 1
+    named = outermost[plain:] if len(outermost) > 1 else []
+    names = [name_of(network) for network in named]
+    numbered = [
+        f"/{name}" if names.count(name) == 1 else f"/{name}-{names[:at].count(name) + 1}"
+        for at, name in enumerate(names)
     ]
+    prefixes = [*[""] * (len(outermost) - len(named)), *numbered]
+    return list(zip(prefixes, outermost, strict=True))

@@ -25,6 +25,7 @@ from chainer_profile.basics.began import BEGAN_NS, process_age_ns
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.files import replacing
 from chainer_profile.basics.replacements import Replacements
+from chainer_profile.compat import install_in_children
 from chainer_profile.measure.accounts import Accounts
 from chainer_profile.record.budget import (
     BUDGET,
@@ -168,6 +169,7 @@ def _flush() -> None:
 def run(script: Script) -> Outcome:
     """Run a program, and give how it ended; what Python would say of that is said."""
     program = script.prepare()
+    install_in_children()
     outcome = Outcome()
     try:
         program()

@@ -24,7 +24,6 @@ so does a record that was not written whole, which does not end with its kind.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 from array import array
@@ -34,6 +33,7 @@ from io import BytesIO
 from struct import Struct
 from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
+import msgspec
 import numpy as np
 
 from chainer_profile.basics.errors import ProfileError
@@ -152,7 +152,7 @@ class Journal:
         self._header = _Header(
             layers, phases, links, settings, environment, on_device, cpu, iterations, rank
         )
-        text = json.dumps({"version": VERSION} | dataclasses.asdict(self._header)).encode()
+        text = msgspec.json.encode({"version": VERSION, **vars(self._header)})
         if self.file is not None:
             self._write(_MAGIC + b"%d\n" % len(text) + text)
             self._begin = self._end
@@ -188,7 +188,7 @@ class Journal:
         self._n_variants += 1
         number = self._n_variants
         variant = Variant(layers, phases, links, settings or self._header.settings)
-        text = json.dumps(dataclasses.asdict(variant)).encode()
+        text = msgspec.json.encode(variant)
         text += b" " * (-len(text) % _WORD.size)
         self.add(Kind.VARIANT, number, len(text), text)
         return number

@@ -223,9 +223,11 @@ PROGRAMS = (
         ("--epoch", "1", "--batchsize", "8"),
         ("--epoch", "50"),
         UPDATE,
-        32,
-        ("/l0", "/dc1", "/bn1", "/dc2", "/c0", "/c1", "/l2"),
-        kinds=2,  # of either network
+        17,  # of the first one the two updates; then what ends an iteration is known
+        (
+            *(f"/Generator/{link}" for link in ("l0", "dc1", "bn1", "dc2")),
+            *(f"/Discriminator/{link}" for link in ("c0", "c1", "l2")),
+        ),
         evaluates=True,
     ),
     Program(
@@ -293,7 +295,8 @@ PROGRAMS = (
         ("--iter", "1000"),
         UPDATE,
         15,
-        ("/conv1_1", "/conv1_2", "/conv2_1"),  # of a network that no optimizer has
+        # Of a network that no optimizer has.
+        ("/Features/conv1_1", "/Features/conv1_2", "/Features/conv2_1"),
         evaluates=True,
     ),
     Program(
