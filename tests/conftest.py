@@ -333,9 +333,9 @@ def make_training(
 @pytest.fixture(autouse=True, scope="session")
 def quick_calibration() -> Iterator[None]:
     """The machine's speed is looked at by nobody here but the tests of that, and takes 0.1 s."""
-    from chainer_profile.measure import layer_timer, live
+    from chainer_profile.measure import layer_timer, live, runner
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (live, layer_timer):
+        for module in (live, layer_timer, runner):
             patch.setattr(module, "calibrate", lambda *_: CALIBRATION)
         yield
