@@ -1,11 +1,17 @@
-"""Pictures and pages of what is measured here have tests of their own."""
+"""Pictures, pages and reports of what is measured here have tests of their own."""
 
 from __future__ import annotations
+
+from unittest.mock import create_autospec
 
 import pytest
 
 from chainer_profile.report import page
+from chainer_profile.report.content import profile
+from chainer_profile.report.document import text
 from chainer_profile.report.pictures import layers, roofline
+
+REPORT = profile.report
 
 
 @pytest.fixture(autouse=True)
@@ -14,3 +20,10 @@ def no_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
     for picture in (layers, roofline):
         monkeypatch.setattr(picture, "render", lambda summary, form: b"picture")
     monkeypatch.setattr(page, "render", lambda summary, **more: "page")
+
+
+@pytest.fixture(autouse=True)
+def plain_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The text of a report likewise; who reads it sets it back to REPORT."""
+    report = create_autospec(profile.report, return_value=[text("report")])
+    monkeypatch.setattr(profile, "report", report)

@@ -19,8 +19,10 @@ from chainer_profile.integrations.trainer import LayerProfile
 from chainer_profile.measure import iteration_memory, machine, memory
 from chainer_profile.measure.memory import HostCounter
 from chainer_profile.measure.recorder import Recorder
+from chainer_profile.report.content import profile
 from chainer_profile.runs.folder import Path, load_run
 from tests.command import folder, stand_in  # noqa: F401
+from tests.integrations.conftest import REPORT
 from tests.integrations.test_extension import Net, dataset, losses_of, run_profiled, trainer_of
 from tests.queues import check, device_clock
 
@@ -323,7 +325,8 @@ def test_tracing_of_the_user_goes_on():
         tracemalloc.stop()
 
 
-def test_the_report_says_what_the_layers_allocate_and_how_near_they_are_to_the_limits():
+def test_the_report_says_what_the_layers_allocate_and_how_near_they_are_to_the_limits(monkeypatch):
+    monkeypatch.setattr(profile, "report", REPORT)
     recording = run_profiled(trainer_of())
     assert recording.limits == stand_in(recording.environment, machine.find_device("cpu"))
     text = Path("result/profile/report.md").read_text()
