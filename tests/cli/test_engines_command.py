@@ -21,6 +21,7 @@ from chainer_profile.engines.catalogue import ENGINES, EngineEntry
 from chainer_profile.engines.chosen import choose
 from chainer_profile.measure import environment, runner
 from chainer_profile.record.recording import Calibration
+from chainer_profile.report import page
 from chainer_profile.report.pictures import engines as engines_plot
 from chainer_profile.report.pictures import roofline
 from chainer_profile.runs import engines as run_folder
@@ -99,6 +100,7 @@ FILES = [f"engines.{end}" for end in ("csv", "html", "json", "md", "png", "svg")
 def own(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     Path("own.py").write_text(OWN)
     monkeypatch.setattr(engines_plot, "render", lambda run, recordings, form: b"plot")
+    monkeypatch.setattr(page, "render_engines", lambda run, recordings: "page")
     monkeypatch.setattr(roofline, "render", lambda summary, form: b"plot")
     monkeypatch.setattr(environment, "CpuWatch", Calm)
     monkeypatch.setattr(environment, "_commit", lambda: "")
