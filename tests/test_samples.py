@@ -81,7 +81,12 @@ def names_in(folder: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("sample", KEPT)
-def test_files_are_made_from_the_recordings(sample: str, tmp_path: Path) -> None:
+def test_files_are_made_from_the_recordings(
+    sample: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # How few the colours are is looked at by no comparison of pictures; one sample has them.
+    if sample != "resnet18-cpu-b1":
+        monkeypatch.setattr(samples, "in_few_colours", lambda path: None)
     if "report.pdf" in KEPT[sample]:
         pytest.importorskip("typst")
     made = samples.make(sample, tmp_path)
