@@ -334,12 +334,14 @@ def test_no_violation_of_accessibility(open_page, html, make):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     # The page's policy would keep the checker out.
     page = open_page(make() if make else html, bypass_csp=True)
-    # No rule of the style sheet goes by width and theme at once.
-    for width, scheme in ((390, "light"), (768, "light"), (1400, "light"), (1400, "dark")):
+    # No rule of the style sheet goes by width and theme at once. Contrast takes most of the time:
+    # colours go by the theme, and text is smallest, which asks for most, on the narrowest page.
+    for width, scheme in ((390, "light"), (768, ""), (1400, ""), (1400, "dark")):
         page.set_viewport_size({"width": width, "height": 900})
-        page.emulate_media(color_scheme=scheme)
-        page.wait_for_selector(f'html[data-theme="{scheme}"]')
-        found = axe.run(page.page)
+        page.emulate_media(color_scheme=scheme or "light")
+        page.wait_for_selector(f'html[data-theme="{scheme or "light"}"]')
+        rules = {} if scheme else {"color-contrast": {"enabled": False}}
+        found = axe.run(page.page, options={"resultTypes": ["violations"], "rules": rules})
         assert found.violations_count == 0, (width, scheme, found.generate_report())
 
 
