@@ -207,7 +207,7 @@ def test_dask_as_documented(start: Start) -> None:
     assert {row["machine"] for row in rows()} == {os.uname().nodename}
 
 
-def test_dask_tries_again_and_stops(start: Start, folder: Path) -> None:
+def test_dask_tries_again_stops_and_misses_its_scheduler(start: Start, folder: Path) -> None:
     how = {"SWEEP": json.dumps({"resnet18": "die once", "resnet34": "gate"})}
     cluster = Cluster(start, "--preload", str(folder / "stand_in.py"), env=how)
     sweep = start(documented("profile.py .*dask:", HOST=[cluster.address], r3=TWO))
@@ -227,10 +227,8 @@ def test_dask_tries_again_and_stops(start: Start, folder: Path) -> None:
     assert "interrupted; 1 of 2 cases are done: the same command goes on" in err
     assert ran() == ["resnet18", "resnet18", "resnet34", "resnet34"]
 
-
-def test_dask_without_its_scheduler(start: Start, folder: Path) -> None:
-    how = {"SWEEP": json.dumps({"resnet34": "gate"})}
-    cluster = Cluster(start, "--preload", str(folder / "stand_in.py"), env=how)
+    # The scheduler goes, in the same sweep from its beginning.
+    shutil.rmtree("s")
     at = [cluster.address]
     sweep = start(documented("profile.py .*dask:", HOST=at, r3=TWO, profile=["driver.py"]))
     with open("gate"):  # until the case is there
