@@ -173,7 +173,8 @@ class Structure:
                 continue
             path = now.get(log[at + 2])
             replaced = id(_array_of(known)) != self.log[at + 2]
-            if path != known[2] and not (path is None and replaced):
+            # Where a replaced one was, another one's may be by now: its place tells nothing.
+            if path != known[2] and not replaced:
                 return False
         return True
 

@@ -337,6 +337,17 @@ class TestDifference:
         model.W.array = model.W.array.copy()
         assert structure.stamps(learn(model, image()).log) is not None
 
+    def test_a_parameter_may_get_an_array_where_another_s_was(self):
+        """As an update in mixed16 gives all of them new ones, behind the trial."""
+        model = chainer.Sequential(L.Linear(2, 2), L.Linear(2, 2))
+        structure = learn(model, image())
+        first, second = model[0].b, model[1].b
+        kept = first.array, second.array  # so that nothing else gets their places
+        first.array, second.array = (array.copy() for array in kept)
+        log = learn(model, image()).log
+        first.array, second.array = second.array.copy(), first.array
+        assert structure.stamps(log) is not None
+
     def test_other_windows_have_names(self, structure):
         known = replace(structure, windows=tuple((what, 0) for what in (UPDATE, FORWARD, Wait)))
         assert known.difference(log_of(known, UPDATE, BACKWARD, Wait)) == (
