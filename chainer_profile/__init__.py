@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from chainer_profile.comparison.compare import Comparison, Side, compare
     from chainer_profile.costs.work import register_cost
     from chainer_profile.engines.folded.optimize import optimize
+    from chainer_profile.integrations.profiling import profiling
     from chainer_profile.integrations.trainer import LayerProfile
     from chainer_profile.kernels.accelerate import accelerate
     from chainer_profile.measure.layer_frames import layer_frames
@@ -57,6 +58,7 @@ __all__ = [
     "layer_frames",
     "optimize",
     "profile",
+    "profiling",
     "register_cost",
     "summarise",
     "summary",
@@ -83,6 +85,7 @@ _HOMES = {
     "unload_ipython_extension": "integrations.notebook",
     "optimize": "engines.folded.optimize",
     "profile": "measure.runner",
+    "profiling": "integrations.profiling",
     "register_cost": "costs.work",
     "summarise": "analyse.summaries",
     "summary": "measure.network",

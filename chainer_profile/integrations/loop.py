@@ -78,10 +78,14 @@ class LoopTrial:
     def settings(self, structure: Structure) -> Settings:
         """What a trial of such windows was."""
         names = [type(actual_optimizer(one)).__name__ for one in self.optimizers]
+        cpu = chainer.get_device("@numpy")
+        device, name = cpu, "a block"
+        if self.roots:
+            device, name = device_of(self.roots[0][1]), name_of(self.roots[0][1])
         return settings_of(
             structure,
-            self._title or name_of(self.roots[0][1]),
-            device_name(device_of(self.roots[0][1])),
+            self._title or name,
+            device_name(device),
             batchsize=self._batch.size,
             optimizer=" and ".join(names),
             train_mode=self._train_mode,

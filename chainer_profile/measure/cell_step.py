@@ -98,16 +98,10 @@ class CellStep:
         """Times the parts of the optimizers' updates."""
         with Replacements() as replacements:
             for optimizer in self.optimizers:
-                time_optimizer(replacements, optimizer, enter, leave, self._prefix(optimizer))
+                time_optimizer(
+                    replacements, optimizer, enter, leave, prefix_of(optimizer, self.roots)
+                )
             yield
-
-    def _prefix(self, optimizer: Any) -> str:
-        """What the paths of an optimizer's network begin with."""
-        for prefix, root in self.roots:
-            for path, link in root.namedlinks():
-                if link is optimizer.target:
-                    return joined(prefix, str(path))
-        return ""
 
     def remade(self) -> bool:
         """Whether the cell's networks are others than before: it makes them in every trial."""
@@ -159,6 +153,15 @@ class _LinksSeen(chainer.LinkHook):
     def forward_postprocess(self, args: Any) -> None:
         """Note that it ends."""
         self._depth -= 1
+
+
+def prefix_of(optimizer: Any, roots: Sequence[tuple[str, Any]]) -> str:
+    """What the paths of an optimizer's network begin with."""
+    for prefix, root in roots:
+        for path, link in root.namedlinks():
+            if link is optimizer.target:
+                return joined(prefix, str(path))
+    return ""
 
 
 def networks(namespace: Mapping[str, Any]) -> list[tuple[str, Any]]:

@@ -9,6 +9,8 @@ from functools import partial
 from struct import pack
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
+
 from chainer_profile.basics.units import plural
 from chainer_profile.measure import environment
 from chainer_profile.measure.calibration import calibrate
@@ -302,13 +304,14 @@ class LiveTrials:
         # Of several ranks it tells of no times that others have too: its clock stood still.
         if self.profiled <= len(self._variants.unknown) and self._rank is None:
             self._keep(self._learned)
+            self._learned.clear()
         if self.profiled <= len(self._variants.unknown):
             return None
-        for trial in self._variants.unknown:
-            self._add(Kind.LEFT_OUT, trial.start_ns, trial.wall_ns)
         calibrations = (*self._conditions.calibrations, *self._calibrations())
         conditions = replace(self._conditions, calibrations=calibrations)
         recording = self._journal.recording(conditions, COMPLETE)
+        unknown = len(self._variants.unknown)
+        recording = replace(recording, left_out=recording.left_out + unknown)
         settings = replace(
             recording.settings, trials=recording.all_trials, clean_trials=len(recording.clean_ns)
         )
@@ -324,7 +327,7 @@ class LiveTrials:
 
     def _calibrations(self) -> tuple[Calibration, ...]:
         """How fast the machine is now; nothing where that cannot be measured."""
-        xp = device_of(self._step.roots[0][1]).xp
+        xp = device_of(self._step.roots[0][1]).xp if self._step.roots else np
         try:
             return (calibrate(self._clock.waiting().now_ns, xp),)
         except Exception:  # such as a full GPU: nothing of the program depends on it

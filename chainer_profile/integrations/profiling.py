@@ -1,0 +1,177 @@
+"""Profiles any code: each block, or each call of a function, is a trial."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from types import FrameType, ModuleType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import chainer
+
+from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.integrations.loop import LoopTrial
+from chainer_profile.measure.cell_step import networks, optimizers, prefix_of
+from chainer_profile.measure.devices import clock_of, device_of
+from chainer_profile.measure.entries import Entries
+from chainer_profile.measure.live import PLAIN, LiveTrials
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from chainer_profile.analyse.summary import Summary
+    from chainer_profile.measure.clock import Clock
+    from chainer_profile.record.recording import Recording
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Profiling:
+    """Profiles the Chainer functions that a block of code calls, by layer.
+
+    ::
+
+        profiling = chainer_profile.profiling()
+        for x, t in batches:
+            with profiling:
+                loss = model(x, t)
+                model.cleargrads()
+                loss.backward()
+                optimizer.update()
+        print(profiling.summary())
+
+    or, for a function, whose ``profiling`` then has what its calls gave::
+
+        @chainer_profile.profiling()
+        def step(x, t):
+            ...
+
+        print(step.profiling.summary())
+
+    Each block, or call, is a trial. The first one teaches the layers (its time is kept without what
+    that takes, and counts where no other comes), and the second shows what each layer allocates;
+    of those behind them every other one is profiled, and the others are timed as a whole. Links go
+    by the names of the variables that hold their networks: of the block's, or of the function's
+    and its arguments, and attributes of an object such as ``self`` among them. Blocks that raise
+    count for nothing.
+
+    Args:
+        title: Name of the network for the reports; by default the name of its class.
+        memory: Make the memory pass.
+        clock: The clock that measures; by default one that fits the device.
+    """
+
+    def __init__(self, title: str = "", memory: bool = True, clock: Clock | None = None) -> None:
+        self._title, self._with_memory, self._clock = title, memory, clock
+        self._live: LiveTrials | None = None
+        self._trial: LoopTrial | None = None
+        self._open: ExitStack | None = None
+
+    def __enter__(self) -> Profiling:
+        frame = sys._getframe(1)
+        self._begin({**frame.f_globals, **frame.f_locals}, frame)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        opened, self._open = self._open, None
+        assert opened is not None
+        opened.__exit__(kind, error, traceback)
+
+    def __call__(self, function: Function) -> Function:
+        """A function each call of which is a trial."""
+        if not inspect.isfunction(function):
+            raise UsageError("profiling() decorates a function; around other code write it as with")
+        signature = inspect.signature(function)
+
+        @functools.wraps(function)
+        def profiled(*args: Any, **kwargs: Any) -> Any:
+            if self._open is not None:  # it calls itself
+                return function(*args, **kwargs)
+            nonlocals = inspect.getclosurevars(function).nonlocals
+            try:
+                given = signature.bind(*args, **kwargs).arguments
+            except TypeError:
+                return function(*args, **kwargs)  # it says what is wrong
+            self._begin({**function.__globals__, **nonlocals, **given}, None)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.__exit__(*sys.exc_info())
+
+        profiled.profiling = self  # type: ignore[attr-defined]
+        return profiled  # type: ignore[return-value]
+
+    def _begin(self, names: Mapping[str, Any], frame: FrameType | None) -> None:
+        """A trial begins, in which these names are known."""
+        if self._open is not None:
+            raise UsageError("this profiling is open already: each block is a trial of its own")
+        if self._live is None:
+            known = _with_attributes(names if frame is None else {**names, **frame.f_locals})
+            roots = networks(known)
+            timed = [(prefix_of(one, roots), one) for one in optimizers(known, ())]
+            self._trial = LoopTrial(roots, timed, self._title)
+            device = device_of(roots[0][1]) if roots else chainer.get_device("@numpy")
+            clock = self._clock or clock_of(device)
+            self._live = LiveTrials(self._trial, clock, warn=_warn, memory=self._with_memory)
+        live, trial = self._live, self._trial
+        assert trial is not None
+        if not live.seen or live.mode == PLAIN:
+            live.want()
+        with ExitStack() as stack:
+            if live.wanted:
+                stack.enter_context(Entries(trial.around))
+            stack.enter_context(live.trial())
+            self._open = stack.pop_all()
+
+    def recording(self) -> Recording:
+        """The trials so far.
+
+        Raises:
+            ProfileError: There are none, or no Chainer function was called in them.
+        """
+        live = self._live
+        recording = None if live is None or self._open is not None else live.recording()
+        if recording is not None:
+            return recording
+        if live is not None and live.seen:
+            raise ProfileError("the block calls no Chainer function: there is nothing to profile")
+        raise ProfileError("no block has come to its end under this profiling")
+
+    def summary(self) -> Summary:
+        """Their summary: it prints as a table, and its ``save(folder)`` writes the reports.
+
+        Raises:
+            ProfileError: As of :meth:`recording`.
+        """
+        from chainer_profile.analyse.summaries import summarise
+
+        return summarise(self.recording())
+
+
+#: As it reads in a program.
+profiling = Profiling
+
+
+def _warn(problem: str) -> None:
+    warnings.warn(f"profiling: {problem}", stacklevel=2)
+
+
+def _with_attributes(names: Mapping[str, Any]) -> dict[str, Any]:
+    """Variables, and networks and optimizers that objects among them have as attributes."""
+    found = dict(names)
+    for name, value in names.items():
+        if isinstance(value, (chainer.Link, chainer.Optimizer, ModuleType, type)):
+            continue
+        for attribute, inner in getattr(value, "__dict__", {}).items():
+            if isinstance(inner, (chainer.Link, chainer.Optimizer)):
+                found[f"{name}.{attribute}"] = inner
+    return found
