@@ -14,7 +14,7 @@ PACKAGE = ROOT / "chainer_profile"
 #: Rooms that never see Chainer or a GPU, and modules of others that those read the types of.
 PURE = [
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
-    for room in ("basics", "record", "analyse", "comparison", "report")
+    for room in ("basics", "record", "analyse", "comparison", "ranks", "report")
     for path in sorted((PACKAGE / room).rglob("*.py"))
 ] + [
     "engines.catalogue",
@@ -22,6 +22,7 @@ PURE = [
     "engines.protocol",
     "engines.results",
     "runs.folder",
+    "runs.ranks",
 ]
 
 

@@ -327,7 +327,7 @@ def compare(
         for side, indices in zip(sides, at, strict=True)
     ]
     table, run_spread = judge.layers(
-        samples[0], samples[1], _groups([first.layers[i] for i in at[0]])
+        samples[0], samples[1], layer_groups([first.layers[i] for i in at[0]])
     )
     layers = layers.join(table)
     for name, side in zip(("before", "after"), sides, strict=True):
@@ -418,7 +418,9 @@ def _keys(recording: Recording) -> dict[Key, int]:
     return keys
 
 
-def _groups(layers: Sequence[Layer]) -> Groups:
+def layer_groups(layers: Sequence[Layer]) -> Groups:
+    """The layers that fare alike."""
+
     def numbers(names: Sequence[tuple[object, ...]]) -> NDArray[np.int64]:
         known = {name: number for number, name in enumerate(dict.fromkeys(names))}
         return np.array([known[name] for name in names], np.int64)

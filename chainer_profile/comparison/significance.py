@@ -42,11 +42,11 @@ LEAST_SPREAD, MOST_SPREAD = 0.0075, 0.05 * 2**0.5
 #: their times are off by about so much, in nanoseconds.
 _SHORT_NS = 1000.0
 #: From so many layers on, what a run's layers have in common is told from what each does by itself.
-_MIN_COMMON = 10
+MIN_COMMON = 10
 #: Layers of a group that tell it, and layers in all that have something in common.
-_MIN_GROUP, _FEW = 5, 3
+MIN_GROUP, _FEW = 5, 3
 #: Degrees of freedom of the scatter: its tails are heavier than the normal distribution's.
-_DEGREES = 10.0
+DEGREES = 10.0
 #: The normal distribution's median absolute deviation is its standard deviation over this.
 _MAD = 1.4826
 
@@ -247,7 +247,7 @@ def _large_groups(
     """Where each group is that has enough known columns to tell something."""
     for number in np.unique(numbers):
         inside = numbers == number
-        if (inside & known).sum() >= _MIN_GROUP:
+        if (inside & known).sum() >= MIN_GROUP:
             yield inside
 
 
@@ -294,9 +294,9 @@ def judge_runs(
     low, high = log_intervals(*blocks)
     z = float(ndtri((1 + CONFIDENCE) / 2))
     error = np.hypot((high - low) / (2 * z), run_spread)
-    p_values = np.fmax(rank_test(*blocks), _two_sided((ratios - shift) / error, _DEGREES))
+    p_values = np.fmax(rank_test(*blocks), _two_sided((ratios - shift) / error, DEGREES))
     # The bootstrap's interval need not be symmetric: each side is widened by itself.
-    beyond = t_quantile(_DEGREES) * run_spread
+    beyond = t_quantile(DEGREES) * run_spread
     return Judged(
         ratios,
         ratios - np.hypot(np.maximum(ratios - low, 0), beyond),
@@ -460,7 +460,7 @@ class Judge:
             typical = float(np.median(half)) if len(half) else 0.0
         else:
             run_spread = spread(ratios, groups, np.minimum(*times), max(high, -low))
-            usual = t_quantile(_DEGREES) * COMMON_SPREAD
+            usual = t_quantile(DEGREES) * COMMON_SPREAD
             shift = np.clip(common, min(low, -usual), max(high, usual))
             judged = judge_runs(before[0], after[0], run_spread, shift)
             typical = float(np.median(run_spread))
@@ -555,6 +555,6 @@ def _run_parts(logs: NDArray[np.float64], groups: Groups) -> NDArray[np.float64]
 
     Nothing for few layers: what they have in common would be what each of them is.
     """
-    if logs.shape[1] < _MIN_COMMON:
+    if logs.shape[1] < MIN_COMMON:
         return np.zeros_like(logs)
     return np.array([common_part(row - logs.mean(axis=0), groups) for row in logs])

@@ -51,8 +51,8 @@ MUTATIONS = {
     ),
     "one test of two is enough": ("np.fmax(rank_test", "np.fmin(rank_test"),
     "the machine's part not taken off": (
-        "_two_sided((ratios - shift) / error, _DEGREES)",
-        "_two_sided(ratios / error, _DEGREES)",
+        "_two_sided((ratios - shift) / error, DEGREES)",
+        "_two_sided(ratios / error, DEGREES)",
     ),
     "runs alike by chance": ("MOST_SPREAD = 0.0075, ", "MOST_SPREAD = 1e-6, "),
     "layers that are all changed": ("= 0.0075, 0.05 * 2**0.5", "= 0.0075, 1"),

@@ -1,0 +1,211 @@
+"""How long it takes to put the recordings of many ranks together, and what stragglers are found.
+
+    python benchmarks/ranks.py [--sizes 2,8,256] [--rows 250] [--iterations 30] [--trainings 40]
+
+The recordings are made of random numbers: every rank differs from the others as processes do
+(``comparison_simulated.py``), iterations scatter by 5 %, and nobody leaves an all-reduce before the
+last has come. Of each size a folder is written and read as ``profile.py ranks`` does, in a process
+of its own that tells its time and its largest memory. Then stragglers are planted, or none, in
+trainings of 2, 4 and 8 ranks, and what is found is counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import numpy as np
+
+from benchmarks.comparison_simulated import NORMALIZATION, OTHERS, SMALL, TRIAL, WITHIN
+from chainer_profile.ranks.merging import Ranks, merge
+from chainer_profile.record.recording import Layer, Rank, Recording, Settings
+
+#: Functions of a block, their times in ns, and how processes differ in them.
+FUNCTIONS = (
+    ("Convolution2DFunction", 2e6, OTHERS),
+    ("BatchNormalization", 4e5, NORMALIZATION),
+    ("ReLU", 1e5, SMALL),
+)
+#: Time in ns to move a gradient once all have come, and between two rows.
+MOVING, BETWEEN = 2e5, 5e3
+PLANTED_MS = (10.0, 30.0, 100.0)
+
+
+def rows(count: int) -> tuple[Layer, ...]:
+    """Rows of a training step: a fifth each of parameters to move and of their updates."""
+    blocks = max(1, count // 11)
+    found: list[tuple[str, str, str, int | None]] = []
+    for phase in ("forward", "backward"):
+        order = range(blocks) if phase == "forward" else range(blocks)[::-1]
+        found += [(f"/res{i}", name, phase, None) for i in order for name, *_ in FUNCTIONS]
+    found += [
+        (f"/res{i}/{name}", "Allreduce", "communication", 4 * 36_864)
+        for i in range(blocks)
+        for name in ("W", "gamma", "beta")
+    ]
+    found += [(f"/res{i}", "MomentumSGD", "update", None) for i in range(2 * blocks)]
+    return tuple(
+        Layer(at, path, function, phase, input_nbytes=nbytes)
+        for at, (path, function, phase, nbytes) in enumerate(found)
+    )
+
+
+def training(
+    size: int,
+    n_rows: int = 60,
+    iterations: int = 30,
+    *,
+    seed: int = 0,
+    planted_ms: Mapping[tuple[int, int], float] | None = None,
+    slow: Mapping[int, float] | None = None,
+) -> dict[str, Recording]:
+    """The recordings of all ranks of one training, by the names of their folders.
+
+    Args:
+        size: Number of ranks.
+        n_rows: About how many rows an iteration has.
+        iterations: Iterations that are recorded.
+        seed: Of the random numbers.
+        planted_ms: Milliseconds that a layer takes longer on a rank, by rank and index.
+        slow: Factors of whole ranks.
+    """
+    rng = np.random.default_rng(seed)
+    layers = rows(n_rows)
+    times = {name: (ns, spread) for name, ns, spread in FUNCTIONS}
+    typical, spreads = np.array([times.get(row.function, (5e4, OTHERS)) for row in layers]).T
+    process = np.exp(rng.normal(0, TRIAL, (size, 1)) + rng.normal(0, spreads, (size, len(layers))))
+    for rank, factor in (slow or {}).items():
+        process[rank] *= factor
+    scatter = rng.normal(0, WITHIN, (size, iterations, len(layers)))
+    own = (typical * process)[:, None] * np.exp(scatter)
+    for (rank, index), milliseconds in (planted_ms or {}).items():
+        own[rank, :, index] += milliseconds * 1e6
+    self_ns = np.rint(own).astype(np.int64)
+    moved = np.array([row.phase == "communication" for row in layers])
+    before = np.arange(len(layers)) < moved.argmax()
+    computed = self_ns[:, :, before].sum(axis=2) + int(BETWEEN) * int(before.sum())
+    updated = self_ns[:, :, ~before & ~moved].sum(axis=2) + int(BETWEEN) * int(
+        (~before & ~moved).sum()
+    )
+    arrived = np.zeros((size, iterations, int(moved.sum())), np.int64)
+    left, starts, ends = np.zeros_like(arrived), np.zeros((size, iterations), np.int64), None
+    now = np.full(size, 10**12, np.int64)
+    for at in range(iterations):
+        starts[:, at] = now
+        now = now + computed[:, at]
+        for place in range(arrived.shape[2]):
+            arrived[:, at, place] = now
+            takes = MOVING * np.exp(rng.normal(0, WITHIN, size))
+            now = now.max() + np.rint(takes).astype(np.int64)
+            left[:, at, place] = now
+            now = now + int(BETWEEN)
+        now = now + updated[:, at]
+    ends = np.concatenate([starts[:, 1:], now[:, None]], axis=1)
+    self_ns[:, :, moved] = left - arrived
+    phases = tuple(dict.fromkeys(row.phase for row in layers))
+    framework = [sum(row.phase == phase for row in layers) * int(BETWEEN) for phase in phases]
+    settings = Settings(model="net", phase="train", optimizer="MomentumSGD", batchsize=32)
+    return {
+        f"rank-{rank}": Recording(
+            layers,
+            self_ns[rank],
+            phases=phases,
+            framework_ns=np.tile(np.array(framework, np.int64), (iterations, 1)),
+            trial_ns=ends[rank] - starts[rank],
+            start_ns=starts[rank],
+            iteration=np.arange(1, iterations + 1) * 100,
+            arrived_ns=arrived[rank],
+            left_ns=left[rank],
+            settings=replace(settings, trials=iterations),
+            rank=Rank(rank, size, "here"),
+        )
+        for rank in range(size)
+    }
+
+
+def merge_folder(folder: Path) -> None:
+    """Read a folder, put it together and judge it; print seconds and MiB."""
+    from chainer_profile.runs.ranks import read_ranks
+
+    began = time.perf_counter()
+    recordings, problems = read_ranks(folder)
+    read = time.perf_counter()
+    ranks = merge(recordings, problems=problems)
+    found = len(ranks.judged.stragglers)
+    done = time.perf_counter()
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(
+        f"{len(recordings):3d} ranks, {len(ranks.layers)} rows, {len(ranks.iterations)} iterations:"
+        f" read {read - began:.2f} s, merged {done - read:.2f} s, {memory:,.0f} MiB, "
+        f"{found} stragglers"
+    )
+
+
+def found_in(ranks: Ranks) -> list[tuple[int, int, float]]:
+    """Rank, index of the layer and milliseconds of all that straggles."""
+    return [
+        (ranks.ranks[one.rank].number, ranks.computing[one.layer], one.excess_s * 1e3)
+        for one in ranks.judged.stragglers
+    ]
+
+
+def simulate(trainings: int) -> None:
+    """Count what is found where something is planted, and where nothing is."""
+    for size in (2, 4, 8):
+        false = [
+            milliseconds
+            for seed in range(trainings)
+            for *_, milliseconds in found_in(merge(training(size, seed=seed)))
+        ]
+        print(
+            f"{size} ranks, nothing planted in {trainings} trainings: {len(false)} found, the "
+            f"longest {max(false, default=0):.3f} ms"
+        )
+        for milliseconds in PLANTED_MS:
+            right, errors = 0, []
+            for seed in range(trainings):
+                rng = np.random.default_rng(seed)
+                where = int(rng.integers(size)), int(rng.integers(30))
+                found = found_in(
+                    merge(training(size, seed=1000 + seed, planted_ms={where: milliseconds}))
+                )
+                right += [one[:2] for one in found] == [where]
+                errors += [abs(one[2] / milliseconds - 1) for one in found if one[:2] == where]
+            off = 100 * max(errors, default=np.nan)
+            print(
+                f"{size} ranks, {milliseconds:g} ms planted: found at its rank and layer in "
+                f"{len(errors)} of {trainings}, off by {off:.1f} % at most; nothing else in {right}"
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sizes", default="2,8,256")
+    parser.add_argument("--rows", type=int, default=250)
+    parser.add_argument("--iterations", type=int, default=30)
+    parser.add_argument("--trainings", type=int, default=40)
+    parser.add_argument("--merge", type=Path, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.merge:
+        merge_folder(args.merge)
+        return
+    for size in map(int, args.sizes.split(",")):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, recording in training(size, args.rows, args.iterations).items():
+                (Path(folder) / name).mkdir()
+                recording.save(Path(folder) / name / "recording.npz")
+            subprocess.run([sys.executable, __file__, "--merge", folder], check=True)
+    simulate(args.trainings)
+
+
+if __name__ == "__main__":
+    main()

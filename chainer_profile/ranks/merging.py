@@ -1,0 +1,386 @@
+"""Recordings of a training's ranks -> :class:`Ranks`: iterations matched, times set together.
+
+Waiting is told from moving without a barrier. In a collective nobody goes on before all have come,
+so what passes on a rank from its own arrival to the last rank's is waiting, and the rest of its
+stay is moving:
+
+    waiting = min(last arrival, own leaving) - own arrival, where the last came later; else 0
+    moving  = leaving - arrival - waiting
+
+A broadcast waits for its root alone, which is rank 0 in ChainerMN. Arrivals are compared on the
+clock of rank 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chainer_profile.basics.describe import NS
+from chainer_profile.basics.errors import ProfileError
+from chainer_profile.basics.units import plural
+from chainer_profile.basics.words import COMMUNICATION
+from chainer_profile.ranks.stragglers import Judged, judge
+from chainer_profile.record.parts import UNKNOWN_NS
+from chainer_profile.record.recording import COMPLETE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from chainer_profile.record.recording import Layer, Rank, Recording, Settings
+
+#: What of an iteration is in no phase.
+OUTSIDE = "outside of phases"
+#: A rank with fewer than this part of the iterations that most have is left out.
+_FEW = 0.5
+#: Ranks that are named in a line.
+MOST_NAMED = 8
+_BROADCAST = "Bcast"
+#: Differences of less than so many empty windows of the recorder are none.
+_WINDOWS = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Ranks:
+    """The ranks of one training, in the iterations that all of them recorded.
+
+    The first axis of all arrays is the ranks, the second the iterations; times are integer
+    nanoseconds. ``iteration_ns = phase_ns.sum(axis=2)``, and on every rank ``waiting_ns +
+    moving_ns`` is what passed from the arrival at a collective to its leaving.
+
+    Attributes:
+        names: What each recording is called.
+        ranks: The ranks that are there, in the order of their numbers.
+        settings: What the lowest of them ran.
+        iterations: Numbers of the iterations, (iterations,).
+        numbered: Whether these are the training's; otherwise they count the recorded ones.
+        layers: The rows of an iteration, which are the same on all ranks.
+        kinds: The recordings, of each the kind of trials that is shown.
+        trials: Which of their trials each iteration is, (ranks, iterations).
+        self_ns: Self times of the layers, (ranks, iterations, layers).
+        phases: The phases in their order; the last is :data:`OUTSIDE`.
+        phase_ns: Time in each, with what lies between its rows, (ranks, iterations, phases).
+        collectives: Indices of the rows whose arrivals are known.
+        arrived_ns: When a rank came to them, on the clock of rank 0, (ranks, iterations,
+            collectives).
+        waiting_ns: Time that it waited for the last, likewise.
+        moving_ns: The rest of its time there, likewise.
+        window_s: What the clock can tell apart of a layer.
+        notes: What is missing or was left out, a line each.
+    """
+
+    names: tuple[str, ...]
+    ranks: tuple[Rank, ...]
+    settings: Settings
+    iterations: NDArray[np.int64]
+    numbered: bool
+    layers: tuple[Layer, ...]
+    kinds: tuple[Recording, ...]
+    trials: NDArray[np.int64]
+    self_ns: NDArray[np.int64]
+    phases: tuple[str, ...]
+    phase_ns: NDArray[np.int64]
+    collectives: tuple[int, ...]
+    arrived_ns: NDArray[np.int64]
+    waiting_ns: NDArray[np.int64]
+    moving_ns: NDArray[np.int64]
+    window_s: float
+    notes: tuple[str, ...]
+
+    def only(self, places: Sequence[int]) -> Ranks:
+        """The same of some of the ranks that are there."""
+        by_rank = ("trials", "self_ns", "phase_ns", "arrived_ns", "waiting_ns", "moving_ns")
+        kept: dict[str, Any] = {name: getattr(self, name)[places] for name in by_rank}
+        for name in ("names", "ranks", "kinds"):
+            kept[name] = tuple(getattr(self, name)[place] for place in places)
+        return replace(self, **kept)
+
+    @property
+    def size(self) -> int:
+        """Number of ranks of the training, those that are missing included."""
+        return self.ranks[0].size
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The hosts, each once."""
+        return tuple(dict.fromkeys(rank.host for rank in self.ranks))
+
+    @property
+    def iteration_ns(self) -> NDArray[np.int64]:
+        """Time of an iteration, (ranks, iterations)."""
+        whole: NDArray[np.int64] = self.phase_ns.sum(axis=2)
+        return whole
+
+    @property
+    def communication_ns(self) -> NDArray[np.int64]:
+        """Time in collectives, (ranks, iterations); of the rows themselves without arrivals."""
+        if self.collectives:
+            stays: NDArray[np.int64] = (self.waiting_ns + self.moving_ns).sum(axis=2)
+            return stays
+        rows = [row.index for row in self.layers if row.phase == COMMUNICATION]
+        times: NDArray[np.int64] = self.self_ns[:, :, rows].sum(axis=2)
+        return times
+
+    @cached_property
+    def computing(self) -> tuple[int, ...]:
+        """Indices of the layers that are no communication."""
+        return tuple(row.index for row in self.layers if row.phase != COMMUNICATION)
+
+    @cached_property
+    def judged(self) -> Judged:
+        """Stragglers and slow ranks, by the places of :attr:`computing`."""
+        return judge(
+            self.self_ns[:, :, self.computing],
+            [self.layers[index] for index in self.computing],
+            float(np.median(self.iteration_ns)) * NS,
+            self.window_s,
+        )
+
+    @property
+    def efficiency(self) -> float:
+        """Part of an iteration that is no communication: median of the ranks' means; NaN of none.
+
+        What N ranks are worth, estimated, is N times this: each does on its own batch what one
+        rank alone would do without communication.
+        """
+        whole = self.iteration_ns
+        if not whole.size or not whole.all():
+            return float("nan")
+        return float(np.median((1 - self.communication_ns / whole).mean(axis=0)))
+
+    @property
+    def last(self) -> NDArray[np.float64]:
+        """Part of the iterations in which each rank was the one waited for, (ranks,).
+
+        That is the rank that itself waited least in all collectives of the iteration.
+        """
+        if not self.collectives or not len(self.iterations):
+            return np.zeros(len(self.ranks))
+        least = self.waiting_ns.sum(axis=2).argmin(axis=0)
+        return np.bincount(least, minlength=len(self.ranks)) / len(self.iterations)
+
+    @property
+    def moving_of_last_ns(self) -> NDArray[np.int64]:
+        """What a collective took once all had come: of the last to come, (iterations, ...)."""
+        last = self.arrived_ns.argmax(axis=0)
+        found: NDArray[np.int64] = np.take_along_axis(self.moving_ns, last[None], axis=0)[0]
+        return found
+
+    @property
+    def clock_doubt_s(self) -> float:
+        """By how much arrivals may be off where waits are no longer; else 0; infinite: unknown."""
+        error = max(rank.clock_error_ns for rank in self.ranks)
+        if len(self.hosts) < 2 or not self.waiting_ns.size:
+            return 0.0
+        if error == UNKNOWN_NS:
+            return float("inf")
+        typical = float(np.median(self.waiting_ns.max(axis=0)))
+        return error * NS if typical <= error else 0.0
+
+
+def merge(
+    recordings: Mapping[str, Recording], variant: int = 1, problems: Sequence[str] = ()
+) -> Ranks:
+    """Put the recordings of ranks together.
+
+    Args:
+        recordings: The recordings, by what they are called.
+        variant: The kind of trials, as the lowest rank counts them.
+        problems: What is wrong with others, a line each.
+
+    Raises:
+        ProfileError: There is none, or they are not of one training.
+    """
+    notes = [*problems]
+    notes += [
+        f"{name}: is left out, it is no recording of a rank"
+        for name, one in recordings.items()
+        if one.rank is None
+    ]
+    found = sorted(
+        (_Found(name, one.rank, one) for name, one in recordings.items() if one.rank is not None),
+        key=lambda one: one.rank.number,
+    )
+    if not found:
+        raise ProfileError("; ".join(notes) or "there is no recording of a rank")
+    _check_together(found)
+    found = [
+        replace(one, kind=kind) for one, kind in zip(found, _kinds(found, variant), strict=True)
+    ]
+    numbered = all(one.kind.iteration is not None for one in found)
+    notes += _missing(found, notes)
+    found = _with_enough(found, notes)
+    common = sorted(set.intersection(*(set(one.numbers(numbered)) for one in found)))
+    if not common:
+        raise ProfileError("the ranks have no iteration in common: record the same ones on all")
+    most = max(one.kind.n_trials for one in found)
+    if len(common) < most:
+        notes.append(f"{len(common):,d} of {plural(most, 'iteration')} are on all ranks shown")
+    if not numbered:
+        notes.append("iterations have no numbers: the first of each rank are taken for the same")
+    return _together(found, common, numbered, tuple(notes))
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """A rank's recording, and of it the trials of the kind that is shown."""
+
+    name: str
+    rank: Rank
+    kind: Recording
+
+    def numbers(self, numbered: bool) -> list[int]:
+        """The iteration of every trial."""
+        if numbered and self.kind.iteration is not None:
+            return [int(number) for number in self.kind.iteration]
+        return list(range(1, self.kind.n_trials + 1))
+
+
+def _check_together(found: Sequence[_Found]) -> None:
+    first = found[0]
+    for before, one in pairwise(found):
+        if one.rank.size != first.rank.size:
+            raise ProfileError(
+                "these are not the ranks of one training: "
+                f"{first.name} is one of {first.rank.size}, {one.name} one of {one.rank.size}"
+            )
+        if one.rank.number == before.rank.number:
+            raise ProfileError(
+                f"{before.name} and {one.name} are both rank {one.rank.number}: take one away"
+            )
+
+
+def _kinds(found: Sequence[_Found], variant: int) -> Iterator[Recording]:
+    """Of every recording the trials with the rows that the first one's have."""
+    wanted = found[0].kind.variant(variant)
+    rows = _rows(wanted)
+    for one in found:
+        same = (
+            one.kind.variant(number)
+            for number in range(1, len(one.kind.variants) + 2)
+            if _rows(one.kind.variant(number)) == rows
+        )
+        kind = next(same, None)
+        if kind is None:
+            raise ProfileError(
+                f"these are not the ranks of one training: {_difference(rows, one)}, which "
+                f"{found[0].name} has"
+            )
+        yield kind
+
+
+def _rows(recording: Recording) -> list[tuple[str, str, str]]:
+    return [(row.path, row.function, row.phase) for row in recording.layers]
+
+
+def _difference(rows: Sequence[tuple[str, str, str]], other: _Found) -> str:
+    has = set(_rows(other.kind))
+    missing = next((row for row in rows if row not in has), None)
+    if missing is None:
+        return f"{other.name} has no iteration with just the {plural(len(rows), 'row')}"
+    return f"{other.name} has no {missing[1]} at {missing[0]} in {missing[2]}"
+
+
+def _missing(found: Sequence[_Found], notes: Sequence[str]) -> Iterator[str]:
+    """The ranks without a recording of which nothing was said."""
+    size = found[0].rank.size
+    known = {one.rank.number for one in found}
+    gone = [
+        str(number)
+        for number in range(size)
+        if number not in known and not any(note.startswith(f"rank-{number}:") for note in notes)
+    ]
+    if gone:
+        more = ", ..." if len(gone) > MOST_NAMED else ""
+        noun = "rank" if len(gone) == 1 else "ranks"
+        named = ", ".join(gone[:MOST_NAMED])
+        yield f"there is no recording of {noun} {named}{more} ({len(gone):,d} of {size:,d})"
+
+
+def _with_enough(found: Sequence[_Found], notes: list[str]) -> list[_Found]:
+    """The ranks with enough iterations to be set beside the others; notes say the rest."""
+    most = max(one.kind.n_trials for one in found)
+    kept = []
+    for one in found:
+        count = one.kind.n_trials
+        few = count < _FEW * most
+        why = "" if one.kind.ended == COMPLETE else f", its run ended early ({one.kind.ended})"
+        if few or why:
+            left_out = "is left out: " if few else ""
+            notes.append(f"{one.name}: {left_out}{count:,d} of {plural(most, 'iteration')}{why}")
+        if not few:
+            kept.append(one)
+    return kept
+
+
+def _together(
+    found: Sequence[_Found], common: Sequence[int], numbered: bool, notes: tuple[str, ...]
+) -> Ranks:
+    kinds = []
+    for one in found:
+        place = {number: at for at, number in reversed([*enumerate(one.numbers(numbered))])}
+        kinds.append((one.rank, one.kind, [place[number] for number in common]))
+    first = found[0].kind
+    rows = [row.index for row in first.layers if row.phase == COMMUNICATION]
+    known = all(kind.arrived_ns is not None and kind.left_ns is not None for _, kind, _ in kinds)
+    collectives = tuple(rows) if known else ()
+    stays = np.zeros((2, len(kinds), len(common), len(collectives)), np.int64)
+    if collectives:
+        for row, (rank, kind, at) in enumerate(kinds):
+            for side, times in zip(stays, (kind.arrived_ns, kind.left_ns), strict=True):
+                if times is not None:
+                    side[row] = times[at] + rank.clock_offset_ns
+    phases = tuple(dict.fromkeys([row.phase for row in first.layers] + [*first.phases]))
+    arrived, left = stays
+    waiting = _waiting(arrived, left, [first.layers[index] for index in collectives], found)
+    return Ranks(
+        names=tuple(one.name for one in found),
+        ranks=tuple(one.rank for one in found),
+        settings=first.settings,
+        iterations=np.array(common, np.int64),
+        numbered=numbered,
+        layers=first.layers,
+        kinds=tuple(kind for _, kind, _ in kinds),
+        trials=np.array([at for *_, at in kinds]),
+        self_ns=np.stack([kind.self_ns[at] for _, kind, at in kinds]),
+        phases=(*phases, OUTSIDE),
+        phase_ns=np.stack([_phase_ns(kind, phases)[at] for _, kind, at in kinds]),
+        collectives=collectives,
+        arrived_ns=arrived,
+        waiting_ns=waiting,
+        moving_ns=left - arrived - waiting,
+        window_s=_WINDOWS * NS * max(kind.conditions.window_ns or 0.0 for _, kind, _ in kinds),
+        notes=notes,
+    )
+
+
+def _waiting(
+    arrived: NDArray[np.int64],
+    left: NDArray[np.int64],
+    rows: Sequence[Layer],
+    found: Sequence[_Found],
+) -> NDArray[np.int64]:
+    awaited = np.broadcast_to(arrived.max(axis=0), arrived.shape[1:]).copy()
+    for at, row in enumerate(rows):
+        if row.function == _BROADCAST and found[0].rank.number == 0:
+            awaited[:, at] = arrived[0, :, at]
+    return np.clip(awaited - arrived, 0, left - arrived)
+
+
+def _phase_ns(recording: Recording, phases: Sequence[str]) -> NDArray[np.int64]:
+    """Time in every phase and outside of all, (trials, phases + 1)."""
+    own = np.zeros((recording.n_trials, len(phases) + 1), np.int64)
+    for at, phase in enumerate(phases):
+        rows = [row.index for row in recording.layers if row.phase == phase]
+        own[:, at] = recording.self_ns[:, rows].sum(axis=1)
+        if phase in recording.phases and recording.framework_ns is not None:
+            own[:, at] += recording.framework_ns[:, recording.phases.index(phase)]
+    if recording.trial_ns is not None:
+        own[:, -1] = recording.trial_ns - own.sum(axis=1)
+    return own

@@ -1,0 +1,49 @@
+"""The folders of a training's ranks: ``rank-0``, ``rank-1``, ... below that of the profile."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.runs.folder import load_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from chainer_profile.record.recording import Recording
+
+_PREFIX = "rank-"
+
+
+def read_ranks(folder: Path) -> tuple[dict[str, Recording], list[str]]:
+    """The recordings of all ranks by the names of their folders, and what cannot be read.
+
+    Args:
+        folder: The folder that holds those of the ranks.
+
+    Returns:
+        The recordings, and a line for each that is missing or damaged.
+
+    Raises:
+        UsageError: It is no folder, or holds none of a rank.
+    """
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: there is no such folder")
+    places = {
+        int(number): place
+        for place in folder.iterdir()
+        if (number := place.name.removeprefix(_PREFIX)).isdecimal()
+        and place.name == f"{_PREFIX}{int(number)}"
+    }
+    if not places:
+        below = sorted(folder.glob(f"*/{_PREFIX}0"))
+        hint = f"; {below[0].parent} does" if below else ""
+        raise UsageError(f"{folder}: holds no folders {_PREFIX}0, {_PREFIX}1, ... of ranks{hint}")
+    found, problems = {}, []
+    for _, place in sorted(places.items()):
+        try:
+            found[place.name] = load_run(place)
+        except ProfileError as error:
+            said = str(error).removeprefix(f"{place}: ").replace(f"{place}/", "")
+            problems.append(f"{place.name}: {said}")
+    return found, problems

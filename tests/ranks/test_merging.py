@@ -1,0 +1,244 @@
+"""Ranks put together: who waits for whom, what adds up, and what is missing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.ranks import training
+from chainer_profile.basics.errors import ProfileError
+from chainer_profile.ranks.merging import OUTSIDE, Ranks, merge
+from chainer_profile.record.parts import UNKNOWN_NS
+from chainer_profile.record.recording import Layer, Rank, Recording
+
+#: Rows: one of forward, two collectives, one of update.
+ROWS = (
+    Layer(0, "/l1", "LinearFunction", "forward"),
+    Layer(1, "/l1/W", "Allreduce", "communication", input_nbytes=4_000),
+    Layer(2, "/l1/b", "Allreduce", "communication", input_nbytes=40),
+    Layer(3, "/l1", "SGD", "update"),
+)
+
+
+def rank(
+    number: int, arrived: Any, left: Any, *, size: int = 2, host: str = "here", **changes: Any
+) -> Recording:
+    """A rank whose iterations came to its two collectives at these times, and left them."""
+    arrived_ns, left_ns = np.array(arrived, np.int64), np.array(left, np.int64)
+    count = len(arrived_ns)
+    self_ns = np.full((count, 4), 10, np.int64)
+    self_ns[:, 1:3] = left_ns - arrived_ns
+    framework_ns = np.tile(np.array([3, 4, 5], np.int64), (count, 1))
+    values = {
+        "phases": ("update", "forward", "communication"),
+        "framework_ns": framework_ns,
+        "trial_ns": self_ns.sum(axis=1) + framework_ns.sum(axis=1) + 7,
+        "start_ns": arrived_ns[:, 0] - 20,
+        "iteration": np.arange(1, count + 1),
+        "arrived_ns": arrived_ns,
+        "left_ns": left_ns,
+        "rank": Rank(number, size, host),
+    }
+    return Recording(ROWS, self_ns, **values | changes)  # type: ignore[arg-type]
+
+
+def two(**changes: Any) -> dict[str, Recording]:
+    """Rank 0 waits 40 ns in the first collective, rank 1 waits 5 ns in the second."""
+    return {
+        "rank-0": rank(0, [[100, 170]] * 2, [[160, 190]] * 2),
+        "rank-1": rank(1, [[140, 165]] * 2, [[162, 191]] * 2, **changes),
+    }
+
+
+def test_waiting_is_until_the_last_comes_and_moving_is_the_rest() -> None:
+    ranks = merge(two())
+    assert ranks.waiting_ns.tolist() == [[[40, 0]] * 2, [[0, 5]] * 2]
+    assert ranks.moving_ns.tolist() == [[[20, 20]] * 2, [[22, 21]] * 2]
+    assert ranks.moving_of_last_ns.tolist() == [[22, 20]] * 2
+    assert ranks.last.tolist() == [0, 1]
+    assert ranks.communication_ns.tolist() == [[80, 80], [48, 48]]
+    assert ranks.iterations.tolist() == [1, 2]
+    # 20 ns of rows, 12 of framework and 7 beyond, and the collectives.
+    assert ranks.iteration_ns.tolist() == [[119, 119], [87, 87]]
+    assert ranks.efficiency == pytest.approx((39 / 119 + 39 / 87) / 2)
+    assert ranks.phases == ("forward", "communication", "update", OUTSIDE)
+    assert ranks.phase_ns[1].tolist() == [[14, 53, 13, 7]] * 2
+
+
+def test_arrivals_are_on_the_clock_of_rank_0() -> None:
+    other = two(rank=Rank(1, 2, "there", clock_offset_ns=-1_000_000, clock_error_ns=5))
+    later = [getattr(other["rank-1"], name) + 1_000_000 for name in ("arrived_ns", "left_ns")]
+    other["rank-1"] = replace(other["rank-1"], arrived_ns=later[0], left_ns=later[1])
+    ranks = merge(other)
+    assert ranks.waiting_ns.tolist() == merge(two()).waiting_ns.tolist()
+    assert ranks.clock_doubt_s == 0
+    for error_ns, doubt_s in ((40, 40e-9), (UNKNOWN_NS, float("inf"))):
+        known = replace(other["rank-1"], rank=replace(ranks.ranks[1], clock_error_ns=error_ns))
+        assert merge(other | {"rank-1": known}).clock_doubt_s == doubt_s
+
+
+def test_a_broadcast_waits_for_its_root_alone() -> None:
+    rows = (ROWS[0], replace(ROWS[1], function="Bcast"), *ROWS[2:])
+    ranks = merge({name: replace(one, layers=rows) for name, one in two().items()})
+    assert ranks.waiting_ns[:, 0].tolist() == [[0, 0], [0, 5]]
+    assert ranks.moving_ns[:, 0].tolist() == [[60, 20], [22, 21]]
+
+
+@st.composite
+def stays(draw: st.DrawFn) -> dict[str, Recording]:
+    """Any number of ranks that come and leave at any time, on clocks of their own."""
+    size, count = draw(st.integers(1, 5)), draw(st.integers(1, 4))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    most = draw(st.sampled_from([2, 100, 10**9]))
+    found = {}
+    for number in range(size):
+        arrived = rng.integers(0, most, (count, 2)) + 2**40
+        left = arrived + rng.integers(0, most, (count, 2))
+        offset = int(rng.integers(-most, most))
+        who = Rank(number, size, "here", clock_offset_ns=offset)
+        found[f"rank-{number}"] = rank(number, arrived, left, rank=who)
+    return found
+
+
+@settings(max_examples=60)
+@given(stays())
+def test_waits_and_moves_are_the_communication_and_phases_the_iteration(
+    recordings: dict[str, Recording],
+) -> None:
+    ranks = merge(recordings)
+    assert ranks.waiting_ns.min() >= 0
+    assert ranks.moving_ns.min() >= 0
+    for at, recording in enumerate(recordings.values()):
+        assert recording.arrived_ns is not None
+        assert recording.left_ns is not None
+        assert recording.trial_ns is not None
+        stayed = recording.left_ns - recording.arrived_ns
+        assert (ranks.waiting_ns + ranks.moving_ns)[at].tolist() == stayed.tolist()
+        assert ranks.communication_ns[at].tolist() == recording.self_ns[:, 1:3].sum(1).tolist()
+        assert ranks.iteration_ns[at].tolist() == recording.trial_ns.tolist()
+    last = ranks.arrived_ns == ranks.arrived_ns.max(axis=0)
+    assert not ranks.waiting_ns[last].any()
+    assert ranks.last.sum() == pytest.approx(1)
+    assert 0 <= ranks.efficiency <= 1
+
+
+def test_iterations_are_matched_by_their_numbers() -> None:
+    recordings = two(iteration=np.array([2, 3]))
+    ranks = merge(recordings)
+    assert ranks.iterations.tolist() == [2]
+    assert ranks.trials.tolist() == [[1], [0]]
+    assert ranks.notes == ("1 of 2 iterations are on all ranks shown",)
+    with pytest.raises(ProfileError, match="no iteration in common"):
+        merge(two(iteration=np.array([8, 9])))
+
+
+def test_iterations_without_numbers_are_taken_in_their_order() -> None:
+    ranks = merge(two(iteration=None))
+    assert ranks.iterations.tolist() == [1, 2]
+    assert not ranks.numbered
+    assert "no numbers" in ranks.notes[0]
+
+
+def test_without_arrivals_the_rows_are_the_communication() -> None:
+    ranks = merge(two(arrived_ns=None, left_ns=None))
+    assert ranks.collectives == ()
+    assert ranks.communication_ns.tolist() == [[80, 80], [48, 48]]
+    assert ranks.last.tolist() == [0, 0]
+
+
+def test_what_is_missing_is_said_and_the_others_are_shown() -> None:
+    recordings = training(4, iterations=10)
+    short = recordings["rank-2"]
+    parts = ("self_ns", "trial_ns", "start_ns", "iteration", "framework_ns", "arrived_ns")
+    cut = {name: getattr(short, name)[:3] for name in (*parts, "left_ns")}
+    recordings["rank-2"] = replace(short, ended="killed", **cut)
+    del recordings["rank-1"]
+    other = replace(short, rank=None)
+    ranks = merge(recordings | {"x": other}, problems=["rank-7: damaged"])
+    assert ranks.names == ("rank-0", "rank-3")
+    assert ranks.size == 4
+    assert len(ranks.iterations) == 10
+    assert ranks.notes == (
+        "rank-7: damaged",
+        "x: is left out, it is no recording of a rank",
+        "there is no recording of rank 1 (1 of 4)",
+        "rank-2: is left out: 3 of 10 iterations, its run ended early (killed)",
+    )
+
+
+def test_a_rank_that_was_cut_short_late_is_shown() -> None:
+    recordings = training(2, iterations=10)
+    cut = {"ended": "killed", "iteration": np.arange(3, 13) * 100}
+    ranks = merge(recordings | {"rank-1": replace(recordings["rank-1"], **cut)})
+    assert ranks.iterations.tolist() == [100 * at for at in range(3, 11)]
+    assert ranks.notes == (
+        "rank-1: 10 of 10 iterations, its run ended early (killed)",
+        "8 of 10 iterations are on all ranks shown",
+    )
+
+
+def test_one_rank_alone_has_no_others() -> None:
+    ranks = merge({"rank-1": training(2)["rank-1"]})
+    assert not ranks.judged.judged
+    assert ranks.judged.stragglers == ()
+    assert np.isnan(ranks.judged.elsewhere_s).all()
+
+
+def kinds(recording: Recording, other: Recording, first: bool) -> Recording:
+    """A recording of two kinds of trials, either of them the commoner."""
+    main, variant = (recording, other) if first else (other, recording)
+    variant = replace(variant, rank=None)
+    return replace(main, rank=recording.rank, variants=(variant,))
+
+
+def test_kinds_are_matched_by_their_rows() -> None:
+    few, many = training(2, 30), training(2, 60)
+    recordings = {name: kinds(few[name], many[name], name == "rank-0") for name in few}
+    assert len(merge(recordings).layers) == len(few["rank-0"].layers)
+    assert len(merge(recordings, variant=2).layers) == len(many["rank-0"].layers)
+    with pytest.raises(ProfileError, match="no variant 3"):
+        merge(recordings, variant=3)
+
+
+def other_network() -> dict[str, Recording]:
+    one = two()["rank-1"]
+    return two() | {"rank-1": replace(one, layers=(replace(ROWS[0], path="/new"), *ROWS[1:]))}
+
+
+def fewer_rows() -> dict[str, Recording]:
+    one = two()["rank-0"]
+    more = replace(ROWS[3], index=4, path="/new")
+    wide = np.hstack([one.self_ns, one.self_ns[:, :1]])
+    return two() | {"rank-1": replace(two()["rank-1"], layers=(*ROWS, more), self_ns=wide)}
+
+
+@pytest.mark.parametrize(
+    ("recordings", "said"),
+    [
+        (dict, "there is no recording of a rank"),
+        (lambda: {"rank-0": replace(two()["rank-0"], rank=None)}, "no recording of a rank"),
+        (lambda: two(rank=Rank(1, 3, "")), "rank-0 is one of 2, rank-1 one of 3"),
+        (lambda: two(rank=Rank(0, 2, "")), "rank-0 and rank-1 are both rank 0"),
+        (other_network, "rank-1 has no LinearFunction at /l1 in forward, which rank-0 has"),
+        (fewer_rows, "rank-1 has no iteration with just the 4 rows, which rank-0 has"),
+    ],
+)
+def test_what_does_not_belong_together_is_one_line(recordings: Any, said: str) -> None:
+    with pytest.raises(ProfileError) as error:
+        merge(recordings())
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_some_of_the_ranks() -> None:
+    whole = merge(training(4, 30, 5))
+    some = whole.only([1, 3])
+    assert isinstance(some, Ranks)
+    assert [one.number for one in some.ranks] == [1, 3]
+    assert some.self_ns.tolist() == whole.self_ns[[1, 3]].tolist()
+    assert some.size == 4

@@ -1,0 +1,91 @@
+"""Stragglers and slow ranks: found where they were planted, and nowhere else."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from benchmarks.ranks import found_in, rows, training
+from chainer_profile.ranks.merging import merge
+from chainer_profile.ranks.stragglers import elsewhere
+
+LAYERS = rows(60)
+#: A convolution, a batch normalization and a ReLU, before and behind the middle.
+PLACES = (0, 16, 29)
+
+
+@pytest.mark.parametrize("milliseconds", [10.0, 30.0, 100.0])
+@pytest.mark.parametrize("size", [2, 3, 8])
+def test_a_straggler_is_found_at_its_rank_and_layer(size: int, milliseconds: float) -> None:
+    for seed, layer in enumerate(PLACES):
+        rank = seed % size
+        planted = {(rank, layer): milliseconds}
+        ranks = merge(training(size, seed=seed, planted_ms=planted))
+        [(found_rank, found_layer, excess)] = found_in(ranks)
+        assert (found_rank, found_layer) == (rank, layer)
+        assert excess == pytest.approx(milliseconds, rel=0.05)
+        one = ranks.judged.stragglers[0]
+        assert one.low_s <= one.excess_s <= one.high_s
+        assert one.here_s - one.elsewhere_s == pytest.approx(one.excess_s, rel=0.05)
+        assert ranks.judged.slow == ()
+        assert ranks.last[rank] == 1
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 8, 32])
+def test_nothing_is_found_where_nothing_is_planted(size: int) -> None:
+    for seed in range(5):
+        judged = merge(training(size, seed=100 + seed)).judged
+        assert (judged.stragglers, judged.slow) == ((), ())
+
+
+def test_a_straggler_among_256_ranks() -> None:
+    ranks = merge(training(256, 60, planted_ms={(200, 4): 10.0}))
+    [(rank, layer, excess)] = found_in(ranks)
+    assert (rank, layer) == (200, 4)
+    assert excess == pytest.approx(10, rel=0.05)
+
+
+@pytest.mark.parametrize("size", [2, 4, 8])
+def test_a_slow_rank_is_one_finding(size: int) -> None:
+    ranks = merge(training(size, slow={1: 1.5}))
+    [slow] = ranks.judged.slow
+    assert slow.rank == 1
+    assert slow.factor == pytest.approx(1.5, rel=0.1)
+    computing = np.median(ranks.self_ns[1][:, ranks.computing].sum(axis=1)) * 1e-9
+    assert slow.excess_s == pytest.approx(computing * (1 - 1 / slow.factor), rel=0.05)
+    assert ranks.judged.stragglers == ()
+
+
+def test_a_layer_that_straggles_on_a_slow_rank_and_one_on_another() -> None:
+    planted = {(1, 0): 20.0, (2, 16): 30.0}
+    ranks = merge(training(4, slow={1: 1.5}, planted_ms=planted))
+    assert [one.rank for one in ranks.judged.slow] == [1]
+    found = {(rank, layer): excess for rank, layer, excess in found_in(ranks)}
+    assert found == {
+        (1, 0): pytest.approx(20, rel=0.05),
+        (2, 16): pytest.approx(30, rel=0.05),
+    }
+
+
+@pytest.mark.parametrize("slow", [(0, 1), (0, 1, 2, 3)])
+def test_stragglers_do_not_hide_one_another(slow: tuple[int, ...]) -> None:
+    size = 2 * len(slow)
+    found = found_in(merge(training(size, planted_ms={(rank, 3): 30.0 for rank in slow})))
+    assert sorted(one[:2] for one in found) == [(rank, 3) for rank in slow]
+
+
+def test_too_few_iterations_give_no_verdict() -> None:
+    judged = merge(training(2, iterations=3, planted_ms={(1, 0): 100.0})).judged
+    assert not judged.judged
+    assert judged.stragglers == ()
+    assert judged.excess_s[1, 0] == pytest.approx(0.1, rel=0.05)
+
+
+@settings(max_examples=50)
+@given(st.integers(2, 9).flatmap(lambda n: arrays(np.int64, (n, 3, 2), elements=st.integers(0, 9))))
+def test_elsewhere_is_the_median_of_the_other_ranks(values: np.ndarray) -> None:
+    others = [np.median(np.delete(values, at, axis=0), axis=0) for at in range(len(values))]
+    assert (elsewhere(values) / 2).tolist() == np.array(others).tolist()
