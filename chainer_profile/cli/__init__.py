@@ -15,6 +15,7 @@ COMMANDS = {
     "run": "run any program that uses Chainer, and say where its time goes",
     "report": "make the reports of a run again, from its recording",
     "compare": "say what became faster or slower between runs, and what is noise",
+    "ranks": "put the recordings of a training's ranks together: who waits for whom",
     "advise": "try what could make the network faster, and say what each change brings",
     "engines": "run the network under faster engines too, and compare",
     "sweep": "profile many networks, inputs and devices",

@@ -9,13 +9,19 @@ from chainer_profile import summarise
 from chainer_profile.comparison.compare import compare
 from chainer_profile.record.recording import Layer, Settings
 from chainer_profile.report.csv_file import safe
-from chainer_profile.report.page import render, render_comparison, render_engines
+from chainer_profile.report.page import (
+    render,
+    render_comparison,
+    render_engines,
+    render_ranks,
+)
 from chainer_profile.report.text import printable
 from tests.comparing import run, scaled
 from tests.conftest import make_recording
 from tests.engines.fake_engines import MISSING, WRONG, make_run, recordings, result
 from tests.report import working
 from tests.report.devicing import launching
+from tests.report.documents import merged_ranks
 
 pytestmark = pytest.mark.browser
 
@@ -307,6 +313,29 @@ def test_the_verdict_is_in_the_first_screen(open_page, make, verdict, chart):
     assert len(rows) >= 4
 
 
+def ranks_page():
+    return render_ranks(merged_ranks())
+
+
+def test_the_layers_of_a_rank_are_chosen(open_page):
+    ranks = merged_ranks()
+    page = open_page(render_ranks(ranks))
+    rows = "#rank-table tbody tr"
+    head = ["path", "function", "phase", "median [ms]", "least [ms]", "most [ms]", "most on"]
+    assert [text.replace("\n", " ") for text in page.texts("#rank-table th")] == head
+    assert page.locator(rows).count() == len(ranks.layers)
+    slowest = np.median(ranks.self_ns[:, :, 3], axis=1).max() * 1e-6
+    assert page.texts(f"{rows}:nth-child(4) td")[5:] == [f"{slowest:.4f}", "rank 0 (a host)"]
+    page.select_option("#rank", label="rank 0 (a host)")
+    [hot] = page.texts(f"{rows}.hot")
+    here, others, longer = map(float, hot.split("\t")[3:])
+    one = next(one for one in ranks.judged.stragglers if one.rank == 0)
+    assert (here, longer) == pytest.approx((one.here_s * 1e3, here - others), abs=2e-4)
+    page.select_option("#rank", label="all ranks")
+    assert page.locator("#rank-table table").count() == 1
+    assert page.locator(rows).count() == len(ranks.layers)
+
+
 def test_nothing_but_the_pages_own_script_runs(open_page):
     page = open_page(comparison_page())
     ran = page.evaluate(
@@ -329,7 +358,7 @@ def test_nothing_but_the_pages_own_script_runs(open_page):
     page.faults.clear()
 
 
-@pytest.mark.parametrize("make", [None, comparison_page, engines_page])
+@pytest.mark.parametrize("make", [None, comparison_page, engines_page, ranks_page])
 def test_no_violation_of_accessibility(open_page, html, make):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     # The page's policy would keep the checker out.

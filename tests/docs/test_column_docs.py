@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chainer_profile.report import layer_columns, links_csv
-from chainer_profile.report.content import network
+from chainer_profile.report.content import network, ranks
 from chainer_profile.report.layer_columns import LAYER_COLUMNS, USUAL
 from chainer_profile.report.writers import comparison_csv
 from tests import ROOT
@@ -19,6 +19,8 @@ This file is made from the code (`python -m tests.docs.test_column_docs`), and a
 - [links.csv](#linkscsv)
 - [profile.py summary](#profilepy-summary)
 - [comparison.csv](#comparisoncsv)
+- [ranks.csv](#rankscsv)
+- [collectives.csv](#collectivescsv)
 """
 
 TERMINAL = """## The layer table on the terminal
@@ -52,6 +54,17 @@ COMPARISON = """## comparison.csv
 
 `profile.py compare A B --out DIR` writes it: a row for each total, each layer that both runs have,
 and each layer that only one of them has, with all digits. [compare.md](compare.md) explains them.
+"""
+
+RANKS = """## ranks.csv
+
+`profile.py ranks DIR` writes it: a row for each layer of each rank, with all digits, times in
+milliseconds. [ranks.md](ranks.md) explains them.
+"""
+
+COLLECTIVES = """## collectives.csv
+
+The same command writes it: a row for each collective of each rank.
 """
 
 _VIEWS = {
@@ -102,6 +115,8 @@ def documentation() -> str:
     for view, heading in _VIEWS.items():
         parts += [heading, summary_table(view)]
     parts += [COMPARISON, meanings(comparison_csv.COLUMNS)]
+    parts += [RANKS, meanings(ranks.LAYER_COLUMNS)]
+    parts += [COLLECTIVES, meanings(ranks.COLLECTIVE_COLUMNS)]
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 

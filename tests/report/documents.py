@@ -11,14 +11,16 @@ from typing import Any
 
 import pandas as pd
 
+from benchmarks.ranks import training
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.comparison.compare import Comparison, Side, compare
 from chainer_profile.engines.results import EnginesRun
+from chainer_profile.ranks.merging import Ranks, merge
 from chainer_profile.record.digest import Digest, Run
 from chainer_profile.record.network import ARRAY_COLUMNS, LAYER_COLUMNS, ModelSummary
 from chainer_profile.record.recording import LinkCalls, Recording, Settings
-from chainer_profile.report.content import comparison, engines, history, network, sweep
+from chainer_profile.report.content import comparison, engines, history, network, ranks, sweep
 from chainer_profile.report.content.overview import overview
 from chainer_profile.report.content.profile import ReportTitle, report
 from chainer_profile.report.document import Block
@@ -156,6 +158,22 @@ def cases(names: Sequence[str] = ()) -> list[Run]:
     return [*good, make_case(names[0], name=names[0], error="".join(names))]
 
 
+def merged_ranks(names: Sequence[str] = ()) -> Ranks:
+    """Three ranks of two hosts, one of them slow and one with a straggler; a fourth is missing."""
+    recordings = training(4, max(60, 3 * len(names)), 6, planted_ms={(0, 3): 20.0}, slow={2: 1.5})
+    del recordings["rank-1"]
+    every = "".join(names)
+    for name, one in recordings.items():
+        recordings[name] = recording = named(one, names)
+        host = every or "a host"
+        if name == "rank-2" and recording.rank is not None:
+            who = replace(recording.rank, host=f"{host} 2", clock_error_ns=10**12)
+            recordings[name] = replace(recording, rank=who)
+        elif recording.rank is not None:
+            recordings[name] = replace(recording, rank=replace(recording.rank, host=host))
+    return merge(recordings, problems=[f"rank-9: {every}"] if names else ())
+
+
 _ZEROS = dict.fromkeys(["parameters", "trainable", "persistent"], 0)
 
 
@@ -219,6 +237,8 @@ def documents(names: Sequence[str] = ()) -> dict[str, Callable[[], list[Block]]]
         every or "r3", cases(names), 4, every or "python profile.py", ["a-b.png"]
     )
     found["sweep"] = lambda: list(sweep.overview(cases(names)))
+    found["ranks report"] = lambda: ranks.report(merged_ranks(names))
+    found["ranks"] = lambda: list(ranks.merged(merged_ranks(names), 3, "--limit 0 shows all"))
     found["history"] = lambda: history.overview(runs(names), 3)
     for view in (network.LAYERS, network.LINKS, network.ARRAYS):
         found[f"network {view}"] = lambda view=view: network.overview(

@@ -18,12 +18,15 @@ if TYPE_CHECKING:
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.comparison.compare import Comparison
     from chainer_profile.engines.results import EnginesRun
+    from chainer_profile.ranks.merging import Ranks
     from chainer_profile.record.recording import Recording
     from chainer_profile.report.content.profile import Beside
     from chainer_profile.report.document import Block
 
 #: Rows of a comparison's table of layers.
 _MAX_CHANGED = 200
+#: Rows of a table of ranks or collectives.
+_MAX_ROWS = 64
 
 
 def render(summary: Summary, beside: Beside | None = None) -> str:
@@ -70,6 +73,20 @@ def render_engines(run: EnginesRun, recordings: Mapping[str, Recording]) -> str:
 
     drawn = {PLOT: engines_chart(run, recordings)} if run.measured else {}
     return _document(report(run, recordings), "Engines", drawn)
+
+
+def render_ranks(ranks: Ranks) -> str:
+    """``ranks.html``: what is said of the ranks, and every rank's layers to choose from.
+
+    Args:
+        ranks: The ranks.
+    """
+    from chainer_profile.report.content.ranks import report
+    from chainer_profile.report.page import choosing, html
+
+    context = html.context(report(ranks, _MAX_ROWS), "Ranks", {})
+    scripts = ("common.js", "tables.js", "ranks.js", "begin.js")
+    return _page("document.html", scripts, choosing.with_ranks(context, ranks))
 
 
 def _document(blocks: Iterable[Block], kind: str, drawn: Mapping[str, Any]) -> str:

@@ -30,6 +30,8 @@ MAX_COLOURS = 7
 _LEAST, _LEVELS, _MOST = 0.0015, 6, 500
 #: Narrower ones have no name.
 _NAMED = 0.03
+#: Room for a row's name.
+_BESIDE = 0.1
 
 
 def _colours(summary: Summary) -> dict[str, str]:
@@ -93,6 +95,35 @@ def _stack(label: str, parts: list[tuple[str, float, str]]) -> Markup:
     return Markup(
         f'<div class="boxes one" role="img" aria-label="{label}">{"".join(boxes)}</div>'
         f'<ul class="legend">{"".join(words)}</ul>'
+    )
+
+
+def rows_of_boxes(
+    label: str,
+    rows: list[tuple[str, list[tuple[str, float, str]]]],
+    legend: list[tuple[str, str]],
+) -> Markup:
+    """A bar for each row on one scale: its name, and of each part what :func:`_stack` takes.
+
+    Args:
+        label: What they show.
+        rows: The rows.
+        legend: The parts' names and classes.
+    """
+    longest = max((sum(amount for _, amount, _ in parts) for _, parts in rows), default=0.0) or 1.0
+    boxes = []
+    for row, (name, parts) in enumerate(rows):
+        boxes.append(_box(0.0, _BESIDE, "link beside", name, escape(name), row))
+        left = _BESIDE
+        for said, amount, colour in parts:
+            width = (1 - _BESIDE) * amount / longest
+            boxes.append(_box(left, width, colour, f"{name}, {said}", row=row))
+            left += width
+    words = "".join(f'<li class="{colour}">{escape(name)}</li>' for name, colour in legend)
+    return Markup(
+        f'<div class="boxes" style="height:{24 * len(rows)}px" role="img" '
+        f'aria-label="{escape(label)}">{"".join(boxes)}</div>'
+        f'<ul class="legend">{words}</ul>'
     )
 
 

@@ -50,7 +50,7 @@ _ARROWS = (
     "An arrow leads from a call of the host to its layer on the device. Where the host's call, as "
     "laid out, would begin behind its layer there is none.",
 )
-_THREADS = 10
+THREADS = 10
 
 Event = dict[str, Any]
 
@@ -91,9 +91,9 @@ def render(summary: Summary, trial: int | None = None) -> str:
         for place, (pid, root) in enumerate(zip(pids, tracks, strict=False)):
             side = "" if device is None else (": host", ": device")[place]
             shown.append({"process": pid, "trial": number, "what": title + side})
-            events += _process_names(pid, title + side)
+            events += process_names(pid, title + side)
             for thread, (_, kinds) in enumerate(TRACKS, start=1):
-                events += _track(pid, pid * _THREADS + thread, root, kinds, facts, arrows, place)
+                events += _track(pid, pid * THREADS + thread, root, kinds, facts, arrows, place)
             if number == middle and root is tracks[-1]:
                 events += _memory(recording, pid, root)
     head = {
@@ -108,8 +108,8 @@ def render(summary: Summary, trial: int | None = None) -> str:
         },
     }
     # One event a line, so that the file can be read and compared by line.
-    lines = ",\n".join(map(_json, events))
-    return f'{_json(head)[:-1]}, "traceEvents": [\n{lines}\n]}}\n'
+    lines = ",\n".join(map(as_json, events))
+    return f'{as_json(head)[:-1]}, "traceEvents": [\n{lines}\n]}}\n'
 
 
 def _places(recording: Recording) -> Iterator[str]:
@@ -134,8 +134,8 @@ class _Facts:
     def of(self, one: Slice, own_ns: int | None) -> Event:
         """The arguments of a slice, which for a function has the given own time."""
         if one.layer is not None:
-            return self._layers[one.layer] | {"self_us": _us(own_ns or 0)}
-        known: Event = {"calls_us": _us(one.calls_ns)}
+            return self._layers[one.layer] | {"self_us": us(own_ns or 0)}
+        known: Event = {"calls_us": us(one.calls_ns)}
         if one.kind == LINK and one.name in self._links:
             link = self._links[one.name]
             known |= {
@@ -206,20 +206,22 @@ class _Arrows:
         """The begin (place 0) or the end (place 1) of the arrow of a slice, if it has one."""
         if one.layer is None or one.layer not in self._layers:
             return
-        event: Event = {"ph": "sf"[place], "pid": pid, "tid": tid, "ts": _us(one.begin_ns)}
+        event: Event = {"ph": "sf"[place], "pid": pid, "tid": tid, "ts": us(one.begin_ns)}
         event |= {"name": "launch", "cat": "launch", "id": self._first_id + one.layer + 1}
         yield event | ({"bp": "e"} if place else {})
 
 
-def _process_names(pid: int, name: str) -> Iterator[Event]:
+def process_names(pid: int, name: str) -> Iterator[Event]:
+    """The names of a process and of its :data:`TRACKS`."""
+
     def named(kind: str, tid: int, **args: object) -> Event:
         return {"ph": "M", "pid": pid, "tid": tid, "name": kind, "args": args}
 
-    yield named("process_name", pid * _THREADS, name=name)
-    yield named("process_sort_index", pid * _THREADS, sort_index=pid)
+    yield named("process_name", pid * THREADS, name=name)
+    yield named("process_sort_index", pid * THREADS, sort_index=pid)
     for thread, (track, _) in enumerate(TRACKS, start=1):
-        yield named("thread_name", pid * _THREADS + thread, name=track)
-        yield named("thread_sort_index", pid * _THREADS + thread, sort_index=thread)
+        yield named("thread_name", pid * THREADS + thread, name=track)
+        yield named("thread_sort_index", pid * THREADS + thread, sort_index=thread)
 
 
 def _track(
@@ -238,7 +240,7 @@ def _track(
     """
     for begins, one in root.edges(kinds):
         at = one.begin_ns if begins else one.end_ns
-        event: Event = {"ph": "B" if begins else "E", "pid": pid, "tid": tid, "ts": _us(at)}
+        event: Event = {"ph": "B" if begins else "E", "pid": pid, "tid": tid, "ts": us(at)}
         if not begins:
             yield event
             continue
@@ -259,7 +261,7 @@ def _memory(recording: Recording, pid: int, root: Slice) -> Iterator[Event]:
     runs = [part.name for part in root.inner if part.kind == PHASE]
 
     def counted(at: int, name: str, value: int) -> Event:
-        return {"ph": "C", "pid": pid, "ts": _us(at), "name": name, "args": {"bytes": value}}
+        return {"ph": "C", "pid": pid, "ts": us(at), "name": name, "args": {"bytes": value}}
 
     began = 0
     yield counted(root.begin_ns, ALLOCATED, 0)
@@ -282,14 +284,15 @@ def _memory(recording: Recording, pid: int, root: Slice) -> Iterator[Event]:
             yield counted(one.end_ns, PEAK, peaks[-1] if peaks else level)
 
 
-def _json(value: Event) -> str:
+def as_json(value: Event) -> str:
+    """An object as JSON that Perfetto shows as it is."""
     # As UTF-8: Perfetto 52 shows the numbers of other characters in place of them. A backslash is
     # written as a number, as Perfetto takes a text to go on behind one at its end.
     text = json.dumps(value, allow_nan=False, ensure_ascii=False)
     return text.replace("\\\\", "\\u005c")
 
 
-def _us(ns: int) -> float:
+def us(ns: int) -> float:
     """Microseconds, with all digits: so many as a number has in JSON hold days in nanoseconds."""
     return ns / 1000
 

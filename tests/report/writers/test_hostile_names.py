@@ -22,13 +22,22 @@ from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.record.recording import Layer, Recording
 from chainer_profile.report import csv_file, layer_columns, links_csv
-from chainer_profile.report.content import history, network, sweep
+from chainer_profile.report.content import history, network, ranks, sweep
 from chainer_profile.report.pictures import comparison as comparison_plot
 from chainer_profile.report.pictures import layers as plot
 from chainer_profile.report.pictures import roofline
 from chainer_profile.report.text import printable
 from chainer_profile.report.writers import comparison_csv, engines_csv, json_report
-from tests.report.documents import NAMES, a_network, cases, compared, engines_run, profiles, runs
+from tests.report.documents import (
+    NAMES,
+    a_network,
+    cases,
+    compared,
+    engines_run,
+    merged_ranks,
+    profiles,
+    runs,
+)
 from tests.report.working import training, working
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -46,6 +55,8 @@ TABLES = {
     "links": lambda: links_csv.render(hostile()),
     "comparison": lambda: comparison_csv.render([compared(NAMES)]),
     "engines": lambda: engines_csv.render(*engines_run(NAMES)),
+    "ranks": lambda: ranks.layers_csv(merged_ranks(NAMES)),
+    "collectives": lambda: ranks.collectives_csv(merged_ranks(NAMES)),
     "history": lambda: history.render_csv(runs(NAMES)),
     "sweep": lambda: sweep.render_csv(cases(NAMES)),
     "network": lambda: network.render_csv(a_network(NAMES)),

@@ -1,0 +1,81 @@
+"""``ranks``: the recordings of the ranks of one training, put together."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from chainer_profile.basics.errors import ProfileError
+from chainer_profile.basics.files import write_file
+from chainer_profile.basics.parsing import Parser, folder
+from chainer_profile.basics.words import PROG
+from chainer_profile.cli.options import add_limit, add_messages, add_out, add_variant
+from chainer_profile.cli.running import ALL_ROWS, Context, show
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from chainer_profile.ranks.merging import Ranks
+
+
+def parser() -> argparse.ArgumentParser:
+    """Options of the command."""
+    parser = Parser(
+        prog=f"{PROG} ranks",
+        description="Puts the recordings of the ranks of a ChainerMN training together: which "
+        "rank or layer the others wait for, how long, and what the communication takes. It needs "
+        "no MPI.",
+    )
+    parser.add_argument(
+        "folder", metavar="DIR", type=folder, help="folder with rank-0, rank-1, ... in it"
+    )
+    add_variant(parser, "show")
+    group = parser.add_argument_group("what is shown")
+    add_limit(group, "rows of a table, 0 for all (default: %(default)s)")
+    add_out(group, "write the files into this folder (default: DIR)")
+    add_messages(group)
+    return parser
+
+
+def run(args: argparse.Namespace, context: Context) -> int:
+    """Run the command; returns the exit code.
+
+    Raises:
+        ProfileError: The ranks are not of one training, or the output cannot be written.
+        UsageError: The folder holds no ranks.
+    """
+    from chainer_profile.ranks.merging import merge
+    from chainer_profile.report.content.ranks import merged
+    from chainer_profile.report.document import text
+    from chainer_profile.report.text import printable
+    from chainer_profile.runs.ranks import read_ranks
+
+    recordings, problems = read_ranks(args.folder)
+    try:
+        ranks = merge(recordings, args.variant, problems)
+    except ProfileError as error:
+        raise ProfileError(printable(f"{args.folder}: {error}")) from error
+    show(merged(ranks, args.limit or None, ALL_ROWS), args.quiet)
+    out = args.out or args.folder
+    names = ", ".join(_write(ranks, out))
+    show([text(f"Written to {out}: {names}")], args.quiet)
+    return 0
+
+
+def _write(ranks: Ranks, out: Path) -> list[str]:
+    """Write the files; returns their names."""
+    from chainer_profile.report import page
+    from chainer_profile.report.content import ranks as content
+    from chainer_profile.report.pictures import ranks_trace
+    from chainer_profile.report.writers import markdown
+
+    contents = {
+        "ranks.md": markdown.write(content.report(ranks)),
+        "ranks.html": page.render_ranks(ranks),
+        content.LAYERS: content.layers_csv(ranks),
+        content.COLLECTIVES: content.collectives_csv(ranks),
+        content.TRACE: ranks_trace.render(ranks),
+    }
+    for name, made in contents.items():
+        write_file(out / name, made.encode())
+    return list(contents)

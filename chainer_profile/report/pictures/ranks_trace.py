@@ -1,0 +1,124 @@
+"""Ranks -> ``ranks-trace.json``: one iteration on all of them as Chrome trace events."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chainer_profile.analyse.timeline import FUNCTION, HOST_PLACES, PHASE, TRIAL, lay_out
+from chainer_profile.report.content.ranks import rank_name
+from chainer_profile.report.pictures.trace import THREADS, TRACKS, as_json, process_names, us
+from chainer_profile.report.text import model_name, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from chainer_profile.ranks.merging import Ranks
+    from chainer_profile.report.content.ranks import rank_name
+from chainer_profile.report.pictures.trace import Event
+
+#: Ranks that are shown; of more those that the others waited for most often.
+MOST_RANKS = 64
+#: The track of the collectives, whose places are measured.
+COLLECTIVES = "collectives"
+_TRACK = len(TRACKS) + 1
+_PLACES = (
+    "Each rank is a process. Ranks and collectives lie where they were, on the clock of rank 0; "
+    "the calls within an iteration as follows.",
+    *HOST_PLACES,
+    "An arrow leads from the last rank that came to a collective to one that waited for it.",
+)
+
+
+def render(ranks: Ranks) -> str:
+    """The iteration of median length as a JSON object of Chrome trace events, in UTF-8.
+
+    Args:
+        ranks: The ranks.
+    """
+    ranks = ranks.only(np.sort(np.argsort(-ranks.last, kind="stable")[:MOST_RANKS]).tolist())
+    lengths = ranks.iteration_ns.mean(axis=0)
+    chosen = int(np.argmin(np.abs(lengths - np.median(lengths))))
+    starts = [_start_ns(ranks, rank, chosen) for rank in range(len(ranks.ranks))]
+    zero = min(starts + ranks.arrived_ns[:, chosen].ravel().tolist())
+    events: list[Event] = []
+    for rank, start in enumerate(starts):
+        events += _process(ranks, rank, chosen, start - zero)
+    events += _collectives(ranks, chosen, zero)
+    head = {
+        "displayTimeUnit": "ns",
+        "otherData": {
+            "model": model_name(ranks.settings),
+            "iteration": int(ranks.iterations[chosen]),
+            "ranks": [rank.number for rank in ranks.ranks],
+            "size": ranks.size,
+            "places": list(_PLACES),
+        },
+    }
+    lines = ",\n".join(map(as_json, events))
+    return f'{as_json(head)[:-1]}, "traceEvents": [\n{lines}\n]}}\n'
+
+
+def _start_ns(ranks: Ranks, rank: int, chosen: int) -> int:
+    """Begin of the iteration on the clock of rank 0; 0 where it is not known."""
+    starts = ranks.kinds[rank].start_ns
+    if starts is None:
+        return 0
+    return int(starts[ranks.trials[rank, chosen]]) + ranks.ranks[rank].clock_offset_ns
+
+
+def _process(ranks: Ranks, rank: int, chosen: int, start: int) -> Iterator[Event]:
+    """The names of a rank's tracks, its iteration, phases and calls but for the collectives."""
+    pid = ranks.ranks[rank].number + 1
+    yield from process_names(pid, rank_name(ranks, rank))
+    tid = pid * THREADS + _TRACK
+    yield {"ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": {"name": COLLECTIVES}}
+    trial = lay_out(ranks.kinds[rank], int(ranks.trials[rank, chosen]))
+    for thread, kinds in ((1, (TRIAL, PHASE)), (3, (FUNCTION,))):
+        for begins, one in trial.edges(kinds):
+            if one.layer in ranks.collectives:
+                continue
+            at = start + (one.begin_ns if begins else one.end_ns)
+            event: Event = {"pid": pid, "tid": pid * THREADS + thread, "ts": us(at)}
+            if begins:
+                event |= {"ph": "B", "name": printable(one.name) or "(no name)", "cat": one.kind}
+                event["args"] = {}
+                if one.layer is not None:
+                    layer = ranks.layers[one.layer]
+                    event["args"] = {"index": one.layer, "path": printable(layer.path)}
+            else:
+                event["ph"] = "E"
+            yield event
+
+
+def _collectives(ranks: Ranks, chosen: int, zero: int) -> Iterator[Event]:
+    """The collectives where they were, the waiting within each of them, and the arrows' ends.
+
+    An arrow begins and ends at one time, so its begin has to come first: the last rank does.
+    """
+    for at, index in enumerate(ranks.collectives):
+        layer = ranks.layers[index]
+        came = ranks.arrived_ns[:, chosen, at]
+        waited_to = came + ranks.waiting_ns[:, chosen, at]
+        args = {"path": printable(layer.path), "bytes": layer.input_nbytes, "order": at + 1}
+        named = {"cat": COLLECTIVES, "args": args}
+        drawn: set[int] = set()
+        for rank in np.argsort(-came, kind="stable").tolist():
+            pid = ranks.ranks[rank].number + 1
+            track = {"pid": pid, "tid": pid * THREADS + _TRACK}
+            arrow = {**track, "name": "waited for", "cat": COLLECTIVES}
+            begin, end = us(int(came[rank]) - zero), us(int(waited_to[rank]) - zero)
+            left = us(int(waited_to[rank] + ranks.moving_ns[rank, chosen, at]) - zero)
+            yield {"ph": "B", **track, "ts": begin, "name": printable(layer.function), **named}
+            waited = np.flatnonzero((waited_to == came[rank]) & (came < waited_to)).tolist()
+            for other in set(waited) - drawn:
+                yield {"ph": "s", **arrow, "ts": begin, "id": 1 + at * len(came) + other}
+            drawn |= set(waited)
+            if end > begin:
+                yield {"ph": "B", **track, "ts": begin, "name": "waiting", **named}
+                if rank in drawn:
+                    number = 1 + at * len(came) + rank
+                    yield {"ph": "f", **arrow, "ts": end, "id": number, "bp": "e"}
+                yield {"ph": "E", **track, "ts": end}
+            yield {"ph": "E", **track, "ts": left}

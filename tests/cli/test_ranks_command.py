@@ -1,0 +1,150 @@
+"""profile.py ranks: its files, and folders with ranks missing, damaged or killed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.ranks import training
+from chainer_profile.cli import main as cli
+from chainer_profile.record.journal import Journal, Kind
+from chainer_profile.record.recording import Recording
+from chainer_profile.runs.folder import save_recording
+from tests.command import folder, one_line  # noqa: F401
+from tests.journals import add, trials_of
+
+FILES = ["collectives.csv", "ranks-trace.json", "ranks.csv", "ranks.html", "ranks.md"]
+
+
+def command(*argv: str) -> int:
+    return cli.main(["ranks", *argv], {})
+
+
+def made(*, size: int = 2, **more: Any) -> dict[str, Recording]:
+    """The folders of a training's ranks, in ``out``."""
+    recordings = training(size, 30, 8, **more)
+    for name, recording in recordings.items():
+        Path("out", name).mkdir(parents=True)
+        save_recording(Path("out", name), recording)
+    return recordings
+
+
+def names(place: str) -> list[str]:
+    return sorted(path.name for path in Path(place).iterdir() if path.is_file())
+
+
+def test_text_and_files(capsys: pytest.CaptureFixture[str]) -> None:
+    made(planted_ms={(1, 1): 30.0})
+    assert command("out") == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert out.startswith("BatchNormalization at /res0 in forward takes ")
+    assert "longer on rank 1 than on the others." in out
+    assert "Rank 1 is most often the one waited for: in 8 of 8 iterations." in out
+    assert "Written to out: ranks.md" in out
+    assert names("out") == FILES
+    rows = Path("out/ranks.csv").read_text().splitlines()
+    assert [row for row in rows if row.endswith(",yes")] == [
+        row for row in rows if row.startswith("1,1,/res0,BatchNormalization,forward,")
+    ]
+    head, *rows = Path("out/collectives.csv").read_text().splitlines()
+    assert head.startswith("order,path,function,nbytes,rank,waiting_ms,moving_ms")
+    assert [row.split(",")[:5] for row in rows[:2]] == [
+        ["1", "/res0/W", "Allreduce", "147456", "0"],
+        ["1", "/res0/W", "Allreduce", "147456", "1"],
+    ]
+    assert Path("out/ranks.md").read_text().startswith("# net on 2 ranks\n")
+
+
+def test_another_folder_and_nothing_said(capsys: pytest.CaptureFixture[str]) -> None:
+    made()
+    assert command("out", "-q", "-o", "there/x") == 0
+    assert capsys.readouterr() == ("", "")
+    assert names("out") == []
+    assert names("there/x") == FILES
+
+
+def test_at_80_columns_nothing_is_wider(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    made(planted_ms={(1, 1): 30.0}, slow={0: 1.5})
+    assert command("out") == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+
+
+def test_rows_are_left_out_by_the_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    made()
+    assert command("out", "--limit", "2") == 0
+    assert "5 rows not shown (--limit 0 shows all)" in capsys.readouterr().out
+    assert "not shown" not in Path("out/ranks.md").read_text()
+
+
+def test_missing_and_damaged_ranks_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+    made(size=4)
+    Path("out/rank-1/recording.npz").write_bytes(b"PK")
+    Path("out/rank-2/recording.npz").unlink()
+    Path("out/rank-3").rename("out/away")
+    assert command("out") == 0
+    out = capsys.readouterr().out
+    assert "rank-1: recording.npz: damaged, or not a recording (" in out
+    assert "rank-2: holds no run (there is no recording.npz in it)" in out
+    assert "there is no recording of rank 3 (1 of 4)" in out
+    assert "Rank 0 is here alone" in out
+
+
+def test_a_killed_rank_is_read_from_its_journal(capsys: pytest.CaptureFixture[str]) -> None:
+    recording = made()["rank-1"]
+    place = Path("out/rank-1")
+    (place / "recording.npz").unlink()
+    with open(place / "recording.journal", "w+b") as file:
+        journal = Journal(file)
+        journal.begin(
+            recording.layers,
+            recording.settings,
+            recording.environment,
+            phases=recording.phases,
+            iterations=True,
+            rank=recording.rank,
+        )
+        for start, wall, times in zip(
+            np.asarray(recording.start_ns)[:6],
+            np.asarray(recording.trial_ns)[:6],
+            [times for *_, times in trials_of(recording)[Kind.PROFILED]],
+            strict=False,
+        ):
+            add(journal, (Kind.PROFILED, int(start), int(wall), times))
+    assert command("out") == 0
+    out = capsys.readouterr().out
+    assert "rank-1: 6 of 8 iterations, its run ended early (" in out
+    assert "6 of 8 iterations are on all ranks shown" in out
+
+
+def other_size() -> None:
+    recording = made()["rank-1"]
+    assert recording.rank is not None
+    save_recording(
+        Path("out/rank-1"), replace(recording, rank=replace(recording.rank, number=2, size=3))
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "argv", "code", "said"),
+    [
+        (lambda: None, ["nowhere"], 2, "nowhere: there is no such folder"),
+        (lambda: made(), ["out/rank-0"], 2, "holds no folders rank-0, rank-1, ... of ranks"),
+        (lambda: made(), ["."], 2, "of ranks; out does"),
+        (other_size, ["out"], 1, "out: these are not the ranks of one training: rank-0 is one"),
+        (lambda: made(), ["out", "--variant", "2"], 1, "there is no variant 2"),
+    ],
+)
+def test_an_error_is_one_line(
+    make: Any, argv: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make()
+    assert command(*argv) == code
+    assert said in one_line(capsys.readouterr().err)
