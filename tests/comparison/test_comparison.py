@@ -307,7 +307,7 @@ def test_a_run_compared_with_itself(seed, n_layers, n_trials):
         assert ((table["low"] <= 1) & (table["high"] >= 1)).all()
 
 
-_OPPOSITE = {SLOWER: FASTER, FASTER: SLOWER, SAME: SAME}
+_OPPOSITE = {SLOWER: FASTER, FASTER: SLOWER, SAME: SAME, UNCLEAR: UNCLEAR}
 
 
 @settings(max_examples=25)
