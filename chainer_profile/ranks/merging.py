@@ -127,6 +127,21 @@ class Ranks:
         times: NDArray[np.int64] = self.self_ns[:, :, rows].sum(axis=2)
         return times
 
+    @property
+    def between_ns(self) -> NDArray[np.int64]:
+        """What the phase of communication takes beside its collectives, (ranks, iterations)."""
+        if COMMUNICATION not in self.phases:
+            return np.zeros_like(self.trials)
+        phase = self.phase_ns[:, :, self.phases.index(COMMUNICATION)]
+        rest: NDArray[np.int64] = np.maximum(phase - self.communication_ns, 0)
+        return rest
+
+    @property
+    def computing_ns(self) -> NDArray[np.int64]:
+        """What an iteration takes without its phase of communication, (ranks, iterations)."""
+        rest: NDArray[np.int64] = self.iteration_ns - self.communication_ns - self.between_ns
+        return rest
+
     @cached_property
     def computing(self) -> tuple[int, ...]:
         """Indices of the layers that are no communication."""
@@ -144,7 +159,7 @@ class Ranks:
 
     @property
     def efficiency(self) -> float:
-        """Part of an iteration that is no communication: median of the ranks' means; NaN of none.
+        """Part of an iteration that is computing: median of the ranks' means; NaN of none.
 
         What N ranks are worth, estimated, is N times this: each does on its own batch what one
         rank alone would do without communication.
@@ -152,7 +167,7 @@ class Ranks:
         whole = self.iteration_ns
         if not whole.size or not whole.all():
             return float("nan")
-        return float(np.median((1 - self.communication_ns / whole).mean(axis=0)))
+        return float(np.median((self.computing_ns / whole).mean(axis=0)))
 
     @property
     def last(self) -> NDArray[np.float64]:
@@ -213,9 +228,9 @@ def merge(
     found = [
         replace(one, kind=kind) for one, kind in zip(found, _kinds(found, variant), strict=True)
     ]
-    numbered = all(one.kind.iteration is not None for one in found)
     notes += _missing(found, notes)
     found = _with_enough(found, notes)
+    numbered = all(one.kind.iteration is not None for one in found)
     common = sorted(set.intersection(*(set(one.numbers(numbered)) for one in found)))
     if not common:
         raise ProfileError("the ranks have no iteration in common: record the same ones on all")

@@ -65,7 +65,9 @@ def test_waiting_is_until_the_last_comes_and_moving_is_the_rest() -> None:
     assert ranks.iterations.tolist() == [1, 2]
     # 20 ns of rows, 12 of framework and 7 beyond, and the collectives.
     assert ranks.iteration_ns.tolist() == [[119, 119], [87, 87]]
-    assert ranks.efficiency == pytest.approx((39 / 119 + 39 / 87) / 2)
+    assert ranks.between_ns.tolist() == [[5, 5]] * 2
+    assert ranks.computing_ns.tolist() == [[34, 34]] * 2
+    assert ranks.efficiency == pytest.approx((34 / 119 + 34 / 87) / 2)
     assert ranks.phases == ("forward", "communication", "update", OUTSIDE)
     assert ranks.phase_ns[1].tolist() == [[14, 53, 13, 7]] * 2
 
@@ -121,6 +123,8 @@ def test_waits_and_moves_are_the_communication_and_phases_the_iteration(
         assert (ranks.waiting_ns + ranks.moving_ns)[at].tolist() == stayed.tolist()
         assert ranks.communication_ns[at].tolist() == recording.self_ns[:, 1:3].sum(1).tolist()
         assert ranks.iteration_ns[at].tolist() == recording.trial_ns.tolist()
+    parts = (ranks.computing_ns, ranks.communication_ns, ranks.between_ns)
+    assert sum(parts).tolist() == ranks.iteration_ns.tolist()  # type: ignore[union-attr]
     last = ranks.arrived_ns == ranks.arrived_ns.max(axis=0)
     assert not ranks.waiting_ns[last].any()
     assert ranks.last.sum() == pytest.approx(1)

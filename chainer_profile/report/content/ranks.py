@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 LAYERS, COLLECTIVES, TRACE = "ranks.csv", "collectives.csv", "ranks-trace.json"
 #: Findings that the answer names.
 _NAMED = 3
+#: Smaller parts of the longest straggler are not among them: they may be what it brings about.
+_LARGE = 0.2
 
 #: The columns of :data:`LAYERS`, a row for each layer of each rank.
 LAYER_COLUMNS = {
@@ -139,6 +141,7 @@ def _shown(
 
 _LEGEND = (
     ("waiting", "Waiting is for the last rank to come, moving the rest of a collective."),
+    ("between", "between is the phase of communication without its collectives."),
     ("last %", "last is the part of the iterations in which the others waited for the rank."),
     ("elsewhere", "elsewhere is the median of the other ranks."),
     ("95 %", "95 % is the interval of what it takes longer."),
@@ -161,8 +164,10 @@ def verdict(ranks: Ranks) -> str:
     ]
     if more := len(judged.slow) - len(said):
         said.append(f"{format_count(more)} more ranks are slow.")
-    said += [_straggles(ranks, one) for one in judged.stragglers[:_NAMED]]
-    if (more := len(judged.stragglers) - _NAMED) > 0:
+    longest = max((one.excess_s for one in judged.stragglers), default=0.0)
+    large = [one for one in judged.stragglers if one.excess_s >= longest * _LARGE][:_NAMED]
+    said += [_straggles(ranks, one) for one in large]
+    if more := len(judged.stragglers) - len(large):
         said.append(f"{plural(more, 'straggler')} more below.")
     return " ".join(said) or "No rank and no layer is slower than the others beyond noise."
 
@@ -184,10 +189,11 @@ def answer(ranks: Ranks) -> Iterator[str]:
     if not ranks.communication_ns.any():
         yield f"{start}; no communication was recorded in it."
         return
-    share = format_percent(_typical_s(ranks.communication_ns) / whole_s)
+    share = format_percent(_typical_s(ranks.communication_ns + ranks.between_ns) / whole_s)
     parts = (
         f": {format_duration(_typical_s(ranks.waiting_ns.sum(axis=2)))} waiting for the last rank, "
-        f"{format_duration(_typical_s(ranks.moving_ns.sum(axis=2)))} moving"
+        f"{format_duration(_typical_s(ranks.moving_ns.sum(axis=2)))} moving, "
+        f"{format_duration(_typical_s(ranks.between_ns))} between collectives"
         if ranks.collectives
         else ""
     )
@@ -227,19 +233,19 @@ def doubts(ranks: Ranks) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _RankRow:
-    """Times in seconds of an iteration, its computing, waiting and moving on one rank."""
+    """A rank, and what an iteration is on it: whole, computing, waiting, moving, between; in s."""
 
     number: int
     host: str
-    times_s: tuple[float, float, float, float]
+    times_s: tuple[float, ...]
     last: float
     mark: str
 
 
 def _rank_rows(ranks: Ranks) -> list[_RankRow]:
     """A row for each rank, of many those with the longest computing first."""
-    whole, busy = ranks.iteration_ns, ranks.iteration_ns - ranks.communication_ns
-    parts = (whole, busy, ranks.waiting_ns.sum(axis=2), ranks.moving_ns.sum(axis=2))
+    waits, moves = (times.sum(axis=2) for times in (ranks.waiting_ns, ranks.moving_ns))
+    parts = (ranks.iteration_ns, ranks.computing_ns, waits, moves, ranks.between_ns)
     times = (np.median(parts, axis=2) * NS).T.tolist()
     found = {one.rank for one in ranks.judged.slow}
     found |= {one.rank for one in ranks.judged.stragglers}
@@ -272,6 +278,7 @@ def _rank_columns(ranks: Ranks) -> list[Column]:
         columns += [
             Column("waiting", lambda row: format_ms(row.times_s[2])),
             Column("moving", lambda row: format_ms(row.times_s[3])),
+            Column("between", lambda row: format_ms(row.times_s[4]), drop=2),
             Column("last %", lambda row: format_bare_percent(row.last)),
         ]
     return columns

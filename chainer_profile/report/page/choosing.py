@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 #: Ranks that have a bar; of more those that compute longest and those that do shortest.
 _MOST_BARS = 16
+_BETWEEN = "between collectives"
 
 
 def with_ranks(context: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
@@ -76,7 +77,7 @@ def _ms(times_s: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> list[list
 def _bars(ranks: Ranks) -> Markup:
     """One bar a rank: the phases of its iteration, communication as waiting and moving."""
     parts = {name: (colour, times) for name, colour, times in _parts(ranks)}
-    busy = np.median(ranks.iteration_ns - ranks.communication_ns, axis=1)
+    busy = np.median(ranks.computing_ns, axis=1)
     chosen = np.arange(len(busy))
     if len(busy) > _MOST_BARS:
         order = np.argsort(-busy, kind="stable")
@@ -109,9 +110,8 @@ def _parts(ranks: Ranks) -> Iterator[tuple[str, str, np.ndarray[Any, np.dtype[np
         found = {printable(phase): ranks.phase_ns[:, :, at]}
         if phase == COMMUNICATION and ranks.collectives:
             waiting, moving = (x.sum(axis=2) for x in (ranks.waiting_ns, ranks.moving_ns))
-            rest = np.maximum(ranks.phase_ns[:, :, at] - waiting - moving, 0)
-            found = {"waiting": waiting, "moving": moving, f"rest of {phase}": rest}
+            found = {"waiting": waiting, "moving": moving, _BETWEEN: ranks.between_ns}
         for name, times in found.items():
-            colour = "between" if phase == OUTSIDE or name.startswith("rest") else ""
+            colour = "between" if name in (OUTSIDE, _BETWEEN) else ""
             yield name, colour or f"series-{number % MAX_COLOURS}", np.median(times, axis=1) * NS
             number += not colour
