@@ -6,7 +6,6 @@ import argparse
 import shlex
 import sys
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -359,22 +358,13 @@ def _measure(
 
 
 def _with_limits(recording: Recording, left_s: float) -> Recording:
-    """The recording with the machine's limits; without them where they cannot be measured.
-
-    They are measured only where so many seconds are enough.
-    """
+    """The recording with the machine's limits; without them where they cannot be measured."""
     from chainer_profile.measure import machine
 
     try:
-        device = machine.find_device(recording.settings.device)
-        limits = (
-            machine.find_limits(recording.environment, device).limits
-            if left_s >= machine.ALL_SECONDS
-            else machine.kept_limits(recording.environment, device)
-        )
+        return machine.with_limits(recording, left_s)
     except ProfileError:
         return recording
-    return replace(recording, limits=limits)
 
 
 def _save(recording: Recording, folder: RunFolder, args: argparse.Namespace) -> None:

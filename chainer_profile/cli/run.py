@@ -18,6 +18,7 @@ from chainer_profile.runs.wanted import ALL, FILES, NONE, Wanted, parse_formats
 
 if TYPE_CHECKING:
     from chainer_profile.integrations.script import Outcome, Script, ScriptRun
+    from chainer_profile.report.document import Block
 
 
 def parser() -> argparse.ArgumentParser:
@@ -113,25 +114,25 @@ def _report(running: ScriptRun, args: argparse.Namespace, began_in: str) -> None
     from chainer_profile.report.content.budget import overview
     from chainer_profile.report.document import text
     from chainer_profile.report.writers import terminal
-
-    if running.budget is None:
-        if not args.quiet:
-            print(f"{PROG}: the program called nothing of Chainer's", file=sys.stderr)
-        return
     from chainer_profile.runs.folder import load_run
     from chainer_profile.runs.write import write_reports
 
-    console = Console(stderr=True)
-    formats = tuple(name for name in args.formats if name != NONE)
-    wanted = Wanted(formats, usual=NONE not in args.formats)
-    folders = running.save()
-    summaries = {folder: summarise(load_run(folder)) for folder in folders}
-    if not args.quiet:
-        terminal.show(overview(running.budget, next(iter(summaries.values()), None)), console)
+    def say(blocks: list[Block]) -> None:
+        if not (args.quiet or running.rank):  # of several ranks the first one tells
+            terminal.show(blocks, Console(stderr=True))
+
+    if running.budget is None:
+        say([text(f"{PROG}: the program called nothing of Chainer's")])
+        return
+    wanted = Wanted(
+        tuple(name for name in args.formats if name != NONE), usual=NONE not in args.formats
+    )
+    summaries = {folder: summarise(load_run(folder)) for folder in running.save()}
+    say(overview(running.budget, next(iter(summaries.values()), None)))
     for folder, summary in summaries.items():
         write_reports(folder, summary, wanted)
+    places = [os.path.relpath(place, began_in) for place in summaries or running.folders]
+    ranks = Path(places[0]).parent
+    more = f"; {PROG} ranks {ranks} puts the ranks together" if running.rank == 0 else ""
     problems = [text(problem, note=True) for problem in running.problems]
-    places = folders or ([] if running.folder is None else [running.folder])
-    where = ", ".join(os.path.relpath(place, began_in) for place in places)
-    if not args.quiet:
-        terminal.show([*problems, text(f"Written to {where}")], console)
+    say([*problems, text(f"Written to {', '.join(places)}{more}")])

@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib.machinery import SourceFileLoader
+from math import inf
 from pathlib import Path
 from threading import get_ident
 from types import CodeType, ModuleType, TracebackType
@@ -37,10 +38,12 @@ from chainer_profile.record.budget import (
     write_json,
 )
 from chainer_profile.record.journal import Journal
+from chainer_profile.record.recording import COMPLETE
 from chainer_profile.runs.folder import RunFolder, take_folder
 
 if TYPE_CHECKING:
     from chainer_profile.integrations.program import Watched
+    from chainer_profile.record.recording import Recording
 
 #: The budget of a program that runs is written this often, for the case that it is killed.
 _SAVED_EVERY_NS = 10_000_000_000
@@ -250,6 +253,7 @@ class ScriptRun:
         budget: Where the time went, once it has run.
         watched: The kinds of its trials.
         problems: What went wrong with the profile.
+        rank: Which of several ranks this process is; None where it is the only one.
     """
 
     def __init__(
@@ -273,7 +277,7 @@ class ScriptRun:
         self._layers, self._memory = layers, memory
         self._folders: dict[str, RunFolder] = {}
         self._files = ExitStack()
-        self._rank = _launched_rank()
+        self.rank = _launched_rank()
         self._started = _now()
         self._age_ns = process_age_ns()
         self._saved_ns = time.perf_counter_ns()
@@ -290,9 +294,9 @@ class ScriptRun:
         self._files.close()
 
     @property
-    def folder(self) -> Path | None:
-        """Where the results are, if there are any."""
-        return self._folders[MAIN].path if MAIN in self._folders else None
+    def folders(self) -> list[Path]:
+        """Where the results are, if there are any; the main folder first."""
+        return [folder.path for folder in self._folders.values()]
 
     def run(self) -> Outcome:
         """Run the program; gives how it ended."""
@@ -327,7 +331,7 @@ class ScriptRun:
         """The folder of a kind of trials; the one of all comes first."""
         if name not in self._folders:
             if name == MAIN:
-                take = take_folder(self._out, self._default, self._force, self._rank)
+                take = take_folder(self._out, self._default, self._force, self.rank)
             else:
                 place = self._take(MAIN).path / name
                 take = take_folder(place, place, self._force)
@@ -376,12 +380,24 @@ class ScriptRun:
                 continue
             try:
                 folder = self._take(name)
-                folder.save(recording)
+                folder.save(self._limited(recording))
                 saved.append(folder.path)
             except ProfileError as error:
                 self.problems.append(str(error))
         self._save_budget(self.budget)
         return saved
+
+    def _limited(self, recording: Recording) -> Recording:
+        """The recording with the machine's limits, where they can be measured."""
+        from chainer_profile.measure import machine
+
+        # Nobody waits for it behind an interrupt, and ranks would measure beside one another.
+        hurried = self.rank is not None or self.budget is None or self.budget.outcome != COMPLETE
+        try:
+            return machine.with_limits(recording, 0 if hurried else inf)
+        except Exception as error:
+            self.problems.append(f"the machine's limits are left out: {one_line(error)}")
+            return recording
 
 
 def _launched_rank() -> int | None:

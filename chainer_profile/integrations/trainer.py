@@ -6,7 +6,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from chainer_profile.runs.folder import take_folder
 from chainer_profile.runs.write import write_reports
 
 if TYPE_CHECKING:
-    from chainer_profile.record.recording import MachineLimits, Rank, Recording
+    from chainer_profile.record.recording import Rank, Recording
     from chainer_profile.runs.folder import RunFolder
 
 
@@ -147,24 +147,22 @@ class LayerProfile(Extension):
 
         if self._folder is None or not recording.n_trials:
             return
-        recording = replace(recording, limits=self._limits(recording))
+        recording = self._limited(recording)
         try:
             self._folder.save(recording)
             write_reports(self._folder.path, summarise(recording))
         except ProfileError as error:
             self._warn(str(error))
 
-    def _limits(self, recording: Recording) -> MachineLimits | None:
-        """The machine's limits; None where they are not wanted, or cannot be measured."""
+    def _limited(self, recording: Recording) -> Recording:
+        """The recording with the machine's limits, where they are wanted and can be measured."""
         if not self._with_limits:
-            return None
+            return recording
+        # Where an exception or Ctrl-C ended the training nobody waits for the measuring; ranks
+        # would measure beside one another.
+        hurried = sys.exc_info()[1] is not None or self._rank is not None
         try:
-            device = machine.find_device(recording.settings.device)
-            if sys.exc_info()[1] is not None or self._rank is not None:
-                # An exception or Ctrl-C ended the training: nobody waits for the measuring. Ranks
-                # would measure beside one another.
-                return machine.kept_limits(recording.environment, device)
-            return machine.find_limits(recording.environment, device).limits
+            return machine.with_limits(recording, 0 if hurried else inf)
         except Exception as error:
             self._warn(f"the machine's limits are left out: {one_line(error)}")
-            return None
+            return recording

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ from chainer_profile.measure.threads import limited
 from chainer_profile.record.recording import MachineLimits
 
 if TYPE_CHECKING:
-    from chainer_profile.record.recording import Environment
+    from chainer_profile.record.recording import Environment, Recording
 
 #: Time for each of the three or four kinds of runs, and about how long all of them take.
 SECONDS = 0.9
@@ -155,6 +155,22 @@ def find_limits(environment: Environment, device: Device, *, refresh: bool = Fal
     except ProfileError as error:
         return Found(limits, False, str(error))
     return Found(limits, True, note)
+
+
+def with_limits(recording: Recording, left_s: float = float("inf")) -> Recording:
+    """A recording with the limits of its machine; without those that are not known.
+
+    Args:
+        recording: The recording.
+        left_s: Seconds that there are: limits are measured only where these are enough.
+
+    Raises:
+        Exception: They cannot be measured.
+    """
+    device, collected = find_device(recording.settings.device), recording.environment
+    if left_s >= ALL_SECONDS:
+        return replace(recording, limits=find_limits(collected, device).limits)
+    return replace(recording, limits=kept_limits(collected, device))
 
 
 def measure_limits(

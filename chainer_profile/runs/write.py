@@ -108,7 +108,7 @@ def _usual_reports(
         "layers.png": lambda: plot.render(summary, "png"),
         "layers.svg": lambda: plot.render(summary, "svg"),
         "report.md": lambda: markdown.write(report(summary, wanted.title, beside=beside)).encode(),
-        "report.html": lambda: page.render(summary, beside).encode(),
+        "report.html": lambda: page.render(summary, beside=beside).encode(),
     }
     if beside is not None and (advice := beside.advice) is not None:
         usual["advice.md"] = lambda: markdown.write(tried.report(advice)).encode()

@@ -303,7 +303,10 @@ def test_an_exception_in_an_iteration_under_hooks(call):
     assert not tracemalloc.is_tracing()
     assert gc.isenabled()
     assert "update" not in vars(optimizer)
-    assert not Path("result/profile").exists()
+    if call == 6:  # the one that was to teach
+        assert not Path("result/profile").exists()
+    else:
+        assert load_run(Path("result/profile")).n_trials == 1
 
 
 def test_a_killed_training_leaves_its_journal():

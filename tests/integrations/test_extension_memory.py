@@ -273,7 +273,10 @@ def test_a_training_that_ends_meanwhile(end):
     trainer.extend(LayerProfile(trigger=(5, "iteration")))
     trainer.run()
     assert not tracemalloc.is_tracing()
-    assert not Path("result/profile").exists()
+    # What taught is all there is.
+    recording = load_run(Path("result/profile"))
+    assert (recording.n_trials, len(recording.clean_ns)) == (1, 0)
+    assert (recording.self_ns > 0).all()
 
 
 def test_another_extension_fails_meanwhile():
@@ -406,7 +409,7 @@ def test_limits_that_cannot_be_measured_are_a_warning(monkeypatch, error):
 
 def test_without_a_profiled_iteration_or_a_folder_nothing_is_measured(monkeypatch):
     measured = count_measuring(monkeypatch)
-    trainer = trainer_of(6)
+    trainer = trainer_of(5)
     trainer.extend(LayerProfile(trigger=(5, "iteration")))
     trainer.run()
     Path("result/blocked").write_text("a file")

@@ -12,7 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from chainer_profile.ranks.merging import merge
+from chainer_profile.record.budget import ITERATIONS, read_budget
 from chainer_profile.record.recording import Recording
+from chainer_profile.runs.ranks import read_ranks
 from tests import HANGS_S, ROOT
 
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
@@ -22,18 +25,24 @@ COMMAND = [str(MPIEXEC), "-n", "2", "--allow-run-as-root", "--oversubscribe", *T
 pytestmark = pytest.mark.skipif(not MPIEXEC.exists(), reason="needs openmpi")
 
 
-@pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("ranks")
-    script = Path(__file__).with_name("two_ranks.py")
+def on_two_ranks(folder: Path, *words: str) -> str:
+    """Run Python on two ranks in a folder; gives what they say on the standard error."""
     done = subprocess.run(
-        [*COMMAND, sys.executable, str(script), str(out)],
-        env=os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(out)},
+        [*COMMAND, sys.executable, *words],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(folder)},
         capture_output=True,
         text=True,
         timeout=HANGS_S,
     )
     assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("ranks")
+    on_two_ranks(out, str(Path(__file__).with_name("two_ranks.py")), str(out))
     return out
 
 
@@ -127,3 +136,26 @@ def test_chainermn_is_mended(found: list[Any]) -> None:
     assert len(found[0]["iterated"]) == 7
     assert found[0]["iterated"] == found[1]["iterated"]
     assert found[0]["unpacked"] == [8, 8]
+
+
+def test_a_program_that_knows_of_no_profiler(tmp_path: Path) -> None:
+    script = Path(__file__).with_name("two_ranks_loop.py")
+    words = ("-m", "chainer_profile", "run", "--format", "none", "-o", "run", str(script), "0.02")
+    said = on_two_ranks(tmp_path, *words)
+    # The first rank tells, and how to see them all.
+    assert said.count("Where the program's time went") == 1
+    assert "ranks run puts the ranks together" in " ".join(said.split())
+    for number in (0, 1):
+        budget = read_budget(tmp_path / f"run/rank-{number}")
+        assert budget is not None
+        assert budget.of(ITERATIONS).count == 60
+    recordings, problems = read_ranks(tmp_path / "run")
+    ranks = merge(recordings, 1, problems)
+    assert [ranks.layers[row].path for row in ranks.collectives] == [
+        *("/predictor/first/W", "/predictor/first/b"),
+        *("/predictor/second/W", "/predictor/second/b"),
+    ]
+    longest = max(ranks.judged.stragglers, key=lambda one: one.excess_s)
+    layer = ranks.layers[ranks.computing[longest.layer]]
+    assert (longest.rank, layer.function) == (1, "Nap")
+    assert longest.excess_s >= 0.02

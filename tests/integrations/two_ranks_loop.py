@@ -1,0 +1,46 @@
+"""A loop with ChainerMN, which knows nothing of a profiler: rank 1 naps in its second layer."""
+
+import sys
+import time
+
+import chainer
+import chainer.functions as F
+import chainer.links as L
+import chainermn
+import numpy as np
+
+
+class Nap(chainer.FunctionNode):
+    """Hands its input on, some time later on rank 1."""
+
+    def forward(self, inputs):
+        if comm.rank == 1:
+            time.sleep(float(sys.argv[1]))
+        return (inputs[0].copy(),)
+
+    def backward(self, indexes, grads):
+        return grads
+
+
+class Net(chainer.Chain):
+    """Two layers, and the nap in the second."""
+
+    def __init__(self):
+        super().__init__()
+        with self.init_scope():
+            self.first, self.second = L.Linear(4, 5), L.Linear(5, 3)
+
+    def forward(self, x):
+        h = F.relu(self.first(x))
+        return self.second(Nap().apply((h,))[0])
+
+
+comm = chainermn.create_communicator("naive")
+model = L.Classifier(Net())
+optimizer = chainermn.create_multi_node_optimizer(chainer.optimizers.Adam(), comm).setup(model)
+x, t = np.ones((8, 4), np.float32), np.zeros(8, np.int32)
+for _ in range(60):
+    loss = model(x, t)
+    model.cleargrads()
+    loss.backward()
+    optimizer.update()
