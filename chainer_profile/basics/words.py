@@ -54,10 +54,21 @@ _DOORS = ("profile.py", "chainer-profile", "chainer_profile")
 
 
 def is_run(command: str) -> bool:
-    """Whether a command line of a recording is of our program, by any door, and no training."""
+    """Whether a command line of a recording is of our program, by any door, and of no other one."""
+    word = _word(command)
+    return word is not None and word not in ("train", "run")
+
+
+def is_script(command: str) -> bool:
+    """Whether a command line of a recording ran somebody's own program."""
+    return _word(command) == "run"
+
+
+def _word(command: str) -> str | None:
+    """What followed our program's name; None for a command line of another one."""
     words = command.split()
     at = next((at for at, word in enumerate(words[:3]) if word in _DOORS), None)
-    return at is not None and words[at + 1 : at + 2] != ["train"]
+    return None if at is None else "".join(words[at + 1 : at + 2])
 
 
 def run_words(command: str) -> list[str] | None:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 #: Trials of one kind of which every second is measured, by chance so that kinds that take turns are
 #: all met; behind them every tenth is.
 _DENSE, _OFTEN, _SELDOM = 60, 0.5, 0.1
-#: What measuring may cost of the trials' own time, behind so many of them.
+#: What teaching, and profiling, may each cost of the trials' own time behind the first ones.
 _COST, _FIRST = 0.1, 4
 #: Trainings that are measured, and networks that are called outside of them.
 _MOST = 4
@@ -75,7 +75,8 @@ class Watched:
         spent: The account that the time of a trial goes to.
         count: Trials so far.
         own_ns: Their time, without that of other accounts within.
-        cost_ns: What measuring took so far, as far as it is known.
+        teaching_ns: What teaching took beyond that so far, as far as it is known.
+        profiling_ns: The same of all else of the profiler's.
     """
 
     name: str
@@ -86,7 +87,8 @@ class Watched:
     spent: Account = (ITERATIONS, "")
     count: int = 0
     own_ns: int = 0
-    cost_ns: int = 0
+    teaching_ns: int = 0
+    profiling_ns: int = 0
     # Times of trials that ran as they are or were profiled, and of those that taught something.
     usual_ns: array[int] = field(default_factory=lambda: array("q"))
     learned: list[tuple[Account, int]] = field(default_factory=list)
@@ -394,7 +396,7 @@ class Program:
         if live is not None and live.mode in _LEARNED:
             watched.learned.append((watched.spent, ns))
             usual_ns = watched.usual_ns[-1] if watched.usual_ns else 0
-            watched.cost_ns += max(0, ns - usual_ns)
+            watched.teaching_ns += max(0, ns - usual_ns)
         else:
             watched.usual_ns.append(ns)
 
@@ -403,12 +405,13 @@ class Program:
         with ExitStack() as stack:
             with self._around_trial(watched):
                 # Of several ranks all are to measure the same trials.
-                cheap = watched.rank is not None or watched.cost_ns < _COST * watched.own_ns
-                live.teaches = begins = watched.count < _FIRST or cheap
+                most_ns = sys.maxsize if watched.rank is not None else _COST * watched.own_ns
+                live.teaches = watched.count < _FIRST or watched.teaching_ns < most_ns
+                cheap = live.profiled < _DENSE * _OFTEN or watched.profiling_ns < most_ns
                 # Of a training the first iteration is not like the others.
                 first = 0 if watched.name.startswith("test") else 1
                 often = _OFTEN if watched.count < _DENSE else _SELDOM
-                chosen = not live.seen or (begins and self._coin.random() < often)
+                chosen = not live.seen or (cheap and self._coin.random() < often)
                 if watched.count >= first and chosen:
                     live.want()
                 self._saved()
@@ -432,7 +435,11 @@ class Program:
         try:
             yield
         finally:
-            watched.cost_ns += self._accounts.close()
+            ns = self._accounts.close()
+            if watched.live is not None and watched.live.mode in _LEARNED:
+                watched.teaching_ns += ns
+            else:
+                watched.profiling_ns += ns
 
     # -- a Trainer
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
 from chainer_profile.basics.describe import NS
@@ -102,7 +103,9 @@ def sentence(budget: Budget) -> str:
         f"{format_percent(_share(one, budget))} {_named(one)}" for one in parts[:_PARTS] if one.ns
     )
     own, profiler = (format_duration(ns * NS) for ns in _own_and_profiler(budget))
-    return f"{printable(budget.script)} took {own}, and {profiler} more to measure it: {named}."
+    name, *words = shlex.split(budget.script)
+    script = shlex.join([name.rpartition("/")[2], *words])
+    return f"{printable(script)} took {own}, and {profiler} more to measure it: {named}."
 
 
 def _own_and_profiler(budget: Budget) -> tuple[int, int]:
@@ -182,7 +185,7 @@ def _inside(spent: Spent, summary: Summary, budget: Budget, least: float) -> Ite
 
 
 _COLUMNS = (
-    Column("part", lambda row: f"{'  ' * max(0, row.level)}{row.name}", folds=24),
+    Column("part", lambda row: "- " * max(0, row.level) + row.name, folds=24),
     Column("time", lambda row: format_duration(row.seconds)),
     Column(
         "share",
