@@ -19,7 +19,7 @@ from chainer_profile.basics.units import (
     format_percent,
     plural,
 )
-from chainer_profile.basics.words import PROG, is_run
+from chainer_profile.basics.words import PROG, is_run, is_script
 from chainer_profile.record.recording import COMPLETE, FEW_LEFT_OUT, INTERVAL, TIME_LIMIT
 
 if TYPE_CHECKING:
@@ -64,10 +64,10 @@ def check(summary: Summary) -> tuple[Finding, ...]:
 
 
 def takes_options(settings: Settings) -> bool:
-    """Whether advice may name our options: not under an engine, which takes others, nor in a
-    training that another program makes.
+    """Whether advice may name our options: not under an engine, which takes others, nor where
+    another program makes the trials.
     """
-    if settings.engine:
+    if settings.engine or is_script(settings.command):
         return False
     return settings.phase == "forward" or is_run(settings.command)
 

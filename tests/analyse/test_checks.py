@@ -382,6 +382,7 @@ def test_findings_on_a_training_step_do_not_speak_of_inference():
         ("python train.py", False),
         ("chainer-profile train --epoch 3", False),
         ("python -m chainer_profile train", False),
+        ("python -m chainer_profile run train.py --epoch 3", False),
         ("python profile.py --phase train", True),
         ("chainer-profile --phase train", True),
         ("python -m chainer_profile --phase train", True),
@@ -399,6 +400,14 @@ def test_findings_on_a_training_name_only_options_that_it_takes(command, ours):
     slow = make_training(100, settings={"command": command})
     slow = replace(slow, trial_ns=slow.trial_ns + 10**6 * (np.arange(100) < 5))
     assert ("--warmups" in findings(slow)["short-warmup"].advice) == ours
+
+
+@pytest.mark.parametrize(
+    ("command", "ours"), [("", True), ("profile.py", True), ("chainer-profile run a.py", False)]
+)
+def test_findings_on_calls_in_a_program_name_no_options(command, ours):
+    recording = run([1000] * 5, settings=Settings(command=command))
+    assert ("--trials" in one(recording, "few-trials").advice) == ours
 
 
 # --- the machine
