@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import chainer
 from chainer.training import Extension
 
 from chainer_profile.basics.errors import ProfileError, one_line
@@ -25,8 +26,11 @@ from chainer_profile.runs.folder import take_folder
 from chainer_profile.runs.write import write_reports
 
 if TYPE_CHECKING:
-    from chainer_profile.record.recording import Rank, Recording
+    from chainer_profile.record.recording import Layer, Rank, Recording
     from chainer_profile.runs.folder import RunFolder
+
+#: Layers of an iteration that are reported.
+_REPORTED = 5
 
 
 class LayerProfile(Extension):
@@ -63,6 +67,9 @@ class LayerProfile(Extension):
         command: The command line that started the training, for the reports.
         clock: The clock that measures; by default one that fits the device.
         memory: Make the memory pass, in one iteration of the training.
+        report: Report every profiled iteration's milliseconds by phase (``profile/forward``) and of
+            its slowest layers (``profile/layer/forward/res4/0/conv1``) to the trainer's
+            observation, so that LogReport, and what sends observations elsewhere, has them.
         machine: Give the recording the limits of this machine; see
             :func:`chainer_profile.measure.machine.find_limits`.
     """
@@ -76,6 +83,7 @@ class LayerProfile(Extension):
         clock: Clock | None = None,
         memory: bool = True,
         machine: bool = True,
+        report: bool = False,
     ) -> None:
         self.trigger = trigger
         self._out = Path(out or "profile")
@@ -83,7 +91,7 @@ class LayerProfile(Extension):
         self._command = command
         self._clock = clock
         self._with_memory = memory
-        self._with_limits = machine
+        self._with_limits, self._with_report = machine, report
         self._replacements = Replacements()
         self._files = ExitStack()
         self._folder: RunFolder | None = None
@@ -107,6 +115,8 @@ class LayerProfile(Extension):
                 live.iteration = trainer.updater.iteration
                 with live.trial():
                     update()
+                if self._with_report:
+                    chainer.report(_scalars(live.times()))
 
             return profiled_update
 
@@ -166,3 +176,17 @@ class LayerProfile(Extension):
         except Exception as error:
             self._warn(f"the machine's limits are left out: {one_line(error)}")
             return recording
+
+
+def _scalars(times: Mapping[Layer | str, float]) -> dict[str, float]:
+    """Milliseconds by phase and of the slowest layers, by the names they are reported by."""
+    phases: dict[str, float] = {}
+    layers: dict[str, float] = {}
+    for one, seconds in times.items():
+        phase = one if isinstance(one, str) else one.phase
+        phases[f"profile/{phase}"] = phases.get(f"profile/{phase}", 0.0) + seconds * 1e3
+        if not isinstance(one, str):
+            name = f"profile/layer/{phase}/{one.path.strip('/')}"
+            layers[name] = layers.get(name, 0.0) + seconds * 1e3
+    slowest = sorted(layers, key=lambda name: -layers[name])[:_REPORTED]
+    return phases | {name: layers[name] for name in slowest}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from chainer_profile.basics.describe import NS
 from chainer_profile.basics.units import plural
 from chainer_profile.measure import environment
 from chainer_profile.measure.calibration import calibrate
@@ -27,7 +28,7 @@ from chainer_profile.record.recording import COMPLETE, Conditions, Recording, Se
 if TYPE_CHECKING:
     from chainer_profile.measure.clock import Clock
     from chainer_profile.measure.structure import Structure
-    from chainer_profile.record.recording import Calibration, MemoryUse, Rank
+    from chainer_profile.record.recording import Calibration, Layer, MemoryUse, Rank
 
 
 #: How a trial is run.
@@ -77,6 +78,7 @@ class LiveTrials:
         teaches: Whether trials may teach of others that nothing is known of, beside the first.
         profiled: Number of profiled trials.
         mode: How the last trial ran: plain, learning, tracing or profiling.
+        last: The last trial, where it was profiled and its kind is known.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class LiveTrials:
         self.teaches = True
         self.profiled = 0
         self.mode = PLAIN
+        self.last: Known | None = None
         self._step, self._clock = step, clock
         self._open, self._warn, self._rank = journal, warn, rank
         events = None if clock.device is None else EventPool(clock.device)
@@ -111,6 +114,14 @@ class LiveTrials:
         self._last: tuple[int, int, bytes] | None = None
         self._behind = False
 
+    def times(self) -> dict[Layer | str, float]:
+        """Seconds of the last trial's layers, and of the framework of its phases; empty if none."""
+        if self.last is None:
+            return {}
+        structure = self._variants.structures[self.last.variant]
+        owners: tuple[Layer | str, ...] = (*structure.layers, *structure.phases)
+        return {one: ns * NS for one, ns in zip(owners, self.last.times_ns.tolist(), strict=False)}
+
     @property
     def seen(self) -> bool:
         """Whether anything is known of its trials."""
@@ -128,6 +139,7 @@ class LiveTrials:
     def trial(self) -> Iterator[None]:
         """A trial runs within this; one that ends in an exception counts for nothing."""
         self.iteration += 1
+        self.last = None
         if not self.wanted:
             self.mode, trial = PLAIN, self._plain()
         elif self._learns:
@@ -226,7 +238,7 @@ class LiveTrials:
             recorder.begin()
             yield
             trial = recorder.end()._replace(iteration=self.iteration)
-        known = variants.add(trial, recorder.log.copy())
+        known = self.last = variants.add(trial, recorder.log.copy())
         recorder.clear()
         self._add_plain()
         self._behind = True

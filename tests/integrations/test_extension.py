@@ -115,6 +115,36 @@ def test_rows_of_data_network_loss_and_optimizer():
     assert calls == {"/": 1, "/predictor": 1, "/predictor/fc1": 1, "/predictor/fc2": 1}
 
 
+def test_profiled_iterations_are_reported():
+    trainer = trainer_of(20)
+    seen = []
+    trainer.extend(
+        lambda t: seen.append({k: v for k, v in t.observation.items() if k.startswith("profile/")}),
+        name="seen",
+        trigger=(1, "iteration"),
+    )
+    recording = run_profiled(trainer, report=True)
+    reported = [found for found in seen if found]
+    assert len(reported) == recording.n_trials == 3
+    for found, own, framework in zip(
+        reported, recording.self_ns, recording.framework_ns, strict=True
+    ):
+        phases = [name for name in found if name.count("/") == 1]
+        assert set(phases) == {f"profile/{layer.phase}" for layer in recording.layers}
+        whole_ns = own.sum() + framework.sum()
+        assert sum(found[name] for name in phases) == pytest.approx(whole_ns / 1e6)
+        layers = [name for name in found if name.startswith("profile/layer/")]
+        assert len(layers) == 5
+        assert sum(found[name] for name in layers) <= own.sum() / 1e6
+    # Without being asked for there is nothing.
+    trainer = trainer_of(20)
+    seen.clear()
+    trainer.extend(LayerProfile(trigger=(5, "iteration"), out="other"))
+    trainer.extend(lambda t: seen.extend(t.observation), name="seen", trigger=(1, "iteration"))
+    trainer.run()
+    assert not [name for name in seen if name.startswith("profile/")]
+
+
 def test_everything_adds_up_to_the_iteration():
     recording = run_profiled(trainer_of())
     rest = recording.trial_ns - recording.self_ns.sum(axis=1) - recording.framework_ns.sum(axis=1)
