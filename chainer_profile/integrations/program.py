@@ -17,11 +17,11 @@ import chainer
 from chainer.training import extensions
 
 from chainer_profile.basics.replacements import Replacements
-from chainer_profile.integrations.loop import LoopTrial, UpdaterStep, name_of
 from chainer_profile.measure import entries
 from chainer_profile.measure.devices import clock_of, device_of
 from chainer_profile.measure.entries import Entries
 from chainer_profile.measure.live import LEARNING, TRACING, LiveTrials
+from chainer_profile.measure.loop import LoopTrial, UpdaterStep, name_of
 from chainer_profile.measure.ranks import rank_of
 from chainer_profile.measure.windows import actual_optimizer
 from chainer_profile.record.budget import (

@@ -15,11 +15,11 @@ from chainer.training import Extension
 
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.replacements import Replacements
-from chainer_profile.integrations.loop import UpdaterStep
 from chainer_profile.measure import machine
 from chainer_profile.measure.clock import Clock
 from chainer_profile.measure.devices import clock_of, device_of
 from chainer_profile.measure.live import LiveTrials
+from chainer_profile.measure.loop import UpdaterStep
 from chainer_profile.measure.ranks import rank_of
 from chainer_profile.record.journal import Journal
 from chainer_profile.runs.folder import take_folder
