@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import chainer
 
 from chainer_profile.basics.paths import joined
-from chainer_profile.basics.replacements import Replacements
 from chainer_profile.measure.arguments import Arguments
 from chainer_profile.measure.devices import clock_of, device_name
+from chainer_profile.measure.entries import Entries
 from chainer_profile.measure.hooks import WalkHook
-from chainer_profile.measure.windows import time_optimizer
+from chainer_profile.measure.loop import LoopTrial
 
 if TYPE_CHECKING:
     from chainer_profile.measure.clock import Clock
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class CellStep:
     """Runs a cell's code: the networks and optimizers are those that the user's variables hold.
 
-    The cell decides what a trial does; Chainer's configuration stays as it is. Of an optimizer the
-    parts of its update are timed.
+    The cell decides what a trial does; Chainer's configuration stays as it is. Forward and backward
+    are told apart, batches that are loaded are rows, and so are the parts of an optimizer's update.
 
     Args:
         code: The cell, compiled.
@@ -95,12 +95,10 @@ class CellStep:
 
     @contextmanager
     def timed(self, enter: Enter, leave: Leave) -> Iterator[None]:
-        """Times the parts of the optimizers' updates."""
-        with Replacements() as replacements:
-            for optimizer in self.optimizers:
-                time_optimizer(
-                    replacements, optimizer, enter, leave, prefix_of(optimizer, self.roots)
-                )
+        """Times the phases, the loading of data, and the parts of the optimizers' updates."""
+        found = [(prefix_of(optimizer, self.roots), optimizer) for optimizer in self.optimizers]
+        loop = LoopTrial(self.roots, found)
+        with Entries(loop.around), loop.timed(enter, leave):
             yield
 
     def remade(self) -> bool:

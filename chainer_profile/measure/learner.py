@@ -135,12 +135,7 @@ class Learner:
         found = self._known.innermost(self._links.links)
         if found is not None:
             return found
-        in_lossfun = any(
-            one.kind == "phase"
-            and one.number != _OUTSIDE
-            and self._phases[one.number] == FORWARD.phase
-            for one in self._running
-        )
+        in_lossfun = any(one.entered == FORWARD for one in self._running)
         return "loss" if in_lossfun else "/"
 
     # -- windows

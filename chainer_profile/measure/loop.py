@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from chainer_profile.measure.windows import Enter, Leave
 
 
+#: The forward phase as an outermost link's call: no function in it is a loss function's.
+CALL = Mark(FORWARD.phase, "/")
+
+
 class LoopTrial:
     """A trial that the user's own code makes.
 
@@ -244,7 +248,7 @@ def _mark(entry: str, owner: Any) -> Mark | None:
         return Mark("data", "data", type(owner).__name__)
     if entry == entries.CONVERT:
         return Mark("data", "data", converter_name(owner))
-    return {entries.CALL: FORWARD, entries.BACKWARD: BACKWARD}.get(entry)
+    return {entries.CALL: CALL, entries.BACKWARD: BACKWARD}.get(entry)
 
 
 def converter_name(converter: Any) -> str:
