@@ -3,26 +3,27 @@
     python benchmarks/script.py [NAME ...] [--pairs 7] [--quick]
 
 Programs are those of tests/programs, 10 to 15 s of CPU time each, or with ``--quick`` a part of a
-second. Each runs as it is, under ``run --compat-only`` and under ``run --no-layers``, in processes
-that take turns in a random order: the median of the paired ratios to the program as it is, with its
-95 % interval, by wall time and by CPU time. Then it runs under ``run`` with layers: what its budget
-adds up to, against the wall time that its process took as seen from outside, less the part that the
-profiler says is its own.
+second. Each runs as it is (but for Chainer being mended) and under ``run --no-layers``, in
+processes that take turns; each notes its clocks at the script's end, before any report. Medians
+over the pairs, with 95 % intervals, by wall and by CPU time, without what importing the profiler
+takes, which is shown in ms:
+
+- own: the script's own time in the budget, against that of the script as it is;
+- added: all that was used until the script's end, against that of the script as it is;
+- parts: the sum of the budget's parts against what passed outside of it, between the process's
+  start and the script's end.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -30,101 +31,124 @@ sys.path.insert(0, str(ROOT))
 import numpy as np  # noqa: E402
 
 from chainer_profile.basics.describe import median_interval  # noqa: E402
+from chainer_profile.integrations.script import BEGIN  # noqa: E402
+from chainer_profile.record.budget import PROFILER, Budget, read_budget  # noqa: E402
 from tests.programs import FOLDER, PROGRAMS, Program  # noqa: E402
 
-#: The program as it is, but for Chainer being mended.
-STOCK = """
-import chainer_profile, runpy, sys
-del sys.argv[0]
-if sys.argv[0] == "-m":
-    del sys.argv[0]
-    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
-else:
-    runpy.run_path(sys.argv[0], run_name="__main__")
+#: Notes the clocks at the script's end; what importing the profiler took is the first line.
+_NOTED = """
+import os, time
+began, begun = time.perf_counter_ns(), time.process_time_ns()
+import chainer_profile.{module} as module
+took = [time.perf_counter_ns() - began, time.process_time_ns() - begun]
+process = os.getpid()
+def note():
+    if os.getpid() == process:
+        with open("noted", "w") as file:
+            print(time.perf_counter_ns(), time.process_time_ns(), *took, file=file)
 """
-RUN = ("-m", "chainer_profile", "run")
-WAYS = {
-    "stock": ("-c", STOCK),
-    "compat only": (*RUN, "--compat-only"),
-    "no layers": (*RUN, "--no-layers"),
-    "layers": RUN,
-}
-COMPARED = ("compat only", "no layers")
+STOCK = (
+    _NOTED.format(module="compat")
+    + """
+import runpy, sys
+del sys.argv[0]
+try:
+    if sys.argv[0] == "-m":
+        del sys.argv[0]
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    else:
+        runpy.run_path(sys.argv[0], run_name="__main__")
+finally:
+    note()
+"""
+)
+NO_LAYERS = (
+    _NOTED.format(module="cli.run")
+    + """
+import sys
+report = module._report
+def noted_report(*given):
+    note()
+    report(*given)
+module._report = noted_report
+from chainer_profile.__main__ import main
+sys.exit(main(["run", "--no-layers", "-o", "run", *sys.argv[1:]]))
+"""
+)
 
 
 @dataclass(frozen=True)
-class Seconds:
-    """What a process took; ``budget`` is its budget.json, empty where it wrote none."""
+class Took:
+    """What a process used until the script's end, in seconds: wall and CPU time.
 
-    wall: float
-    cpu: float
-    budget: dict[str, Any]
+    Attributes:
+        used: Without importing the profiler.
+        imports: That.
+        budget: Its budget; None for the script as it is.
+    """
+
+    used: np.ndarray
+    imports: np.ndarray
+    budget: Budget | None
 
 
-def timed(program: Program, way: str, quick: bool) -> Seconds:
-    """Run a program in a way, in a folder of its own."""
-    arguments = program.quick if quick else program.longer
+def took(program: Program, code: str, quick: bool) -> Took:
+    """Run a program in a folder of its own."""
     paths = [str(ROOT), str(FOLDER), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join(paths),
-        "OPENBLAS_NUM_THREADS": "1",
-    }
+    more = {"PYTHONPATH": os.pathsep.join(paths), "OPENBLAS_NUM_THREADS": "1"}
+    arguments = program.quick if quick else program.longer
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, *WAYS[way], *program.command, *arguments, "--out", "result"]
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        begin = time.perf_counter()
+        command = [sys.executable, "-c", code, *program.command, *arguments, "--out", "result"]
+        begin_ns = time.perf_counter_ns()  # one clock for all processes
         done = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+            command, cwd=folder, env=os.environ | more, capture_output=True, text=True, check=False
         )
-        wall_s = time.perf_counter() - begin
-        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-        cpu_s = usage.ru_utime + usage.ru_stime - before.ru_utime - before.ru_stime
         if done.returncode != program.exit_code:
-            raise SystemExit(f"{program.name}, {way}: exit code {done.returncode}\n{done.stderr}")
-        budgets = list(Path(folder).rglob("budget.json"))
-        budget = json.loads(budgets[0].read_text()) if budgets else {}
-        return Seconds(wall_s, cpu_s, budget)
+            raise SystemExit(f"{program.name}: exit code {done.returncode}\n{done.stderr}")
+        end_ns, cpu_ns, *import_ns = map(int, Path(folder, "noted").read_text().split())
+        budget = read_budget(Path(folder, "run"))
+    imports = np.array(import_ns) / 1e9
+    return Took(np.array([end_ns - begin_ns, cpu_ns]) / 1e9 - imports, imports, budget)
 
 
-def added(program: Program, pairs: int, quick: bool) -> dict[str, np.ndarray]:
-    """What each way takes longer than the program as it is: (pairs, wall and CPU), as fractions."""
-    rng = np.random.default_rng(0)
-    ratios: dict[str, list[tuple[float, float]]] = {way: [] for way in COMPARED}
-    for _ in range(pairs):
-        order = list(rng.permutation(["stock", *COMPARED]))
-        took = {way: timed(program, way, quick) for way in order}
-        stock = took["stock"]
-        for way in COMPARED:
-            ratios[way].append((took[way].wall / stock.wall - 1, took[way].cpu / stock.cpu - 1))
-    return {way: np.array(values) for way, values in ratios.items()}
+def compared(program: Program, pairs: int, quick: bool) -> dict[str, np.ndarray]:
+    """What each pair gives, by name; fractions, and seconds of the fixed cost."""
+    found: dict[str, list[float]] = {}
+    for number in range(pairs):
+        codes = [STOCK, NO_LAYERS][:: 1 if number % 2 else -1]
+        runs = {code: took(program, code, quick) for code in codes}
+        stock, ours = runs[STOCK], runs[NO_LAYERS]
+        assert ours.budget is not None
+        profiler = {one.name: one.ns / 1e9 for one in ours.budget.part(PROFILER)}
+        own_s = ours.budget.wall_ns / 1e9 - sum(profiler.values())
+        # What importing took is in the budget, to the profiler's last import.
+        outside_s = (ours.used + ours.imports)[0]
+        fixed_s = profiler.pop(BEGIN)
+        values = {
+            "own": own_s / stock.used[0] - 1,
+            "added, wall": (outside_s - fixed_s) / stock.used[0] - 1,
+            "added, CPU": (ours.used + ours.imports - fixed_s)[1] / stock.used[1] - 1,
+            "parts": ours.budget.wall_ns / 1e9 / outside_s - 1,
+            "fixed": fixed_s,
+            "seconds": stock.used[0],
+        }
+        for name, value in values.items():
+            found.setdefault(name, []).append(value)
+    return {name: np.array(values) for name, values in found.items()}
 
 
-def show_added(name: str, values: np.ndarray) -> None:
-    texts = []
-    for kind, column in zip(("wall", "CPU"), values.T, strict=True):
-        low, high = median_interval(column)
-        texts.append(f"{kind} {np.median(column):+.2%} ({low:+.2%} to {high:+.2%})")
-    print(f"    {name:12s} {', '.join(texts)}")
-
-
-def show_budget(seconds: Seconds) -> None:
-    """The budget's parts, largest first, and how far their sum is from the time outside."""
-    if not seconds.budget:
-        print("    no budget")
-        return
-    rows, own_s = seconds.budget["rows"], seconds.budget["profiler_s"]
-    total_s = sum(row["seconds"] for row in rows)
-    outside_s = seconds.wall - own_s
-    print(
-        f"    budget       {total_s:.3f} s of {outside_s:.3f} s ({total_s / outside_s - 1:+.2%}),"
-        f" the profiler's own {own_s:.3f} s"
-    )
-    for row in sorted(rows, key=lambda row: -row["seconds"])[:6]:
-        print(f"        {row['seconds']:8.3f} s  {row['part']} {row['name']} x {row['count']}")
+def show(found: dict[str, np.ndarray]) -> None:
+    """A line for each figure."""
+    for name, values in found.items():
+        if name in ("fixed", "seconds"):
+            continue
+        low, high = median_interval(values)
+        print(f"    {name:12s} {np.median(values):+.2%} ({low:+.2%} to {high:+.2%})")
+    print(f"    fixed        {np.median(found['fixed']) * 1e3:.0f} ms", flush=True)
 
 
 def main() -> None:
-    named = {program.name: program for program in PROGRAMS}
+    named = {program.name: program for program in PROGRAMS if program.bounded_by}
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(named))
     parser.add_argument("--pairs", type=int, default=7)
@@ -134,17 +158,13 @@ def main() -> None:
         parser.error(f"no program {', '.join(sorted(unknown))}; known are {', '.join(named)}")
     everything = []
     for name in args.names or named:
-        stock = timed(named[name], "stock", args.quick)
-        print(f"{name}: {stock.wall:.2f} s, CPU {stock.cpu:.2f} s", flush=True)
-        ways = added(named[name], args.pairs, args.quick)
-        for way, values in ways.items():
-            show_added(way, values)
-        everything.append(ways)
-        show_budget(timed(named[name], "layers", args.quick))
+        found = compared(named[name], args.pairs, args.quick)
+        print(f"{name}: {np.median(found['seconds']):.2f} s")
+        show(found)
+        everything.append(found)
     if len(everything) > 1:
         print("all programs:")
-        for way in COMPARED:
-            show_added(way, np.concatenate([ways[way] for ways in everything]))
+        show({name: np.concatenate([one[name] for one in everything]) for name in everything[0]})
 
 
 if __name__ == "__main__":

@@ -37,12 +37,11 @@ from chainer_profile.record.budget import (
     Budget,
     write_json,
 )
-from chainer_profile.record.journal import Journal
-from chainer_profile.record.recording import COMPLETE
 from chainer_profile.runs.folder import RunFolder, take_folder
 
 if TYPE_CHECKING:
     from chainer_profile.integrations.program import Watched
+    from chainer_profile.record.journal import Journal
     from chainer_profile.record.recording import Recording
 
 #: The budget of a program that runs is written this often, for the case that it is killed.
@@ -286,8 +285,12 @@ class ScriptRun:
         self._accounts.add((PROFILER, BEGIN), self._saved_ns - BEGAN_NS)
 
     def __enter__(self) -> ScriptRun:
+        with counted_imports(self._accounts):
+            # Before what of ours imports NumPy: it is an import of a program that uses Chainer.
+            import chainer  # noqa: F401
         if self._out is not None:
-            self._take(MAIN)  # what is wrong with it is said before the program runs
+            with self._accounts.within(PROFILER, BEGIN, count=0):
+                self._take(MAIN)  # what is wrong with it is said before the program runs
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -302,8 +305,6 @@ class ScriptRun:
         """Run the program; gives how it ended."""
         accounts = self._accounts
         with counted_imports(accounts):
-            import chainer  # noqa: F401  (its time is an import's, of a program that uses it)
-
             accounts.open(PROFILER, BEGIN)
             from chainer_profile.integrations.program import FOLDING, Program
 
@@ -339,6 +340,8 @@ class ScriptRun:
         return self._folders[name]
 
     def _journal(self, name: str) -> Journal:
+        from chainer_profile.record.journal import Journal
+
         try:
             return Journal(self._take(name).journal)
         except ProfileError as error:
@@ -390,6 +393,7 @@ class ScriptRun:
     def _limited(self, recording: Recording) -> Recording:
         """The recording with the machine's limits, where they can be measured."""
         from chainer_profile.measure import machine
+        from chainer_profile.record.recording import COMPLETE
 
         # Nobody waits for it behind an interrupt, and ranks would measure beside one another.
         hurried = self.rank is not None or self.budget is None or self.budget.outcome != COMPLETE

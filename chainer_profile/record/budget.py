@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chainer_profile.basics.errors import ProfileError, one_line
-from chainer_profile.record.versioned import build, read_known
 
 FORMAT = "chainer-profile budget"
 VERSION = 1
@@ -101,6 +100,9 @@ def read_budget(folder: Path) -> Budget | None:
     Raises:
         ProfileError: It is damaged, or from a newer version.
     """
+    # With NumPy, which is to be imported by the program's account when its budget is kept.
+    from chainer_profile.record.versioned import build, read_known
+
     path = folder / BUDGET
     try:
         return build(Budget, read_known(path, path.read_bytes(), FORMAT, VERSION))
