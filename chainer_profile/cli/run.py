@@ -99,6 +99,8 @@ def _watched(args: argparse.Namespace, script: Script, context: Context) -> Outc
         memory=not args.no_memory,
     ) as running:
         outcome = running.run()
+        if running.forked:
+            return outcome
         try:
             _report(running, args, began_in)
         except (ProfileError, KeyboardInterrupt) as error:

@@ -19,7 +19,7 @@ from importlib.machinery import SourceFileLoader
 from math import inf
 from pathlib import Path
 from threading import get_ident
-from types import CodeType, ModuleType, TracebackType
+from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from chainer_profile.basics.began import BEGAN_NS, process_age_ns
@@ -81,32 +81,37 @@ class Script:
         """What runs it, once ``sys.argv`` and ``sys.path`` are as the program expects them.
 
         Raises:
-            UsageError: There is no such file, or it is no Python.
+            UsageError: There is no such file.
         """
         sys.argv[:] = [self.name, *self.args]
-        if self.module:
-            sys.path[0] = os.getcwd()
-            return lambda: _run_module(self.name)
-        path = Path(self.name)
-        if path.is_dir():
-            path /= "__main__.py"
+        path = Path(os.path.abspath(self.name))
+        if self.module or path.is_dir():
+            sys.path[0] = os.getcwd() if self.module else str(path)
+            return lambda: _run_module(self.name if self.module else "__main__", self.module)
         try:
-            with io.open_code(str(path.absolute())) as file:
-                code = compile(file.read(), self.name, "exec", dont_inherit=True)
+            with io.open_code(str(path)) as file:
+                content = file.read()
         except OSError as error:
             raise UsageError(f"{self.name}: cannot be read ({error.strerror})") from None
         sys.path[0] = str(path.resolve().parent)
-        return lambda: _run_code(code, self.name)
+        return lambda: _run_file(content, str(path))
 
 
-def _run_module(name: str) -> None:
-    runpy.run_module(name, run_name="__main__", alter_sys=True)
+def _main() -> ModuleType:
+    """A new module, which stays what ``__main__`` is until the end."""
+    sys.modules["__main__"] = ModuleType("__main__")
+    return sys.modules["__main__"]
 
 
-def _run_code(code: CodeType, path: str) -> None:
-    """Run a file's code in a module of its own, which stays what ``__main__`` is until the end."""
-    module = ModuleType("__main__")
-    vars(module).update(
+def _run_module(name: str, alter_argv: bool) -> None:
+    _main()
+    as_python: Any = runpy
+    as_python._run_module_as_main(name, alter_argv)  # what Python itself calls
+
+
+def _run_file(content: bytes, path: str) -> None:
+    names = vars(_main())
+    names.update(
         __file__=path,
         __loader__=SourceFileLoader("__main__", path),
         __builtins__=builtins,
@@ -114,8 +119,7 @@ def _run_code(code: CodeType, path: str) -> None:
         __package__=None,
         __spec__=None,
     )
-    sys.modules["__main__"] = module
-    exec(code, vars(module))
+    exec(compile(content, path, "exec", dont_inherit=True), names)
 
 
 @dataclass
@@ -196,7 +200,7 @@ def _of_program(traceback: TracebackType | None) -> TracebackType | None:
     frames = []
     while traceback is not None:
         name = str(traceback.tb_frame.f_globals.get("__name__", ""))
-        if name.partition(".")[0] not in (_PACKAGE, "runpy"):
+        if name.partition(".")[0] != _PACKAGE:
             frames.append((traceback.tb_frame, traceback.tb_lasti, traceback.tb_lineno))
         traceback = traceback.tb_next
     for frame, at, line in reversed(frames):
@@ -270,6 +274,7 @@ class ScriptRun:
         self.watched: list[Watched] = []
         self.problems: list[str] = []
         self._script, self._force, self._command = script, force, command
+        self._process = os.getpid()
         # The program may change its directory.
         self._out = None if out is None else out.absolute()
         self._default = default.absolute()
@@ -295,6 +300,11 @@ class ScriptRun:
 
     def __exit__(self, *_: object) -> None:
         self._files.close()
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is a child that the program forked; the profile is its parent's."""
+        return os.getpid() != self._process
 
     @property
     def folders(self) -> list[Path]:

@@ -5,6 +5,7 @@ Outside of it there is one file more: the cache of the machine's limits.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -92,11 +93,12 @@ def take_folder(
                 stack.push(tried.pop_all())
             break
         stack.enter_context(journal)
-        run = RunFolder(folder, journal)
+        run, process = RunFolder(folder, journal), os.getpid()
         try:
             yield run
         finally:
-            if not journal.closed and not run.holds_trials():
+            # A program that is run may have forked: its child leaves the folder alone.
+            if os.getpid() == process and not journal.closed and not run.holds_trials():
                 remove_file(folder / JOURNAL)
 
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 
 import pytest
 
-from chainer_profile.__main__ import main
 from chainer_profile.record.budget import (
     CALLS,
     EVALUATION,
@@ -23,36 +20,14 @@ from chainer_profile.record.recording import COMPLETE
 from chainer_profile.runs.folder import load_run
 from tests.command import folder  # noqa: F401
 from tests.programs import CALL, FOLDER, PROGRAMS, UPDATE, Program
-
-
-def run_in_child(*words: str) -> int:
-    """Run the command in a process of its own, which has imported everything already.
-
-    What it says is in the files ``out`` and ``err``; negative where a signal ended it.
-    """
-    sys.stdout.flush()
-    child = os.fork()
-    if not child:  # pragma: no cover
-        code = 70
-        try:
-            for number, name in ((1, "out"), (2, "err")):
-                file = os.open(name, os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
-                os.dup2(file, number)
-            sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
-            sys.path.insert(1, str(FOLDER))
-            code = main(["run", *words])
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+from tests.scripts import run_in_child
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_an_unedited_program(program: Program) -> None:
     where = ["-m", program.name] if program.package else list(program.command)
     given = ["--format", "none", "-o", "run", *where, *program.quick, "--out", "result"]
-    assert run_in_child(*given) == program.exit_code, Path("err").read_text()
+    assert run_in_child(*given, path=str(FOLDER)) == program.exit_code, Path("err").read_text()
     budget = read_budget(Path("run"))
     if not program.bounded_by:
         assert budget is None

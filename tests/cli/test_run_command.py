@@ -1,0 +1,234 @@
+"""The command ``run``: what it writes of a program, however that ends, and what it says."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from chainer_profile.integrations import script
+from chainer_profile.record.budget import ITERATIONS, PROFILER, RUNNING, read_budget
+from chainer_profile.record.recording import COMPLETE
+from chainer_profile.report.content import profile
+from chainer_profile.runs.folder import load_run
+from tests.command import file_size_limit, folder, main  # noqa: F401
+from tests.scripts import run_in_child
+
+REPORT = profile.report
+TRAINS = """
+import os, sys
+import chainer, numpy as np
+import chainer.links as L
+
+model = L.Classifier(L.Linear(4, 3))
+optimizer = chainer.optimizers.SGD().setup(model)
+x, t = np.ones((5, 4), "f"), np.zeros(5, "i")
+AT_FIRST
+for i in range(16):
+    optimizer.update(model, x, t)
+    AFTERWARDS
+print("done")
+"""
+
+
+def run(
+    *words: str, at_first: str = "", afterwards: str = "", script: str = "train.py", **more: object
+) -> int:
+    """Run a training of 16 iterations; no reports unless asked for."""
+    text = TRAINS.replace("AT_FIRST", at_first).replace("AFTERWARDS", afterwards)
+    Path(script).write_text(text)
+    return run_in_child("--format", "none", *words, script, **more)  # type: ignore[arg-type]
+
+
+def said() -> str:
+    return Path("err").read_text()
+
+
+def files(place: str) -> list[str]:
+    return sorted(str(path.relative_to(place)) for path in Path(place).rglob("*") if path.is_file())
+
+
+def test_a_default_folder_for_each_run() -> None:
+    assert run() == run() == 0
+    assert files("reports") == [
+        f"{name}/{file}"
+        for name in ("train-2", "train")
+        for file in ("budget.json", "recording.npz")
+    ]
+    assert "Written to reports/train-2\n" in said()
+    assert Path("out").read_text() == "done\n"
+
+
+def test_a_folder_that_holds_a_run_is_said_before_the_program_runs() -> None:
+    assert run("-o", "here") == 0
+    before = load_run(Path("here")).environment
+    assert run("-o", "here") == 2
+    assert "holds a run already" in said()
+    assert said().count("\n") == 1
+    assert Path("out").read_text() == ""
+    assert load_run(Path("here")).environment == before
+    assert run("-o", "here", "--force", at_first="raise ValueError") == 1
+    assert load_run(Path("here")).environment == before  # nothing took its place
+    assert run("-o", "here", "--force", afterwards="if i == 9: break") == 0
+    assert load_run(Path("here")).all_trials < 10
+    assert run("--force") == 2
+    assert "name it with --out" in said()
+
+
+@pytest.mark.parametrize("words", [(), ("--",)])
+def test_no_program(words: tuple[str, ...]) -> None:
+    assert run_in_child(*words) == 2
+    assert said() == "profile.py: error: name a program: profile.py run SCRIPT [ARGS ...]\n"
+    assert run_in_child(*words, "none.py") == 2
+    assert said() == "profile.py: error: none.py: cannot be read (No such file or directory)\n"
+
+
+def test_compat_only_writes_nothing() -> None:
+    wrapped = "assert not hasattr(chainer.Optimizer.update, '__wrapped__')"
+    assert run("--compat-only", afterwards=wrapped) == 0
+    assert said() == ""
+    assert not Path("reports").exists()
+
+
+def test_no_layers_is_the_budget_alone() -> None:
+    assert run("--no-layers", "-o", "here") == 0
+    assert files("here") == ["budget.json"]
+    budget = read_budget(Path("here"))
+    assert budget is not None
+    assert budget.of(ITERATIONS).count == 16
+    assert "Written to here\n" in said()
+    assert run("--no-layers", "-o", "here") == 0  # no run yet
+
+
+def test_quiet() -> None:
+    assert run("-q") == 0
+    assert said() == ""
+
+
+def test_nothing_of_chainers() -> None:
+    Path("plain.py").write_text("print('here')")
+    assert run_in_child("-o", "here", "plain.py") == 0
+    assert said() == "profile.py: the program called nothing of Chainer's\n"
+    assert not Path("here").exists()
+
+
+def test_the_program_may_go_elsewhere() -> None:
+    Path("there").mkdir()
+    assert run("-o", "here", at_first="os.chdir('there')") == 0
+    assert files("here") == ["budget.json", "recording.npz"]
+    assert "Written to here\n" in said()
+    assert run(at_first="os.chdir('there')") == 0
+    assert files("reports") == ["train/budget.json", "train/recording.npz"]
+    assert files("there") == []
+
+
+@pytest.mark.parametrize("child", ["sys.exit(4)", "break", "1 / 0", "os._exit(0)"])
+def test_a_forked_child_leaves_the_profile_to_its_parent(child: str) -> None:
+    more = f"if i == 8:\n        if os.fork() == 0: {child}\n        os.wait()"
+    assert run("-o", "here", afterwards=more) == 0
+    assert files("here") == ["budget.json", "recording.npz"]
+    assert said().count("Written to") == 1
+    budget = read_budget(Path("here"))
+    assert budget is not None
+    assert budget.outcome == COMPLETE
+    assert budget.of(ITERATIONS).count == 16
+    assert Path("out").read_text().count("done") == 1 + (child == "break")
+
+
+def test_a_child_that_ends_before_the_first_trial() -> None:
+    before = "if os.fork() == 0: sys.exit(0)\nos.wait()\nassert os.path.exists('here')"
+    killed = "if i == 12: os.kill(os.getpid(), 15)"
+    assert run("-o", "here", at_first=before, afterwards=killed) == -signal.SIGTERM
+    assert load_run(Path("here")).n_trials
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_children_of_multiprocessing_know_the_programs_classes(method: str) -> None:
+    Path("pool.py").write_text(
+        "import multiprocessing\n"
+        "class Pair:\n    value = 3\n"
+        "def work(pair):\n    return type(pair) is Pair, pair.value, __name__\n"
+        "if __name__ == '__main__':\n"
+        f"    with multiprocessing.get_context({method!r}).Pool(1) as pool:\n"
+        "        print(pool.map(work, [Pair()]))\n"
+    )
+    assert run_in_child("pool.py") == 0, said()
+    name = "__main__" if method == "fork" else "__mp_main__"
+    assert Path("out").read_text() == f"[(True, 3, {name!r})]\n"
+
+
+def test_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(script, "_SAVED_EVERY_NS", 0)
+    monkeypatch.setattr(profile, "report", REPORT)
+    killed = "if i == 12: os.kill(os.getpid(), 15)"
+    assert run("-o", "here", afterwards=killed) == -signal.SIGTERM
+    assert files("here") == ["budget.json", "recording.journal"]
+    budget = read_budget(Path("here"))
+    assert budget is not None
+    assert budget.outcome == RUNNING
+    assert 0 < budget.of(ITERATIONS).count <= 12
+    assert sum(one.ns for one in budget.spent) == budget.wall_ns
+    assert main("report", "here") == 0
+    assert "The program was killed." in Path("here/report.md").read_text()
+    assert load_run(Path("here")).n_trials
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "outcome"),
+    [
+        ("raise ValueError('too large')", 1, "ValueError: too large"),
+        ("sys.exit(3)", 3, "exit code 3"),
+        ("raise KeyboardInterrupt", -signal.SIGINT, "interrupted"),
+    ],
+)
+def test_what_was_measured_before_the_end(how: str, code: int, outcome: str) -> None:
+    assert run("-o", "here", afterwards=f"if i == 12: {how}") == code
+    budget = read_budget(Path("here"))
+    assert budget is not None
+    assert budget.outcome == outcome
+    assert f"The program ended: {outcome}." in said()
+    assert load_run(Path("here")).n_trials
+
+
+def test_a_full_disk() -> None:
+    def full() -> AbstractContextManager[None]:
+        return file_size_limit(3000)
+
+    assert run("-o", "here", within=full) == 0
+    assert Path("out").read_text() == "done\n"
+    assert "the trials cannot be written" in said()
+    assert "recording.npz: cannot be written (File too large)" in " ".join(said().split())
+
+
+def test_reports_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profile, "report", REPORT)
+    assert run("-o", "here") == 0
+    place = Path("here/budget.json")
+    written = place.read_text()
+    own = read_budget(Path("here"))
+    assert own is not None
+    # That of another run, older or newer, is none of this one's.
+    for year in ("2020", "", "2120"):
+        text = written
+        for moment in (own.started, own.ended):
+            text = text.replace(moment, f"{year}-01-01T00:00:00Z" if year else moment)
+        place.write_text(text)
+        assert main("report", "here") == 0
+        shown = Path("here/report.md").read_text()
+        assert ("the profiler on top" in shown) == (not year)
+        assert shown.count("train.py took") == (not year)
+
+
+def test_memory_of_one_kind_or_none() -> None:
+    assert run("-o", "with") == run("-o", "without", "--no-memory") == 0
+    assert load_run(Path("with")).memory is not None
+    assert load_run(Path("without")).memory is None
+
+
+def test_the_profiler_has_its_own_part() -> None:
+    assert run("-o", "here") == 0
+    budget = read_budget(Path("here"))
+    assert budget is not None
+    assert [one.name for one in budget.part(PROFILER)][:1] == ["importing itself"]
