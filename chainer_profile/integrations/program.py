@@ -7,7 +7,7 @@ import statistics
 import sys
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from weakref import ref
 import chainer
 from chainer.training import extensions
 
+from chainer_profile.basics.errors import one_line
 from chainer_profile.basics.replacements import Replacements
 from chainer_profile.measure import entries
 from chainer_profile.measure.devices import clock_of, device_of
@@ -93,12 +94,16 @@ class Watched:
     usual_ns: array[int] = field(default_factory=lambda: array("q"))
     learned: list[tuple[Account, int]] = field(default_factory=list)
 
+    def stop(self) -> None:
+        """Measure no more."""
+        live, self.live = self.live, None
+        if live is not None:
+            live.end()
+            self.recording = live.recording()
+
     def end(self) -> list[tuple[Account, int]]:
-        """Measure no more, and forget the network; gives what the teaching took, by account."""
-        if self.live is not None:
-            self.live.end()
-            self.recording = self.live.recording()
-        self.trial = self.live = None
+        """Forget the network too; gives what the teaching took, by account."""
+        self.trial = None
         usual_ns = int(statistics.median(self.usual_ns)) if self.usual_ns else sys.maxsize
         return [(account, max(0, ns - usual_ns)) for account, ns in self.learned]
 
@@ -141,6 +146,12 @@ class Program:
         self._command, self._warn = command, warn
         self._saved, self._layers, self._memory = saved, layers, memory
         self._entries = Entries(self._around)
+        self._handlers: dict[str, Callable[[Any, Callable[[], Any]], Any]] = {
+            entries.SETUP: self._set_up,
+            entries.UPDATE: self._update,
+            entries.CALL: self._call,
+            entries.RUN: self._run,
+        }
         self._replacements = Replacements()
         # The optimizers of the training that runs, which began when the first of them was set up,
         # and networks beside theirs that it calls; and whether any has updated.
@@ -182,9 +193,9 @@ class Program:
     def _end(self, watched: Watched) -> None:
         """Of these trials no more are to come."""
         if watched.trial is not None:
-            with self._accounts.within(PROFILER, FOLDING):
-                taught = watched.end()
-            for account, ns in taught:
+            with self._accounts.within(PROFILER, FOLDING), self._excused(watched):
+                watched.stop()
+            for account, ns in watched.end():
                 self._accounts.move(account, (PROFILER, TEACHING), ns)
 
     def _put_account(self, owner: Any, name: str, part: str) -> None:
@@ -206,19 +217,16 @@ class Program:
 
     def _around(self, entry: str, owner: Any, call: Callable[[], Any]) -> Any:
         self.called_chainer = True
-        handlers: dict[str, Callable[[Any, Callable[[], Any]], Any]] = {
-            entries.SETUP: self._set_up,
-            entries.UPDATE: self._update,
-            entries.CALL: self._call,
-            entries.RUN: self._run,
-        }
-        if entry in handlers:
-            return handlers[entry](owner, call)
+        handler = self._handlers.get(entry)
+        if handler is not None:
+            return handler(owner, call)
         if self._own and self._now_optimizers():
             self._begin(entry)
             return self._first(entry, owner, call)
         if self._own:
-            with self._accounts.within(DATA, type(owner).__name__):
+            data = DATA, type(owner).__name__
+            account = (self._calls, "") if entry == entries.BACKWARD else data
+            with self._accounts.within(*account, count=int(account == data)):
                 return call()
         self._begun |= entry == entries.BACKWARD
         return self._through(entry, owner, call)
@@ -236,6 +244,11 @@ class Program:
     def _own(self) -> bool:
         """Whether the program's own code runs, in which a trial may begin."""
         return self._accounts.part in _OWN and not self._trainers
+
+    @property
+    def _calls(self) -> str:
+        """What calls of networks belong to, outside of any training."""
+        return EVALUATION if self._has_trained else CALLS
 
     def _through(self, entry: str, owner: Any, call: Callable[[], Any]) -> Any:
         if self._open is None or self._training is None:
@@ -277,14 +290,18 @@ class Program:
             return call()
         if self._own and not test and self._now_optimizers():
             self._begin(entries.CALL)
-            return self._call(link, call)
+            self._begun = True
+            self._note_other(link)
+            return self._through(entries.CALL, link, call)
         return self._own_call(link, call)
 
     def _note_other(self, link: Any) -> None:
         """Remember a network that is none of an optimizer's."""
         known = [one.target for one in self._now_optimizers()]
-        known += [one() for one in self._others]
-        if not any(link is one for root in known if root is not None for one in root.links()):
+        known += [root for one in self._others if (root := one()) is not None]
+        if any(link is root for root in known):
+            return
+        if not any(link is one for root in known for one in root.links()):
             self._others.append(ref(link))
 
     def _update(self, optimizer: Any, call: Callable[[], Any]) -> Any:
@@ -294,7 +311,10 @@ class Program:
             return call()
         self._updated = self._begun = self._has_trained = True
         actual = actual_optimizer(optimizer)
-        self._optimizers = [ref(optimizer) if one() is actual else one for one in self._optimizers]
+        if actual is not optimizer:
+            self._optimizers = [
+                ref(optimizer) if one() is actual else one for one in self._optimizers
+            ]
         try:
             given = call()
         except BaseException:
@@ -349,8 +369,7 @@ class Program:
             watched = self._networks[id(link)] = self._watch("test", trial)
             self._measure(watched, not (self._has_trained or self._now_optimizers()))
         own = self._accounts.part in _OWN
-        part = EVALUATION if self._has_trained else CALLS
-        watched.spent = (part, "") if own else self._accounts.account
+        watched.spent = (self._calls, "") if own else self._accounts.account
         with self._trial(watched, int(own)):
             return call()
 
@@ -416,7 +435,8 @@ class Program:
                     live.want()
                 self._saved()
                 trial = live.trial()
-                trial.__enter__()
+                with self._excused(watched):
+                    trial.__enter__()
             stack.push(self._ending(watched, trial))
             yield
 
@@ -424,10 +444,23 @@ class Program:
         self, watched: Watched, trial: AbstractContextManager[None]
     ) -> Callable[..., bool | None]:
         def end(*raised: Any) -> bool | None:
-            with self._around_trial(watched):
-                return trial.__exit__(*raised)
+            goes_on = None
+            with self._around_trial(watched), self._excused(watched):
+                if watched.live is not None:
+                    goes_on = trial.__exit__(*raised)
+            return goes_on
 
         return end
+
+    @contextmanager
+    def _excused(self, watched: Watched) -> Iterator[None]:
+        """What goes wrong in measuring ends that, and not the program."""
+        try:
+            yield
+        except Exception as error:
+            self._warn(watched.name, f"measured no further: {one_line(error)}")
+            with suppress(Exception):
+                watched.stop()
 
     @contextmanager
     def _around_trial(self, watched: Watched) -> Iterator[None]:
@@ -455,6 +488,8 @@ class Program:
 
             def in_trial(update: Callable[[], None]) -> Callable[[], None]:
                 def measured_update() -> None:
+                    if not self._entries.mine:  # a child goes on with it
+                        return update()
                     with self._trial(watched):
                         update()
 

@@ -63,7 +63,10 @@ class Structure:
             stamps: The reads of one trial, (reads,), or of several, (trials, reads).
         """
         spans = np.diff(np.asarray(stamps, np.int64), axis=-1)
-        return np.add.reduceat(spans[..., self._order], self._starts, axis=-1)
+        owned, starts = self._starts
+        times = np.zeros((*spans.shape[:-1], len(owned)), np.int64)
+        times[..., owned] = np.add.reduceat(spans[..., self._order], starts, axis=-1)
+        return times
 
     @cached_property
     def collectives(self) -> tuple[list[int], list[int]]:
@@ -87,9 +90,12 @@ class Structure:
         return order[np.searchsorted(self.owners[:-1][order], 0) :]
 
     @cached_property
-    def _starts(self) -> NDArray[np.intp]:
+    def _starts(self) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
+        """Which columns have any time (an update of nothing has none), and where theirs begins."""
         columns = np.arange(len(self.layers) + len(self.phases))
-        return np.searchsorted(self.owners[self._order], columns)
+        starts = np.searchsorted(self.owners[self._order], [*columns, len(columns)])
+        owned = starts[1:] > starts[:-1]
+        return owned, starts[:-1][owned]
 
     @cached_property
     def history(
