@@ -94,10 +94,12 @@ class Entries:
 
     def _through(self, entry: str, method: Any) -> Any:
         inside, around = self._open, self._around
+        # Every call of every link comes here.
+        thread, process, getpid = self._thread, self._process, os.getpid
 
         @functools.wraps(method)
         def through(owner: Any, *args: Any, **kwargs: Any) -> Any:
-            if entry in inside or not self.mine:
+            if entry in inside or get_ident() != thread or getpid() != process:
                 return method(owner, *args, **kwargs)
             inside.add(entry)
             try:

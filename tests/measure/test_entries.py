@@ -1,0 +1,167 @@
+"""Standing at Chainer's entries: who goes through, and that nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from threading import Thread
+from typing import Any
+
+import chainer
+import chainer.functions as F
+import chainer.links as L
+import numpy as np
+import pytest
+
+from chainer_profile.measure import entries
+from chainer_profile.measure.entries import Entries
+
+
+class Asked:
+    """Notes who goes through, from without to within."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, Any]] = []
+
+    def __call__(self, entry: str, owner: Any, call: Callable[[], Any]) -> Any:
+        self.calls.append((entry, owner))
+        return call()
+
+    @property
+    def entries(self) -> list[str]:
+        return [entry for entry, _ in self.calls]
+
+
+@pytest.fixture
+def asked() -> Asked:
+    return Asked()
+
+
+class Net(chainer.Chain):
+    def __init__(self) -> None:
+        super().__init__()
+        with self.init_scope():
+            self.fc = L.Linear(4, 3)
+
+    def forward(self, x: Any) -> Any:
+        return F.relu(self.fc(x))
+
+
+class Old(Net):
+    def __call__(self, x: Any) -> Any:  # as up to Chainer 4
+        return self.fc(x)
+
+
+X, T = np.ones((2, 4), np.float32), np.zeros(2, np.int32)
+
+
+def step(model: Any, optimizer: Any) -> None:
+    iterator = chainer.iterators.SerialIterator([(X[0], T[0])] * 2, 2)
+    x, t = chainer.dataset.concat_examples(next(iterator))
+    loss = F.softmax_cross_entropy(model(x), t)
+    model.cleargrads()
+    loss.backward()
+    optimizer.update()
+
+
+@pytest.mark.parametrize("kind", [Net, Old])
+def test_a_loop_goes_through_its_outermost_calls(kind: Any, asked: Asked) -> None:
+    model = kind()
+    optimizer = chainer.optimizers.SGD()
+    with Entries(asked):
+        optimizer.setup(model)
+        step(model, optimizer)
+        optimizer.update(lambda: F.sum(model(X)))
+    assert asked.entries == [
+        *("setup", "load", "convert", "call", "backward", "update"),
+        # An update with a loss function has all within: other kinds are asked about as well.
+        *("update", "call", "backward"),
+    ]
+    assert [owner for entry, owner in asked.calls if entry == "call"] == [model, model]
+    assert asked.calls[0][1] is optimizer
+
+
+def test_what_the_call_gives_and_raises(asked: Asked) -> None:
+    model = Net()
+    with Entries(lambda entry, owner, call: (entry, call())):
+        entry, y = model(X)
+        assert (entry, y.shape) == ("call", (2, 3))
+        with pytest.raises(TypeError):
+            model(X, X)
+        # It did not stay within the call that failed.
+        assert model(X)[0] == "call"
+    with Entries(asked):
+        assert model(x=X).shape == (2, 3)
+
+
+def test_classes_that_are_made_later(asked: Asked) -> None:
+    with Entries(asked):
+
+        class Mixed:
+            def __init_subclass__(cls) -> None:
+                super().__init_subclass__()
+                cls.label = "later"  # type: ignore[attr-defined]
+
+        class Later(L.Linear, Mixed):
+            def __call__(self, x: Any) -> Any:
+                return F.relu(super().__call__(x))
+
+        class Data(chainer.dataset.Iterator):
+            def __next__(self) -> Any:
+                return [X]
+
+        Later(4, 3)(X)
+        next(Data())
+        Data().next()
+    assert Later.label == "later"  # type: ignore[attr-defined]
+    assert asked.entries == ["call", "load", "load"]
+    Later(4, 3)(X)
+    assert len(asked.calls) == 3
+
+
+def test_a_class_of_others_that_stands_for_one(asked: Asked) -> None:
+    class Optimizer:
+        def update(self) -> str:
+            return "updated"
+
+    with Entries(asked) as standing:
+        Optimizer().update()
+        standing.stand_at(entries.UPDATE, Optimizer)
+        standing.stand_at(entries.UPDATE, Optimizer)
+        assert Optimizer().update() == "updated"
+    Optimizer().update()
+    assert asked.entries == ["update"]
+
+
+def test_other_threads_and_forked_children_go_their_own_way(asked: Asked) -> None:
+    model = Net()
+    with Entries(asked) as standing:
+        thread = Thread(target=lambda: model(X))
+        thread.start()
+        thread.join()
+        child = os.fork()
+        if not child:  # pragma: no cover
+            model(X)
+            os._exit(len(asked.calls) + 2 * standing.mine)
+        assert os.waitpid(child, 0)[1] == 0
+        assert standing.mine
+        # Nor is one of ours within theirs.
+        model(X)
+    assert asked.entries == ["call"]
+
+
+def _kinds() -> Iterator[type]:
+    bases = (chainer.Link, chainer.Variable, chainer.Optimizer, chainer.dataset.Iterator)
+    left: list[type] = [*bases, chainer.dataset.Converter, chainer.training.Trainer]
+    while left:
+        kind = left.pop()
+        yield kind
+        left += kind.__subclasses__()
+
+
+def test_all_is_left_as_it_was_found(asked: Asked) -> None:
+    before = {kind: dict(vars(kind)) for kind in _kinds()}
+    with Entries(asked):
+        changed = [kind for kind, names in before.items() if dict(vars(kind)) != names]
+        assert {chainer.Link, chainer.Variable, chainer.Optimizer} <= set(changed)
+    assert {kind: dict(vars(kind)) for kind in before} == before
