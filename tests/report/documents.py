@@ -17,10 +17,19 @@ from chainer_profile.analyse.summary import Summary
 from chainer_profile.comparison.compare import Comparison, Side, compare
 from chainer_profile.engines.results import EnginesRun
 from chainer_profile.ranks.merging import Ranks, merge
+from chainer_profile.record.budget import PARTS, Budget, Spent
 from chainer_profile.record.digest import Digest, Run
 from chainer_profile.record.network import ARRAY_COLUMNS, LAYER_COLUMNS, ModelSummary
 from chainer_profile.record.recording import LinkCalls, Recording, Settings
-from chainer_profile.report.content import comparison, engines, history, network, ranks, sweep
+from chainer_profile.report.content import (
+    budget,
+    comparison,
+    engines,
+    history,
+    network,
+    ranks,
+    sweep,
+)
 from chainer_profile.report.content.overview import overview
 from chainer_profile.report.content.profile import ReportTitle, report
 from chainer_profile.report.document import Block
@@ -216,6 +225,19 @@ def a_network(names: Sequence[str] = ()) -> ModelSummary:
     return network_of(*rows, name="".join(names), arrays=arrays, kinds=kinds)
 
 
+def program(names: Sequence[str] = ()) -> Budget:
+    """The time of a program: something in every part, by several names in most."""
+    every = "".join(names)
+    spent = [
+        Spent(part, name, 10**9 * (at + 1) + 10**7 * number, 10 * at + number)
+        for at, part in enumerate(PARTS)
+        for number, name in enumerate(names or ("", "numpy", "chainer") * (at > 0) or ("",))
+    ]
+    wall_ns = sum(one.ns for one in spent)
+    how = every or "ValueError: no data"
+    return Budget(every or "train.py --epoch 2", "2026", "2027", how, wall_ns, tuple(spent))
+
+
 def documents(names: Sequence[str] = ()) -> dict[str, Callable[[], list[Block]]]:
     """What makes each document."""
     found: dict[str, Callable[[], list[Block]]] = {}
@@ -239,6 +261,8 @@ def documents(names: Sequence[str] = ()) -> dict[str, Callable[[], list[Block]]]
     found["sweep"] = lambda: list(sweep.overview(cases(names)))
     found["ranks report"] = lambda: ranks.report(merged_ranks(names))
     found["ranks"] = lambda: list(ranks.merged(merged_ranks(names), 3, "--limit 0 shows all"))
+    found["program"] = lambda: budget.overview(program(names), train())
+    found["program in a report"] = lambda: list(budget.section(program(names), train()))
     found["history"] = lambda: history.overview(runs(names), 3)
     for view in (network.LAYERS, network.LINKS, network.ARRAYS):
         found[f"network {view}"] = lambda view=view: network.overview(

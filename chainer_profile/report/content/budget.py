@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 #: Parts of the first sentence, names of a part, and layers of an iteration that are told.
 _PARTS, _NAMES, _LAYERS = 3, 5, 5
-#: A part, or a name of it, that is less of the whole is told with others.
 _OWN = tuple(part for part in PARTS if part != PROFILER)
+#: A name of a part, or a layer, that is less of the whole is told with others.
 _LEAST, _LEAST_IN_SHORT = 0.001, 0.01
 
 
@@ -47,10 +47,11 @@ class BudgetRow(NamedTuple):
 
     Attributes:
         name: What the time went to.
-        level: 0 for a part, 1 for what is in it.
+        level: 0 for a part, 1 for what is in it, 2 for a layer; -1 for the whole.
         seconds: How much.
         share: That of the whole.
         times: How often; 0 where that says nothing.
+        part: The part that it is in.
     """
 
     name: str
@@ -58,10 +59,11 @@ class BudgetRow(NamedTuple):
     seconds: float
     share: float
     times: int = 0
+    part: str = ""
 
 
 def section(
-    budget: Budget, summary: Summary | None = None, least: float = _LEAST
+    budget: Budget, summary: Summary | None = None, least: float = _LEAST, *, indent: bool = False
 ) -> Iterator[Block]:
     """The time of the program.
 
@@ -69,6 +71,7 @@ def section(
         budget: Where it went.
         summary: Of the program's trials; they show what an iteration is made of.
         least: What is less of the whole is told with others.
+        indent: Show what is in a part by its place, in place of the part's name before it.
     """
     yield text(strong(sentence(budget)))
     if budget.outcome != COMPLETE:
@@ -76,7 +79,7 @@ def section(
         yield text(f"The program {printable(how)}.", note=True, below=True)
     rows = list(budget_rows(budget, summary, least))
     marks = [TOTAL if row.level < 0 else "" for row in rows]
-    yield Table(_COLUMNS, rows, "The program's time", marks)
+    yield Table(_columns(indent), rows, "The program's time", marks)
     yield text(
         "Every moment belongs to one line, so that the parts add up to the whole"
         + (
@@ -92,7 +95,7 @@ def overview(budget: Budget, summary: Summary | None = None) -> list[Block]:
     """The same in short, for a terminal."""
     return [
         Heading(2, "Where the program's time went"),
-        *section(budget, summary, _LEAST_IN_SHORT),
+        *section(budget, summary, _LEAST_IN_SHORT, indent=True),
     ]
 
 
@@ -136,8 +139,10 @@ def budget_rows(
     for one in sorted(parts, key=lambda one: -one.ns):
         yield _row(one, one.part, 0, budget)
         if one.part in (ITERATIONS, CALLS) and summary is not None:
-            yield from _inside(one, summary, budget, least)
-        yield from _names(budget.part(one.part), budget, least)
+            for row in _inside(one, summary, budget, least):
+                yield row._replace(part=one.part)
+        for row in _names(budget.part(one.part), budget, least):
+            yield row._replace(part=one.part)
     own, profiler = _own_and_profiler(budget)
     yield BudgetRow("the program", -1, own * NS, 1.0)
     yield BudgetRow("the profiler on top", 0, profiler * NS, profiler / own if own else 0.0)
@@ -184,18 +189,24 @@ def _inside(spent: Spent, summary: Summary, budget: Budget, least: float) -> Ite
             yield BudgetRow(printable(name), level, seconds, share)
 
 
-_COLUMNS = (
-    Column("part", lambda row: "- " * max(0, row.level) + row.name, folds=24),
-    Column("time", lambda row: format_duration(row.seconds)),
-    Column(
-        "share",
-        lambda row: format_percent(row.share),
-        bar=lambda row: row.share if row.level == 0 else None,
-    ),
-    Column("count", lambda row: format_count(row.times) if row.times else "", drop=1),
-    Column(
-        "each",
-        lambda row: format_duration(row.seconds / row.times) if row.times else "",
-        drop=2,
-    ),
-)
+def _columns(indent: bool) -> tuple[Column, ...]:
+    def name(row: BudgetRow) -> str:
+        if indent:
+            return "  " * max(0, row.level) + row.name
+        return f"{row.part}: {row.name}" if row.part else row.name
+
+    return (
+        Column("part", name, folds=24),
+        Column("time", lambda row: format_duration(row.seconds)),
+        Column(
+            "share",
+            lambda row: format_percent(row.share),
+            bar=lambda row: row.share if row.level == 0 else None,
+        ),
+        Column("count", lambda row: format_count(row.times) if row.times else "", drop=1),
+        Column(
+            "each",
+            lambda row: format_duration(row.seconds / row.times) if row.times else "",
+            drop=2,
+        ),
+    )

@@ -1,0 +1,91 @@
+"""The file of a program's budget."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chainer_profile.basics.errors import ProfileError
+from chainer_profile.record.budget import BUDGET, PARTS, Budget, Spent, read_budget, write_json
+
+_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+_NS = st.integers(0, 2**62)
+BUDGETS = st.builds(
+    Budget,
+    *(_TEXT, _TEXT, _TEXT, _TEXT, _NS),
+    st.lists(st.builds(Spent, st.sampled_from(PARTS), _TEXT, _NS, st.integers(0, 10**9))).map(
+        tuple
+    ),
+)
+
+
+@given(budget=BUDGETS)
+def test_it_is_read_as_it_was_written(
+    budget: Budget, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    (folder / BUDGET).write_text(write_json(budget), encoding="utf-8")
+    assert read_budget(folder) == budget
+    for part in PARTS:
+        whole, found = budget.of(part), budget.part(part)
+        assert whole.ns == sum(one.ns for one in found)
+        assert whole.count == sum(one.count for one in found)
+        assert [one.ns for one in found] == sorted((one.ns for one in found), reverse=True)
+    assert sum(budget.of(part).ns for part in PARTS) == sum(one.ns for one in budget.spent)
+
+
+def test_none(tmp_path: Path) -> None:
+    assert read_budget(tmp_path) is None
+    assert read_budget(tmp_path / "nowhere") is None
+    (tmp_path / "file").touch()
+    assert read_budget(tmp_path / "file") is None
+
+
+GOOD = json.loads(
+    write_json(Budget("a.py", "2026", "2026", "complete", 5, (Spent("data", "", 5),)))
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is no chainer-profile budget"),
+        (b"\xff\xfe", "is no chainer-profile budget"),
+        (b"[" * 100_000, "is no chainer-profile budget"),
+        (json.dumps(GOOD | {"format": "chainer-profile advice"}), "is no chainer-profile budget"),
+        (json.dumps(GOOD)[:-9], "is no chainer-profile budget"),
+        (
+            json.dumps(GOOD | {"version": 2}),
+            "has format version 2, this program reads up to 1: update the program, or use the one "
+            "that wrote the file",
+        ),
+        (json.dumps(GOOD | {"version": None}), "has format version None, this program"),
+        (json.dumps(GOOD | {"wall_ns": 1.5}), "damaged (ValueError: Expected `int`, got `float`"),
+        (json.dumps(GOOD | {"spent": [{"part": "data"}]}), "damaged (ValueError: Object missing"),
+        (json.dumps({**GOOD, "spent": None}), "damaged (ValueError: Expected `array`, got `null`"),
+    ],
+)
+def test_what_is_wrong_with_it_is_one_line(content: bytes | str, said: str, tmp_path: Path) -> None:
+    place = tmp_path / BUDGET
+    place.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ProfileError) as error:
+        read_budget(tmp_path)
+    assert str(error.value).startswith(f"{place}: {said}")
+    assert "\n" not in str(error.value)
+
+
+def test_one_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / BUDGET).mkdir()
+    with pytest.raises(ProfileError, match="cannot be read"):
+        read_budget(tmp_path)
+
+
+def test_fields_of_later_versions_are_passed_over(tmp_path: Path) -> None:
+    (tmp_path / BUDGET).write_text(json.dumps(GOOD | {"later": 1}))
+    budget = read_budget(tmp_path)
+    assert budget is not None
+    assert budget.spent == (Spent("data", "", 5),)
