@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
 from chainer_profile.basics.describe import NS
@@ -106,8 +105,8 @@ def sentence(budget: Budget) -> str:
         f"{format_percent(_share(one, budget))} {_named(one)}" for one in parts[:_PARTS] if one.ns
     )
     own, profiler = (format_duration(ns * NS) for ns in _own_and_profiler(budget))
-    name, *words = shlex.split(budget.script)
-    script = shlex.join([name.rpartition("/")[2], *words])
+    path, space, words = budget.script.partition(" ")
+    script = path.rpartition("/")[2] + space + words
     return f"{printable(script)} took {own}, and {profiler} more to measure it: {named}."
 
 
