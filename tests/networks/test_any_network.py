@@ -9,6 +9,7 @@ import pytest
 
 from chainer_profile.__main__ import main as run_main
 from chainer_profile.record.recording import Recording
+from tests import ROOT
 
 NETS = Path(__file__).with_name("old_networks.py")
 FEW = ("--trials", "2", "--clean-trials", "1", "-w", "0", "--no-machine", "--no-memory")
@@ -55,6 +56,13 @@ def test_one_command_profiles_it(tmp_path, name):
     # The layers have links, and the times add up.
     assert any(layer.path != "/" for layer in found.layers)
     assert (found.trial_ns >= found.self_ns.sum(axis=1)).all()
+
+
+def test_the_documents_have_these_commands():
+    page = (ROOT / "docs" / "networks.md").read_text()
+    for name, words in COMMANDS.items():
+        assert f"`$NETS:{name} {words}`" in page
+    assert page.count("`$NETS:") == len(COMMANDS)
 
 
 def test_a_loss_that_the_network_gives_is_trained(tmp_path):
