@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -46,15 +46,20 @@ class FakeQueue:
         self.holds: list[int] = []
         #: Also what ranges and traces began and ended.
         self.log: list[str] = []
+        #: Are told of what was launched: its name, its begin and its end.
+        self.watchers: list[Callable[[str, int, int], None]] = []
 
     @property
     def reached_ns(self) -> int:
         """When the device gets to what is launched now."""
         return max(self.clock.time_ns, self.end_ns)
 
-    def launch(self, duration_ns: int) -> None:
+    def launch(self, duration_ns: int, name: str = "") -> None:
         """Put a kernel of that length behind all others."""
-        self.end_ns = self.reached_ns + duration_ns
+        begin_ns = self.reached_ns
+        self.end_ns = begin_ns + duration_ns
+        for told in self.watchers:
+            told(name or f"kernel_{duration_ns}", begin_ns, self.end_ns)
 
     def new_event(self) -> FakeEvent:
         self.events.append(FakeEvent(self))

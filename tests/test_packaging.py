@@ -34,8 +34,9 @@ def test_requirements_are_the_projects_dependencies():
     assert project()["dependencies"][0] == f"chainer=={version[1]}"
 
 
-def test_dev_requirements_are_the_dev_extra():
-    assert project()["optional-dependencies"]["dev"] == requirements("requirements-dev.txt")
+@pytest.mark.parametrize("extra", ["dev", "gpu", "gpu-cuda13"])
+def test_requirements_are_those_of_the_extra(extra):
+    assert project()["optional-dependencies"][extra] == requirements(f"requirements-{extra}.txt")
 
 
 def test_version():

@@ -167,6 +167,12 @@ def _add_gpu(parser: argparse.ArgumentParser) -> None:
         help="make ten more trials with the layers as NVTX ranges, for nsys profile "
         "--capture-range=cudaProfilerApi",
     )
+    group.add_argument(
+        "--no-kernels",
+        action="store_true",
+        help="leave out the kernels pass, eight trials more at the very end, which tell what the "
+        "GPU runs for every layer, where cupti-python is installed",
+    )
 
 
 def gpu_options(args: argparse.Namespace) -> list[str]:
@@ -177,6 +183,7 @@ def gpu_options(args: argparse.Namespace) -> list[str]:
         "--workspace": args.workspace is not None,
         "--tf32": args.tf32,
         "--nvtx": args.nvtx,
+        "--no-kernels": args.no_kernels,
     }
     return [option for option, is_given in given.items() if is_given]
 
@@ -326,6 +333,8 @@ def _measure(
                     counters=args.counters,
                     why=args.why,
                     ranges=args.nvtx,
+                    # Nsight, which --nvtx is for, has CUPTI to itself.
+                    kernels=not (args.no_kernels or args.nvtx),
                     calibration=calibration_of(step, clock),
                 )
             if not (args.no_machine or interrupts.signum):

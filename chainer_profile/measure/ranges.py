@@ -9,6 +9,7 @@ from chainer_profile.measure.hooks import EntryHook, watching
 from chainer_profile.measure.windows import FORWARD
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
 
     from chainer_profile.measure.calls import Entry
@@ -19,26 +20,29 @@ if TYPE_CHECKING:
 TRIALS = 10
 
 
-class _Ranges:
+class Ranges:
     """Opens a range on entering a window and closes it on leaving.
 
     Args:
-        device: Where ranges are opened.
-        names: For every event of a trial, the name of what the time after it belongs to.
+        opened: Opens the range of a window; asked with the number of the clock read, or event,
+            that entering it would be in a trial.
+
+    Attributes:
+        entered: What was entered, and whether that was a backward.
     """
 
-    def __init__(self, device: DeviceQueue, names: list[str]) -> None:
-        self._device = device
-        self._names = names
+    def __init__(self, opened: Callable[[int], AbstractContextManager[None]]) -> None:
+        self._opened = opened
         self._events = 0
         self._running: list[AbstractContextManager[None]] = []
+        self.entered: list[tuple[Entry, bool]] = []
         self.hook = EntryHook(self.enter, self.leave)
 
     def enter(self, entry: Entry, backward: bool = False) -> None:
         """Open the range of the window that is entered."""
-        name = self._names[self._events] if self._events < len(self._names) else "?"
+        self.entered.append((entry, backward))
+        opened = self._opened(self._events)
         self._events += 1
-        opened = self._device.range(name)
         opened.__enter__()
         self._running.append(opened)
 
@@ -103,7 +107,7 @@ def mark_ranges(
     names = range_names(structure)
     with device.traced():
         for number in range(trials):
-            ranges = _Ranges(device, names)
+            ranges = Ranges(lambda event: device.range(names[event] if event < len(names) else "?"))
             with ExitStack() as stack:
                 stack.enter_context(device.range(f"trial {number}"))
                 stack.callback(ranges.close)

@@ -50,6 +50,7 @@ def test_a_device_is_a_gpus_number(parser):
         ["--workspace", "64MiB"],
         ["--tf32"],
         ["--nvtx"],
+        ["--no-kernels"],
         ["--no-cudnn", "--tf32"],
     ],
 )

@@ -58,7 +58,7 @@ def _launch(name: str) -> None:
     """Put work in the queue."""
     launches[name] += 1
     queue.clock.advance(LAUNCH_NS)
-    queue.launch(KERNEL_NS)
+    queue.launch(KERNEL_NS, name)
 
 
 def _synchronize(*_: object) -> None:

@@ -101,6 +101,12 @@ def test_forward(folder):
     write_reports(folder / "run", summarise(recording), only=["report.md"])
     assert (folder / "run" / "report.md").read_text() == report
     assert "After it CuPy's memory pool held" in report
+    # By the stand-in for CUPTI every launch is a kernel of 10 us.
+    kernels = recording.kernels
+    assert {one.time_ns for one in kernels.kernels} <= {10_000 * n for n in range(1000)}
+    assert {one.row for one in kernels.kernels} == {0, 1, 2}
+    assert "Those of the layers add up to 100.0 % of the time that the GPU is busy" in report
+    assert "100.0 % of them have a layer." in report
     rows = list(csv.DictReader((folder / "run" / "layers.csv").open()))
     assert all(float(row["host_ms"]) > 0 and float(row["busy_ms"]) > 0 for row in rows)
 
