@@ -25,7 +25,7 @@ from chainer_profile.measure import runner
 from chainer_profile.measure.arguments import Arguments, as_network, network_name
 from chainer_profile.measure.cell_step import CellStep
 from chainer_profile.measure.configuration import as_now
-from chainer_profile.measure.devices import clock_of, device_name, device_of
+from chainer_profile.measure.devices import clock_of, device_name, only_device_of
 from chainer_profile.measure.left_as_found import left_as_found
 from chainer_profile.measure.progress import ProgressBar
 from chainer_profile.measure.steps import make_step
@@ -232,16 +232,17 @@ _GATHER = ast.parse("lambda *args, **kwargs: (args, kwargs)", mode="eval").body
 def _profile_call(ipython: Any, args: argparse.Namespace, line: str, code: str) -> Recording:
     __tracebackhide__ = True
     model, given = _called(ipython, code)
+    device = only_device_of(model)
     phase = args.phase or PHASES[0]
     settings = replace(
         _settings(args, f"%{NAME} {line}", given),
         model=network_name(model),
         phase=phase,
-        device=device_name(device_of(model)),
+        device=device_name(device),
     )
     with left_as_found(model):
         step = make_step(phase, model, given.args, keywords=given.kwargs)
-        return _run(step, settings, clock_of(device_of(model)), args)
+        return _run(step, settings, clock_of(device), args)
 
 
 def _called(ipython: Any, code: str) -> tuple[Any, Arguments]:

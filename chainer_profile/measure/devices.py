@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from chainer_profile.basics.errors import ProfileError, one_line
+from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.measure.arguments import Arguments
 from chainer_profile.measure.clock import HOST_CLOCK, Clock, Event
+from chainer_profile.measure.gpu_environment import cuda_version
 
 _INSTALL = "python -m pip install -r requirements-gpu.txt"
 #: One thread that looks at the device's clock, in nanoseconds, until the time is over.
@@ -103,10 +104,9 @@ def use_gpu(gpu: int) -> Any:
     try:
         count = int(cupy.cuda.runtime.getDeviceCount())
     except Exception as error:  # CuPy's own exception types cannot be named without CuPy
-        raise ProfileError(
-            f"--gpu {gpu}: CuPy {cupy.__version__} finds no usable CUDA driver or device "
-            f"({_last_line(error)}); run without --gpu for the CPU"
-        ) from error
+        raise ProfileError(f"--gpu {gpu}: {_no_device(cupy, error)}") from error
+    if count < 1:
+        raise ProfileError(f"--gpu {gpu}: this machine shows no GPU; run without --gpu for the CPU")
     if gpu >= count:
         known = "only --gpu 0" if count == 1 else f"--gpu 0 to {count - 1}"
         raise ProfileError(f"--gpu {gpu}: there is no such device; this machine has {known}")
@@ -118,6 +118,26 @@ def use_gpu(gpu: int) -> Any:
     except Exception as error:
         raise ProfileError(f"--gpu {gpu}: cannot be used: {one_line(error)}") from error
     return device
+
+
+def _no_device(cupy: Any, error: Exception) -> str:
+    """Why CuPy finds no device. CUDA says of any driver that is missing that it is too old."""
+    name = f"CuPy {cupy.__version__}"
+    with suppress(Exception):
+        driver = int(cupy.cuda.runtime.driverGetVersion())
+        cuda = int(cupy.cuda.runtime.runtimeGetVersion())
+        if not driver:
+            return f"{name} finds no NVIDIA driver; run without --gpu for the CPU"
+        if driver // 1000 < cuda // 1000:
+            return (
+                f"the driver knows CUDA up to {cuda_version(driver)}, and {name} is for "
+                f"{cuda_version(cuda)}: update the driver, or install cupy-cuda{driver // 1000}x "
+                "in its place"
+            )
+    return (
+        f"{name} finds no usable CUDA driver or device ({_last_line(error)}); run without --gpu "
+        "for the CPU"
+    )
 
 
 def move_to_gpu(model: Any, array: Any, gpu: int) -> tuple[Any, Clock]:
@@ -175,6 +195,22 @@ def device_of(model: Any) -> Any:
     """Chainer's device that a network's parameters are on: a link around it may know nothing."""
     params = model.params(include_uninit=False)
     return next((param.device for param in params if param.array is not None), model.device)
+
+
+def only_device_of(model: Any) -> Any:
+    """The same of a network that is on one device.
+
+    Raises:
+        UsageError: It is on several.
+    """
+    params = [param for param in model.params(include_uninit=False) if param.array is not None]
+    names = sorted({device_name(param.device) for param in params})
+    if len(names) > 1:
+        raise UsageError(
+            f"the network is on {' and '.join(names)}: move all of it to one device, such as with "
+            'model.to_device("@cupy:0")'
+        )
+    return device_of(model)
 
 
 def device_name(device: Any) -> str:

@@ -46,8 +46,8 @@ def collect_gpu(number: int) -> Gpu:
         compute_capability=known(lambda: f"{properties['major']}.{properties['minor']}", ""),
         memory_nbytes=known(lambda: int(properties["totalGlobalMem"]), None),
         driver=known(lambda: _text(nvml.nvmlSystemGetDriverVersion()), ""),
-        driver_cuda=known(lambda: _cuda(runtime.driverGetVersion()), ""),
-        cuda=known(lambda: _cuda(runtime.runtimeGetVersion()), ""),
+        driver_cuda=known(lambda: cuda_version(runtime.driverGetVersion()), ""),
+        cuda=known(lambda: cuda_version(runtime.runtimeGetVersion()), ""),
         cudnn=cudnn_version(),
         tf32=os.environ.get("CUPY_TF32", "0") not in ("", "0"),
     )
@@ -118,6 +118,6 @@ def _text(value: Any) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
-def _cuda(version: int) -> str:
+def cuda_version(version: int) -> str:
     """12.9 for 12090."""
     return f"{version // 1000}.{version % 1000 // 10}"

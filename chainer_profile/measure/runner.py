@@ -30,7 +30,7 @@ from chainer_profile.measure.calibration import calibrate
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
 from chainer_profile.measure.configuration import as_now
 from chainer_profile.measure.counters import PART, SECONDS, measure_counters
-from chainer_profile.measure.devices import clock_of, device_name, device_of
+from chainer_profile.measure.devices import clock_of, device_name, only_device_of
 from chainer_profile.measure.inside import SECONDS as INSIDE_SECONDS
 from chainer_profile.measure.inside import look_inside
 from chainer_profile.measure.kernels import TRIALS as KERNEL_TRIALS
@@ -180,7 +180,7 @@ def profile(
         until_ci = _between("until_ci", until_ci, 1, "a fraction, such as 0.01 for 1 %")
     given = Arguments.of(x)
     network = as_network(model, given.arrays)
-    device = device_of(network)
+    device = only_device_of(network)
     settings = Settings(
         model=network_name(network),
         input=given.description,
@@ -511,10 +511,13 @@ def learn(step: Step, settings: Settings, clock: Clock) -> list[Structure]:
             raise ProfileError(f"the network fails {error.where}: {full}") from error
         said = error.with_input(settings.input_shape)
         if clock.device is not None and _mixes_arrays(error.cause):
-            said = ProfileError(
-                f"{said}; an array of the network was left on the host: make it a parameter, or "
+            left = (
+                "the input is on the host: send it to the network's device"
+                if any(isinstance(array, np.ndarray) for array in step.inputs)
+                else "an array of the network was left on the host: make it a parameter, or "
                 "register it with add_persistent"
             )
+            said = ProfileError(f"{said}; {left}")
         raise said from error
     except CallsDifferError as error:
         raise ProfileError(str(error)) from None

@@ -362,6 +362,7 @@ cuda = _module(
         memGetInfo=lambda: (memory_nbytes - _taken_nbytes(), memory_nbytes),
         getDeviceProperties=lambda number: {"name": f"Fake GPU {number}".encode()},
         runtimeGetVersion=lambda: 12090,
+        driverGetVersion=lambda: 0 if n_devices < 1 else 13000,
         profilerStart=lambda: queue.log.append("start"),
         profilerStop=lambda: queue.log.append("stop"),
     ),

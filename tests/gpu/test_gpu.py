@@ -167,9 +167,7 @@ def assert_one_line(code, err, message):
 
 def test_no_driver_is_one_line(folder):
     result = profile(*SMALL, cwd=folder, FAKE_CUPY_DEVICES=-1)
-    message = (
-        "--gpu 0: CuPy 14.2.0 finds no usable CUDA driver or device (cudaErrorInsufficientDriver"
-    )
+    message = "--gpu 0: CuPy 14.2.0 finds no NVIDIA driver; run without --gpu for the CPU"
     assert_one_line(result.returncode, result.stderr, message)
 
 
@@ -255,6 +253,44 @@ print(json.dumps([recording.settings.device, recording.on_device, len(recording.
 """
     out = done(process(["-c", script], folder))
     assert json.loads(out) == ["gpu:0", True, 3]
+
+
+def test_the_api_says_what_is_on_which_device(folder):
+    script = """
+import chainer_profile, numpy as np, cupy
+from nets import Small
+model, x = Small(), np.zeros((2, 8), np.float32)
+model.to_device("@cupy:0")
+for array in (x, cupy.asarray(x)):
+    try:
+        chainer_profile.profile(model, array, trials=3)
+    except chainer_profile.ProfileError as error:
+        print(error)
+    model.two.to_cpu()
+"""
+    on_host, mixed = done(process(["-c", script], folder)).splitlines()
+    assert on_host.endswith("; the input is on the host: send it to the network's device")
+    assert mixed == (
+        "the network is on cpu and gpu:0: move all of it to one device, such as with "
+        'model.to_device("@cupy:0")'
+    )
+
+
+def test_a_network_that_waits_for_the_gpu_has_no_held_trials(folder):
+    (folder / "waits.py").write_text(
+        NETS
+        + """
+class Waits(Small):
+    def forward(self, x):
+        h = self.one(x)
+        return self.two(h * float(h.array.sum()))
+"""
+    )
+    out = done(profile(*SMALL, "--model", "waits.py:Waits", cwd=folder))
+    assert recorded(folder).held_ns is None
+    assert "The network waits for the GPU in its middle, or launches more than" in " ".join(
+        out.split()
+    )
 
 
 def test_training_and_its_profile(folder, monkeypatch):

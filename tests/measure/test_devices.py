@@ -45,13 +45,26 @@ class ndarray:
 class _Runtime:
     def getDeviceCount(self):
         {count}
+    def runtimeGetVersion(self):
+        return 13020
+    def driverGetVersion(self):
+        return {driver}
 
 class cuda:
     runtime = _Runtime()
 """
-NO_DRIVER = _PACKAGE.format(count='raise RuntimeError("cudaErrorInsufficientDriver: too old")')
-ONE_DEVICE = _PACKAGE.format(count="return 1")
-TWO_DEVICES = _PACKAGE.format(count="return 2")
+# What CUDA says of a driver that is too old it says of none as well.
+_REFUSES = 'raise RuntimeError("cudaErrorInsufficientDriver: too old")'
+NO_DRIVER = _PACKAGE.format(count=_REFUSES, driver=0)
+OLD_DRIVER = _PACKAGE.format(count=_REFUSES, driver=12040)
+MUTE_DRIVER = _PACKAGE.format(count=_REFUSES, driver="1 / 0")
+NO_DEVICE = _PACKAGE.format(
+    count='raise RuntimeError("cudaErrorNoDevice: no CUDA-capable device is detected")',
+    driver=13000,
+)
+NONE_SHOWN = _PACKAGE.format(count="return 0", driver=13000)
+ONE_DEVICE = _PACKAGE.format(count="return 1", driver=13000)
+TWO_DEVICES = _PACKAGE.format(count="return 2", driver=13000)
 BROKEN = 'raise OSError("something else")'
 
 
@@ -85,8 +98,30 @@ def put_cupy(folder: Path, source: str) -> str:
         (
             NO_DRIVER,
             0,
+            "--gpu 0: CuPy 13.6.0 finds no NVIDIA driver; run without --gpu for the CPU",
+        ),
+        (
+            OLD_DRIVER,
+            0,
+            "--gpu 0: the driver knows CUDA up to 12.4, and CuPy 13.6.0 is for 13.2: update the "
+            "driver, or install cupy-cuda12x in its place",
+        ),
+        (
+            MUTE_DRIVER,
+            0,
             "--gpu 0: CuPy 13.6.0 finds no usable CUDA driver or device "
             "(cudaErrorInsufficientDriver: too old); run without --gpu for the CPU",
+        ),
+        (
+            NO_DEVICE,
+            0,
+            "--gpu 0: CuPy 13.6.0 finds no usable CUDA driver or device (cudaErrorNoDevice: no "
+            "CUDA-capable device is detected); run without --gpu for the CPU",
+        ),
+        (
+            NONE_SHOWN,
+            0,
+            "--gpu 0: this machine shows no GPU; run without --gpu for the CPU",
         ),
         (
             ONE_DEVICE,
