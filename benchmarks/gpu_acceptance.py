@@ -1,10 +1,15 @@
 """Everything that is to be seen on a GPU, one command after the other.
 
     python benchmarks/gpu_acceptance.py [--gpu 0] [--out DIR] [--only NAME ...] [--quick]
+                                        [--seconds S]
 
-Each case is a ``profile.py`` command with a folder of its own; a folder that holds a run is passed
-over, so the whole can be begun again where it ended. The last case is the overhead benchmark. What
-failed is listed at the end, and the exit code is 1 then.
+``truth`` plants kernels of a known length (``truth_gpu.py``), ``overhead`` is the table of what
+profiling costs (``overhead.py --gpu 0``); what they say is kept in ``truth.txt`` and
+``overhead.txt``, or in ``truth.failed.txt`` and so on. Each other case is a ``profile.py`` command
+with a folder of its own, and at the end its kernels are held against the time that the GPU was
+busy. What has a result is passed over, so the whole can be begun again where it ended: with
+``--seconds`` it begins nothing after so long. What failed or missed its target is listed at the
+end, and the exit code is 1 then; it is 3 where something is left to do.
 """
 
 from __future__ import annotations
@@ -13,11 +18,24 @@ import argparse
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
 _FEW = ["--trials", "100", "--warmups", "25"]
 _MANY = ["--trials", "300", "--warmups", "25"]
+#: What says its figures on the terminal.
+_PRINTED = {
+    "truth": ["benchmarks/truth_gpu.py"],
+    "overhead": ["benchmarks/overhead.py"],
+}
+_QUICK = {"truth": ["--trials", "10"], "overhead": ["--rounds", "3"]}
+_FULL = {"truth": ["--trials", "100"], "overhead": ["--rounds", "100"]}
+#: Whose kernels are long, and all of them layers'.
+_JUDGED = ("resnet20-gpu-b128",)
+LEFT = 3
 
 
 def cases() -> dict[str, list[str]]:
@@ -47,12 +65,50 @@ def cases() -> dict[str, list[str]]:
     return found
 
 
-def run(command: list[str]) -> tuple[int, float]:
-    """Exit code and seconds of a command, which is shown first."""
-    print("$ python", *command, flush=True)
-    begin = time.perf_counter()
-    code = subprocess.run([sys.executable, *command], cwd=ROOT).returncode
-    return code, time.perf_counter() - begin
+def printed(command: list[str], file: Path) -> int:
+    """Exit code of a command, whose words are shown and kept in a file."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    said = []
+    with subprocess.Popen(
+        [sys.executable, "-u", *command], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            said.append(line)
+    file = file.with_suffix(".failed.txt" if process.returncode else ".txt")
+    file.write_text("".join(said))
+    return process.returncode
+
+
+def run(name: str, out: Path, gpu: int, quick: bool) -> int:
+    """Exit code of a case."""
+    on_gpu = ["--gpu", str(gpu)]
+    if name in _PRINTED:
+        how = (_QUICK if quick else _FULL)[name]
+        return printed([*_PRINTED[name], *on_gpu, *how], out / f"{name}.txt")
+    few = ["--trials", "10", "--warmups", "3"] if quick else []
+    command = ["profile.py", *on_gpu, *cases()[name], *few, "--out", str(out / name)]
+    return subprocess.run([sys.executable, *command, "--limit", "5"], cwd=ROOT).returncode
+
+
+def is_done(name: str, out: Path) -> bool:
+    """Whether a case has its result."""
+    kept = f"{name}.txt" if name in _PRINTED else f"{name}/recording.npz"
+    return (out / kept).exists()
+
+
+def kernels_missed(names: list[str], out: Path) -> Iterator[str]:
+    """Show the kernels of those cases that are done; give the names of those that miss."""
+    from benchmarks.truth_gpu import kernel_figures, show
+    from chainer_profile.record.recording import Recording
+
+    for name in names:
+        if name not in _PRINTED and is_done(name, out):
+            print(f"kernels of {name}")
+            recording = Recording.load(out / name / "recording.npz")
+            if not show(kernel_figures(recording, judged=name in _JUDGED)):
+                yield name
 
 
 def main() -> int:
@@ -61,25 +117,32 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=ROOT / "reports" / "samples")
     parser.add_argument("--only", nargs="*", metavar="NAME", help="these cases alone")
     parser.add_argument("--quick", action="store_true", help="ten trials of each, to see it run")
+    parser.add_argument("--seconds", type=float, help="begin no case after so long")
     args = parser.parse_args()
-    results = []
-    for name, options in cases().items():
-        folder = args.out / name
-        if args.only is not None and name not in args.only:
-            continue
-        if (folder / "recording.npz").exists():
-            results.append((name, 0, 0.0))
-            continue
-        few = ["--trials", "10", "--warmups", "3"] if args.quick else []
-        command = ["profile.py", "--gpu", str(args.gpu), *options, *few, "--out", str(folder)]
-        results.append((name, *run([*command, "--limit", "5"])))
-    if args.only is None:
-        rounds = ["--rounds", "3"] if args.quick else ["--rounds", "100"]
-        command = ["benchmarks/overhead.py", "--gpu", str(args.gpu), *rounds]
-        results.append(("overhead", *run(command)))
-    for name, code, seconds in results:
-        print(f"{name:40} {'done' if code == 0 else f'FAILED ({code})':12} {seconds:8.1f} s")
-    return int(any(code for _, code, _ in results))
+    names = [*_PRINTED, *cases()]
+    unknown = set(args.only or ()) - set(names)
+    if unknown:
+        parser.error(f"no case {', '.join(sorted(unknown))}; there are {', '.join(names)}")
+    names = [name for name in names if args.only is None or name in args.only]
+    begin, results = time.perf_counter(), {}
+    for name in names:
+        began = time.perf_counter()
+        if is_done(name, args.out):
+            said = "done before"
+        elif args.seconds is not None and began - begin >= args.seconds:
+            said = "left"
+        else:
+            print(f"== {name}", flush=True)
+            code = run(name, args.out.resolve(), args.gpu, args.quick)
+            said = f"FAILED ({code})" if code else "done"
+        results[name] = said, time.perf_counter() - began
+    missed = set(kernels_missed(names, args.out))
+    for name, (said, seconds) in results.items():
+        more = ", kernels MISSED" if name in missed else ""
+        print(f"{name:40} {said + more:28} {seconds:8.1f} s")
+    if missed or any(said.startswith("FAILED") for said, _ in results.values()):
+        return 1
+    return LEFT if any(said == "left" for said, _ in results.values()) else 0
 
 
 if __name__ == "__main__":

@@ -1,0 +1,218 @@
+"""Whether a GPU's times are true: kernels of a known length, planted in chosen layers.
+
+    python benchmarks/truth_gpu.py [--gpu 0] [--trials 100]
+
+Each planted function launches one kernel that looks at the GPU's own clock until its time is over,
+in its forward and another one in its backward. What such a function takes with no time to pass
+(launch and end of a kernel) is measured beside the others, and taken off. The exit code is 1 where
+a figure misses its target.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import chainer_profile
+
+# ruff: isort: split
+import chainer
+import chainer.functions as F
+import chainer.links as L
+import numpy as np
+
+from chainer_profile.analyse.device_use import device_use, layer_device
+from chainer_profile.analyse.kernels import kernel_use
+from chainer_profile.basics.describe import NS
+from chainer_profile.measure.clock import DeviceQueue
+from chainer_profile.measure.devices import move_to_gpu
+from chainer_profile.record.recording import Recording
+from chainer_profile.report.content.gpu_text import gpu_lines
+from chainer_profile.report.text import environment_lines
+
+#: Microseconds in forward and in backward. Behind the first the host is ahead of the GPU, so that
+#: no layer's time holds waiting; the last shows what a kernel takes beside its time.
+PLANTED_US = {
+    "ahead": (5000, 5000),
+    "short": (50, 200),
+    "middle": (1000, 50),
+    "long": (200, 5000),
+    "nothing": (0, 0),
+}
+WITHIN, WHOLE_WITHIN, KNOWN = 0.02, 0.01, 0.99
+
+
+class Figure(NamedTuple):
+    """What was measured, and whether it is as it should be."""
+
+    name: str
+    value: str
+    target: str
+    holds: bool
+
+
+class Planted(chainer.FunctionNode):
+    """A function that gives what it takes, and has the GPU pass its time."""
+
+    def __init__(self, queue: DeviceQueue, lengths_us: tuple[int, int]) -> None:
+        super().__init__()
+        self._queue = queue
+        self._lengths_us = lengths_us
+
+    def forward(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        self._queue.hold(self._lengths_us[0] * 1000)
+        return inputs
+
+    def backward(self, indexes: tuple[int, ...], grads: tuple[Any, ...]) -> tuple[Any, ...]:
+        self._queue.hold(self._lengths_us[1] * 1000)
+        return grads
+
+
+class Plant(chainer.Chain):
+    """A layer with a planted function behind it."""
+
+    def __init__(self, lengths_us: tuple[int, int]) -> None:
+        super().__init__()
+        self.queue: DeviceQueue | None = None
+        self._lengths_us = lengths_us
+        with self.init_scope():
+            self.fc = L.Linear(16, 16)
+
+    def forward(self, x: Any) -> Any:
+        assert self.queue is not None
+        (y,) = Planted(self.queue, self._lengths_us).apply((F.relu(self.fc(x)),))
+        return y
+
+
+class Network(chainer.Chain):
+    """The plants, one behind the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with self.init_scope():
+            for name, lengths_us in PLANTED_US.items():
+                setattr(self, name, Plant(lengths_us))
+
+    def forward(self, x: Any) -> Any:
+        for name in PLANTED_US:
+            x = self[name](x)
+        return x
+
+
+def measure(gpu: int, trials: int) -> Recording:
+    """Profile a network with planted kernels."""
+    model = Network()
+    x, clock = move_to_gpu(model, np.ones((8, 16), np.float32), gpu)
+    for plant in model.children():
+        plant.queue = clock.device
+    return chainer_profile.profile(
+        model, x, phase="forward-backward", trials=trials, warmups=10, memory=False
+    )
+
+
+def figures(recording: Recording) -> Iterator[Figure]:
+    """What a recording of this network says, against what was planted."""
+    rows = {
+        (layer.path.strip("/"), layer.phase): layer.index
+        for layer in recording.layers
+        if layer.function == "Planted"
+    }
+    kernels = kernel_use(recording)
+    # Of so few kernels the framework's are more than a hundredth.
+    *_, adds_up = kernel_figures(recording)
+    yield adds_up
+    of_kernels = np.zeros(len(recording.layers))
+    for one in () if kernels is None else kernels.kernels:
+        if one.layer_index is not None:
+            of_kernels[one.layer_index] += one.time_s
+    ways = {
+        "from event to event": np.median(recording.self_ns, axis=0) * NS,
+        "busy": layer_device(recording)["busy_s"],
+    }
+    if kernels is not None and not kernels.problem:
+        ways["kernel"] = of_kernels
+    for at, phase in enumerate(("forward", "backward")):
+        for name, lengths_us in PLANTED_US.items():
+            row, length_s = rows.get((name, phase)), lengths_us[at] * 1e-6
+            if row is None:
+                yield Figure(f"{name}, {phase}", "has no row", "has one", False)
+                continue
+            for way, times_s in ways.items():
+                floor_s = times_s[rows["nothing", phase]]
+                label = f"{name}, {phase}, {way}"
+                if not length_s:
+                    yield Figure(label, f"{floor_s * 1e6:.2f} us", "", True)
+                    continue
+                # The first layer of all waits for the host.
+                judged = way != "from event to event" or (name, phase) != ("ahead", "forward")
+                off = (times_s[row] - floor_s) / length_s - 1
+                shown = f"{times_s[row] * 1e6:.2f} us, {off * 100:+.2f} %"
+                target = f"{lengths_us[at]} us +/- {WITHIN * 100:.0f} %" if judged else ""
+                yield Figure(label, shown, target, not judged or abs(off) <= WITHIN)
+    yield from _sums(recording)
+
+
+def _sums(recording: Recording) -> Iterator[Figure]:
+    """Whether the parts of a trial add up, as far as they are measured one by one."""
+    use = device_use(recording)
+    assert use is not None
+    all_s = sum(map(sum, PLANTED_US.values())) * 1e-6
+    for name, part, whole in (
+        ("layers and gaps / time on the GPU", use.layers_s + use.gaps_s, use.span_s),
+        ("time on the GPU / wall time", use.span_s, use.trial_s),
+        ("busy layers / time on the GPU, held", use.busy_s or 0.0, use.held_span_s or 1.0),
+    ):
+        off = part / whole - 1
+        holds = -WHOLE_WITHIN <= off <= 0.001
+        yield Figure(name, f"{part / whole * 100:.2f} %", "99 to 100 %", holds)
+    share = all_s / use.span_s
+    yield Figure("planted / time on the GPU", f"{share * 100:.2f} %", "<= 100 %", share <= 1.0)
+    launched = use.launch_s / use.trial_s
+    yield Figure("launching / wall time", f"{launched * 100:.2f} %", "<= 50 %", launched <= 0.5)
+
+
+def kernel_figures(recording: Recording, judged: bool = True) -> Iterator[Figure]:
+    """Whether the kernels of the layers add up to what the GPU is busy for, and have a layer.
+
+    Between short kernels pass microseconds, and framework launches some: such a run is not judged.
+    """
+    use = kernel_use(recording)
+    if use is None or use.problem or use.known_share is None:
+        yield Figure("kernels", use.problem if use else "no kernels pass", "seen", False)
+        return
+    known = f"{use.known_share * 100:.2f} %, {use.dropped} records dropped"
+    holds = use.known_share >= KNOWN
+    yield Figure("kernels that have a layer", known, ">= 99 %" * judged, holds or not judged)
+    busy = use.busy_share
+    shown = "no held trials" if busy is None else f"{busy * 100:.2f} %"
+    holds = busy is not None and abs(busy - 1) <= WITHIN
+    target = "98 to 102 %" * judged
+    yield Figure("kernels of the layers / busy", shown, target, holds or not judged)
+
+
+def show(found: Iterator[Figure]) -> bool:
+    """Print figures as rows; whether all of them hold."""
+    good = True
+    for name, value, target, holds in found:
+        print(f"| {name:44} | {value:34} | {target:14} | {'' if holds else 'MISSED':6} |")
+        good = good and holds
+    return good
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--gpu", type=int, default=0)
+    parser.add_argument("--trials", type=int, default=100)
+    args = parser.parse_args()
+    recording = measure(args.gpu, args.trials)
+    print(*gpu_lines(recording), *environment_lines(recording.environment), sep="\n")
+    return int(not show(figures(recording)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""What a GPU is to be accepted by, as far as the stand-in shows it: no figure here is a GPU's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks import gpu_acceptance, truth_gpu
+from chainer_profile.cli.profile import parser
+from chainer_profile.record.recording import Kernels, Recording
+from models import REGISTRY
+from tests.fakes import process
+from tests.report.devicing import KERNELS, make_device_recording
+
+MEASURE = """
+from pathlib import Path
+from benchmarks.truth_gpu import measure
+measure(0, 3).save(Path("recording.npz"))
+"""
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Recording:
+    folder = tmp_path_factory.mktemp("planted")
+    result = process(["-c", MEASURE], folder)
+    assert (result.returncode, result.stderr) == (0, "")
+    return Recording.load(folder / "recording.npz")
+
+
+def missed(recording: Recording) -> list[str]:
+    return [figure.name for figure in truth_gpu.figures(recording) if not figure.holds]
+
+
+def test_planted_kernels_are_found(planted: Recording, capsys: pytest.CaptureFixture[str]) -> None:
+    found = list(truth_gpu.figures(planted))
+    judged = [figure for figure in found if "+/-" in figure.target]
+    # Three ways of four lengths and two phases; one of them is not judged.
+    assert len(judged) == 3 * 4 * 2 - 1
+    assert {figure.value.split(", ")[1] for figure in judged} == {"+0.00 %"}
+    assert truth_gpu.show(iter(found))
+    assert "MISSED" not in capsys.readouterr().out
+
+
+def test_what_is_wrong_is_missed(planted: Recording) -> None:
+    rows = {(layer.path, layer.phase, layer.function): layer.index for layer in planted.layers}
+    row = rows["/middle", "backward", "Planted"]
+    longer = planted.self_ns.copy()
+    longer[:, row] = longer[:, row] * 103 // 100  # of 50 us
+    assert missed(replace(planted, self_ns=longer)) == ["middle, backward, from event to event"]
+    held = planted.held_ns.copy()  # type: ignore[union-attr]
+    held[:, row] = held[:, row] * 103 // 100
+    assert missed(replace(planted, held_ns=held)) == ["middle, backward, busy"]
+    assert planted.kernels is not None
+    elsewhere = tuple(
+        replace(one, row=row + 1) if one.row == row else one for one in planted.kernels.kernels
+    )
+    moved = replace(planted, kernels=replace(planted.kernels, kernels=elsewhere))
+    assert missed(moved) == ["middle, backward, kernel"]
+    layers = list(planted.layers)
+    layers[row] = replace(layers[row], function="Other")
+    assert missed(replace(planted, layers=tuple(layers))) == ["middle, backward"]
+    assert missed(replace(planted, kernels=Kernels(problem="no such package"))) == ["kernels"]
+    late = replace(planted, trial_ns=planted.trial_ns * 2)  # type: ignore[operator]
+    assert missed(late) == ["time on the GPU / wall time"]
+
+
+def test_kernels_of_a_run_are_judged() -> None:
+    recording = make_device_recording(kernels=KERNELS)  # 95 % in both
+    assert [one.holds for one in truth_gpu.kernel_figures(recording)] == [False, False]
+    shown = list(truth_gpu.kernel_figures(recording, judged=False))
+    assert [(one.value, one.target, one.holds) for one in shown] == [
+        ("95.00 %, 3 records dropped", "", True),
+        ("95.00 %", "", True),
+    ]
+    none = make_device_recording()
+    assert [one.value for one in truth_gpu.kernel_figures(none)] == ["no kernels pass"]
+
+
+def test_every_case_is_a_command() -> None:
+    for name, options in gpu_acceptance.cases().items():
+        args = parser().parse_args(["--gpu", "0", *options, "--out", name])
+        assert args.model in REGISTRY
+    assert set(gpu_acceptance._JUDGED) <= set(gpu_acceptance.cases())
+
+
+def accept(monkeypatch: pytest.MonkeyPatch, out: Path, codes: dict[str, int], *words: str) -> int:
+    """The exit code, where cases end as told."""
+
+    def run(name: str, out: Path, gpu: int, quick: bool) -> int:
+        if name not in codes:
+            (out / name).mkdir(parents=True)
+            recording = make_device_recording(kernels=KERNELS)
+            recording.save(out / name / "recording.npz")
+        return codes.get(name, 0)
+
+    monkeypatch.setattr(gpu_acceptance, "run", run)
+    monkeypatch.setattr("sys.argv", ["", "--out", str(out), *words])
+    return gpu_acceptance.main()
+
+
+def test_it_goes_on_where_it_ended(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    two = ["--only", "resnet20-gpu-b1", "resnet50-gpu-b32"]
+    assert accept(monkeypatch, tmp_path, {}, *two, "--seconds", "0") == gpu_acceptance.LEFT
+    assert accept(monkeypatch, tmp_path, {"resnet50-gpu-b32": 2}, *two) == 1
+    out = capsys.readouterr().out
+    assert "FAILED (2)" in out
+    assert accept(monkeypatch, tmp_path, {}, *two) == 0
+    out = capsys.readouterr().out
+    assert "== resnet20-gpu-b1" not in out
+    assert out.count("done before") == 1
+    # 95 % of what the GPU is busy for are too few where it is judged.
+    assert accept(monkeypatch, tmp_path, {}, "--only", "resnet20-gpu-b128") == 1
+    assert "kernels MISSED" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        accept(monkeypatch, tmp_path, {}, "--only", "resnet21")
+
+
+def test_what_is_printed_is_kept(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert gpu_acceptance.printed(["-c", "print('a figure')"], tmp_path / "out" / "a.txt") == 0
+    assert (tmp_path / "out" / "a.txt").read_text() == "a figure\n"
+    failing = ["-c", "print('another'); raise SystemExit(4)"]
+    assert gpu_acceptance.printed(failing, tmp_path / "out" / "b.txt") == 4
+    assert (tmp_path / "out" / "b.failed.txt").read_text() == "another\n"
+    assert not (tmp_path / "out" / "b.txt").exists()
+    assert capfd.readouterr().out == "a figure\nanother\n"
