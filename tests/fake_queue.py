@@ -34,6 +34,10 @@ class FakeEvent:
     def done(self) -> bool:
         return self.time_ns is None or self.time_ns <= self.queue.clock.time_ns
 
+    def synchronize(self) -> None:
+        assert self.time_ns is not None
+        self.queue.clock.time_ns = max(self.queue.clock.time_ns, self.time_ns)
+
 
 class FakeQueue:
     """A device that works through its kernels one after the other, beside the host."""

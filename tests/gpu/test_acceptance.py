@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,15 +20,47 @@ MEASURE = """
 from pathlib import Path
 from benchmarks.truth_gpu import measure
 measure(0, 3).save(Path("recording.npz"))
+
+import json
+import chainer.links as L
+import numpy as np
+from benchmarks.overhead_gpu import added_time, agreement
+from chainer_profile.measure.devices import move_to_gpu
+from chainer_profile.measure.learner import learn_structure
+from chainer_profile.measure.steps import ForwardStep
+
+model = L.Linear(4, 4)
+x, clock = move_to_gpu(model, np.ones((2, 4), np.float32), 0)
+step = ForwardStep(model, (x,))
+with step.configured():
+    structure = learn_structure(step)
+    _, added = added_time(step, structure, clock, 2)
+    recording, theirs = agreement(step, structure, clock, 2)
+found = {name: len(values) for name, values in added.items()}
+print(json.dumps([found, recording.n_trials, recording.on_device, theirs.tolist()]))
 """
 
 
 @pytest.fixture(scope="module")
-def planted(tmp_path_factory: pytest.TempPathFactory) -> Recording:
+def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recording, Any]:
+    """The planted network, and what the table of costs is made of."""
     folder = tmp_path_factory.mktemp("planted")
     result = process(["-c", MEASURE], folder)
     assert (result.returncode, result.stderr) == (0, "")
-    return Recording.load(folder / "recording.npz")
+    return Recording.load(folder / "recording.npz"), json.loads(result.stdout)
+
+
+@pytest.fixture
+def planted(measured: tuple[Recording, Any]) -> Recording:
+    return measured[0]
+
+
+def test_the_table_of_costs(measured: tuple[Recording, Any]) -> None:
+    added, n_trials, on_device, theirs = measured[1]
+    assert added == {"recorder": 2, "TimerHook": 2, "nothing": 2}
+    assert (n_trials, on_device) == (20, True)
+    assert len(theirs) == 1
+    assert theirs[0] > 0
 
 
 def missed(recording: Recording) -> list[str]:
