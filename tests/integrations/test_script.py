@@ -5,13 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread
+from types import ModuleType
 
 import pytest
 
+from chainer_profile.integrations.script import counted_imports
+from chainer_profile.measure.accounts import Accounts
+from chainer_profile.record.budget import IMPORTS, PROFILER, REST, Spent
 from tests import HANGS_S
 from tests.command import folder  # noqa: F401
+from tests.conftest import FakeClock
 from tests.scripts import run_in_child
 
 #: Programs that call nothing of Chainer, by what they try.
@@ -105,3 +112,62 @@ def test_a_script_as_python_runs_it(name: str, modules: None) -> None:
 @pytest.mark.parametrize("name", WAYS)
 def test_modules_and_folders_as_python_runs_them(name: str, modules: None) -> None:
     both_ways(*WAYS[name])
+
+
+#: Modules that take as long as they say.
+TAKES = {
+    "outer.py": "import timed; timed.advance(5); import inner.part; timed.advance(7)",
+    "inner/__init__.py": "import timed; timed.advance(11)",
+    "inner/part.py": "import timed; timed.advance(13)",
+    "fails.py": "import timed; timed.advance(17); import no_such_module",
+    "elsewhere.py": "import timed; timed.advance(19)",
+}
+
+
+@pytest.fixture
+def timed(tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeClock]:
+    for name, text in TAKES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    module = ModuleType("timed")
+    vars(module)["advance"] = clock.advance
+    monkeypatch.setitem(sys.modules, "timed", module)
+    yield clock
+    for name in ("outer", "inner", "inner.part", "fails", "elsewhere"):
+        sys.modules.pop(name, None)
+
+
+def test_imports_by_package(timed: FakeClock) -> None:
+    accounts = Accounts(timed.now_ns, timed.time_ns)
+    with counted_imports(accounts):
+        import outer  # type: ignore[import-not-found]  # noqa: F401
+
+        __import__("outer")  # there already
+        timed.advance(2)
+        with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+            import fails  # type: ignore[import-not-found]  # noqa: F401
+    __import__("elsewhere")  # not within any more
+    times = {(one.part, one.name): one.ns for one in accounts.spent()}
+    assert times == {
+        (IMPORTS, "outer"): 5 + 7,
+        (IMPORTS, "inner"): 11 + 13,
+        (IMPORTS, "fails"): 17,
+        (IMPORTS, "no_such_module"): 0,
+        (REST, ""): 2 + 19,
+    }
+
+
+def test_imports_of_the_profiler_and_of_other_threads_are_no_program_s(timed: FakeClock) -> None:
+    accounts = Accounts(timed.now_ns, timed.time_ns)
+    with counted_imports(accounts):
+        accounts.open(PROFILER, "importing itself")
+        __import__("outer")
+        accounts.close(count=0)
+        thread = Thread(target=__import__, args=("elsewhere",))
+        thread.start()
+        thread.join()
+    assert accounts.spent() == (
+        Spent(REST, "", 19, 0),
+        Spent(PROFILER, "importing itself", 5 + 7 + 11 + 13, 0),
+    )
