@@ -75,7 +75,7 @@ _ENTRIES = (
     ),
     EngineEntry(
         "onnxruntime",
-        "ONNX Runtime; on a GPU its CUDA provider",
+        "ONNX Runtime, on a CPU",
         f"{_HERE}.runtimes.onnxruntime_engine:OnnxRuntimeEngine",
         ("onnx", "onnxruntime"),
         "python -m pip install onnx onnxruntime",

@@ -198,11 +198,6 @@ class _Exporter:
         self._n_extra = 0
         self._model = network.model
         self.inputs = network.inputs
-        if network.gpu:
-            # On a copy: the model is used on its device by others.
-            self._model = copy.deepcopy(self._model)
-            self._model.to_cpu()
-            self.inputs = tuple(map(chainer.backends.cuda.to_cpu, self.inputs))
         # The first run gives parameters their shapes, and says which functions there are.
         calls = _Calls(needs_graph=False)
         with calls.hook, chainer.using_config("train", False), chainer.no_backprop_mode():

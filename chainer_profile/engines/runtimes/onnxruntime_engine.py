@@ -7,7 +7,6 @@ import re
 import tempfile
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,12 +28,10 @@ if TYPE_CHECKING:
 _MOST_EVENTS = 25_000
 _WARMUPS = 3
 _KERNEL = "_kernel_time"
-#: What runs nodes on a GPU.
-_CUDA = "CUDAExecutionProvider"
 
 
 class OnnxRuntimeEngine:
-    """ONNX Runtime: on a CPU its own kernels, on a GPU those of its CUDA provider.
+    """ONNX Runtime, on a CPU.
 
     Attributes:
         name: What tables call it.
@@ -130,25 +127,16 @@ class OnnxRuntimeEngine:
 
     def _check(self, network: Network) -> None:
         """Refuse what ONNX Runtime cannot do, before anything is exported."""
-        import onnxruntime
-
+        if network.gpu:
+            raise EngineError("it runs on CPUs only here: leave out --gpu")
         if network.precision == "bf16":
-            raise EngineError("it has no kernels for bfloat16: choose fp32, or fp16 on a GPU")
-        if network.precision == "fp16" and not network.gpu:
-            raise EngineError(
-                "on a CPU it would compute in float32 and convert all arrays: choose fp32"
-            )
-        if network.gpu and _CUDA not in onnxruntime.get_available_providers():
-            raise EngineError(
-                f"ONNX Runtime is installed without its {_CUDA}: python -m pip install "
-                "onnxruntime-gpu"
-            )
+            raise EngineError("it has no kernels for bfloat16: choose fp32")
+        if network.precision == "fp16":
+            raise EngineError("it would compute in float32 and convert all arrays: choose fp32")
 
     def _start(self, network: Network, model: Any) -> None:
         self._network = network
         self._origin = check_model(model, network)
-        if network.precision == "fp16":
-            model, self._origin = _half(model, self._origin)
         self._model = model
         self._session = self._make_session(model)
         self._inputs = [value.name for value in self._session.get_inputs()]
@@ -171,11 +159,6 @@ class OnnxRuntimeEngine:
         assert self._network is not None, "prepare or load comes first"
         return self._network
 
-    @property
-    def _gpu(self) -> int:
-        """Number of the GPU."""
-        return int(self._known.device.partition(":")[2] or 0)
-
     def _make_session(self, model: Any, options: Any = None) -> Any:
         """Compile a model.
 
@@ -186,37 +169,25 @@ class OnnxRuntimeEngine:
 
         onnxruntime.disable_telemetry_events()
         onnxruntime.set_default_logger_severity(4)
-        network = self._known
-        providers: list[Any] = ["CPUExecutionProvider"]
-        if network.gpu:
-            if hasattr(onnxruntime, "preload_dlls"):
-                onnxruntime.preload_dlls()  # CUDA's libraries, where pip has put them
-            # It would round the inputs of float32 products to TF32, beyond our tolerance.
-            options_of = {"device_id": str(self._gpu), "use_tf32": "0"}
-            providers.insert(0, (_CUDA, options_of))
         try:
-            session = onnxruntime.InferenceSession(
-                model.SerializeToString(), options or self._options(), providers=providers
+            return onnxruntime.InferenceSession(
+                model.SerializeToString(),
+                options or self._options(),
+                providers=["CPUExecutionProvider"],
             )
         except Exception as error:
             raise EngineError(f"ONNX Runtime cannot compile it: {one_line(error)}") from error
-        # Where a library is missing it goes on without the provider.
-        if network.gpu and session.get_providers()[0] != _CUDA:
-            raise EngineError(f"ONNX Runtime's {_CUDA} does not start: are its libraries there?")
-        return session
 
     # -- running
 
     def run(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """One forward pass; the outputs are new arrays."""
-        if self._known.gpu:
-            return self._run_on_gpu(inputs)
         feed = dict(zip(self._inputs, inputs, strict=True))
         return tuple(self._session.run(self._outputs, feed))
 
     def serve(self, inputs: tuple[Any, ...], requests: int, jobs: int) -> Callable[[], None]:
         """So many runs by threads, which call the session at the same time."""
-        feed = dict(zip(self._inputs, map(_to_cpu, inputs), strict=True))
+        feed = dict(zip(self._inputs, inputs, strict=True))
 
         def one(_: int) -> None:
             self._session.run(self._outputs, feed)
@@ -226,29 +197,6 @@ class OnnxRuntimeEngine:
                 list(pool.map(one, range(requests)))
 
         return all_of_them
-
-    def _run_on_gpu(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        """The same between arrays of the GPU, without a copy."""
-        import cupy
-
-        number, binding = self._gpu, self._session.io_binding()
-        arrays = [cupy.ascontiguousarray(array) for array in inputs]
-        for name, array in zip(self._inputs, arrays, strict=True):
-            binding.bind_input(
-                name, "cuda", number, np.dtype(array.dtype), array.shape, array.data.ptr
-            )
-        outputs = [
-            cupy.empty(value.shape, _DTYPES[value.type]) for value in self._session.get_outputs()
-        ]
-        for name, array in zip(self._outputs, outputs, strict=True):
-            binding.bind_output(
-                name, "cuda", number, np.dtype(array.dtype), array.shape, array.data.ptr
-            )
-        # It works on a stream of its own.
-        cupy.cuda.get_current_stream().synchronize()
-        self._session.run_with_iobinding(binding)
-        binding.synchronize_outputs()
-        return tuple(outputs)
 
     def intermediates(self, inputs: tuple[Any, ...]) -> dict[int, Any]:
         """Output arrays by index of Chainer's layer, of those that have nodes."""
@@ -266,7 +214,7 @@ class OnnxRuntimeEngine:
             if name not in given
         )
         session = self._make_session(model)
-        feed = dict(zip(self._inputs, map(_to_cpu, inputs), strict=True))
+        feed = dict(zip(self._inputs, inputs, strict=True))
         wanted = list(dict.fromkeys(names.values()))
         arrays = dict(zip(wanted, session.run(wanted, feed), strict=True))
         return {index: arrays[name] for index, name in names.items()}
@@ -274,12 +222,7 @@ class OnnxRuntimeEngine:
     # -- layer by layer
 
     def layers(self, inputs: tuple[Any, ...], trials: int) -> EngineProfile | None:
-        """Times of its nodes, by its own profiler, in a session of their own.
-
-        None on a GPU, where it takes the time of launching kernels.
-        """
-        if self._known.gpu:
-            return None
+        """Times of its nodes, by its own profiler, in a session of their own."""
         names: list[_NodeName] = []
         node_us: list[list[int]] = []
         run_us: list[int] = []
@@ -362,20 +305,6 @@ class OnnxRuntimeEngine:
         ]
 
 
-_DTYPES = {
-    "tensor(float)": "f4",
-    "tensor(float16)": "f2",
-    "tensor(double)": "f8",
-    "tensor(int32)": "i4",
-    "tensor(int64)": "i8",
-    "tensor(bool)": "?",
-}
-
-
-def _to_cpu(array: Any) -> Any:
-    return array.get() if hasattr(array, "get") else array
-
-
 #: Name and kind of a node, and which it is of those where both are the same.
 _NodeName = tuple[str, str, int]
 
@@ -413,19 +342,3 @@ def _runs(events: Sequence[dict[str, Any]]) -> list[tuple[dict[_NodeName, int], 
             place += 1
         found.append((within, int(run["dur"])))
     return found
-
-
-def _half(model: Any, origin: Origin | None) -> tuple[Any, Origin | None]:
-    """The same model in float16, with inputs and outputs as they were; it may be so already."""
-    if origin is not None and origin.precision == "fp16":
-        return model, origin
-    try:
-        from onnxruntime.transformers.float16 import convert_float_to_float16
-
-        model = convert_float_to_float16(model, keep_io_types=True)
-    except Exception as error:
-        raise EngineError(f"it cannot be converted to float16: {one_line(error)}") from error
-    if origin is not None:
-        origin = replace(origin, precision="fp16")
-        write_origin(model, origin)
-    return model, origin

@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import chainer.functions as F
-import onnx
-import onnxruntime
 import pytest
 
 from chainer_profile.engines.protocol import EngineError, Network
@@ -17,10 +15,8 @@ from tests.engines.exporting import (
     NETWORKS,
     Net,
     assert_accounts,
-    assert_close,
     functions_of,
     network_of,
-    outputs_of,
     with_scalars,
 )
 
@@ -121,39 +117,6 @@ def test_a_file_that_onnx_runtime_cannot_compile(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="ONNX Runtime cannot compile it: ") as error:
         OnnxRuntimeEngine().load(network, tmp_path / "net.onnx")
     assert "\n" not in str(error.value)
-
-
-# What it cannot do.
-
-
-def test_a_provider_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = prepared(network_of(NETWORKS["mlp"]()))
-    engine._network = network_of(NETWORKS["mlp"](), device="gpu:0")
-    make = onnxruntime.InferenceSession
-    # Without its libraries ONNX Runtime goes on with the next one.
-    monkeypatch.setattr(
-        onnxruntime,
-        "InferenceSession",
-        lambda model, options, providers: make(model, options, providers=providers[-1:]),
-    )
-    with pytest.raises(EngineError, match="CUDAExecutionProvider does not start"):
-        engine._make_session(engine._model)
-
-
-def test_half_precision_keeps_the_types_of_inputs_and_outputs() -> None:
-    network = network_of(NETWORKS["residual"]())
-    engine = prepared(network)
-    model, origin = onnxruntime_engine._half(engine._model, engine._origin)
-    assert origin is not None
-    assert origin.precision == "fp16"
-    kinds = {tensor.data_type for tensor in model.graph.initializer}
-    assert onnx.TensorProto.FLOAT16 in kinds
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), providers=["CPUExecutionProvider"]
-    )
-    (y,) = session.run(None, {"input": network.inputs[0]})
-    assert_close((y,), outputs_of(network), 1e-2)
-    assert onnxruntime_engine._half(model, origin) == (model, origin)
 
 
 def test_threads_are_those_asked_for() -> None:
