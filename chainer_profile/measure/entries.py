@@ -36,6 +36,13 @@ _ENTRIES: tuple[tuple[str, type, tuple[str, ...]], ...] = (
 )
 
 
+#: Has one item more in every child that is forked: asking for the process's number, a system call,
+#: would cost more than all else that a call of Chainer goes through here.
+_forked: list[None] = []
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: _forked.append(None))
+
+
 class Entries:
     """Within ``with``, whoever calls Chainer by one of its entries goes through ``around``.
 
@@ -48,7 +55,7 @@ class Entries:
 
     def __init__(self, around: Around) -> None:
         self._around = around
-        self._thread, self._process = get_ident(), os.getpid()
+        self._thread, self._forks = get_ident(), len(_forked)
         self._open: set[str] = set()
         self._more: set[type] = set()
         self._replacements = Replacements()
@@ -56,7 +63,7 @@ class Entries:
     @property
     def mine(self) -> bool:
         """Whether this is the thread, and the process, that it stands in."""
-        return get_ident() == self._thread and os.getpid() == self._process
+        return get_ident() == self._thread and len(_forked) == self._forks
 
     def __enter__(self) -> Entries:
         for entry, base, names in _ENTRIES:
@@ -95,11 +102,11 @@ class Entries:
     def _through(self, entry: str, method: Any) -> Any:
         inside, around = self._open, self._around
         # Every call of every link comes here.
-        thread, process, getpid = self._thread, self._process, os.getpid
+        thread, forks = self._thread, self._forks
 
         @functools.wraps(method)
         def through(owner: Any, *args: Any, **kwargs: Any) -> Any:
-            if entry in inside or get_ident() != thread or getpid() != process:
+            if entry in inside or get_ident() != thread or len(_forked) != forks:
                 return method(owner, *args, **kwargs)
             inside.add(entry)
             try:
