@@ -77,7 +77,9 @@ def _ended_early(summary: Summary) -> Iterator[Finding]:
     if recording.ended == COMPLETE or recording.kind > 1:  # the whole run says so
         return
     wanted = recording.settings.trials
-    done = f"{format_count(recording.all_trials)} of {plural(wanted, 'trial')}"
+    # A program that runs anyway has no number of its own.
+    of = f"{format_count(recording.all_trials)} of " if wanted else ""
+    done = f"{of}{plural(wanted or recording.all_trials, 'trial')}"
     if recording.ended in (TIME_LIMIT, INTERVAL):
         yield Finding(
             "ended-early",
@@ -92,7 +94,9 @@ def _ended_early(summary: Summary) -> Iterator[Finding]:
             f"The run ended after {done}: {recording.ended}. The results are of those trials.",
             "Mend that first: the network cannot be profiled as it is."
             if recording.ended.startswith("failed")
-            else "Run it again for the full number of trials.",
+            else "Run it again for the full number of trials."
+            if wanted
+            else "Run it again for those behind them.",
         )
 
 

@@ -130,6 +130,13 @@ def test_a_run_that_was_stopped_is_a_warning(ended, asked):
     assert f"after 100 of 10,000 trials: {ended}." in finding.text
 
 
+def test_a_program_that_was_killed_had_no_number_of_trials():
+    recording = run([1000] * 30, ended="killed before its end", settings=Settings())
+    finding = one(recording, "interrupted")
+    assert finding.text.startswith("The run ended after 30 trials: killed before its end.")
+    assert finding.advice == "Run it again for those behind them."
+
+
 # --- too few trials
 
 
