@@ -44,7 +44,7 @@ class FakeCupti:
     Args:
         queue: Whose work is noted.
         refuses: What enabling a kind raises.
-        dropped: Records of external ids that there is no room for.
+        dropped: Records of external ids that there is no room for; below 0 it cannot tell.
 
     Attributes:
         log: What was asked of it.
@@ -93,6 +93,8 @@ class FakeCupti:
         self._records = []
 
     def activity_get_num_dropped_records(self, context: int, stream: int, place: int) -> None:
+        if self._dropped < 0:
+            raise cuptiError("ERROR_NOT_SUPPORTED (27)")
         ctypes.c_size_t.from_address(place).value = self._dropped
 
     @property

@@ -256,6 +256,12 @@ def test_dropped_records_are_counted(clock: Any, install: Any) -> None:
     assert sum(one.count for one in found.kernels) == 3 * TRIALS
 
 
+def test_a_cupti_that_counts_no_dropped_records(clock: Any, install: Any) -> None:
+    install(dropped=-1)
+    found = measured(PlannedNet(clock, LAUNCH_BOUND), clock)
+    assert (found.dropped, len(found.kernels)) == (0, 3)
+
+
 PROBLEMS = {
     "no trial made the calls of the others": lambda net: PlannedNet(
         net.clock, net.plan, 2, other_calls(kernel(1, 7))
