@@ -57,7 +57,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> None:
 def shown() -> Any:
     """The advice that the last report was given."""
     mocked: Any = profile.report
-    return mocked.call_args.kwargs["advice"]
+    return mocked.call_args.kwargs["beside"].advice
 
 
 def run(*argv: str) -> int:

@@ -126,7 +126,7 @@ def test_the_reading_itself_is_told(clock):
 
 @linux
 def test_page_faults_are_those_of_the_layer_that_has_them():
-    nbytes = 40 << 20  # more than malloc ever keeps
+    nbytes = 80 << 20  # more than malloc ever keeps: its limits end at 32 MiB and twice as much
 
     class Touch(Wait):
         def forward(self, inputs):
@@ -167,7 +167,7 @@ def test_counters_of_the_kernel():
             return read()[0], usage.ru_minflt + usage.ru_majflt
 
         before = both()
-        np.ones(40 << 20, np.uint8)
+        np.ones(80 << 20, np.uint8)
         after = both()
     assert after[0] - before[0] == pytest.approx(after[1] - before[1], abs=3)
     assert after[0] > before[0]

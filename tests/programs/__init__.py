@@ -187,13 +187,13 @@ PROGRAMS = (
     ),
     Program(
         "seq2seq",
-        ("--epoch", "2", "--unit", "16"),
+        ("--epoch", "1", "--unit", "16"),
         ("--epoch", "10"),
         ITERATION,
-        10,
+        5,
         ("/embed_x", "/embed_y", "/encoder", "/decoder", "/W"),
-        kinds=10,  # batches of other lengths
-        extensions=_all(2, "PrintReport", "CalculateBleu", "translate", "_Snapshot", LogReport=10),
+        kinds=5,  # batches of other lengths
+        extensions=_all(1, "PrintReport", "CalculateBleu", "translate", "_Snapshot", LogReport=5),
         evaluates=True,
     ),
     Program(
