@@ -13,10 +13,9 @@ from scipy.special import stdtrit
 
 from chainer_profile.advice.changes import CPU, Candidate, Untried
 from chainer_profile.basics.describe import CONFIDENCE
-from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.engines.results import Speedup
 from chainer_profile.record.recording import COMPLETE, Environment, Settings
-from chainer_profile.record.versioned import build, read_known
+from chainer_profile.record.versioned import read_beside
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -198,13 +197,4 @@ def read_advice(folder: Path) -> Advice | None:
     Raises:
         ProfileError: It is damaged, or from a newer version.
     """
-    path = folder / ADVICE
-    try:
-        content = read_known(path, path.read_bytes(), FORMAT, VERSION)
-        return build(Advice, content, words=True)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise ProfileError(f"{path}: cannot be read ({error.strerror})") from None
-    except ValueError as error:
-        raise ProfileError(f"{path}: damaged ({one_line(error)})") from None
+    return read_beside(folder / ADVICE, Advice, FORMAT, VERSION, words=True)

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.basics.parsing import Parser, checked
+from chainer_profile.basics.parsing import Parser
 from chainer_profile.basics.words import COMMAND, PROG
 from chainer_profile.cli.options import add_out
 from chainer_profile.cli.running import Context
-from chainer_profile.runs.wanted import ALL, FILES, NONE, Wanted, parse_formats
+from chainer_profile.cli.shown import add_format, formats
 
 if TYPE_CHECKING:
     from chainer_profile.integrations.script import Outcome, Script, ScriptRun
@@ -54,15 +54,7 @@ def parser() -> argparse.ArgumentParser:
         "folder of the results (default: the next free reports/NAME of the script)",
         "replace a run in the --out folder",
     )
-    parser.add_argument(
-        "--format",
-        metavar="A,B",
-        dest="formats",
-        type=checked(parse_formats),
-        default=(),
-        help=f"files beside CSV, plots, report.md and report.html: {', '.join(FILES)} or {ALL}; "
-        f"{NONE} writes no report at all",
-    )
+    add_format(parser)
     parser.add_argument("-q", "--quiet", action="store_true", help="print nothing of our own")
     parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser
@@ -126,13 +118,10 @@ def _report(running: ScriptRun, args: argparse.Namespace, began_in: str) -> None
     if running.budget is None:
         say([text(f"{PROG}: the program called nothing of Chainer's")])
         return
-    wanted = Wanted(
-        tuple(name for name in args.formats if name != NONE), usual=NONE not in args.formats
-    )
     summaries = {folder: summarise(load_run(folder)) for folder in running.save()}
     say(overview(running.budget, next(iter(summaries.values()), None)))
     for folder, summary in summaries.items():
-        write_reports(folder, summary, wanted)
+        write_reports(folder, summary, formats(args))
     places = [os.path.relpath(place, began_in) for place in summaries or running.folders]
     ranks = Path(places[0]).parent
     more = f"; {PROG} ranks {ranks} puts the ranks together" if running.rank == 0 else ""

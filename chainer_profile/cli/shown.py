@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -86,15 +87,7 @@ def add_shown(parser: argparse.ArgumentParser) -> None:
     )
     add_messages(group)
     group = parser.add_argument_group("reports")
-    group.add_argument(
-        "--format",
-        metavar="A,B",
-        dest="formats",
-        type=checked(parse_formats),
-        default=(),
-        help=f"files beside CSV, plots, report.md and report.html: {', '.join(FILES)} or {ALL}; "
-        f"{NONE} writes no report at all",
-    )
+    add_format(group)
     group.add_argument(
         "--json",
         action="store_true",
@@ -109,6 +102,25 @@ def add_shown(parser: argparse.ArgumentParser) -> None:
         type=whole(0),
         help="a trial that the trace shows beside the median one, counted from 0",
     )
+
+
+def add_format(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """The option of the report files; :func:`formats` reads it."""
+    parser.add_argument(
+        "--format",
+        metavar="A,B",
+        dest="formats",
+        type=checked(parse_formats),
+        default=(),
+        help=f"files beside CSV, plots, report.md and report.html: {', '.join(FILES)} or {ALL}; "
+        f"{NONE} writes no report at all",
+    )
+
+
+def formats(args: argparse.Namespace) -> Wanted:
+    """The report files that are asked for."""
+    asked = tuple(name for name in args.formats if name != NONE)
+    return Wanted(asked, usual=NONE not in args.formats)
 
 
 def _factor(text: str) -> float:
@@ -134,8 +146,7 @@ def wanted(args: argparse.Namespace) -> Wanted:
     from chainer_profile.report.content.profile import ReportTitle
 
     title = ReportTitle(title=args.title, author=args.author, course=args.course)
-    asked = tuple(name for name in args.formats if name != NONE)
-    return Wanted(asked, title, args.trace_trial, usual=NONE not in args.formats)
+    return replace(formats(args), title=title, trace_trial=args.trace_trial)
 
 
 def show(

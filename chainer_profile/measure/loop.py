@@ -130,8 +130,8 @@ class LoopTrial:
         return _within(enter, leave, mark)
 
 
-class UpdaterStep:
-    """One iteration of an updater, as what a trial is.
+class UpdaterStep(LoopTrial):
+    """One iteration of an updater, as what a trial is; its data are loaded by its own iterators.
 
     Args:
         updater: The updater.
@@ -140,60 +140,21 @@ class UpdaterStep:
     """
 
     def __init__(self, updater: Any, title: str = "", command: str = "") -> None:
-        self._updater, self._title, self._command = updater, title, command
+        self._updater = updater
         named = updater.get_all_optimizers()
-        self.optimizers = list(named.values())
         # One optimizer's network gives its own link paths; of several, each has its name in front.
-        prefixes = [""] if len(named) == 1 else [f"/{name}" for name in named]
-        self._prefixes = prefixes
-        self.roots: list[tuple[str, Any]] = [
-            (prefix, optimizer.target)
-            for prefix, optimizer in zip(prefixes, self.optimizers, strict=True)
+        optimizers = [
+            ("" if len(named) == 1 else f"/{name}", optimizer) for name, optimizer in named.items()
         ]
+        roots = [(prefix, optimizer.target) for prefix, optimizer in optimizers]
         # A ParallelUpdater has a copy of the network for every other device.
-        known = [root for _, root in self.roots]
-        self.roots += [
+        known = [root for _, root in roots]
+        roots += [
             (f"/{name}", model)
             for name, model in (getattr(updater, "_models", None) or {}).items()
             if not any(model is one for one in known)
         ]
-        self.inputs: tuple[Any, ...] = ()
-        self._batch = Batch()
-        self._noting = False
-
-    @property
-    def noting(self) -> bool:
-        """Whether batches are looked at; those of an earlier iteration are forgotten."""
-        return self._noting
-
-    @noting.setter
-    def noting(self, on: bool) -> None:
-        if on:
-            self._batch = Batch()
-        self._noting = on
-
-    @property
-    def input_nbytes(self) -> int:
-        """Bytes of the inputs of the iteration whose batches were noted."""
-        return self._batch.nbytes
-
-    def settings(self, structure: Structure) -> Settings:
-        """What an iteration of such windows was."""
-        target = self.roots[0][1]
-        return settings_of(
-            structure,
-            self._title or name_of(target),
-            device_name(device_of(target)),
-            batchsize=self._batch.size,
-            optimizer=" and ".join(
-                type(actual_optimizer(optimizer)).__name__ for optimizer in self.optimizers
-            ),
-            command=self._command,
-        )
-
-    def difference(self, first: Settings) -> str:
-        """How its batch differs in size, in words; empty if it does not."""
-        return self._batch.difference(first)
+        super().__init__(roots, optimizers, title, command)
 
     @contextmanager
     def timed(self, enter: Enter, leave: Leave) -> Iterator[None]:
@@ -208,9 +169,8 @@ class UpdaterStep:
                 mark = Mark("data", "data", converter_name(converter))
                 convert = self._noted(True, timed(converter, mark, enter, leave))
                 replacements.put(self._updater, "converter", _like(converter, convert))
-            for prefix, optimizer in zip(self._prefixes, self.optimizers, strict=True):
-                time_optimizer(replacements, optimizer, enter, leave, prefix)
-            yield
+            with super().timed(enter, leave):
+                yield
 
     def _noted(self, converted: bool, call: Callable[..., Any]) -> Callable[..., Any]:
         """What loads or converts a batch, with its size noted after its window."""

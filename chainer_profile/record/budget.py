@@ -7,8 +7,6 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from chainer_profile.basics.errors import ProfileError, one_line
-
 FORMAT = "chainer-profile budget"
 VERSION = 1
 #: The file, in a run's folder.
@@ -101,14 +99,6 @@ def read_budget(folder: Path) -> Budget | None:
         ProfileError: It is damaged, or from a newer version.
     """
     # With NumPy, which is to be imported by the program's account when its budget is kept.
-    from chainer_profile.record.versioned import build, read_known
+    from chainer_profile.record.versioned import read_beside
 
-    path = folder / BUDGET
-    try:
-        return build(Budget, read_known(path, path.read_bytes(), FORMAT, VERSION))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise ProfileError(f"{path}: cannot be read ({error.strerror})") from None
-    except ValueError as error:
-        raise ProfileError(f"{path}: damaged ({one_line(error)})") from None
+    return read_beside(folder / BUDGET, Budget, FORMAT, VERSION)

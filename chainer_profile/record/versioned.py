@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
-from chainer_profile.basics.errors import ProfileError
+from chainer_profile.basics.errors import ProfileError, one_line
 
 T = TypeVar("T")
 
@@ -35,6 +35,31 @@ def read_known(path: Path, content: bytes, form: str, version: int) -> dict[str,
         raise ProfileError(f"{path}: is no {form}")
     check_version(path, found.get("version"), version)
     return found
+
+
+def read_beside(
+    path: Path, kind: type[T], form: str, version: int, *, words: bool = False
+) -> T | None:
+    """A dataclass from a file of ours in a run's folder; None where there is none.
+
+    Args:
+        path: The file.
+        kind: The dataclass.
+        form: Its ``format``.
+        version: The newest version that is known.
+        words: As of :func:`build`.
+
+    Raises:
+        ProfileError: It is damaged, of another kind, or from a newer version.
+    """
+    try:
+        return build(kind, read_known(path, path.read_bytes(), form, version), words=words)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise ProfileError(f"{path}: cannot be read ({error.strerror})") from None
+    except ValueError as error:
+        raise ProfileError(f"{path}: damaged ({one_line(error)})") from None
 
 
 def check_version(path: Path, found: object, newest: int) -> None:
