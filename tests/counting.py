@@ -15,11 +15,12 @@ def counters(
     cpu_us: int = 90,
     system_us: int = 9,
     page_faults: int = 50,
+    fault_ns: float | None = 100.0,
     waits: int = 0,
     preemptions: int = 0,
     **more: int,
 ) -> Counters:
-    """Of every layer and trial these; the framework has as much as one layer."""
+    """Each layer and the framework have these; system time is told of the trials alone."""
     values = {
         "wall_ns": wall_us * US,
         "cpu_ns": cpu_us * US,
@@ -35,10 +36,11 @@ def counters(
         tuple(
             Counted(
                 name,
-                (trials * value,) * layers,
-                (trials * value,) * phases,
+                () if name == "system_ns" else (trials * value,) * layers,
+                () if name == "system_ns" else (trials * value,) * phases,
                 ((layers + max(phases, 1)) * value,) * trials,
             )
             for name, value in values.items()
         ),
+        fault_ns,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chainer_profile.analyse.counted import counters_by, trial_counters
-from chainer_profile.analyse.grouping import OUTSIDE
+from chainer_profile.analyse.grouping import OUTSIDE, place_of_most
 from chainer_profile.analyse.summary import NOTE, WARNING, Finding
 from chainer_profile.basics.describe import MIN_TRIALS, NS, halves_differ
 from chainer_profile.basics.units import (
@@ -376,17 +377,25 @@ def _page_faults(summary: Summary) -> Iterator[Finding]:
         return
     if not trial.system_s > 2 * trial.system_error_s:  # nor where that is not known
         return
-    by = counters_by(summary.layers, "function")["system_s"]
-    all_s = float(by.sum())
-    most = f", {format_percent(by.max() / all_s, 0)} of its time in {by.idxmax()}" if all_s else ""
+    by = counters_by(summary.layers, "function")["page_faults"]
+    place = place_of_most(by, trial.page_faults)
+    faults = plural(round(trial.page_faults), "page fault")
+    if place is not None:
+        faults += f", {format_percent(by[place] / trial.page_faults)} of them in {place}"
+    at_least_s = min(trial.page_faults * trial.fault_s, trial.system_s)
     settings = recording.settings
     kept = bool(settings.fast) or settings.keep_memory
     yield Finding(
         "page-faults",
         NOTE,
         f"The system takes {format_percent(trial.system_share, 0)} of the trial's CPU time "
-        f"({format_duration(trial.system_s)}), most of it handing out memory: "
-        f"{format_count(round(trial.page_faults))} page faults{most}.",
+        f"({format_duration(trial.system_s)})"
+        + (
+            f", with {faults}."
+            if math.isnan(at_least_s)
+            else f". Handing out memory takes at least {format_duration(at_least_s)} of it: "
+            f"{faults}."
+        ),
         "Memory is kept already: larger arrays than glibc keeps are left."
         if kept
         else "Keep memory in the process: --keep-memory shows what it brings, "
@@ -404,7 +413,10 @@ def _disturbed(summary: Summary) -> Iterator[Finding]:
         return
     layers = summary.layers
     off_s = (layers["counted_s"] - layers["cpu_s"]).clip(lower=0)
-    worst = off_s.idxmax()
+    place = place_of_most(off_s, trial.wall_s - trial.cpu_s)
+    where = ""
+    if place is not None:
+        where = f"; most of that in {layers['label'][place]} ({format_duration(off_s[place])})"
     taken = trial.preemptions >= trial.waits
     yield Finding(
         "disturbed",
@@ -416,7 +428,7 @@ def _disturbed(summary: Summary) -> Iterator[Finding]:
             if taken
             else f"it waited {trial.waits:.1f} times a trial"
         )
-        + f"; most of that in {layers['label'][worst]} ({format_duration(off_s[worst])}).",
+        + f"{where}.",
         "Other programs took the processor: compare CPU times (cpu_ms), or run on a quiet machine."
         if taken
         else "It waited for a disk, a lock or another thread: faster arithmetic would not help.",

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 _COLUMNS = {
     "counted_s": ("wall_ns", NS),
     "cpu_s": ("cpu_ns", NS),
-    "system_s": ("system_ns", NS),
     "page_faults": ("page_faults", 1.0),
     "waits": ("waits", 1.0),
     "preemptions": ("preemptions", 1.0),
@@ -35,9 +34,9 @@ def layer_counters(recording: Recording) -> dict[str, Any]:
 
     Returns:
         Columns of one value a layer, NaN without the counter: ``counted_s``, wall time in the
-        trials of that pass, and in the same trials ``cpu_s``, CPU time, ``system_s``, the system's
-        part of it, ``page_faults``, ``waits`` and ``preemptions`` (how often it gave its processor
-        up, and lost it), ``cycles``, ``instructions`` and ``cache_misses`` of the processor.
+        trials of that pass, and in the same trials ``cpu_s``, CPU time, ``page_faults``, ``waits``
+        and ``preemptions`` (how often it gave its processor up, and lost it), ``cycles``,
+        ``instructions`` and ``cache_misses`` of the processor.
     """
     counters, nothing = recording.counters, np.full(len(recording.layers), np.nan)
     columns = {}
@@ -45,7 +44,7 @@ def layer_counters(recording: Recording) -> dict[str, Any]:
         one = None if counters is None else counters[name]
         columns[column] = (
             nothing
-            if one is None or counters is None
+            if one is None or counters is None or not one.layers
             else np.array(one.layers, float) * unit / counters.trials
         )
     return columns
@@ -60,7 +59,8 @@ class TrialCounters:
         cpu_s: CPU time of the calling thread.
         system_s: The system's part of it.
         system_error_s: Standard error of that mean.
-        page_faults: Pages that the system handed out.
+        page_faults: How often the system handed out memory, a page at a time.
+        fault_s: CPU time that each of these takes at least: for a small page, not for a huge one.
         waits: How often the thread gave its processor up.
         preemptions: How often its processor was taken from it.
     """
@@ -70,6 +70,7 @@ class TrialCounters:
     system_s: float
     system_error_s: float
     page_faults: float
+    fault_s: float
     waits: float
     preemptions: float
 
@@ -104,6 +105,7 @@ def of_trial(counters: Counters) -> TrialCounters:
         system_s=mean("system_ns") * NS,
         system_error_s=float(error) * NS,
         page_faults=mean("page_faults"),
+        fault_s=float("nan") if counters.fault_ns is None else counters.fault_ns * NS,
         waits=mean("waits"),
         preemptions=mean("preemptions"),
     )

@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 OUTSIDE = "outside"
 
 
+def place_of_most(parts: pd.Series[float], whole: float) -> Any:
+    """The label of the part that is more than half of a whole; None where no part is."""
+    return parts.idxmax() if len(parts) and parts.max() > whole / 2 else None
+
+
 def group(layers: pd.DataFrame, recording: Recording, by: str) -> pd.DataFrame:
     """The layers added up by something, slowest group first.
 

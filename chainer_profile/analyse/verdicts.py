@@ -1,9 +1,9 @@
 """What takes most of a layer's time: a limit of the machine, or the largest part that is known.
 
 A layer that reaches a third of what arithmetic and memory allow is bound by the nearer of the two.
-Of the others the largest of these parts is named: the system's time as the counters pass has it,
-time in which the thread did not run, and what the pass inside the layers found, by cause. Without
-that pass the copying of windows, and what any call costs, are estimated.
+Of the others the largest of these parts is named: its page faults, each at the least that one costs
+on the machine; time for which the thread gave its processor up; and what the pass inside the layers
+found, by cause. Without that pass the copying of windows, and what any call costs, are estimated.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from chainer_profile.analyse.counted import trial_counters
 from chainer_profile.analyse.inside import CALLS, CAUSES, COPYING, WAITING
 from chainer_profile.analyse.roofline import REACHED
 from chainer_profile.basics.describe import NS
@@ -84,9 +85,13 @@ def _measured(
     calls = np.array([layer.calls for layer in recording.layers])
     counted_s = columns["counted_s"]
     counted_s = np.where(counted_s > _reading_s(recording) * calls, counted_s, np.nan)
-    faults = np.where(columns["page_faults"] >= 1, columns["system_s"], np.nan)
+    trial = trial_counters(recording)
+    fault_s = float("nan") if trial is None else trial.fault_s
     found = {cause: np.full(len(calls), np.nan) for cause in CAUSES}
-    found = {FAULTS: faults / counted_s} | found
+    # While other programs have its processor a layer does not wait.
+    taken = columns["preemptions"] >= columns["waits"]
+    time_s = np.where(taken & ~np.isnan(counted_s), columns["cpu_s"], counted_s)
+    found = {FAULTS: columns["page_faults"] * fault_s / time_s} | found
     functions = {} if inside is None else {(one.name, one.phase): one for one in inside.functions}
     layers = {} if inside is None else {one.row: one for one in inside.layers}
     for at, layer in enumerate(recording.layers):
@@ -94,7 +99,7 @@ def _measured(
         if seen is not None:
             for cause in CAUSES:
                 found[cause][at] = seen.causes.get(cause, 0.0)
-    found[WAITING] = np.fmax(found[WAITING], 1 - columns["cpu_s"] / counted_s)
+    found[WAITING] = np.fmax(found[WAITING], 1 - columns["cpu_s"] / time_s)
     return found
 
 

@@ -109,9 +109,9 @@ def parser() -> argparse.ArgumentParser:
     group.add_argument(
         "--counters",
         action=argparse.BooleanOptionalAction,
-        help="count CPU time, the system's part of it, page faults and switches of the thread by "
-        "layer, in trials of their own after the timed ones: for five seconds, or none (default: "
-        "for a tenth of the trials' time, five seconds at most; on a CPU)",
+        help="count CPU time, page faults and switches of the thread by layer, in trials of their "
+        "own after the timed ones: for five seconds, or none (default: for a tenth of the trials' "
+        "time, five seconds at most; on a CPU)",
     )
     group.add_argument(
         "--no-machine",

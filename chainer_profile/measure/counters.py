@@ -7,9 +7,11 @@ by row. The pass is made after the timed trials, since such a reading takes long
 
 from __future__ import annotations
 
+import mmap
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from statistics import median
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -42,6 +44,12 @@ LEAST_TRIALS = 3
 #: Trials beyond this say nothing new.
 _MOST_TRIALS = 2000
 _WINDOWS = 500
+#: The kernel tells the system's part of a thread's CPU time by its ticks, which are 4 ms apart or
+#: so: that is right for the trials together, and far too small for most layers.
+_BY_TICKS = ("system_ns",)
+#: The pages that are touched to learn what a page fault costs, and how often.
+_PAGES = 256
+_TOUCHES = 7
 
 
 def thread_usage() -> tuple[tuple[str, ...], Read]:
@@ -58,6 +66,40 @@ def thread_usage() -> tuple[tuple[str, ...], Read]:
         return cpu_ns(), round(used[1] * 1e9), used[6] + used[7], used[14], used[15]
 
     return ("cpu_ns", "system_ns", "page_faults", "waits", "preemptions"), read
+
+
+def _touch(pages: NDArray[np.uint8]) -> None:
+    pages[...] = 1
+
+
+def _fault_ns(
+    names: Sequence[str], read: Read, touch: Callable[[NDArray[np.uint8]], None]
+) -> float | None:
+    """CPU time that a fault for a small page takes at least; None where that is not known."""
+    if "page_faults" not in names:
+        return None
+    found: list[float] = []
+    for _ in range(_TOUCHES):
+        try:
+            pages = _new_pages()
+        except OSError:  # no memory
+            return None
+        before = read()
+        touch(pages)
+        used = dict(zip(names, np.subtract(read(), before).tolist(), strict=True))
+        if used["page_faults"] < len(pages):  # one fault may have brought several
+            return None
+        found.append(used["cpu_ns"] / used["page_faults"])
+    return median(found)
+
+
+def _new_pages() -> NDArray[np.uint8]:
+    """The first byte of every page of memory that the system has not handed out yet."""
+    private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    pages = mmap.mmap(-1, _PAGES * mmap.PAGESIZE, flags=private)
+    with suppress(OSError):  # a kernel without huge pages
+        pages.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(pages, np.uint8)[:: mmap.PAGESIZE]
 
 
 class _Readings:
@@ -99,6 +141,7 @@ def measure_counters(
     seconds: float,
     stop: Callable[[], object] = lambda: None,
     usage: tuple[tuple[str, ...], Read] | None = None,
+    touch: Callable[[NDArray[np.uint8]], None] = _touch,
 ) -> Counters | None:
     """Run a step for so long, and say what the calling thread did in every row.
 
@@ -111,12 +154,14 @@ def measure_counters(
         seconds: For how long; three trials are made in any case.
         stop: Ends it when it says something.
         usage: Names of counters, and what reads them; by default :func:`thread_usage`.
+        touch: Writes to new pages, to learn what a page fault costs.
 
     Returns:
         The counters; None where no trial was of the kind.
     """
     with ExitStack() as stack:
-        sources = [usage or thread_usage(), *stack.enter_context(hardware_counters())]
+        usage = usage or thread_usage()
+        sources = [usage, *stack.enter_context(hardware_counters())]
         names = ("wall_ns", *(name for found, _ in sources for name in found))
         most = max(len(structure.owners) + 2, 2 * _WINDOWS)
         readings = _Readings(now_ns, [read for _, read in sources], len(names), most)
@@ -153,13 +198,14 @@ def measure_counters(
         counted=tuple(
             Counted(
                 name=name,
-                layers=tuple(of.sum(axis=0)[:n_layers].tolist()),
-                framework=tuple(of.sum(axis=0)[n_layers:-1].tolist()),
+                layers=() if name in _BY_TICKS else tuple(of.sum(axis=0)[:n_layers].tolist()),
+                framework=() if name in _BY_TICKS else tuple(of.sum(axis=0)[n_layers:-1].tolist()),
                 trial=tuple(of[:, -1].tolist()),
                 window=float(window),
             )
             for name, of, window in zip(names, values, windows, strict=True)
         ),
+        fault_ns=_fault_ns(*usage, touch),
     )
 
 

@@ -154,9 +154,8 @@ def profile(
         memory: Make the memory pass: two more calls after the trials, where max_seconds leaves
             time for them.
         counters: Make the counters pass on a CPU: more trials after the others, which count CPU
-            time, the system's part of it, page faults and switches of the thread in every layer.
-            By default they take a tenth of the trials' time, five seconds at most; True takes five
-            seconds.
+            time, page faults and switches of the thread in every layer. By default they take a
+            tenth of the trials' time, five seconds at most; True takes five seconds.
         why: Look inside the layers after the trials, for some seconds: in which parts their time
             goes, and that of the framework between them.
         kernels: Make the kernels pass on a GPU, where cupti-python is installed: some more trials

@@ -375,7 +375,9 @@ class Counted:
             that the system ran for it; ``page_faults``; ``waits`` and ``preemptions``, how often
             the thread gave its processor up, and how often it was taken from it; ``cycles``,
             ``instructions`` and ``cache_misses`` of the processor.
-        layers: Sum over the trials of every layer, without calls within it.
+        layers: Sum over the trials of every layer, without calls within it. Empty for
+            ``system_ns``, which is right for whole trials alone; recordings of older versions hold
+            it, and nothing reads it.
         framework: The same of what passed between the layers of every phase whose framework is
             known by itself.
         trial: Of every trial as a whole.
@@ -398,10 +400,13 @@ class Counters:
     Attributes:
         trials: Number of its trials, which are of the recording's kind.
         counted: The counters that this machine has.
+        fault_ns: CPU time that a page fault takes at least: for a small page of memory, and not for
+            a huge one. None where it was not measured, as in recordings of older versions.
     """
 
     trials: int
     counted: tuple[Counted, ...]
+    fault_ns: float | None = None
 
     def __getitem__(self, name: str) -> Counted | None:
         return next((one for one in self.counted if one.name == name), None)

@@ -233,9 +233,11 @@ class Recording(Shown):
                 raise ValueError(f"memory is of {of} layers, for {len(self.layers)}")
         if self.counters is not None:
             for one in self.counters.counted:
-                found = len(one.layers), len(one.framework), len(one.trial)
-                if found != (len(self.layers), len(self.phases), self.counters.trials):
+                found = len(one.layers), len(one.framework)
+                if found not in ((0, 0), (len(self.layers), len(self.phases))):
                     raise ValueError(f"counters: {one.name} is {found}")
+                if len(one.trial) != self.counters.trials:
+                    raise ValueError(f"counters: {one.name} is of {len(one.trial)} trials")
         for first, second in (("clean_ns", "clean_start_ns"), ("probe_ns", "probe_threads")):
             if len(getattr(self, first)) != len(getattr(self, second)):
                 raise ValueError(f"{first} and {second} differ in length")

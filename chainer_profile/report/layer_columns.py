@@ -385,10 +385,11 @@ _ALL = (
     _text(
         "verdict",
         "What takes most of the layer's time: compute or memory where a third of that limit is "
-        "reached; else the largest part that is known, if it is a quarter: page faults (the "
-        "system's time), waiting (the thread did not run), and by --why copying, matrix product, "
-        "elementwise arithmetic, allocation, call cost, garbage collection, where without it "
-        "copying (of im2col's windows) and call cost are estimates; or below both limits",
+        "reached; else the largest part that is known, if it is a quarter: page faults (each at "
+        "the least that one costs on the machine), waiting (the thread gave its processor up), and "
+        "by --why copying, matrix product, elementwise arithmetic, allocation, call cost, garbage "
+        "collection, where without it copying (of im2col's windows) and call cost are estimates; "
+        "or below both limits",
         name="limit",
         title="limited by",
         known=False,
@@ -439,15 +440,9 @@ _ALL = (
         title="CPU [ms]",
         known=False,
     ),
-    _ms(
-        "system",
-        "system ms",
-        "The system's part of that CPU time, most of it handing out memory; empty where it is not "
-        "counted",
-        title="system [ms]",
-        known=False,
+    _counted(
+        "page_faults", "page faults", "How often the system handed out a page of memory in a trial"
     ),
-    _counted("page_faults", "page faults", "Pages that the system handed out in a trial"),
     _counted("waits", "waits", "How often the thread gave its processor up in a trial"),
     _counted("preemptions", "preemptions", "How often its processor was taken from it in a trial"),
     # What no file has, since others say it, or few machines do.

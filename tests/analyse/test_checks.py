@@ -595,13 +595,17 @@ def test_page_faults():
     assert "page-faults" not in findings(counted(system_us=9, page_faults=0))
     found = findings(counted(system_us=9))["page-faults"]
     assert found.severity == NOTE
-    assert "takes 10 % of the trial's CPU time (27.00 us)" in found.text
-    assert "150 page faults" in found.text
+    assert found.text == (
+        "The system takes 10 % of the trial's CPU time (27.00 us). Handing out memory takes at "
+        "least 15.00 us of it: 150 page faults."
+    )
     assert "--keep-memory" in found.advice
     for kept in ({"fast": "numpy"}, {"keep_memory": True}):
         assert "kept already" in findings(counted(variables=kept))["page-faults"].advice
     engine = findings(counted(variables={"engine": "other 1.0"}))["page-faults"]
     assert "--" not in engine.advice
+    older = findings(counted(fault_ns=None))["page-faults"]
+    assert "(27.00 us), with 150 page faults" in older.text
 
 
 def test_system_time_that_is_chance_is_no_finding():
@@ -624,7 +628,38 @@ def test_disturbed():
     assert "taken from it 6.0 times a trial" in taken.text
     waited = findings(counted(cpu_us=90, preemptions=1, waits=2, **quiet))["disturbed"]
     assert waited.severity == NOTE
-    assert "waited 6.0 times a trial" in waited.text
+    assert waited.text.endswith("waited 6.0 times a trial.")  # a third of it in each layer
     several = Environment(blas=(BlasLibrary("openblas", "0.3", 2),))
     recording = replace(counted(cpu_us=50, waits=9, **quiet), environment=several)
     assert "disturbed" not in findings(recording)
+
+
+def test_a_place_is_named_only_where_it_holds_more_than_half():
+    """Of two layers and the framework between them, 100 us of wall time and 50 faults each."""
+
+    def texts(second):
+        recording = counted(cpu_us=90, waits=2)
+        names = {"cpu_ns": 4 * (100 - second) * US, "page_faults": 4 * second}
+        changed = tuple(
+            replace(
+                one,
+                layers=(one.layers[0], names[one.name]),
+                # The trial and its layers were measured by the same readings.
+                trial=tuple(at - one.layers[1] // 4 + names[one.name] // 4 for at in one.trial),
+            )
+            if one.name in names
+            else one
+            for one in recording.counters.counted
+        )
+        counters = replace(recording.counters, counted=changed)
+        found = findings(replace(recording, counters=counters))
+        return found["disturbed"].text, found["page-faults"].text
+
+    # Lost are 10 us in each of the others: 20 of 39 us and 20 of 41 us.
+    assert texts(19)[0].endswith("waited 6.0 times a trial.")
+    assert texts(21)[0].endswith(
+        "waited 6.0 times a trial; most of that in 1_FixedBatchNormalization (21.00 us)."
+    )
+    # The others have 50 faults each.
+    assert texts(99)[1].endswith("199 page faults.")
+    assert texts(101)[1].endswith("201 page faults, 50.2 % of them in FixedBatchNormalization.")

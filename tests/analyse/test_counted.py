@@ -24,11 +24,12 @@ def test_means_by_layer_in_seconds():
     assert columns["cpu_s"].tolist() == pytest.approx([1.5e-6, 4e-6])
     assert columns["waits"].tolist() == [0.5, 2.0]
     # What this machine does not count.
-    assert all(map(math.isnan, columns["system_s"]))
+    assert all(map(math.isnan, columns["page_faults"]))
     trial = trial_counters(replace(recording, counters=Counters(2, values)))
     assert trial.cpu_s == pytest.approx(6.5e-6)
     assert trial.waits == 2.5
     assert math.isnan(trial.system_share)
+    assert math.isnan(trial.fault_s)
 
 
 def test_nothing_without_the_pass():
@@ -45,6 +46,7 @@ def test_a_trial_as_a_whole():
     assert trial.system_share == pytest.approx(0.1)
     assert trial.off_share == pytest.approx(0.1)
     assert trial.system_error_s == 0
+    assert trial.fault_s == pytest.approx(100e-9)
     # A thread that seems to run for longer than there was time: the two clocks' steps.
     more = replace(recording, counters=counters(recording, cpu_us=101))
     assert trial_counters(more).off_share == 0
@@ -56,6 +58,6 @@ def test_groups_add_up_to_the_layers():
     for by in ("function", "phase"):
         table = counters_by(found.layers, by)
         assert table["layers"].sum() == len(found.layers)
-        for column in ("cpu_s", "system_s", "page_faults"):
+        for column in ("cpu_s", "page_faults"):
             assert table[column].sum() == pytest.approx(found.layers[column].sum())
         assert table["cycles"].isna().all()

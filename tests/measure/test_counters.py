@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import mmap
 import resource
 import subprocess
 import sys
+import time
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,12 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chainer_profile import profile
+from chainer_profile.analyse.summaries import summarise
+from chainer_profile.analyse.verdicts import FAULTS
 from chainer_profile.measure import counters as counters_module
 from chainer_profile.measure import runner
 from chainer_profile.measure.counters import LEAST_TRIALS, measure_counters, thread_usage
 from chainer_profile.measure.hardware import SOFTWARE_FAULTS, hardware_counters
 from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.steps import make_step
+from chainer_profile.record.recording import Settings
 from tests.conftest import FakeClock
 from tests.nets import Chain, Outer, Trained, Wait, image, slow_loss
 
@@ -45,6 +51,7 @@ def test_a_counter_is_folded_like_the_clock(clock):
     for at, one in zip(wall.layers, faults.layers, strict=True):
         assert one == 7 * at
     assert faults.framework == tuple(7 * at for at in wall.framework)
+    assert found.fault_ns is None  # touching memory costs nothing on this clock
     assert faults.trial == tuple(7 * at for at in wall.trial)
     assert sum(cpu.trial) == pytest.approx(sum(wall.trial) / 2, abs=found.trials)
     assert found["system_ns"] is None
@@ -124,23 +131,25 @@ def test_the_reading_itself_is_told(clock):
     assert found["wall_ns"].window == 0
 
 
+class Faulting(Wait):
+    """Touches 500 pages of new memory, which it gives back."""
+
+    def forward(self, inputs):
+        pages = mmap.mmap(-1, 500 * mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        pages.madvise(mmap.MADV_NOHUGEPAGE)
+        for at in range(0, len(pages), mmap.PAGESIZE):
+            pages[at] = 1
+        return (inputs[0].copy(),)
+
+
 @linux
 def test_page_faults_are_those_of_the_layer_that_has_them():
-    nbytes = 80 << 20  # more than malloc ever keeps: its limits end at 32 MiB and twice as much
-
-    class Touch(Wait):
-        def forward(self, inputs):
-            np.zeros(nbytes, np.uint8)[::4096] = 1
-            return (inputs[0].copy(),)
-
     from chainer_profile.measure.arguments import as_network
 
     def network(x):
         (x,) = Wait(FakeClock(), 0).apply((x,))
-        (x,) = Touch(FakeClock(), 0).apply((x,))
+        (x,) = Faulting(FakeClock(), 0).apply((x,))
         return x
-
-    import time
 
     step = make_step("forward", as_network(network, [image()]), (image(),))
     with step.configured():
@@ -148,10 +157,73 @@ def test_page_faults_are_those_of_the_layer_that_has_them():
         found = measure_counters(step, structure, now_ns=time.perf_counter_ns, seconds=0.0)
     quiet, touched = found["page_faults"].layers
     assert quiet < 50
-    # With huge pages a fault brings more than one.
-    assert touched / found.trials >= nbytes / (2 << 20)
-    assert found["cpu_ns"].layers[1] > 0
+    assert touched / found.trials == pytest.approx(500, abs=20)
     assert found["wall_ns"].window < 1e6
+    # Of the system's time only the trials' is right.
+    assert found["system_ns"].layers == ()
+    assert len(found["system_ns"].trial) == found.trials
+    # No fault of the layer is cheaper than those whose cost was measured; both are CPU times.
+    assert 0 < found.fault_ns * touched < 1.5 * found["cpu_ns"].layers[1]
+
+
+class FakeThread:
+    """A thread whose system time is told as part of all that it did before, as by ticks."""
+
+    def __init__(self, clock, fault_ns):
+        self.clock, self.fault_ns, self.faults = clock, fault_ns, 0
+
+    def fault(self, count):
+        self.faults += count
+        self.clock.advance(count * self.fault_ns)
+
+    def usage(self):
+        return self.clock.time_ns, self.clock.time_ns // 10, self.faults
+
+
+def test_a_layer_of_page_faults_is_told_from_a_busy_one(clock):
+    from chainer_profile.measure.arguments import as_network
+
+    thread = FakeThread(clock, fault_ns=1200)
+
+    class Faults(Wait):
+        def forward(self, inputs):
+            thread.fault(500)
+            return (inputs[0].copy(),)
+
+    class Busy(Wait):
+        def forward(self, inputs):
+            thread.fault(10)
+            return super().forward(inputs)
+
+    def network(x):
+        (x,) = Faults(clock, 0).apply((x,))
+        (x,) = Busy(clock, 588_000).apply((x,))
+        return x
+
+    step = make_step("forward", as_network(network, [image()]), (image(),))
+    _, found = measure(
+        clock,
+        step,
+        usage=(("cpu_ns", "system_ns", "page_faults"), thread.usage),
+        touch=lambda pages: thread.fault(len(pages)),
+    )
+    assert found["wall_ns"].layers == (3 * 600_000,) * 2
+    assert found.fault_ns == 1200
+    recording = runner.run(step, Settings(trials=4, warmups=1), clock=clock, memory=False)
+    layers = summarise(replace(recording, counters=found)).layers
+    assert layers["verdict"].tolist() == [FAULTS, ""]
+
+
+@pytest.mark.parametrize("faults_a_page", [0, 1 / 512])
+def test_a_fault_has_no_price_where_it_is_not_one_small_page(clock, faults_a_page):
+    thread = FakeThread(clock, fault_ns=50_000)
+    _, found = measure(
+        clock,
+        make_step("forward", Chain(clock), (image(),)),
+        usage=(("cpu_ns", "system_ns", "page_faults"), thread.usage),
+        touch=lambda pages: thread.fault(int(len(pages) * faults_a_page)),
+    )
+    assert found.fault_ns is None
 
 
 @linux
@@ -190,8 +262,6 @@ def test_without_a_thread_s_usage_cpu_time_alone(monkeypatch):
 
 
 def test_a_run_has_it_unless_told_otherwise(clock):
-    from chainer_profile.record.recording import Settings
-
     asked = Settings(trials=4, clean_trials=1, warmups=1)
     step = make_step("forward", Chain(clock), (image(),))
     assert runner.run(step, asked, clock=clock, memory=False).counters is None

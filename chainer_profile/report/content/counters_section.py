@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from chainer_profile.analyse.counted import counters_by, trial_counters
 from chainer_profile.basics.units import (
-    format_bare_percent,
-    format_count,
     format_duration,
     format_ms,
     format_percent,
@@ -24,12 +22,13 @@ from chainer_profile.report.text import printable
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from chainer_profile.analyse.counted import TrialCounters
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.report.document import Block
 
 
 def counters(summary: Summary, *, brief: bool = False) -> Iterator[Block]:
-    """What the thread did: CPU time, the system's part of it, faults and switches.
+    """What the thread did: CPU time, faults and switches; and the system's part of a trial.
 
     Args:
         summary: The summary of a run.
@@ -46,13 +45,23 @@ def counters(summary: Summary, *, brief: bool = False) -> Iterator[Block]:
     if not math.isnan(trial.system_share):
         sentence += (
             f". The system takes {format_percent(trial.system_share)} of it "
-            f"({format_duration(trial.system_s)}), for {format_count(round(trial.page_faults))} "
-            "page faults among others"
+            f"({format_duration(trial.system_s)}){_faults(trial)}"
         )
     yield text(f"{sentence}. Other threads of BLAS are not in it.")
     yield _table(summary, "function")
     if several and not brief:
         yield _table(summary, "phase")
+
+
+def _faults(trial: TrialCounters) -> str:
+    faults = plural(round(trial.page_faults), "page fault")
+    if math.isnan(trial.fault_s):
+        return (
+            f". A trial has {faults}. What one costs was not measured, so the tables do not tell "
+            "which layers page faults limit"
+        )
+    at_least = format_duration(trial.page_faults * trial.fault_s)
+    return f". A trial has {faults} of at least {format_duration(trial.fault_s)} each: {at_least}"
 
 
 def _table(summary: Summary, by: str) -> Table:
@@ -61,8 +70,6 @@ def _table(summary: Summary, by: str) -> Table:
         Column(by, lambda row: printable(row.Index), folds=MAX_NAME),
         Column("wall ms", _ms("counted_s"), "wall [ms]", drop=2),
         Column("cpu ms", _ms("cpu_s"), "CPU [ms]"),
-        Column("system ms", _ms("system_s"), "system [ms]"),
-        Column("system %", lambda row: format_bare_percent(_over(row.system_s, row.cpu_s)), drop=1),
         Column("page faults", _number("page_faults")),
         Column("waits", _number("waits"), drop=4),
         Column("preemptions", _number("preemptions"), drop=3),

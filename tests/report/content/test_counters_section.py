@@ -31,17 +31,30 @@ def test_sentence_and_table():
     said = "".join(map(str, sentence.words))
     assert said == (
         "In 4 trials made for this, the calling thread used 360.0 us of CPU time in 400.0 us. The "
-        "system takes 10.0 % of it (36.00 us), for 200 page faults among others. Other threads of "
-        "BLAS are not in it."
+        "system takes 10.0 % of it (36.00 us). A trial has 200 page faults of at least 100.0 ns "
+        "each: 20.00 us. Other threads of BLAS are not in it."
     )
     assert isinstance(table, Table)
     assert headings(table) == [
-        *("function", "wall ms", "cpu ms", "system ms", "system %"),
-        *("page faults", "waits", "preemptions"),
+        *("function", "wall ms", "cpu ms", "page faults", "waits", "preemptions"),
     ]
     cells = [[column.cell(row) for column in table.columns] for row in table.rows]
     assert sum(float(row[2]) for row in cells) == pytest.approx(0.27)
-    assert {row[4] for row in cells} == {"10.0"}
+
+
+def test_a_recording_of_an_older_version_has_no_price_of_a_fault():
+    recording = make_recording(3)
+    now = counters(recording, fault_ns=None)
+    # It has the system's time by layer, which is passed over.
+    by_layer = tuple(
+        replace(one, layers=(9,) * 3, framework=(9,) * len(recording.phases)) for one in now.counted
+    )
+    old = replace(recording, counters=replace(now, counted=by_layer))
+    sentence, table = section(summarise(old))
+    said = "".join(map(str, sentence.words))
+    assert "A trial has 200 page faults. What one costs was not measured" in said
+    assert not [name for name in headings(table) if "system" in name]
+    assert set(summarise(old).layers["verdict"]) == {""}
 
 
 def test_phases_have_a_table_of_their_own():
