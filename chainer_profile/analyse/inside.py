@@ -181,10 +181,9 @@ class Parts:
 
     @property
     def largest_cause(self) -> str:
-        """The cause of most of its time; empty where less than that has no known cause."""
-        unknown = 1 - sum(self.causes.values())
+        """The cause of more than half of its time; empty where none is."""
         cause, share = next(iter(self.causes.items()), ("", 0.0))
-        return cause if share > unknown else ""
+        return cause if share > 0.5 else ""
 
 
 @dataclass(frozen=True)

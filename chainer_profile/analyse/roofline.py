@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from chainer_profile.analyse.grouping import place_of_most
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -93,7 +95,7 @@ def work_by_function(layers: pd.DataFrame) -> pd.DataFrame:
         One row a function and phase. Columns: ``function``, ``phase``, ``layers`` (their number),
         ``total_s``, ``share`` of the layers' time, ``flops``, ``macs``, ``nbytes`` a trial and
         ``flops_per_s``, ``nbytes_per_s`` (NaN where a layer has no formula), ``reached`` (bounds
-        over median times) and ``verdict``, that of most of the time.
+        over median times) and ``verdict``, that of more than half of the time (empty without one).
     """
     rows = []
     whole_s = float(layers["mean_s"].sum())
@@ -116,7 +118,7 @@ def work_by_function(layers: pd.DataFrame) -> pd.DataFrame:
                 "reached": (
                     float(part["bound_s"].sum(skipna=False)) / median_s if median_s else np.nan
                 ),
-                "verdict": str(by_verdict.idxmax()),
+                "verdict": place_of_most(by_verdict, float(by_verdict.sum())) or "",
             }
         )
     table = pd.DataFrame(rows)

@@ -128,6 +128,13 @@ def test_by_function_and_phase():
     assert table["total_s"].sum() == pytest.approx(16.5e-3)
 
 
+@pytest.mark.parametrize(("slow_us", "verdict"), [(2400, ""), (2600, BELOW)])
+def test_a_function_is_mostly_what_more_than_half_of_its_time_is(slow_us, verdict):
+    layers = [layer(0, 10**8, 10), layer(1, 10**6, 10**7), layer(2, 10, 10)]
+    table = roofline.work_by_function(work(layers, [1500, 1000, slow_us]))
+    assert table["verdict"].tolist() == [verdict]
+
+
 def test_functions_without_a_formula_are_listed_with_their_share():
     layers = [layer(0, 5, 3), layer(1, None, 0, "Own"), layer(2, None, 0, "Own"), layer(3, 0, 0)]
     table = roofline.without_formula(work(layers, [70, 10, 20, 0]))

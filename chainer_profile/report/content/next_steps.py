@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chainer_profile.analyse.checks import takes_options
-from chainer_profile.analyse.grouping import OUTSIDE
+from chainer_profile.analyse.grouping import OUTSIDE, place_of_most
 from chainer_profile.analyse.hotspots import DEFAULT_RULE, find_hotspots, parse_rule
 from chainer_profile.analyse.roofline import COMPUTE, MEMORY, REACHED
 from chainer_profile.analyse.verdicts import BELOW
@@ -133,12 +133,13 @@ def _launching(summary: Summary) -> Iterator[str]:
         f"{format_percent(use.calls_s / use.launch_s)} pass in the layers' calls"
     )
     by_function = summary.layers.groupby("function", sort=False)[["host_s", "calls"]].sum()
-    most = by_function.loc[by_function["host_s"].idxmax()]
-    calls = int(most["calls"])
-    sentence += (
-        f", most of it in {plural(calls, 'call')} of {printable(str(most.name))} "
-        f"({format_duration(most['host_s'])}, {format_duration(most['host_s'] / calls)} each)"
-    )
+    name = place_of_most(by_function["host_s"], use.calls_s)
+    if name is not None:
+        host_s, calls = by_function["host_s"][name], int(by_function["calls"][name])
+        sentence += (
+            f", most of it in {plural(calls, 'call')} of {printable(str(name))} "
+            f"({format_duration(host_s)}, {format_duration(host_s / calls)} each)"
+        )
     yield sentence + "."
     if grows := _growth(summary):
         yield (
@@ -371,9 +372,10 @@ def _nearness_to_limits(summary: Summary) -> Iterator[str]:
         f"; {of_layers(len(slow), len(calls)).replace('layer', 'call')} stay below "
         f"{format_percent(REACHED, 0)} of what arithmetic and memory allow"
     )
-    mostly = str(slow.groupby("verdict")["mean_s"].sum().idxmax())
+    by_verdict = slow.groupby("verdict")["mean_s"].sum()
+    mostly = place_of_most(by_verdict, float(by_verdict.sum())) or BELOW
     if mostly != BELOW:
-        sentence += f": most of their time is {mostly}"
+        sentence += f": in most of them the largest part of the time is {mostly}"
     elif _no_cudnn(summary) and function.startswith("Convolution"):
         sentence += ": without cuDNN Chainer copies windows (im2col) and multiplies matrices"
     if settings.batchsize < _SMALL_BATCH:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from chainer_profile.analyse.roofline import REACHED, has_plot, without_formula, work_by_function
@@ -58,17 +59,17 @@ def work_columns(summary: Summary, macs: bool = False) -> list[Column]:
             if len(phases_of(summary)) > 1
             else []
         ),
-        *(
-            [Column("mostly", lambda row: row.verdict or "no formula", folds=17, drop=6)]
-            if limits
-            else []
-        ),
+        *([Column("mostly", _mostly, folds=17, drop=6)] if limits else []),
         work,
         Column("GFLOP/s", lambda row: format_giga(row.flops_per_s)),
         Column("GB/s", lambda row: format_giga(row.nbytes_per_s), drop=4),
         *([Column("% of limit", lambda row: format_bare_percent(row.reached))] if limits else []),
         Column("% of time", lambda row: format_bare_percent(row.share)),
     ]
+
+
+def _mostly(row: Any) -> str:
+    return row.verdict or ("no formula" if math.isnan(row.flops) else "mixed")
 
 
 def limits_sentence(summary: Summary) -> str:

@@ -254,7 +254,7 @@ _PARTS: Any = _of(
     insides.Parts,
     {
         "causes": (dict[str, float], "Fraction of its time by cause, where that is known"),
-        "largest_cause": (str, "Cause of most of its time; empty where most has no known cause"),
+        "largest_cause": (str, "Cause of more than half of its time; empty where none is"),
     },
 )
 _INSIDE = _object(

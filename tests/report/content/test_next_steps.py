@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from chainer_profile.analyse.summaries import summarise
+from chainer_profile.analyse.verdicts import BELOW
 from chainer_profile.record.recording import Layer, Recording, Settings
 from chainer_profile.report.content import next_steps as module
-from tests.conftest import make_training
+from tests.conftest import make_recording, make_training
 from tests.report.scaled import scaled
+from tests.report.working import with_work
 
 
 def next_steps(recording: Recording) -> str:
@@ -302,3 +306,18 @@ def test_a_training_of_another_program_takes_no_options_of_ours(
     steps = next_steps(recording)
     assert ("try -b 32 and" in steps) == ("try --gpu 0." in steps) == options
     assert ("try 32 and" in steps) == ("try it." in steps) == (not options)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "named"),
+    [(("copying", "page faults", "waiting"), ""), (("copying", "waiting", "copying"), "copying")],
+)
+def test_a_limit_is_named_where_it_is_that_of_most_of_the_time(
+    verdicts: tuple[str, ...], named: str
+) -> None:
+    summary = summarise(with_work(make_recording(9)))
+    layers = summary.layers.assign(verdict=BELOW)
+    layers.loc[layers["function"] == "Convolution2DFunction", "verdict"] = verdicts
+    steps = "\n".join(module.next_steps(replace(summary, layers=layers)))
+    cause = f": in most of them the largest part of the time is {named}" if named else ""
+    assert f"of what arithmetic and memory allow{cause}. Whether a larger batch" in steps
