@@ -1,10 +1,17 @@
-"""The lists of what is needed stand in several files: they must agree."""
+"""What is needed stands in several files that must agree; and what is built, kept and fetched."""
 
 from __future__ import annotations
 
+import hashlib
+import io
 import re
+import shutil
+import subprocess
 import sys
+import tarfile
 from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from types import SimpleNamespace
 
 import pytest
 
@@ -45,3 +52,58 @@ def test_version():
     assert getattr(import_module(module), name) == chainer_profile.__version__
     changelog = (ROOT / "CHANGELOG.md").read_text()
     assert f"## {chainer_profile.__version__}" in changelog
+
+
+def test_an_sdist_that_was_tampered_with_runs_nothing(tmp_path, monkeypatch, capfd):
+    # Only building needs it.
+    monkeypatch.setitem(sys.modules, "setuptools", SimpleNamespace(build_meta=None))
+    spec = spec_from_file_location("backend", ROOT / "packaging/chainer/build_backend.py")
+    backend = module_from_spec(spec)
+    spec.loader.exec_module(backend)
+    setup = (
+        f"open({str(tmp_path / 'ran')!r}, 'w')\nimport setuptools\nsetuptools.setup()\n".encode()
+    )
+    index = tmp_path / "index" / f"chainer-{backend.VERSION}.tar.gz"
+    index.parent.mkdir()
+    with tarfile.open(index, "w:gz") as archive:
+        member = tarfile.TarInfo(f"chainer-{backend.VERSION}/setup.py")
+        member.size = len(setup)
+        archive.addfile(member, io.BytesIO(setup))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(index.parent))
+    with pytest.raises(subprocess.CalledProcessError):
+        backend._unpacked_sdist(str(tmp_path))
+    assert not (tmp_path / "ran").exists()
+    said = capfd.readouterr().err
+    assert backend.SHA256 in said
+    assert hashlib.sha256(index.read_bytes()).hexdigest() in said
+
+
+#: What git may hold beside text.
+_PICTURES = (".png", ".pdf")
+_RECORDINGS = ("reports/samples/", "reports/references/", "tests/record/stored/")
+#: Larger than a megabyte.
+_LARGE = ("report.html", "recording.npz")
+
+
+def test_git_holds_text_pictures_and_recordings_and_little_else_that_is_large():
+    if not (ROOT / ".git").exists() or shutil.which("git") is None:
+        pytest.skip("no checkout of git")
+    command = ["git", "-C", str(ROOT), "ls-files", "-z"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    names = [name for name in listed.split("\0") if name and (ROOT / name).is_file()]
+    assert "README.md" in names
+    for name in names:
+        content = (ROOT / name).read_bytes()
+        recording = name.endswith((".npz", ".journal")) and name.startswith(_RECORDINGS)
+        assert b"\0" not in content or name.endswith(_PICTURES) or recording, name
+        sample = name.startswith("reports/samples/resnet20-cpu-b1/") and name.endswith(_LARGE)
+        assert len(content) < 1e6 or sample, name
+
+
+@pytest.mark.parametrize("name", ["py_spy-0.4-py3-none-any.whl", "a.egg", "a.so", "dist/a.tar.gz"])
+def test_git_passes_over_what_is_built(name):
+    if not (ROOT / ".git").exists() or shutil.which("git") is None:
+        pytest.skip("no checkout of git")
+    command = ["git", "-C", str(ROOT), "check-ignore", "-q", name]
+    assert subprocess.run(command, check=False).returncode == 0

@@ -2,10 +2,9 @@
 
 The sdist's setup.py imports pkg_resources, which setuptools 81 (2026) dropped, so that
 ``pip install chainer`` fails in pip's build isolation. This folder asks for an older
-setuptools, fetches the sdist with the user's own pip settings, checks it, and builds it as it is.
+setuptools, fetches the sdist with the user's own pip settings, and builds it as it is.
 """
 
-import hashlib
 import os
 import subprocess
 import sys
@@ -19,7 +18,14 @@ SHA256 = "179f06176f8d7a42385bc7811956db04e68213cfe30f5081491b9e2b6ff70de8"
 
 
 def _unpacked_sdist(folder):
-    """Fetch, check and unpack the sdist into folder; return the path of its setup.py's folder."""
+    """Fetch, check and unpack the sdist into folder; return the path of its setup.py's folder.
+
+    pip runs the setup.py of what it downloads. Where it is given a hash, it checks that first.
+    """
+    name = "chainer-" + VERSION
+    requirement = os.path.join(folder, "requirement.txt")
+    with open(requirement, "w") as file:
+        file.write(f"chainer=={VERSION} --hash=sha256:{SHA256}\n")
     # The inner pip must not take the outer build's hooks for its own.
     environment = {
         name: value
@@ -30,21 +36,15 @@ def _unpacked_sdist(folder):
         [
             *(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"),
             *("--no-binary", ":all:", "--no-build-isolation", "--dest", folder),
-            "chainer==" + VERSION,
+            *("--require-hashes", "--requirement", requirement),
         ],
         env=environment,
     )
-    name = "chainer-" + VERSION
-    archive = os.path.join(folder, name + ".tar.gz")
-    with open(archive, "rb") as file:
-        digest = hashlib.sha256(file.read()).hexdigest()
-    if digest != SHA256:
-        raise SystemExit(f"{name}.tar.gz: SHA-256 is {digest}, expected {SHA256}")
-    with tarfile.open(archive) as tar:
+    with tarfile.open(os.path.join(folder, name + ".tar.gz")) as tar:
         if hasattr(tarfile, "data_filter"):
             tar.extractall(folder, filter="data")
         else:
-            tar.extractall(folder)  # safe: the checksum above names this very file
+            tar.extractall(folder)  # safe: the hash above names this very file
     return os.path.join(folder, name)
 
 
