@@ -10,3 +10,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 ROOT = Path(__file__).parents[1]
 #: Seconds after which a process hangs, and is not just slow on a busy machine.
 HANGS_S = 600
+
+
+def names_in(folder: str | os.PathLike[str]) -> list[str]:
+    """What is in a folder, in order, but for the list of the files that are ours."""
+    return sorted(set(os.listdir(folder)) - {".chainer-profile"})

@@ -155,7 +155,7 @@ class Summary(Shown):
         """Write what a run writes: the recording, tables, pictures, ``report.md``, ``report.html``.
 
         Args:
-            folder: Where to; it is made. Files of these names in it are replaced.
+            folder: Where to; it is made. Files that were written this way before are replaced.
             formats: What is wanted beside: ``pdf``, ``latex``, ``json``, ``trace``, ``speedscope``,
                 ``folded``, or ``all``.
             title: Title of the report.
@@ -166,7 +166,8 @@ class Summary(Shown):
             list[Path]: The files.
 
         Raises:
-            UsageError: There is no such format.
+            UsageError: There is no such format, or somebody else's file has the name of one of
+                these.
             ProfileError: A file cannot be written, or a package is missing that a format needs.
         """
         by_whom = {"title": title, "author": author, "course": course}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -10,6 +12,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from chainer_profile.basics.errors import ProfileError, UsageError
+
+#: What Windows puts into folders.
+_JUNK = ("Thumbs.db", "desktop.ini")
 
 
 def lock(opened: BinaryIO | int, folder: Path, by: str = "its run is still going on") -> None:
@@ -79,6 +84,19 @@ def locked(folder: Path, by: str) -> Iterator[None]:
         os.close(opened)
 
 
+def is_empty(folder: Path) -> bool:
+    """Whether a folder holds nothing but what file managers and version control hide."""
+    return all(path.name[0] == "." or path.name in _JUNK for path in folder.iterdir())
+
+
+def is_free(path: Path) -> bool:
+    """Whether a name is that of no file, and of no folder that holds something."""
+    try:
+        return not os.path.lexists(path) or is_empty(path)
+    except OSError:  # a file, or a folder that cannot be read
+        return False
+
+
 def numbered(default: Path) -> Iterator[Path]:
     """A folder, then the same with a number: ``default``, ``default-2``, ``default-3``, ..."""
     yield default
@@ -89,7 +107,7 @@ def numbered(default: Path) -> Iterator[Path]:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file of a sweep, and make the folders that it needs.
+    """Write a file that the user has named, and make the folders that it needs.
 
     Raises:
         ProfileError: It cannot be written.
@@ -122,17 +140,50 @@ def remove_folder(path: Path) -> None:
     shutil.rmtree(path, ignore_errors=True)
 
 
-@contextmanager
-def replacing(path: Path, part_name: str = "") -> Iterator[BinaryIO]:
-    """A file to write, which takes the name's place when it is complete and on the disk.
+#: The name that a file has until it is complete. What a kill leaves is known by it.
+PART = re.compile(r"\.chainer-profile-[0-9a-f]{16}\.part")
+
+
+#: Opens a file that must not be there yet.
+NEW = os.O_CREAT | os.O_EXCL
+
+
+def open_unfollowed(path: Path, how: int = 0) -> BinaryIO:
+    """Open a file to read and write it, and follow no symbolic link.
 
     Args:
         path: The file.
-        part_name: What it is called until then, where several programs may write it at a time.
+        how: ``os.O_CREAT`` for one that need not be there, :data:`NEW` for one that must not.
+
+    Raises:
+        OSError: It cannot be opened, or is a link.
     """
-    part = path.with_name(part_name or f".{path.name}.part")
+    how |= getattr(os, "O_NOFOLLOW", 0)
+
+    def opener(name: str, flags: int) -> int:
+        return os.open(name, flags | how, 0o666)
+
+    # A program that is run may have replaced the builtin.
+    return io.open(path, "r+b", opener=opener)  # noqa: UP020
+
+
+def part_of(path: Path) -> Path:
+    """A name for a file or a folder until it is complete, which nobody can foresee.
+
+    In a folder of somebody else, a link of a known name would lead to any other file.
+    """
+    return path.with_name(f".chainer-profile-{os.urandom(8).hex()}.part")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file to write, which takes the name's place when it is complete and on the disk.
+
+    A link of that name is itself replaced.
+    """
+    part = part_of(path)
     try:
-        with open(part, "wb") as file:
+        with open_unfollowed(part, NEW) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

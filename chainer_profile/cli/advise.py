@@ -142,16 +142,15 @@ def run(args: argparse.Namespace, context: Context) -> int:
 
 
 def _folder(args: argparse.Namespace, context: Context) -> Path:
-    from chainer_profile.basics.files import numbered
+    from chainer_profile.basics.files import is_free, numbered
     from chainer_profile.networks import loading
-    from chainer_profile.runs.folder import RECORDING
 
     if args.out is not None:
         return Path(args.out)
     phase = "" if args.phase == "forward" else f"-{args.phase}"
     name = loading.find_model(args.model, context.registry, args.classes, args.model_args).name
     default = Path("reports") / f"advise-{name}-cpu-b{args.batchsize}{phase}"
-    return next(place for place in numbered(default) if not (place / RECORDING).exists())
+    return next(filter(is_free, numbered(default)))
 
 
 def _profile(args: argparse.Namespace, words: list[str], folder: Path, context: Context) -> int:
@@ -168,8 +167,9 @@ def _profile(args: argparse.Namespace, words: list[str], folder: Path, context: 
 def _taken_over(args: argparse.Namespace) -> tuple[Path, list[str]]:
     """The folder of a run that there is, and the words that it was started with."""
     from chainer_profile.advice.results import ADVICE
-    from chainer_profile.runs.folder import load_run
+    from chainer_profile.runs.folder import is_of_run, load_run
     from chainer_profile.runs.history import resolve_run
+    from chainer_profile.runs.written import Written
 
     folder = resolve_run(args.run)
     settings = load_run(folder).settings
@@ -182,6 +182,7 @@ def _taken_over(args: argparse.Namespace) -> tuple[Path, list[str]]:
         raise UsageError(f"{args.run}: is a file; name the folder of the run")
     if (folder / ADVICE).exists() and not args.force:
         raise UsageError(f"{args.run}: has advice already; replace it with --force")
+    Written(folder).refuse(is_of_run)
     return folder, words
 
 
@@ -195,13 +196,13 @@ def _advise(
     from chainer_profile.advice.results import ADVICE, Advice, promising, write_json
     from chainer_profile.advice.trying import Trial
     from chainer_profile.analyse.summaries import summarise
-    from chainer_profile.basics.files import write_file
     from chainer_profile.measure.progress import ProgressBar
     from chainer_profile.record.recording import COMPLETE
     from chainer_profile.report.content.advice import section
     from chainer_profile.report.document import text
     from chainer_profile.runs.folder import load_run
     from chainer_profile.runs.write import write_reports
+    from chainer_profile.runs.written import write_files
 
     recording = load_run(folder)
     summary = summarise(recording)
@@ -234,7 +235,7 @@ def _advise(
         took_s=time.monotonic() - begin,
         ended=trial.ended or COMPLETE,
     )
-    write_file(folder / ADVICE, write_json(advice).encode())
+    write_files(folder, {ADVICE: write_json(advice).encode()})
     try:
         files = [ADVICE, *(path.name for path in write_reports(folder, summary))]
     finally:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.basics.files import write_file
 from chainer_profile.basics.parsing import Parser, checked
 from chainer_profile.basics.units import parse_percent
 from chainer_profile.basics.words import PROG
@@ -129,6 +128,7 @@ def _write(comparisons: Sequence[Comparison], args: argparse.Namespace) -> list[
     from chainer_profile.report.content import comparison as content
     from chainer_profile.report.pictures import comparison as comparison_plot
     from chainer_profile.report.writers import comparison_csv, markdown
+    from chainer_profile.runs.written import write_files
 
     several = len(comparisons) > 1
     plots = [
@@ -140,9 +140,7 @@ def _write(comparisons: Sequence[Comparison], args: argparse.Namespace) -> list[
     blocks = content.report(comparisons, plots=plots, **_shown(args))
     contents["comparison.md"] = markdown.write(blocks).encode()
     contents["comparison.html"] = page.render_comparison(comparisons).encode()
-    for name, made in contents.items():
-        write_file(args.out / name, made)
-    return [args.out / name for name in contents]
+    return write_files(args.out, contents)
 
 
 def _shown(args: argparse.Namespace) -> dict[str, Any]:

@@ -196,7 +196,8 @@ def run(args: argparse.Namespace, context: Context) -> int:
         load=args.load_engine,
     )
     default = Path("reports") / f"engines-{source.name}-{device.replace(':', '')}-b{args.batchsize}"
-    with run_folder.taken(args.out, default, args.force) as place:
+    names = [one.name for one in chosen]
+    with run_folder.taken(args.out, default, args.force, names) as place:
         measured = _measure(source, batch.array, settings, chosen, args, context)
         return _finish(measured, place, args, context.interrupts)
 

@@ -6,7 +6,6 @@ import argparse
 from typing import TYPE_CHECKING
 
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.basics.files import write_file
 from chainer_profile.basics.parsing import Parser, folder
 from chainer_profile.basics.words import PROG
 from chainer_profile.cli.options import add_limit, add_messages, add_out, add_variant
@@ -68,6 +67,7 @@ def _write(ranks: Ranks, out: Path) -> list[str]:
     from chainer_profile.report.content import ranks as content
     from chainer_profile.report.pictures import ranks_trace
     from chainer_profile.report.writers import markdown
+    from chainer_profile.runs.written import write_files
 
     contents = {
         "ranks.md": markdown.write(content.report(ranks)),
@@ -76,6 +76,5 @@ def _write(ranks: Ranks, out: Path) -> list[str]:
         content.COLLECTIVES: content.collectives_csv(ranks),
         content.TRACE: ranks_trace.render(ranks),
     }
-    for name, made in contents.items():
-        write_file(out / name, made.encode())
-    return list(contents)
+    files = write_files(out, {name: made.encode() for name, made in contents.items()})
+    return [path.name for path in files]

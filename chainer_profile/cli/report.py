@@ -6,7 +6,6 @@ import argparse
 from pathlib import Path
 
 from chainer_profile.basics.errors import UsageError
-from chainer_profile.basics.files import make_folder
 from chainer_profile.basics.parsing import Parser
 from chainer_profile.basics.words import PROG
 from chainer_profile.cli.options import add_variant
@@ -54,6 +53,5 @@ def run(args: argparse.Namespace, context: Context) -> int:
         if not (asked.usual or asked.formats):
             show(recording, None, args)
             return 0
-        make_folder(folder)
     show(recording, folder, args)
     return 0

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.basics.files import write_file
 from chainer_profile.basics.parsing import Parser, checked
 from chainer_profile.basics.words import COMMAND, DTYPES, PHASES, PROG
 from chainer_profile.cli.interrupts import Interrupted
@@ -245,13 +244,15 @@ class _Sweep:
 
     def _write_csv(self) -> None:
         from chainer_profile.report.content.sweep import render_csv
+        from chainer_profile.runs.written import write_files
 
-        write_file(self._folder.path / "sweep.csv", render_csv(self.results).encode())
+        write_files(self._folder.path, {"sweep.csv": render_csv(self.results).encode()})
 
     def _write(self) -> None:
         from chainer_profile.report.content import sweep as content
         from chainer_profile.report.pictures import sweep as sweep_plot
         from chainer_profile.report.writers import markdown
+        from chainer_profile.runs.written import write_files
 
         self._write_csv()
         results = self.results
@@ -262,8 +263,7 @@ class _Sweep:
         shown = [name for name in plots if name.endswith(".png")]
         blocks = content.report(self._name, results, len(self._cases), self._command, shown)
         files: dict[str, bytes] = {"sweep.md": markdown.write(blocks).encode(), **plots}
-        for name, file in files.items():
-            write_file(self._folder.path / name, file)
+        write_files(self._folder.path, files)
         self._files = ["sweep.csv", *files]
 
 

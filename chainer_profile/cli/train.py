@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import shlex
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.basics.files import lock, made
+from chainer_profile.basics.files import PART, is_empty, lock, made, open_unfollowed, remove_file
 from chainer_profile.basics.parsing import Parser, checked, folder, whole
 from chainer_profile.basics.units import format_count, plural
 from chainer_profile.basics.words import DEFAULT_MODEL, PROG, TRAIN_COMMAND, TRAIN_PROG, VERSION
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from chainer_profile.training.training import Training
 
 _STATE = "training.json"
+_PLOTS = ("loss.png", "accuracy.png")
 
 
 class Defaults(NamedTuple):
@@ -220,35 +222,64 @@ def _take_folder(out: Path, args: argparse.Namespace) -> Iterator[IO[bytes]]:
     """Takes a folder for this training; gives the file that says which one is in it.
 
     Raises:
-        UsageError: The folder holds a training that is neither resumed nor replaced.
+        UsageError: The folder holds a training that is neither resumed nor replaced, or files that
+            could be lost.
         ProfileError: The folder cannot be written, or another process trains into it.
     """
     if args.resume is NEWEST and not out.is_dir():
         raise UsageError(f"--resume: there is no folder {out}; name it with --out")
     with ExitStack() as stack:
         stack.enter_context(made(out))
+        goes_on = args.resume is NEWEST or (
+            args.resume is not None and args.resume.resolve().parent == out.resolve()
+        )
         try:
-            state = stack.enter_context(open(out / _STATE, "a+b"))
+            if not (goes_on or _is_of_training(out)):
+                _refuse_foreign(out, args.force)
+            state = stack.enter_context(open_unfollowed(out / _STATE, os.O_CREAT))
         except OSError as error:
             raise ProfileError(f"{out}: cannot be written ({error.strerror})") from error
         lock(state, out)
         try:
-            goes_on = args.resume is NEWEST or (
-                args.resume is not None and args.resume.resolve().parent == out.resolve()
-            )
             if _holds_training(out) and not goes_on and not args.force:
                 raise UsageError(
                     f"--out {out}: holds a training already; go on with it with --resume, replace "
                     "it with --force, or name another folder"
                 )
             # What a kill in the middle of writing leaves.
-            for part in out.glob(".*.part"):
-                with suppress(OSError):
-                    part.unlink()
+            for part in out.iterdir():
+                if PART.fullmatch(part.name):
+                    remove_file(part)
             yield state
         finally:
             if not _holds_training(out):
                 (out / _STATE).unlink(missing_ok=True)
+
+
+def _is_of_training(out: Path) -> bool:
+    """Whether a folder is that of a training, also of one that was killed as it began."""
+    try:
+        text = (out / _STATE).read_text()
+        state = json.loads(text) if text else {"command": ""}
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(state, dict) and "command" in state
+
+
+def _refuse_foreign(out: Path, force: bool) -> None:
+    """Refuse a folder of somebody else's files; with ``force`` where one of them is in the way."""
+    names = {path.name for path in out.iterdir() if path.name[0] != "."}
+    in_the_way = names & {_STATE, *_PLOTS, *(path.name for path in _training_files(out))}
+    if force and in_the_way:
+        raise UsageError(
+            f"{out / min(in_the_way)}: was not written by a training of {TRAIN_PROG}; move it "
+            "away, or name another folder"
+        )
+    if not (force or is_empty(out)):
+        raise UsageError(
+            f"--out {out}: holds files and no training, such as {min(names)}; name another folder, "
+            "or write beside them with --force"
+        )
 
 
 def _training_files(out: Path) -> list[Path]:

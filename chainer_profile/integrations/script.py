@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 
 from chainer_profile.basics.began import BEGAN_NS, process_age_ns
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
-from chainer_profile.basics.files import replacing
 from chainer_profile.basics.replacements import Replacements
 from chainer_profile.compat import install_in_children
 from chainer_profile.measure.accounts import Accounts
@@ -38,6 +37,7 @@ from chainer_profile.record.budget import (
     write_json,
 )
 from chainer_profile.runs.folder import RunFolder, take_folder
+from chainer_profile.runs.written import write_files
 
 if TYPE_CHECKING:
     from chainer_profile.integrations.program import Watched
@@ -343,11 +343,17 @@ class ScriptRun:
         if name not in self._folders:
             if name == MAIN:
                 take = take_folder(self._out, self._default, self._force, self.rank)
+                self._folders[name] = self._files.enter_context(take)
             else:
-                place = self._take(MAIN).path / name
-                take = take_folder(place, place, self._force)
-            self._folders[name] = self._files.enter_context(take)
+                self._folders[name] = self._take_below(self._take(MAIN).path / name)
         return self._folders[name]
+
+    def _take_below(self, place: Path) -> RunFolder:
+        """A folder in that of all; the next free one where files of the user's are in the way."""
+        try:
+            return self._files.enter_context(take_folder(place, place, self._force))
+        except UsageError:
+            return self._files.enter_context(take_folder(None, place, False))
 
     def _journal(self, name: str) -> Journal:
         from chainer_profile.record.journal import Journal
@@ -373,8 +379,7 @@ class ScriptRun:
 
     def _save_budget(self, budget: Budget) -> None:
         try:
-            with replacing(self._take(MAIN).path / BUDGET) as file:
-                file.write(write_json(budget).encode())
+            write_files(self._take(MAIN).path, {BUDGET: write_json(budget).encode()})
         except ProfileError as error:
             self.problems.append(str(error))
 

@@ -62,7 +62,7 @@ class LayerProfile(Extension):
     Args:
         trigger: When to profile; the iteration after each firing.
         out: Folder of the results in the trainer's ``out``; a number is added to its name where
-            it holds a run already.
+            it holds something already.
         title: Name of the network for the reports; by default the name of its class.
         command: The command line that started the training, for the reports.
         clock: The clock that measures; by default one that fits the device.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import uuid
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -74,6 +73,5 @@ def save_limits(limits: MachineLimits) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ProfileError(f"{path}: cannot be written ({error.strerror})") from error
-    # Every writer has a part of its own.
-    with replacing(path, f".{path.name}.{uuid.uuid4().hex}.part") as file:
+    with replacing(path) as file:
         file.write(json.dumps(content, indent=1).encode() + b"\n")

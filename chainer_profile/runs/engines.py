@@ -2,46 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.basics.files import (
-    made,
-    make_folder,
-    numbered,
-    remove_folder,
-    write_file,
+from chainer_profile.basics.errors import ProfileError
+from chainer_profile.basics.files import made, make_folder, numbered
+from chainer_profile.engines.results import (
+    RESULTS,
+    EnginesRun,
+    folder_names,
+    read_json,
+    write_json,
 )
-from chainer_profile.engines.results import RESULTS, EnginesRun, read_json, write_json
 from chainer_profile.runs import write
-from chainer_profile.runs.folder import RECORDING, load_run, save_recording
+from chainer_profile.runs.folder import RECORDING, is_of_run, load_run, save_recording
+from chainer_profile.runs.written import Written, refuse_foreign, write_files
 
 if TYPE_CHECKING:
     from chainer_profile.record.recording import Recording
 
 
+_FILES = (RESULTS, "engines.csv", "engines.md", "engines.html", "engines.png", "engines.svg")
+
+
 @contextmanager
-def taken(out: Path | None, default: Path, force: bool) -> Iterator[Path]:
+def taken(
+    out: Path | None, default: Path, force: bool, engines: Sequence[str] = ()
+) -> Iterator[Path]:
     """A folder for a run; it goes again where nothing was written into it.
 
     Args:
         out: The folder that the user named; None takes the default one, or the first of
             ``default-2``, ``default-3``, ... that is not there.
         default: The default folder.
-        force: Whether a named folder may hold a run, which is replaced.
+        force: Whether a named folder may hold something: files of ours are replaced.
+        engines: Names of the engines.
 
     Raises:
-        UsageError: The named folder holds a run, or is a file.
+        UsageError: The named folder is a file, or holds files that could be lost.
         ProfileError: It cannot be made.
     """
-    holds = out is not None and any((out / name).exists() for name in (RESULTS, RECORDING))
-    if holds and not force:
-        raise UsageError(
-            f"--out {out}: holds a run already; name another folder, or replace it with --force"
-        )
+    if out is not None:
+        refuse_foreign(out, force, _FILES.__contains__)
+        for name in folder_names(engines).values():
+            Written(out / name).refuse(is_of_run)
     with ExitStack() as stack:
         for folder in numbered(default) if out is None else iter([out]):
             try:
@@ -53,7 +59,7 @@ def taken(out: Path | None, default: Path, force: bool) -> Iterator[Path]:
 
 
 def write_run(folder: Path, run: EnginesRun, recordings: Mapping[str, Recording]) -> None:
-    """Write what was measured: the recordings, then the results; what was there before goes.
+    """Write what was measured: the recordings, then the results; ours of before go.
 
     Args:
         folder: The run's folder.
@@ -69,9 +75,9 @@ def write_run(folder: Path, run: EnginesRun, recordings: Mapping[str, Recording]
             place = folder / engine.folder
             make_folder(place)
             save_recording(place, recordings[engine.name])
-    write_file(folder / RESULTS, write_json(run).encode())
+    write_files(folder, {RESULTS: write_json(run).encode()})
     for name in old - {engine.folder for engine in run.engines}:
-        remove_folder(folder / name)
+        Written(folder / name).remove_all()
 
 
 def _engine_folders(folder: Path) -> set[str]:
@@ -131,9 +137,7 @@ def write_reports(
         "engines.svg": lambda: engines_plot.render(run, recordings, "svg"),
     }
     contents = {name: make() for name, make in makers.items() if only is None or name in only}
-    for name, content in contents.items():
-        write_file(folder / name, content)
-    return list(contents)
+    return [path.name for path in write_files(folder, contents)]
 
 
 def write_engine_reports(

@@ -1,20 +1,27 @@
-"""The folder of a run: which one, what is in it, and how files get there. Nothing else writes.
-
-Outside of it there is one file more: the cache of the machine's limits.
-"""
+"""The folder of a run: which one, what is in it, and how its recording gets there."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.basics.files import lock, made, numbered, remove_file, replacing
+from chainer_profile.basics.files import (
+    NEW,
+    is_free,
+    lock,
+    made,
+    numbered,
+    open_unfollowed,
+    remove_file,
+    replacing,
+)
 from chainer_profile.runs.wanted import is_report
+from chainer_profile.runs.written import Written, refuse_foreign
 
 if TYPE_CHECKING:
     from chainer_profile.record.recording import Recording
@@ -33,15 +40,13 @@ class RunFolder:
     def save(self, recording: Recording) -> None:
         """Write the recording; the journal goes when the recording is safely on the disk.
 
-        So do reports of the recording that was there before.
+        So do our reports of the recording that was there before.
 
         Raises:
             ProfileError: It cannot be written. The journal stays.
         """
         save_recording(self.path, recording)
-        for path in self.path.iterdir():
-            if is_report(path.name) and path.is_file():
-                remove_file(path)
+        Written(self.path).remove(is_report)
         self.journal.close()
         (self.path / JOURNAL).unlink(missing_ok=True)
 
@@ -58,27 +63,30 @@ def take_folder(
 
     Args:
         out: The folder that the user named; None takes the default one, or the first of
-            ``default-2``, ``default-3``, ... that holds no run.
+            ``default-2``, ``default-3``, ... that is not there or empty.
         default: The default folder.
-        force: Whether a named folder that holds a run may be used: its files are replaced when
-            the new ones are there.
+        force: Whether a named folder that holds something may be used: files of ours are replaced
+            when the new ones are there.
         rank: Number of the rank whose run it is: all ranks take the same folder, and each of them
             the one named ``rank-0``, ``rank-1``, ... in it.
 
     Raises:
-        UsageError: The named folder holds a run, or is a file.
+        UsageError: The named folder is a file, or holds files that could be lost.
         ProfileError: The folder cannot be written.
     """
-    folders = numbered(default) if out is None else iter([out])
+    folders: Iterator[Path] = iter([] if out is None else [out])
     if rank is not None:
-        # No rank of this run has written its recording yet.
-        free = (one for one in folders if out or not any(one.glob(f"rank-*/{RECORDING}")))
-        folders = (one / f"rank-{rank}" for one in free)
+        places = folders if out else filter(_is_free_for_ranks, numbered(default))
+        folders = (place / f"rank-{rank}" for place in places)
+    elif out is None:
+        folders = filter(is_free, numbered(default))
     replace = force and out is not None
     with ExitStack() as stack:
         for folder in folders:
             with ExitStack() as tried:
                 tried.enter_context(made(folder))
+                if out is not None:
+                    refuse_foreign(folder, force, is_of_run)
                 try:
                     journal = _open_journal(folder, replace)
                 except FileExistsError:
@@ -102,13 +110,29 @@ def take_folder(
                 remove_file(folder / JOURNAL)
 
 
+def is_of_run(name: str) -> bool:
+    """Whether a run may write a file of this name into its folder."""
+    return name in (RECORDING, JOURNAL) or is_report(name)
+
+
+def _is_free_for_ranks(folder: Path) -> bool:
+    """Whether no rank has written its recording there, and nobody else's files are in the way.
+
+    Other ranks of the same run may have begun.
+    """
+    return not any(
+        (rank / RECORDING).exists() or not (is_free(rank) or (rank / JOURNAL).exists())
+        for rank in folder.glob("rank-*")
+    )
+
+
 def _open_journal(folder: Path, replace: bool) -> BinaryIO:
     """A new journal; where one may be replaced, an old one is emptied unless a run writes it."""
     from chainer_profile.record.journal import recover
 
     path = folder / JOURNAL
-    # Opening with x fails where another run of this moment was quicker.
-    journal = open(path, "r+b" if replace and path.exists() else "x+b")  # noqa: SIM115
+    # A new one cannot be opened where another run of this moment was quicker.
+    journal = open_unfollowed(path, 0 if replace and path.exists() else NEW)
     try:
         lock(journal, folder)
         if not (folder / RECORDING).exists():
@@ -139,10 +163,15 @@ def save_recording(folder: Path, recording: Recording) -> None:
     """Write a recording into its folder.
 
     Raises:
-        ProfileError: It cannot be written.
+        ProfileError: It cannot be written, or somebody else's file has its name.
     """
+    written = Written(folder)
+    written.refuse({RECORDING}.__contains__)
     with replacing(folder / RECORDING) as file:
         recording.save(file)
+    # Without a list it is as a folder of an older version.
+    with suppress(ProfileError):
+        written.begin()
 
 
 def load_run(place: Path) -> Recording:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
+import tempfile
 import uuid
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -16,14 +18,7 @@ from time import monotonic
 from typing import Any, Protocol
 
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.basics.files import (
-    locked,
-    made,
-    make_folder,
-    remove_file,
-    remove_folder,
-    write_file,
-)
+from chainer_profile.basics.files import locked, made, make_folder, remove_folder
 from chainer_profile.basics.words import COMMAND
 from chainer_profile.record.digest import Digest, Run
 from chainer_profile.record.recording import COMPLETE, TIME_LIMIT, Recording, digest_of
@@ -31,12 +26,14 @@ from chainer_profile.record.versioned import read_known
 from chainer_profile.runs.executors import Outcome, Task, Workers, failure
 from chainer_profile.runs.folder import JOURNAL, RECORDING, save_recording
 from chainer_profile.runs.sweep_cases import Case, case_names
+from chainer_profile.runs.written import Written, refuse_foreign, write_files
 
 FORMAT = "chainer-profile sweep"
 VERSION = 1
 PLAN = "sweep.json"
 ABOUT = "case.json"
 SCRATCH = ".running"
+_FILES = re.compile(r"sweep\.(json|csv|md)|(latency-by-network|by-batch-size)\.(png|svg)")
 #: A case whose process dies is tried so often.
 TRIES = 2
 #: Seconds between two looks at a sweep of which nothing is heard.
@@ -84,11 +81,12 @@ class SweepFolder:
         Raises:
             ProfileError: It cannot be written.
         """
-        for name in (*self._stale, SCRATCH):
-            remove_folder(self.path / name)
+        for name in self._stale:
+            Written(self.path / name).remove_all()
+        remove_folder(self.path / SCRATCH)
         cases = [{"name": name, **case.key} for case, name in self.names.items()]
         plan = {"format": FORMAT, "version": VERSION, "cases": cases}
-        write_file(self.path / PLAN, _json_bytes(plan))
+        write_files(self.path, {PLAN: _json_bytes(plan)})
 
     def finished(self, case: Case) -> Run | None:
         """The result of a case that is done, or None."""
@@ -114,20 +112,18 @@ class SweepFolder:
         name = self.names[case]
         folder = self.path / name
         about = {"machine": outcome.machine, "seconds": outcome.seconds}
-        write_file(folder / ABOUT, _json_bytes(about))
+        write_files(folder, {ABOUT: _json_bytes(about)})
         # The recording comes last: a case is done when it is there.
-        received = folder / f".{RECORDING}.received"
-        write_file(received, outcome.recording)
         try:
-            recording = Recording.load(received)
+            with tempfile.TemporaryDirectory(prefix="sweep-") as received:
+                Path(received, name).write_bytes(outcome.recording)
+                recording = Recording.load(Path(received, name))
             words = [*COMMAND, *case.arguments, "--out", str(folder)]
             settings = replace(recording.settings, command=shlex.join(words))
             recording = replace(recording, settings=settings)
             save_recording(folder, recording)
         except ProfileError as error:
             return _failed(case, name, outcome.machine, f"what came back is bad: {error}")
-        finally:
-            remove_file(received)
         return Run(name, digest_of(recording), outcome.machine)
 
 
@@ -143,7 +139,8 @@ def take_sweep(path: Path, cases: Sequence[Case], force: bool) -> Iterator[Sweep
         force: Measure all again: what the folder's sweep has is removed.
 
     Raises:
-        UsageError: The folder holds another sweep, or a run, or is a file.
+        UsageError: The folder is a file, or holds another sweep, a run, or files that could be
+            lost.
         ProfileError: It cannot be written, or is in use.
     """
     if (path / RECORDING).exists() or (path / JOURNAL).exists():
@@ -159,10 +156,21 @@ def take_sweep(path: Path, cases: Sequence[Case], force: bool) -> Iterator[Sweep
             )
         stale = tuple(kept.values()) if force else ()
         taken = {} if force else {keys[key]: name for key, name in kept.items()}
+        names = case_names(cases, taken)
+        refuse_foreign(path, force or bool(kept), _is_of_sweep, "sweep")
+        if not kept and (path / SCRATCH).exists():
+            raise UsageError(f"--out {path}: holds {SCRATCH}; name another folder for the sweep")
+        for name in names.values():
+            Written(path / name).refuse({RECORDING, ABOUT}.__contains__)
         try:
-            yield SweepFolder(path, case_names(cases, taken), stale)
+            yield SweepFolder(path, names, stale)
         finally:
             remove_folder(path / SCRATCH)
+
+
+def _is_of_sweep(name: str) -> bool:
+    """Whether a sweep may write a file of this name into its folder."""
+    return _FILES.fullmatch(name) is not None
 
 
 def planned_names(path: Path, cases: Sequence[Case]) -> SweepFolder:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from chainer_profile.advice.results import read_advice
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.basics.files import make_folder, replacing
+from chainer_profile.basics.files import make_folder
 from chainer_profile.record.budget import read_budget
-from chainer_profile.runs.folder import RECORDING, save_recording
+from chainer_profile.runs.folder import RECORDING, is_of_run, save_recording
 from chainer_profile.runs.wanted import FILES, NONE, USUAL, Wanted, parse_formats
+from chainer_profile.runs.written import Written
 
 if TYPE_CHECKING:
     from chainer_profile.analyse.summary import Summary
@@ -40,7 +41,8 @@ def write_reports(
         run: Folder of the run, which has its advice; by default the same folder.
 
     Raises:
-        ProfileError: A file cannot be written, or a package that one needs is missing.
+        ProfileError: A file cannot be written, or somebody else's has its name, or a package that
+            one needs is missing.
     """
     if only is not None:
         chosen = tuple(name for name in wanted.formats if FILES[name] in only)
@@ -48,15 +50,12 @@ def write_reports(
     beside = _beside(run or folder, summary.recording.environment.started)
     usual = _usual_reports(summary, wanted, beside) if wanted.usual else {}
     contents = {name: make() for name, make in usual.items() if only is None or name in only}
-    for name, content in contents.items():
-        with replacing(folder / name) as file:
-            file.write(content)
+    written = Written(folder)
+    files = written.write(contents)
     # What may fail for want of a package comes last.
     for name, content in asked_for(summary, wanted, beside):
-        with replacing(folder / name) as file:
-            file.write(content)
-        contents[name] = content
-    return [folder / name for name in contents]
+        files += written.write({name: content})
+    return files
 
 
 def _beside(folder: Path, started: str) -> Beside:
@@ -84,6 +83,7 @@ def save(
     )
     path = Path(folder)
     make_folder(path)
+    Written(path).refuse(is_of_run)
     save_recording(path, summary.recording)
     return [path / RECORDING, *write_reports(path, summary, wanted)]
 

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.basics.files import part_of
 from chainer_profile.networks.cifar import CIFAR10, Cifar, Images, binary_records
 
 if TYPE_CHECKING:
     import numpy
 
 _MARK = "synthetic.txt"
+_NAMES = "batches.meta.txt"
 
 
 def synthetic_set(train_images: int) -> Cifar:
@@ -50,7 +52,8 @@ def write_synthetic(folder: Path, train_images: int, seed: int, replace: bool = 
         train_images: Number of training images, a multiple of 10; there are half as many test
             images. All classes are equally frequent as far as that goes.
         seed: Seed of the images.
-        replace: Whether another synthetic set in the folder may be replaced.
+        replace: Whether another synthetic set in the folder may be replaced, if nothing else is in
+            it.
 
     Returns:
         Cifar: The description to read it with.
@@ -64,18 +67,19 @@ def write_synthetic(folder: Path, train_images: int, seed: int, replace: bool = 
 
     cifar = synthetic_set(train_images)
     mark = f"a synthetic set of {train_images} training images, seed {seed} (chainer-profile, 1)\n"
+    part = part_of(folder)
     try:
         if folder.exists():
             held = (folder / _MARK).read_text() if (folder / _MARK).is_file() else ""
             if held == mark:
                 return cifar
-            if any(folder.iterdir()) and not (held and replace):
-                what = held.partition(" (")[0] or "other files"
+            own = {_MARK, _NAMES, *(f"{n}.bin" for names in cifar.files.values() for n in names)}
+            others = {path.name for path in folder.iterdir()} - (own if held else set())
+            if others or (held and not replace):
+                what = "other files" if others else held.partition(" (")[0]
                 raise UsageError(
                     f"{folder} holds {what}, not {mark.partition(' (')[0]}: name an empty folder"
                 )
-        part = folder.with_name(f".{folder.name}.part")
-        shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
         generator = numpy.random.default_rng(seed)
         for files, count in zip(cifar.files.values(), cifar.counts.values(), strict=True):
@@ -83,13 +87,15 @@ def write_synthetic(folder: Path, train_images: int, seed: int, replace: bool = 
                 images, labels = _draw(count, generator)
                 (part / f"{name}.bin").write_bytes(binary_records(cifar, images, labels))
         names = "".join(f"{name}\n" for name, _ in _COLOURS)
-        (part / "batches.meta.txt").write_text(names)
+        (part / _NAMES).write_text(names)
         (part / _MARK).write_text(mark)
         if folder.exists():
             shutil.rmtree(folder)
         os.replace(part, folder)
     except OSError as error:
         raise ProfileError(f"{folder}: cannot be written ({error.strerror or error})") from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
     return cifar
 
 

@@ -21,7 +21,7 @@ from chainer_profile.cli.shown import SORT_KEYS
 from chainer_profile.record.recording import Recording
 from chainer_profile.runs.folder import load_run
 from models.registry import REGISTRY
-from tests import HANGS_S
+from tests import HANGS_S, names_in
 from tests.command import (  # noqa: F401
     ALL_FILES,
     FILES,
@@ -41,7 +41,7 @@ def test_a_run_writes_its_files_and_says_so(capsys: pytest.CaptureFixture[str]) 
     out, err = capsys.readouterr()
     assert err == ""
     assert "LinearFunction" in out
-    assert sorted(os.listdir("run")) == ALL_FILES
+    assert names_in("run") == ALL_FILES
     assert out.splitlines()[-1].startswith("Written to run: recording.npz, layers.csv")
 
 
@@ -139,7 +139,7 @@ def test_quiet_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert main("-q", "-o", "run") == 0
     assert main("report", "run", "-q") == 0
     assert capsys.readouterr() == ("", "")
-    assert sorted(os.listdir("run")) == ALL_FILES
+    assert names_in("run") == ALL_FILES
 
 
 def test_the_default_folder_takes_the_next_free_number() -> None:
@@ -147,7 +147,7 @@ def test_the_default_folder_takes_the_next_free_number() -> None:
         assert main("-q") == 0
     assert main("-q", "-b", "2") == 0
     names = ["tiny-cpu-b1", "tiny-cpu-b1-2", "tiny-cpu-b1-3", "tiny-cpu-b2"]
-    assert sorted(os.listdir("reports")) == names
+    assert names_in("reports") == names
 
 
 def test_report_makes_the_reports_again(capsys: pytest.CaptureFixture[str]) -> None:
@@ -159,7 +159,7 @@ def test_report_makes_the_reports_again(capsys: pytest.CaptureFixture[str]) -> N
     assert main("report", "run") == 0
     second, err = capsys.readouterr()
     assert err == ""
-    assert sorted(os.listdir("run")) == ALL_FILES
+    assert names_in("run") == ALL_FILES
     assert second.splitlines()[:-1] == first.splitlines()[:-1]
     assert second.splitlines()[-1].startswith("Written to run: layers.csv")
 
@@ -170,7 +170,7 @@ def test_report_of_a_recording_elsewhere() -> None:
     Path("run", "recording.npz").rename("elsewhere/mine.npz")
     assert main("report", "elsewhere/mine.npz", "-q") == 0
     names = sorted({*ALL_FILES, "mine.npz"} - {"recording.npz"})
-    assert sorted(os.listdir("elsewhere")) == names
+    assert names_in("elsewhere") == names
 
 
 @pytest.mark.parametrize("key", SORT_KEYS)
@@ -290,11 +290,11 @@ def test_two_runs_at_once_take_different_folders(tmp_path: Path) -> None:
     words += ["-q", "-n", "4", "--no-machine", "--format", "none"]
     runs = [subprocess.Popen(words, stderr=subprocess.PIPE) for _ in range(2)]
     assert [run.communicate(timeout=HANGS_S)[1] for run in runs] == [b"", b""]
-    names = sorted(os.listdir("reports"))
+    names = names_in("reports")
     assert names == ["own-Net-cpu-b1", "own-Net-cpu-b1-2"]
     for name in names:
         assert Recording.load(tmp_path / "reports" / name / "recording.npz").n_trials == 4
-        assert os.listdir(f"reports/{name}") == ["recording.npz"]
+        assert names_in(f"reports/{name}") == ["recording.npz"]
 
 
 def test_a_pipe_that_nobody_reads() -> None:
@@ -305,7 +305,7 @@ def test_a_pipe_that_nobody_reads() -> None:
     result = process(*words, stdout=writer)
     os.close(writer)
     assert (result.returncode, result.stderr) == (1, "")
-    assert sorted(os.listdir("run")) == FILES
+    assert names_in("run") == FILES
 
 
 def _on_terminal(*words: str, **environ: str) -> tuple[int, str]:

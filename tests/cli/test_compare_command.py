@@ -17,7 +17,7 @@ from chainer_profile.record.recording import Calibration
 from chainer_profile.report.content.comparison import SORTS
 from chainer_profile.report.writers import terminal
 from chainer_profile.runs.folder import load_run, save_recording
-from tests import HANGS_S
+from tests import HANGS_S, names_in
 from tests.command import ROOT, folder, one_line  # noqa: F401
 from tests.comparing import CALM, run, scaled
 from tests.conftest import make_training
@@ -111,7 +111,7 @@ def test_files(capsys: pytest.CaptureFixture[str]) -> None:
     said = "Written to x/y: comparison.csv, comparison.png, comparison.md, comparison.html"
     assert said in capsys.readouterr().out
     names = ["comparison.csv", "comparison.html", "comparison.md", "comparison.png"]
-    assert sorted(path.name for path in Path("x/y").iterdir()) == names
+    assert names_in("x/y") == names
     assert "(comparison.png)" in Path("x/y/comparison.md").read_text()
     assert command("A", "B", "A2", "-q", "-o", "z") == 0
     assert capsys.readouterr() == ("", "")

@@ -15,6 +15,7 @@ import pytest
 from chainer_profile.record.recording import Recording
 from chainer_profile.report import layer_columns
 from chainer_profile.runs.folder import load_run
+from tests import names_in
 from tests.cli.test_faults import said
 from tests.command import (  # noqa: F401
     ALL_FILES,
@@ -101,7 +102,7 @@ def test_a_network_that_fails_at_its_50th_call(
     words = ["-n", "60", "--clean-trials", "0", "-q", "-o", "run"]
     assert main(*words, build=Failing) == 1
     assert said(capsys) == f"{message}; 45 of 60 trials are in run"
-    assert sorted(os.listdir("run")) == FILES
+    assert names_in("run") == FILES
     recording = load_run(Path("run"))
     assert (recording.n_trials, recording.ended) == (45, f"failed: {message}")
 
@@ -211,7 +212,7 @@ def test_a_disk_that_fills_up_during_the_trials(capsys: pytest.CaptureFixture[st
         f"the samples cannot be written after {written} trials: File too large; {done} of "
         "1,000 trials are in run; free some space, or name a folder elsewhere with --out"
     )
-    assert sorted(os.listdir("run")) == FILES
+    assert names_in("run") == FILES
 
 
 @pytest.mark.parametrize("words", [[], ["-q"]])
@@ -231,14 +232,14 @@ def test_a_recording_for_which_there_is_no_space(
             "the trials are kept in run/recording.journal: free some space, then run "
             "profile.py report run"
         )
-        assert os.listdir("run") == ["recording.journal"]
+        assert names_in("run") == ["recording.journal"]
         assert main("report", "run") == 1
         assert said(capsys) == (
             "run/recording.npz: cannot be written (No space left on device); the trials are kept "
             "in run/recording.journal"
         )
     assert main("report", "run", "-q") == 0
-    assert sorted(os.listdir("run")) == FILES
+    assert names_in("run") == FILES
     assert load_run(Path("run")).n_trials == 6
 
 
@@ -275,9 +276,9 @@ def test_reports_for_which_there_is_no_space(
         "profile.py: error: run/layers.csv: cannot be written (File too large); the trials are "
         "safe in recording.npz: free some space, then run profile.py report run"
     )
-    assert os.listdir("run") == ["recording.npz"]
+    assert names_in("run") == ["recording.npz"]
     assert main("report", "run", "-q") == 0
-    assert sorted(os.listdir("run")) == ALL_FILES
+    assert names_in("run") == ALL_FILES
 
 
 def test_tables_that_cannot_be_printed(
@@ -289,7 +290,7 @@ def test_tables_that_cannot_be_printed(
 
     monkeypatch.setattr(sys, "stdout", Full())
     assert main("-o", "run") == 1
-    assert sorted(os.listdir("run")) == ALL_FILES
+    assert names_in("run") == ALL_FILES
     assert one_line(capsys.readouterr().err).startswith(
         "profile.py: error: standard output cannot be written (No space left on device)"
     )
@@ -306,9 +307,9 @@ def test_force_replaces_only_what_is_complete(capsys: pytest.CaptureFixture[str]
         "--out run: holds a run already; name another folder, or replace it with --force"
     )
     assert main("-q", "-o", "run", "--force", "--input-shape", "5") == 1
-    assert sorted(os.listdir("run")) == ALL_FILES
+    assert names_in("run") == ALL_FILES
     assert Path("run/recording.npz").read_bytes() == before
     capsys.readouterr()
     assert main("-q", "-o", "run", "--force", "-n", "9") == 0
-    assert sorted(os.listdir("run")) == ALL_FILES
+    assert names_in("run") == ALL_FILES
     assert load_run(Path("run")).n_trials == 9

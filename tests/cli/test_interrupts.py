@@ -13,6 +13,7 @@ import pytest
 from chainer_profile.cli.interrupts import Interrupted, Interrupts
 from chainer_profile.report.pictures import layers as plot
 from chainer_profile.runs.folder import load_run
+from tests import names_in
 from tests.command import FILES, FIRST_TRIAL, Net, folder, main, one_line, process  # noqa: F401
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
@@ -85,7 +86,7 @@ def test_the_trials_before_a_signal_are_kept(
     assert recording.ended == f"interrupted by {name}"
     assert one_line(err) == f"profile.py: interrupted by {name}: 7 of 20 trials are in run"
     assert f"after 7 of 20 trials: interrupted by {name}" in " ".join(out.split())
-    assert sorted(os.listdir("run")) == FILES
+    assert names_in("run") == FILES
 
 
 @pytest.mark.parametrize("call", [1, 3, FIRST_TRIAL - 1])
@@ -161,7 +162,7 @@ def test_a_signal_while_the_reports_are_made_keeps_the_recording(
         patch.setattr(plot, "render", interrupted)
         assert main("-o", "run") == 130
     assert one_line(capsys.readouterr().err) == "profile.py: interrupted"
-    assert os.listdir("run") == ["recording.npz"]
+    assert names_in("run") == ["recording.npz"]
     assert main("report", "run", "-q") == 0
     assert load_run(Path("run")).n_trials == 4
 
@@ -196,7 +197,7 @@ def test_a_killed_run_is_recovered(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["-m", "own.py:Net", "--input-shape", "3", "-w", "1", "-n", "50"]
     result = process(*words, "--clean-trials", "0", "-o", "run")
     assert result.returncode == -signal.SIGKILL
-    assert os.listdir("run") == ["recording.journal"]
+    assert names_in("run") == ["recording.journal"]
 
     assert main("report", "run") == 0
     out, err = capsys.readouterr()
@@ -204,7 +205,7 @@ def test_a_killed_run_is_recovered(capsys: pytest.CaptureFixture[str]) -> None:
     text = " ".join(out.split())
     # All trials but the one in which it was killed.
     assert "The run ended after 7 of 50 trials: killed before its end." in text
-    assert sorted(os.listdir("run")) == FILES
+    assert names_in("run") == FILES
     assert load_run(Path("run")).n_trials == 7
 
 

@@ -14,6 +14,7 @@ from chainer_profile.cli import main as cli
 from chainer_profile.record.journal import Journal, Kind
 from chainer_profile.record.recording import Recording
 from chainer_profile.runs.folder import save_recording
+from tests import names_in
 from tests.command import folder, one_line  # noqa: F401
 from tests.journals import add, trials_of
 
@@ -34,7 +35,7 @@ def made(*, size: int = 2, **more: Any) -> dict[str, Recording]:
 
 
 def names(place: str) -> list[str]:
-    return sorted(path.name for path in Path(place).iterdir() if path.is_file())
+    return [name for name in names_in(place) if "." in name]
 
 
 def test_text_and_files(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ import pytest
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.files import replacing
 from chainer_profile.runs.folder import load_run
-from tests import HANGS_S
+from tests import HANGS_S, names_in
 from tests.command import FILES, OWN, ROOT, folder, main, one_line  # noqa: F401
 
 
@@ -106,5 +106,5 @@ def test_a_closed_output_loses_nothing(closed: str, files: list[str]) -> None:
     script = f"{sys.executable} {ROOT / 'profile.py'} {words} {closed}"
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=HANGS_S)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    assert sorted(os.listdir("run")) == files
+    assert names_in("run") == files
     assert load_run(Path("run")).n_trials == 4

@@ -47,7 +47,7 @@ def said() -> str:
 
 
 def files(place: str) -> list[str]:
-    return sorted(str(path.relative_to(place)) for path in Path(place).rglob("*") if path.is_file())
+    return sorted(str(path.relative_to(place)) for path in Path(place).rglob("[!.]*.*"))
 
 
 def test_a_default_folder_for_each_run() -> None:
@@ -103,7 +103,8 @@ def test_no_layers_is_the_budget_alone() -> None:
     assert budget is not None
     assert budget.of(ITERATIONS).count == 16
     assert "Written to here\n" in said()
-    assert run("--no-layers", "-o", "here") == 0  # no run yet
+    assert run("--no-layers", "-o", "here") == 2  # a budget is a result, too
+    assert run("--no-layers", "-o", "here", "--force") == 0
 
 
 def test_quiet_and_without_the_memory_pass() -> None:

@@ -21,7 +21,7 @@ from chainer_profile.report.pictures import sweep as sweep_plot
 from chainer_profile.runs import executors
 from chainer_profile.runs.folder import load_run
 from models.registry import REGISTRY
-from tests import sweeping
+from tests import names_in, sweeping
 from tests.command import OWN, ROOT, command, process
 from tests.sweeping import PROGRAM
 
@@ -58,7 +58,7 @@ def test_a_sweep_writes_a_table_and_plots(capsys: pytest.CaptureFixture[str]) ->
     folder = Path("reports/sweep-resnet18-resnet34")
     assert [row["network"] for row in table()] == ["resnet18", "resnet34"]
     assert [row["mean_ms"] for row in table()] == ["2.0", "2.0"]
-    assert sorted(os.listdir(folder)) == [
+    assert names_in(folder) == [
         *("plot.png", "plot.svg", "resnet18-8x8-cpu-b1", "resnet34-8x8-cpu-b1"),
         *("sweep.csv", "sweep.json", "sweep.md"),
     ]
@@ -255,8 +255,8 @@ def test_a_killed_sweep_goes_on_where_it_was() -> None:
     assert ran() == ["resnet18", "resnet34", "resnet34", "resnet50"]
     assert run(*THREE[:-1], "whole") == 0
     assert table("s") == table("whole")
-    names = sorted(os.listdir("s"))
-    assert names == sorted(os.listdir("whole"))  # and nothing is left over
+    names = names_in("s")
+    assert names == names_in("whole")  # and nothing is left over
     for name in (name for name in names if name.startswith("resnet")):
         settings = [load_run(Path(out, name)).settings for out in ("s", "whole")]
         assert settings[0].command == settings[1].command.replace("--out whole/", "--out s/")
@@ -272,7 +272,7 @@ def test_a_real_sweep(folder: Path) -> None:
     assert [row["batch"] for row in rows] == ["1", "4"]
     assert all(float(row["mean_ms"]) > 0 and row["parameters"] == "8" for row in rows)
     assert {row["machine"] for row in rows} == {os.uname().nodename}
-    pictures = [name for name in os.listdir("s") if name.endswith(".png")]
+    pictures = [name for name in names_in("s") if name.endswith(".png")]
     assert sorted(pictures) == ["by-batch-size.png", "latency-by-network.png"]
     # The command of a case repeats it.
     command = load_run(Path("s/own-Net-3-cpu-b4")).settings.command

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from chainer_profile.basics.files import part_of
 from chainer_profile.cli.train import DATASETS, Console, parser
 from chainer_profile.networks import cifar, weights
 from models.registry import REGISTRY
@@ -174,10 +175,13 @@ def test_a_training_of_this_moment_is_left_alone(capsys: pytest.CaptureFixture[s
 
 def test_what_a_kill_leaves_is_cleared() -> None:
     DEFAULT.mkdir(parents=True)
-    part = DEFAULT / ".snapshot_iter_5.part"
+    part = part_of(DEFAULT / "snapshot_iter_5")
+    mine = DEFAULT / ".mine.part"
+    mine.write_bytes(b"mine")
     part.write_bytes(b"half")
     assert main("-q") == 0
     assert not part.exists()
+    assert mine.read_bytes() == b"mine"
 
 
 def test_an_error_leaves_no_folder(capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,6 +22,7 @@ from chainer_profile.measure import machine
 from chainer_profile.record.journal import recover
 from chainer_profile.record.recording import Rank
 from chainer_profile.runs.folder import Path, load_run
+from tests import names_in
 from tests.command import ALL_FILES, folder  # noqa: F401  (plots and limits cost nothing)
 from tests.conftest import CALIBRATION, FakeClock
 from tests.measure.ranked import Made
@@ -90,7 +91,7 @@ def test_the_iteration_after_each_firing_is_profiled():
     assert recording.rank is recording.arrived_ns is None
     # The iterations before 6, 11 and 16 and behind 8, 11 and 16.
     assert len(recording.clean_ns) == 6
-    assert {path.name for path in Path("result/profile").iterdir()} == FILES
+    assert set(names_in("result/profile")) == FILES
 
 
 def test_rows_of_data_network_loss_and_optimizer():
@@ -355,7 +356,7 @@ def test_a_killed_training_leaves_its_journal():
 def test_a_second_training_in_the_same_folder_takes_another_one():
     run_profiled(trainer_of())
     run_profiled(trainer_of())
-    assert {path.name for path in Path("result/profile-2").iterdir()} == FILES
+    assert set(names_in("result/profile-2")) == FILES
 
 
 def test_a_folder_that_cannot_be_written_does_not_stop_the_training():

@@ -22,6 +22,8 @@ from chainer_profile.report.writers import json_report
 from chainer_profile.runs.folder import JOURNAL, RECORDING, load_run, save_recording, take_folder
 from chainer_profile.runs.wanted import Wanted
 from chainer_profile.runs.write import write_reports
+from chainer_profile.runs.written import write_files
+from tests import names_in
 from tests.command import file_size_limit
 from tests.conftest import make_recording
 
@@ -63,18 +65,18 @@ def put_killed_run(folder: Path, n_trials: int = 3) -> Recording:
 def test_the_journal_goes_when_the_recording_is_there() -> None:
     with take_folder(Path("run"), DEFAULT, force=False) as run:
         recording = write_journal(run.journal)
-        assert os.listdir("run") == [JOURNAL]
+        assert names_in("run") == [JOURNAL]
         assert run.holds_trials()
         run.save(recording)
         assert not run.holds_trials()
-    assert os.listdir("run") == [RECORDING]
+    assert names_in("run") == [RECORDING]
     assert np.array_equal(load_run(Path("run")).self_ns, recording.self_ns)
 
 
 def test_folders_in_between_are_made() -> None:
     with take_folder(Path("a/b/c"), DEFAULT, force=False) as run:
         run.save(write_journal(run.journal))
-    assert os.listdir("a/b/c") == [RECORDING]
+    assert names_in("a/b/c") == [RECORDING]
 
 
 @pytest.mark.parametrize("n_trials", [None, 0])
@@ -90,26 +92,36 @@ def test_a_failing_run_leaves_what_was_there_before() -> None:
     Path("a/mine.txt").write_text("mine")
     with pytest.raises(ZeroDivisionError), take_folder(Path("a/b/c"), DEFAULT, force=False):
         raise ZeroDivisionError
-    assert sorted(os.listdir("a")) == ["b", "mine.txt"]
-    assert os.listdir("a/b") == []
-    with take_folder(Path("a"), DEFAULT, force=False):
+    assert names_in("a") == ["b", "mine.txt"]
+    assert names_in("a/b") == []
+    with take_folder(Path("a"), DEFAULT, force=True):
         pass
-    assert sorted(os.listdir("a")) == ["b", "mine.txt"]
+    assert names_in("a") == ["b", "mine.txt"]
 
 
 def test_a_failing_run_keeps_its_trials() -> None:
     with take_folder(Path("run"), DEFAULT, force=False) as run:
         write_journal(run.journal)
-    assert os.listdir("run") == [JOURNAL]
+    assert names_in("run") == [JOURNAL]
     assert load_run(Path("run")).n_trials == 3
 
 
-def test_a_folder_with_other_files_may_be_used() -> None:
-    Path("run").mkdir()
-    Path("run/mine.txt").write_text("mine")
-    with take_folder(Path("run"), DEFAULT, force=False) as run:
+def test_the_default_folder_is_none_of_somebody_else() -> None:
+    DEFAULT.mkdir(parents=True)
+    (DEFAULT / "layers.csv").write_text("mine")
+    DEFAULT.with_name("net-cpu-b1-2").write_text("mine")
+    DEFAULT.with_name("net-cpu-b1-3").mkdir()
+    (DEFAULT.with_name("net-cpu-b1-3") / ".DS_Store").write_text("the Finder's")
+    with take_folder(None, DEFAULT, force=False) as run:
+        assert run.path.name == "net-cpu-b1-3"
         run.save(write_journal(run.journal))
-    assert sorted(os.listdir("run")) == ["mine.txt", RECORDING]
+    assert (DEFAULT / "layers.csv").read_text() == "mine"
+    rank = Path("profile/rank-1/notes.txt")
+    rank.parent.mkdir(parents=True)
+    rank.write_text("mine")
+    for number in (0, 1):
+        with take_folder(None, Path("profile"), force=False, rank=number) as run:
+            assert run.path == Path(f"profile-2/rank-{number}")
 
 
 def test_ranks_take_one_folder_and_not_that_of_another_run() -> None:
@@ -148,19 +160,19 @@ def test_force_replaces_a_run_when_the_new_one_is_there() -> None:
         new = write_journal(run.journal)
         assert np.array_equal(Recording.load(Path("run", RECORDING)).self_ns, old.self_ns)
         run.save(new)
-    assert os.listdir("run") == [RECORDING]
+    assert names_in("run") == [RECORDING]
     assert np.array_equal(load_run(Path("run")).self_ns, new.self_ns)
 
 
 def test_reports_of_a_run_that_is_replaced_go_with_it() -> None:
     put_run(Path("run"))
     stale = ["layers.csv", "layers-2.csv", "roofline.png", "report.pdf"]
-    for name in (*stale, "notes.txt"):
-        Path("run", name).write_text("old")
+    write_files(Path("run"), dict.fromkeys(stale, b"old"))
+    Path("run/notes.txt").write_text("old")
     with take_folder(Path("run"), DEFAULT, force=True) as run:
-        assert len(os.listdir("run")) == 7
+        assert len(names_in("run")) == 7
         run.save(write_journal(run.journal))
-    assert sorted(os.listdir("run")) == ["notes.txt", RECORDING]
+    assert names_in("run") == ["notes.txt", RECORDING]
 
 
 @pytest.mark.parametrize("n_trials", [None, 0])
@@ -169,7 +181,7 @@ def test_force_keeps_the_old_run_if_the_new_one_makes_no_trial(n_trials: int | N
     with take_folder(Path("run"), DEFAULT, force=True) as run:
         if n_trials is not None:
             write_journal(run.journal, n_trials)
-    assert os.listdir("run") == [RECORDING]
+    assert names_in("run") == [RECORDING]
     assert np.array_equal(load_run(Path("run")).self_ns, old.self_ns)
 
 
@@ -177,13 +189,13 @@ def test_force_keeps_the_trials_of_a_killed_run_until_then() -> None:
     old = put_killed_run(Path("run"))
     with take_folder(Path("run"), DEFAULT, force=True):
         pass
-    assert os.listdir("run") == [RECORDING]
+    assert names_in("run") == [RECORDING]
     assert np.array_equal(load_run(Path("run")).self_ns, old.self_ns)
 
 
 def test_force_takes_a_folder_with_a_damaged_journal() -> None:
     Path("run").mkdir()
-    Path("run", JOURNAL).write_bytes(b"something" * 1000)
+    Path("run", JOURNAL).write_bytes(b"chainer-profile journal\n" + b"something" * 1000)
     with take_folder(Path("run"), DEFAULT, force=True) as run:
         new = write_journal(run.journal)
         assert run.holds_trials()
@@ -202,7 +214,7 @@ def test_a_run_that_is_going_on_is_left_alone() -> None:
             take_folder(Path("run"), DEFAULT, force=True),
         ):
             pass
-        assert os.listdir("run") == [JOURNAL]
+        assert names_in("run") == [JOURNAL]
         assert run.holds_trials()
         run.save(recording)
     assert load_run(Path("run")).n_trials == recording.n_trials
@@ -216,7 +228,7 @@ def test_the_default_folder_takes_the_next_free_number() -> None:
         with take_folder(None, DEFAULT, force=False) as second:
             assert second.path.name == "net-cpu-b1-4"
             second.save(write_journal(second.journal))
-    assert sorted(os.listdir("reports")) == ["net-cpu-b1", "net-cpu-b1-2", "net-cpu-b1-4"]
+    assert names_in("reports") == ["net-cpu-b1", "net-cpu-b1-2", "net-cpu-b1-4"]
 
 
 def test_force_is_nothing_for_the_default_folder() -> None:
@@ -272,7 +284,7 @@ def test_a_recording_that_cannot_be_written_keeps_the_old_one_and_the_journal() 
         ):
             run.save(new)
         assert run.holds_trials()
-    assert sorted(os.listdir("run")) == [JOURNAL, RECORDING]
+    assert names_in("run") == [JOURNAL, RECORDING]
     assert np.array_equal(Recording.load(Path("run", RECORDING)).self_ns, old.self_ns)
     assert np.array_equal(load_run(Path("run")).self_ns, new.self_ns)
 
@@ -280,7 +292,7 @@ def test_a_recording_that_cannot_be_written_keeps_the_old_one_and_the_journal() 
 def test_a_killed_run_is_made_whole_once() -> None:
     old = put_killed_run(Path("run"))
     first = load_run(Path("run"))
-    assert os.listdir("run") == [RECORDING]
+    assert names_in("run") == [RECORDING]
     assert first.ended == "killed before its end"
     assert np.array_equal(first.self_ns, old.self_ns)
     assert np.array_equal(load_run(Path("run")).self_ns, old.self_ns)
@@ -291,7 +303,7 @@ def test_a_killed_run_stays_as_it_is_where_there_is_no_space() -> None:
     message = r"^run/recording.npz: cannot be .*; the trials are kept in run/recording.journal$"
     with file_size_limit(100), pytest.raises(ProfileError, match=message):
         load_run(Path("run"))
-    assert os.listdir("run") == [JOURNAL]
+    assert names_in("run") == [JOURNAL]
     assert load_run(Path("run")).n_trials == 3
 
 
@@ -327,7 +339,7 @@ def test_reports_are_written_beside_the_recording() -> None:
     names += ["report.html", "report.md"]
     files = write_reports(Path("run"), summarise(make_recording(n_layers=2)))
     assert sorted(files) == [Path("run", name) for name in names]
-    assert sorted(os.listdir("run")) == names
+    assert names_in("run") == names
     assert Path("run/layers.csv").read_text().startswith("index,label,")
     assert Path("run/links.csv").read_text().startswith("path,kind,")
     report = Path("run/report.md").read_text()
@@ -344,12 +356,11 @@ def test_only_what_is_named_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     only = ("links.csv", "tables.tex", "recording.npz")
     files = write_reports(Path("run"), summary, Wanted(("json", "latex")), only)
     assert files == [Path("run/links.csv"), Path("run/tables.tex")]
-    assert sorted(os.listdir("run")) == ["links.csv", "tables.tex"]
+    assert names_in("run") == ["links.csv", "tables.tex"]
 
 
 def test_a_reader_of_an_old_report_keeps_it_whole() -> None:
-    Path("run").mkdir()
-    Path("run/layers.csv").write_text("old")
+    write_files(Path("run"), {"layers.csv": b"old"})
     with open("run/layers.csv") as reader:
         write_reports(Path("run"), summarise(make_recording(n_layers=2)))
         assert reader.read() == "old"
@@ -357,14 +368,13 @@ def test_a_reader_of_an_old_report_keeps_it_whole() -> None:
 
 
 def test_a_report_that_cannot_be_written_keeps_the_old_one() -> None:
-    Path("run").mkdir()
-    Path("run/layers.csv").write_text("old")
+    write_files(Path("run"), {"layers.csv": b"old"})
     with (
         file_size_limit(100),
-        pytest.raises(ProfileError, match=r"^run/layers\.csv: cannot be written"),
+        pytest.raises(ProfileError, match=r"^run/.*: cannot be written \(File too large"),
     ):
         write_reports(Path("run"), summarise(make_recording(n_layers=2)))
-    assert os.listdir("run") == ["layers.csv"]
+    assert names_in("run") == ["layers.csv"]
     assert Path("run/layers.csv").read_text() == "old"
 
 

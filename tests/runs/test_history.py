@@ -160,6 +160,7 @@ def test_recordings_that_cannot_be_read_are_counted() -> None:
         found = history(REPORTS, Query())
         assert len(found.runs) == 2
         assert found.unread[0].startswith("reports/b/recording.npz: damaged, or not a recording")
+    (REPORTS / "b/recording.npz").unlink()
     put("b")
     assert history(REPORTS, Query()).unread == ()
 

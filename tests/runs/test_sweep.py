@@ -23,6 +23,7 @@ from chainer_profile.runs.sweep import (
     take_sweep,
 )
 from chainer_profile.runs.sweep_cases import Case
+from tests import names_in
 from tests.sweeping import make_case, recording_of
 
 OUT = Path("s")
@@ -107,8 +108,8 @@ def test_cases_are_run_one_after_another_and_kept(folder: Path) -> None:
     assert [result.name for result in results] == names
     assert all(task.arguments[-1] == "--no-machine" for task in tasks)
     assert {task.folder for task in tasks} == {str(folder)}
-    assert sorted(os.listdir(OUT)) == sorted([*names, "sweep.json"])
-    assert sorted(os.listdir(OUT / names[0])) == ["case.json", "recording.npz"]
+    assert names_in(OUT) == sorted([*names, "sweep.json"])
+    assert names_in(OUT / names[0]) == ["case.json", "recording.npz"]
 
 
 def test_the_kept_command_repeats_the_case() -> None:
@@ -171,7 +172,7 @@ def test_what_is_no_recording_is_a_failed_case() -> None:
         results, *_ = run(taken, lambda task: Outcome(b"something else", "there"))
         assert results[0].error.startswith("what came back is bad: ")
         assert taken.finished(CASES[0]) is None
-    assert os.listdir(OUT / results[0].name) == ["case.json"]
+    assert names_in(OUT / results[0].name) == ["case.json"]
 
 
 def test_an_interruption_stops_the_workers() -> None:
@@ -249,9 +250,9 @@ def test_another_sweep_is_refused_and_replaced_by_force() -> None:
         pass
     with take_sweep(OUT, other, force=True) as taken:
         assert taken.finished(other[0]) is None  # measured again
-        assert len(os.listdir(OUT)) == 4  # nothing is removed yet
+        assert len(names_in(OUT)) == 4  # nothing is removed yet
         taken.begin()
-    assert os.listdir(OUT) == ["sweep.json"]
+    assert names_in(OUT) == ["sweep.json"]
     assert [entry["model"] for entry in json.loads((OUT / "sweep.json").read_text())["cases"]] == [
         "resnet34",
         "resnet50",

@@ -18,6 +18,7 @@ from chainer_profile.runs import write
 from chainer_profile.runs.folder import load_run
 from chainer_profile.runs.wanted import FILES, USUAL, Wanted, check, parse_formats
 from chainer_profile.runs.write import asked_for, write_reports
+from tests import names_in
 from tests.command import folder, main, one_line  # noqa: F401
 from tests.conftest import make_recording
 from tests.report.reading import report_md
@@ -94,7 +95,7 @@ def test_what_cannot_be_made_does_not_stop_the_others(without_pdf: None) -> None
 def test_a_format_that_fails_leaves_the_usual_reports(tmp_path: Path, without_pdf: None) -> None:
     with pytest.raises(ProfileError, match="a PDF needs"):
         write_reports(tmp_path, SUMMARY, Wanted(("pdf", "json")))
-    written = {path.name for path in tmp_path.iterdir()}
+    written = set(names_in(tmp_path))
     assert {"report.md", "report.html", "layers.csv", "report.json"} <= written
     assert "report.pdf" not in written
 
@@ -153,7 +154,7 @@ def test_files_of_a_run_and_of_its_report(capsys: pytest.CaptureFixture[str]) ->
     words = ("--format", "trace,latex,folded", "--author", "Ada", "--course", "Systems")
     assert main("-o", "run", *words, "--title", "Mine", "--trace-trial", "1") == 0
     assert "report.html, tables.tex" not in capsys.readouterr().out  # in the order that is asked
-    names = {path.name for path in Path("run").iterdir()}
+    names = set(names_in("run"))
     assert {"trace.json", "tables.tex", "stacks.folded"} <= names
     assert "report.json" not in names
     report = Path("run/report.md").read_text()
@@ -171,7 +172,7 @@ def test_files_of_a_run_and_of_its_report(capsys: pytest.CaptureFixture[str]) ->
 
 def test_a_run_without_reports_has_its_recording(capsys: pytest.CaptureFixture[str]) -> None:
     assert main("-o", "run", "--format", "none") == 0
-    assert [path.name for path in Path("run").iterdir()] == ["recording.npz"]
+    assert names_in("run") == ["recording.npz"]
     out = capsys.readouterr().out
     assert out.endswith("Written to run: recording.npz\n")
     assert "mean ms" in out

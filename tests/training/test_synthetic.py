@@ -101,6 +101,16 @@ def test_another_set_is_replaced_only_when_that_is_asked_for(tmp_path):
     assert len(load_cifar(made, folder)[0].images) == 60
 
 
+def test_a_set_with_somebody_s_file_beside_it_is_not_replaced(tmp_path):
+    folder = tmp_path / "set"
+    write_synthetic(folder, 50, seed=3)
+    (folder / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match="holds other files, not a synthetic set of 60"):
+        write_synthetic(folder, 60, seed=3, replace=True)
+    assert (folder / "notes.txt").read_text() == "mine"
+    assert [path.name for path in tmp_path.iterdir()] == ["set"]
+
+
 @pytest.mark.parametrize("replace", [False, True])
 def test_somebody_s_files_are_never_replaced(tmp_path, replace):
     (tmp_path / "data_batch_1.bin").write_bytes(b"the real one")
