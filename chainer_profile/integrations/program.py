@@ -35,6 +35,7 @@ from chainer_profile.record.budget import (
     PROFILER,
     REST,
     SNAPSHOTS,
+    UPDATES,
 )
 
 if TYPE_CHECKING:
@@ -127,7 +128,6 @@ class Program:
 
     Attributes:
         watched: The kinds of trials.
-        called_chainer: Whether anything of Chainer's was called.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class Program:
         memory: bool = True,
     ) -> None:
         self.watched: list[Watched] = []
-        self.called_chainer = False
+        self._called_chainer = False
         self._accounts, self._journal = accounts, journal
         self._command, self._warn = command, warn
         self._saved, self._layers, self._memory = saved, layers, memory
@@ -170,6 +170,18 @@ class Program:
         self._not_last: set[int] = set()
         self._networks: dict[int, Watched] = {}
         self._coin = Random(0)
+
+    @property
+    def called_chainer(self) -> bool:
+        """Whether anything of Chainer's was called."""
+        return self._called_chainer or bool(self.untimed)
+
+    @property
+    def untimed(self) -> dict[str, int]:
+        """What other threads called, and how often."""
+        counts = self._entries.elsewhere
+        names = {entries.CALL: CALLS, entries.UPDATE: UPDATES}
+        return {name: counts[entry] for entry, name in names.items() if counts[entry]}
 
     def __enter__(self) -> Program:
         for name in dir(chainer.serializers):
@@ -216,7 +228,7 @@ class Program:
     # -- Chainer's entries
 
     def _around(self, entry: str, owner: Any, call: Callable[[], Any]) -> Any:
-        self.called_chainer = True
+        self._called_chainer = True
         handler = self._handlers.get(entry)
         if handler is not None:
             return handler(owner, call)

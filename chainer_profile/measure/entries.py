@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
-from threading import get_ident
+from threading import get_ident, local
 from typing import Any
 
 import chainer
@@ -43,11 +44,20 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: _forked.append(None))
 
 
+class _OtherThread(local):
+    """What each other thread keeps for itself: its open entries, and how often it called them."""
+
+    def __init__(self, all_counts: list[Counter[str]]) -> None:
+        self.open: set[str] = set()
+        self.counts: Counter[str] = Counter()
+        all_counts.append(self.counts)
+
+
 class Entries:
     """Within ``with``, whoever calls Chainer by one of its entries goes through ``around``.
 
     Of entries of one kind within each other the outermost counts: a network's call, and not those
-    of its links. Other threads, and processes that are forked meanwhile, go their own way.
+    of its links. Calls in other threads are counted alone; forked processes go their own way.
 
     Args:
         around: What is asked.
@@ -57,6 +67,8 @@ class Entries:
         self._around = around
         self._thread, self._forks = get_ident(), len(_forked)
         self._open: set[str] = set()
+        self._counts: list[Counter[str]] = []
+        self._others = _OtherThread(self._counts)
         self._more: set[type] = set()
         self._replacements = Replacements()
 
@@ -64,6 +76,11 @@ class Entries:
     def mine(self) -> bool:
         """Whether this is the thread, and the process, that it stands in."""
         return get_ident() == self._thread and len(_forked) == self._forks
+
+    @property
+    def elsewhere(self) -> Counter[str]:
+        """Calls that other threads made, by entry."""
+        return sum((count.copy() for count in self._counts), Counter())
 
     def __enter__(self) -> Entries:
         for entry, base, names in _ENTRIES:
@@ -100,19 +117,24 @@ class Entries:
                 self._replacements.wrap(kind, name, functools.partial(self._through, entry))
 
     def _through(self, entry: str, method: Any) -> Any:
-        inside, around = self._open, self._around
+        inside, around, others = self._open, self._around, self._others
         # Every call of every link comes here.
         thread, forks = self._thread, self._forks
 
         @functools.wraps(method)
         def through(owner: Any, *args: Any, **kwargs: Any) -> Any:
-            if entry in inside or get_ident() != thread or len(_forked) != forks:
+            mine = get_ident() == thread
+            opened = inside if mine else others.open
+            if entry in opened or len(_forked) != forks:
                 return method(owner, *args, **kwargs)
-            inside.add(entry)
+            opened.add(entry)
             try:
-                return around(entry, owner, functools.partial(method, owner, *args, **kwargs))
+                if mine:
+                    return around(entry, owner, functools.partial(method, owner, *args, **kwargs))
+                others.counts[entry] += 1
+                return method(owner, *args, **kwargs)
             finally:
-                inside.discard(entry)
+                opened.discard(entry)
 
         return through
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from chainer_profile.record.parts import Written
 
 FORMAT = "chainer-profile budget"
 VERSION = 1
@@ -24,6 +26,8 @@ REST = "the script's own code"
 PROFILER = "profiler"
 #: Outcome of a program that has not ended.
 RUNNING = "running"
+#: What other threads call, beside networks.
+UPDATES = "updates of optimizers"
 #: The parts of a budget, in the order in which they are told.
 PARTS = (
     *(START, IMPORTS, DATA, ITERATIONS, CALLS, EVALUATION, EXTENSIONS, SNAPSHOTS, REST),
@@ -32,7 +36,7 @@ PARTS = (
 
 
 @dataclass(frozen=True)
-class Spent:
+class Spent(Written):
     """Time that went to one thing.
 
     Attributes:
@@ -49,7 +53,7 @@ class Spent:
 
 
 @dataclass(frozen=True)
-class Budget:
+class Budget(Written):
     """The wall time of a program: ``wall_ns`` is the sum of what was spent.
 
     The parts are ``start of Python`` (until the profiler's first line), ``imports`` by package,
@@ -65,6 +69,7 @@ class Budget:
         outcome: How it ended: ``running`` where it was killed.
         wall_ns: From the start of the process to the script's end.
         spent: What it was spent for, by part.
+        untimed: What other threads called, and how often: it is counted alone.
     """
 
     script: str
@@ -73,6 +78,7 @@ class Budget:
     outcome: str
     wall_ns: int
     spent: tuple[Spent, ...]
+    untimed: dict[str, int] = field(default_factory=dict)
 
     def part(self, part: str) -> tuple[Spent, ...]:
         """What was spent for a part, the most first."""

@@ -10,8 +10,18 @@ from dataclasses import dataclass
 Shape = tuple[int, ...]
 
 
+class Written:
+    """A part that files hold: bytes of names that are no UTF-8, as of files, are escaped in it."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if isinstance(value, str) and not value.isascii():
+                escaped = value.encode(errors="backslashreplace").decode()
+                object.__setattr__(self, name, escaped)
+
+
 @dataclass(frozen=True)
-class Layer:
+class Layer(Written):
     """One function call of a trial: one row of the profile.
 
     Attributes:
@@ -80,7 +90,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class LinkCalls:
+class LinkCalls(Written):
     """One link of the network.
 
     Attributes:
@@ -100,7 +110,7 @@ class LinkCalls:
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Written):
     """What was asked for: the network, its input and the number of trials.
 
     Attributes:
@@ -234,7 +244,7 @@ class GpuState:
 
 
 @dataclass(frozen=True)
-class Environment:
+class Environment(Written):
     """The machine and the software of a run.
 
     Attributes:

@@ -133,12 +133,20 @@ def test_a_class_of_others_that_stands_for_one(asked: Asked) -> None:
     assert asked.entries == ["update"]
 
 
-def test_other_threads_and_forked_children_go_their_own_way(asked: Asked) -> None:
+def in_thread(work: Callable[[], Any]) -> None:
+    thread = Thread(target=work)
+    thread.start()
+    thread.join()
+
+
+def test_other_threads_are_counted_and_forked_children_go_their_own_way(asked: Asked) -> None:
     model = Net()
+    optimizer = chainer.optimizers.SGD().setup(model)
     with Entries(asked) as standing:
-        thread = Thread(target=lambda: model(X))
-        thread.start()
-        thread.join()
+        assert not standing.elsewhere
+        in_thread(lambda: model(X))
+        in_thread(lambda: [optimizer.update(lambda: F.sum(model(X))) for _ in range(3)])
+        assert standing.elsewhere == {"call": 4, "backward": 3, "update": 3}
         child = os.fork()
         if not child:  # pragma: no cover
             model(X)
@@ -147,7 +155,11 @@ def test_other_threads_and_forked_children_go_their_own_way(asked: Asked) -> Non
         assert standing.mine
         # Nor is one of ours within theirs.
         model(X)
-    assert asked.entries == ["call"]
+        assert asked.entries == ["call"]
+        # Nor are theirs within one of ours.
+        model.fc = lambda x: in_thread(lambda: Net()(x)) or x
+        model(X)
+    assert standing.elsewhere["call"] == 5
 
 
 def _kinds() -> Iterator[type]:

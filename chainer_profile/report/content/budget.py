@@ -76,6 +76,9 @@ def section(
     if budget.outcome != COMPLETE:
         how = "was killed" if budget.outcome == RUNNING else f"ended: {budget.outcome}"
         yield text(f"The program {printable(how)}.", note=True, below=True)
+    if budget.untimed:
+        counts = " and ".join(f"{format_count(n)} {what}" for what, n in budget.untimed.items())
+        yield text(f"Not timed: {counts} in other threads.", note=True, below=True)
     rows = list(budget_rows(budget, summary, least))
     marks = [TOTAL if row.level < 0 else "" for row in rows]
     yield Table(_columns(indent), rows, "The program's time", marks)
