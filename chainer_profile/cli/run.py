@@ -26,17 +26,22 @@ def parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog=f"{PROG} run",
         usage="%(prog)s [options] SCRIPT [ARGS ...]\n"
-        "       %(prog)s [options] -m MODULE [ARGS ...]",
+        "       %(prog)s [options] -m MODULE [ARGS ...]\n"
+        "       %(prog)s [options] -c TEXT [ARGS ...]",
         description="Runs a program that uses Chainer, unchanged, as Python would, and says where "
         "its time went: imports, data, iterations by layer, evaluation, every extension of a "
         "Trainer, snapshots. Its exit code is the program's. Chainer is mended for current Python, "
         "NumPy and CuPy first.",
     )
-    parser.add_argument(
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument(
         "-m",
         "--module",
         action="store_true",
         help="run a module by its name, as python -m does",
+    )
+    kinds.add_argument(
+        "-c", dest="text", action="store_true", help="run a program's own text, as python -c does"
     )
     parser.add_argument(
         "--compat-only",
@@ -69,9 +74,14 @@ def run(args: argparse.Namespace, context: Context) -> int:
         raise UsageError(f"name a program: {PROG} run SCRIPT [ARGS ...]")
     if args.force and args.out is None:
         raise UsageError("--force replaces the run in a folder: name it with --out")
-    script = scripts.Script(words[0], tuple(words[1:]), args.module)
+    kind = scripts.MODULE if args.module else scripts.TEXT if args.text else scripts.FILE
+    script = scripts.Script(words[0], tuple(words[1:]), kind)
     with context.interrupts.as_before():
-        outcome = scripts.run(script) if args.compat_only else _watched(args, script, context)
+        if args.compat_only:
+            outcome = scripts.run(script)
+            _explain(outcome, args)
+        else:
+            outcome = _watched(args, script, context)
     return outcome.leave()
 
 
@@ -91,6 +101,7 @@ def _watched(args: argparse.Namespace, script: Script, context: Context) -> Outc
         memory=not args.no_memory,
     ) as running:
         outcome = running.run()
+        _explain(outcome, args)
         if running.forked:
             return outcome
         try:
@@ -98,6 +109,11 @@ def _watched(args: argparse.Namespace, script: Script, context: Context) -> Outc
         except (ProfileError, KeyboardInterrupt) as error:
             print(f"{PROG}: {error or 'interrupted'}: the measurements are kept", file=sys.stderr)
     return outcome
+
+
+def _explain(outcome: Outcome, args: argparse.Namespace) -> None:
+    if not args.quiet:
+        outcome.explain()
 
 
 def _report(running: ScriptRun, args: argparse.Namespace, began_in: str) -> None:

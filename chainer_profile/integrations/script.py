@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import importlib
 import io
+import linecache
 import os
+import pkgutil
 import runpy
 import shlex
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from importlib.machinery import SourceFileLoader
+from importlib.machinery import BuiltinImporter, SourceFileLoader, SourcelessFileLoader
+from importlib.util import MAGIC_NUMBER
 from math import inf
 from pathlib import Path
 from threading import get_ident
@@ -25,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from chainer_profile.basics.began import BEGAN_NS, process_age_ns
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.replacements import Replacements
+from chainer_profile.basics.words import PROG
 from chainer_profile.compat import install_in_children
 from chainer_profile.measure.accounts import Accounts
 from chainer_profile.record.budget import (
@@ -40,7 +44,7 @@ from chainer_profile.runs.folder import RunFolder, take_folder
 from chainer_profile.runs.written import write_files
 
 if TYPE_CHECKING:
-    from chainer_profile.integrations.program import Watched
+    from chainer_profile.integrations.program import Program, Watched
     from chainer_profile.record.journal import Journal
     from chainer_profile.record.recording import Recording
 
@@ -53,29 +57,45 @@ BEGIN = "importing itself"
 _PACKAGE = __name__.partition(".")[0]
 
 
+#: What names a program: its file, its module (``python -m``), or its own text (``python -c``).
+FILE, MODULE, TEXT = "file", "module", "text"
+
+
 @dataclass(frozen=True)
 class Script:
     """A program to run.
 
     Attributes:
-        name: Path of a file, or with ``module`` the name of a module.
+        name: Path of a file, a folder or an archive, or ``-`` for the standard input; or the name
+            of a module, or the program's own text.
         args: Its arguments.
-        module: Whether it is a module, as of ``python -m``.
+        kind: Which of these the name is.
     """
 
     name: str
     args: tuple[str, ...] = ()
-    module: bool = False
+    kind: str = FILE
 
     @property
     def stem(self) -> str:
-        """Its name for a folder."""
-        return self.name.replace(".", "-") if self.module else Path(self.name).stem
+        """Its name for a folder: one name, which can be printed."""
+        path = Path(self.name)
+        if self.kind == TEXT or self.name == "-":
+            name = "text" if self.kind == TEXT else "stdin"
+        elif self.kind == MODULE:
+            name = self.name.replace(".", "-")
+        elif path.name.strip("."):
+            name = path.stem
+        else:  # ``.`` and ``..`` have a name elsewhere
+            name = Path(os.path.realpath(path)).name
+        signs = (c if c.isprintable() and c not in "/\\" else "_" for c in name)
+        return "".join(signs).strip(". ") or "program"
 
     @property
     def words(self) -> tuple[str, ...]:
         """How it was called."""
-        return (*(("-m",) if self.module else ()), self.name, *self.args)
+        option = {FILE: (), MODULE: ("-m",), TEXT: ("-c",)}[self.kind]
+        return (*option, self.name, *self.args)
 
     def prepare(self) -> Callable[[], None]:
         """What runs it, once ``sys.argv`` and ``sys.path`` are as the program expects them.
@@ -83,24 +103,53 @@ class Script:
         Raises:
             UsageError: There is no such file.
         """
-        sys.argv[:] = [self.name, *self.args]
-        path = Path(os.path.abspath(self.name))
-        if self.module or path.is_dir():
-            sys.path[0] = os.getcwd() if self.module else str(path)
-            return lambda: _run_module(self.name if self.module else "__main__", self.module)
+        sys.argv[:] = ["-c" if self.kind == TEXT else self.name, *self.args]
+        if self.kind == MODULE:
+            sys.path[0] = os.getcwd()
+            return lambda: _run_module(self.name, True)
+        if self.kind == TEXT:
+            sys.path[0] = ""
+            return lambda: _run_text(self.name)
+        if self.name == "-":
+            sys.path[0] = ""
+            content = sys.stdin.buffer.read()
+            return lambda: _run_file(content, "<stdin>", BuiltinImporter)
+        path = _absolute(self.name)
+        if pkgutil.get_importer(path) is not None:  # a folder or an archive
+            sys.path[0] = path
+            return lambda: _run_module("__main__", False)
+        content = self._read(path)
+        compiled = content.startswith(MAGIC_NUMBER)
+        loader = (SourcelessFileLoader if compiled else SourceFileLoader)("__main__", path)
+        sys.path[0] = os.path.dirname(os.path.realpath(path))
+        return lambda: _run_file(content, path, loader)
+
+    def _read(self, path: str) -> bytes:
         try:
-            with io.open_code(str(path)) as file:
+            with io.open_code(path) as file:
                 content = file.read()
         except OSError as error:
             raise UsageError(f"{self.name}: cannot be read ({error.strerror})") from None
-        sys.path[0] = str(path.resolve().parent)
-        return lambda: _run_file(content, str(path))
+        if path.endswith(".pyc") and not content.startswith(MAGIC_NUMBER):
+            raise UsageError(f"{self.name}: is not compiled by this Python; run its source")
+        return content
 
 
-def _main() -> ModuleType:
-    """A new module, which stays what ``__main__`` is until the end."""
-    sys.modules["__main__"] = ModuleType("__main__")
-    return sys.modules["__main__"]
+def _absolute(name: str) -> str:
+    """The path as Python has it: whole, with each ``..`` left to the links before it."""
+    if name in ("", ".") and sys.version_info >= (3, 11):
+        return os.getcwd()
+    return name if os.path.isabs(name) else os.path.join(os.getcwd(), name)
+
+
+def _main(**names: object) -> dict[str, Any]:
+    """The names of a new module, which stays what ``__main__`` is until the end."""
+    module = sys.modules["__main__"] = ModuleType("__main__")
+    if sys.version_info < (3, 14):
+        module.__annotations__ = {}
+    vars(module).update(__builtins__=builtins, __loader__=BuiltinImporter)
+    vars(module).update(names)
+    return vars(module)
 
 
 def _run_module(name: str, alter_argv: bool) -> None:
@@ -109,17 +158,21 @@ def _run_module(name: str, alter_argv: bool) -> None:
     as_python._run_module_as_main(name, alter_argv)  # what Python itself calls
 
 
-def _run_file(content: bytes, path: str) -> None:
-    names = vars(_main())
-    names.update(
-        __file__=path,
-        __loader__=SourceFileLoader("__main__", path),
-        __builtins__=builtins,
-        __cached__=None,
-        __package__=None,
-        __spec__=None,
-    )
-    exec(compile(content, path, "exec", dont_inherit=True), names)
+def _run_text(text: str) -> None:
+    names = _main()
+    if sys.version_info >= (3, 13):  # its tracebacks show the lines
+        linecache.cache["<string>"] = (len(text), None, text.splitlines(True), "<string>")
+    exec(compile(text, "<string>", "exec", dont_inherit=True), names)
+
+
+def _run_file(content: bytes, path: str, loader: object) -> None:
+    names = _main(__file__=path, __loader__=loader, __cached__=None)
+    if isinstance(loader, SourcelessFileLoader):
+        as_python: Any = pkgutil
+        code = as_python.read_code(io.BytesIO(content))
+    else:
+        code = compile(content, path, "exec", dont_inherit=True)
+    exec(code, names)
 
 
 @dataclass
@@ -152,23 +205,55 @@ class Outcome:
         error = self.error
         if isinstance(error, SystemExit):
             if not isinstance(error.code, int | None):
-                print(error.code, file=sys.stderr)
+                _say(error.code)
         elif error is not None:
-            _as_python_shows(error)
+            self._show(error)
+
+    def _show(self, error: BaseException) -> None:
+        _as_python_shows(error)
+        try:
             sys.excepthook(type(error), error, error.__traceback__)
+            return
+        except SystemExit as left:
+            self.error = left
+        except BaseException as failed:
+            _as_python_shows(failed)
+            _say("Error in sys.excepthook:")
+            sys.__excepthook__(type(failed), failed, failed.__traceback__)
+            _say("\nOriginal exception was:")
+            sys.__excepthook__(type(error), error, error.__traceback__)
+            return
+        self.tell()
+
+    def explain(self) -> None:
+        """Say what NumPy changed and what to write, where that ended the program."""
+        from chainer_profile.integrations.numpy_changes import advice
+
+        with suppress(Exception):  # an exception of the program's may have no text
+            said = advice(self.error)
+            if said:
+                _say(f"{PROG}: {said}")
 
     def leave(self) -> int:
-        """The exit code; a program that an interrupt ended, Python ends by that signal."""
-        if isinstance(self.error, KeyboardInterrupt) and os.name == "posix":
-            _flush()
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
-            os.kill(os.getpid(), signal.SIGINT)
+        """The exit code; an interrupt is raised again, so that Python ends in its own way."""
+        if type(self.error) is KeyboardInterrupt:
+            sys.excepthook = lambda *_: None  # it is told already
+            raise KeyboardInterrupt
         return self.exit_code
+
+
+def _say(what: object) -> None:
+    """A line on the standard error, as Python writes it: whether or not ``sys.stderr`` is there."""
+    with suppress(Exception):
+        if sys.stderr is None:
+            os.write(2, f"{what}\n".encode(errors="backslashreplace"))
+        else:
+            sys.stderr.write(f"{what}\n")
 
 
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError, AttributeError):
+        with suppress(Exception):
             stream.flush()
 
 
@@ -177,30 +262,83 @@ def run(script: Script) -> Outcome:
     program = script.prepare()
     install_in_children()
     outcome = Outcome()
-    try:
-        program()
-    except BaseException as error:
-        outcome.error = error
+    with _closed_streams():
+        try:
+            with _tuples_given_to_exit():
+                program()
+        except BaseException as error:
+            outcome.error = error
         outcome.tell()
-    _flush()
+        _flush()
     return outcome
 
 
+@contextmanager
+def _closed_streams() -> Iterator[None]:
+    """Within this, streams that were closed when Python started are None, as Python has them."""
+    ours = {
+        name: getattr(sys, name)
+        for name in ("stdin", "stdout", "stderr")
+        if getattr(sys, f"__{name}__") is None
+    }
+    for name in ours:
+        setattr(sys, name, None)
+    try:
+        yield
+    finally:
+        for name, stream in ours.items():
+            if getattr(sys, name) is None:
+                setattr(sys, name, stream)
+
+
+@contextmanager
+def _tuples_given_to_exit() -> Iterator[None]:
+    """Within this, an uncaught ``sys.exit((3,))`` has the code ``(3,)``.
+
+    Before 3.12 Python sees the tuple, but whoever catches the exception sees the code 3.
+    """
+    last: object = None
+
+    def noting(leave: Callable[[object], Any]) -> Callable[..., Any]:
+        @functools.wraps(leave)
+        def exit(status: object = None, /) -> Any:
+            nonlocal last
+            last = status
+            return leave(status)
+
+        return exit
+
+    with Replacements() as replacements:
+        if sys.version_info < (3, 12):
+            replacements.wrap(sys, "exit", noting)
+        try:
+            yield
+        except SystemExit as error:
+            if error.args is last:
+                error.code = last  # type: ignore[assignment]
+            raise
+
+
 def _as_python_shows(error: BaseException) -> None:
-    """An exception, and those before it, without the frames of ours that stand in between."""
+    """An exception, and those in and before it, without the frames of ours in between."""
     left: list[BaseException | None] = [error]
+    seen: set[int] = set()
     while left:
         one = left.pop()
-        if one is not None:
+        if one is not None and id(one) not in seen:
+            seen.add(id(one))
             one.__traceback__ = _of_program(one.__traceback__)
-            left += [one.__cause__, one.__context__]
+            left += [one.__cause__, one.__context__, *getattr(one, "exceptions", ())]
 
 
 def _of_program(traceback: TracebackType | None) -> TracebackType | None:
     frames = []
+    ours = False
     while traceback is not None:
         name = str(traceback.tb_frame.f_globals.get("__name__", ""))
-        if name.partition(".")[0] != _PACKAGE:
+        # Our context managers are entered and left by the standard library's code.
+        ours = name.partition(".")[0] == _PACKAGE or (ours and name == "contextlib")
+        if not ours:
             frames.append((traceback.tb_frame, traceback.tb_lasti, traceback.tb_lineno))
         traceback = traceback.tb_next
     for frame, at, line in reversed(frames):
@@ -278,6 +416,7 @@ class ScriptRun:
         # The program may change its directory.
         self._out = None if out is None else out.absolute()
         self._default = default.absolute()
+        self._program: Program | None = None
         self._layers, self._memory = layers, memory
         self._folders: dict[str, RunFolder] = {}
         self._files = ExitStack()
@@ -318,7 +457,7 @@ class ScriptRun:
             accounts.open(PROFILER, BEGIN)
             from chainer_profile.integrations.program import FOLDING, Program
 
-            program = Program(
+            program = self._program = Program(
                 accounts,
                 self._journal,
                 command=self._command,
@@ -368,7 +507,8 @@ class ScriptRun:
         spent = self._accounts.spent()
         words = shlex.join(self._script.words)
         wall_ns = sum(one.ns for one in spent)
-        return Budget(words, self._started, _now(), outcome, wall_ns, spent)
+        untimed = self._program.untimed if self._program else {}
+        return Budget(words, self._started, _now(), outcome, wall_ns, spent, untimed)
 
     def _save_now_and_then(self) -> None:
         """Write the budget so far, for the case that the program is killed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from chainer_profile.integrations import script
-from chainer_profile.record.budget import ITERATIONS, PROFILER, RUNNING, read_budget
+from chainer_profile.record.budget import CALLS, ITERATIONS, PROFILER, RUNNING, read_budget
 from chainer_profile.record.recording import COMPLETE
 from chainer_profile.report.content import profile
 from chainer_profile.runs.folder import load_run
@@ -118,6 +119,72 @@ def test_nothing_of_chainers() -> None:
     assert run_in_child("-o", "here", "plain.py") == 0
     assert said() == "profile.py: the program called nothing of Chainer's\n"
     assert not Path("here").exists()
+
+
+def test_what_other_threads_call_is_counted() -> None:
+    Path("threads.py").write_text(
+        "import threading, chainer.links as L, numpy as np\n"
+        "model, x = L.Linear(4, 3), np.ones((5, 4), 'f')\n"
+        "thread = threading.Thread(target=lambda: [model(x) for _ in range(1200)])\n"
+        "thread.start()\nthread.join()\n"
+    )
+    assert run_in_child("-o", "here", "threads.py") == 0
+    assert "Not timed: 1,200 calls of networks in other threads." in said()
+    assert files("here") == ["budget.json"]
+    budget = read_budget(Path("here"))
+    assert budget is not None
+    assert budget.untimed == {CALLS: 1200}
+    assert budget.of(CALLS).count == 0
+
+
+@pytest.mark.parametrize(
+    ("script", "name"),
+    [
+        ("..", "above"),
+        (".", "within"),
+        ("..py", "program"),
+        (".hidden.py", "hidden"),
+        ("../up.py", "up"),
+        ("b\udcff.py", "b_"),
+    ],
+)
+def test_the_folder_is_one_below_reports(script: str, name: str) -> None:
+    Path("above/within").mkdir(parents=True)
+    os.chdir("above/within")
+    file = Path(script) / "__main__.py" if Path(script).is_dir() else Path(script)
+    command = "--no-layers", "../up.py" if name == "up" else script, "\udcfe"
+    file.write_text(TRAINS.replace("AT_FIRST", "").replace("AFTERWARDS", ""))
+    before = {place for place in Path("../..").rglob("*") if "reports" not in place.parts}
+    assert run_in_child(*command) == 0, said()
+    made = set(Path("../..").rglob("*")) - before
+    assert {str(place) for place in made} == {
+        *("../../above/within/out", "../../above/within/err"),
+        *(f"../../above/within/{one}" for one in ("reports", f"reports/{name}")),
+        f"../../above/within/reports/{name}/budget.json",
+    }
+
+
+def test_words_that_are_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profile, "report", REPORT)
+    odd = "b\udcff.py"
+    assert run("-o", "\udcfa", "-q", script=odd) == 0
+    here = Path("\udcfa")
+    assert load_run(here).n_trials
+    assert load_run(here).settings.command.endswith("b\\udcff.py'")
+    budget = read_budget(here)
+    assert budget is not None
+    assert budget.script == "'b\\udcff.py'"
+    assert main("report", str(here)) == 0
+    assert "b\\udcff.py" in (here / "report.md").read_text()
+
+
+def test_what_numpy_changed_is_said_behind_the_traceback() -> None:
+    program = "--compat-only", "-c", "import numpy as np; np.product"
+    assert run_in_child(*program) == 1
+    traceback, _, last = said().rstrip("\n").rpartition("\n")
+    assert last == "profile.py: NumPy removed np.product; write np.prod"
+    assert run_in_child("-q", *program) == 1
+    assert said() == traceback + "\n"
 
 
 def test_the_program_may_go_elsewhere() -> None:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
+import py_compile
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import suppress
+import zipapp
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from threading import Thread
 from types import ModuleType
 
 import pytest
 
-from chainer_profile.integrations.script import counted_imports
+from chainer_profile.integrations.script import Outcome, counted_imports
 from chainer_profile.measure.accounts import Accounts
 from chainer_profile.record.budget import IMPORTS, PROFILER, REST, Spent
-from tests import HANGS_S
+from tests import HANGS_S, ROOT
 from tests.command import folder  # noqa: F401
 from tests.conftest import FakeClock
 from tests.scripts import run_in_child
@@ -42,6 +44,17 @@ SCRIPTS = {
     "imports what is no Python": "try:\n    import damaged\nfinally:\n    print('after')",
     "imports a name that is not there": "from beside import nothing",
     "is no Python": "print(\n",
+    "exit of a tuple": "import sys; print('before'); sys.exit((3,))",
+    "exit of a tuple that is caught": "import sys\n"
+    "try: sys.exit((3,))\nexcept SystemExit as error: print(error.code)\nraise SystemExit(4)",
+    "exit in words without stderr": "import sys; sys.stderr = None; sys.exit('no data')",
+    "raises without stderr": "import sys; sys.stderr = None; 1 / 0",
+    "its own names": "print(sorted(globals()), globals().get('__annotations__'))",
+    "causes in a circle": "a, b = ValueError(1), ValueError(2)\n"
+    "a.__cause__, b.__cause__ = b, a\nraise a",
+    "a hook that fails": "import sys\ndef hook(*_):\n    print(sys.exc_info())\n    {}['a']\n"
+    "sys.excepthook = hook\n1 / 0",
+    "a hook that exits": "import sys; sys.excepthook = lambda *_: sys.exit('by the hook')\n1 / 0",
     "a hook of its own": "import sys\n"
     "sys.excepthook = lambda kind, error, where: print(error, where.tb_frame.f_code.co_name)\n"
     "raise ValueError(1)",
@@ -53,6 +66,11 @@ SCRIPTS = {
     "handles SIGTERM": "import os, signal\nsignal.signal(15, lambda *_: print('heard'))\n"
     "os.kill(os.getpid(), 15)\nprint('goes on')",
 }
+#: Says where it is.
+WHO = (
+    "import os, sys, __main__\nprint(ascii([sys.argv, sys.path[0], globals().get('__file__'), "
+    "type(__loader__).__name__, getattr(__loader__, 'path', 0), sorted(vars(__main__))]))"
+)
 MODULES = {
     "beside.py": "",
     "broken.py": "def f():\n    raise RuntimeError('broken')\nf()",
@@ -65,6 +83,10 @@ MODULES = {
     "package/fails.py": "from . import inner\n1 / 0",
     "app/__main__.py": "import sys; print(__name__, sys.argv, sys.path[0]); import part; part.f()",
     "app/part.py": "def f():\n    raise ValueError('part')",
+    "there/deep/inner.py": "",
+    "there/who.py": f"{WHO}\n1 / 0",
+    "who.py": "print('another file')",
+    "b\udcff.py": WHO,
     "plain.py": "import sys; print(__name__, __file__ == sys.argv[0])",
 }
 WAYS = {
@@ -73,28 +95,80 @@ WAYS = {
     "a module that is not there": ("-m", "package.missing"),
     "a module that fails": ("-m", "package.fails"),
     "a folder": ("app", "--out", "x"),
+    "a folder with a slash": ("./app/",),
+    "a folder without a program": ("there",),
+    "the folder itself": (".",),
+    "the folder above": ("app/..",),
+    "above a link": ("link/../who.py",),
+    "a path that is not normal": (".//there/deep/../who.py",),
+    "an archive": ("app.zip", "a"),
+    "an archive by another name": ("./app.pyz",),
+    "compiled": ("there/who.pyc",),
+    "compiled by another name": ("there/compiled",),
+    "text": ("-c", f"{WHO}\n1 / 0", "-x"),
+    "text that is no Python": ("-c", "print("),
+    "the standard input": ("-", "-x"),
+    "a name that is no text": ("b\udcff.py", "\udcfe"),
+}
+#: Programs of which the end of the process tells, each with the streams that it is started without.
+ENDS = {
+    "interrupted": (
+        "",
+        "import atexit, multiprocessing, os, signal, threading\n"
+        "def wait():\n    threading.main_thread().join()\n    print('the thread')\n"
+        "atexit.register(print, 'at exit')\n"
+        "threading.Thread(target=wait).start()\n"
+        "context = multiprocessing.get_context('fork')\n"
+        "context.Process(target=signal.pause, daemon=True).start()\n"
+        "os.kill(os.getpid(), signal.SIGINT)\n",
+    ),
+    "interrupted in its own way": ("", "class Own(KeyboardInterrupt): pass\nraise Own"),
+    "closed input and output": (
+        "<&- >&-",
+        "import os, sys\nprint(sys.stdin, sys.stdout, file=sys.stderr)\nos.system('echo lost')",
+    ),
+    "closed errors": ("2>&-", "import sys\nprint(sys.stderr, flush=True)\nsys.exit('lost')"),
+    "a full disk": (">/dev/full", "print('lost')"),
 }
 
 
-def both_ways(*words: str) -> None:
-    """Python and ``run`` say the same, and end in the same way."""
-    Path("input").write_text("some\nlines\n")
-    with open("input") as stdin:
-        python = subprocess.run(
-            [sys.executable, *words], stdin=stdin, capture_output=True, text=True, timeout=HANGS_S
+def said_by_python(
+    words: Sequence[str], stdin: str = os.devnull, closed: str = ""
+) -> tuple[str, list[str], int]:
+    """What a program says, its lines in some order, and how it ends, in a process of its own."""
+    shell = ["sh", "-c", f'exec "$@" {closed}', "sh"] if closed else []
+    with open(stdin) as file:
+        done = subprocess.run(
+            [*shell, sys.executable, *words],
+            stdin=file,
+            capture_output=True,
+            text=True,
+            timeout=HANGS_S,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
         )
-    with suppress(FileNotFoundError):
-        Path("a").rmdir()  # made by the one, and to be made by the other
+    return done.stderr, sorted(done.stdout.split("\n")), done.returncode
+
+
+MEND = ("-m", "chainer_profile", "run", "-q", "--compat-only")
+
+
+def all_ways(*words: str, stdin: str = "") -> None:
+    """Python and ``run``, which mends alone or measures, say the same, and end in the same way."""
+    Path("input").write_text(stdin or "some\nlines\n")
+    said = said_by_python(words, "input")
+    for made in (Path("a"), Path("there/__pycache__")):
+        shutil.rmtree(made, ignore_errors=True)  # made by the one, and to be made by the other
+    assert said_by_python([*MEND, *words], "input") == said
+    shutil.rmtree("a", ignore_errors=True)
     code = run_in_child("-q", "-o", "run", *words, stdin="input", path=os.getcwd())
-    assert Path("err").read_text() == python.stderr
-    assert sorted(Path("out").read_text().split("\n")) == sorted(python.stdout.split("\n"))
-    assert code == python.returncode
+    out = sorted(Path("out").read_text().split("\n"))
+    assert (Path("err").read_text(), out, code) == said
 
 
 @pytest.fixture
 def modules(tmp_path: Path) -> None:
     for name, text in MODULES.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
 
 
@@ -106,12 +180,55 @@ def test_a_script_as_python_runs_it(name: str, modules: None) -> None:
         if "/" not in module:
             Path(module).rename(Path("old") / module)
     Path("old/script.py").write_text(SCRIPTS[name] + "\n", encoding)
-    both_ways("old/script.py", "--out", "a b", "-m", "--", "-o")
+    all_ways("old/script.py", "--out", "a b", "-m", "--", "-o")
 
 
 @pytest.mark.parametrize("name", WAYS)
 def test_modules_and_folders_as_python_runs_them(name: str, modules: None) -> None:
-    both_ways(*WAYS[name])
+    Path("link").symlink_to("there/deep")
+    if "there" not in WAYS[name] and not any("app." in word for word in WAYS[name]):
+        Path("__main__.py").write_text(WHO)
+    for archive in ("app.zip", "app.pyz"):
+        zipapp.create_archive("app", archive)
+    for compiled in ("there/who.pyc", "there/compiled"):
+        py_compile.compile("there/who.py", compiled)
+    all_ways(*WAYS[name], stdin=f"{WHO}\n1 / 0" if "-" in WAYS[name] else "")
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_the_end_of_a_process_as_python_ends_it(name: str) -> None:
+    closed, text = ENDS[name]
+    Path("script.py").write_text(text)
+    said = said_by_python(["script.py"], closed=closed)
+    assert said_by_python([*MEND, "script.py"], closed=closed) == said
+    if name == "interrupted":
+        measuring = [word for word in MEND if word != "--compat-only"]
+        assert said_by_python([*measuring, "script.py"]) == said
+
+
+def test_a_program_that_another_python_compiled() -> None:
+    Path("old.pyc").write_bytes(b"\0" * 16)
+    assert run_in_child("old.pyc") == 2
+    said = "profile.py: error: old.pyc: is not compiled by this Python; run its source\n"
+    assert Path("err").read_text() == said
+
+
+def test_an_interrupt_within_our_own_shows_the_program_alone(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def interrupted() -> int:
+        raise KeyboardInterrupt
+
+    names = {"__name__": "chainer_profile.around", "within": Accounts(interrupted, 0).within}
+    exec("def measured():\n    with within('imports'): pass", names)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        names["measured"]()  # type: ignore[operator]
+    Outcome(caught.value).tell()
+    said = capsys.readouterr().err
+    assert "in test_an_interrupt" in said
+    assert "in interrupted" in said
+    assert "in within" not in said
+    assert "contextlib" not in said
 
 
 #: Modules that take as long as they say.
