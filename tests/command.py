@@ -122,7 +122,7 @@ def stand_in(environment: Environment, device: machine.Device, seconds: float = 
         half_flops_per_s=None,
         copy_nbytes_per_s=4e10,
         fresh_nbytes_per_s=2e10,
-        copied_nbytes=1 << 28,
+        copied_nbytes=1 << 27,
     )
 
 

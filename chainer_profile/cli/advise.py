@@ -270,11 +270,11 @@ def _possible(recording: Recording) -> Possible:
 
 def _at_once(recording: Recording) -> int:
     """How many processes memory holds at a time."""
-    import psutil
+    from chainer_profile.basics.free_memory import free_nbytes
 
     memory = recording.memory
     network = 0 if memory is None else (memory.there_nbytes or 0) + memory.high_water_nbytes
-    free = _MEMORY_PART * psutil.virtual_memory().available
+    free = _MEMORY_PART * (free_nbytes() or 0)
     return int(free / (_PROCESS_NBYTES + 2 * network))
 
 

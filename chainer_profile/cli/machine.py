@@ -24,7 +24,7 @@ def parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog=f"{PROG} machine",
         description="Shows what this machine can do at best: the rate of matrix products and of "
-        "copies. They are measured once, which takes some seconds, and kept.",
+        "memory. They are measured once, which takes about a second, and kept.",
     )
     group = parser.add_argument_group("measuring")
     add_machine(group, "-d")
@@ -55,11 +55,11 @@ def run(args: argparse.Namespace, context: Context) -> int:
     lines.append(("float32 matrix product", format_flops_rate(limits.flops_per_s)))
     if limits.half_flops_per_s is not None:
         lines.append(("float16 matrix product", format_flops_rate(limits.half_flops_per_s)))
-    copied = f"copy of {format_nbytes(limits.copied_nbytes)}"
+    passed = f"pass over {format_nbytes(limits.copied_nbytes)}"
     fresh_ridge = limits.flops_per_s / limits.fresh_nbytes_per_s
     lines += [
-        (copied, f"{format_nbytes_rate(limits.copy_nbytes_per_s)}, read and written"),
-        ("the same into new memory", format_nbytes_rate(limits.fresh_nbytes_per_s)),
+        (passed, f"{format_nbytes_rate(limits.copy_nbytes_per_s)}, read and written in place"),
+        ("copy into new memory", format_nbytes_rate(limits.fresh_nbytes_per_s)),
         (
             "ridge point",
             f"{format_intensity(limits.ridge)}, into new memory {format_intensity(fresh_ridge)}",
@@ -68,7 +68,8 @@ def run(args: argparse.Namespace, context: Context) -> int:
     if found.kept:
         lines.append(("kept in", f"{limits_file()} since {limits.measured}"))
     if found.note:
-        lines.append(("note" if found.kept else "not kept", found.note))
+        again = "" if args.refresh or not found.kept else "; --refresh measures again"
+        lines.append(("note" if found.kept else "not kept", f"{found.note}{again}"))
     with printing():
         for line in pairs(lines, terminal_width()):
             print(line)

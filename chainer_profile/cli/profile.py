@@ -372,7 +372,8 @@ def _with_limits(recording: Recording, left_s: float) -> Recording:
 
     try:
         return machine.with_limits(recording, left_s)
-    except ProfileError:
+    except ProfileError as error:
+        print(f"{PROG}: the machine's limits are left out: {error}", file=sys.stderr)
         return recording
 
 

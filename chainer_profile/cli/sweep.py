@@ -18,6 +18,7 @@ from chainer_profile.cli.options import add_messages, add_out
 from chainer_profile.cli.running import Context, printing, show
 from chainer_profile.runs.executors import open_workers, parse_executor
 from chainer_profile.runs.sweep_cases import (
+    FLAGS,
     LISTS,
     SINGLES,
     Case,
@@ -46,6 +47,7 @@ _HELP = {
     "seed": ("N", "seed of weights and input (default: 0)"),
     "dtype": ("T", f"{', '.join(DTYPES)} (default: {DTYPES[0]})"),
     "max-seconds": ("S", "end the trials of a case after so many seconds"),
+    "no-machine": ("", "do not measure what the machine can do at best"),
 }
 
 
@@ -68,9 +70,8 @@ def parser() -> argparse.ArgumentParser:
     for name in SINGLES:
         metavar, text = _HELP[name]
         group.add_argument(f"--{name}", metavar=metavar, help=text)
-    group.add_argument(
-        "--no-machine", action="store_true", help="do not measure what the machine can do at best"
-    )
+    for name in FLAGS:
+        group.add_argument(f"--{name}", action="store_true", help=_HELP[name][1])
     group = parser.add_argument_group("running")
     group.add_argument(
         "--executor",
@@ -143,6 +144,7 @@ def _cases(
         for option in (*LISTS, *SINGLES)
         if (value := getattr(args, option.replace("-", "_"))) is not None
     }
+    options |= {option: True for option in FLAGS if getattr(args, option.replace("-", "_"))}
     if args.file is None:
         if "models" not in options:
             raise UsageError("give --models, or a TOML file with the cases")
@@ -214,8 +216,7 @@ class _Sweep:
                     self._folder.begin()
                     for note in workers.notes:
                         progress.say(note)
-                    extra = ["--no-machine"] if self._args.no_machine else []
-                    running = run_cases(todo, self._folder, workers, progress, extra)
+                    running = run_cases(todo, self._folder, workers, progress)
                     with closing(running):
                         for case, result in running:
                             self._results[case] = result

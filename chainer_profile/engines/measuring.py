@@ -18,6 +18,7 @@ from chainer_profile.engines.results import EnginesRun, folder_names
 from chainer_profile.measure import environment, runner
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
 from chainer_profile.measure.steps import make_step
+from chainer_profile.measure.trials import check_samples
 from chainer_profile.record.recording import Conditions, Environment, Recording
 
 if TYPE_CHECKING:
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from chainer_profile.measure.structure import Structure
     from chainer_profile.measure.trials import Stop
     from chainer_profile.record.recording import Settings
+
+
+#: Numbers of 8 bytes that a race keeps of a trial of an engine: a tuple, and columns of it.
+_RACE_ROWS = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +89,7 @@ def measure(
     )
     with threads, step.configured():
         structure = runner.learn(step, settings, clock)[0]
+        check_samples(settings, _RACE_ROWS * len(contestants))
         if getattr(step, "with_graph", False):
             raise ProfileError(
                 "the network takes gradients in its forward pass, which no engine does: profile it "

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,19 +43,17 @@ class LayerProfile(Extension):
     allocates: that one is the memory pass, and allocations are counted from the iteration before
     it on. The iterations before and behind a profiled one are timed as a whole, which shows the
     profiler's own cost. All other iterations run as they are. At the end of the training the
-    machine's limits are looked up, or measured, which takes 4 s on a machine for the first time.
-    Then the recording and its reports are written, as ``profile.py`` writes them;
+    recording and its reports are written, as ``profile.py`` writes them, with the machine's limits
+    where an earlier run of ``profile.py`` or ``profile.py machine`` has kept some;
     ``profile.py report`` recovers them after a kill, without memory and limits.
 
     A training is never stopped by this: iterations that differ from the first one (in their calls
     or in the size of the batch) are left out with a warning, and so is a disk that is full. After
-    three such iterations in place of the memory pass there is none; and there are no limits where
-    they cannot be measured, or where an exception ended the training and none are kept yet.
+    three such iterations in place of the memory pass there is none.
 
     Each rank of a training with ChainerMN is to have it. They write to ``rank-0``, ``rank-1`` and
     so on in the folder of the results, with a phase ``communication``: a row for each parameter, or
-    bucket, that a collective of the optimizer's ``update`` moves. They take the machine's limits
-    where some are kept already.
+    bucket, that a collective of the optimizer's ``update`` moves.
 
     Args:
         trigger: When to profile; the iteration after each firing.
@@ -70,8 +66,8 @@ class LayerProfile(Extension):
         report: Report every profiled iteration's milliseconds by phase (``profile/forward``) and of
             its slowest layers (``profile/layer/forward/res4/0/conv1``) to the trainer's
             observation, so that LogReport, and what sends observations elsewhere, has them.
-        machine: Give the recording the limits of this machine; see
-            :func:`chainer_profile.measure.machine.find_limits`.
+        machine: Give the recording the limits of this machine that are kept; see
+            :func:`chainer_profile.measure.machine.with_limits`.
     """
 
     def __init__(
@@ -165,14 +161,11 @@ class LayerProfile(Extension):
             self._warn(str(error))
 
     def _limited(self, recording: Recording) -> Recording:
-        """The recording with the machine's limits, where they are wanted and can be measured."""
+        """The recording with the machine's limits, where they are wanted and kept."""
         if not self._with_limits:
             return recording
-        # Where an exception or Ctrl-C ended the training nobody waits for the measuring; ranks
-        # would measure beside one another.
-        hurried = sys.exc_info()[1] is not None or self._rank is not None
         try:
-            return machine.with_limits(recording, 0 if hurried else inf)
+            return machine.with_limits(recording, 0)
         except Exception as error:
             self._warn(f"the machine's limits are left out: {one_line(error)}")
             return recording

@@ -49,6 +49,16 @@ def apart(xp: Any, shape: tuple[int, ...], value: float, dtype: Any = np.float32
     return array
 
 
+def afresh(xp: Any, count: int) -> Any:
+    """A float32 array of the system's new memory, whatever glibc keeps; nothing is in it yet."""
+    if xp is not np or not hasattr(mmap, "MAP_ANONYMOUS"):
+        return xp.empty(count, np.float32)
+    pages = mmap.mmap(-1, 4 * count, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):  # as NumPy asks for its own large arrays
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(pages, np.float32)
+
+
 @contextmanager
 def keeping_memory() -> Iterator[None]:
     """Within this freed memory stays.

@@ -104,7 +104,8 @@ class LiveTrials:
         self._memory = IterationMemory(step) if memory else None
         self._journal = Journal()
         self._settings = Settings()
-        self._conditions = Conditions()
+        # Measured before the first trial that teaches, whether that one succeeds or not.
+        self._conditions: Conditions | None = None
         # Whether the next wanted trial is to teach a structure, and how many did so.
         self._learns = True
         self._passes, self._most_passes = 0, 1
@@ -185,7 +186,7 @@ class LiveTrials:
         """A trial that teaches the structure."""
         first = not self._variants.structures
         memory = self._memory if first else None
-        if first:
+        if self._conditions is None:
             # Counting of memory would make the windows longer.
             self._conditions = Conditions(
                 clock_resolution_ns=float(self._clock.resolution_ns()),
@@ -319,8 +320,9 @@ class LiveTrials:
             self._learned.clear()
         if self.profiled <= len(self._variants.unknown):
             return None
-        calibrations = (*self._conditions.calibrations, *self._calibrations())
-        conditions = replace(self._conditions, calibrations=calibrations)
+        conditions = self._conditions or Conditions()
+        calibrations = (*conditions.calibrations, *self._calibrations())
+        conditions = replace(conditions, calibrations=calibrations)
         recording = self._journal.recording(conditions, COMPLETE)
         unknown = len(self._variants.unknown)
         recording = replace(recording, left_out=recording.left_out + unknown)

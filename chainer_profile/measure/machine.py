@@ -1,8 +1,8 @@
-"""What the machine can do at best: the rate of matrix products and of copies, as measured.
+"""What the machine can do at best: the rate of matrix products and of memory, as measured.
 
 The two limits of the roofline model (Williams, Waterman and Patterson 2009, "Roofline: an
 insightful visual performance model for multicore architectures"): no function computes faster than
-a large matrix product, and none moves data faster than a large copy.
+a large matrix product, and none moves data faster than a pass over a large array.
 """
 
 from __future__ import annotations
@@ -10,18 +10,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import psutil
 
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError, one_line
-from chainer_profile.kernels.memory import apart
+from chainer_profile.basics.free_memory import free_nbytes
+from chainer_profile.basics.units import plural
+from chainer_profile.kernels.memory import afresh, apart
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
 from chainer_profile.measure.environment import CpuWatch
-from chainer_profile.measure.gpu_environment import known
 from chainer_profile.measure.limits import load_limits, save_limits
 from chainer_profile.measure.threads import limited
 from chainer_profile.record.recording import MachineLimits
@@ -29,21 +28,27 @@ from chainer_profile.record.recording import MachineLimits
 if TYPE_CHECKING:
     from chainer_profile.record.recording import Environment, Recording
 
-#: Time for each of the three or four kinds of runs, and about how long all of them take.
-SECONDS = 0.9
-ALL_SECONDS = 4.0
+#: CPU time for the matrix products, and for each of the two passes over memory.
+MATRIX_S, PASS_S = 0.25, 0.1
+#: Where others take the processors, each takes so many times as long.
+_WALL_TIMES = 4
+#: About how long all of it takes at most: a run with less time left takes kept limits alone.
+ALL_SECONDS = 2.0
 #: Sides of the matrices: large enough for full speed, small enough for a fraction of a second.
 _SIDES = (512, 1024, 2048)
 _GPU_SIDES = (2048, 4096, 8192)
-_LEAST_COPY_NBYTES = 1 << 28
-_MOST_COPY_NBYTES = 1 << 31
-_GPU_COPY_NBYTES = 1 << 30
-_CACHE_TIMES = 4
-#: Others keep fewer processor cores busy, or a smaller part of all, where limits hold.
+#: CPU time that a matrix product may take with its warm-up, and the gain by a larger side from
+#: which a still larger one is tried.
+_MOST_MATRIX_S = 1.0
+_GAIN = 1.1
+#: The array: larger than a core's part of the last cache, smaller than what others would miss.
+_MOST_NBYTES, _LEAST_NBYTES = 1 << 27, 1 << 25
+_GPU_NBYTES = 1 << 30
+#: The part of the free memory that all arrays together take at most.
+_MEMORY_PART = 10
+#: Others keep fewer processor cores busy, or a smaller part of all, where the machine is quiet.
 _BUSY_CORES = 0.25
 _BUSY_PART = 0.05
-#: Three arrays are there at a time; most of the memory stays free.
-_MEMORY_PARTS = 8
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,7 @@ class Device:
         name: ``cpu``, or ``gpu:0`` and so on.
         xp: NumPy or CuPy.
         clock: The clock; that of a GPU waits for the device.
-        copy_nbytes: Size of the array to copy.
+        nbytes: Size of the array that is read and written; all arrays take no more at a time.
         sides: Sides of the matrices to multiply, in ascending order.
         gpu: What the GPU is called; empty for the CPU.
     """
@@ -62,7 +67,7 @@ class Device:
     name: str
     xp: Any
     clock: Clock
-    copy_nbytes: int
+    nbytes: int
     sides: tuple[int, ...]
     gpu: str = ""
 
@@ -74,7 +79,7 @@ def find_device(name: str) -> Device:
         ProfileError: CuPy, the driver or the device is missing.
     """
     if name == "cpu":
-        return Device(name, np, HOST_CLOCK, copy_nbytes(), _SIDES)
+        return Device(name, np, HOST_CLOCK, array_nbytes(free_nbytes()), _SIDES)
     import chainer
 
     from chainer_profile.measure.devices import move_to_gpu
@@ -85,14 +90,14 @@ def find_device(name: str) -> Device:
     xp = chainer.backend.get_array_module(array)
     try:
         properties = xp.cuda.runtime.getDeviceProperties(number)
-        free_nbytes, _ = xp.cuda.runtime.memGetInfo()
+        free, _ = xp.cuda.runtime.memGetInfo()
     except Exception as error:  # CuPy's own exception types cannot be named without CuPy
         raise ProfileError(f"--gpu {number}: cannot be asked: {one_line(error)}") from error
     return Device(
         name,
         xp,
         clock.waiting(),
-        _whole_pages(min(_GPU_COPY_NBYTES, free_nbytes // _MEMORY_PARTS)),
+        _whole_pages(min(_GPU_NBYTES, free // _MEMORY_PART)),
         _GPU_SIDES,
         bytes(properties["name"]).decode(errors="replace"),
     )
@@ -123,33 +128,32 @@ def kept_limits(environment: Environment, device: Device) -> MachineLimits | Non
     return load_limits().get(limits_key(environment, device))
 
 
-def find_limits(environment: Environment, device: Device, *, refresh: bool = False) -> Found:
+def find_limits(
+    environment: Environment, device: Device, *, refresh: bool = False, quiet: bool = False
+) -> Found:
     """The limits of this machine as they are kept, or else measured and kept from then on.
 
-    What was measured beside busy programs is too low for other runs, and is not kept; unless the
-    user wants to measure again, on a machine that may never be quiet.
+    What was measured beside busy programs is kept as well, with a mark: it may be too low. On a
+    quiet machine it is measured once more; the best of both is kept.
 
     Args:
         environment: The environment in which the limits are to hold, BLAS threads included.
         device: Where to measure; see :func:`find_device`.
-        refresh: Whether to measure though there are limits.
+        refresh: Whether to measure though there are limits, and to forget these.
+        quiet: Whether the machine is known to be quiet now.
 
     Raises:
         ProfileError: They cannot be measured.
     """
     known = None if refresh else kept_limits(environment, device)
-    if known is not None:
-        return Found(known)
+    if known is not None and not (known.busy and quiet):
+        return Found(known, note=_BUSY if known.busy else "")
     watch = CpuWatch()
     limits = measure_limits(environment, device)
-    other = watch.other_cpu()
-    note = ""
-    if other is not None and other >= max(
-        _BUSY_CORES, _BUSY_PART * (environment.usable_cores or 0)
-    ):
-        note = f"other programs kept {other:.1f} cores busy: the limits may be higher"
-        if not refresh:
-            return Found(limits, False, note)
+    limits = replace(limits, busy=_is_busy(watch.other_cpu(), environment))
+    if known is not None:
+        limits = _best(limits, known)
+    note = _BUSY if limits.busy else ""
     try:
         save_limits(limits)
     except ProfileError as error:
@@ -157,48 +161,69 @@ def find_limits(environment: Environment, device: Device, *, refresh: bool = Fal
     return Found(limits, True, note)
 
 
+_BUSY = "other programs were busy: the limits may be higher"
+
+
+def _is_busy(other_cpu: float | None, environment: Environment) -> bool:
+    """Whether other programs kept so many cores busy that a limit may be too low."""
+    most = max(_BUSY_CORES, _BUSY_PART * (environment.usable_cores or 0))
+    return other_cpu is not None and other_cpu >= most
+
+
+def _best(new: MachineLimits, kept: MachineLimits) -> MachineLimits:
+    """The higher rates of two: other programs only make a run slower."""
+    rates: dict[str, Any] = {
+        name: max(rate, getattr(kept, name))
+        for name, rate in vars(new).items()
+        if name.endswith("_per_s") and rate is not None
+    }
+    return replace(new, **rates)
+
+
 def with_limits(recording: Recording, left_s: float = float("inf")) -> Recording:
     """A recording with the limits of its machine; without those that are not known.
 
     Args:
         recording: The recording.
-        left_s: Seconds that there are: limits are measured only where these are enough.
+        left_s: Seconds that there are: limits are measured only where these are enough. With 0
+            nothing is measured, and kept limits are taken.
 
     Raises:
-        Exception: They cannot be measured.
+        ProfileError: They cannot be measured.
     """
-    device, collected = find_device(recording.settings.device), recording.environment
-    if left_s >= ALL_SECONDS:
-        return replace(recording, limits=find_limits(collected, device).limits)
-    return replace(recording, limits=kept_limits(collected, device))
+    device, where = find_device(recording.settings.device), recording.environment
+    if left_s < ALL_SECONDS:
+        return replace(recording, limits=kept_limits(where, device))
+    other_cpu = recording.conditions.other_cpu
+    quiet = other_cpu is not None and not _is_busy(other_cpu, where)
+    return replace(recording, limits=find_limits(where, device, quiet=quiet).limits)
 
 
-def measure_limits(
-    environment: Environment, device: Device, seconds: float = SECONDS
-) -> MachineLimits:
+def measure_limits(environment: Environment, device: Device) -> MachineLimits:
     """Measure the limits of this machine, with as many BLAS threads as the environment says.
 
-    Each limit is the best of repeated runs: other programs can only make a run slower. A copy
-    reads and writes every byte once, so it moves twice its size; NumPy copies in one thread, as
-    Chainer's functions do. The time of a copy into new memory includes giving the memory back.
+    Each limit is the best of repeated runs: other programs can only make a run slower. What a pass
+    reads and writes counts twice. NumPy works in one thread, as Chainer's functions do. The time
+    of a copy into new memory includes giving the memory back.
 
     Args:
         environment: What the limits are kept by; see :func:`limits_key`.
         device: Where to measure; see :func:`find_device`.
-        seconds: Time for each kind of runs.
 
     Raises:
         ProfileError: There is too little memory, or the GPU fails.
     """
     on_gpu = device.name != "cpu"
     threads = max((library.threads for library in environment.blas), default=0)
+    if not on_gpu and device.nbytes < _LEAST_NBYTES:
+        raise ProfileError(TOO_LITTLE)
     try:
         with limited(threads or None):
-            flops_per_s = _matmul_rate(device, np.float32, seconds)
-            half_flops_per_s = _matmul_rate(device, np.float16, seconds) if on_gpu else None
-            copy_s, fresh_s = _copy_seconds(device, seconds)
+            flops_per_s = _matmul_rate(device, np.float32, threads)
+            half_flops_per_s = _matmul_rate(device, np.float16, threads) if on_gpu else None
+            in_place_rate, fresh_rate = _in_place_rate(device), _fresh_rate(device)
     except MemoryError as error:
-        raise ProfileError("there is too little memory to measure the machine's limits") from error
+        raise ProfileError(TOO_LITTLE) from error
     except Exception as error:  # CuPy's own exception types cannot be named without CuPy
         if not on_gpu:
             raise
@@ -210,10 +235,13 @@ def measure_limits(
         threads=threads,
         flops_per_s=flops_per_s,
         half_flops_per_s=half_flops_per_s,
-        copy_nbytes_per_s=2 * device.copy_nbytes / copy_s,
-        fresh_nbytes_per_s=2 * device.copy_nbytes / fresh_s,
-        copied_nbytes=device.copy_nbytes,
+        copy_nbytes_per_s=in_place_rate,
+        fresh_nbytes_per_s=fresh_rate,
+        copied_nbytes=device.nbytes,
     )
+
+
+TOO_LITTLE = "there is too little memory to measure the machine's limits"
 
 
 def limits_key(environment: Environment, device: Device) -> str:
@@ -224,77 +252,85 @@ def limits_key(environment: Environment, device: Device) -> str:
         " ".join(filter(None, (lib.name, lib.version, lib.kernels, f"x{lib.threads}")))
         for lib in environment.blas
     ]
-    processor = f"{environment.processor}, {environment.usable_cores} cores"
+    cores = environment.usable_cores
+    processor = f"{environment.processor}, {'unknown' if cores is None else plural(cores, 'core')}"
     return ", ".join([device.name, processor, f"NumPy {environment.numpy}", *blas])
 
 
-def copy_nbytes() -> int:
-    """Size of an array that no cache holds: four times the last-level one, at least 256 MiB.
-
-    At most 2 GiB, and at most an eighth of the memory that is free.
-    """
-    wanted = max(_LEAST_COPY_NBYTES, _CACHE_TIMES * last_level_cache_nbytes())
-    free_nbytes = known(
-        lambda: psutil.virtual_memory().available, _MEMORY_PARTS * _LEAST_COPY_NBYTES
-    )
-    return _whole_pages(min(wanted, _MOST_COPY_NBYTES, free_nbytes // _MEMORY_PARTS))
-
-
-def last_level_cache_nbytes(folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int:
-    """Size of the largest cache that the system tells of; 0 where it does not."""
-    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-    sizes = [0]
-    for path in folder.glob("index*/size"):
-        try:
-            text = path.read_text().strip()
-            unit = units.get(text[-1:])
-            sizes.append(int(text) if unit is None else int(text[:-1]) * unit)
-        except (OSError, ValueError):
-            continue
-    return max(sizes)
+def array_nbytes(free: int | None) -> int:
+    """Size of an array beyond a core's part of the caches: 128 MiB, or a tenth of what is free."""
+    return _whole_pages(_MOST_NBYTES if free is None else min(_MOST_NBYTES, free // _MEMORY_PART))
 
 
 def _whole_pages(nbytes: int) -> int:
     return max(1, nbytes // 4096) * 4096
 
 
-def _copy_seconds(device: Device, seconds: float) -> tuple[float, float]:
-    """The shortest copies, in seconds: into memory that is in use, and into new memory."""
+def _in_place_rate(device: Device) -> float:
+    """Bytes a second of a pass that reads an array and writes it in place.
+
+    Memory moves what the pass says, and no more. A copy would have to read its target as well,
+    unless it is larger than what the C library holds to be the cache; in a virtual machine, which
+    may see the cache of its host, such a copy would take hundreds of megabytes.
+    """
     xp = device.xp
-    source = xp.ones(device.copy_nbytes // 4, np.float32)
-    target = xp.ones_like(source)
+    array = afresh(xp, device.nbytes // 4)
+    array.fill(1)
+
+    def negate() -> None:
+        xp.negative(array, out=array)
+
+    return 2 * device.nbytes / _shortest(negate, device.clock, PASS_S)
+
+
+def _fresh_rate(device: Device) -> float:
+    """The same of a copy into new memory, which the system hands out page by page."""
+    xp, count = device.xp, device.nbytes // 8
+    source = afresh(xp, count)
+    source.fill(1)
 
     def copy() -> None:
-        xp.copyto(target, source)
+        xp.copyto(afresh(xp, count), source)
 
-    return _shortest(copy, device.clock, seconds), _shortest(source.copy, device.clock, seconds)
+    return 2 * 4 * count / _shortest(copy, device.clock, PASS_S)
 
 
-def _matmul_rate(device: Device, dtype: Any, seconds: float) -> float:
+def _matmul_rate(device: Device, dtype: Any, threads: int) -> float:
     """Operations per second of the fastest matrix product.
 
     A product of matrices of side n has n**3 multiply-adds, each counted as two operations. A side
-    that would take longer than the time for all of them is left out.
+    is left out whose matrices do not fit, or whose products would take too long, or where the side
+    before brought nothing.
     """
     xp = device.xp
     best = 0.0
     for side in device.sides:
         flops = 2 * side**3
-        if best and 2 * flops / best > seconds:
+        if 3 * side**2 * np.dtype(dtype).itemsize > device.nbytes:
+            break
+        if best and 2 * flops / best * max(1, threads) > _MOST_MATRIX_S:
             break
         a, b, out = (apart(xp, (side, side), 1 / side, dtype) for _ in range(3))
 
         def multiply(a: Any = a, b: Any = b, out: Any = out) -> None:
             xp.matmul(a, b, out=out)
 
-        shortest = _shortest(multiply, device.clock, seconds / len(device.sides))
-        best = max(best, flops / shortest)
+        rate = flops / _shortest(multiply, device.clock, MATRIX_S / len(device.sides))
+        before, best = best, max(best, rate)
+        if rate < _GAIN * before:
+            break
     return best
 
 
 def _shortest(run: Callable[[], object], clock: Clock, seconds: float) -> float:
-    """The shortest of repeated runs, in seconds; the first one warms up and does not count."""
-    begin_ns = clock.now_ns()
+    """The shortest of repeated runs, in seconds; the first one warms up and does not count.
+
+    Args:
+        run: What is run, twice at least.
+        clock: The clock.
+        seconds: CPU time of all threads after which no other run begins.
+    """
+    begin_ns, begin_cpu_ns = clock.now_ns(), clock.cpu_ns()
     run()
     shortest_ns = None
     while True:
@@ -304,5 +340,6 @@ def _shortest(run: Callable[[], object], clock: Clock, seconds: float) -> float:
         # A clock of coarse steps shows no time at all.
         taken_ns = max(1, end_ns - start_ns)
         shortest_ns = taken_ns if shortest_ns is None else min(shortest_ns, taken_ns)
-        if (end_ns - begin_ns) * NS >= seconds:
+        cpu_ns, wall_ns = clock.cpu_ns() - begin_cpu_ns, end_ns - begin_ns
+        if max(cpu_ns, wall_ns // _WALL_TIMES) * NS >= seconds:
             return shortest_ns * NS

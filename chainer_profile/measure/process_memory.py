@@ -7,7 +7,9 @@ import gc
 from contextlib import suppress
 from pathlib import Path
 
-_STATUS, _REFERENCES = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+from chainer_profile.basics.free_memory import status_nbytes
+
+_REFERENCES = Path("/proc/self/clear_refs")
 
 
 class Growth:
@@ -15,7 +17,7 @@ class Growth:
 
     def __init__(self) -> None:
         _give_back()
-        self._before = _nbytes("VmRSS")
+        self._before = status_nbytes("VmRSS")
 
     def settle(self) -> None:
         """Let what was needed for a while only count for nothing."""
@@ -27,16 +29,8 @@ class Growth:
 
     def nbytes(self) -> int | None:
         """Bytes; None where the system does not tell."""
-        most = _nbytes("VmHWM")
+        most = status_nbytes("VmHWM")
         return None if self._before is None or most is None else max(0, most - self._before)
-
-
-def _nbytes(name: str) -> int | None:
-    with suppress(OSError, ValueError):
-        for line in _STATUS.read_text().splitlines():
-            if line.startswith(f"{name}:"):
-                return int(line.split()[1]) * 1024
-    return None
 
 
 def _give_back() -> None:

@@ -14,7 +14,7 @@ import math
 import operator
 import warnings
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +23,7 @@ import numpy as np
 
 from chainer_profile.basics.describe import MIN_TRIALS, NS
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
+from chainer_profile.basics.free_memory import no_more_than_is_free
 from chainer_profile.basics.parsing import check_threads
 from chainer_profile.measure import environment
 from chainer_profile.measure.arguments import Arguments, as_network, network_name
@@ -57,6 +58,7 @@ from chainer_profile.measure.trials import (
     Say,
     Stop,
     Trials,
+    check_samples,
     compare,
     memory_full,
 )
@@ -300,6 +302,7 @@ def run(
         stack.enter_context(limited(settings.threads))
         begin_ns = clock.now_ns()
         structures = learn(step, settings, clock)
+        check_samples(settings, max(len(one.layers) + len(one.phases) for one in structures))
         settings = _named(settings, step)  # by the first pass
         pass_s = (clock.now_ns() - begin_ns) * NS / LEARNING_PASSES
         where = environment.collect(settings.device)
@@ -498,14 +501,17 @@ def learn(step: Step, settings: Settings, clock: Clock) -> list[Structure]:
     Raises:
         ProfileError: The network fails, calls no function, or takes other shapes in the same calls.
     """
+    free: int | None = None
     try:
-        learn_first(step)
-        structures = [learn_structure(step), learn_structure(step)]
+        # A GPU's driver reserves far more than it takes, and says by itself what is full.
+        with nullcontext() if clock.device else no_more_than_is_free() as free:
+            learn_first(step)
+            structures = [learn_structure(step), learn_structure(step)]
         compare(*structures)
     except StructureError as error:
         if isinstance(error.cause, ProfileError):  # such as an output that has no loss
             raise error.cause from None
-        full = memory_full(error.cause, clock, settings)
+        full = memory_full(error.cause, clock, settings, free)
         if full:
             raise ProfileError(f"the network fails {error.where}: {full}") from error
         said = error.with_input(settings.input_shape)

@@ -11,7 +11,8 @@ from struct import pack
 import numpy as np
 
 from chainer_profile.basics.describe import NS
-from chainer_profile.basics.errors import one_line
+from chainer_profile.basics.errors import ProfileError, one_line
+from chainer_profile.basics.free_memory import does_not_fit, free_nbytes
 from chainer_profile.basics.parsing import gpu_number
 from chainer_profile.basics.stopping import PreciseEnough
 from chainer_profile.basics.units import format_count, format_nbytes, format_shape, plural
@@ -52,6 +53,8 @@ Say = Callable[[str], None]
 _LONG_SECONDS = 1.0
 _LONG_PART = 0.1
 _GROUP_NS = 100_000_000
+#: A function of Chainer's takes at least so long.
+_LEAST_ROW_S = 5e-6
 _LEARN_NS = 2_000_000_000
 _MOST_PASSES = 60
 _HOLD_MORE = 2
@@ -102,7 +105,7 @@ def cycles(trials: int, clean_trials: int) -> Iterator[tuple[int, int, int]]:
     first cycle has trials of both.
     """
     count = max(1, min(50, clean_trials // 5), trials // 200)
-    ends = [(-(-trials * n // count), -(-clean_trials * n // count)) for n in range(count + 1)]
+    ends = ((-(-trials * n // count), -(-clean_trials * n // count)) for n in range(count + 1))
     for (begin, clean_begin), (end, clean_end) in pairwise(ends):
         profiled = end - begin
         yield (profiled + 1) // 2, clean_end - clean_begin, profiled // 2
@@ -119,8 +122,44 @@ def opening(before: int, clean: int, behind: int) -> Iterator[tuple[int, int, in
         done, done_clean = done + part, end
 
 
-def memory_full(error: BaseException, clock: Clock, settings: Settings) -> str:
-    """What to say where an exception is that of a GPU whose memory is full; else an empty text."""
+def check_samples(settings: Settings, rows: int) -> None:
+    """Refuse so many trials that memory does not hold their samples.
+
+    Args:
+        settings: The numbers of trials, and their time limit.
+        rows: Times that are kept of a profiled trial.
+
+    Raises:
+        ProfileError: They are too many.
+    """
+    # Beside its rows a profiled trial has a start, a wall time twice and a place in the journal's
+    # buffer; a clean one a start, a wall time and a CPU time.
+    profiled, clean = settings.trials, settings.clean_trials
+    if settings.max_seconds is not None:  # then their number is what a run makes at most
+        most = int(settings.max_seconds / (_LEAST_ROW_S * max(1, rows))) + 1
+        profiled, clean = min(profiled, most), min(clean, most)
+    needed, free = 8 * (profiled * (rows + 4) + clean * 3), free_nbytes()
+    if free is not None and needed > free:
+        raise ProfileError(
+            f"{plural(settings.trials, 'trial')} need {format_nbytes(needed)} of memory for their "
+            f"samples, and {format_nbytes(free)} are free: make fewer trials"
+        )
+
+
+def memory_full(
+    error: BaseException, clock: Clock, settings: Settings, free: int | None = None
+) -> str:
+    """What to say where an exception is that of a full memory; else an empty text.
+
+    Args:
+        error: The exception.
+        clock: The run's clock.
+        settings: For the size of the batch.
+        free: Bytes of the host's memory that were free before, where that is known.
+    """
+    if isinstance(error, MemoryError):
+        batch = format_count(settings.batchsize)
+        return f"a batch of {batch} {does_not_fit(error, free)}: take a smaller --batchsize"
     # CuPy's own exception types cannot be named without CuPy.
     if clock.device is None or type(error).__name__ != "OutOfMemoryError":
         return ""

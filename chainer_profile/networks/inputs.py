@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
+from chainer_profile.basics.free_memory import does_not_fit, no_more_than_is_free
+from chainer_profile.basics.units import format_count
 from chainer_profile.networks.cifar import CIFAR10, CIFAR10_CLASSES, load_cifar
 
 if TYPE_CHECKING:
@@ -85,10 +88,8 @@ def make_arguments(specs: Sequence[InputSpec], batchsize: int, seed: int) -> Inp
         steps = sorted(generator.integers(least, most, batchsize, endpoint=True), reverse=True)
         return [values(spec, (int(count), *spec.shape)) for count in steps]
 
-    try:
+    with _in_memory(f"a batch of {format_count(batchsize)} inputs"):
         made = [(spec.name, argument(spec)) for spec in specs]
-    except MemoryError as error:
-        raise ProfileError(f"a batch of {batchsize} inputs does not fit into memory") from error
     return as_batch(
         tuple(value for name, value in made if not name),
         {name: value for name, value in made if name},
@@ -121,15 +122,16 @@ def load_arguments(path: Path) -> InputBatch:
     import numpy
 
     try:
-        found = numpy.load(path, allow_pickle=False)
-        if path.suffix == ".npy":
-            return as_batch((found,), {}, f"array {path.name}")
-        with found:
-            arrays = {name: found[name] for name in found.files}
+        with _in_memory(str(path)):
+            found = numpy.load(path, allow_pickle=False)
+            if path.suffix == ".npy":
+                return as_batch((found,), {}, f"array {path.name}")
+            with found:
+                arrays = {name: found[name] for name in found.files}
     except FileNotFoundError:
         raise ProfileError(f"there is no file {path}") from None
-    except MemoryError as error:
-        raise ProfileError(f"{path} does not fit into memory") from error
+    except ProfileError:
+        raise
     except Exception as error:  # of a damaged file anything
         raise ProfileError(f"{path} cannot be read: {one_line(error)}") from error
     if not arrays:
@@ -188,16 +190,26 @@ def make_input(
                     f"the {word} is for {len(values)} channels, but the input has {shape[0]}: give "
                     f"a shape of {len(values)} channels"
                 )
-    try:
+    with _in_memory(f"a batch of {format_count(batchsize)} inputs of shape {_by(shape)}"):
         if kind == "random":
             return _random(shape, batchsize, seed, mean, std)
         if kind == "cifar10":
             return _cifar10(shape, batchsize, index, data_dir, mean, std)
         return _picture(kind, shape, batchsize, mean, std)
-    except MemoryError as error:
-        raise ProfileError(
-            f"a batch of {batchsize} inputs of shape {_by(shape)} does not fit into memory"
-        ) from error
+
+
+@contextmanager
+def _in_memory(what: str) -> Iterator[None]:
+    """Within this arrays are made that must fit into the memory that is free.
+
+    Raises:
+        ProfileError: They do not; says what is asked for, and what is there.
+    """
+    with no_more_than_is_free() as free:
+        try:
+            yield
+        except MemoryError as error:
+            raise ProfileError(f"{what} {does_not_fit(error, free)}") from error
 
 
 def load_cifar10_test(

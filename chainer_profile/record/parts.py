@@ -354,10 +354,11 @@ class MachineLimits:
         flops_per_s: Operations a second of the fastest float32 matrix product; a multiply-add is
             two.
         half_flops_per_s: The same in float16; None on a CPU.
-        copy_nbytes_per_s: Bytes a second, read and written, of a copy larger than the caches.
+        copy_nbytes_per_s: Bytes a second, read and written, of a pass over a large array in place.
         fresh_nbytes_per_s: The same of a copy into newly allocated memory, which is what
             functions do that allocate their output: the system hands such memory out page by page.
-        copied_nbytes: Size of the array that was copied.
+        copied_nbytes: Size of that array.
+        busy: Whether other programs kept the machine busy meanwhile: the rates may be too low.
     """
 
     key: str
@@ -369,6 +370,7 @@ class MachineLimits:
     copy_nbytes_per_s: float
     fresh_nbytes_per_s: float
     copied_nbytes: int
+    busy: bool = False
 
     @property
     def ridge(self) -> float:

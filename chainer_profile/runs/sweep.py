@@ -228,7 +228,6 @@ def run_cases(
     folder: SweepFolder,
     workers: Workers,
     listener: Listener,
-    extra: Sequence[str] = (),
 ) -> Generator[tuple[Case, Run]]:
     """Run cases, as many at a time as there are workers; gives every one with its result.
 
@@ -237,7 +236,6 @@ def run_cases(
         folder: Where their recordings go.
         workers: What runs them.
         listener: Who is told.
-        extra: More options for every case, which are no part of what it is.
     """
     sweep = uuid.uuid4().hex
     scratch = None
@@ -250,7 +248,7 @@ def run_cases(
         while waiting or running:
             while waiting and len(running) < max(1, workers.count()):
                 case, attempt = waiting.popleft()
-                task = Task(sweep, (*case.arguments, *extra), os.getcwd(), scratch)
+                task = Task(sweep, case.arguments, os.getcwd(), scratch)
                 future = _submit(workers, task)
                 running[future] = case, attempt, monotonic()
                 listener.begun(folder.names[case])

@@ -66,6 +66,7 @@ class Case:
         seed: Seed of the weights and the input.
         dtype: Chainer's ``config.dtype``.
         max_seconds: Limit of the trials, if any.
+        no_machine: Leave out the machine's limits.
         network: The network's name for folders and tables.
         input_words: The options of the input, as the user gave them.
     """
@@ -81,6 +82,7 @@ class Case:
     seed: int = 0
     dtype: str = DTYPES[0]
     max_seconds: float | None = None
+    no_machine: bool = field(default=False, compare=False)
     network: str = field(default="", compare=False)
     input_words: tuple[str, ...] = field(default=(), compare=False)
 
@@ -96,13 +98,16 @@ class Case:
             words += ["--threads", str(self.threads)]
         if self.max_seconds is not None:
             words += ["--max-seconds", f"{self.max_seconds:g}"]
+        if self.no_machine:
+            words += ["--no-machine"]
         return tuple(words)
 
     @property
     def key(self) -> dict[str, Any]:
         """All that makes the case what it is, as JSON has it."""
         values = asdict(self)
-        del values["network"], values["input_words"]
+        for name in ("no_machine", "network", "input_words"):
+            del values[name]
         return values | {"input_shape": list(self.input_shape)}
 
     @property
@@ -165,7 +170,9 @@ SINGLES: dict[str, Callable[[str], Any]] = {
     "dtype": _one_of(DTYPES),
     "max-seconds": positive_seconds,
 }
-KNOWN = (*LISTS, *SINGLES)
+#: Options without a value: true or false in a file.
+FLAGS = ("no-machine",)
+KNOWN = (*LISTS, *SINGLES, *FLAGS)
 #: The singular of a list's name does as well: ``model = "resnet18"``.
 _SINGULAR = {name.removesuffix("s"): name for name in LISTS}
 
@@ -187,6 +194,11 @@ def cases_of(options: Options, find: FindModel, where: str = "--") -> list[Case]
         for name in SINGLES
         if name in options
     }
+    for name in FLAGS:
+        on = options.get(name, False)
+        if not isinstance(on, bool):
+            raise UsageError(f"{where}{name}: must be true or false, not {str(on)[:40]!r}")
+        singles[name.replace("-", "_")] = on
     if "input-sizes" in lists and "input-shapes" in lists:
         raise UsageError(f"{where}input-sizes and {where}input-shapes: give one of them")
     kind = "size" if "input-sizes" in lists else "shape"

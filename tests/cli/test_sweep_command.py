@@ -153,6 +153,8 @@ def test_a_toml_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert [row["batch"] for row in table("reports/sweep-few")] == ["1", "1", "2"]
     assert run("few.toml", "--dry-run") == 0
     assert "--trials 9" in capsys.readouterr().out
+    assert run("few.toml", "--no-machine", "--dry-run") == 0
+    assert capsys.readouterr().out.count("--no-machine") == 3
 
 
 @pytest.mark.parametrize(

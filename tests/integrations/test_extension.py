@@ -18,16 +18,16 @@ from chainermn import create_multi_node_optimizer
 
 import chainer_profile
 from chainer_profile import LayerProfile, summarise
-from chainer_profile.measure import machine
 from chainer_profile.record.journal import recover
 from chainer_profile.record.recording import Rank
 from chainer_profile.runs.folder import Path, load_run
 from tests import names_in
-from tests.command import ALL_FILES, folder  # noqa: F401  (plots and limits cost nothing)
+from tests.command import FILES as RUN_FILES
+from tests.command import folder  # noqa: F401  (plots and limits cost nothing)
 from tests.conftest import CALIBRATION, FakeClock
 from tests.measure.ranked import Made
 
-FILES = set(ALL_FILES)
+FILES = set(RUN_FILES)
 
 
 class Net(chainer.Chain):
@@ -487,11 +487,7 @@ def test_an_optimizer_that_stands_for_another():
     assert not {"update", "call_hook"} & set(vars(optimizer.actual_optimizer))
 
 
-def test_a_rank_has_a_folder_of_its_own_and_measures_no_limits(monkeypatch):
-    def measured(*_, **__):
-        raise AssertionError("beside another rank")
-
-    monkeypatch.setattr(machine, "find_limits", measured)
+def test_a_rank_has_a_folder_of_its_own():
     optimizer = create_multi_node_optimizer(chainer.optimizers.SGD(), Made(FakeClock()))
     trainer = trainer_of(optimizer=optimizer)
     trainer.extend(LayerProfile((5, "iteration")))

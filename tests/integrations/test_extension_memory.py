@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from chainer import training
 
-from chainer_profile.basics.errors import ProfileError
 from chainer_profile.integrations import trainer as extension
 from chainer_profile.integrations.trainer import LayerProfile
-from chainer_profile.measure import iteration_memory, machine, memory
+from chainer_profile.measure import environment, iteration_memory, machine, memory
+from chainer_profile.measure.limits import save_limits
 from chainer_profile.measure.memory import HostCounter
 from chainer_profile.measure.recorder import Recorder
 from chainer_profile.report.content import profile
@@ -328,10 +328,18 @@ def test_tracing_of_the_user_goes_on():
         tracemalloc.stop()
 
 
+def keep_limits():
+    """Limits of this machine as an earlier run has kept them."""
+    limits = stand_in(environment.collect("cpu"), machine.find_device("cpu"))
+    save_limits(limits)
+    return limits
+
+
 def test_the_report_says_what_the_layers_allocate_and_how_near_they_are_to_the_limits(monkeypatch):
     monkeypatch.setattr(profile, "report", REPORT)
+    limits = keep_limits()
     recording = run_profiled(trainer_of())
-    assert recording.limits == stand_in(recording.environment, machine.find_device("cpu"))
+    assert recording.limits == limits
     text = Path("result/profile/report.md").read_text()
     assert "### Work and limits" in text
     assert "### Memory" in text
@@ -340,84 +348,28 @@ def test_the_report_says_what_the_layers_allocate_and_how_near_they_are_to_the_l
     assert row["peak_nbytes"] == str(recording.memory.peak_nbytes[0])
 
 
-def count_measuring(monkeypatch):
-    measured = []
+def test_a_training_measures_no_limits(monkeypatch):
+    def measured(*_, **__):
+        raise AssertionError("within somebody's program")
 
-    def measure(environment, device):
-        measured.append(device.name)
-        return stand_in(environment, device)
-
-    monkeypatch.setattr(machine, "measure_limits", measure)
-    return measured
-
-
-def test_limits_are_measured_once(monkeypatch):
-    measured = count_measuring(monkeypatch)
-    first = run_profiled(trainer_of())
+    monkeypatch.setattr(machine, "measure_limits", measured)
+    assert run_profiled(trainer_of()).limits is None
+    limits = keep_limits()
     run_profiled(trainer_of())
-    assert measured == ["cpu"]
-    assert load_run(Path("result/profile-2")).limits == first.limits
+    assert load_run(Path("result/profile-2")).limits == limits
+    run_profiled(trainer_of(), machine=False)
+    assert load_run(Path("result/profile-3")).limits is None
 
 
-def failing_at_18():
-    class Failing(Net):
-        calls = 0
-
-        def forward(self, x):
-            self.calls += 1
-            if self.calls == 18:
-                raise KeyboardInterrupt
-            return super().forward(x)
-
-    trainer = trainer_of(model=Failing())
-    trainer.extend(LayerProfile(trigger=(5, "iteration")))
-    with pytest.raises(KeyboardInterrupt):
-        trainer.run(show_loop_exception_msg=False)
-    return load_run(Path("result/profile"))
-
-
-def test_after_ctrl_c_nothing_is_measured(monkeypatch):
-    measured = count_measuring(monkeypatch)
-    recording = failing_at_18()
-    assert recording.n_trials == 3
-    assert recording.memory is not None
-    assert (measured, recording.limits) == ([], None)
-
-
-def test_after_ctrl_c_limits_that_are_kept_are_used(monkeypatch):
-    trainer = trainer_of()
-    trainer.extend(LayerProfile(trigger=(5, "iteration"), out="before"))
-    trainer.run()
-    measured = count_measuring(monkeypatch)
-    before = load_run(Path("result/before"))
-    assert failing_at_18().limits == before.limits is not None
-    assert measured == []
-
-
-@pytest.mark.parametrize("error", [ProfileError("no\nmemory"), RuntimeError("no\nmemory")])
-def test_limits_that_cannot_be_measured_are_a_warning(monkeypatch, error):
+def test_limits_that_cannot_be_read_are_a_warning(monkeypatch):
     def fail(environment, device):
-        raise error
+        raise RuntimeError("no\nmemory")
 
-    monkeypatch.setattr(machine, "measure_limits", fail)
+    monkeypatch.setattr(machine, "kept_limits", fail)
     with pytest.warns(UserWarning, match="the machine's limits are left out: .*no memory"):
         recording = run_profiled(trainer_of())
     assert recording.limits is None
     assert recording.n_trials == 3
-    assert recording.memory is not None
-
-
-def test_without_a_profiled_iteration_or_a_folder_nothing_is_measured(monkeypatch):
-    measured = count_measuring(monkeypatch)
-    trainer = trainer_of(5)
-    trainer.extend(LayerProfile(trigger=(5, "iteration")))
-    trainer.run()
-    Path("result/blocked").write_text("a file")
-    trainer = trainer_of()
-    trainer.extend(LayerProfile(trigger=(5, "iteration"), out="blocked/below"))
-    with pytest.warns(UserWarning, match="LayerProfile"):
-        trainer.run()
-    assert measured == []
 
 
 def test_on_a_device_its_own_times_are_taken(monkeypatch):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import chainer
 import chainer.functions as F
 import chainer.links as L
@@ -9,7 +11,9 @@ import numpy as np
 import pytest
 
 from chainer_profile import ProfileError, UsageError, profiling, summarise
+from chainer_profile.measure import live
 from chainer_profile.measure.entries import _ENTRIES
+from chainer_profile.record.recording import Calibration
 from tests.conftest import FakeClock
 from tests.nets import LongWait, Wait
 
@@ -38,6 +42,22 @@ def rows(recording, phase="forward"):
 def chainer_s():
     """Chainer's entries as they are, which are replaced while a trial is measured."""
     return [vars(base).get(name) for _, base, names in _ENTRIES for name in names]
+
+
+def test_a_block_that_raises_while_it_teaches_measures_nothing_of_the_machine_again(monkeypatch):
+    asked = []
+    monkeypatch.setattr(live, "calibrate", lambda *_: asked.append(1) or Calibration(1e-3, 7e-4))
+    net, profile = Net(), profiling()
+    for _ in range(5):
+        with suppress(KeyError), profile:
+            net(X)
+            raise KeyError
+    assert len(asked) == 1
+    for _ in range(4):
+        with profile:
+            net(X)
+    # The other one is of the end.
+    assert len(profile.recording().conditions.calibrations) == len(asked) == 2
 
 
 def test_every_other_block_is_profiled():

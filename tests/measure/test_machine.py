@@ -16,10 +16,17 @@ from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure import machine
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
 from chainer_profile.measure.limits import load_limits, save_limits
-from chainer_profile.measure.machine import Device, Found, find_limits, limits_key, measure_limits
-from chainer_profile.record.recording import BlasLibrary, Environment, MachineLimits
+from chainer_profile.measure.machine import (
+    Device,
+    Found,
+    find_limits,
+    limits_key,
+    measure_limits,
+    with_limits,
+)
+from chainer_profile.record.recording import BlasLibrary, Conditions, Environment, MachineLimits
 from tests.command import QuietMachine, stand_in
-from tests.conftest import FakeClock
+from tests.conftest import FakeClock, make_recording
 
 ENVIRONMENT = Environment(
     processor="A processor",
@@ -33,39 +40,40 @@ ENVIRONMENT = Environment(
 class Array:
     """As much of an array as measuring takes."""
 
-    def __init__(self, xp: Arrays, shape: Any, dtype: Any) -> None:
-        self.xp, self.shape, self.dtype = xp, shape, np.dtype(dtype)
+    def __init__(self, xp: Arrays, shape: Any, dtype: Any = np.float32) -> None:
+        self.xp, self.shape, self.dtype, self.is_new = xp, shape, np.dtype(dtype), True
+        self.nbytes = int(np.prod(shape)) * self.dtype.itemsize
+        xp.nbytes += self.nbytes
+        xp.most_nbytes = max(xp.most_nbytes, xp.nbytes)
 
-    def copy(self) -> Array:
-        self.xp.pass_time("fresh", 2 * self.shape * self.dtype.itemsize, self.xp.fresh_rate)
-        return self
+    def __del__(self) -> None:
+        self.xp.nbytes -= self.nbytes
+
+    def fill(self, value: float) -> None:
+        self.is_new = False
 
 
 class Arrays:
     """In place of NumPy: what it does takes exactly as long as its rates (per second) say.
 
-    First runs take ten times as long, and every third run twice as long.
+    First runs take twice as long, and so does every third run.
     """
 
-    def __init__(self, clock: FakeClock, **rates: float) -> None:
-        self.clock = clock
+    def __init__(self, clock: FakeClock, cores: int, **rates: float) -> None:
+        self.clock, self.cores = clock, cores
         self.rate = rates.get("rate", 1e11)
         self.half_rate = rates.get("half_rate", 4e11)
         self.copy_rate = rates.get("copy_rate", 4e10)
         self.fresh_rate = rates.get("fresh_rate", 1e10)
         self.runs: list[str] = []
+        self.nbytes = self.most_nbytes = self.cpu_ns = 0
 
-    def pass_time(self, name: str, work: float, rate: float) -> None:
-        runs = self.runs.count(name)
-        factor = 10 if not runs else 2 if runs % 3 == 0 else 1
+    def pass_time(self, name: str, work: float, rate: float, cores: int = 1) -> None:
+        factor = 2 if self.runs.count(name) % 3 == 0 else 1
         self.runs.append(name)
-        self.clock.advance(round(work / rate * 1e9) * factor)
-
-    def ones(self, shape: Any, dtype: Any) -> Array:
-        return Array(self, shape, dtype)
-
-    def ones_like(self, array: Array) -> Array:
-        return Array(self, array.shape, array.dtype)
+        time_ns = round(work / rate * 1e9) * factor
+        self.clock.advance(time_ns)
+        self.cpu_ns += cores * time_ns
 
     def full(self, shape: Any, value: float, dtype: Any) -> Array:
         return Array(self, shape, dtype)
@@ -73,9 +81,15 @@ class Arrays:
     def empty(self, shape: Any, dtype: Any) -> Array:
         return Array(self, shape, dtype)
 
+    def negative(self, array: Array, out: Array) -> None:
+        assert out is array
+        assert not array.is_new
+        self.pass_time("in place", 2 * array.nbytes, self.copy_rate)
+
     def copyto(self, target: Array, source: Array) -> None:
-        assert target is not source
-        self.pass_time("copy", 2 * source.shape * source.dtype.itemsize, self.copy_rate)
+        assert target.is_new
+        assert not source.is_new
+        self.pass_time("fresh", 2 * source.nbytes, self.fresh_rate)
 
     def matmul(self, a: Array, b: Array, out: Array) -> None:
         assert a.shape == b.shape == out.shape
@@ -83,13 +97,15 @@ class Arrays:
         rate = self.rate if a.dtype == np.float32 else self.half_rate
         # Small matrices do not reach the full rate.
         side = a.shape[0]
-        self.pass_time(f"{a.dtype} {side}", 2 * side**3, rate * min(1, side / 1000))
+        self.pass_time(f"{a.dtype} {side}", 2 * side**3, rate * min(1, side / 1000), self.cores)
 
 
-def make_device(clock: FakeClock, name: str = "cpu", **rates: float) -> Device:
+def make_device(clock: FakeClock, name: str = "cpu", cores: int = 1, **rates: float) -> Device:
+    """A device whose matrix products keep so many cores busy."""
     gpu = "" if name == "cpu" else "A GPU"
-    xp = Arrays(clock, **rates)
-    return Device(name, xp, Clock(clock.now_ns), 1 << 28, (500, 1000, 2000), gpu)
+    xp = Arrays(clock, cores, **rates)
+    both = Clock(clock.now_ns, cpu_ns=lambda: xp.cpu_ns)
+    return Device(name, xp, both, 1 << 27, (500, 1000, 2000), gpu)
 
 
 @pytest.fixture(autouse=True)
@@ -105,7 +121,7 @@ def test_the_rates_of_the_fastest_runs(clock: FakeClock) -> None:
     assert limits.copy_nbytes_per_s == pytest.approx(4e10, rel=1e-6)
     assert limits.fresh_nbytes_per_s == pytest.approx(1e10, rel=1e-6)
     assert limits.half_flops_per_s is None
-    assert (limits.device, limits.threads, limits.copied_nbytes) == ("cpu", 2, 1 << 28)
+    assert (limits.device, limits.threads, limits.copied_nbytes) == ("cpu", 2, 1 << 27)
     assert limits.key == limits_key(ENVIRONMENT, device)
     assert {"float32 500", "float32 1000", "float32 2000"} <= set(device.xp.runs)
 
@@ -117,25 +133,25 @@ def test_a_gpu_has_a_rate_in_float16_as_well(clock: FakeClock) -> None:
     assert limits.device == "gpu:1"
 
 
-@pytest.mark.parametrize("slower", [1, 10, 30])
-def test_measuring_takes_less_than_ten_seconds_on_a_slow_machine_too(
-    clock: FakeClock, slower: int
+@pytest.mark.parametrize("cores", [1, 2, 64])
+@pytest.mark.parametrize("slower", [0.1, 1, 10])
+def test_measuring_takes_two_seconds_of_cpu_and_the_memory_of_one_array(
+    clock: FakeClock, slower: float, cores: int
 ) -> None:
-    rates = {"rate": 1e11 / slower, "copy_rate": 4e10 / slower, "fresh_rate": 1e10 / slower}
-    begin_ns = clock.now_ns()
-    device = make_device(clock, **rates)
-    # First runs take ten times as long here; they do not for a copy as slow as this one.
-    device.xp.runs += ["copy", "fresh"]
-    limits = measure_limits(ENVIRONMENT, device)
-    seconds = (clock.now_ns() - begin_ns) / 1e9
-    assert 2.5 < seconds < 10
-    assert limits.flops_per_s == pytest.approx(1e11 / slower, rel=0.51)
-    assert ("float32 2000" in device.xp.runs) is (slower == 1)
+    rates = {"rate": cores * 1e11 / slower, "copy_rate": 4e10 / slower, "fresh_rate": 1e10 / slower}
+    device = make_device(clock, cores=cores, **rates)
+    blas = (BlasLibrary("openblas", "0.3.31", cores),)
+    limits = measure_limits(replace(ENVIRONMENT, blas=blas), device)
+    assert device.xp.cpu_ns < 2 * 10**9
+    assert limits.flops_per_s == pytest.approx(rates["rate"], rel=0.51)
+    assert device.xp.most_nbytes <= device.nbytes
+    assert device.xp.nbytes == 0
 
 
 def test_a_clock_that_stood_still_gives_no_division_by_zero(clock: FakeClock) -> None:
     ticks = iter([0, 5, 5, 5, 10_000_000_000, 10_000_000_000])
-    shortest = machine._shortest(lambda: None, Clock(lambda: next(ticks)), 1)
+    stopped = Clock(lambda: next(ticks), cpu_ns=lambda: 0)
+    shortest = machine._shortest(lambda: None, stopped, 1)
     assert shortest == pytest.approx(1e-9)
 
 
@@ -144,10 +160,12 @@ def test_too_little_memory_is_said(clock: FakeClock, monkeypatch: pytest.MonkeyP
         raise MemoryError("Unable to allocate")
 
     device = make_device(clock)
-    monkeypatch.setattr(device.xp, "ones", no_memory)
+    monkeypatch.setattr(device.xp, "empty", no_memory)
     message = "^there is too little memory to measure the machine's limits$"
     with pytest.raises(ProfileError, match=message):
         measure_limits(ENVIRONMENT, device)
+    with pytest.raises(ProfileError, match=message):
+        measure_limits(ENVIRONMENT, replace(make_device(clock), nbytes=1 << 24))
 
 
 def test_a_gpu_that_fails_is_said(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,9 +179,10 @@ def test_a_gpu_that_fails_is_said(clock: FakeClock, monkeypatch: pytest.MonkeyPa
     assert str(caught.value) == "gpu:0: cannot be measured: RuntimeError: no kernel"
 
 
-def test_numpy_does_what_measuring_asks_for() -> None:
-    device = Device("cpu", np, HOST_CLOCK, 4096, (4, 8))
-    limits = measure_limits(ENVIRONMENT, device, seconds=1e-9)
+def test_numpy_does_what_measuring_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "MATRIX_S", 0)
+    monkeypatch.setattr(machine, "PASS_S", 0)
+    limits = measure_limits(ENVIRONMENT, Device("cpu", np, HOST_CLOCK, 1 << 25, (4, 8)))
     assert limits.flops_per_s > 0
     assert limits.copy_nbytes_per_s > 0
     assert limits.fresh_nbytes_per_s > 0
@@ -182,6 +201,7 @@ def test_the_key_names_what_limits_depend_on(clock: FakeClock) -> None:
         {"blas": (BlasLibrary("openblas", "0.3.32", 2),)},
         {"blas": (BlasLibrary("mkl", "0.3.31", 2),)},
     ]
+    assert ", 1 core, " in limits_key(replace(ENVIRONMENT, usable_cores=1), device)
     keys = {limits_key(replace(ENVIRONMENT, **change), device) for change in changes}
     assert len(keys | {limits_key(ENVIRONMENT, device)}) == 7
     # When the run was, and in which folder, is nothing to them.
@@ -265,65 +285,64 @@ def test_without_a_folder_there_are_limits_too(
         (3.3, 64, True),
     ],
 )
-@pytest.mark.parametrize("refresh", [False, True])
-def test_what_a_busy_machine_did_is_kept_only_if_wanted(
+def test_what_a_busy_machine_did_is_kept_with_a_mark(
     other: float | None,
     cores: int | None,
     busy: bool,
-    refresh: bool,
     clock: FakeClock,
     counted: Counted,
-    cache: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(QuietMachine, "other_cpu", lambda self: other)
     environment = replace(ENVIRONMENT, usable_cores=cores)
-    found = find_limits(environment, make_device(clock), refresh=refresh)
-    assert found.limits.flops_per_s == 1.01e11
-    assert cache.exists() is found.kept is (refresh or not busy)
-    says = f"other programs kept {other:.1f} cores busy: the limits may be higher" if busy else ""
-    assert found.note == says
+    found = find_limits(environment, make_device(clock))
+    assert (found.kept, found.limits.busy) == (True, busy)
+    assert found.note == ("other programs were busy: the limits may be higher" if busy else "")
+    assert find_limits(environment, make_device(clock)) == found
+    assert counted.times == 1
 
 
-def test_the_last_level_cache(tmp_path: Path) -> None:
-    sizes = {
-        "index0": "48K",
-        "index2": "1024K\n",
-        "index3": "32M\n",
-        "index4": "soon",
-        "index5": "",
-    }
-    for name, size in sizes.items():
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "size").write_text(size)
-    assert machine.last_level_cache_nbytes(tmp_path) == 32 << 20
-    assert machine.last_level_cache_nbytes(tmp_path / "nowhere") == 0
+def test_marked_limits_are_measured_once_more_behind_quiet_trials_and_the_best_are_kept(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rates = iter([(3e11, 1e10), (2e11, 2e10), (9e11, 9e10)])
+
+    def measured(environment: Environment, device: Device) -> MachineLimits:
+        flops, copied = next(rates)
+        limits = stand_in(environment, device)
+        return replace(limits, flops_per_s=flops, copy_nbytes_per_s=copied)
+
+    monkeypatch.setattr(machine, "CpuWatch", QuietMachine)
+    monkeypatch.setattr(machine, "measure_limits", measured)
+    recording = replace(make_recording(), environment=ENVIRONMENT)
+
+    def limits_of(other_cpu: float | None) -> MachineLimits:
+        monkeypatch.setattr(QuietMachine, "other_cpu", lambda self: other_cpu)
+        during = replace(recording, conditions=Conditions(other_cpu=other_cpu))
+        found = with_limits(during).limits
+        assert found is not None
+        return found
+
+    busy = limits_of(1.5)
+    assert (busy.flops_per_s, busy.copy_nbytes_per_s, busy.busy) == (3e11, 1e10, True)
+    assert limits_of(1.5) == limits_of(None) == busy
+    quiet = limits_of(0.0)
+    assert (quiet.flops_per_s, quiet.copy_nbytes_per_s, quiet.busy) == (3e11, 2e10, False)
+    assert limits_of(0.0) == quiet
 
 
 @pytest.mark.parametrize(
-    ("cache_nbytes", "free_nbytes", "nbytes"),
-    [
-        (32 << 20, 64 << 30, 256 << 20),
-        (256 << 20, 64 << 30, 1 << 30),
-        (1 << 30, 64 << 30, 2 << 30),
-        (32 << 20, 1 << 30, 128 << 20),
-        (0, 80_001, 8192),
-        (0, 100, 4096),
-    ],
+    ("free_nbytes", "nbytes"),
+    [(None, 128 << 20), (64 << 30, 128 << 20), (1 << 30, 107_372_544), (0, 4096)],
 )
-def test_the_size_of_a_copy(
-    cache_nbytes: int, free_nbytes: int, nbytes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    memory = SimpleNamespace(available=free_nbytes)
-    monkeypatch.setattr(machine, "last_level_cache_nbytes", lambda: cache_nbytes)
-    monkeypatch.setattr(machine.psutil, "virtual_memory", lambda: memory)
-    assert machine.copy_nbytes() == nbytes
+def test_the_size_of_the_array(free_nbytes: int | None, nbytes: int) -> None:
+    assert machine.array_nbytes(free_nbytes) == nbytes
 
 
 def test_the_device_of_a_cpu() -> None:
     device = machine.find_device("cpu")
     assert (device.name, device.xp, device.clock, device.gpu) == ("cpu", np, HOST_CLOCK, "")
-    assert device.copy_nbytes > 2 * machine.last_level_cache_nbytes()
+    assert device.nbytes <= 128 << 20
 
 
 def put_gpu(monkeypatch: pytest.MonkeyPatch, properties: Any) -> list[str]:
@@ -348,7 +367,7 @@ def put_gpu(monkeypatch: pytest.MonkeyPatch, properties: Any) -> list[str]:
 def test_the_device_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     waits = put_gpu(monkeypatch, lambda number: {"name": b"A GPU", "other": number})
     device = machine.find_device("gpu:1")
-    assert (device.name, device.gpu, device.copy_nbytes) == ("gpu:1", "A GPU", 512 << 20)
+    assert (device.name, device.gpu, device.nbytes) == ("gpu:1", "A GPU", 429_494_272)
     assert device.xp.__name__ == "cupy"
     device.clock.now_ns()
     assert waits == ["wait"]

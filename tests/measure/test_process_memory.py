@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from chainer_profile.basics.free_memory import status_nbytes
 from chainer_profile.measure import process_memory
 from chainer_profile.measure.process_memory import Growth
 
@@ -31,7 +33,8 @@ def test_what_is_held_and_what_a_run_takes_at_its_most() -> None:
 
 
 def test_a_system_that_does_not_tell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(process_memory, "_STATUS", tmp_path / "status")
+    status = partial(status_nbytes, process=tmp_path)
+    monkeypatch.setattr(process_memory, "status_nbytes", status)
     monkeypatch.setattr(process_memory, "_REFERENCES", tmp_path / "no" / "refs")
     growth = Growth()
     growth.settle()
@@ -44,7 +47,8 @@ def test_a_system_that_does_not_forget_the_most(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "status").write_text("VmRSS:\t 100 kB\nVmHWM:\t 300 kB\n")
-    monkeypatch.setattr(process_memory, "_STATUS", tmp_path / "status")
+    status = partial(status_nbytes, process=tmp_path)
+    monkeypatch.setattr(process_memory, "status_nbytes", status)
     monkeypatch.setattr(process_memory, "_REFERENCES", tmp_path / "refs")
     growth = Growth()
     growth.settle()

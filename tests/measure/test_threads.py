@@ -267,7 +267,8 @@ def test_the_limits_of_the_machine_are_those_of_the_chosen_threads(
         return 1e9
 
     monkeypatch.setattr(machine, "_matmul_rate", rate)
-    monkeypatch.setattr(machine, "_copy_seconds", lambda *_: (rate(), rate()))
+    monkeypatch.setattr(machine, "_in_place_rate", rate)
+    monkeypatch.setattr(machine, "_fresh_rate", rate)
     where = Environment(blas=(BlasLibrary("openblas", "1", 1),))
     assert measure_limits(where, find_device("cpu")).threads == 1
     assert seen == [1, 1, 1]

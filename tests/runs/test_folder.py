@@ -432,7 +432,7 @@ def test_without_a_home_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None
     assert os.listdir() == []
 
 
-def cached(*entries: object, version: object = 1) -> bytes:
+def cached(*entries: object, version: object = 2) -> bytes:
     return json.dumps({"version": version, "limits": entries}).encode()
 
 
@@ -449,10 +449,10 @@ GOOD = asdict(make_limits())
         b"null",
         b"[1]",
         b"{}",
-        b'{"version": 1}',
-        b'{"version": 1, "limits": {"a": 1}}',
+        b'{"version": 2}',
+        b'{"version": 2, "limits": {"a": 1}}',
         cached(GOOD)[:-9],
-        cached(GOOD, version=2),
+        cached(GOOD, version=1),
         cached(None, [], "here", 3),
         cached({name: value for name, value in GOOD.items() if name != "threads"}),
     ],

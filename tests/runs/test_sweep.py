@@ -92,7 +92,7 @@ def run(
     executor, heard, stopped = AtOnce(answer), Heard(), []
     workers = Workers(executor.submit, lambda: 1, stopped.append, local=local)
     folder.begin()
-    results = [run for _, run in run_cases(cases, folder, workers, heard, ["--no-machine"])]
+    results = [run for _, run in run_cases(cases, folder, workers, heard)]
     assert stopped == []
     return results, heard.said, executor.tasks
 
@@ -106,7 +106,7 @@ def test_cases_are_run_one_after_another_and_kept(folder: Path) -> None:
     assert said == [f"{what} {name}" for name in names for what in ("begun", "ended")]
     assert kept == results
     assert [result.name for result in results] == names
-    assert all(task.arguments[-1] == "--no-machine" for task in tasks)
+    assert [task.arguments for task in tasks] == [case.arguments for case in CASES]
     assert {task.folder for task in tasks} == {str(folder)}
     assert names_in(OUT) == sorted([*names, "sweep.json"])
     assert names_in(OUT / names[0]) == ["case.json", "recording.npz"]

@@ -169,6 +169,7 @@ def test_toml(tmp_path: Path) -> None:
         """
         name = "references"
         [common]
+        no-machine = true
         trials = 300
         input-sizes = ["1024x2048", "500x334"]
         [[cases]]
@@ -188,6 +189,9 @@ def test_toml(tmp_path: Path) -> None:
     last = Case("a:b", (7,), 2, trials=9, max_seconds=2.5)
     assert cases[-1] == last
     assert cases[-1].input_words == ("--input-shape", "7")
+    assert all("--no-machine" in case.arguments for case in cases)
+    # It is no part of what is measured: a sweep goes on with it or without.
+    assert "no_machine" not in last.key
 
 
 def test_toml_of_common_options_alone(tmp_path: Path) -> None:
@@ -212,6 +216,7 @@ def test_toml_of_common_options_alone(tmp_path: Path) -> None:
         ("[common]\nmodels = []", "[common]: models: the list is empty"),
         ("[[cases]]\nbatchsize = true", "[[cases]] 1: batchsizes: must be a text or a number"),
         ("[[cases]]\ntrials = [1, 2]", "trials: must be a text or a number"),
+        ("[common]\nno-machine = 1", "no-machine: must be true or false, not '1'"),
         ("[[cases]]\ntrials = 1.5", "trials: must be a whole number, 1 or more, not '1.5'"),
         ("[[cases]]\nmodel = 'a'\nmodels = 'b'", "models is given twice"),
         ("name = '../x'", "name must be a text of letters"),

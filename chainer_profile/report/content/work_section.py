@@ -83,8 +83,8 @@ def limits_sentence(summary: Summary) -> str:
     half = "" if rate is None else f" ({format_giga(rate)} GFLOP/s in float16)"
     return (
         f"Limits of this machine{threads}: {format_giga(limits.flops_per_s)} GFLOP/s in a float32 "
-        f"matrix product{half}, {format_giga(limits.copy_nbytes_per_s)} GB/s in a copy "
-        f"({format_giga(limits.fresh_nbytes_per_s)} GB/s into newly allocated memory)."
+        f"matrix product{half}, {format_giga(limits.copy_nbytes_per_s)} GB/s over an "
+        f"array in place ({format_giga(limits.fresh_nbytes_per_s)} GB/s in a copy into new memory)."
     )
 
 

@@ -124,7 +124,7 @@ def test_limits_of_a_gpu() -> None:
     summary: Summary = summarise(bounded(1_000_000, 1000))
     assert limits_sentence(summary).startswith(
         "Limits of this machine: 100.0 GFLOP/s in a float32 matrix product (200.0 GFLOP/s in "
-        "float16), 20.00 GB/s in a copy"
+        "float16), 20.00 GB/s over an array"
     )
     report = as_markdown(work(summary))
     assert "the GPU waits for the host to launch" in report

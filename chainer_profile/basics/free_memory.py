@@ -1,0 +1,120 @@
+"""Memory that is free to this process: by the system, its control groups and its own limits."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from chainer_profile.basics.errors import one_line
+from chainer_profile.basics.units import format_nbytes
+
+_PROCESS, _GROUPS = Path("/proc/self"), Path("/sys/fs/cgroup")
+#: Files of a control group, of version 2 and 1: its limit, its use, and what begins the lines of
+#: the files' pages in its ``memory.stat``, which the kernel takes back when memory is short.
+_V2 = "memory.max", "memory.current", ""
+_V1 = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"
+
+
+def free_nbytes(process: Path = _PROCESS, groups: Path = _GROUPS) -> int | None:
+    """Bytes that this process can still take; None where the system does not tell.
+
+    Args:
+        process: What the kernel tells of the process.
+        groups: Where the control groups are mounted.
+    """
+    import psutil
+
+    found = [*_left_in_groups(process, groups), *_left_by_limits(process)]
+    with suppress(psutil.Error, OSError):
+        found.append(psutil.virtual_memory().available)
+    return max(0, min(found)) if found else None
+
+
+@contextmanager
+def no_more_than_is_free() -> Iterator[int | None]:
+    """Within this, memory that is not there is refused: MemoryError, before the kernel kills.
+
+    The kernel hands out more memory than there is, and ends a process that uses it. Gives the
+    bytes that are free at the beginning.
+    """
+    free, used = free_nbytes(), status_nbytes("VmData")
+    if free is None or used is None or sys.platform != "linux":
+        yield free
+        return
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    # Never above what was set: that is counted in what is free.
+    resource.setrlimit(resource.RLIMIT_DATA, (used + free, before[1]))
+    try:
+        yield free
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
+
+
+def does_not_fit(error: MemoryError, free: int | None) -> str:
+    """What to say of memory that was refused: what was needed, and what was there.
+
+    Args:
+        error: The refusal.
+        free: Bytes that were free before.
+    """
+    shape, dtype, now = getattr(error, "shape", None), getattr(error, "dtype", None), free_nbytes()
+    if shape is None or dtype is None or free is None or now is None:
+        return f"does not fit into memory ({one_line(error)})"
+    needed = math.prod(shape) * dtype.itemsize + max(0, free - now)
+    return f"needs at least {format_nbytes(needed)} of memory, and {format_nbytes(free)} are free"
+
+
+def _left_in_groups(process: Path, groups: Path) -> Iterator[int]:
+    """What is left of the limits of the process's control groups and of those around them."""
+    with suppress(OSError):
+        for line in (process / "cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers and "memory" not in controllers.split(","):
+                continue
+            names = _V1 if controllers else _V2
+            for mount in (groups / "memory",) if controllers else (groups, groups / "unified"):
+                folder = mount / path.lstrip("/")
+                for group in (folder, *folder.parents):
+                    with suppress(OSError, ValueError):
+                        yield _left_in(group, *names)
+                    if group == mount:
+                        break
+
+
+def _left_in(group: Path, limit: str, usage: str, prefix: str) -> int:
+    """What is left of a control group's limit.
+
+    Raises:
+        OSError: There is no such group here.
+        ValueError: It has no limit.
+    """
+    most, used = int((group / limit).read_text()), int((group / usage).read_text())
+    numbers = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+    names = (f"{prefix}inactive_file", f"{prefix}active_file")
+    return most - used + sum(int(numbers.get(name, 0)) for name in names)
+
+
+def _left_by_limits(process: Path) -> Iterator[int]:
+    """What is left of the process's own limits: ``ulimit -v`` and ``ulimit -d``."""
+    if sys.platform != "linux":
+        return
+    import resource
+
+    for kind, name in ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")):
+        limit, used = resource.getrlimit(kind)[0], status_nbytes(name, process)
+        if limit != resource.RLIM_INFINITY and used is not None:
+            yield limit - used
+
+
+def status_nbytes(name: str, process: Path = _PROCESS) -> int | None:
+    """A number of the process's ``status``, such as ``VmRSS``; None where there is none."""
+    with suppress(OSError, ValueError):
+        for line in (process / "status").read_text().splitlines():
+            if line.startswith(f"{name}:"):
+                return int(line.split()[1]) * 1024
+    return None

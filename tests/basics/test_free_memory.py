@@ -1,0 +1,91 @@
+"""How much memory is free to this process, and that no more is handed out."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import psutil
+import pytest
+
+from chainer_profile.basics import free_memory
+from chainer_profile.basics.free_memory import free_nbytes, no_more_than_is_free
+
+MIB = 1 << 20
+V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
+V2 = ("memory.max", "memory.current", "")
+
+
+def make_group(
+    folder: Path, names: tuple[str, str, str], limit: str, used: int, files: int
+) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / names[0]).write_text(f"{limit}\n")
+    (folder / names[1]).write_text(f"{used}\n")
+    stat = f"anon 7\n{names[2]}inactive_file {files}\n{names[2]}active_file {files}\n"
+    (folder / "memory.stat").write_text(stat)
+
+
+@pytest.fixture
+def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A process of a system with 1000 MiB left, without limits of its own."""
+    memory = SimpleNamespace(available=1000 * MIB)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
+    limits = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: limits)
+    folder = tmp_path / "process"
+    folder.mkdir()
+    (folder / "status").write_text("VmSize:\t 102400 kB\nVmData:\t 51200 kB\n")
+    (folder / "cgroup").write_text("5:cpu,cpuacct:/a\n4:cpuset,memory:/job/step\n0::/job/step\n")
+    return folder
+
+
+def test_without_a_limit_it_is_what_the_system_has(process: Path, tmp_path: Path) -> None:
+    assert free_nbytes(process, tmp_path / "none") == 1000 * MIB
+    assert free_nbytes(tmp_path / "none", tmp_path / "none") == 1000 * MIB
+
+
+@pytest.mark.parametrize(
+    ("mount", "names", "unlimited"),
+    [("memory", V1, "9223372036854771712"), (".", V2, "max"), ("unified", V2, "max")],
+)
+def test_the_least_that_a_control_group_or_one_around_it_has_left(
+    mount: str, names: tuple[str, str, str], unlimited: str, process: Path, tmp_path: Path
+) -> None:
+    groups = tmp_path / "groups"
+    make_group(groups / mount / "job" / "step", names, unlimited, 0, 0)
+    assert free_nbytes(process, groups) == 1000 * MIB
+    # Pages of files are given back when memory is short.
+    make_group(groups / mount / "job", names, str(500 * MIB), 300 * MIB, 50 * MIB)
+    assert free_nbytes(process, groups) == 300 * MIB
+    make_group(groups / mount / "job" / "step", names, str(100 * MIB), 20 * MIB, 0)
+    assert free_nbytes(process, groups) == 80 * MIB
+    # In a container the path is that of its host, and the limit stands at the mount.
+    make_group(groups / mount, names, str(60 * MIB), 90 * MIB, 0)
+    assert free_nbytes(process, groups) == 0
+
+
+@pytest.mark.parametrize(("kind", "left"), [(resource.RLIMIT_AS, 300), (resource.RLIMIT_DATA, 350)])
+def test_the_limits_of_the_process(
+    kind: int, left: int, process: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    none = resource.RLIM_INFINITY
+    limits = {kind: (400 * MIB, none)}
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: limits.get(kind, (none, none)))
+    assert free_nbytes(process, tmp_path / "none") == left * MIB
+
+
+def test_memory_that_is_not_there_is_refused_and_the_limit_is_put_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    monkeypatch.setattr(free_memory, "free_nbytes", lambda: 200 * MIB)
+    with no_more_than_is_free() as free:
+        assert free == 200 * MIB
+        assert np.ones(100 * MIB, np.int8).all()
+        with pytest.raises(MemoryError):
+            np.empty(300 * MIB, np.int8)
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
+    np.empty(300 * MIB, np.int8)

@@ -1,0 +1,110 @@
+"""Trials and batches that memory does not hold are refused before anything is timed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
+
+import chainer
+import chainer.functions as F
+import numpy as np
+import pytest
+
+from chainer_profile import profile
+from chainer_profile.basics import free_memory
+from chainer_profile.basics.errors import ProfileError
+from chainer_profile.basics.input_spec import parse_input
+from chainer_profile.engines.measuring import measure
+from chainer_profile.engines.race import Contestant
+from chainer_profile.measure import trials
+from chainer_profile.measure.trials import check_samples, cycles
+from chainer_profile.networks.inputs import make_arguments, make_input
+from chainer_profile.record.recording import Settings
+from tests.command import Net, folder, main, one_line  # noqa: F401
+from tests.conftest import FakeClock
+from tests.engines.fake_engines import FakeEngine
+
+FREE = 300 << 20
+X = np.ones((1, 3), np.float32)
+MANY = 10**12
+
+
+@pytest.fixture(autouse=True)
+def free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """300 MiB are free."""
+    for module in (free_memory, trials):
+        monkeypatch.setattr(module, "free_nbytes", lambda: FREE)
+
+
+class Growing(chainer.Chain):
+    """Takes 1 MiB for every input."""
+
+    def forward(self, x: Any) -> Any:
+        np.ones((len(x), 1 << 20), np.int8)
+        return F.relu(x)
+
+
+def race_of_many() -> object:
+    settings = Settings(model="net", trials=MANY, clean_trials=MANY)
+    return measure(
+        Net(),
+        X,
+        settings,
+        [Contestant(name="chainer", engine=FakeEngine(FakeClock()))],
+        layer_trials=1,
+    )
+
+
+@pytest.mark.parametrize(
+    "run", [lambda: profile(Net(), X, trials=MANY), race_of_many], ids=["profile", "engines"]
+)
+def test_too_many_trials(run: Callable[[], object]) -> None:
+    message = r"^1,000,000,000,000 trials need [\d.]+ TiB of memory .* 300\.0 MiB are free: make"
+    with pytest.raises(ProfileError, match=message):
+        run()
+
+
+def test_what_samples_take() -> None:
+    # 8 bytes for each of 96 rows, 4 numbers of the trial, and 3 of a clean one for every 10.
+    check_samples(Settings(trials=390_000, clean_trials=39_000), rows=96)
+    with pytest.raises(ProfileError):
+        check_samples(Settings(trials=393_000, clean_trials=39_300), rows=96)
+    # With a time limit their number says how many are made at most.
+    check_samples(Settings(trials=MANY, clean_trials=MANY, max_seconds=60), rows=96)
+    with pytest.raises(ProfileError):
+        check_samples(Settings(trials=MANY, clean_trials=MANY, max_seconds=10_000), rows=96)
+
+
+def test_the_cycles_of_many_trials_take_no_memory() -> None:
+    assert len(list(islice(cycles(MANY, MANY // 10), 3))) == 3
+
+
+def test_a_batch_that_grows_beyond_what_is_free() -> None:
+    message = (
+        r"^the network fails .*: a batch of 1,000 needs at least 1000\.0 MiB of memory, and "
+        r"300\.0 MiB are free: take a smaller --batchsize$"
+    )
+    with pytest.raises(ProfileError, match=message):
+        profile(Growing(), np.ones((1000, 3), np.float32), trials=2)
+    assert profile(Growing(), np.ones((10, 3), np.float32), trials=2).n_trials == 2
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: make_input("random", (3, 32, 32), 100_000, seed=0),
+        lambda: make_arguments([parse_input("3x32x32")], 100_000, 0),
+    ],
+    ids=["input", "arguments"],
+)
+def test_an_input_beyond_what_is_free(make: Callable[[], object]) -> None:
+    message = r"^a batch of 100,000 inputs.* needs at least 1\.1 GiB .*300\.0 MiB are free$"
+    with pytest.raises(ProfileError, match=message):
+        make()
+
+
+@pytest.mark.parametrize("words", [["--trials", str(MANY)], ["-b", "100000000"]])
+def test_the_command(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(*words, "-o", "run") == 1
+    assert one_line(capsys.readouterr().err).endswith(("make fewer trials", "are free"))
