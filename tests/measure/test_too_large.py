@@ -47,13 +47,8 @@ class Growing(chainer.Chain):
 
 def race_of_many() -> object:
     settings = Settings(model="net", trials=MANY, clean_trials=MANY)
-    return measure(
-        Net(),
-        X,
-        settings,
-        [Contestant(name="chainer", engine=FakeEngine(FakeClock()))],
-        layer_trials=1,
-    )
+    contestants = [Contestant(name="chainer", engine=FakeEngine(FakeClock()))]
+    return measure(Net(), X, settings, contestants, layer_trials=1)
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,7 @@ def test_values_that_do_not_go_together(changes, expected):
 
 
 def test_a_batch_that_no_memory_holds():
-    with pytest.raises(ProfileError, match="needs at least .* TiB of memory, and .* are free"):
+    with pytest.raises(ProfileError, match=r"needs at least .* TiB of memory, and .* are free"):
         make_input("random", RGB32, 10**13, seed=0)
 
 

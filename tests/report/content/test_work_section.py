@@ -28,7 +28,7 @@ def test_a_run_without_formulas_says_nothing():
 def test_the_section_has_limits_functions_and_what_has_no_formula():
     text = as_markdown(work(working()))
     assert "100.0 GFLOP/s in a float32 matrix product, 20.00 GB/s over an array" in text
-    assert "(8.000 GB/s into newly allocated memory)" in text
+    assert "(8.000 GB/s in a copy into new memory)" in text
     assert "Limits of this machine with 2 BLAS threads" in text
     assert "| Convolution2DFunction | " in text
     assert "Without a formula, with their part of the layers' time: ReLU (" in text
