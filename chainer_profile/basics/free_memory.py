@@ -11,6 +11,7 @@ from pathlib import Path
 from chainer_profile.basics.errors import one_line
 from chainer_profile.basics.units import format_nbytes
 
+_LEFT_PART = 10
 _PROCESS, _GROUPS = Path("/proc/self"), Path("/sys/fs/cgroup")
 #: Files of a control group, of version 2 and 1: its limit, its use, and what begins the lines of
 #: the files' pages in its ``memory.stat``, which the kernel takes back when memory is short.
@@ -37,13 +38,14 @@ def free_nbytes(process: Path = _PROCESS, groups: Path = _GROUPS) -> int | None:
 def no_more_than_is_free() -> Iterator[int | None]:
     """Within this, memory that is not there is refused: MemoryError, before the kernel kills.
 
-    The kernel hands out more memory than there is, and ends a process that uses it. Gives the
-    bytes that are free at the beginning.
+    The kernel hands out more memory than there is, and ends a process that uses it. A tenth is left
+    for what comes behind. Gives the bytes that may be taken.
     """
     free, used = free_nbytes(), status_nbytes("VmData")
     if free is None or used is None or sys.platform != "linux":
         yield free
         return
+    free -= free // _LEFT_PART
     import resource
 
     before = resource.getrlimit(resource.RLIMIT_DATA)
@@ -60,12 +62,14 @@ def does_not_fit(error: MemoryError, free: int | None) -> str:
 
     Args:
         error: The refusal.
-        free: Bytes that were free before.
+        free: Bytes that could be taken before.
     """
     shape, dtype, now = getattr(error, "shape", None), getattr(error, "dtype", None), free_nbytes()
     if shape is None or dtype is None or free is None or now is None:
         return f"does not fit into memory ({one_line(error)})"
     needed = math.prod(shape) * dtype.itemsize + max(0, free - now)
+    if needed <= free:  # the rest was taken without being used yet
+        return f"needs more than the {format_nbytes(free)} of memory that are free"
     return f"needs at least {format_nbytes(needed)} of memory, and {format_nbytes(free)} are free"
 
 
