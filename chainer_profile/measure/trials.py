@@ -157,7 +157,8 @@ def memory_full(
         settings: For the size of the batch.
         free: Bytes of the host's memory that were free before, where that is known.
     """
-    if isinstance(error, MemoryError):
+    # Of those of CuPy's some are MemoryError too.
+    if isinstance(error, MemoryError) and clock.device is None:
         batch = format_count(settings.batchsize)
         return f"a batch of {batch} {does_not_fit(error, free)}: take a smaller --batchsize"
     # CuPy's own exception types cannot be named without CuPy.

@@ -86,6 +86,6 @@ def test_memory_that_is_not_there_is_refused_and_the_limit_is_put_back(
         assert free == 180 * MIB
         assert np.ones(100 * MIB, np.int8).all()
         with pytest.raises(MemoryError):
-            np.empty(190 * MIB, np.int8)
+            np.empty(2048 * MIB, np.int8)
     assert resource.getrlimit(resource.RLIMIT_DATA) == before
-    np.empty(300 * MIB, np.int8)
+    np.empty(2048 * MIB, np.int8)

@@ -147,4 +147,6 @@ class TestFailures:
         assert trials.memory_full(MEMORY_FULL, clock, made) == FULL
         assert trials.memory_full(MemoryError(), clock, made) == ""
         clock.device = None
-        assert trials.memory_full(MEMORY_FULL, clock, made) == ""
+        assert trials.memory_full(ValueError(), clock, made) == ""
+        on_host = trials.memory_full(MemoryError("no room"), clock, made)
+        assert on_host.startswith("a batch of 8 does not fit into memory (MemoryError: no room)")
