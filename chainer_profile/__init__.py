@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from chainer_profile.basics.errors import ProfileError, UsageError
     from chainer_profile.comparison.compare import Comparison, Side, compare
     from chainer_profile.costs.work import register_cost
-    from chainer_profile.engines.folded.optimize import optimize
     from chainer_profile.integrations.profiling import profiling
     from chainer_profile.integrations.trainer import LayerProfile
     from chainer_profile.kernels.accelerate import accelerate
@@ -56,7 +55,6 @@ __all__ = [
     "compare",
     "fold_call_history",
     "layer_frames",
-    "optimize",
     "profile",
     "profiling",
     "register_cost",
@@ -83,7 +81,6 @@ _HOMES = {
     # IPython looks for these two, for %load_ext chainer_profile.
     "load_ipython_extension": "integrations.notebook",
     "unload_ipython_extension": "integrations.notebook",
-    "optimize": "engines.folded.optimize",
     "profile": "measure.runner",
     "profiling": "integrations.profiling",
     "register_cost": "costs.work",
@@ -93,6 +90,12 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
+    if name == "optimize":
+        # `from chainer_profile import optimize` would hide the words of an AttributeError.
+        raise ImportError(
+            "chainer_profile has no optimize() any more: call the network within accelerate(), or "
+            "run it under ONNX Runtime (chainer-profile engines --engines onnxruntime)"
+        )
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -112,3 +112,8 @@ def test_the_library_never_imports_the_networks(path):
 def test_the_sources_were_found():
     assert {"main.py", "recording.py"} <= {path.name for path in SOURCES}
     assert "chainer_profile.basics.errors" in set(imports(PACKAGE / "record" / "recording.py"))
+
+
+def test_optimize_says_what_to_use_in_its_place():
+    with pytest.raises(ImportError, match=r"within accelerate\(\), or run it under ONNX Runtime"):
+        from chainer_profile import optimize  # noqa: F401

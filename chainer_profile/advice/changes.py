@@ -203,7 +203,6 @@ def _kernels(summary: Summary, possible: Possible) -> Iterator[Candidate | Untri
 
 
 _KEEP_ENGINE = {
-    "folded": "model = chainer_profile.optimize(model)",
     "onnxruntime": f"{PROG} export --to net.onnx, with the network's options",
     "openvino": f"{PROG} export --to net.xml, with the network's options",
 }
@@ -221,7 +220,7 @@ def _engines(summary: Summary, possible: Possible) -> Iterator[Candidate | Untri
     if why:
         yield Untried("engines", why)
         return
-    for name in ("onnxruntime", "openvino", "folded"):
+    for name in ("onnxruntime", "openvino"):
         if lacks := possible.lacks.get(name, ""):
             yield Untried(name, lacks)
             continue

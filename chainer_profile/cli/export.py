@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from chainer_profile.engines.results import OutputDifference
 
 #: Engines by what their files end with.
-_ENGINES = {".onnx": "onnxruntime", ".xml": "openvino", ".npz": "folded"}
+_ENGINES = {".onnx": "onnxruntime", ".xml": "openvino"}
 #: Exit code where the outputs are not Chainer's.
 _WRONG = 4
 
@@ -38,7 +38,7 @@ def parser() -> argparse.ArgumentParser:
     """Options of the command."""
     parser = Parser(
         prog=f"{PROG} export",
-        description="Writes a network for ONNX Runtime, for OpenVINO, or as Chainer's weights; "
+        description="Writes a network for ONNX Runtime or OpenVINO; "
         "then reads it again, and compares the outputs with Chainer's.",
     )
     group = parser.add_argument_group("network")
@@ -55,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="FILE",
         type=Path,
         required=True,
-        help=".onnx; .xml (OpenVINO, with a .bin beside it); or .npz (Chainer)",
+        help=".onnx, or .xml (OpenVINO, with a .bin beside it)",
     )
     group.add_argument(
         "--dynamic-batch",
@@ -85,9 +85,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
     """
     path: Path = args.to
     if path.suffix not in _ENGINES:
-        raise UsageError(f"--to {path}: name a file that ends with {', '.join(_ENGINES)}")
-    if path.suffix == ".npz" and args.precision != "fp32":
-        raise UsageError(f"--precision {args.precision}: Chainer's weights are written in fp32")
+        raise UsageError(f"--to {path}: name a file that ends with {' or '.join(_ENGINES)}")
     if args.dynamic_batch and path.suffix != ".onnx":
         raise UsageError(f"--dynamic-batch: {path} is for one batch size; only .onnx is for any")
     if args.opset is not None and path.suffix != ".onnx":

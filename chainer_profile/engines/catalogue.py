@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: The one that all others are compared with.
 BASELINE = "chainer"
+#: Chainer under :func:`chainer_profile.accelerate`.
+FAST = "chainer-fast"
 
 
 @dataclass(frozen=True)
@@ -64,14 +66,9 @@ _ENTRIES = (
         f"{_HERE}.runtimes.chainer_engine:ChainerEngine",
     ),
     EngineEntry(
-        "chainer-fast",
+        FAST,
         "Chainer on faster kernels, NumPy alone: also for training, see accelerate()",
         f"{_HERE}.runtimes.fast_engine:FastEngine",
-    ),
-    EngineEntry(
-        "folded",
-        "Chainer and NumPy alone: normalisations folded into convolutions, memory used again",
-        f"{_HERE}.runtimes.folded_engine:FoldedEngine",
     ),
     EngineEntry(
         "onnxruntime",

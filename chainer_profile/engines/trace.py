@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import copy
-import threading
 import weakref
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,12 +56,6 @@ class Call:
     held: dict[str, Value] = field(default_factory=dict)
 
     @property
-    def takes(self) -> list[Value]:
-        """The values that it takes, and holds."""
-        taken = [source for source in self.inputs if isinstance(source, Value)]
-        return [*taken, *self.held.values()]
-
-    @property
     def name(self) -> str:
         """Chainer's name of the function."""
         return str(self.function._impl_name)
@@ -78,8 +70,6 @@ class Trace:
             those make them again.
         inputs: The network's inputs.
         outputs: For every array that the network gives, in order, the value that it is.
-        results: These arrays.
-        result: What the network gave, for its form: a variable, or a tuple or dict of them.
         looked: What its own code did with numbers outside of all functions, if anything; known of
             tracked inputs alone.
         unknown: What the network gives that no function made, if anything.
@@ -88,16 +78,8 @@ class Trace:
     calls: tuple[Call, ...]
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
-    results: tuple[Any, ...]
-    result: Any
     looked: str = ""
     unknown: str = ""
-
-    @property
-    def constants(self) -> list[Any]:
-        """The arrays that calls take, or hold, beside values."""
-        held = [(call.inputs, _settings(call.function, call.held)) for call in self.calls]
-        return list(_arrays_in(held))
 
 
 class _Tracer:
@@ -234,37 +216,18 @@ def anew(function: Any) -> Any:
     return made
 
 
-_tracing = threading.local()
-
-
-def is_tracing() -> bool:
-    """Whether this thread is within :func:`trace`."""
-    return getattr(_tracing, "now", False)
-
-
-@contextmanager
-def _as_traced() -> Iterator[None]:
-    before, _tracing.now = is_tracing(), True
-    try:
-        yield
-    finally:
-        _tracing.now = before
-
-
-def trace(model: Any, inputs: tuple[Any, ...], graph: bool = False) -> Trace:
+def trace(model: Any, inputs: tuple[Any, ...]) -> Trace:
     """Run the network once, in test mode, and note its calls.
 
     Args:
         model: The network, or any callable of arrays.
         inputs: Its arguments, arrays or variables.
-        graph: Whether its result is to have a graph, for a backward.
     """
     tracer = _Tracer(tuple(chainer.as_variable(value).array for value in inputs))
     with (
         chainer.using_config("train", False),
-        chainer.using_config("enable_backprop", graph),
+        chainer.using_config("enable_backprop", False),
         listening(tracer.look),
-        _as_traced(),
         tracer.hook,
     ):
         result = model(*inputs)
@@ -285,7 +248,7 @@ def trace(model: Any, inputs: tuple[Any, ...], graph: bool = False) -> Trace:
                 "it with functions of chainer.functions"
             )
     calls = tuple(tracer.calls)
-    return Trace(calls, tracer.inputs, tuple(outputs), results, result, tracer.looked, unknown)
+    return Trace(calls, tracer.inputs, tuple(outputs), tracer.looked, unknown)
 
 
 def difference(one: Trace, other: Trace) -> str:
@@ -357,39 +320,20 @@ def _equal(x: Any, y: Any) -> bool:
 def require_static(model: Any, inputs: tuple[Any, ...]) -> Trace:
     """The calls of a network that are the same for every input of these shapes.
 
+    A copy of the network makes a second pass on other inputs, which must make the same calls. Its
+    own code is watched meanwhile. What it reports is dropped, so nothing is left of that pass.
+
     Args:
         model: The network, or any callable of arrays.
         inputs: Its arguments, arrays or variables.
 
     Raises:
-        EngineError: They are not, or the network fails.
+        EngineError: The calls depend on the data, or the network fails.
     """
     try:
         first = trace(model, inputs)
     except Exception as error:  # the network's own code
         raise EngineError(f"the network fails: {one_line(error)}") from error
-    second_pass(model, inputs, first)
-    return first
-
-
-def second_pass(
-    model: Any, inputs: tuple[Any, ...], first: Trace
-) -> tuple[tuple[Any, ...], Trace, list[str]]:
-    """A pass on other inputs that has to be like the first; its own code is watched.
-
-    It is a copy's, and what it reports is dropped, so that nothing of it is left.
-
-    Args:
-        model: The network, or any callable of arrays.
-        inputs: The arguments of the first pass.
-        first: The first pass.
-
-    Returns:
-        The other inputs, arrays; the pass; the names of what it reports to Chainer's Reporter.
-
-    Raises:
-        EngineError: It is another one: says what depends on the data.
-    """
     others = other_inputs(tuple(chainer.as_variable(value).array for value in inputs))
     given = [array.view(Tracked) if type(array) is np.ndarray else array for array in others]
     pairs = zip(inputs, given, strict=True)
@@ -400,8 +344,7 @@ def second_pass(
             copied = copy.deepcopy(model, {id(p.array): p.array for p in model.params()})
         except Exception as error:  # something in it cannot be copied
             raise EngineError(f"the network cannot be copied: {one_line(error)}") from error
-    reporter = _Listening()
-    with reporter:
+    with _Unheard():
         try:
             second = trace(copied, tuple(given))
         except Exception as error:  # the network's own code
@@ -414,13 +357,11 @@ def second_pass(
             raise EngineError(f"the network's calls depend on its data: {found}")
     if first.unknown:
         raise EngineError(first.unknown)
-    return others, second, reporter.heard
+    return first
 
 
-class _Listening(chainer.Reporter):
-    def __init__(self) -> None:
-        super().__init__()
-        self.heard: list[str] = []
+class _Unheard(chainer.Reporter):
+    """Drops what the second pass reports, of links that no reporter knows, too."""
 
     def report(self, values: dict[str, Any], observer: Any = None) -> None:
-        self.heard += values
+        pass

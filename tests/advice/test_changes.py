@@ -49,7 +49,6 @@ def test_a_forward_pass_of_convolutions() -> None:
         "accelerate()",
         "onnxruntime",
         "openvino",
-        "folded",
         "memory kept",
         "one BLAS thread",
         "batch size 4",
@@ -78,7 +77,7 @@ def test_other_functions_gain_nothing_by_kernels() -> None:
 @pytest.mark.parametrize("settings", [{"phase": "train"}, {"train_mode": True}])
 def test_engines_only_infer(settings: dict[str, Any]) -> None:
     found, untried = of(**settings)
-    assert "folded" not in found
+    assert "onnxruntime" not in found
     assert untried["engines"] == "they only infer"
 
 

@@ -58,7 +58,10 @@ def test_wrong_kernels_are_found(monkeypatch: pytest.MonkeyPatch, phase: str, wh
 
 
 def test_another_engine() -> None:
-    assert under(Change(engine="folded"), lambda work: (work.check(), work.layers())) == ("", [])
+    assert under(Change(engine="onnxruntime"), lambda work: (work.check(), work.layers())) == (
+        "",
+        [],
+    )
 
 
 def test_a_larger_batch() -> None:

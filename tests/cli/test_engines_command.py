@@ -270,7 +270,6 @@ def test_by_default_all_are_tried() -> None:
     assert [one.name for one in found] == [
         "chainer",
         "chainer-fast",
-        "folded",
         "onnxruntime",
         "openvino",
     ]

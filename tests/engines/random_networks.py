@@ -447,17 +447,3 @@ def _form(rng: Any, chosen: list[int]) -> Callable[[list[Any]], Any]:
     if rng.random() < 0.5:
         return lambda values: tuple(values[n] for n in chosen)
     return lambda values: {f"y{number}": values[n] for number, n in enumerate(chosen)}
-
-
-def other_batch(inputs: tuple[Any, ...], batch: int, seed: int) -> tuple[Any, ...]:
-    """Inputs of another batch size, not contiguous in memory."""
-    rng = np.random.default_rng(seed)
-    made = []
-    for array in inputs:
-        shape = (*array.shape[1:][::-1], batch)
-        if array.dtype.kind == "f":
-            other = rng.standard_normal(shape).astype(array.dtype)
-        else:
-            other = rng.integers(0, 11, shape).astype(array.dtype)
-        made.append(other.T)
-    return tuple(made)

@@ -110,7 +110,7 @@ def test_outputs_are_chainer_s(
 
 def test_weights_that_were_broken_on_purpose_are_seen(net: Any, engines: dict[str, Any]) -> None:
     """The check above would fail if an engine had other weights: here it has."""
-    engine = ready(engines, ENGINES["folded"], net)
+    engine = ready(engines, ENGINES["onnxruntime"], net)
     last = [link for link in net.model.links() if getattr(link, "W", None) is not None][-1]
     kept = last.W.array.copy()
     try:

@@ -14,7 +14,6 @@ import pytest
 
 from chainer_profile.engines.onnx.export import export_model
 from chainer_profile.engines.protocol import EngineError, Inspecting, Network, Saving, Versioned
-from chainer_profile.engines.runtimes.folded_engine import FoldedEngine
 from chainer_profile.engines.runtimes.onnxruntime_engine import OnnxRuntimeEngine
 from chainer_profile.engines.runtimes.openvino_engine import OpenVinoEngine
 from models.registry import REGISTRY
@@ -74,15 +73,6 @@ KINDS = {
         False,
         ("Reshape",),
         "the file is of another network: its layer 1 is",
-    ),
-    "folded": Kind(
-        FoldedEngine,
-        "Chainer 7.8.1, NumPy ",
-        frozenset({"copy"}),
-        ("net.npz",),
-        True,
-        ("Reshape",),
-        "does not fit this network",
     ),
 }
 
@@ -256,11 +246,9 @@ def test_several_runs_at_a_time(name: str) -> None:
         ("onnxruntime", {"precision": "fp16"}, "it would compute in float32"),
         ("onnxruntime", {"device": "gpu:0"}, "runs on CPUs only"),
         ("openvino", {"device": "gpu:0"}, "runs on CPUs only"),
-        ("folded", {"precision": "bf16"}, "folds in fp32 only, as NumPy has no fast bf16"),
     ],
 )
 def test_what_it_cannot_do(name: str, more: dict[str, Any], message: str) -> None:
     network = network_of(NETWORKS["mlp"](), **more)
     assert message in refusal(KINDS[name].make().prepare, network)
-    if name != "folded":  # whose files are of no precision
-        assert message in refusal(KINDS[name].make().load, network, Path("none"))
+    assert message in refusal(KINDS[name].make().load, network, Path("none"))

@@ -19,7 +19,7 @@ from chainer_profile.basics.units import (
     plural,
 )
 from chainer_profile.basics.words import PROG
-from chainer_profile.engines.catalogue import BASELINE
+from chainer_profile.engines.catalogue import BASELINE, FAST
 from chainer_profile.engines.results import EngineResult, EnginesRun, speedup
 from chainer_profile.record.recording import COMPLETE
 from chainer_profile.report import document
@@ -519,15 +519,15 @@ def _which(baseline: EngineResult, known: list[tuple[EngineResult, Speedup]]) ->
                 f"you better. {_how(engine)}"
             )
     factors = {engine.name: gain.factor for engine, gain in known}
-    if best.name != "folded" and factors.get("folded", 0.0) > 1:
+    if best.name != FAST and factors.get(FAST, 0.0) > 1:
         yield (
-            f"Where nothing may be installed beside Chainer, folded gives "
-            f"{format_factor(factors['folded'])}. {_HOW['folded']}"
+            f"Where nothing may be installed beside Chainer, {FAST} gives "
+            f"{format_factor(factors[FAST])}. {_HOW[FAST]}"
         )
 
 
 _HOW = {
-    "folded": ("In Python: chainer_profile.optimize(model) gives the network to use."),
+    FAST: "In Python: with chainer_profile.accelerate(): around the calls of the network.",
     "onnxruntime": f"{PROG} export writes the ONNX file that it runs.",
     "openvino": (
         f"{PROG} export writes an ONNX file, which it reads. Its time is that of an infer request "

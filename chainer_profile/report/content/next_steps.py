@@ -84,9 +84,8 @@ def first_step(summary: Summary) -> str:
     )
     if folded >= _MUCH and not (spreads and framework > folded):
         return (
-            "Next: fold the batch normalisations into the convolutions before them "
-            f"(chainer_profile.optimize(model)), which saves up to {format_percent(folded)} of the "
-            f"{what}; {PROG} engines tries faster engines, too."
+            f"Next: try faster engines ({PROG} engines): they fold the batch normalisations into "
+            f"the convolutions, which alone saves up to {format_percent(folded)} of the {what}."
         )
     if spreads and framework >= _MUCH_FRAMEWORK:
         # Engines only infer.

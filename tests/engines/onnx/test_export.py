@@ -18,6 +18,7 @@ from chainer_profile.engines.onnx.files import check_model, layer_outputs, read_
 from chainer_profile.engines.onnx.nodes import METADATA, read_origin
 from chainer_profile.engines.protocol import EngineError
 from models.registry import REGISTRY
+from tests.engines.checking import check_exported
 from tests.engines.exporting import NETWORKS, Net, assert_close, images, network_of, outputs_of
 
 
@@ -402,3 +403,10 @@ def test_files_that_are_no_models(tmp_path: Any) -> None:
         (tmp_path / "a.onnx").write_bytes(content)
         with pytest.raises(EngineError, match=r"a\.onnx is damaged, or no ONNX model"):
             read_model(tmp_path / "a.onnx")
+
+
+def test_an_exported_random_network_is_never_wrong() -> None:
+    """benchmarks/random_networks.py tries more of them."""
+    outcomes = [check_exported(seed) for seed in range(60)]
+    assert [found.wrong for found in outcomes] == [[]] * 60
+    assert sum(not found.refused for found in outcomes) >= 40

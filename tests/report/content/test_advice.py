@@ -32,7 +32,7 @@ VAIN = replace(
     confirmed=False,
 )
 DOUBTFUL = replace(VAIN, cpu=Speedup(1.1, 0.9, 1.3))
-FAILED = Tried(replace(FAST.candidate, name="folded"), error="its process ended (exit code 3)")
+FAILED = Tried(replace(FAST.candidate, name="openvino"), error="its process ended (exit code 3)")
 ADVICE = Advice(
     (FAST, VAIN, FAILED),
     (Untried("float16", "NumPy computes it in software"),),
@@ -82,7 +82,7 @@ def test_all_of_it_is_said() -> None:
         "| 0_Conv | /conv1 | forward | 4.0000 | 1.0000 | 4.00x |",
         "Tried in vain",
         "**memory kept**: 1.00x, 0.99 to 1.01, 2 pairs, by CPU time",
-        "folded: its process ended (exit code 3)",
+        "openvino: its process ended (exit code 3)",
         "float16: NumPy computes it in software",
         "it took 3 min of the 3 min that there were",
         "profile.py --phase train",

@@ -74,9 +74,11 @@ def test_the_fastest_right_engine_is_recommended() -> None:
     assert len(steps) == 3
 
 
-def test_folded_is_named_beside_a_faster_engine() -> None:
-    *_, last = next_steps(make_run(result("folded", 500)))
-    assert last.startswith("Where nothing may be installed beside Chainer, folded gives 2.00x")
+def test_chainer_s_faster_kernels_are_named_beside_a_faster_engine() -> None:
+    *_, last = next_steps(make_run(result("chainer-fast", 500)))
+    assert last.startswith(
+        "Where nothing may be installed beside Chainer, chainer-fast gives 2.00x"
+    )
 
 
 def test_an_engine_that_cannot_be_told_from_the_best_is_named_too() -> None:
@@ -107,7 +109,7 @@ def test_small_numbers() -> None:
 
 
 def test_the_verdict_names_the_fastest_right_engine() -> None:
-    assert verdict(make_run(WRONG, MISSING, result("folded", 500))) == (
+    assert verdict(make_run(WRONG, MISSING, result("chainer-fast", 500))) == (
         "fast is 10.00x as fast as chainer: 1.000 ms a trial, and 100.0 us, 95 % interval 10.00x "
         "to 10.00x."
     )

@@ -1,1 +1,0 @@
-"""``optimize(model)``: a network that runs its own plan, without Chainer's functions."""
