@@ -18,8 +18,9 @@ from chainer_profile.engines.equality import TOLERANCES, difference, outputs_of
 from chainer_profile.engines.onnx import fusion as onnx_fusion
 from chainer_profile.engines.onnx.batch import larger_batch, with_any_batch
 from chainer_profile.engines.onnx.files import check_model, layer_outputs, read_model
-from chainer_profile.engines.onnx.nodes import Origin, write_origin
+from chainer_profile.engines.onnx.nodes import write_origin
 from chainer_profile.engines.protocol import EngineError, EngineNode, EngineProfile, Network
+from chainer_profile.engines.runtimes.exported import ExportedEngine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,7 +31,7 @@ _WARMUPS = 3
 _KERNEL = "_kernel_time"
 
 
-class OnnxRuntimeEngine:
+class OnnxRuntimeEngine(ExportedEngine):
     """ONNX Runtime, on a CPU.
 
     Attributes:
@@ -42,9 +43,7 @@ class OnnxRuntimeEngine:
     suffix = ".onnx"
 
     def __init__(self) -> None:
-        self._network: Network | None = None
-        self._model: Any = None
-        self._origin: Origin | None = None
+        super().__init__()
         self._session: Any = None
         self._inputs: list[str] = []
         self._outputs: list[str] = []
@@ -127,8 +126,7 @@ class OnnxRuntimeEngine:
 
     def _check(self, network: Network) -> None:
         """Refuse what ONNX Runtime cannot do, before anything is exported."""
-        if network.gpu:
-            raise EngineError("it runs on CPUs only here: leave out --gpu")
+        self._require_cpu(network)
         if network.precision == "bf16":
             raise EngineError("it has no kernels for bfloat16: choose fp32")
         if network.precision == "fp16":
@@ -153,11 +151,6 @@ class OnnxRuntimeEngine:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
         options.log_severity_level = 4
         return options
-
-    @property
-    def _known(self) -> Network:
-        assert self._network is not None, "prepare or load comes first"
-        return self._network
 
     def _make_session(self, model: Any, options: Any = None) -> Any:
         """Compile a model.
@@ -230,28 +223,21 @@ class OnnxRuntimeEngine:
             while len(run_us) < trials:
                 # How many nodes there are is known after the first trial.
                 most = max(1, _MOST_EVENTS // (len(names) + 2)) if names else 1
-                runs = self._profile(inputs, min(most, trials - len(run_us)), Path(folder))
-                for times, total in runs:
-                    names = names or list(times)
-                    if times.keys() != set(names):
+                runs = self._timed_runs(inputs, min(most, trials - len(run_us)), Path(folder))
+                for node_times, total in runs:
+                    names = names or list(node_times)
+                    if node_times.keys() != set(names):
                         raise EngineError("its nodes are not the same in every trial")
                     # The order of branches may be another one in every session.
-                    node_us.append([times[name] for name in names])
+                    node_us.append([node_times[name] for name in names])
                     run_us.append(total)
             kinds = [(name, kind) for name, kind, _ in names]
             layers = self._layers_of(kinds, Path(folder))
-        covered = {index for done in layers for index in done}
-        nodes = tuple(
-            EngineNode(name, kind, done) for (name, kind), done in zip(kinds, layers, strict=True)
-        )
-        return EngineProfile(
-            nodes=nodes,
-            node_ns=np.array(node_us, np.int64).reshape(trials, len(nodes)) * 1000,
-            run_ns=np.array(run_us, np.int64) * 1000,
-            gone=tuple(i for i in range(len(self._known.layers)) if i not in covered),
-        )
+        nodes = [EngineNode(*kind, done) for kind, done in zip(kinds, layers, strict=True)]
+        times = np.array(node_us, np.int64).reshape(trials, len(nodes))
+        return self._profile_of(nodes, times * 1000, np.array(run_us, np.int64) * 1000)
 
-    def _profile(
+    def _timed_runs(
         self, inputs: tuple[Any, ...], trials: int, folder: Path
     ) -> list[tuple[dict[_NodeName, int], int]]:
         """For every trial the microseconds of each node as they ran, and those of the run."""
@@ -295,9 +281,8 @@ class OnnxRuntimeEngine:
         ]
         by_name: dict[tuple[str, str], list[tuple[int, ...]]] = {}
         for step, places in zip(blocked, done, strict=True):
-            layers = {i for place in places for i in self._origin.layers_of(original[place].name)}
             key = _plain_name(step.name, step.kind), step.kind
-            by_name.setdefault(key, []).append(tuple(sorted(layers)))
+            by_name.setdefault(key, []).append(self._layers(original[at].name for at in places))
         # Those of the same name are in the same order.
         return [
             by_name[key].pop(0) if by_name.get(key) else self._origin.layers_of(key[0])

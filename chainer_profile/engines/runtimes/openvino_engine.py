@@ -19,6 +19,7 @@ from chainer_profile.engines.onnx.files import check_foreign, read_file
 from chainer_profile.engines.onnx.fusion import Step, done_by, steps_of
 from chainer_profile.engines.onnx.nodes import METADATA, Origin, read_origin
 from chainer_profile.engines.protocol import EngineError, EngineNode, EngineProfile, Network
+from chainer_profile.engines.runtimes.exported import ExportedEngine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -48,7 +49,7 @@ class _Block:
     ran: NDArray[np.bool_]
 
 
-class OpenVinoEngine:
+class OpenVinoEngine(ExportedEngine):
     """OpenVINO on the CPU, in the precision that is asked for and no other.
 
     Its files are its own: ``.xml`` for the network, and beside it ``.bin`` for the weights.
@@ -62,9 +63,7 @@ class OpenVinoEngine:
     suffix = ".xml"
 
     def __init__(self) -> None:
-        self._network: Network | None = None
-        self._model: Any = None
-        self._origin: Origin | None = None
+        super().__init__()
         #: The network as it was exported, by which its parts are found again.
         self._steps: list[Step] = []
         self._request: Any = None
@@ -147,8 +146,7 @@ class OpenVinoEngine:
 
     def _core(self, network: Network) -> Any:
         """OpenVINO, after a check that it can do what is asked for."""
-        if network.gpu:
-            raise EngineError("it runs on CPUs only: leave out --gpu")
+        self._require_cpu(network)
         core = shared_core()
         known = core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
         if _CAPABILITIES[network.precision] not in known:
@@ -174,11 +172,6 @@ class OpenVinoEngine:
         self._steps = steps
         self._request = self._compile(core, model).create_infer_request()
         self._n_outputs = len(model.outputs)
-
-    @property
-    def _known(self) -> Network:
-        assert self._network is not None, "prepare or load comes first"
-        return self._network
 
     def _compile(self, core: Any, model: Any, **more: Any) -> Any:
         """Compile a model.
@@ -264,14 +257,8 @@ class OpenVinoEngine:
         run_ns = np.array([block.run_ns for block in blocks], np.int64)
         ran = np.any([block.ran for block in blocks], axis=0)
         kept = [place for place in range(len(steps)) if ran[place]]
-        nodes = tuple(EngineNode(steps[i].name, steps[i].kind, layers[i]) for i in kept)
-        covered = {index for node in nodes for index in node.layers}
-        return EngineProfile(
-            nodes=nodes,
-            node_ns=node_ns[:, kept],
-            run_ns=run_ns,
-            gone=tuple(i for i in range(len(self._known.layers)) if i not in covered),
-        )
+        nodes = [EngineNode(steps[at].name, steps[at].kind, layers[at]) for at in kept]
+        return self._profile_of(nodes, node_ns[:, kept], run_ns)
 
     def _block(self, inputs: tuple[Any, ...], trials: int) -> _Block:
         """The mean of some trials of a network that is compiled for them."""
@@ -334,12 +321,8 @@ class OpenVinoEngine:
         """Indices of Chainer's layers that every step does."""
         if self._origin is None:
             return [()] * len(steps)
-        origin = self._origin
-        found = []
-        for places in done_by(self._steps, steps):
-            layers = {i for at in places for i in origin.layers_of(self._steps[at].name)}
-            found.append(tuple(sorted(layers)))
-        return found
+        done = done_by(self._steps, steps)
+        return [self._layers(self._steps[at].name for at in places) for places in done]
 
 
 @cache

@@ -61,7 +61,7 @@ def test_trials_are_made_in_parts_of_bounded_memory(monkeypatch: pytest.MonkeyPa
         sizes.append(trials)
         return profile_part(self, inputs, trials, folder)
 
-    monkeypatch.setattr(OnnxRuntimeEngine, "_profile", counting)
+    monkeypatch.setattr(OnnxRuntimeEngine, "_timed_runs", counting)
     profile = prepared(network).layers(network.inputs, 10)
     assert profile is not None
     assert_accounts(profile, network, 10)
