@@ -55,7 +55,7 @@ def test_trials_are_made_in_parts_of_bounded_memory(monkeypatch: pytest.MonkeyPa
     network = network_of(NETWORKS["branches"]())
     monkeypatch.setattr(onnxruntime_engine, "_MOST_EVENTS", 60)
     sizes = []
-    profile_part = OnnxRuntimeEngine._profile
+    profile_part = OnnxRuntimeEngine._timed_runs
 
     def counting(self: Any, inputs: Any, trials: int, folder: Path) -> Any:
         sizes.append(trials)
