@@ -27,7 +27,6 @@ import chainer.links as L
 import numpy as np
 
 from chainer_profile.analyse.device_use import device_use, layer_device
-from chainer_profile.analyse.kernels import kernel_use
 from chainer_profile.basics.describe import NS
 from chainer_profile.measure.clock import DeviceQueue
 from chainer_profile.measure.devices import move_to_gpu
@@ -122,20 +121,10 @@ def figures(recording: Recording) -> Iterator[Figure]:
         for layer in recording.layers
         if layer.function == "Planted"
     }
-    kernels = kernel_use(recording)
-    # Of so few kernels the framework's are more than a hundredth.
-    *_, adds_up = kernel_figures(recording)
-    yield adds_up
-    of_kernels = np.zeros(len(recording.layers))
-    for one in () if kernels is None else kernels.kernels:
-        if one.layer_index is not None:
-            of_kernels[one.layer_index] += one.time_s
     ways = {
         "from event to event": np.median(recording.self_ns, axis=0) * NS,
         "busy": layer_device(recording)["busy_s"],
     }
-    if kernels is not None and not kernels.problem:
-        ways["kernel"] = of_kernels
     for at, phase in enumerate(("forward", "backward")):
         for name, lengths_us in PLANTED_US.items():
             row, length_s = rows.get((name, phase)), lengths_us[at] * 1e-6
@@ -174,25 +163,6 @@ def _sums(recording: Recording) -> Iterator[Figure]:
     yield Figure("planted / time on the GPU", f"{share * 100:.2f} %", "<= 100 %", share <= 1.0)
     launched = use.launch_s / use.trial_s
     yield Figure("launching / wall time", f"{launched * 100:.2f} %", "<= 50 %", launched <= 0.5)
-
-
-def kernel_figures(recording: Recording, judged: bool = True) -> Iterator[Figure]:
-    """Whether the kernels of the layers add up to what the GPU is busy for, and have a layer.
-
-    Between short kernels pass microseconds, and framework launches some: such a run is not judged.
-    """
-    use = kernel_use(recording)
-    if use is None or use.problem or use.known_share is None:
-        yield Figure("kernels", use.problem if use else "no kernels pass", "seen", False)
-        return
-    known = f"{use.known_share * 100:.2f} %, {use.dropped} records dropped"
-    holds = use.known_share >= KNOWN
-    yield Figure("kernels that have a layer", known, ">= 99 %" * judged, holds or not judged)
-    busy = use.busy_share
-    shown = "no held trials" if busy is None else f"{busy * 100:.2f} %"
-    holds = busy is not None and abs(busy - 1) <= WITHIN
-    target = "98 to 102 %" * judged
-    yield Figure("kernels of the layers / busy", shown, target, holds or not judged)
 
 
 def show(found: Iterator[Figure]) -> bool:

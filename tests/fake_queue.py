@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +24,6 @@ class FakeEvent:
     time_ns: int | None = None
 
     def record(self, stream: object = None) -> None:
-        self.queue.log.append("record")
         self.time_ns = self.queue.reached_ns
         self.queue.clock.advance(self.queue.record_ns)
 
@@ -48,22 +45,15 @@ class FakeQueue:
         self.record_ns = 0  # what the host needs to record an event
         self.events: list[FakeEvent] = []
         self.holds: list[int] = []
-        #: Also what ranges and traces began and ended.
-        self.log: list[str] = []
-        #: Are told of what was launched: its name, its begin and its end.
-        self.watchers: list[Callable[[str, int, int], None]] = []
 
     @property
     def reached_ns(self) -> int:
         """When the device gets to what is launched now."""
         return max(self.clock.time_ns, self.end_ns)
 
-    def launch(self, duration_ns: int, name: str = "") -> None:
+    def launch(self, duration_ns: int) -> None:
         """Put a kernel of that length behind all others."""
-        begin_ns = self.reached_ns
-        self.end_ns = begin_ns + duration_ns
-        for told in self.watchers:
-            told(name or f"kernel_{duration_ns}", begin_ns, self.end_ns)
+        self.end_ns = self.reached_ns + duration_ns
 
     def new_event(self) -> FakeEvent:
         self.events.append(FakeEvent(self))
@@ -78,7 +68,6 @@ class FakeQueue:
         return float(np.float32((end.time_ns - start.time_ns) / 1e6))
 
     def synchronize(self) -> None:
-        self.log.append("synchronize")
         self.clock.time_ns = self.reached_ns
 
     def hold(self, nanoseconds: int) -> None:
@@ -87,19 +76,3 @@ class FakeQueue:
 
     def memory_nbytes(self) -> tuple[int, int]:
         return 3 << 30, 8 << 30
-
-    @contextmanager
-    def range(self, name: str) -> Iterator[None]:
-        self.log.append(f"push {name}")
-        try:
-            yield
-        finally:
-            self.log.append("pop")
-
-    @contextmanager
-    def traced(self) -> Iterator[None]:
-        self.log.append("start")
-        try:
-            yield
-        finally:
-            self.log.append("stop")

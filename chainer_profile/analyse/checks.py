@@ -552,9 +552,8 @@ def _no_held_trials(summary: Summary) -> Iterator[Finding]:
         "No trial could be held back until all of it was launched, so it is not known for how long "
         "the GPU works and for how long it waits.",
         "The network waits for the GPU in its middle, or launches more than the GPU's queue takes: "
-        "read layers' times as work and waiting together, or look at a trace (--nvtx, Nsight)."
-        if takes_options(summary.recording.settings)
-        else "Read layers' times as work and waiting together.",
+        "read layers' times as work and waiting together, or look at a trace of Nsight Systems "
+        "(docs/gpu.md).",
     )
 
 

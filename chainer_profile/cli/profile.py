@@ -161,18 +161,6 @@ def _add_gpu(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="let float32 matrix products round their inputs to TF32 (CUPY_TF32=1)",
     )
-    group.add_argument(
-        "--nvtx",
-        action="store_true",
-        help="make ten more trials with the layers as NVTX ranges, for nsys profile "
-        "--capture-range=cudaProfilerApi",
-    )
-    group.add_argument(
-        "--no-kernels",
-        action="store_true",
-        help="leave out the kernels pass, eight trials more at the very end, which tell what the "
-        "GPU runs for every layer, where cupti-python is installed",
-    )
 
 
 def gpu_options(args: argparse.Namespace) -> list[str]:
@@ -182,8 +170,6 @@ def gpu_options(args: argparse.Namespace) -> list[str]:
         "--cudnn-autotune": args.cudnn_autotune,
         "--workspace": args.workspace is not None,
         "--tf32": args.tf32,
-        "--nvtx": args.nvtx,
-        "--no-kernels": args.no_kernels,
     }
     return [option for option, is_given in given.items() if is_given]
 
@@ -332,9 +318,6 @@ def _measure(
                     memory=not args.no_memory,
                     counters=args.counters,
                     why=args.why,
-                    ranges=args.nvtx,
-                    # Nsight, which --nvtx is for, has CUPTI to itself.
-                    kernels=not (args.no_kernels or args.nvtx),
                     calibration=calibration_of(step, clock),
                 )
             if not (args.no_machine or interrupts.signum):

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
+    pass
 
 #: Reads a clock in integer nanoseconds.
 NowNs = Callable[[], int]
@@ -43,12 +43,6 @@ class DeviceQueue(Protocol):
 
     def memory_nbytes(self) -> tuple[int, int]:
         """Free and total bytes of the device's memory."""
-
-    def range(self, name: str) -> AbstractContextManager[None]:
-        """A range of that name in the traces of the device's own tools."""
-
-    def traced(self) -> AbstractContextManager[None]:
-        """The part of the program that these tools are to look at."""
 
 
 @dataclass(frozen=True)

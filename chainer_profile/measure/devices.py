@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
@@ -60,25 +59,6 @@ class CudaQueue:
         free, total = self._cupy.cuda.runtime.memGetInfo()
         pool = self._cupy.get_default_memory_pool()
         return int(free) + int(pool.free_bytes()), int(total)
-
-    @contextmanager
-    def range(self, name: str) -> Iterator[None]:
-        """An NVTX range, which Nsight shows."""
-        self._cupy.cuda.nvtx.RangePush(name)
-        try:
-            yield
-        finally:
-            self._cupy.cuda.nvtx.RangePop()
-
-    @contextmanager
-    def traced(self) -> Iterator[None]:
-        """The part that ``nsys profile --capture-range=cudaProfilerApi`` looks at."""
-        self._cupy.cuda.runtime.profilerStart()
-        try:
-            yield
-        finally:
-            self.synchronize()
-            self._cupy.cuda.runtime.profilerStop()
 
 
 def use_gpu(gpu: int) -> Any:

@@ -5,7 +5,7 @@ shapes; a few trials tell whether one BLAS thread is faster than all, where nobo
 trials; then trials without any hook ("clean") in blocks that alternate with "profiled" ones, which
 take clock reads only; on a GPU a few that it begins when all of them is launched, for its own times
 without waiting; a last structure pass, to see that the network is still the same; the counters
-pass, the memory pass and, on a GPU, the kernels pass. A time limit bounds all of them together.
+pass and the memory pass. A time limit bounds all of them together.
 """
 
 from __future__ import annotations
@@ -34,12 +34,9 @@ from chainer_profile.measure.counters import PART, SECONDS, measure_counters
 from chainer_profile.measure.devices import clock_of, device_name, only_device_of
 from chainer_profile.measure.inside import SECONDS as INSIDE_SECONDS
 from chainer_profile.measure.inside import look_inside
-from chainer_profile.measure.kernels import TRIALS as KERNEL_TRIALS
-from chainer_profile.measure.kernels import measure_kernels
 from chainer_profile.measure.learner import StructureError, learn_structure
 from chainer_profile.measure.left_as_found import left_as_found
 from chainer_profile.measure.memory import measure_memory
-from chainer_profile.measure.ranges import mark_ranges
 from chainer_profile.measure.steps import AnyStep, learn_first, make_step
 from chainer_profile.measure.structure import Structure
 from chainer_profile.measure.threads import (
@@ -72,7 +69,6 @@ from chainer_profile.record.recording import (
     Counters,
     Environment,
     Inside,
-    Kernels,
     MemoryUse,
     Recording,
     Settings,
@@ -118,7 +114,6 @@ def profile(
     memory: bool = True,
     counters: bool | None = None,
     why: bool = False,
-    kernels: bool = True,
     progress: Progress | None = None,
 ) -> Recording:
     """Profile a network layer by layer: its forward pass, backward too, or a training step.
@@ -160,8 +155,6 @@ def profile(
             tenth of the trials' time, five seconds at most; True takes five seconds.
         why: Look inside the layers after the trials, for some seconds: in which parts their time
             goes, and that of the framework between them.
-        kernels: Make the kernels pass on a GPU, where cupti-python is installed: some more trials
-            at the very end, which tell what the GPU runs for every layer.
         progress: Called now and then, see :data:`Progress`.
 
     Returns:
@@ -216,7 +209,6 @@ def profile(
             memory=memory,
             counters=counters,
             why=why,
-            kernels=kernels,
             calibration=calibration_of(step, clock),
             progress=progress,
             say=lambda text: warnings.warn(text, stacklevel=2),
@@ -263,8 +255,6 @@ def run(
     memory: bool = True,
     counters: bool | None = False,
     why: bool = False,
-    kernels: bool = False,
-    ranges: bool = False,
     calibration: Callable[[], Calibration | None] | None = None,
     choose_threads: bool = True,
     progress: Progress | None = None,
@@ -282,8 +272,6 @@ def run(
         memory: Make the memory pass, where the run was not stopped. Its failure is a warning.
         counters: Make the counters pass likewise; None makes it short.
         why: Look inside the layers, where the run was not stopped. What fails there is said.
-        kernels: On a GPU, make the kernels pass likewise.
-        ranges: On a GPU, make a few trials with the layers as ranges for the device's own tools.
         calibration: Times fixed work, before the warm-up and after the trials: how fast the machine
             was; see :func:`calibration_of`.
         choose_threads: Let a few trials choose the number of BLAS threads, where nobody did.
@@ -321,8 +309,7 @@ def run(
         # Of the two passes one is the trial that runs when the others end.
         counts = counters is not False and clock.device is None
         rest_s = calibration_s + 2 * pass_s + memory_s
-        kernels_s = KERNEL_TRIALS * pass_s if kernels and clock.device else 0.0
-        rest_s += HELD_SECONDS + kernels_s if clock.device else 0.0
+        rest_s += HELD_SECONDS if clock.device else 0.0
         rest_s += limit.at_most_s(SECONDS, _COUNTERS_PART) if counts else 0.0
         rest_s += INSIDE_SECONDS if why else 0.0
         trials = Trials(
@@ -346,8 +333,6 @@ def run(
                 calibrations.append(calibration())
             if trials.ended in _IN_ORDER:
                 trials.hold()
-                if ranges:
-                    mark_ranges(step, trials.commonest, clock.device)
                 if limit.left_s() >= pass_s:
                     seen = learn_structure(step)
                     for structure in trials.variants.structures:
@@ -374,12 +359,6 @@ def run(
         in_time = limit.left_s() >= memory_s
         if memory and in_time and trials.ended in _IN_ORDER and not stop():
             recording = replace(recording, memory=_memory(step, trials.commonest))
-        # The last: CUPTI may leave the process slower than it was.
-        in_time = limit.left_s() >= kernels_s
-        if kernels and in_time and trials.ended in _IN_ORDER and not stop():
-            recording = replace(
-                recording, kernels=_kernels(step, trials.commonest, clock, stop, say)
-            )
         return recording
 
 
@@ -435,20 +414,6 @@ def _memory(step: Step, structure: Structure) -> MemoryUse | None:
     except Exception as error:
         warnings.warn(f"the memory pass fails ({one_line(error)}): left out", stacklevel=2)
         return None
-
-
-def _kernels(
-    step: Step, structure: Structure, clock: Clock, stop: Stop, say: Say | None
-) -> Kernels | None:
-    """What the kernels pass finds, or why it fails; None on a CPU."""
-    if clock.device is None:
-        return None
-    try:
-        return measure_kernels(step, structure, clock.device, stop)
-    except Exception as error:  # the network's own, or CUPTI's
-        problem = str(error) if isinstance(error, ProfileError) else one_line(error)
-        (say or warnings.warn)(f"kernels are not seen below the layers: {problem}")
-        return Kernels(problem=problem)
 
 
 def _inside(

@@ -77,12 +77,6 @@ def _check_layers(recording: Any) -> None:
             raise ValueError(f"a stack is in layer {stack.row}, of {n_layers}")
         if not stack.places or not 0 <= min(stack.places) <= max(stack.places) < len(inside.places):
             raise ValueError(f"a stack leads over {stack.places}, of {len(inside.places)} places")
-    kernels = recording.kernels
-    for kernel in () if kernels is None else kernels.kernels:
-        if not 0 <= (kernel.row or 0) < max(1, n_layers):
-            raise ValueError(f"a kernel is of layer {kernel.row}, of {n_layers}")
-        if kernels.trials < 1:
-            raise ValueError(f"there are kernels of {kernels.trials} trials")
 
 
 def check_file(recording: Any) -> None:

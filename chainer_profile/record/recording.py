@@ -22,7 +22,6 @@ from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.record.checking import check, check_file
 from chainer_profile.record.digest import Digest, as_comment, block_kind
 from chainer_profile.record.inside import Inside, Place, Stack
-from chainer_profile.record.kernels import Kernel, Kernels
 from chainer_profile.record.parts import (
     BlasLibrary,
     Calibration,
@@ -64,8 +63,6 @@ __all__ = [
     "Gpu",
     "GpuState",
     "Inside",
-    "Kernel",
-    "Kernels",
     "Layer",
     "LinkCalls",
     "MachineLimits",
@@ -145,7 +142,6 @@ class Recording(Shown):
         memory: What the memory pass found; None without one.
         counters: What the counters pass found; None without one.
         inside: What the pass inside the layers found; None without one.
-        kernels: On a GPU, what the kernels pass found; None without one.
         rank: Which rank of a training with ChainerMN this is; None without it.
         ended: ``complete``, or why the run ended before.
         variants: The trials that made other calls than these, or calls with other shapes: a
@@ -184,7 +180,6 @@ class Recording(Shown):
     memory: MemoryUse | None = None
     counters: Counters | None = None
     inside: Inside | None = None
-    kernels: Kernels | None = None
     rank: Rank | None = None
     ended: str = COMPLETE
     variants: tuple[Recording, ...] = ()
@@ -407,7 +402,6 @@ class _Meta:
     memory: MemoryUse | None = None
     counters: Counters | None = None
     inside: Inside | None = None
-    kernels: Kernels | None = None
     rank: Rank | None = None
     variants: tuple[Variant, ...] = ()
     left_out: int = 0

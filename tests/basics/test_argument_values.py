@@ -49,8 +49,6 @@ def test_a_device_is_a_gpus_number(parser):
         ["--cudnn-autotune"],
         ["--workspace", "64MiB"],
         ["--tf32"],
-        ["--nvtx"],
-        ["--no-kernels"],
         ["--no-cudnn", "--tf32"],
     ],
 )

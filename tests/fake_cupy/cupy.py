@@ -58,7 +58,7 @@ def _launch(name: str) -> None:
     """Put work in the queue."""
     launches[name] += 1
     queue.clock.advance(LAUNCH_NS)
-    queue.launch(KERNEL_NS, name)
+    queue.launch(KERNEL_NS)
 
 
 def _synchronize(*_: object) -> None:
@@ -363,12 +363,6 @@ cuda = _module(
         getDeviceProperties=lambda number: {"name": f"Fake GPU {number}".encode()},
         runtimeGetVersion=lambda: 12090,
         driverGetVersion=lambda: 0 if n_devices < 1 else 13000,
-        profilerStart=lambda: queue.log.append("start"),
-        profilerStop=lambda: queue.log.append("stop"),
-    ),
-    nvtx=SimpleNamespace(
-        RangePush=lambda name: queue.log.append(f"push {name}"),
-        RangePop=lambda: queue.log.append("pop"),
     ),
     cublas=None,
     Device=Device,

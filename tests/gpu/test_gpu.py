@@ -101,12 +101,6 @@ def test_forward(folder):
     write_reports(folder / "run", summarise(recording), only=["report.md"])
     assert (folder / "run" / "report.md").read_text() == report
     assert "After it CuPy's memory pool held" in report
-    # By the stand-in for CUPTI every launch is a kernel of 10 us.
-    kernels = recording.kernels
-    assert {one.time_ns for one in kernels.kernels} <= {10_000 * n for n in range(1000)}
-    assert {one.row for one in kernels.kernels} == {0, 1, 2}
-    assert "Those of the layers add up to 100.0 % of the time that the GPU is busy" in report
-    assert "100.0 % of them have a layer." in report
     rows = list(csv.DictReader((folder / "run" / "layers.csv").open()))
     assert all(float(row["host_ms"]) > 0 and float(row["busy_ms"]) > 0 for row in rows)
 
@@ -139,22 +133,6 @@ def test_resnet20_is_the_same_network_as_on_the_cpu(folder):
 def test_chainers_name_of_the_device(folder):
     done(profile(*SMALL, "--device", "@cupy:1", "-q", cwd=folder, FAKE_CUPY_DEVICES=2))
     assert recorded(folder).settings.device == "gpu:1"
-
-
-def test_ranges(folder):
-    # The stand-in notes what Nsight would see; it is asked at the end of the process.
-    script = (
-        "import atexit, json, runpy, sys\n"
-        "import cupy\n"
-        "atexit.register(lambda: print(json.dumps(cupy.queue.log), file=open('log', 'w')))\n"
-        f"sys.argv = ['profile.py', *{[*SMALL, '--gpu', '0', '--trials', '2', '--nvtx', '-q']!r},"
-        " '--no-machine', '--format', 'none', '--warmups', '0', '--out', 'run']\n"
-        f"runpy.run_path({str(ROOT / 'profile.py')!r}, run_name='__main__')\n"
-    )
-    done(process(["-c", script], folder))
-    log = json.loads((folder / "log").read_text())
-    pushed = [entry for entry in log if "/one LinearFunction" in entry]
-    assert len(pushed) == 10
 
 
 def assert_one_line(code, err, message):

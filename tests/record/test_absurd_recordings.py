@@ -16,8 +16,6 @@ from chainer_profile import ProfileError, summarise
 from chainer_profile.record.recording import (
     Calibration,
     Conditions,
-    Kernel,
-    Kernels,
     Layer,
     MachineLimits,
     MemoryUse,
@@ -32,7 +30,6 @@ from tests.report.reading import on_terminal, report_md
 MORE: dict[str, Any] = {
     "limits": MachineLimits("k", "cpu", "now", 2, 1e11, None, 1e10, 9e9, 1 << 20),
     "conditions": Conditions(40.0, 100.0, 0.1, calibrations=(Calibration(1e-3, 1e-3),) * 2),
-    "kernels": Kernels(2, (Kernel("gemm", 1, 4, 500), Kernel("", None, 1, 9)), 3, "a tool"),
 }
 
 

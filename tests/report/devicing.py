@@ -14,8 +14,6 @@ from chainer_profile.record.recording import (
     Environment,
     Gpu,
     GpuState,
-    Kernel,
-    Kernels,
     Recording,
     Settings,
 )
@@ -49,22 +47,6 @@ DEVICE_BOUND = (
     (900, 200, 300, 400, 200, 1000),
     (5, 5, 5, 5, 5, 5),
     (9800, 2940, 1960, 1960, 2940, 9800),
-)
-#: Of :data:`LAUNCH_BOUND`, in two trials: 570 us of 600 us that it is busy in the layers.
-KERNELS = Kernels(
-    2,
-    (
-        Kernel("memcpy HTOD", 0, 2, 60_000),
-        Kernel("gemm<float, 128>", 0, 8, 320_000),
-        Kernel("elementwise", 1, 2, 100_000),
-        Kernel("elementwise", 2, 2, 90_000),
-        Kernel("elementwise", 3, 2, 90_000),
-        Kernel("elementwise", 4, 2, 90_000),
-        Kernel("gemm<float, 128>", 5, 1, 390_000),
-        Kernel("fill", None, 1, 60_000),
-    ),
-    dropped=3,
-    method="cupti-python 13.4.0",
 )
 #: Between the layers' calls the host takes 900 us, and the device 50 us behind the last layer.
 _BETWEEN_US, _REST_US = 900, 50

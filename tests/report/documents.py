@@ -36,7 +36,7 @@ from chainer_profile.report.document import Block
 from tests.comparing import run, scaled
 from tests.conftest import make_kinds, make_recording, make_training
 from tests.engines.fake_engines import MISSING, WRONG, make_run, recordings, result
-from tests.report.devicing import KERNELS, make_device_recording
+from tests.report.devicing import make_device_recording
 from tests.report.working import with_work
 from tests.sweeping import make_run as make_case
 
@@ -98,7 +98,7 @@ def profiles(names: Sequence[str] = ()) -> dict[str, Callable[[], Summary]]:
     return {
         "forward": of(lambda: with_work(make_recording(count, n_trials=5))),
         "train": of(lambda: with_work(make_training(4, data=True))),
-        "gpu": of(lambda: make_device_recording(kernels=KERNELS)),
+        "gpu": of(lambda: make_device_recording()),
         "engine": of(lambda: recordings()["fast"]),
         "kinds": of(make_kinds),
     }

@@ -134,12 +134,6 @@ def _points(summary: Summary) -> Iterator[str | Words]:
             f"{plural(inside.trials, 'trial')} more were made for {inside.method} to look where "
             "the interpreter was; of their times only the parts are told."
         )
-    kernels = recording.kernels
-    if kernels is not None and kernels.trials:
-        yield (
-            f"{plural(kernels.trials, 'trial')} came last, in which {kernels.method} noted what "
-            "the GPU ran for every layer; of these trials only the kernels' times are told."
-        )
 
 
 def _of_engine(summary: Summary) -> Iterator[str]:

@@ -21,7 +21,6 @@ from chainer_profile.report.content.device_section import device
 from chainer_profile.report.content.engine_words import engine_text
 from chainer_profile.report.content.gpu_text import gpu_rows, option_rows
 from chainer_profile.report.content.inside_section import inside
-from chainer_profile.report.content.kernels_section import kernels
 from chainer_profile.report.content.layer_section import (
     MAX_ROWS,
     bars,
@@ -180,7 +179,6 @@ def _sections(summary: Summary) -> dict[str, list[Block]]:
         "Hotspots": hotspots(summary),
         "By function": by_function(summary),
         "Inside the layers": inside(summary),
-        "Kernels": kernels(summary),
         "By block": by_block(summary),
         "By link": by_link(summary),
         "Work and limits": work(summary),

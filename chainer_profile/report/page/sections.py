@@ -20,7 +20,6 @@ from chainer_profile.report.content.counters_section import counters
 from chainer_profile.report.content.device_section import device
 from chainer_profile.report.content.gpu_text import gpu_rows, on_gpu
 from chainer_profile.report.content.inside_section import inside
-from chainer_profile.report.content.kernels_section import kernels
 from chainer_profile.report.content.memory_section import memory
 from chainer_profile.report.content.method import method_points
 from chainer_profile.report.content.next_steps import next_steps
@@ -103,7 +102,6 @@ def context(summary: Summary, beside: Beside | None = None) -> dict[str, Any]:
         "has_roofline": "roofline" in drawn,
         "counters": blocks(counters(summary)),
         "inside": blocks(inside(summary)),
-        "kernels": blocks(kernels(summary)),
         "memory": blocks(memory(summary)),
         "memory_parts": boxes.memory(summary),
         "has_memory": "memory" in drawn,

@@ -7,7 +7,6 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
-from chainer_profile.analyse.kernels import lay_out_kernels
 from chainer_profile.analyse.timeline import (
     DEVICE_PLACES,
     FUNCTION,
@@ -50,10 +49,6 @@ _COUNTERS = (
 _ARROWS = (
     "An arrow leads from a call of the host to its layer on the device. Where the host's call, as "
     "laid out, would begin behind its layer there is none.",
-)
-_KERNELS = (
-    "Kernels, copies and fills are from the kernels pass, trials of their own: lengths are means, "
-    "and those of a layer lie one behind the other at its begin, shortened where they do not fit.",
 )
 THREADS = 10
 
@@ -101,8 +96,6 @@ def render(summary: Summary, trial: int | None = None) -> str:
                 events += _track(pid, pid * THREADS + thread, root, kinds, facts, arrows, place)
             if number == middle and root is tracks[-1]:
                 events += _memory(recording, pid, root)
-            if root is device:
-                events += _kernels(recording, pid, root)
     head = {
         "displayTimeUnit": "ns",
         "otherData": {
@@ -123,8 +116,6 @@ def _places(recording: Recording) -> Iterator[str]:
     yield from (*LAUNCH_PLACES, *DEVICE_PLACES, *_ARROWS) if recording.on_device else HOST_PLACES
     if recording.memory is not None:
         yield from _COUNTERS
-    if recording.kernels is not None and recording.kernels.kernels:
-        yield from _KERNELS
 
 
 class _Facts:
@@ -295,24 +286,6 @@ def _memory(recording: Recording, pid: int, root: Slice) -> Iterator[Event]:
             peaks.pop()
             yield counted(one.end_ns, ALLOCATED, level)
             yield counted(one.end_ns, PEAK, peaks[-1] if peaks else level)
-
-
-def _kernels(recording: Recording, pid: int, root: Slice) -> Iterator[Event]:
-    """What the device runs for every layer, as a track below those of the device."""
-    found = recording.kernels
-    if found is None or not found.kernels:
-        return
-    thread = len(TRACKS) + 1
-    yield from _thread_names(pid, thread, "kernels")
-    for begin, end, one in lay_out_kernels(recording, root):
-        at: Event = {"pid": pid, "tid": pid * THREADS + thread}
-        args = {
-            "runs_in_a_trial": _number(one.count / found.trials),
-            "mean_us": _number(us(one.time_ns) / found.trials),
-        }
-        name = printable(one.name) or "(no name)"
-        yield at | {"ph": "B", "ts": us(begin), "name": name, "cat": "kernel", "args": args}
-        yield at | {"ph": "E", "ts": us(end)}
 
 
 def as_json(value: Event) -> str:

@@ -20,7 +20,6 @@ from msgspec import Meta, Struct
 
 from chainer_profile.analyse import counted, device_use, kinds
 from chainer_profile.analyse import inside as insides
-from chainer_profile.analyse import kernels as kernel_uses
 from chainer_profile.analyse import summary as summaries
 from chainer_profile.analyse.roofline import COMPUTE, MEMORY
 from chainer_profile.analyse.verdicts import BELOW, FAULTS
@@ -315,10 +314,6 @@ Report: Any = _object(
             _INSIDE | None,
             "In which parts the time inside the layers goes; null without that pass",
         ),
-        "kernels": (
-            kernel_uses.KernelUse | None,
-            "What the GPU runs for every layer; null without the kernels pass",
-        ),
         "limits": (
             _LIMITS | None,
             "What the machine can do at best; null where it was not measured",
@@ -333,7 +328,7 @@ def schema() -> dict[str, Any]:
     (whole,), parts = msgspec.json.schema_components([Report])
     described = {
         kind.__name__: _meanings(kind)
-        for module in (records, kinds, summaries, device_use, counted, insides, kernel_uses)
+        for module in (records, kinds, summaries, device_use, counted, insides)
         for kind in vars(module).values()
         if isinstance(kind, type) and is_dataclass(kind)
     }
@@ -419,7 +414,6 @@ def _report(summary: Summary) -> Any:
         memory=recording.memory and asdict(recording.memory),
         counters=_from(counted.trial_counters(recording), _COUNTERS),
         inside=_inside(summary),
-        kernels=kernel_uses.kernel_use(recording),
         limits=_from(recording.limits, _LIMITS),
         device=_from(summary.device, _DEVICE),
     )

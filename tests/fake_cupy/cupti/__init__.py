@@ -1,1 +1,0 @@
-"""A stand-in for cupti-python, beside that for CuPy."""
