@@ -86,9 +86,7 @@ def on_gpu(**changes):
         "span_ns": np.arange(4) + 400,
         "held_ns": np.arange(6).reshape(2, 3) + 500,
         "held_span_ns": np.arange(2) + 2**33,  # more than 32 bits
-        "settings": Settings(
-            device="gpu:1", dtype="mixed16", cudnn="autotune", workspace_nbytes=1 << 28
-        ),
+        "settings": Settings(device="gpu:1", dtype="mixed16", keep_memory=True),
         "environment": Environment(
             cupy="13.6.0",
             gpu=Gpu(1, "A GPU", "9.0", 80 << 30, "575.1", "12.9", "12.8", "8.9.7", tf32=True),

@@ -225,24 +225,6 @@ def parse_percent(text: str) -> float:
     return fraction
 
 
-def parse_nbytes(text: str) -> int:
-    """Bytes from a number with or without a unit: ``64MiB``, ``64M``, ``1.5 GB``.
-
-    KiB, MiB and GiB are powers of 1024, as is a bare K, M or G; kB, MB and GB are powers of 1000.
-
-    Raises:
-        UsageError: The text is no size of at least one byte.
-    """
-    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?)\s*([kKMG]?)(i?)(B?)\s*", text)
-    if match:
-        number, prefix, binary, unit = match.groups()
-        base = 1000 if unit and not binary else 1024
-        nbytes = int(float(number) * base ** " KMG".index(prefix.upper() or " "))
-        if 1 <= nbytes < 2**63 and (prefix or not binary):
-            return nbytes
-    raise UsageError(f"{text[:40]!r} is no size: give bytes, or a number with MiB or GiB")
-
-
 def format_scientific(value: float) -> str:
     """A small number: ``1.2e-06``; ``0`` and ``infinite`` as words that say it."""
     if value == 0:

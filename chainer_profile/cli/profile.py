@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.parsing import Parser, checked, whole
-from chainer_profile.basics.units import format_count, parse_nbytes, parse_percent, plural
+from chainer_profile.basics.units import format_count, parse_percent, plural
 from chainer_profile.basics.words import COMMAND, PROG, VERSION
 from chainer_profile.cli import other_commands
 from chainer_profile.cli.interrupts import Interrupted, Interrupts
@@ -140,38 +140,13 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add_gpu(parser: argparse.ArgumentParser) -> None:
-    """Options that only a GPU has; :func:`gpu_options` says which were given."""
+    """The options that only a GPU has."""
     group = parser.add_argument_group("on a GPU")
-    cudnn = group.add_mutually_exclusive_group()
-    cudnn.add_argument("--no-cudnn", action="store_true", help="do not use cuDNN")
-    cudnn.add_argument(
-        "--cudnn-autotune",
-        action="store_true",
-        help="let cuDNN try its convolution algorithms, and take the fastest",
-    )
-    group.add_argument(
-        "--workspace",
-        metavar="SIZE",
-        type=checked(parse_nbytes),
-        help="memory that a convolution of cuDNN may work in, such as 64MiB (default: Chainer's, "
-        "8 MiB)",
-    )
     group.add_argument(
         "--tf32",
         action="store_true",
         help="let float32 matrix products round their inputs to TF32 (CUPY_TF32=1)",
     )
-
-
-def gpu_options(args: argparse.Namespace) -> list[str]:
-    """Those of the options that only a GPU has which were given."""
-    given = {
-        "--no-cudnn": args.no_cudnn,
-        "--cudnn-autotune": args.cudnn_autotune,
-        "--workspace": args.workspace is not None,
-        "--tf32": args.tf32,
-    }
-    return [option for option, is_given in given.items() if is_given]
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
@@ -190,9 +165,8 @@ def run(args: argparse.Namespace, context: Context) -> int:
         raise UsageError("--force replaces the run in a folder: name it with --out")
     check_input(args)
     check_fast(args)
-    asked = gpu_options(args)
-    if asked and args.gpu < 0:
-        raise UsageError(f"{asked[0]} is for a GPU: give --gpu 0 as well")
+    if args.tf32 and args.gpu < 0:
+        raise UsageError("--tf32 is for a GPU: give --gpu 0 as well")
     if args.counters and args.gpu >= 0:
         raise UsageError("--counters are the CPU's: leave --counters or --gpu out")
     check_formats(wanted(args), args.trials)
@@ -230,8 +204,6 @@ def run(args: argparse.Namespace, context: Context) -> int:
             until_ci=args.until_ci,
             command=shlex.join([*COMMAND, *context.argv]),
             dtype=args.dtype,
-            cudnn=_cudnn(args),
-            workspace_nbytes=args.workspace,
             fast=args.fast or "",
             keep_memory=args.keep_memory,
         )
@@ -247,12 +219,6 @@ def run(args: argparse.Namespace, context: Context) -> int:
             if folder.holds_trials():
                 interrupt.hint = f"; {PROG} report {folder.path} shows the trials so far"
             raise
-
-
-def _cudnn(args: argparse.Namespace) -> str:
-    from chainer_profile.measure.configuration import AUTOTUNE, NEVER
-
-    return NEVER if args.no_cudnn else AUTOTUNE if args.cudnn_autotune else ""
 
 
 def _clean_trials(args: argparse.Namespace) -> int:
@@ -288,8 +254,6 @@ def _measure(
         if args.tf32:
             configuration.allow_tf32()
         given, clock = move_to_gpu(model, given, args.gpu)
-        for_cudnn = ("--cudnn-autotune", "--workspace")
-        configuration.require_cudnn([name for name in gpu_options(args) if name in for_cudnn])
     step = make_step(
         settings.phase,
         model,

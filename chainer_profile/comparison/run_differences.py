@@ -110,8 +110,6 @@ _SETTINGS: dict[str, Callable[[Recording], str]] = {
     "optimizer": _text("settings", "optimizer"),
     "kernels": lambda run: run.settings.fast or "Chainer's own",
     "freed memory": lambda run: "kept" if run.settings.keep_memory else "given back",
-    "cuDNN": _text("settings", "cudnn"),
-    "workspace": _text("settings", "workspace_nbytes"),
     "TF32": _tf32,
     "system": _text("environment", "system"),
     "Python": _text("environment", "python"),

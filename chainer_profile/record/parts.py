@@ -134,12 +134,9 @@ class Settings(Written):
         until_ci: Wanted half width of the 95 % interval of the median trial, as a fraction, if any.
         command: The command line that started the run, if it was one.
         dtype: Chainer's ``config.dtype``: ``float32``, ``float16`` or ``mixed16``.
-        cudnn: ``never`` where cuDNN was not to be used, ``autotune`` where it was to try its
-            algorithms; empty for Chainer's own choice.
         fast: Kernels that :func:`~chainer_profile.accelerate` put under Chainer's functions; empty
             for Chainer's own.
         keep_memory: Whether freed memory was kept in the process, also by these.
-        workspace_nbytes: Most bytes that cuDNN's convolutions may take to work in, if that was set.
         engine: The engine that ran the network, with its version (``onnxruntime 1.20.1``); empty
             for Chainer itself.
         precision: What that engine computed in: ``fp32``, ``bf16`` or ``fp16``; empty for Chainer.
@@ -167,8 +164,6 @@ class Settings(Written):
     until_ci: float | None = None
     command: str = ""
     dtype: str = "float32"
-    cudnn: str = ""
-    workspace_nbytes: int | None = None
     fast: str = ""
     keep_memory: bool = False
     engine: str = ""

@@ -94,17 +94,12 @@ def settings_text(settings: Settings) -> str:
 
 
 def options(settings: Settings) -> list[str]:
-    """What is not as usual: data type, kernels, memory, the use of cuDNN and its workspace."""
-    cudnn = {"never": "without cuDNN", "autotune": "cuDNN autotuned"}
+    """What is not as usual: data type, kernels, memory."""
     found = [] if settings.dtype == "float32" else [printable(settings.dtype)]
     if settings.fast:
         found.append(f"accelerated ({printable(settings.fast)} kernels)")
     elif settings.keep_memory:
         found.append("memory kept")
-    if settings.cudnn:
-        found.append(cudnn.get(settings.cudnn, f"cuDNN {printable(settings.cudnn)}"))
-    if settings.workspace_nbytes is not None:
-        found.append(f"cuDNN workspace up to {format_nbytes(settings.workspace_nbytes)}")
     return found
 
 

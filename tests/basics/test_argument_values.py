@@ -7,7 +7,6 @@ import pytest
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.parsing import parse_device
 from chainer_profile.cli.machine import parser as machine_parser
-from chainer_profile.cli.profile import gpu_options
 from chainer_profile.cli.profile import parser as run_parser
 
 
@@ -40,24 +39,3 @@ def test_a_device_is_a_gpus_number(parser):
     assert parser().parse_args(["-d", "@numpy"]).gpu == -1
     # The last one counts, as with any option.
     assert parser().parse_args(["-g", "1", "-d", "@cupy:3"]).gpu == 3
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        ["--no-cudnn"],
-        ["--cudnn-autotune"],
-        ["--workspace", "64MiB"],
-        ["--tf32"],
-        ["--no-cudnn", "--tf32"],
-    ],
-)
-def test_options_of_a_gpu(given):
-    args = run_parser().parse_args(given)
-    assert gpu_options(args) == [option for option in given if option.startswith("--")]
-
-
-def test_none_of_them_is_given():
-    assert gpu_options(run_parser().parse_args(["--gpu", "0"])) == []
-    with pytest.raises(UsageError, match="not allowed with"):
-        run_parser().parse_args(["--no-cudnn", "--cudnn-autotune"])

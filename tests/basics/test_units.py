@@ -287,35 +287,3 @@ def test_intensity():
     assert units.format_intensity(6.2731) == "6.273 flop/byte"
     assert units.format_intensity(0.25) == "0.2500 flop/byte"
     assert units.format_intensity(None) == units.format_intensity(math.nan) == "-"
-
-
-@pytest.mark.parametrize(
-    ("text", "nbytes"),
-    [
-        ("1", 1),
-        ("4096", 4096),
-        ("64MiB", 64 << 20),
-        (" 64 M ", 64 << 20),
-        ("1.5GiB", 3 << 29),
-        ("8k", 8192),
-        ("8kB", 8000),
-        ("2GB", 2_000_000_000),
-        ("100B", 100),
-    ],
-)
-def test_sizes_that_are_read(text, nbytes):
-    assert units.parse_nbytes(text) == nbytes
-
-
-@pytest.mark.parametrize(
-    "text", ["", "0", "-1", "MiB", "1TiB", "1iB", "0.1", "1e3", "9" * 30, "x" * 99]
-)
-def test_no_sizes(text):
-    with pytest.raises(UsageError, match="is no size: give bytes") as caught:
-        units.parse_nbytes(text)
-    assert len(str(caught.value)) < 120
-
-
-@given(st.integers(1, 2**20), st.sampled_from(["", "K", "KiB", "MiB", "G"]))
-def test_whole_sizes_are_exact(number, unit):
-    assert units.parse_nbytes(f"{number}{unit}") == number * 1024 ** " KMG".index(unit[:1] or " ")

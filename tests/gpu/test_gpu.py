@@ -154,10 +154,6 @@ BAD_INPUT = {
         ["--gpu", "3"],
         "--gpu 3: there is no such device; this machine has only --gpu 0",
     ),
-    "cudnn": (
-        ["--cudnn-autotune"],
-        "--cudnn-autotune: CuPy 14.2.0 has no cuDNN here, so there is nothing to set",
-    ),
     "stays": (
         ["--model", "nets.py:Stays"],
         "--gpu 0: /one/W of the network stays on the host",

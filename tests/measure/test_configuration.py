@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 
-import chainer
 import chainer.links as L
 import numpy as np
 import pytest
-from chainer.backends import cuda
 
 from chainer_profile import profile
-from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure import configuration
 from chainer_profile.measure.configuration import configured, dtype_name, input_dtype
 from chainer_profile.record.recording import Settings
@@ -37,35 +34,10 @@ def test_networks_are_built_in_the_data_type(dtype, parameters, inputs):
     assert dtype_name() == "float32"
 
 
-def test_cudnn_is_set_and_put_back(monkeypatch):
-    sizes = [8 << 20]
-    monkeypatch.setattr(cuda, "get_max_workspace_size", lambda: sizes[-1])
-    monkeypatch.setattr(cuda, "set_max_workspace_size", sizes.append)
-    before = chainer.config.use_cudnn, chainer.config.autotune
-    with configured(Settings(cudnn="never")):
-        assert (chainer.config.use_cudnn, chainer.config.autotune) == ("never", before[1])
-    with configured(Settings(cudnn="autotune", workspace_nbytes=123)):
-        assert (chainer.config.use_cudnn, chainer.config.autotune) == (before[0], True)
-        assert sizes == [8 << 20, 123]
-    assert sizes == [8 << 20, 123, 8 << 20]
-    with configured(Settings()):
-        assert (chainer.config.use_cudnn, chainer.config.autotune) == before
-    assert sizes == [8 << 20, 123, 8 << 20]
-
-
 def test_it_is_put_back_after_an_exception():
     with pytest.raises(ValueError, match="no"), configured(Settings(dtype="float16")):
         raise ValueError("no")
     assert dtype_name() == "float32"
-
-
-def test_cudnn_that_is_not_there(monkeypatch):
-    configuration.require_cudnn([])
-    monkeypatch.setattr(cuda, "cudnn_enabled", False)
-    with pytest.raises(ProfileError, match=r"--workspace: CuPy .*has no cuDNN here"):
-        configuration.require_cudnn(["--workspace"])
-    monkeypatch.setattr(cuda, "cudnn_enabled", True)
-    configuration.require_cudnn(["--workspace"])
 
 
 def test_tf32(monkeypatch):

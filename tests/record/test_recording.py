@@ -236,8 +236,6 @@ def recordings(draw):
             max_seconds=draw(st.none() | st.floats(0, 1e9)),
             command=draw(texts),
             dtype=draw(texts),
-            cudnn=draw(texts),
-            workspace_nbytes=draw(st.none() | st.integers(0, 2**40)),
         ),
         environment=Environment(
             processor=draw(texts),

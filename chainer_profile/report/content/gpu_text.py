@@ -53,7 +53,7 @@ def gpu_rows(recording: Recording) -> list[Row]:
             ("Compute capability", gpu.compute_capability),
             ("GPU driver", _driver_text(gpu)),
             ("CUDA runtime", gpu.cuda),
-            ("cuDNN", _cudnn_text(gpu, recording.settings)),
+            ("cuDNN", gpu.cudnn or NO_CUDNN),
             ("TF32", "" if gpu.tf32 is None else _tf32_text(gpu.tf32)),
         ]
     for when, state in (("before", conditions.gpu_before), ("after", conditions.gpu_after)):
@@ -63,15 +63,11 @@ def gpu_rows(recording: Recording) -> list[Row]:
 
 
 def option_rows(settings: Settings) -> list[Row]:
-    """What was asked for beside the usual, one row each: data type, kernels, cuDNN, workspace."""
-    cudnn = {"never": "not used", "autotune": "tries its algorithms and takes the fastest"}
-    workspace = settings.workspace_nbytes
+    """What was asked for beside the usual, one row each: data type, kernels, memory."""
     rows = [
         ("Data type", "" if settings.dtype == "float32" else settings.dtype),
         ("Kernels", settings.fast and f"{settings.fast}, put under Chainer's functions"),
         ("Freed memory", "kept in the process" if settings.keep_memory else ""),
-        ("Use of cuDNN", cudnn.get(settings.cudnn, settings.cudnn)),
-        ("cuDNN's workspace", "" if workspace is None else f"up to {format_nbytes(workspace)}"),
     ]
     return [(name, printable(value)) for name, value in rows if value]
 
@@ -79,12 +75,6 @@ def option_rows(settings: Settings) -> list[Row]:
 def _driver_text(gpu: Gpu) -> str:
     cuda = f"up to CUDA {gpu.driver_cuda}" if gpu.driver_cuda else ""
     return f"{gpu.driver} ({cuda})" if gpu.driver and cuda else gpu.driver or cuda
-
-
-def _cudnn_text(gpu: Gpu, settings: Settings) -> str:
-    if not gpu.cudnn:
-        return NO_CUDNN
-    return f"{gpu.cudnn}, not used" if settings.cudnn == "never" else gpu.cudnn
 
 
 def _tf32_text(on: bool) -> str:

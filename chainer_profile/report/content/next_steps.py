@@ -384,8 +384,7 @@ def _nearness_to_limits(summary: Summary) -> Iterator[str]:
 
 def _no_cudnn(summary: Summary) -> bool:
     gpu = summary.recording.environment.gpu
-    without = summary.recording.settings.cudnn == "never"
-    return gpu is not None and (without or not gpu.cudnn)
+    return gpu is not None and not gpu.cudnn
 
 
 def _fewer_normalisations(summary: Summary) -> Iterator[str]:

@@ -75,8 +75,7 @@ def test_a_driver_is_known_by_either_version() -> None:
 
 
 def test_cudnn_and_tf32() -> None:
-    rows = dict(gpu_rows(ran_on(GPU, settings={"cudnn": "never"})))
-    assert rows["cuDNN"] == "8.9.7, not used"
+    assert dict(gpu_rows(ran_on(GPU)))["cuDNN"] == "8.9.7"
     without = ran_on(replace(GPU, cudnn="", tf32=True))
     rows = dict(gpu_rows(without))
     assert rows["cuDNN"] == "none: Chainer convolves by im2col and matrix product"
@@ -100,15 +99,9 @@ def test_a_cpu_has_none_of_it() -> None:
 def test_options_are_said_where_they_are_not_the_usual_ones() -> None:
     assert option_rows(Settings()) == []
     assert settings_text(Settings(device="gpu:0")).endswith("gpu:0, test mode")
-    chosen = Settings(dtype="mixed16", cudnn="autotune", workspace_nbytes=64 << 20)
+    chosen = Settings(dtype="mixed16", keep_memory=True)
     assert option_rows(chosen) == [
         ("Data type", "mixed16"),
-        ("Use of cuDNN", "tries its algorithms and takes the fastest"),
-        ("cuDNN's workspace", "up to 64.0 MiB"),
+        ("Freed memory", "kept in the process"),
     ]
-    assert settings_text(chosen).endswith(
-        "test mode, mixed16, cuDNN autotuned, cuDNN workspace up to 64.0 MiB"
-    )
-    never = Settings(cudnn="never")
-    assert option_rows(never) == [("Use of cuDNN", "not used")]
-    assert settings_text(never).endswith("test mode, without cuDNN")
+    assert settings_text(chosen).endswith("test mode, mixed16, memory kept")
