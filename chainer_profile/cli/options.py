@@ -305,7 +305,7 @@ def add_input(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--index", metavar="I", type=whole(0), default=0, help="first test image (default: 0)"
     )
-    group.add_argument("--data-dir", metavar="DIR", help="folder of CIFAR-10's files")
+    group.add_argument("--data-dir", metavar="DIR", help="folder with cifar-10-python.tar.gz")
     add_input_shape(group, several=True)
     add_batchsize(group, "inputs per trial")
 

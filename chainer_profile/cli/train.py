@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+import warnings
+from contextlib import nullcontext
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.basics.files import PART, is_empty, lock, made, open_unfollowed, remove_file
+from chainer_profile.basics.errors import ProfileError, UsageError, one_line
+from chainer_profile.basics.files import is_empty, locked, made, remove_file, replacing
 from chainer_profile.basics.parsing import Parser, checked, folder, whole
 from chainer_profile.basics.units import format_count, plural
 from chainer_profile.basics.words import DEFAULT_MODEL, PROG, TRAIN_COMMAND, TRAIN_PROG, VERSION
 from chainer_profile.cli.interrupts import Interrupted
 from chainer_profile.cli.options import add_fast, add_machine, add_messages, check_fast
 from chainer_profile.cli.running import Context
-from chainer_profile.networks.cifar import CIFAR10, CIFAR100
+from chainer_profile.runs.written import LIST, Written
 
-if TYPE_CHECKING:
-    from chainer_profile.networks.cifar import Images
-    from chainer_profile.networks.loading import ModelSource
-    from chainer_profile.training.training import Training
-
-_STATE = "training.json"
-_PLOTS = ("loss.png", "accuracy.png")
+#: What a training writes into its folder, beside snapshots.
+_FILES = ("log", "loss.png", "accuracy.png", "model.npz")
+#: By these a folder is that of a training; the second is of older versions.
+_MARKS = (LIST, "training.json")
 
 
 class Defaults(NamedTuple):
@@ -44,13 +39,11 @@ class Defaults(NamedTuple):
 #: The sets by what ``--dataset`` calls them. For CIFAR 64,000 iterations, as He et al. trained;
 #: the synthetic set is too small for large batches and rates.
 DATASETS = {
-    "cifar10": Defaults(CIFAR10.classes, 164, 128, 0.1),
-    "cifar100": Defaults(CIFAR100.classes, 164, 128, 0.1),
+    "cifar10": Defaults(10, 164, 128, 0.1),
+    "cifar100": Defaults(100, 164, 128, 0.1),
     "synthetic": Defaults(10, 6, 32, 0.02),
 }
 SYNTHETIC_SIZE = 1000
-#: ``--resume`` without a file.
-NEWEST = True
 
 
 def _every(text: str) -> int:
@@ -68,12 +61,6 @@ def _rate(text: str) -> float:
     if not 0 < rate < float("inf"):
         raise UsageError(f"must be a number above 0, not {text[:40]!r}")
     return rate
-
-
-def _file(text: str) -> Path:
-    if not text:
-        raise argparse.ArgumentTypeError("must be the name of a file, not ''")
-    return Path(text)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -106,15 +93,14 @@ def parser() -> argparse.ArgumentParser:
         "--data-dir",
         metavar="DIR",
         type=folder,
-        help="folder of the set's files (default: Chainer's own copy, downloaded if need be; for "
-        "synthetic the folder it is made in, default OUT/synthetic)",
+        help="folder with the archive of the set, such as cifar-10-python.tar.gz (default: "
+        "Chainer's own copy, downloaded if need be)",
     )
     group.add_argument(
         "--synthetic-size",
         metavar="N",
         type=whole(1),
-        default=None,
-        help=f"training images of the synthetic set, a multiple of 10 (default: {SYNTHETIC_SIZE})",
+        help=f"training images of the synthetic set (default: {SYNTHETIC_SIZE})",
     )
     group.add_argument(
         "--no-augmentation", action="store_true", help="do not crop and flip the training images"
@@ -167,12 +153,8 @@ def parser() -> argparse.ArgumentParser:
     group.add_argument(
         "-r",
         "--resume",
-        metavar="FILE",
-        nargs="?",
-        const=NEWEST,
-        type=_file,
-        help="go on from a snapshot, without FILE from the newest in --out; give the other "
-        "options as before. More epochs leave the learning rate's falls where they were",
+        action="store_true",
+        help="go on from the newest snapshot in the folder; give the other options as before",
     )
     group.add_argument("--force", action="store_true", help="replace a training in the folder")
     group.add_argument(
@@ -186,311 +168,214 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    """Make a training, or go on with one."""
-    if args.resume is not None and args.force:
+    """Make a training, or go on with the newest snapshot in its folder.
+
+    Raises:
+        UsageError: The options do not go together, or the folder holds a training already.
+        ProfileError: The data cannot be read, the network does not fit them, training fails, or a
+            file cannot be written.
+    """
+    if args.resume and args.force:
         raise UsageError("--resume goes on with a training, --force replaces it: give one of them")
     check_fast(args)
     if args.synthetic_size is not None and args.dataset != "synthetic":
         raise UsageError("--synthetic-size is for --dataset synthetic")
+    if args.data_dir is not None and args.dataset == "synthetic":
+        raise UsageError("--data-dir is for CIFAR: the synthetic set is made anew each time")
 
     from chainer_profile.networks import loading
 
-    defaults = DATASETS[args.dataset]
-    classes = defaults.classes
-    args.epoch = args.epoch or defaults.epochs
-    args.batchsize = args.batchsize or defaults.batchsize
-    args.learning_rate = args.learning_rate or defaults.learning_rate
+    classes = DATASETS[args.dataset].classes
     # A user's own network has its number of classes already: a first batch will tell.
     own = args.model not in context.registry
     source = loading.find_model(args.model, context.registry, None if own else classes)
     out = args.out or Path("results") / f"{source.name}-{args.dataset}"
-    if isinstance(args.resume, Path) and args.out is None:
-        out = args.resume.parent
-    with _take_folder(out, args) as state:
-        snapshot = None if args.resume is None else _find_snapshot(args, source, out)
-        train, test = _load_data(args, out)
-        if args.batchsize > len(train.images):
-            raise UsageError(
-                f"--batchsize {args.batchsize}: the training set has only "
-                f"{plural(len(train.images), 'image')}"
-            )
-        return _train(args, source, classes, train, test, out, snapshot, state, context)
+    if args.resume and not out.is_dir():
+        raise UsageError(f"--resume: there is no folder {out}; name it with --out")
+    with made(out), locked(out, "another training writes into it"):
+        _check_folder(out, args)
+        return _train(args, source, out, context)
 
 
-@contextmanager
-def _take_folder(out: Path, args: argparse.Namespace) -> Iterator[IO[bytes]]:
-    """Takes a folder for this training; gives the file that says which one is in it.
+def _check_folder(out: Path, args: argparse.Namespace) -> None:
+    """Refuse a folder whose files a training would replace unasked.
 
     Raises:
-        UsageError: The folder holds a training that is neither resumed nor replaced, or files that
-            could be lost.
-        ProfileError: The folder cannot be written, or another process trains into it.
+        UsageError: It holds a training, or files of others.
+        ProfileError: It has no snapshot to go on from.
     """
-    if args.resume is NEWEST and not out.is_dir():
-        raise UsageError(f"--resume: there is no folder {out}; name it with --out")
-    with ExitStack() as stack:
-        stack.enter_context(made(out))
-        goes_on = args.resume is NEWEST or (
-            args.resume is not None and args.resume.resolve().parent == out.resolve()
-        )
-        try:
-            if not (goes_on or _is_of_training(out)):
-                _refuse_foreign(out, args.force)
-            state = stack.enter_context(open_unfollowed(out / _STATE, os.O_CREAT))
-        except OSError as error:
-            raise ProfileError(f"{out}: cannot be written ({error.strerror})") from error
-        lock(state, out)
-        try:
-            if _holds_training(out) and not goes_on and not args.force:
-                raise UsageError(
-                    f"--out {out}: holds a training already; go on with it with --resume, replace "
-                    "it with --force, or name another folder"
-                )
-            # What a kill in the middle of writing leaves.
-            for part in out.iterdir():
-                if PART.fullmatch(part.name):
-                    remove_file(part)
-            yield state
-        finally:
-            if not _holds_training(out):
-                (out / _STATE).unlink(missing_ok=True)
+    from chainer_profile.training.training import snapshots
 
-
-def _is_of_training(out: Path) -> bool:
-    """Whether a folder is that of a training, also of one that was killed as it began."""
-    try:
-        text = (out / _STATE).read_text()
-        state = json.loads(text) if text else {"command": ""}
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(state, dict) and "command" in state
-
-
-def _refuse_foreign(out: Path, force: bool) -> None:
-    """Refuse a folder of somebody else's files; with ``force`` where one of them is in the way."""
-    names = {path.name for path in out.iterdir() if path.name[0] != "."}
-    in_the_way = names & {_STATE, *_PLOTS, *(path.name for path in _training_files(out))}
-    if force and in_the_way:
+    if args.resume:
+        if not snapshots(out):
+            raise ProfileError(
+                f"--resume: there is no snapshot in {out}; name its folder with --out"
+            )
+        return
+    in_the_way = [name for name in _FILES if (out / name).exists()]
+    in_the_way += [path.name for path in snapshots(out)]
+    if any((out / mark).exists() for mark in _MARKS):
+        if in_the_way and not args.force:
+            raise UsageError(
+                f"--out {out}: holds a training already; go on with it by --resume, replace it by "
+                "--force, or name another folder"
+            )
+    elif not (args.force or is_empty(out)):
         raise UsageError(
-            f"{out / min(in_the_way)}: was not written by a training of {TRAIN_PROG}; move it "
-            "away, or name another folder"
+            f"--out {out}: holds files and no training; name another folder, or write beside them "
+            "with --force"
         )
-    if not (force or is_empty(out)):
+    elif in_the_way:
         raise UsageError(
-            f"--out {out}: holds files and no training, such as {min(names)}; name another folder, "
-            "or write beside them with --force"
+            f"{out / in_the_way[0]}: was not written by a training of {TRAIN_PROG}; move it away, "
+            "or name another folder"
         )
 
 
-def _training_files(out: Path) -> list[Path]:
-    """What a training leaves in its folder, beside plots."""
-    return [
-        path
-        for path in out.glob("*")
-        if path.name in ("log", "model.npz") or re.fullmatch(r"snapshot_iter_\d+", path.name)
-    ]
-
-
-def _holds_training(out: Path) -> bool:
-    return bool(_training_files(out))
-
-
-def _load_data(args: argparse.Namespace, out: Path) -> list[Images]:
-    from chainer_profile.networks import cifar
-    from chainer_profile.training import synthetic
-
-    if args.dataset == "synthetic":
-        place = args.data_dir or out / "synthetic"
-        size = args.synthetic_size or SYNTHETIC_SIZE
-        made = synthetic.write_synthetic(place, size, args.seed, replace=args.force)
-        return cifar.load_cifar(made, place)
-    wanted = cifar.CIFAR10 if args.dataset == "cifar10" else cifar.CIFAR100
-    if args.data_dir is None:
-        return cifar.load_or_download(wanted)
-    return cifar.load_cifar(wanted, args.data_dir)
-
-
-def _train(
-    args: argparse.Namespace,
-    source: ModelSource,
-    classes: int,
-    train: Images,
-    test: Images,
-    out: Path,
-    snapshot: Path | None,
-    state: IO[bytes],
-    context: Context,
-) -> int:
-    """Builds the training, runs it, and says what came out."""
+def _train(args: argparse.Namespace, source: Any, out: Path, context: Context) -> int:
+    """Build the training, run it, and say what came out."""
     import chainer
     import matplotlib
+    import numpy as np
     from threadpoolctl import threadpool_limits
 
     from chainer_profile.kernels.accelerate import accelerate
     from chainer_profile.measure.devices import move_to_gpu
     from chainer_profile.networks import loading
-    from chainer_profile.training.exact_resume import Batches
-    from chainer_profile.training.training import (
-        TrainingSettings,
-        build_training,
-        checksum,
-        try_network,
-    )
+    from chainer_profile.training import data, training
 
     matplotlib.use("Agg")
-    interrupts = context.interrupts
-    command = shlex.join([*TRAIN_COMMAND, *context.argv])
-    settings = TrainingSettings(
-        model=source.name,
-        dataset=args.dataset,
-        images=len(train.images),
-        checksum=checksum(train),
-        epochs=args.epoch,
-        **_same_options(args),
-    )
-    model = loading.build_model(source, args.seed)
-    few = list(zip(train.images[:2], train.labels[:2], strict=True))
-    images, _ = Batches(source.mean, source.std)(few, chainer.get_device("@numpy"))
+    defaults, interrupts = DATASETS[args.dataset], context.interrupts
+    epochs = args.epoch or defaults.epochs
+    batchsize = args.batchsize or defaults.batchsize
+    size = args.synthetic_size or SYNTHETIC_SIZE
+    train, test = data.load(args.dataset, args.data_dir, size, args.seed)
+    if batchsize > len(train):
+        raise UsageError(
+            f"--batchsize {batchsize}: the training set has only {plural(len(train), 'image')}"
+        )
+    crop_seed = None if args.no_augmentation else args.seed
+    train = data.prepared(train, source.mean, source.std, crop_seed)
+    test = data.prepared(test, source.mean, source.std, None)
+    network = loading.build_model(source, args.seed)
+    np.random.seed(args.seed)  # noqa: NPY002  (Chainer's iterator and dropout draw from it)
+    images = np.stack([test[0][0], test[-1][0]])
     if args.gpu >= 0:
-        images, _ = move_to_gpu(model, images, args.gpu)
-    try_network(model, images, classes, train.images.shape[1:], source.name)
+        images, _ = move_to_gpu(network, images, args.gpu)
+    _try_network(network, images, defaults.classes, source.name)
+    model = chainer.links.Classifier(network)
+    console = None if args.quiet else training.Console(sys.stdout)
+    say = _quiet if console is None else console.line
+    trainer = training.build_trainer(
+        model,
+        train,
+        test,
+        out,
+        epochs=epochs,
+        batchsize=batchsize,
+        learning_rate=args.learning_rate or defaults.learning_rate,
+        device="@numpy" if args.gpu < 0 else f"@cupy:{args.gpu}",
+        stop=interrupts.reason,
+        resume=args.resume,
+        snapshot_every=args.snapshot,
+        console=console,
+    )
+    if args.profile:
+        from chainer_profile.integrations.trainer import LayerProfile
 
-    terminal = not args.quiet and sys.stderr.isatty()
+        command = shlex.join([*TRAIN_COMMAND, *context.argv])
+        trigger = (args.profile, "iteration")
+        trainer.extend(LayerProfile(trigger, title=source.name, command=command))
+    if args.resume:
+        say(f"Going on from {training.snapshots(out)[-1]}")
+    elif args.force:
+        for path in (*training.snapshots(out), *(out / name for name in _FILES)):
+            remove_file(path)
+    say(
+        f"{source.name} on {args.dataset}: {format_count(len(train))} training and "
+        f"{format_count(len(test))} test images, {defaults.classes} classes; "
+        f"{plural(epochs, 'epoch')} of {len(train) / batchsize:.4g} iterations"
+    )
     threads = nullcontext() if args.threads is None else threadpool_limits(args.threads, "blas")
     fast = nullcontext() if args.fast is None else accelerate(args.fast, threads=args.threads)
-    # Exact resuming needs sums in a fixed order; on the CPU they are.
+    Written(out).begin()
     with threads, fast, chainer.using_config("cudnn_deterministic", True):
-        training = build_training(
-            model,
-            train,
-            test,
-            settings,
-            out,
-            mean=source.mean,
-            std=source.std,
-            device="@numpy" if args.gpu < 0 else f"@cupy:{args.gpu}",
-            stop=interrupts.reason,
-            console=None if args.quiet else Console(sys.stdout),
-            progress=Console(sys.stderr, terminal=True) if terminal else None,
-            snapshot_every=args.snapshot,
-            profile_every=args.profile,
-            command=command,
-        )
-        say = _quiet if args.quiet else _say
-        say(
-            f"{source.name} on {args.dataset}: {format_count(len(train.images))} training and "
-            f"{format_count(len(test.images))} test images, {classes} classes; "
-            f"{plural(settings.epochs, 'epoch')} of {len(train.images) / args.batchsize:.4g} "
-            "iterations"
-        )
-        if snapshot is not None:
-            _resume(training, snapshot, say)
-        elif args.force:
-            for path in _training_files(out):
-                path.unlink()
-        _write_state(state, command, settings)
-        try:
-            with interrupts.measuring():
-                training.run()
-                if training.is_complete():
-                    training.save_model()
-        except Interrupted as interrupt:
-            interrupt.hint = f"; {training.writer.describe_last()}"
-            raise
-    if not training.is_complete():
+        _run(trainer, out, interrupts)
+    if interrupts.signum:
         print(
-            f"{TRAIN_PROG}: {interrupts.reason()}: the snapshot is {training.writer.last}; go on "
-            "with --resume",
+            f"{TRAIN_PROG}: {interrupts.reason()}: the snapshot is {training.snapshots(out)[-1]}; "
+            "go on with --resume",
             file=sys.stderr,
         )
         return 128 + interrupts.signum
-    say(
-        f"Test accuracy {training.test_accuracy():.2%}; written to {out}: model.npz, log, "
-        "loss.png, accuracy.png"
-    )
+    with replacing(out / "model.npz") as file:
+        chainer.serializers.save_npz(file, network)
+    log = trainer.get_extension("LogReport").log
+    accuracy = f"Test accuracy {log[-1][training.TEST_ACCURACY]:.2%}; " if log else ""
+    say(f"{accuracy}written to {out}: model.npz, log, loss.png, accuracy.png")
     return 0
 
 
-def _find_snapshot(args: argparse.Namespace, source: ModelSource, out: Path) -> Path:
-    """The snapshot to go on from, after a look at its settings: reading the data takes longer."""
-    from chainer_profile.training.snapshots import snapshots
-    from chainer_profile.training.training import check_same, snapshot_settings
+def _run(trainer: Any, out: Path, interrupts: Any) -> None:
+    """Train until the last epoch, or a signal; a snapshot of the last iteration is there then.
 
-    path = args.resume
-    if path is NEWEST:
+    Raises:
+        ProfileError: Training fails.
+    """
+    import numpy as np
+
+    from chainer_profile.training.training import SNAPSHOT, snapshots
+
+    def last() -> str:
         found = snapshots(out)
-        if not found:
-            raise ProfileError(
-                f"--resume: there is no snapshot in {out}; name a snapshot, or the folder with "
-                "--out"
-            )
-        path = found[-1]
-    now = {"model": source.name, "dataset": args.dataset, **_same_options(args)}
-    check_same(snapshot_settings(path), now, path)
-    return Path(path)
+        return f"the last snapshot is {found[-1]}" if found else "there is no snapshot yet"
+
+    try:
+        # FailOnNonNumber tells of numbers that are not finite, not NumPy's warnings.
+        with (
+            interrupts.measuring(),
+            np.errstate(over="ignore", invalid="ignore"),
+            warnings.catch_warnings(),
+        ):
+            # A snapshot of a run without a progress bar, or without --profile, has none of theirs.
+            warnings.filterwarnings("ignore", "The previous value of", UserWarning)
+            trainer.run(show_loop_exception_msg=False)
+            iteration = trainer.updater.iteration
+            if iteration and not (out / f"{SNAPSHOT}{iteration}").exists():
+                trainer.get_extension("snapshot")(trainer)
+    except Interrupted as interrupt:
+        interrupt.hint = f"; {last()}"
+        raise
+    except (Exception, KeyboardInterrupt, SystemExit) as error:
+        raise ProfileError(
+            f"training failed after iteration {trainer.updater.iteration}: {one_line(error)}; "
+            f"{last()}"
+        ) from error
 
 
-def _same_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Settings that options give as they are."""
-    return {
-        "batchsize": args.batchsize,
-        "learning_rate": args.learning_rate,
-        "augmentation": not args.no_augmentation,
-        "seed": args.seed,
-        "fast": args.fast or "none",
-    }
+def _try_network(network: Any, images: Any, classes: int, name: str) -> None:
+    """Run a network on a batch before it is trained.
 
+    Raises:
+        ProfileError: It does not take such images, or gives no row of ``classes`` floats for each.
+    """
+    import chainer
 
-def _resume(training: Training, path: Path, say: Callable[[str], None]) -> None:
-    epochs = training.resume(path)
-    say(f"Going on from {path}")
-    if epochs != training.settings.epochs:
-        say(
-            f"{plural(training.settings.epochs, 'epoch')} in place of {epochs}: the learning rate "
-            "falls where it would have fallen before"
+    what = f"{name} cannot be trained on images of {' x '.join(map(str, images.shape[1:]))}"
+    try:
+        with chainer.using_config("train", False), chainer.no_backprop_mode():
+            output = network(images)
+    except (Exception, SystemExit) as error:
+        raise ProfileError(f"{what}: {one_line(error)}") from error
+    array = output.array if isinstance(output, chainer.Variable) else output
+    expected = (len(images), classes)
+    if getattr(array, "shape", None) != expected or array.dtype.kind != "f":
+        given = getattr(array, "shape", type(output).__name__)
+        raise ProfileError(
+            f"{what}: for {len(images)} images it must give floats of the shape {expected}, but "
+            f"it gives {given}"
         )
 
 
-def _write_state(state: IO[bytes], command: str, settings: Any) -> None:
-    """Writes how the folder's training was started."""
-    from dataclasses import asdict
-
-    content = {"command": command, **asdict(settings)}
-    try:
-        state.truncate(0)
-        state.write(json.dumps(content, indent=2).encode() + b"\n")
-        state.flush()
-    except OSError as error:
-        raise ProfileError(f"{_STATE} cannot be written ({error.strerror})") from error
-
-
-def _say(text: str) -> None:
-    Console(sys.stdout).write(text + "\n")
-
-
 def _quiet(text: str) -> None:
-    pass
-
-
-class Console:
-    """A stream whose end does not end training; without the terminal's codes where it is none.
-
-    Args:
-        stream: The stream.
-        terminal: Whether codes are passed on; None for where the stream is a terminal.
-    """
-
-    def __init__(self, stream: Any, terminal: bool | None = None) -> None:
-        self._stream = stream
-        self._codes = stream.isatty() if terminal is None else terminal
-
-    def write(self, text: str) -> None:
-        """Writes a text if that is possible."""
-        if not self._codes:
-            text = text.replace("\033[J", "")
-        with suppress(OSError, ValueError):
-            self._stream.write(text)
-            self._stream.flush()
-
-    def flush(self) -> None:
-        """Does nothing: what is written is flushed already."""
+    """Say nothing."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.free_memory import does_not_fit, no_more_than_is_free
 from chainer_profile.basics.units import format_count
-from chainer_profile.networks.cifar import CIFAR10, CIFAR10_CLASSES, load_cifar
+from chainer_profile.networks.cifar import CIFAR10_CLASSES, load_cifar10_test
 
 if TYPE_CHECKING:
     import numpy
@@ -169,7 +169,7 @@ def make_input(
         batchsize: Number of inputs in the batch.
         seed: Seed of the random values; they do not touch NumPy's global generator.
         index: First test image of CIFAR-10, from 0.
-        data_dir: Where CIFAR-10 lies; see :func:`load_cifar10_test`.
+        data_dir: Folder with the archive of CIFAR-10; see :func:`.load_cifar`.
         mean: What to subtract from each channel of an image scaled to 0..1.
         std: What to divide each channel by after that.
 
@@ -210,27 +210,6 @@ def _in_memory(what: str) -> Iterator[None]:
             yield
         except MemoryError as error:
             raise ProfileError(f"{what} {does_not_fit(error, free)}") from error
-
-
-def load_cifar10_test(
-    data_dir: str | Path | None = None,
-) -> tuple[numpy.ndarray[Any, Any], numpy.ndarray[Any, Any]]:
-    """Reads the 10,000 test images of CIFAR-10. Nothing is downloaded.
-
-    Args:
-        data_dir: The folder of the dataset, or None; see
-            :func:`chainer_profile.networks.cifar.load_cifar`.
-
-    Returns:
-        The images, uint8 of shape ``(10000, 3, 32, 32)``, and their labels, 0 to 9, uint8 of
-        shape ``(10000,)``.
-
-    Raises:
-        ProfileError: If there is no such file, or it is damaged.
-
-    """
-    (test,) = load_cifar(CIFAR10, data_dir, ["test"])
-    return test
 
 
 def _random(
@@ -278,7 +257,7 @@ def _cifar10(
         raise UsageError(
             f"CIFAR-10 has the test images 0 to {_TEST_IMAGES - 1}; asked for: {wanted}"
         )
-    all_images, all_labels = load_cifar10_test(data_dir)
+    all_images, all_labels = load_cifar10_test(None if data_dir is None else Path(data_dir))
     images = all_images[index : last + 1]
     labels = tuple(int(label) for label in all_labels[index : last + 1])
     if batchsize == 1:

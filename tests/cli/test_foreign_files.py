@@ -30,7 +30,7 @@ COMMANDS = {
     SCRIPT: ("budget.json", "trace.json"),
     ENGINES: ("engines.json", "engines.png", "chainer/layers.csv"),
     SWEEP: ("sweep.csv", "by-batch-size.svg", "tiny-3-cpu-b1/case.json", ".running/mine"),
-    TRAIN: ("log", "model.npz", "loss.png", "training.json", "snapshot_iter_7"),
+    TRAIN: ("log", "model.npz", "loss.png", "accuracy.png", "snapshot_iter_7"),
     ADVISE: ("advice.json", "advice.md"),
 }
 CASES = [(words, name) for words, names in COMMANDS.items() for name in names]

@@ -19,7 +19,7 @@ import chainer
 
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.parsing import parse_shape
-from chainer_profile.networks.inputs import CIFAR10_CLASSES, load_cifar10_test, make_input
+from chainer_profile.networks.inputs import CIFAR10_CLASSES, make_input
 
 MEAN = (0.4914, 0.4822, 0.4465)
 STD = (0.2470, 0.2435, 0.2616)
@@ -168,80 +168,23 @@ def cifar():
     return images, [(3 + 5 * n) % 10 for n in range(10_000)]
 
 
-def binary(images, labels):
-    return np.hstack([np.array(labels, np.uint8)[:, None], images]).tobytes()
-
-
-def put(path, content):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
-
-
-@pytest.fixture(scope="module")
-def data_dir(cifar, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("cifar")
-    put(folder / "test_batch.bin", binary(*cifar))
-    return folder
-
-
-def test_the_test_images_are_read(cifar, data_dir):
+@pytest.fixture(scope="module", autouse=True)
+def dataset_root(cifar, tmp_path_factory):
+    """Chainer's own copy of the test images."""
     images, labels = cifar
-    read_images, read_labels = load_cifar10_test(str(data_dir))
-    np.testing.assert_array_equal(read_images, images.reshape(-1, 3, 32, 32))
-    np.testing.assert_array_equal(read_labels, labels)
-
-
-def test_a_pickle_of_another_md5_is_refused(tmp_path):
-    put(tmp_path / "test_batch", b"who knows")
-    with pytest.raises(ProfileError) as error:
-        make_input("cifar10", RGB32, 1, seed=0, data_dir=tmp_path)
-    assert "get the binary version, cifar-10-binary.tar.gz" in message(error)
-
-
-@pytest.fixture
-def dataset_root(tmp_path):
     before = chainer.dataset.get_dataset_root()
-    chainer.dataset.set_dataset_root(str(tmp_path / "root"))
-    yield tmp_path / "root"
+    root = tmp_path_factory.mktemp("root")
+    path = root / "pfnet/chainer/cifar/cifar-10.npz"
+    path.parent.mkdir(parents=True)
+    np.savez(path, test_x=images, test_y=np.array(labels, np.uint8))
+    chainer.dataset.set_dataset_root(str(root))
+    yield
     chainer.dataset.set_dataset_root(before)
 
 
-def test_chainer_s_own_copy_is_read(cifar, dataset_root):
+def test_a_test_image_is_scaled_and_normalised(cifar):
     images, labels = cifar
-    path = dataset_root / "pfnet/chainer/cifar/cifar-10.npz"
-    path.parent.mkdir(parents=True)
-    few = {"train_x": images[:2], "train_y": np.array(labels[:2], np.uint8)}
-    np.savez(path, **few, test_x=images, test_y=np.array(labels, np.uint8))
-    batch = make_input("cifar10", RGB32, 2, seed=0, index=7)
-    np.testing.assert_allclose(batch.array, images[7:9].reshape(2, 3, 32, 32) / 255, rtol=1e-6)
-    # The same that Chainer itself makes of the file.
-    ours = make_input("cifar10", RGB32, 1, seed=0, index=7)
-    theirs = chainer.datasets.get_cifar10()[1][7]
-    np.testing.assert_allclose(ours.array[0], theirs[0], rtol=1e-6)
-    assert ours.labels == (theirs[1],)
-
-
-def test_without_chainer_s_copy_nothing_is_made_or_downloaded(dataset_root):
-    with pytest.raises(ProfileError) as error:
-        make_input("cifar10", RGB32, 1, seed=0)
-    text = message(error)
-    assert "--data-dir" in text
-    assert "chainer.datasets.get_cifar10()" in text
-    assert str(dataset_root / "pfnet/chainer/cifar/cifar-10.npz") in text
-    assert not dataset_root.exists()
-
-
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 and no more", b"hello"])
-def test_a_damaged_copy_of_chainer_s(dataset_root, content):
-    put(dataset_root / "pfnet/chainer/cifar/cifar-10.npz", content)
-    with pytest.raises(ProfileError) as error:
-        make_input("cifar10", RGB32, 1, seed=0)
-    assert "cifar-10.npz is damaged" in message(error)
-
-
-def test_a_test_image_is_scaled_and_normalised(cifar, data_dir):
-    images, labels = cifar
-    batch = make_input("cifar10", RGB32, 1, seed=0, data_dir=data_dir, mean=MEAN, std=STD)
+    batch = make_input("cifar10", RGB32, 1, seed=0, mean=MEAN, std=STD)
     expected = normalised(images[0].reshape(1, 3, 32, 32) / 255)
     np.testing.assert_allclose(batch.array, expected, rtol=1e-5, atol=1e-6)
     assert batch.array.dtype == np.float32
@@ -249,9 +192,9 @@ def test_a_test_image_is_scaled_and_normalised(cifar, data_dir):
     assert batch.labels == (labels[0],) == (CIFAR10_CLASSES.index("cat"),)
 
 
-def test_a_batch_is_the_images_from_the_index_on(cifar, data_dir):
+def test_a_batch_is_the_images_from_the_index_on(cifar):
     images, labels = cifar
-    batch = make_input("cifar10", RGB32, 3, seed=0, index=9997, data_dir=data_dir)
+    batch = make_input("cifar10", RGB32, 3, seed=0, index=9997)
     np.testing.assert_allclose(batch.array, images[-3:].reshape(3, 3, 32, 32) / 255, rtol=1e-6)
     assert batch.description == "CIFAR-10 test images 9997 to 9999"
     assert batch.labels == tuple(labels[-3:])
@@ -261,22 +204,27 @@ def test_a_batch_is_the_images_from_the_index_on(cifar, data_dir):
     ("index", "batchsize", "asked"),
     [(-1, 1, "image -1"), (10_000, 1, "image 10000"), (9999, 2, "images 9999 to 10000")],
 )
-def test_images_that_there_are_not(data_dir, index, batchsize, asked):
+def test_images_that_there_are_not(index, batchsize, asked):
     with pytest.raises(UsageError) as error:
-        make_input("cifar10", RGB32, batchsize, seed=0, index=index, data_dir=data_dir)
+        make_input("cifar10", RGB32, batchsize, seed=0, index=index)
     assert f"has the test images 0 to 9999; asked for: {asked}" in message(error)
 
 
-def test_a_test_image_is_resized_for_another_network(cifar, data_dir):
-    batch = make_input("cifar10", (3, 64, 48), 2, seed=0, data_dir=data_dir)
+def test_a_test_image_is_resized_for_another_network(cifar):
+    batch = make_input("cifar10", (3, 64, 48), 2, seed=0)
     assert batch.array.shape == (2, 3, 64, 48)
     assert batch.array.dtype == np.float32
     assert batch.array.flags.c_contiguous
     assert 0 <= batch.array.min() < batch.array.max() <= 1
     assert batch.description == "CIFAR-10 test images 0 to 1, resized to 48 x 64"
-    half = make_input("cifar10", (3, 16, 16), 1, seed=0, data_dir=data_dir).array[0]
-    whole = make_input("cifar10", RGB32, 1, seed=0, data_dir=data_dir).array[0]
+    half = make_input("cifar10", (3, 16, 16), 1, seed=0).array[0]
+    whole = make_input("cifar10", RGB32, 1, seed=0).array[0]
     assert half.mean() == pytest.approx(whole.mean(), abs=0.01)
+
+
+def put(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
 
 
 # --- pictures

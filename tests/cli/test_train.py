@@ -1,0 +1,347 @@
+"""train.py on a tiny network."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import chainer
+import numpy as np
+import pytest
+
+from chainer_profile.basics.files import locked
+from chainer_profile.cli.train import DATASETS, parser
+from chainer_profile.networks import weights
+from chainer_profile.runs.folder import load_run
+from chainer_profile.training.training import Console
+from models.registry import REGISTRY
+from tests import names_in
+from tests.command import folder, one_line  # noqa: F401
+from tests.train_command import (  # noqa: F401
+    DEFAULT,
+    OWN,
+    Net,
+    log,
+    main,
+    no_plots,
+    process,
+    same,
+    weights_in,
+)
+
+
+def files() -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in DEFAULT.glob("*") if path.is_file()}
+
+
+def snapshots() -> list[str]:
+    return sorted(path.name for path in DEFAULT.glob("snapshot*"))
+
+
+def test_a_training_writes_its_files_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main() == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    lines = out.splitlines()
+    assert lines[0] == (
+        "tiny on synthetic: 50 training and 25 test images, 10 classes; 3 epochs of 5 iterations"
+    )
+    assert [line.split()[:2] for line in lines[2:5]] == [["1", "5"], ["2", "10"], ["3", "15"]]
+    accuracy = log()[-1]["validation/main/accuracy"]
+    assert lines[5] == (
+        f"Test accuracy {accuracy:.2%}; written to {DEFAULT}: model.npz, log, loss.png, "
+        "accuracy.png"
+    )
+    assert "\033" not in out
+    assert names_in(DEFAULT) == [
+        *("log", "model.npz", "snapshot_iter_10", "snapshot_iter_15", "snapshot_iter_5")
+    ]
+    weights.load_weights(Net(10), DEFAULT / "model.npz")
+    # The rate falls at half and at three quarters of the epochs.
+    assert [entry["lr"] for entry in log()] == pytest.approx([0.1, 0.01, 0.001])
+
+
+def test_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("-q") == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_every_test_image_counts_once() -> None:
+    """The last batch, of 5 images, has no more weight than its images."""
+    assert main("-q", "-e", "1", "--no-augmentation", "--snapshot", "every=5") == 0
+    accuracy = log()[0]["validation/main/accuracy"]
+    assert accuracy * 25 == pytest.approx(round(accuracy * 25))
+
+
+def test_the_same_seed_gives_the_same_model() -> None:
+    for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
+        assert main("-q", "-e", "1", "--seed", seed, "-o", name) == 0
+    assert log("a") == log("b") != log("c")
+    assert same(weights_in("a"), weights_in("b"))
+    assert not same(weights_in("a"), weights_in("c"))
+
+
+def test_the_defaults() -> None:
+    args = parser().parse_args([])
+    assert (args.model, args.dataset, args.seed, args.gpu) == ("resnet20", "cifar10", 0, -1)
+    assert (args.resume, args.profile, args.snapshot, args.out) == (False, None, None, None)
+    assert DATASETS["cifar10"] == (10, 164, 128, 0.1)
+    assert DATASETS["cifar100"] == (100, 164, 128, 0.1)
+
+
+def test_every_network_of_the_registry_with_classes_takes_theirs() -> None:
+    from chainer_profile.networks.loading import find_model
+
+    for name, entry in REGISTRY.items():
+        if entry.classes is not None:
+            assert find_model(name, REGISTRY, 100).classes == 100
+
+
+def test_a_training_is_not_replaced_unasked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("-q", "-e", "1") == 0
+    before = files()
+    assert main("-q") == 2
+    assert one_line(capsys.readouterr().err) == (
+        f"train.py: error: --out {DEFAULT}: holds a training already; go on with it by --resume, "
+        "replace it by --force, or name another folder"
+    )
+    assert files() == before
+
+
+def test_force_replaces_a_training_and_nothing_else() -> None:
+    assert main("-q") == 0
+    Path(DEFAULT, "snapshot_iter_99").write_bytes(b"")
+    Path(DEFAULT, "notes").write_text("mine")
+    first = weights_in(DEFAULT)
+    assert main("-q", "--force", "--seed", "1", "-e", "1") == 0
+    assert names_in(DEFAULT) == ["log", "model.npz", "notes", "snapshot_iter_5"]
+    assert not same(first, weights_in(DEFAULT))
+
+
+def test_an_error_loses_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("-q") == 0
+    before = files()
+    assert main("-q", "--force", "--batchsize", "51") == 2
+    assert main("-q", "--force", build=lambda classes: Net(classes + 1)) == 1
+    assert files() == before
+
+
+def test_a_training_of_this_moment_is_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    DEFAULT.mkdir(parents=True)
+    with locked(DEFAULT, ""):
+        assert main("-q") == 1
+    said = one_line(capsys.readouterr().err)
+    assert said == (
+        f"train.py: error: {DEFAULT}: another training writes into it; wait for its end"
+    )
+
+
+def test_an_error_leaves_no_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("--data-dir", "none", "-d", "cifar10", "-b", "10", small=False) == 1
+    assert "--data-dir none: cifar-10-python.tar.gz cannot be read" in capsys.readouterr().err
+    assert not Path("results").exists()
+
+
+def test_profile_writes_a_report_and_changes_no_loss() -> None:
+    assert main("-q", "-o", "plain") == 0
+    assert main("-q", "-o", "profiled", "--profile", "every=4") == 0
+    assert log("profiled") == log("plain")
+    recording = load_run(Path("profiled", "profile"))
+    assert recording.n_trials >= 2
+    assert recording.settings.model == "tiny"
+    assert recording.settings.command.startswith("python train.py -m tiny")
+
+
+def test_snapshots_by_iteration() -> None:
+    assert main("-q", "--snapshot", "every=4", "-e", "2") == 0
+    assert snapshots() == ["snapshot_iter_10", "snapshot_iter_4", "snapshot_iter_8"]
+
+
+# --- going on
+
+
+def test_resuming_takes_the_newest_snapshot(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("-q", "-e", "2") == 0
+    first = log()
+    assert main("-r") == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert out.splitlines()[0] == f"Going on from {DEFAULT / 'snapshot_iter_10'}"
+    assert log()[:2] == first
+    assert [entry["iteration"] for entry in log()] == [5, 10, 15]
+    assert main("-q", "-r", "-e", "4", "--profile", "every=2") == 0
+    assert [entry["iteration"] for entry in log()] == [5, 10, 15, 20]
+    # Behind the last epoch there is nothing to do.
+    before = weights_in(DEFAULT)
+    assert main("-q", "--resume") == 0
+    assert same(weights_in(DEFAULT), before)
+    assert [entry["iteration"] for entry in log()] == [5, 10, 15, 20]
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_leaves_a_snapshot_to_go_on_from(name: str) -> None:
+    stopped = process("-o", "run", SIGNAL=f"{name} 7")
+    assert stopped.returncode == 128 + getattr(signal, name)
+    assert one_line(stopped.stderr) == (
+        f"train.py: interrupted by {name}: the snapshot is {Path('run', 'snapshot_iter_7')}; "
+        "go on with --resume"
+    )
+    assert not Path("run", "model.npz").exists()
+    assert main("-m", "net.py:Net", "-o", "run", "--resume", "-q") == 0
+    assert [entry["iteration"] for entry in log("run")] == [5, 10, 15]
+    assert Path("run", "model.npz").exists()
+
+
+def test_a_killed_training_goes_on_from_its_last_snapshot() -> None:
+    killed = process("-o", "killed", SIGNAL="SIGKILL 12")
+    assert killed.returncode == -signal.SIGKILL
+    assert main("-m", "net.py:Net", "-o", "killed", "--resume", "-q") == 0
+    assert [entry["iteration"] for entry in log("killed")] == [5, 10, 15]
+
+
+def test_a_second_signal_ends_it_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    class Twice(Net):
+        def at_call(self, number: int) -> None:
+            if number == 7:
+                os.kill(os.getpid(), signal.SIGTERM)
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    assert main("-q", build=Twice) == 143
+    assert one_line(capsys.readouterr().err) == (
+        f"train.py: interrupted; the last snapshot is {DEFAULT / 'snapshot_iter_5'}"
+    )
+
+
+# --- what fails
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--epoch", "0"], 2, "argument -e/--epoch: must be a whole number, 1 or more, not '0'"),
+        (["-l", "0"], 2, "argument -l/--learning-rate: must be a number above 0, not '0'"),
+        (["-l", "nan"], 2, "argument -l/--learning-rate: must be a number above 0, not 'nan'"),
+        (["--profile", "10"], 2, "argument --profile: must be every=N with N iterations, 1 or "),
+        (["--snapshot", "every=0"], 2, "argument --snapshot: must be every=N with N iterations"),
+        (["--out", ""], 2, "argument -o/--out: must be the name of a folder, not ''"),
+        (["-d", "mnist"], 2, "argument -d/--dataset: invalid choice: 'mnist'"),
+        (["--resume", "--force"], 2, "--resume goes on with a training, --force replaces it: give"),
+        (["-d", "cifar10"], 2, "--synthetic-size is for --dataset synthetic"),
+        (["--data-dir", "."], 2, "--data-dir is for CIFAR: the synthetic set is made anew"),
+        (["-b", "51"], 2, "--batchsize 51: the training set has only 50 images"),
+        (["-m", "tinny"], 2, "unknown model 'tinny': did you mean tiny?"),
+        (["-m", "features"], 2, "features gives feature maps: it has no classes to choose"),
+        (["-o", "file"], 2, "--out file: is a file; name a folder"),
+        (["-o", "new", "--resume"], 2, "--resume: there is no folder new; name it with --out"),
+        (["-o", "empty", "-r"], 1, "--resume: there is no snapshot in empty; name its folder"),
+    ],
+)
+def test_what_it_does_not_take(
+    words: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("file").write_text("")
+    Path("empty").mkdir()
+    assert main(*words) == code
+    assert one_line(capsys.readouterr().err).startswith(f"train.py: error: {said}")
+    assert sorted(os.listdir()) == ["empty", "file"]
+
+
+def test_a_network_that_gives_something_else(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(build=lambda classes: Net(classes + 1)) == 1
+    assert one_line(capsys.readouterr().err) == (
+        "train.py: error: tiny cannot be trained on images of 3 x 32 x 32: for 2 images it must "
+        "give floats of the shape (2, 10), but it gives (2, 11)"
+    )
+
+
+def test_an_own_network_needs_no_entry() -> None:
+    Path("own.py").write_text(OWN)
+    assert main("-m", "own.py:Net", "-q", "-e", "1") == 0
+    assert Path("results/own-Net-synthetic/model.npz").exists()
+
+
+def test_numbers_that_are_not_finite_end_training(capsys: pytest.CaptureFixture[str]) -> None:
+    class Spoilt(Net):
+        def at_call(self, number: int) -> None:
+            if number == 8:
+                self.fc.b.array[0] = np.nan
+
+    assert main("-q", build=Spoilt) == 1
+    said = one_line(capsys.readouterr().err)
+    assert said.startswith("train.py: error: training failed after iteration 8: RuntimeError: ")
+    assert said.endswith(f"the last snapshot is {DEFAULT / 'snapshot_iter_5'}")
+    assert snapshots() == ["snapshot_iter_5"]
+    assert not (DEFAULT / "model.npz").exists()
+
+
+def test_a_network_that_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    class Failing(Net):
+        def at_call(self, number: int) -> None:
+            if number == 3:
+                raise RuntimeError("no\nmore")
+
+    assert main("-q", build=Failing) == 1
+    assert one_line(capsys.readouterr().err) == (
+        "train.py: error: training failed after iteration 2: RuntimeError: no more; there is no "
+        "snapshot yet"
+    )
+
+
+def test_a_snapshot_of_another_network(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("-q", "-e", "1") == 0
+    assert main("-q", "-r", build=lambda classes: chainer.Sequential(Net(classes))) == 1
+    said = one_line(capsys.readouterr().err)
+    assert said.startswith("train.py: error: training failed after iteration 0: KeyError: ")
+
+
+def test_a_gpu_that_is_not_there(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    assert main("-g", "0") == 1
+    assert one_line(capsys.readouterr().err).startswith("train.py: error: --gpu 0: CuPy ")
+
+
+# --- the terminal
+
+
+class Stream:
+    """A stream that may be a terminal, or may have gone away."""
+
+    def __init__(self, terminal: bool, fails: bool = False) -> None:
+        self.text = ""
+        self._terminal = terminal
+        self._fails = fails
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+    def write(self, text: str) -> None:
+        if self._fails:
+            raise BrokenPipeError
+        self.text += text
+
+    def flush(self) -> None:
+        pass
+
+
+def test_codes_are_for_terminals() -> None:
+    for terminal in (True, False):
+        stream = Stream(terminal)
+        Console(stream).write("\033[Jepoch")
+        assert stream.text == ("\033[Jepoch" if terminal else "epoch")
+
+
+def test_a_reader_that_goes_away_does_not_end_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", Stream(False, fails=True))
+    assert main() == 0
+    assert (DEFAULT / "model.npz").exists()
+
+
+def test_a_terminal_shows_a_progress_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Stream(True)
+    monkeypatch.setattr(sys, "stdout", stream)
+    assert main("-e", "2") == 0
+    assert "this epoch [" in stream.text
