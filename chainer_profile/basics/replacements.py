@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -9,23 +10,24 @@ from typing import Any, ClassVar
 
 @dataclass(eq=False)
 class _Replaced:
-    """An attribute of an object, and what stands around it, innermost first."""
+    """An attribute of an object, and what stands around it by who asked for it, innermost first."""
 
     owner: Any
     name: str
     was_its_own: bool
     value: Any
-    around: list[Callable[[Any], Any]] = field(default_factory=list)
+    around: dict[object, Callable[[Any], Any]] = field(default_factory=dict)
 
     def renew(self) -> None:
-        """Make the attribute what it is to be now."""
+        """Make the attribute what it is to be now; a second call changes nothing."""
         # Not by the owner's own way: ChainerMN's optimizers set attributes of those in them.
         kind: Any = type if isinstance(self.owner, type) else object
         if not self.around and not self.was_its_own:
-            kind.__delattr__(self.owner, self.name)
+            if self.name in vars(self.owner):
+                kind.__delattr__(self.owner, self.name)
             return
         value = self.value
-        for wrap in self.around:
+        for wrap in self.around.values():
             value = wrap(value)
         kind.__setattr__(self.owner, self.name, value)
 
@@ -33,13 +35,15 @@ class _Replaced:
 class Replacements:
     """Attributes of objects that others take the place of, for a while.
 
-    Several may replace one attribute, and be undone in any order.
+    Several may replace one attribute, and be undone in any order and from any thread. An interrupt
+    may come anywhere: :meth:`undo` then takes up what is left.
     """
 
     _all: ClassVar[dict[tuple[int, str], _Replaced]] = {}
+    _lock: ClassVar[threading.RLock] = threading.RLock()
 
     def __init__(self) -> None:
-        self._undo: list[tuple[_Replaced, Callable[[Any], Any]]] = []
+        self._undo: list[tuple[_Replaced, object]] = []
 
     def put(self, owner: Any, name: str, value: Any) -> None:
         """Set an attribute on an object itself."""
@@ -53,24 +57,30 @@ class Replacements:
             name: The attribute's name.
             wrap: Gives the new value from the one before; is asked again when that goes.
         """
-        key = id(owner), name
-        if key not in self._all:
-            was_its_own = name in vars(owner)
-            value = vars(owner)[name] if was_its_own else getattr(owner, name, None)
-            self._all[key] = _Replaced(owner, name, was_its_own, value)
-        replaced = self._all[key]
-        replaced.around.append(wrap)
-        self._undo.append((replaced, wrap))
-        replaced.renew()
+        with self._lock:
+            key = id(owner), name
+            replaced = self._all.get(key)
+            if replaced is None:
+                was_its_own = name in vars(owner)
+                value = vars(owner)[name] if was_its_own else getattr(owner, name, None)
+                replaced = _Replaced(owner, name, was_its_own, value)
+            # What is noted first is undone whatever of the rest is done.
+            this = object()
+            self._undo.append((replaced, this))
+            self._all[key] = replaced
+            replaced.around[this] = wrap
+            replaced.renew()
 
     def undo(self) -> None:
         """Bring back what was there before."""
-        while self._undo:
-            replaced, wrap = self._undo.pop()
-            replaced.around.remove(wrap)
-            replaced.renew()
-            if not replaced.around:
-                del self._all[id(replaced.owner), replaced.name]
+        with self._lock:
+            while self._undo:
+                replaced, this = self._undo[-1]
+                replaced.around.pop(this, None)
+                replaced.renew()
+                if not replaced.around:
+                    self._all.pop((id(replaced.owner), replaced.name), None)
+                self._undo.pop()
 
     def __enter__(self) -> Replacements:
         return self

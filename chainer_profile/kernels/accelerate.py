@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from importlib import import_module
 from types import ModuleType
 
@@ -11,8 +12,10 @@ from chainer_profile.kernels import memory
 from chainer_profile.kernels.functions import replacements
 
 KERNELS = {"numpy": "numpy_kernels", "torch": "torch_kernels"}
-#: Those that are active; memory is given back when the last of them ends that keeps it.
 _ACTIVE: list[Accelerated] = []
+#: PyTorch's threads before any of them chose others.
+_threads_before: int | None = None
+_LOCK = threading.RLock()
 
 
 def kernels_now() -> str:
@@ -57,34 +60,58 @@ class Accelerated:
     """
 
     def __init__(self, kernels: str, keep_memory: bool, threads: int | None) -> None:
-        module = _kernels(kernels)
-        self.kernels = kernels
-        self._threads_before: int | None = None
-        if threads is not None and hasattr(module, "set_threads"):
-            self._threads_before = module.set_threads(threads)
-        self._module = module
+        self.kernels, self.keeps_memory = kernels, False
+        self._module = _kernels(kernels)
+        self._threads = threads if hasattr(self._module, "set_threads") else None
         self._replacements = Replacements()
-        for owner, name, wrap in replacements(module):
-            self._replacements.wrap(owner, name, wrap)
-        _ACTIVE.append(self)
-        self.keeps_memory = keep_memory and memory.keep_memory()
+        try:
+            self._begin(keep_memory)
+        except BaseException:
+            self.undo()
+            raise
+
+    def _begin(self, keep_memory: bool) -> None:
+        with _LOCK:
+            _ACTIVE.append(self)
+            for owner, name, wrap in replacements(self._module):
+                self._replacements.wrap(owner, name, wrap)
+            if self._threads is not None:
+                _choose_threads(self._module)
+            if keep_memory:
+                self.keeps_memory = memory.keep(self)
 
     def undo(self) -> None:
         """Let Chainer's own code run again; once more does nothing."""
-        if self not in _ACTIVE:
-            return
-        _ACTIVE.remove(self)
-        self._replacements.undo()
-        if self._threads_before is not None:
-            self._module.set_threads(self._threads_before)
-        if self.keeps_memory and not any(one.keeps_memory for one in _ACTIVE):
-            memory.keep_memory(False)
+        try:
+            self._end()
+        finally:  # an interrupt may have cut the first short
+            self._end()
+
+    def _end(self) -> None:
+        with _LOCK:
+            self._replacements.undo()
+            if self in _ACTIVE:
+                _ACTIVE.remove(self)
+            if self._threads is not None:
+                _choose_threads(self._module)
+            memory.give_back(self)
 
     def __enter__(self) -> Accelerated:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.undo()
+
+
+def _choose_threads(torch: ModuleType) -> None:
+    """Give PyTorch the threads of the last that asks for some, or those that it had before."""
+    global _threads_before
+    if _threads_before is None:
+        _threads_before = torch.threads()
+    wanted = [one._threads for one in _ACTIVE if one._threads is not None]
+    torch.set_threads(wanted[-1] if wanted else _threads_before)
+    if not wanted:
+        _threads_before = None
 
 
 def _kernels(name: str) -> ModuleType:

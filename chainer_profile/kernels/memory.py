@@ -6,6 +6,7 @@ import ctypes
 import math
 import mmap
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -26,7 +27,10 @@ _BY_ITSELF = (
     (_M_TOP_PAD, 128 << 10),
 )
 
-_is_kept = False
+#: Those who want freed memory kept, and whether glibc has been told so.
+_KEEPERS: set[object] = set()
+_is_told = False
+_LOCK = threading.RLock()
 
 
 def apart(xp: Any, shape: tuple[int, ...], value: float, dtype: Any = np.float32) -> Any:
@@ -66,19 +70,26 @@ def keeping_memory() -> Iterator[None]:
     Raises:
         UsageError: There is no glibc.
     """
-    if not keep_memory():
-        raise UsageError("only glibc can be told to keep memory: leave out --keep-memory")
+    keeper = object()
     try:
-        yield
-    finally:
-        keep_memory(False)
+        try:
+            if not keep(keeper):
+                raise UsageError("only glibc can be told to keep memory: leave out --keep-memory")
+            yield
+        finally:
+            give_back(keeper)
+    finally:  # an interrupt may have cut the first short
+        give_back(keeper)
 
 
-def keep_memory(keep: bool = True) -> bool:
-    """Have glibc keep freed memory in the process, or give it back as it does by itself.
+def keep(keeper: object) -> bool:
+    """Have glibc keep freed memory in the process until the last who wanted this gives it back.
 
     By itself it gives the memory of large arrays back, and the kernel hands it out again page by
     page. Chainer's passes make an array for every function. The peak stays the same.
+
+    Args:
+        keeper: Who wants it.
 
     Returns:
         bool: Whether it does; it is glibc's alone.
@@ -86,17 +97,33 @@ def keep_memory(keep: bool = True) -> bool:
     libc = _glibc()
     if libc is None:
         return False
-    global _is_kept
-    done = all(libc.mallopt(name, value) for name, value in (_KEPT if keep else _BY_ITSELF))
-    if not keep:
+    global _is_told
+    with _LOCK:
+        _KEEPERS.add(keeper)
+        _is_told = True
+        if all(libc.mallopt(name, value) for name, value in _KEPT):
+            return True
+        give_back(keeper)
+        return False
+
+
+def give_back(keeper: object) -> None:
+    """Let glibc give memory back again as it does by itself; once more does nothing."""
+    global _is_told
+    with _LOCK:
+        _KEEPERS.discard(keeper)
+        libc = _glibc()
+        if _KEEPERS or not _is_told or libc is None:
+            return
+        for name, value in _BY_ITSELF:
+            libc.mallopt(name, value)
         libc.malloc_trim(0)
-    _is_kept = keep and done
-    return done
+        _is_told = False
 
 
 def is_kept() -> bool:
-    """Whether :func:`keep_memory` has it kept."""
-    return _is_kept
+    """Whether anybody has it kept."""
+    return bool(_KEEPERS)
 
 
 def _glibc() -> ctypes.CDLL | None:

@@ -27,11 +27,15 @@ def of(windows: Windows) -> ModuleType | None:
     return _HERE
 
 
-def set_threads(count: int) -> int:
-    """Set PyTorch's threads; returns how many there were."""
-    before: int = torch.get_num_threads()
+def threads() -> int:
+    """PyTorch's threads."""
+    count: int = torch.get_num_threads()
+    return count
+
+
+def set_threads(count: int) -> None:
+    """Set PyTorch's threads."""
     torch.set_num_threads(count)
-    return before
 
 
 def _tensor(array: Array) -> Any:

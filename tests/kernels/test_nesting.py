@@ -1,0 +1,213 @@
+"""accelerate() and keeping_memory() in any order, cut short anywhere: the last brings all back."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from types import CodeType, ModuleType
+from typing import Any
+
+import pytest
+from chainer.functions.connection.convolution_2d import Convolution2DFunction
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chainer_profile.basics import replacements
+from chainer_profile.basics.errors import UsageError
+from chainer_profile.kernels import accelerate as module
+from chainer_profile.kernels import memory, numpy_kernels
+from chainer_profile.kernels.accelerate import accelerate
+from chainer_profile.kernels.memory import is_kept, keeping_memory
+
+OWN_THREADS = 7
+#: Their first lines are outside of every ``try``: Python has nothing that guards them.
+_ENTRIES = {"undo", "__enter__", "__exit__"}
+
+
+class Process:
+    """What ``accelerate()`` changes in a process, with a glibc and a PyTorch that note it."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[int, int]] = []
+        self.threads = OWN_THREADS
+        self.gnu_get_libc_version = self.malloc_trim = lambda *_: None
+
+    def mallopt(self, name: int, value: int) -> int:
+        self.told.append((name, value))
+        return 1
+
+    @property
+    def keeps(self) -> bool:
+        return dict(self.told).get(memory._M_MMAP_MAX) == 0
+
+    @property
+    def wrapped(self) -> int:
+        """How many kernels stand around Chainer's own convolution."""
+        method, depth = Convolution2DFunction._forward_cpu_core, 0
+        while hasattr(method, "__wrapped__"):
+            method, depth = method.__wrapped__, depth + 1
+        return depth
+
+
+@contextmanager
+def process() -> Iterator[Process]:
+    here = Process()
+    kernels = ModuleType("kernels")
+    vars(kernels).update(vars(numpy_kernels))
+    kernels.threads = lambda: here.threads  # type: ignore[attr-defined]
+    kernels.set_threads = lambda count: setattr(here, "threads", count)  # type: ignore[attr-defined]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory, "_glibc", lambda: here)
+        patch.setattr(module, "_kernels", lambda _: kernels)
+        try:
+            yield here
+            assert not module._ACTIVE
+            assert not replacements.Replacements._all
+        finally:  # where a check failed the next example begins anew
+            for one in (*module._ACTIVE, *memory._KEEPERS):
+                one.undo() if isinstance(one, module.Accelerated) else memory.give_back(one)
+
+
+def _is_guarded(code: CodeType, line: int) -> bool:
+    """Whether an interrupt may come there: none does between a block's end and its lock's."""
+    if linecache.getline(code.co_filename, line).lstrip().startswith("with "):
+        return False
+    return code.co_filename != module.__file__ or code.co_name not in _ENTRIES
+
+
+def interrupted(at: int, does: Callable[[], Any]) -> Any:
+    """Do it, with an interrupt at so many lines of the code under test, if it has as many."""
+    files = {memory.__file__, module.__file__, replacements.__file__}
+    left = at
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        nonlocal left
+        code = frame.f_code
+        if code.co_filename not in files:
+            return None
+        if event == "line" and _is_guarded(code, frame.f_lineno):
+            left -= 1
+            if left == 0:
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        return does()
+    finally:
+        sys.settrace(before)
+
+
+def in_thread(does: Callable[[], Any]) -> Any:
+    found: list[Any] = []
+
+    def call() -> None:
+        with suppress(KeyboardInterrupt):
+            found.append(does())
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+    if not found:
+        raise KeyboardInterrupt
+    return found[0]
+
+
+def at_once(does: Callable[[], Any]) -> Any:
+    return does()
+
+
+@st.composite
+def openings(draw: Any) -> tuple[Callable[[], AbstractContextManager[Any]], bool, int | None]:
+    """What opens one, whether it keeps memory, and its threads: None where it is not fast."""
+    if draw(st.booleans()):
+        return keeping_memory, True, None
+    keep, threads = draw(st.booleans()), draw(st.sampled_from([None, 1, 2, 3]))
+    return lambda: accelerate(keep_memory=keep, threads=threads), keep, threads or 0
+
+
+STEPS = st.lists(
+    st.tuples(
+        openings(),
+        st.integers(-3, 5),
+        st.sampled_from([at_once, in_thread]),
+        st.one_of(st.just(0), st.integers(1, 120)),
+    ),
+    max_size=12,
+)
+
+
+@given(STEPS)
+def test_any_nesting(steps: Any) -> None:
+    """Opened where the place is negative, otherwise the one at that place is closed."""
+    with process() as here:
+        opened: list[tuple[Any, bool, int | None]] = []
+
+        def check() -> None:
+            fast = [threads for _, _, threads in opened if threads is not None]
+            wanted = [threads for threads in fast if threads]
+            assert here.wrapped == len(fast)
+            assert here.keeps == is_kept() == any(keep for _, keep, _ in opened)
+            assert here.threads == (wanted[-1] if wanted else OWN_THREADS)
+
+        for (make, keep, threads), place, where, at in steps:
+            if place < 0:
+
+                def enter(make: Any = make) -> Any:
+                    one = make()
+                    one.__enter__()
+                    return one
+
+                with suppress(KeyboardInterrupt):
+                    one = where(lambda at=at, enter=enter: interrupted(at, enter))
+                    opened.append((one, keep, threads))
+            elif opened:
+                one, *_ = opened.pop(place % len(opened))
+                error = ValueError() if place == 1 else None
+
+                def leave(one: Any = one, error: Any = error) -> Any:
+                    return one.__exit__(type(error) if error else None, error, None)
+
+                with suppress(KeyboardInterrupt, ValueError):
+                    where(lambda at=at, leave=leave: interrupted(at, leave))
+            check()
+        for one, *_ in opened:
+            one.__exit__(None, None, None)
+        opened.clear()
+        check()
+        if not any(keep for (_, keep, _), place, *_ in steps if place < 0):
+            assert here.told == []
+
+
+def test_a_generator_that_is_dropped_gives_back() -> None:
+    def batches() -> Iterator[int]:
+        with keeping_memory(), accelerate():
+            yield 1
+
+    with process() as here:
+        going = batches()
+        next(going)
+        assert (here.keeps, here.wrapped) == (True, 1)
+        del going
+        assert (here.keeps, here.wrapped) == (False, 0)
+
+
+def test_a_glibc_that_refuses_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    with process() as here:
+        refused = memory._M_TRIM_THRESHOLD
+
+        def mallopt(name: int, value: int) -> int:
+            keeps = (name, value) in memory._KEPT
+            return 0 if name == refused and keeps else Process.mallopt(here, name, value)
+
+        monkeypatch.setattr(here, "mallopt", mallopt, raising=False)
+        with pytest.raises(UsageError, match="only glibc"), keeping_memory():
+            pass
+        with accelerate() as fast:
+            assert not fast.keeps_memory
+            assert not is_kept()
+            assert not here.keeps
