@@ -65,7 +65,6 @@ def train(model, optimizer, steps=1):
 @pytest.mark.parametrize("phase", ["forward", "forward-backward", "train"])
 @pytest.mark.parametrize("trained", [False, True])
 def test_a_profile_changes_nothing(phase, optimizer, trained):
-    chainer.config.train = True
     model, own = Net(), chainer.optimizers.Adam() if optimizer is None else optimizer()
     own.setup(model)
     train(model, own, 2 if trained else 0)
