@@ -62,6 +62,7 @@ def network_under(build: Build, settings: Settings, loss: str, change: Change) -
         model, given = build(own.batchsize)
         if change.batchsize not in (None, given.batchsize):
             raise WorkerError(f"the input is a file's, of {given.batchsize} at a time")
+        own = replace(own, batchsize=given.batchsize)
         given = given.with_floats(configuration.input_dtype())
         step = _step(model, given, own, loss)
         stack.enter_context(step.configured())

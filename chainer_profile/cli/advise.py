@@ -143,13 +143,16 @@ def run(args: argparse.Namespace, context: Context) -> int:
 
 def _folder(args: argparse.Namespace, context: Context) -> Path:
     from chainer_profile.basics.files import is_free, numbered
+    from chainer_profile.measure.arguments import Arguments
     from chainer_profile.networks import loading
 
     if args.out is not None:
         return Path(args.out)
     phase = "" if args.phase == "forward" else f"-{args.phase}"
-    name = loading.find_model(args.model, context.registry, args.classes, args.model_args).name
-    default = Path("reports") / f"advise-{name}-cpu-b{args.batchsize}{phase}"
+    source = loading.find_model(args.model, context.registry, args.classes, args.model_args)
+    batch = read_input(args, source)
+    batchsize = Arguments(batch.args, dict(batch.kwargs)).batchsize
+    default = Path("reports") / f"advise-{source.name}-cpu-b{batchsize}{phase}"
     return next(filter(is_free, numbered(default)))
 
 
@@ -310,7 +313,7 @@ def _work(asked: dict[str, Any], context: Context) -> int:
 
     settings = Settings(
         model=args.model,
-        batchsize=args.batchsize,
+        batchsize=args.batchsize or 1,
         phase=args.phase,
         train_mode=args.train_mode,
         threads=asked["threads"],

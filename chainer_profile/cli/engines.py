@@ -172,12 +172,12 @@ def run(args: argparse.Namespace, context: Context) -> int:
     batch = read_input(args, source)
     if batch.kwargs or len(batch.args) > 1 or isinstance(batch.args[0], list):
         raise UsageError("engines take one array: give one --input-shape")
-    device = asked_device(args)
+    device, batchsize = asked_device(args), batch.array.shape[0]
     settings = Settings(
         model=source.name,
         input=batch.description,
         input_shape=batch.array.shape,
-        batchsize=args.batchsize,
+        batchsize=batchsize,
         device=device,
         trials=args.trials,
         clean_trials=args.trials,
@@ -195,7 +195,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
         save=args.save_engine,
         load=args.load_engine,
     )
-    default = Path("reports") / f"engines-{source.name}-{device.replace(':', '')}-b{args.batchsize}"
+    default = Path("reports") / f"engines-{source.name}-{device.replace(':', '')}-b{batchsize}"
     names = [one.name for one in chosen]
     with run_folder.taken(args.out, default, args.force, names) as place:
         measured = _measure(source, batch.array, settings, chosen, args, context)

@@ -75,15 +75,15 @@ def check_fast(args: argparse.Namespace) -> None:
         raise UsageError("--fast is for the CPU: leave out --gpu")
 
 
-def add_batchsize(group: argparse._ArgumentGroup, what: str) -> None:
+def add_batchsize(group: argparse._ArgumentGroup, what: str, default: int | None = 1) -> None:
     """The option of how many inputs at once; what they are is for the help."""
     group.add_argument(
         "-b",
         "--batchsize",
         metavar="N",
         type=whole(1),
-        default=1,
-        help=f"{what} (default: %(default)s)",
+        default=default,
+        help=f"{what} (default: 1)",
     )
 
 
@@ -307,7 +307,7 @@ def add_input(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--data-dir", metavar="DIR", help="folder with cifar-10-python.tar.gz")
     add_input_shape(group, several=True)
-    add_batchsize(group, "inputs per trial")
+    add_batchsize(group, "inputs per trial", default=None)
 
 
 def check_input(args: argparse.Namespace) -> None:
@@ -323,8 +323,11 @@ def check_input(args: argparse.Namespace) -> None:
         raise UsageError(
             f"--input {args.input} is one array of floats: give one plain --input-shape"
         )
-    if _is_file_of_arrays(args.input) and (args.input_shape or args.input_size):
-        raise UsageError(f"--input {args.input} has its own shapes: leave --input-shape out")
+    if _is_file_of_arrays(args.input):
+        if args.input_shape or args.input_size:
+            raise UsageError(f"--input {args.input} has its own shapes: leave --input-shape out")
+        if args.batchsize is not None:
+            raise UsageError(f"--input {args.input} has its own batch: leave --batchsize out")
 
 
 def _is_file_of_arrays(name: str) -> bool:
@@ -352,14 +355,15 @@ def read_input(args: argparse.Namespace, source: ModelSource) -> InputBatch:
 
     if _is_file_of_arrays(args.input):
         return load_arguments(Path(args.input))
+    batchsize = args.batchsize or 1
     if _asks_for_more(args):
         if args.input_size is not None:
             raise UsageError("--input-size is for one image: write it into --input-shape")
-        return make_arguments(args.input_shape, args.batchsize, args.seed)
+        return make_arguments(args.input_shape, batchsize, args.seed)
     return make_input(
         args.input,
         input_shape(args, source.input_shape),
-        args.batchsize,
+        batchsize,
         seed=args.seed,
         index=args.index,
         data_dir=args.data_dir,

@@ -332,21 +332,18 @@ def _check_callable(
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
-        needed = ", ".join(_needed(signature))
+        needed = ", ".join(
+            one.name
+            for one in signature.parameters.values()
+            if one.default is one.empty and one.kind not in _ANY_NUMBER
+        )
         raise UsageError(
             f"{attribute} of {place} takes ({needed}), and {error}: give --model-args, such as "
             '--model-args "100, n_out=10"'
         ) from None
 
 
-def _needed(signature: inspect.Signature) -> list[str]:
-    """Names of the arguments that have to be given."""
-    return [
-        parameter.name
-        for parameter in signature.parameters.values()
-        if parameter.default is parameter.empty
-        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-    ]
+_ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 #: What arguments of labels are called.
@@ -373,14 +370,24 @@ def check_arguments(model: chainer.Link, args: Sequence[Any], kwargs: Mapping[st
     except (AttributeError, ValueError):  # what it takes is not known; running it will tell
         return
     except TypeError as error:
-        needed = _needed(signature)
-        offered = " ".join(
-            f"--input-shape {'one:int32:1000' if name in _LABELS else 'SHAPE'}" for name in needed
-        )
+        named = [one for one in signature.parameters.values() if one.kind not in _ANY_NUMBER]
+        needed = [one for one in named if one.default is one.empty] or named
+        name = type(model).__name__
+        if not needed:
+            raise UsageError(
+                f"{name} takes no argument: its forward has to take the input"
+            ) from None
         raise UsageError(
-            f"{type(model).__name__} takes ({', '.join(needed)}), and {error}: give an "
-            f"--input-shape for each, such as {offered}"
+            f"{name} takes ({', '.join(one.name for one in needed)}), and {error}: give an "
+            f"--input-shape for each, such as {' '.join(map(_offered, needed))}"
         ) from None
+
+
+def _offered(parameter: inspect.Parameter) -> str:
+    """The option that gives a network this argument."""
+    by_name = f"{parameter.name}=" if parameter.kind is parameter.KEYWORD_ONLY else ""
+    spec = "one:int32:1000" if parameter.name in _LABELS else "SHAPE"
+    return f"--input-shape {by_name}{spec}"
 
 
 def _missing_attribute(module: ModuleType, place: str, attribute: str) -> str:

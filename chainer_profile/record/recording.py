@@ -317,8 +317,10 @@ class Recording(Shown):
             ProfileError: The file is missing, damaged, not a recording, or from a newer version.
         """
         try:
-            with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-                arrays = {name: archive[name] for name in archive.files}
+            with open(path, "rb") as file:
+                is_archive = file.read(2) == b"PK"
+                file.seek(0)
+                arrays = dict(np.load(file, allow_pickle=False)) if is_archive else {}
         except FileNotFoundError:
             raise ProfileError(f"{path}: there is no such recording") from None
         except IsADirectoryError:
@@ -327,6 +329,8 @@ class Recording(Shown):
             raise ProfileError(f"{path}: may not be read (permission denied)") from None
         except Exception as error:  # a damaged archive raises errors of a dozen types
             raise ProfileError(f"{path}: damaged, or not a recording ({one_line(error)})") from None
+        if not is_archive:
+            raise ProfileError(f"{path}: damaged, or not a recording (it is no .npz archive)")
         if "meta" not in arrays:
             raise ProfileError(f"{path}: is no {FORMAT} (it holds no 'meta')")
         text = arrays.pop("meta")

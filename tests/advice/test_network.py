@@ -92,10 +92,11 @@ def test_networks_of_several_arguments_and_of_a_batch_that_is_given() -> None:
         small, given = build(2)
         return L.Classifier(small), Arguments((*given.args, np.zeros(2, np.int32)), {})
 
-    settings = Settings(model="small", batchsize=2, phase="train", threads=1, seed=0)
+    settings = Settings(model="small", phase="train", threads=1, seed=0)
     with network_under(build_loss, settings, "auto", Change(kernels="numpy")) as work:
         work.run()
         assert work.check() == ""
+        assert work.batchsize == 2
     refused = pytest.raises(WorkerError, match="a file's, of 2 at a time")
     with refused, network_under(build_loss, settings, "auto", Change(batchsize=8)):
         pass

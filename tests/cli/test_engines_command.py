@@ -343,6 +343,12 @@ def test_default_folders_are_numbered_and_empty_ones_go() -> None:
     assert names == ["engines-tiny-cpu-b1", "engines-tiny-cpu-b1-2"]
 
 
+def test_the_batch_is_that_of_a_file() -> None:
+    np.save("x.npy", np.zeros((3, 3), np.float32))
+    assert run("--engines", "own:Fast", "--input", "x.npy") == 0
+    assert load_run(Path("reports/engines-tiny-cpu-b3/fast")).settings.batchsize == 3
+
+
 def test_a_signal_keeps_what_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
     class Signalling(Net):
         def at_call(self, number: int) -> None:

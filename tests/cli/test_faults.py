@@ -272,7 +272,8 @@ def test_a_network_without_functions(capsys: pytest.CaptureFixture[str]) -> None
         ("absent.npz", "absent.npz: there is no such recording"),
         ("empty", "empty: holds no run (there is no recording.npz in it)"),
         ("cut.npz", "cut.npz: damaged, or not a recording ("),
-        ("text.npz", "text.npz: damaged, or not a recording ("),
+        ("text.npz", "text.npz: damaged, or not a recording (it is no .npz archive)"),
+        ("one.npy", "one.npy: damaged, or not a recording (it is no .npz archive)"),
         ("other.npz", "other.npz: is no chainer-profile recording (it holds no 'meta')"),
         ("newer.npz", "newer.npz: has format version 1000, this program reads up to "),
         ("none", "none: holds no run"),
@@ -287,6 +288,7 @@ def test_recordings(
     Path("none").mkdir()
     Path("none/mine.txt").write_text("mine")
     Path("text.npz").write_text("text")
+    np.save("one.npy", np.zeros(3))
     np.savez("other.npz", a=np.zeros(3))
     assert main("-q", "-o", "run") == 0
     content = Path("run/recording.npz").read_bytes()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import chainer
 import numpy as np
 import pytest
 
 from chainer_profile.__main__ import main as run_main
+from chainer_profile.basics.errors import UsageError
+from chainer_profile.networks.loading import check_arguments
 from chainer_profile.record.recording import Recording
 from tests import ROOT
 
@@ -106,6 +109,7 @@ def test_arrays_of_files(tmp_path):
         ("MLP --model-args 5 --input-shape 784:float32:9", "a range is for integers"),
         ("MLP --model-args 5 --input nothing.npz", "there is no file nothing.npz"),
         ("MLP --model-args 5 --input x.npy --input-shape 784", "has its own shapes"),
+        ("MLP --model-args 5 --input x.npy -b 1", "has its own batch: leave --batchsize out"),
         ("MLP --model-args 5 --input cifar10 --input-shape 784:int32", "is one array of floats"),
     ],
 )
@@ -119,3 +123,40 @@ def test_what_does_not_fit_is_one_line(tmp_path, capsys, words, said):
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert said in error.replace(str(NETS), "NETS")
+
+
+def _by_name(self, *, image, t):
+    return image
+
+
+def _by_both(self, x, *, scale):
+    return x
+
+
+def _by_name_or_not(self, *, image=None):
+    return image
+
+
+def _of_nothing(self):
+    return None
+
+
+@pytest.mark.parametrize(
+    ("forward", "said"),
+    [
+        (
+            _by_name,
+            "takes (image, t), and too many positional arguments: give an --input-shape for each, "
+            "such as --input-shape image=SHAPE --input-shape t=one:int32:1000",
+        ),
+        (_by_both, "such as --input-shape SHAPE --input-shape scale=SHAPE"),
+        (_by_name_or_not, "takes (image), and too many positional arguments: give an "),
+        (_of_nothing, "takes no argument: its forward has to take the input"),
+    ],
+)
+def test_arguments_that_are_given_by_name(forward, said):
+    model = type("Net", (chainer.Chain,), {"forward": forward})()
+    with pytest.raises(UsageError) as error:
+        check_arguments(model, (np.zeros(3),), {})
+    assert str(error.value).startswith("Net takes ")
+    assert said in str(error.value)
