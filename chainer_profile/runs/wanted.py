@@ -17,13 +17,13 @@ FILES = {
     "latex": "tables.tex",
     "json": "report.json",
     "trace": "trace.json",
-    "speedscope": "stacks.speedscope.json",
     "folded": "stacks.folded",
 }
 #: The files that are written without being asked for; and those of other kinds of trials.
 _USUAL_FILES = {
     *("layers.csv", "links.csv", "layers.png", "layers.svg", "roofline.png", "roofline.svg"),
     *("report.md", "report.html", "advice.json", "advice.md", "budget.json"),
+    "stacks.speedscope.json",  # of 0.1.0
 }
 _OF_KINDS = re.compile(r"layers-\d+\.csv")
 #: Stands for all of them.

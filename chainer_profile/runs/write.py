@@ -158,7 +158,6 @@ def _made(name: str, summary: Summary, wanted: Wanted, beside: Beside | None = N
         "latex": lambda: _latex(summary, wanted),
         "json": lambda: json_report.render(summary),
         "trace": lambda: trace.render(summary, wanted.trace_trial),
-        "speedscope": lambda: stacks.render_speedscope(summary),
         "folded": lambda: stacks.render_folded(summary),
     }
     return texts[name]().encode()

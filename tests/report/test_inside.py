@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 
 import pytest
 
@@ -95,5 +94,3 @@ def test_stacks_go_on_below_a_layer(summary: Summary) -> None:
         "network;b;Convolution2DFunction 1000000",
     ]
     assert sum(int(line.rpartition(" ")[2]) for line in lines) == 6_000_000
-    mean = json.loads(stacks.render_speedscope(summary))["profiles"][-1]
-    assert sum(mean["weights"]) == 6_000_000

@@ -16,7 +16,7 @@ from chainer_profile.report.pictures import stacks, trace
 from chainer_profile.report.writers import json_report, pdf
 from chainer_profile.runs import write
 from chainer_profile.runs.folder import load_run
-from chainer_profile.runs.wanted import FILES, USUAL, Wanted, check, parse_formats
+from chainer_profile.runs.wanted import FILES, USUAL, Wanted, check, is_report, parse_formats
 from chainer_profile.runs.write import asked_for, write_reports
 from tests import names_in
 from tests.command import folder, main, one_line  # noqa: F401
@@ -49,7 +49,7 @@ def test_names(text: str, expected: tuple[str, ...]) -> None:
     assert parse_formats(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "html", "pdf,", "PDF", "a b"])
+@pytest.mark.parametrize("text", ["", "html", "pdf,", "PDF", "a b", "speedscope"])
 def test_names_that_are_none(text: str) -> None:
     with pytest.raises(UsageError, match=r"unknown format .*: it is pdf, latex, json") as error:
         parse_formats(text)
@@ -65,6 +65,10 @@ def test_none_is_none_of_several(text: str) -> None:
 # Their files.
 
 
+def test_a_file_that_0_1_0_wrote_is_still_known_as_a_report() -> None:
+    assert is_report("stacks.speedscope.json")
+
+
 def test_all_are_made_by_their_renderers() -> None:
     title = ReportTitle("A title", "An author", "A course")
     made = dict(asked_for(SUMMARY, Wanted(tuple(FILES), title, 2)))
@@ -74,7 +78,6 @@ def test_all_are_made_by_their_renderers() -> None:
         "tables.tex": tables_tex(SUMMARY, title).encode(),
         "report.json": json_report.render(SUMMARY).encode(),
         "trace.json": trace.render(SUMMARY, 2).encode(),
-        "stacks.speedscope.json": stacks.render_speedscope(SUMMARY).encode(),
         "stacks.folded": stacks.render_folded(SUMMARY).encode(),
     }
     assert "A title" in made["tables.tex"].decode()

@@ -1,4 +1,4 @@
-"""Summary -> stacks for flame graphs: ``stacks.folded``, and ``stacks.speedscope.json``.
+"""Summary -> stacks for flame graphs: ``stacks.folded``.
 
 A stack leads from the network over the phase, where a trial has several, and the links to a
 function. Framework time has a frame of its own. After a pass inside the layers stacks go on below.
@@ -6,34 +6,26 @@ function. Framework time has a frame of its own. After a pass inside the layers 
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from chainer_profile.analyse.timeline import (
     FUNCTION,
     LINK,
     PHASE,
     TRIAL,
-    WAIT,
-    lay_out,
-    lay_out_device,
-    median_trial,
     parent_of,
     phase_framework_ns,
     wall_ns,
 )
 from chainer_profile.basics.paths import below
-from chainer_profile.basics.units import plural
-from chainer_profile.report.text import model_name, printable
+from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from chainer_profile.analyse.summary import Summary
-    from chainer_profile.analyse.timeline import Slice
     from chainer_profile.record.recording import Place
 
-SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 FRAMEWORK = "(framework)"
 #: Kind of a frame below a layer.
 _PLACE = "place"
@@ -54,79 +46,6 @@ def render_folded(summary: Summary) -> str:
         line = ";".join(_folded(kind, name) for kind, name in stack)
         totals[line] = totals.get(line, 0) + spent
     return "".join(f"{line} {spent}\n" for line, spent in totals.items())
-
-
-def render_speedscope(summary: Summary) -> str:
-    """The median trial and the mean of all trials as a speedscope file, in nanoseconds.
-
-    The first profile is the median trial in the order of time, on a GPU with another for the
-    device; its lengths are measured, its places worked out as in :mod:`.timeline`. The last one has
-    one sample a layer, weighted with its mean over all trials as in :func:`render_folded`.
-
-    Raises:
-        ProfileError: There is no trial at all.
-    """
-    recording = summary.recording
-    name = model_name(recording.settings)
-    frames: dict[tuple[str, str], int] = {}
-    middle = median_trial(recording)
-    title = f"median trial (trial {middle} of {recording.n_trials}, counted from 0)"
-    host, device = lay_out(recording, middle), lay_out_device(recording, middle)
-    profiles = [_evented(title if device is None else f"{title}: host", host, frames)]
-    if device is not None:
-        profiles.append(_evented(f"{title}: device", device, frames))
-    stacks = list(_mean_stacks(summary))
-    profiles.append(
-        {
-            "type": "sampled",
-            "name": f"mean of {plural(recording.n_trials, 'trial')}",
-            "unit": "nanoseconds",
-            "startValue": 0,
-            "endValue": sum(spent for _, spent in stacks),
-            "samples": [[_number(frame, frames) for frame in stack] for stack, _ in stacks],
-            "weights": [spent for _, spent in stacks],
-        }
-    )
-    file = {
-        "$schema": SCHEMA,
-        "name": name,
-        "exporter": f"chainer-profile {recording.environment.profiler}".rstrip(),
-        "activeProfileIndex": 0,
-        "shared": {"frames": [{"name": _shown(kind, name)} for kind, name in frames]},
-        "profiles": profiles,
-    }
-    return json.dumps(file, allow_nan=False) + "\n"
-
-
-def _evented(title: str, root: Slice, frames: dict[tuple[str, str], int]) -> dict[str, Any]:
-    """A trial as a profile of opened and closed frames."""
-    several = sum(part.kind == PHASE for part in root.inner) > 1
-    kinds = [TRIAL, *([PHASE] if several else []), LINK, FUNCTION, WAIT]
-    events = [
-        {
-            "type": "O" if begins else "C",
-            "frame": _number((one.kind, one.name), frames),
-            "at": one.begin_ns if begins else one.end_ns,
-        }
-        for begins, one in root.edges(kinds)
-    ]
-    return {
-        "type": "evented",
-        "name": title,
-        "unit": "nanoseconds",
-        "startValue": root.begin_ns,
-        "endValue": root.end_ns,
-        "events": events,
-    }
-
-
-def _number(frame: tuple[str, str], frames: dict[tuple[str, str], int]) -> int:
-    """The number of a frame, which it gets when it is first seen."""
-    return frames.setdefault(frame, len(frames))
-
-
-def _shown(kind: str, name: str) -> str:
-    return printable(name) or f"({kind} without a name)"
 
 
 def _folded(kind: str, name: str) -> str:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +14,7 @@ from chainer_profile.analyse.summaries import summarise
 from chainer_profile.record.recording import Layer, Recording, Settings
 from chainer_profile.report.pictures import stacks
 from tests.conftest import make_layers, make_recording, make_training
-from tests.report.devicing import make_device_recording, make_device_training
+from tests.report.devicing import make_device_training
 from tests.report.tracing import SAMPLES, nested
 
 
@@ -43,102 +41,17 @@ def mean_ns(recording: Recording) -> int:
     return total // trials + (2 * (total % trials) >= trials)
 
 
-def is_number(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def speedscope(recording: Recording) -> dict[str, Any]:
-    """Check the file against the rules of its format."""
-    text = stacks.render_speedscope(summarise(recording))
-    file: dict[str, Any] = json.loads(text)
-    assert file["$schema"] == "https://www.speedscope.app/file-format-schema.json"
-    assert set(file) == {
-        "$schema", "name", "exporter", "activeProfileIndex", "shared", "profiles"
-    }  # fmt: skip
-    assert isinstance(file["name"], str)
-    assert isinstance(file["exporter"], str)
-    assert set(file["shared"]) == {"frames"}
-    names = file["shared"]["frames"]
-    assert all(set(frame) == {"name"} and frame["name"].isprintable() for frame in names)
-    used: set[int] = set()
-    for profile in file["profiles"]:
-        common = {"type", "name", "unit", "startValue", "endValue"}
-        assert profile["unit"] == "nanoseconds"
-        assert is_number(profile["startValue"])
-        assert is_number(profile["endValue"])
-        if profile["type"] == "evented":
-            assert set(profile) == common | {"events"}
-            used |= nesting(profile)
-        else:
-            assert profile["type"] == "sampled"
-            assert set(profile) == common | {"samples", "weights"}
-            assert len(profile["samples"]) == len(profile["weights"])
-            assert all(map(is_number, profile["weights"]))
-            assert sum(profile["weights"]) == profile["endValue"] - profile["startValue"]
-            used |= {frame for sample in profile["samples"] for frame in sample}
-    assert used == set(range(len(names)))
-    assert 0 <= file["activeProfileIndex"] < len(file["profiles"])
-    return file
-
-
-def nesting(profile: dict[str, Any]) -> set[int]:
-    """Check that what is opened last is closed first, in order of time; the frames used."""
-    opened: list[int] = []
-    at = profile["startValue"]
-    for event in profile["events"]:
-        assert set(event) == {"type", "frame", "at"}
-        assert is_number(event["at"])
-        assert at <= event["at"] <= profile["endValue"]
-        at = event["at"]
-        if event["type"] == "O":
-            opened.append(event["frame"])
-        else:
-            assert event["type"] == "C"
-            assert opened.pop() == event["frame"]
-    assert not opened
-    return {event["frame"] for event in profile["events"]}
-
-
-def own_ns(profile: dict[str, Any], frames: list[dict[str, str]]) -> Counter[str]:
-    """Time of every frame by name in an evented profile, without that of frames within it."""
-    spent: Counter[str] = Counter()
-    opened: list[str] = []
-    at = profile["startValue"]
-    for event in profile["events"]:
-        if opened:
-            spent[opened[-1]] += event["at"] - at
-        at = event["at"]
-        if event["type"] == "O":
-            opened.append(frames[event["frame"]]["name"])
-        else:
-            opened.pop()
-    return spent
-
-
 def check(recording: Recording) -> None:
     found = folded(recording)
     assert sum(found.values()) == mean_ns(recording)
-    file = speedscope(recording)
-    *timed, sampled = file["profiles"]
-    assert sampled["endValue"] == mean_ns(recording)
-    assert len(timed) == (2 if recording.on_device else 1)
-    names = [frame["name"] for frame in file["shared"]["frames"]]
-    rows = [
-        weight
-        for sample, weight in zip(sampled["samples"], sampled["weights"], strict=True)
-        if names[sample[-1]] != stacks.FRAMEWORK
-    ]
-    assert np.abs(np.array(rows) - recording.self_ns.mean(axis=0)).max() <= 1
-    # The median trial, by function.
-    lengths = recording.self_ns.sum(axis=1) if recording.trial_ns is None else recording.trial_ns
-    middle = int(np.argmin(np.abs(lengths - np.median(lengths))))
     wanted: Counter[str] = Counter()
-    for layer, own in zip(recording.layers, recording.self_ns[middle].tolist(), strict=True):
-        wanted[layer.function] += own
-    spent = own_ns(timed[-1], file["shared"]["frames"])
-    assert {name: spent[name] for name in wanted} == wanted
-    length = timed[0]["endValue"] - timed[0]["startValue"]
-    assert length == lengths[middle]
+    for layer, mean in zip(recording.layers, recording.self_ns.mean(axis=0), strict=True):
+        wanted[layer.function] += mean
+    spent: Counter[str] = Counter()
+    for stack, ns in found.items():
+        spent[stack[-1]] += ns
+    for name, mean in wanted.items():
+        assert spent[name] == pytest.approx(mean, abs=len(recording.layers))
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.parent.name)
@@ -160,14 +73,6 @@ def test_any_size(n_layers: int) -> None:
 
 def test_on_a_device() -> None:
     check(make_device_training(4))
-    names = [
-        profile["name"] for profile in speedscope(make_device_recording(n_trials=3))["profiles"]
-    ]
-    assert names == [
-        "median trial (trial 0 of 3, counted from 0): host",
-        "median trial (trial 0 of 3, counted from 0): device",
-        "mean of 3 trials",
-    ]
 
 
 def test_a_training_step_by_hand() -> None:
@@ -228,7 +133,6 @@ def test_names_are_data(name: str) -> None:
     recording = make_recording(2, n_trials=2, layers=layers, settings=Settings(model=name))
     check_names = folded(recording)
     assert len(check_names) >= 2
-    speedscope(recording)
 
 
 def test_a_trial_shorter_than_its_layers() -> None:
@@ -236,7 +140,6 @@ def test_a_trial_shorter_than_its_layers() -> None:
     recording = make_recording(2, n_trials=1, n_clean=0)
     recording = replace(recording, trial_ns=recording.self_ns.sum(axis=1) - 10)
     assert sum(folded(recording).values()) == recording.self_ns.sum()
-    speedscope(recording)
 
 
 def test_deep_nesting() -> None:
