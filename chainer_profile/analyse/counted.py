@@ -20,9 +20,6 @@ _COLUMNS = {
     "page_faults": ("page_faults", 1.0),
     "waits": ("waits", 1.0),
     "preemptions": ("preemptions", 1.0),
-    "cycles": ("cycles", 1.0),
-    "instructions": ("instructions", 1.0),
-    "cache_misses": ("cache_misses", 1.0),
 }
 
 
@@ -35,8 +32,7 @@ def layer_counters(recording: Recording) -> dict[str, Any]:
     Returns:
         Columns of one value a layer, NaN without the counter: ``counted_s``, wall time in the
         trials of that pass, and in the same trials ``cpu_s``, CPU time, ``page_faults``, ``waits``
-        and ``preemptions`` (how often it gave its processor up, and lost it), ``cycles``,
-        ``instructions`` and ``cache_misses`` of the processor.
+        and ``preemptions`` (how often it gave its processor up, and lost it).
     """
     counters, nothing = recording.counters, np.full(len(recording.layers), np.nan)
     columns = {}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import mmap
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from statistics import median
 from struct import Struct
 from typing import TYPE_CHECKING
@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chainer_profile.basics.describe import NS
-from chainer_profile.measure.hardware import hardware_counters
 from chainer_profile.measure.recorder import Recorder
 from chainer_profile.record.recording import Counted, Counters
 
@@ -105,7 +104,7 @@ def _new_pages() -> NDArray[np.uint8]:
 class _Readings:
     """A clock whose times are numbers of readings, which lie in an array made before."""
 
-    def __init__(self, now_ns: NowNs, sources: Sequence[Read], width: int, most: int) -> None:
+    def __init__(self, now_ns: NowNs, counters: Read, width: int, most: int) -> None:
         row = Struct(f"{width}q")
         self._buffer = bytearray(row.size * most)
         # Written once: a page that is touched for the first time would count for a row.
@@ -117,7 +116,7 @@ class _Readings:
         def read() -> int:
             at = self._at
             if at < end:  # a trial of another kind may make more calls
-                pack(buffer, at, now_ns(), *(value for source in sources for value in source()))
+                pack(buffer, at, now_ns(), *counters())
             self._at = at + size
             return at // size
 
@@ -159,35 +158,31 @@ def measure_counters(
     Returns:
         The counters; None where no trial was of the kind.
     """
-    with ExitStack() as stack:
-        usage = usage or thread_usage()
-        sources = [usage, *stack.enter_context(hardware_counters())]
-        names = ("wall_ns", *(name for found, _ in sources for name in found))
-        most = max(len(structure.owners) + 2, 2 * _WINDOWS)
-        readings = _Readings(now_ns, [read for _, read in sources], len(names), most)
-        recorder = Recorder(readings.read, step, raising=structure.raising)
-        windows = _window(recorder, readings)
-        found: list[NDArray[np.int64]] = []
-        begin_ns, made = now_ns(), 0
-        with recorder:
-            while made < LEAST_TRIALS or (
-                made < _MOST_TRIALS and (now_ns() - begin_ns) * NS < seconds
-            ):
-                readings.clear()
-                recorder.clear()
-                readings.read()
-                step()
-                last = readings.read()
-                stamps = structure.stamps(recorder.log)
-                made += 1
-                if stamps is not None:
-                    values = readings.values[[*stamps, last]]
-                    rows = structure.times_ns(values[:-1].T)
-                    trial = readings.values[last] - readings.values[0]
-                    found.append(np.column_stack([rows, trial]))
-                if stop():
-                    break
-        recorder.clear()
+    counted, read = usage or thread_usage()
+    names = ("wall_ns", *counted)
+    most = max(len(structure.owners) + 2, 2 * _WINDOWS)
+    readings = _Readings(now_ns, read, len(names), most)
+    recorder = Recorder(readings.read, step, raising=structure.raising)
+    windows = _window(recorder, readings)
+    found: list[NDArray[np.int64]] = []
+    begin_ns, made = now_ns(), 0
+    with recorder:
+        while made < LEAST_TRIALS or (made < _MOST_TRIALS and (now_ns() - begin_ns) * NS < seconds):
+            readings.clear()
+            recorder.clear()
+            readings.read()
+            step()
+            last = readings.read()
+            stamps = structure.stamps(recorder.log)
+            made += 1
+            if stamps is not None:
+                values = readings.values[[*stamps, last]]
+                rows = structure.times_ns(values[:-1].T)
+                trial = readings.values[last] - readings.values[0]
+                found.append(np.column_stack([rows, trial]))
+            if stop():
+                break
+    recorder.clear()
     if not found:
         return None
     # (counters, trials, rows, phases and the trial)
@@ -205,7 +200,7 @@ def measure_counters(
             )
             for name, of, window in zip(names, values, windows, strict=True)
         ),
-        fault_ns=_fault_ns(*usage, touch),
+        fault_ns=_fault_ns(counted, read, touch),
     )
 
 

@@ -380,8 +380,9 @@ class Counted:
     Attributes:
         name: ``wall_ns``; ``cpu_ns`` and ``system_ns``, CPU time of the thread and the part of it
             that the system ran for it; ``page_faults``; ``waits`` and ``preemptions``, how often
-            the thread gave its processor up, and how often it was taken from it; ``cycles``,
-            ``instructions`` and ``cache_misses`` of the processor.
+            the thread gave its processor up, and how often it was taken from it. Recordings of
+            older versions may hold ``cycles``, ``instructions`` and ``cache_misses`` of the
+            processor, which nothing reads.
         layers: Sum over the trials of every layer, without calls within it. Empty for
             ``system_ns``, which is right for whole trials alone; recordings of older versions hold
             it, and nothing reads it.

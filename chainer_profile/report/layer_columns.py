@@ -136,10 +136,10 @@ def _nbytes(key: str, name: str, meaning: str, *, field: str, **more: Any) -> La
     return _of(key, name, field, meaning, _size, _whole, csv=field, kind=COUNT, known=False, **more)
 
 
-def _counted(key: str, name: str, meaning: str, **more: Any) -> LayerColumn:
+def _counted(key: str, name: str, meaning: str) -> LayerColumn:
     meaning = f"{meaning}, mean of the counters pass; empty where it is not counted"
     shown = _number(format_significant)
-    return _of(key, name, key, meaning, shown, _exact_times, known=False, **more)
+    return _of(key, name, key, meaning, shown, _exact_times, known=False)
 
 
 def _format_times(value: float) -> str:
@@ -445,10 +445,7 @@ _ALL = (
     ),
     _counted("waits", "waits", "How often the thread gave its processor up in a trial"),
     _counted("preemptions", "preemptions", "How often its processor was taken from it in a trial"),
-    # What no file has, since others say it, or few machines do.
-    _counted("cycles", "cycles", "Cycles of the processor", csv="", json=""),
-    _counted("instructions", "instructions", "Instructions of the thread", csv="", json=""),
-    _counted("cache_misses", "cache misses", "Misses of the last cache", csv="", json=""),
+    # What no file has, since others say it.
     LayerColumn(
         "ci", Column("+/- ms", _half_width, drop=8), "Half of the 95 % interval of the median"
     ),

@@ -60,4 +60,3 @@ def test_groups_add_up_to_the_layers():
         assert table["layers"].sum() == len(found.layers)
         for column in ("cpu_s", "page_faults"):
             assert table[column].sum() == pytest.approx(found.layers[column].sum())
-        assert table["cycles"].isna().all()

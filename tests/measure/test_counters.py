@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import mmap
-import resource
 import subprocess
 import sys
 import time
 import warnings
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,7 +19,6 @@ from chainer_profile.analyse.verdicts import FAULTS
 from chainer_profile.measure import counters as counters_module
 from chainer_profile.measure import runner
 from chainer_profile.measure.counters import LEAST_TRIALS, measure_counters, thread_usage
-from chainer_profile.measure.hardware import SOFTWARE_FAULTS, hardware_counters
 from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.steps import make_step
 from chainer_profile.record.recording import Settings
@@ -224,31 +221,6 @@ def test_a_fault_has_no_price_where_it_is_not_one_small_page(clock, faults_a_pag
         touch=lambda pages: thread.fault(int(len(pages) * faults_a_page)),
     )
     assert found.fault_ns is None
-
-
-@linux
-def test_counters_of_the_kernel():
-    with hardware_counters([SOFTWARE_FAULTS]) as found:
-        if not found:
-            pytest.skip("this kernel hands no counters out")
-        ((names, read),) = found
-        assert names == ("software_page_faults",)
-
-        def both():
-            usage = resource.getrusage(resource.RUSAGE_THREAD)
-            return read()[0], usage.ru_minflt + usage.ru_majflt
-
-        before = both()
-        np.ones(80 << 20, np.uint8)
-        after = both()
-    assert after[0] - before[0] == pytest.approx(after[1] - before[1], abs=3)
-    assert after[0] > before[0]
-
-
-def test_none_where_the_kernel_has_none(monkeypatch):
-    monkeypatch.setattr("platform.machine", lambda: "pdp11")
-    with hardware_counters() as found:
-        assert found == []
 
 
 def test_without_a_thread_s_usage_cpu_time_alone(monkeypatch):

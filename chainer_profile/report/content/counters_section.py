@@ -73,8 +73,6 @@ def _table(summary: Summary, by: str) -> Table:
         Column("page faults", _number("page_faults")),
         Column("waits", _number("waits"), drop=4),
         Column("preemptions", _number("preemptions"), drop=3),
-        Column("instructions a cycle", _ratio("instructions", "cycles")),
-        Column("cache misses", _number("cache_misses")),
     ]
     return Table(with_content(columns, rows), rows, f"CPU time and page faults by {by}")
 
@@ -85,11 +83,3 @@ def _ms(field: str) -> Any:
 
 def _number(field: str) -> Any:
     return lambda row: format_significant(getattr(row, field))
-
-
-def _ratio(field: str, per: str) -> Any:
-    return lambda row: format_significant(_over(getattr(row, field), getattr(row, per)))
-
-
-def _over(part: float, whole: float) -> float:
-    return part / whole if whole else math.nan
