@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from chainer_profile.basics.choosing import split_names
-from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.parsing import Parser, input_shape, whole
 from chainer_profile.basics.words import PROG
 from chainer_profile.cli.options import (
@@ -53,11 +53,6 @@ def parser() -> argparse.ArgumentParser:
         help="one row a link, to so many levels below the network, in place of one a layer",
     )
     group.add_argument(
-        "--arrays",
-        action="store_true",
-        help="the memory report: every array with shape, data type and bytes",
-    )
-    group.add_argument(
         "--columns",
         metavar="A,B,C",
         help="columns of the table, such as path,output_shapes,macs (an unknown one lists all)",
@@ -80,13 +75,9 @@ def run(args: argparse.Namespace, context: Context) -> int:
         ProfileError: The network cannot be built or run, or the output not be written.
         UsageError: The arguments say nothing that can be done.
     """
-    if args.arrays and args.depth is not None:
-        raise UsageError("give --arrays or --depth, not both: arrays are not added up by link")
-
     from chainer_profile.report.content import network as content
 
     view = content.LAYERS if args.depth is None else content.LINKS
-    view = content.ARRAYS if args.arrays else view
     columns = None
     if args.columns is not None:
         # Before the network is built: a name is soon mistyped.

@@ -1,4 +1,4 @@
-"""What a network is, without timing: its layers, parameters, work, arrays and memory."""
+"""What a network is, without timing: its layers, parameters, work and memory."""
 
 from __future__ import annotations
 
@@ -16,13 +16,11 @@ from chainer_profile.measure.arguments import Arguments, arrays_in, as_network, 
 from chainer_profile.measure.hooks import WalkHook
 from chainer_profile.measure.learner import StructureError, accumulates_gradients
 from chainer_profile.measure.steps import ForwardStep, learn_first
-from chainer_profile.record.network import ARRAY_COLUMNS, LAYER_COLUMNS, TEXTS, ModelSummary
+from chainer_profile.record.network import LAYER_COLUMNS, TEXTS, ModelSummary
 from chainer_profile.record.recording import Shape
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from chainer_profile.record.recording import Layer, LinkCalls
+    from chainer_profile.record.recording import Layer
 
 _WORK = ("macs", "flops", "nbytes_read", "nbytes_written")
 _OWN = ("parameters", "trainable", "persistent")
@@ -49,7 +47,7 @@ def summary(
         name: Name of the network; by default that of its class.
 
     Returns:
-        ModelSummary: Its layers, arrays and totals.
+        ModelSummary: Its layers and totals.
 
     Raises:
         ProfileError: The network fails with such an input, or this does not fit into memory.
@@ -68,50 +66,40 @@ def summary(
         except StructureError as error:
             raise error.with_input(inputs[0].shape) from error
     links = _own_arrays(model)
-    outputs = _by_row(structure.layers, step.outputs)
+    owned = [own.nbytes for own in links.values()]
     return ModelSummary(
         name=name or network_name(model),
         input_shapes=tuple(tuple(map(int, array.shape)) for array in inputs),
         input_dtypes=tuple(str(array.dtype) for array in inputs),
-        table=_layer_table(structure.layers, outputs, links),
-        arrays=_array_table(structure.layers, outputs, links, inputs),
-        kinds=_kinds(structure.links),
+        table=_layer_table(structure.layers, step.outputs, links),
+        kinds={link.path: link.kind for link in structure.links},
+        input_nbytes=sum(map(_nbytes, inputs)),
+        parameter_nbytes=sum(parameters for parameters, _ in owned),
+        persistent_nbytes=sum(persistent for _, persistent in owned),
     )
 
 
 # -- the pass
 
 
-@dataclass(frozen=True)
-class _Array:
-    """Shape and type of an array, and the memory of its own in bytes: a view has none."""
-
-    shape: Shape
-    dtype: str
-    size: int
-    nbytes: int
-
-    @classmethod
-    def of(cls, array: Any, owns: bool = True) -> _Array:
-        shape, size = tuple(int(n) for n in array.shape), int(array.size)
-        nbytes = size * int(np.dtype(array.dtype).itemsize)
-        return cls(shape, str(array.dtype), size, nbytes if owns else 0)
+def _nbytes(array: Any) -> int:
+    return int(array.size) * int(np.dtype(array.dtype).itemsize)
 
 
 class _Outputs:
-    """Notes the outputs of every function, in the order of the rows of the structure pass.
+    """Notes the bytes of every function's outputs, in the order of the rows of the structure pass.
 
-    What a backward calls, and what adds up gradients, is not noted.
+    A view has none of its own. What a backward calls, and what adds up gradients, is not noted.
     """
 
     def __init__(self) -> None:
-        self.outputs: list[list[_Array]] = []
+        self.outputs: list[list[int]] = []
         # Of what runs, where its outputs are noted; None of a backward.
-        self._running: list[list[_Array] | None] = []
+        self._running: list[list[int] | None] = []
         self.hook = WalkHook(self._begin, self._end)
 
     def _begin(self, function: Any, in_data: Any, backward: bool, *_: Any) -> None:
-        noted: list[_Array] | None = None if backward else []
+        noted: list[int] | None = None if backward else []
         if noted is not None and None not in self._running and not accumulates_gradients():
             self.outputs.append(noted)
         self._running.append(noted)
@@ -122,9 +110,9 @@ class _Outputs:
             # What is called within another function is gone, or is that one's output.
             owns = not any(one is not None for one in self._running)
             noted.extend(
-                _Array.of(array, owns and not _is_view(array, in_data))
+                _nbytes(array)
                 for array in outputs
-                if array is not None
+                if owns and array is not None and not _is_view(array, in_data)
             )
 
 
@@ -133,19 +121,13 @@ class _NotingStep(ForwardStep):
 
     def __init__(self, model: Any, given: Arguments) -> None:
         super().__init__(model, given.args, keywords=given.kwargs)
-        self.outputs: list[list[_Array]] = []
+        self.outputs: list[list[int]] = []
 
     def __call__(self) -> Any:
         noted = _Outputs()
         self.outputs = noted.outputs
         with noted.hook:
             return super().__call__()
-
-
-def _by_row(layers: Sequence[Layer], noted: list[list[_Array]]) -> list[list[_Array]]:
-    """The outputs of every row; of a backward's, which are gradients, none are noted."""
-    left = iter(noted)
-    return [next(left) if layer.phase == "forward" else [] for layer in layers]
 
 
 def _is_view(array: Any, inputs: tuple[Any, ...]) -> bool:
@@ -195,19 +177,10 @@ def _input(shape: Shape, dtype: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Own:
-    """The arrays of one link, without those of links below: (name, array) each."""
+    """What one link has, without the links below it."""
 
-    parameters: list[tuple[str, _Array]]
-    persistent: list[tuple[str, _Array]]
-    trainable: int
-
-    @property
-    def counts(self) -> dict[str, int]:
-        return {
-            "parameters": sum(array.size for _, array in self.parameters),
-            "trainable": self.trainable,
-            "persistent": sum(array.size for _, array in self.persistent),
-        }
+    counts: dict[str, int]
+    nbytes: tuple[int, int]
 
 
 def _own_arrays(model: Any) -> dict[str, _Own]:
@@ -221,21 +194,24 @@ def _own_arrays(model: Any) -> dict[str, _Own]:
         return is_new
 
     for path, link in model.namedlinks():
-        prefix = path.rstrip("/")
         parameters = [
-            (prefix + name, param)
+            param
             for name, param in link.namedparams(include_uninit=False)
             if name.count("/") == 1 and first(param)  # a child's are named /child/W
         ]
-        values = ((name, getattr(link, name, None)) for name in sorted(link._persistent))
+        values = (getattr(link, name, None) for name in link._persistent)
+        persistent = [
+            value
+            for value in values
+            if isinstance(value, chainer.get_array_types()) and first(value)
+        ]
         found[path] = _Own(
-            [(name, _Array.of(param.array)) for name, param in parameters],
-            [
-                (f"{prefix}/{name}", _Array.of(value))
-                for name, value in values
-                if isinstance(value, chainer.get_array_types()) and first(value)
-            ],
-            sum(int(param.size) for _, param in parameters if _is_trainable(param)),
+            {
+                "parameters": sum(int(param.size) for param in parameters),
+                "trainable": sum(int(param.size) for param in parameters if _is_trainable(param)),
+                "persistent": sum(int(value.size) for value in persistent),
+            },
+            (sum(_nbytes(param.array) for param in parameters), sum(map(_nbytes, persistent))),
         )
     return found
 
@@ -246,10 +222,11 @@ def _is_trainable(param: Any) -> bool:
 
 
 def _layer_table(
-    layers: Sequence[Layer], outputs: Sequence[Sequence[_Array]], links: dict[str, _Own]
+    layers: Sequence[Layer], noted: Sequence[Sequence[int]], links: dict[str, _Own]
 ) -> pd.DataFrame:
     left = {path: own.counts for path, own in links.items()}
     none = dict.fromkeys(_OWN, 0)
+    outputs = iter(noted)
     rows: list[dict[str, Any]] = [
         {
             "path": layer.path,
@@ -259,9 +236,10 @@ def _layer_table(
             "dtype": layer.dtype,
             **left.pop(layer.path, none),
             **{name: getattr(layer, name) for name in _WORK},
-            "nbytes_output": sum(array.nbytes for array in noted),
+            # Outputs of a backward, which are gradients, are not noted.
+            "nbytes_output": sum(next(outputs)) if layer.phase == "forward" else 0,
         }
-        for layer, noted in zip(layers, outputs, strict=True)
+        for layer in layers
     ]
     rows += [
         {
@@ -276,35 +254,10 @@ def _layer_table(
         for path, counts in left.items()
         if any(counts.values())
     ]
-    return _frame(rows, list(LAYER_COLUMNS)[1:], "index")
+    return _frame(rows, list(LAYER_COLUMNS)[1:])
 
 
-def _array_table(
-    layers: Sequence[Layer],
-    outputs: Sequence[Sequence[_Array]],
-    links: dict[str, _Own],
-    inputs: tuple[Any, ...],
-) -> pd.DataFrame:
-    def found() -> Iterator[tuple[str, str, str, _Array]]:
-        for path, own in links.items():
-            yield from (("parameter", name, path, array) for name, array in own.parameters)
-        for path, own in links.items():
-            yield from (("persistent", name, path, array) for name, array in own.persistent)
-        names = ["input"] if len(inputs) == 1 else [f"input[{i}]" for i in range(len(inputs))]
-        for name, given in zip(names, inputs, strict=True):
-            yield "input", name, "", _Array.of(given)
-        for layer, noted in zip(layers, outputs, strict=True):
-            for at, array in enumerate(noted):
-                name = layer.label if len(noted) == 1 else f"{layer.label}[{at}]"
-                yield "output", name, layer.path, array
-
-    rows = [
-        {"kind": kind, "name": name, "path": path, **vars(a)} for kind, name, path, a in found()
-    ]
-    return _frame(rows, list(ARRAY_COLUMNS), None)
-
-
-def _frame(rows: list[dict[str, Any]], columns: list[str], index: str | None) -> pd.DataFrame:
+def _frame(rows: list[dict[str, Any]], columns: list[str]) -> pd.DataFrame:
     """A table whose columns have the same types with any number of rows."""
     data = {}
     for name in columns:
@@ -316,12 +269,5 @@ def _frame(rows: list[dict[str, Any]], columns: list[str], index: str | None) ->
         else:
             data[name] = pd.Series(values, dtype="int64")
     table = pd.DataFrame(data, index=pd.RangeIndex(len(rows)), columns=columns)
-    table.index.name = index
+    table.index.name = "index"
     return table
-
-
-def _kinds(links: Sequence[LinkCalls]) -> dict[str, str]:
-    return {link.path: link.kind for link in links}
-
-
-# -- paths

@@ -46,25 +46,13 @@ LINK_COLUMNS = {
     **_COUNTED,
     "without_formula": "Calls whose operations and bytes are not known, and are missing",
 }
-#: Of the memory report.
-ARRAY_COLUMNS = {
-    "kind": "parameter, persistent, input or output",
-    "name": "Path of the array in the network, or the layer whose output it is",
-    "path": "Path of its link",
-    "shape": "Its shape",
-    "dtype": "Its data type",
-    "size": "Its elements",
-    "nbytes": "Its bytes; 0 for a view of an input and for what is made within another layer",
-}
 #: Columns of text; all others hold whole numbers.
-TEXTS = frozenset(
-    {"path", "function", "input_shapes", "output_shapes", "dtype", "kind", "name", "shape"}
-)
+TEXTS = frozenset({"path", "function", "input_shapes", "output_shapes", "dtype", "kind"})
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ModelSummary(Shown):
-    """A network's layers and arrays, and their totals. ``str()`` gives all of it as a table.
+    """A network's layers, and their totals. ``str()`` gives all of it as a table.
 
     Sizes are bytes, other numbers are elements or operations of one forward pass in test mode.
 
@@ -77,17 +65,20 @@ class ModelSummary(Shown):
             parameters of a link are in the row of its first call; a link with parameters of which
             no call is known has a row of its own at the end, without a function. Operations and
             bytes are <NA> where a function has no formula (see :mod:`chainer_profile.costs.work`).
-        arrays: One row an array: parameters, persistent arrays, inputs, outputs of the layers. The
-            columns are explained in :data:`~chainer_profile.record.network.ARRAY_COLUMNS`.
         kinds: Class of every link, by its path.
+        input_nbytes: Bytes of the inputs.
+        parameter_nbytes: Bytes of the parameters.
+        persistent_nbytes: Bytes of the persistent arrays.
     """
 
     name: str
     input_shapes: tuple[Shape, ...]
     input_dtypes: tuple[str, ...]
     table: pd.DataFrame
-    arrays: pd.DataFrame
     kinds: dict[str, str]
+    input_nbytes: int
+    parameter_nbytes: int
+    persistent_nbytes: int
 
     def by_link(self, depth: int) -> pd.DataFrame:
         """The layers added up by link, to so many levels below the network.
@@ -162,28 +153,10 @@ class ModelSummary(Shown):
 
     # -- estimated memory
 
-    def _nbytes(self, kind: str) -> int:
-        return int(self.arrays.loc[self.arrays["kind"] == kind, "nbytes"].sum())
-
-    @property
-    def input_nbytes(self) -> int:
-        """Bytes of the inputs."""
-        return self._nbytes("input")
-
-    @property
-    def parameter_nbytes(self) -> int:
-        """Bytes of the parameters."""
-        return self._nbytes("parameter")
-
-    @property
-    def persistent_nbytes(self) -> int:
-        """Bytes of the persistent arrays."""
-        return self._nbytes("persistent")
-
     @property
     def forward_nbytes(self) -> int:
         """Bytes of all activations: the outputs of all layers that are no views."""
-        return self._nbytes("output")
+        return int(self.table["nbytes_output"].sum())
 
     @property
     def forward_backward_nbytes(self) -> int:

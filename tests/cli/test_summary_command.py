@@ -53,17 +53,6 @@ def test_depth_is_by_link(capsys: pytest.CaptureFixture[str]) -> None:
     assert [row["path"] for row in rows(capsys, "--depth", "1")] == ["/", "/fc"]
 
 
-def test_arrays_are_the_memory_report(capsys: pytest.CaptureFixture[str]) -> None:
-    found = rows(capsys, "--arrays", "-b", "2")
-    assert [tuple(row.values()) for row in found] == [
-        ("parameter", "/fc/W", "2x3", "float32", "24"),
-        ("parameter", "/fc/b", "2", "float32", "8"),
-        ("input", "input", "2x3", "float32", "24"),
-        ("output", "0_LinearFunction", "2x2", "float32", "16"),
-        ("output", "1_ReLU", "2x2", "float32", "16"),
-    ]
-
-
 def test_columns_in_the_order_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     found = rows(capsys, "--columns", "macs, path")
     assert [list(row.items()) for row in found] == [
@@ -77,9 +66,7 @@ def test_the_nearest_column() -> None:
         run("--columns", "mac")
 
 
-@pytest.mark.parametrize(
-    ("words", "view"), [([], "layers"), (["--depth", "1"], "links"), (["--arrays"], "arrays")]
-)
+@pytest.mark.parametrize(("words", "view"), [([], "layers"), (["--depth", "1"], "links")])
 def test_an_unknown_column_lists_the_known_ones(words: list[str], view: str) -> None:
     def build() -> Any:
         raise AssertionError("built")
@@ -141,7 +128,7 @@ def test_a_network_that_fails_is_one_line() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--arrays", "--depth", "1"], "--arrays or --depth, not both"),
+        (["--arrays"], "unrecognized arguments: --arrays"),
         (["--phase", "train"], "invalid choice: 'train'"),
         (["--input-dtype", "complex64"], "invalid choice"),
         (["--depth", "-1"], "0 or more"),

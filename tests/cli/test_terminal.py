@@ -60,7 +60,6 @@ COMMANDS = {
     "report of a training": ("report", "reports/training", "--group-by", "shape"),
     "tree": ("report", "reports/training", "--tree", "--depth", "9"),
     "summary": ("summary", "--model", "tiny"),
-    "summary of arrays": ("summary", "--model", "tiny", "--arrays"),
     "machine": ("machine",),
     "compare": ("compare", A, B, "--all"),
     "history": ("history",),

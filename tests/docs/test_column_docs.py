@@ -70,7 +70,6 @@ The same command writes it: a row for each collective of each rank.
 _VIEWS = {
     network.LAYERS: "### By layer",
     network.LINKS: "### By link, with `--depth`",
-    network.ARRAYS: "### Every array, with `--arrays`",
 }
 
 

@@ -19,7 +19,7 @@ from chainer_profile.engines.results import EnginesRun
 from chainer_profile.ranks.merging import Ranks, merge
 from chainer_profile.record.budget import PARTS, Budget, Spent
 from chainer_profile.record.digest import Digest, Run
-from chainer_profile.record.network import ARRAY_COLUMNS, LAYER_COLUMNS, ModelSummary
+from chainer_profile.record.network import LAYER_COLUMNS, ModelSummary
 from chainer_profile.record.recording import LinkCalls, Recording, Settings
 from chainer_profile.report.content import (
     budget,
@@ -195,22 +195,15 @@ def network_row(path: str, function: str, flops: int | None, **more: Any) -> dic
     return row | more
 
 
-def network_of(*rows: dict[str, Any], name: str = "net", **changes: Any) -> ModelSummary:
+def network_of(
+    *rows: dict[str, Any], name: str = "net", kinds: dict[str, str] | None = None
+) -> ModelSummary:
     table = pd.DataFrame(list(rows), columns=list(LAYER_COLUMNS)[1:])
     table.index.name = "index"
     for column in ("macs", "flops", "nbytes_read", "nbytes_written"):
         table[column] = table[column].astype("Int64")
-    arrays = pd.DataFrame(
-        [
-            ("parameter", "/fc/W", "/fc", (2, 3), "float32", 6, 24),
-            ("persistent", "/fc/n", "/fc", (), "int64", 1, 8),
-            ("input", "input", "", (1, 3), "float32", 3, 12),
-            ("output", "0_Linear", "/fc", (1, 2), "float32", 2, 1_500_000),
-        ],
-        columns=list(ARRAY_COLUMNS),
-    )
-    values = {"arrays": arrays, "kinds": {"/": "Net", "/fc": "Linear"}} | changes
-    return ModelSummary(name, ((1, 3),), ("float32",), table, **values)
+    kinds = kinds or {"/": "Net", "/fc": "Linear"}
+    return ModelSummary(name, ((1, 3),), ("float32",), table, kinds, 12, 24, 8)
 
 
 def a_network(names: Sequence[str] = ()) -> ModelSummary:
@@ -220,9 +213,7 @@ def a_network(names: Sequence[str] = ()) -> ModelSummary:
         return network_of(network_row("/fc", "Linear", 12, **own), odd, network_row("/", "ReLU", 2))
     rows = [network_row(f"/{name}", name, None, dtype=name) for name in names]
     kinds = {f"/{name}": name for name in names}
-    array = dict(zip(ARRAY_COLUMNS, ("kind", *names[:2], (), names[2], 1, 8), strict=True))
-    arrays = pd.DataFrame([array | {"name": name, "dtype": name} for name in names])
-    return network_of(*rows, name="".join(names), arrays=arrays, kinds=kinds)
+    return network_of(*rows, name="".join(names), kinds=kinds)
 
 
 def program(names: Sequence[str] = ()) -> Budget:
@@ -264,7 +255,7 @@ def documents(names: Sequence[str] = ()) -> dict[str, Callable[[], list[Block]]]
     found["program"] = lambda: budget.overview(program(names), train())
     found["program in a report"] = lambda: list(budget.section(program(names), train()))
     found["history"] = lambda: history.overview(runs(names), 3)
-    for view in (network.LAYERS, network.LINKS, network.ARRAYS):
+    for view in (network.LAYERS, network.LINKS):
         found[f"network {view}"] = lambda view=view: network.overview(
             a_network(names), view=view, limit=2
         )

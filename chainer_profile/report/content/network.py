@@ -1,4 +1,4 @@
-"""ModelSummary -> what is said of a network: by layer, by link, or every array."""
+"""ModelSummary -> what is said of a network: by layer or by link."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from chainer_profile.basics.units import (
     format_significant,
     plural,
 )
-from chainer_profile.record.network import ARRAY_COLUMNS, LAYER_COLUMNS, LINK_COLUMNS, TEXTS
+from chainer_profile.record.network import LAYER_COLUMNS, LINK_COLUMNS, TEXTS
 from chainer_profile.report import csv_file as csv
 from chainer_profile.report.columns import properties
 from chainer_profile.report.document import Column, Heading, Table, text
@@ -28,13 +28,12 @@ if TYPE_CHECKING:
     from chainer_profile.record.network import ModelSummary
     from chainer_profile.report.document import Block
 
-LAYERS, LINKS, ARRAYS = "layers", "links", "arrays"
-COLUMNS = {LAYERS: LAYER_COLUMNS, LINKS: LINK_COLUMNS, ARRAYS: ARRAY_COLUMNS}
+LAYERS, LINKS = "layers", "links"
+COLUMNS = {LAYERS: LAYER_COLUMNS, LINKS: LINK_COLUMNS}
 _USUAL = ("parameters", "persistent", "macs", "flops", "nbytes_read", "nbytes_written")
 DEFAULTS = {
     LAYERS: ("index", "path", "function", "output_shapes", *_USUAL),
     LINKS: ("path", "kind", "layers", "output_shapes", *_USUAL),
-    ARRAYS: ("kind", "name", "shape", "dtype", "nbytes"),
 }
 #: What a narrow terminal does without, in this order.
 _DROPPED = ("nbytes_written", "nbytes_read", "persistent", "flops", "kind", "index")
@@ -47,7 +46,7 @@ def choose_columns(view: str, names: Sequence[str] | None) -> tuple[str, ...]:
     """The columns of a view: those asked for, or the usual ones.
 
     Args:
-        view: :data:`LAYERS`, :data:`LINKS` or :data:`ARRAYS`.
+        view: :data:`LAYERS` or :data:`LINKS`.
         names: Names of columns; None for the usual ones.
 
     Raises:
@@ -71,7 +70,7 @@ def overview(
 
     Args:
         summary: The summary.
-        view: What the rows are: :data:`LAYERS`, :data:`LINKS` or :data:`ARRAYS`.
+        view: What the rows are: :data:`LAYERS` or :data:`LINKS`.
         depth: Levels of links below the network, for :data:`LINKS`.
         columns: Names of columns, which a narrow terminal shows, too; None for the usual ones.
         limit: Rows at most; None for all.
@@ -92,7 +91,7 @@ def overview(
         text(_about(summary)),
         Table(found, shown, f"The {view}", legend=legend, wider="--columns chooses"),
         properties([*totals_rows(summary), *memory_rows(summary)], "The network as a whole"),
-        *(text(note) for note in notes(summary, view)),
+        *(text(note) for note in notes(summary)),
     ]
 
 
@@ -146,7 +145,7 @@ def memory_rows(summary: ModelSummary) -> list[Row]:
     ]
 
 
-def notes(summary: ModelSummary, view: str = LAYERS) -> list[str]:
+def notes(summary: ModelSummary) -> list[str]:
     """What the numbers mean, and what they lack: a sentence or two each."""
     found = []
     if not (summary.table["function"] != "").any():
@@ -157,10 +156,8 @@ def notes(summary: ModelSummary, view: str = LAYERS) -> list[str]:
             for name, calls in summary.without_formula.items()
         )
         found.append(f"Without a formula, and so missing in the totals: {named}.")
-    if (summary.table["function"] == "").any() and view != ARRAYS:
+    if (summary.table["function"] == "").any():
         found.append("Parameters of links of which no call is known come last, without a function.")
-    if view == ARRAYS:
-        found.append("An output of 0 bytes is empty, a view, or made within another layer.")
     found.append(
         "Memory is an estimate by formula: all outputs that are no views are kept, and forward and "
         "backward take twice that, as torchinfo has it. The total is forward and backward, input, "
@@ -176,10 +173,7 @@ def _about(summary: ModelSummary) -> str:
 
 
 def _rows(summary: ModelSummary, view: str, depth: int) -> list[dict[str, Any]]:
-    if view == ARRAYS:
-        frame = summary.arrays
-    else:
-        frame = (summary.table if view == LAYERS else summary.by_link(depth)).reset_index()
+    frame = (summary.table if view == LAYERS else summary.by_link(depth)).reset_index()
     rows: list[dict[str, Any]] = frame.to_dict("records")
     return rows
 
@@ -190,7 +184,7 @@ def _cell(row: dict[str, Any], name: str) -> str:
     if name == "function" and not value:
         return NOT_KNOWN
     if isinstance(value, str | tuple):
-        return _text(name, value)
+        return _text(value)
     if pd.isna(value):
         return NOT_KNOWN
     least = name in _WORK and row.get("without_formula", 0) > 0
@@ -201,14 +195,12 @@ def _exact(row: dict[str, Any], name: str) -> str:
     """A value for a file."""
     value = row[name]
     if isinstance(value, str | tuple):
-        return csv.safe(_text(name, value))
+        return csv.safe(_text(value))
     return "" if pd.isna(value) else str(int(value))
 
 
-def _text(name: str, value: str | tuple[Any, ...]) -> str:
-    if isinstance(value, str):
-        return printable(value)
-    return format_shape(value) if name == "shape" else format_shapes(value)
+def _text(value: str | tuple[Any, ...]) -> str:
+    return printable(value) if isinstance(value, str) else format_shapes(value)
 
 
 def _scaled(value: int) -> str:

@@ -60,13 +60,11 @@ TABLES = {
     "history": lambda: history.render_csv(runs(NAMES)),
     "sweep": lambda: sweep.render_csv(cases(NAMES)),
     "network": lambda: network.render_csv(a_network(NAMES)),
-    "arrays": lambda: network.render_csv(a_network(NAMES), view=network.ARRAYS),
 }
 #: A column of names, and how many other rows there are.
 NAMED = {
     **dict.fromkeys(("layers", "network"), ("function", 0)),
     **{"comparison": ("function", 5), "history": ("command", 0), "sweep": ("network", 1)},
-    "arrays": ("name", 0),
 }
 
 
