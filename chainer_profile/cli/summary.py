@@ -27,7 +27,7 @@ def parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog=f"{PROG} summary",
         description="Shows a network's layers with output shapes, parameters, operations and "
-        "bytes, its totals and estimated memory. Nothing is timed.",
+        "bytes, its totals and the memory of its arrays. Nothing is timed.",
     )
     group = parser.add_argument_group("network")
     add_model(group)

@@ -151,24 +151,7 @@ class ModelSummary(Shown):
         lacking = self.table[self.table["flops"].isna()]
         return {str(name): int(n) for name, n in lacking["function"].value_counts().items()}
 
-    # -- estimated memory
-
     @property
     def forward_nbytes(self) -> int:
         """Bytes of all activations: the outputs of all layers that are no views."""
         return int(self.table["nbytes_output"].sum())
-
-    @property
-    def forward_backward_nbytes(self) -> int:
-        """The same with their gradients: twice, as torchinfo estimates. Nothing is measured."""
-        return 2 * self.forward_nbytes
-
-    @property
-    def total_nbytes(self) -> int:
-        """Inputs, parameters, persistent arrays, activations and their gradients."""
-        return (
-            self.input_nbytes
-            + self.parameter_nbytes
-            + self.persistent_nbytes
-            + self.forward_backward_nbytes
-        )

@@ -134,14 +134,12 @@ def totals_rows(summary: ModelSummary) -> list[Row]:
 
 
 def memory_rows(summary: ModelSummary) -> list[Row]:
-    """The estimated memory, in words."""
+    """Bytes of the arrays, in words."""
     return [
         ("memory of the input", _megabytes(summary.input_nbytes)),
         ("memory of parameters", _megabytes(summary.parameter_nbytes)),
         ("memory of persistent arrays", _megabytes(summary.persistent_nbytes)),
         ("memory of activations, forward", _megabytes(summary.forward_nbytes)),
-        ("memory, forward and backward", _megabytes(summary.forward_backward_nbytes)),
-        ("memory, total", _megabytes(summary.total_nbytes)),
     ]
 
 
@@ -159,9 +157,8 @@ def notes(summary: ModelSummary) -> list[str]:
     if (summary.table["function"] == "").any():
         found.append("Parameters of links of which no call is known come last, without a function.")
     found.append(
-        "Memory is an estimate by formula: all outputs that are no views are kept, and forward and "
-        "backward take twice that, as torchinfo has it. The total is forward and backward, input, "
-        "parameters and persistent arrays. MB is 10^6 bytes."
+        "Memory of activations adds up the outputs of all layers, but for views. What a pass takes "
+        "is measured by a profile. MB is 10^6 bytes."
     )
     return found
 
