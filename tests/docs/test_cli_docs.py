@@ -107,7 +107,7 @@ def test_every_option_has_a_meaning() -> None:
             assert meaning(parser, action), f"{parser.prog} {action.option_strings}"
 
 
-@pytest.mark.parametrize("page", ["reading.md", "json.md", "compare.md", "history.md"])
+@pytest.mark.parametrize("page", ["reading.md", "files.md", "compare.md", "history.md"])
 def test_a_page_names_options_and_pages_that_there_are(page: str) -> None:
     text = (DOCS.parent / page).read_text()
     known = {

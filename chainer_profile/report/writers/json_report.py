@@ -1,6 +1,6 @@
 """Summary -> ``report.json``: everything that a script may ask for, with all digits.
 
-The tables of keys say what is where; docs/report.schema.json and docs/json.md are made from them.
+The tables of keys say what is where; docs/report.schema.json is made from them.
 Numbers are numbers, in seconds, bytes or fractions, as the names of their keys say; what is not
 known is null. Names are data: as they are, without the apostrophes and escapes of other files.
 """
@@ -323,6 +323,18 @@ Report: Any = _object(
 )
 
 
+#: What holds for every key.
+_RULES = (
+    "Result of a run of chainer-profile. Times are seconds, sizes bytes, shares fractions from 0 "
+    "to 1. The end of a key says so: _s, _ns (nanoseconds), _nbytes. Numbers have all their "
+    "digits. What is not known is null; there is no NaN and no infinity. All keys are always "
+    "there. Later versions may add some, so pass over keys that you do not know. Names are as they "
+    "are in the network, without the apostrophes and escapes of layers.csv. The text is ASCII: "
+    "other characters are written as \\u and their code. Every layer, link, group and finding is "
+    "a line of its own."
+)
+
+
 def schema() -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of what :func:`content` returns."""
     (whole,), parts = msgspec.json.schema_components([Report])
@@ -342,8 +354,7 @@ def schema() -> dict[str, Any]:
     return {
         "$schema": DIALECT,
         "title": FORMAT,
-        "description": "Result of a run of chainer-profile. Times are seconds, sizes bytes, shares "
-        "fractions; null is what is not known.",
+        "description": _RULES,
         **whole,
         "$defs": parts,
     }

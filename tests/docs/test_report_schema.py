@@ -1,0 +1,40 @@
+"""docs/report.schema.json says just what report.json holds."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from chainer_profile.report.writers.json_report import schema
+from tests import ROOT
+
+SCHEMA = ROOT / "docs" / "report.schema.json"
+
+
+def schema_text() -> str:
+    return json.dumps(schema(), indent=1, ensure_ascii=False) + "\n"
+
+
+def test_the_schema_is_that_of_the_code() -> None:
+    assert SCHEMA.read_text() == schema_text()
+
+
+def test_every_key_has_a_meaning_in_plain_words() -> None:
+    for name, part in schema()["$defs"].items():
+        for key, value in part["properties"].items():
+            meaning = value.get("description")
+            assert meaning, f"{name}.{key}"
+            assert "`" not in meaning, f"{name}.{key}"
+            assert "\n" not in meaning, f"{name}.{key}"
+
+
+@pytest.mark.parametrize(
+    "rule", ["seconds", "_nbytes", "no NaN", "pass over keys", "ASCII", "line of its own"]
+)
+def test_the_rules_of_all_keys_are_in_its_description(rule: str) -> None:
+    assert rule in schema()["description"]
+
+
+if __name__ == "__main__":
+    SCHEMA.write_text(schema_text())
