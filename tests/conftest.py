@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -57,6 +58,14 @@ def pytest_collection() -> Iterator[None]:
 def no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a command prints goes into a pipe, whatever the width of the terminal of the tests."""
     monkeypatch.delenv("COLUMNS", raising=False)
+
+
+@pytest.fixture(autouse=True)
+def memory_given_back() -> Iterator[None]:
+    """A test that leaves malloc keeping memory would change what later ones measure."""
+    yield
+    memory = sys.modules.get("chainer_profile.kernels.memory")
+    assert memory is None or not memory.is_kept()
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import builtins
 import re
 import signal
 import subprocess
@@ -95,8 +96,11 @@ class Shell:
 def one_shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setenv("IPYTHONDIR", str(tmp_path_factory.mktemp("ipython")))
+        before = set(vars(builtins))
         shell = Shell()
         yield shell
+        for name in vars(builtins).keys() - before:
+            delattr(builtins, name)
         atexit.unregister(shell.shell.atexit_operations)
         shell.shell.atexit_operations()
 
