@@ -6,12 +6,16 @@ import io
 import os
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from chainer_profile.basics.errors import ProfileError, UsageError
+
+if sys.platform != "win32":
+    import fcntl  # not later: a program that is measured may have a module of that name
 
 #: What Windows puts into folders.
 _JUNK = ("Thumbs.db", "desktop.ini")
@@ -28,9 +32,7 @@ def lock(opened: BinaryIO | int, folder: Path, by: str = "its run is still going
     Raises:
         ProfileError: Another process uses it.
     """
-    try:
-        import fcntl
-    except ImportError:  # Windows
+    if sys.platform == "win32":
         return
     try:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)

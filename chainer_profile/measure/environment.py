@@ -35,8 +35,9 @@ def collect(device: str = "cpu") -> Environment:
     Args:
         device: ``cpu``, or ``gpu:0`` and so on, which is described as well.
     """
-    gpu, blas = gpu_number(device), blas_libraries()
-    numpy, cupy = sys.modules.get("numpy"), sys.modules.get("cupy")
+    gpu = gpu_number(device)
+    blas: tuple[BlasLibrary, ...] = known(blas_libraries, ())
+    chainer, numpy, cupy = map(sys.modules.get, ("chainer", "numpy", "cupy"))
     return Environment(
         started=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -45,11 +46,11 @@ def collect(device: str = "cpu") -> Environment:
         usable_cores=usable_cores(),
         memory_nbytes=known(lambda: psutil.virtual_memory().total, None),
         python=f"{platform.python_implementation()} {platform.python_version()}",
-        chainer=_version("chainer"),
+        chainer=getattr(chainer, "__version__", "") or _version("chainer"),
         numpy=getattr(numpy, "__version__", ""),
         cupy=getattr(cupy, "__version__", ""),
         profiler=VERSION,
-        commit=_commit(),
+        commit=known(_commit, ""),
         blas=blas,
         gpu=None if gpu is None else collect_gpu(gpu),
         variables=_variables([library.name for library in blas]),
@@ -86,7 +87,7 @@ def blas_libraries() -> tuple[BlasLibrary, ...]:
 def _processor() -> str:
     """The processor's name; platform.processor() is empty or just an architecture on Linux."""
     try:
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+        with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as file:
             for line in file:
                 name, _, value = line.partition(":")
                 if name.strip() in ("model name", "Model"):

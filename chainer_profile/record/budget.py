@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from dataclasses import dataclass, field
+from json import dumps
 from pathlib import Path
 
 from chainer_profile.record.parts import Written
@@ -24,6 +24,8 @@ EXTENSIONS = "extensions"
 SNAPSHOTS = "snapshots"
 REST = "the script's own code"
 PROFILER = "profiler"
+#: What the profiler does after the program, the last of which no report can tell of itself.
+SAVING, REPORTS = "saving", "making the reports"
 #: Outcome of a program that has not ended.
 RUNNING = "running"
 #: What other threads call, beside networks.
@@ -95,7 +97,7 @@ class Budget(Written):
 def write_json(budget: Budget) -> str:
     """It as JSON."""
     content = {"format": FORMAT, "version": VERSION, **dataclasses.asdict(budget)}
-    return json.dumps(content, indent=1) + "\n"
+    return dumps(content, indent=1) + "\n"
 
 
 def read_budget(folder: Path) -> Budget | None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from json import dumps
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -135,7 +135,7 @@ def as_comment(digest: Digest) -> bytes:
     """A digest as the comment of its recording's file; nothing where it would be too long."""
     # JSON knows no NaN.
     known = {name: value for name, value in dataclasses.asdict(digest).items() if value == value}
-    written = _MARK + json.dumps(known).encode()
+    written = _MARK + dumps(known).encode()
     return written if len(written) <= _TAIL else b""
 
 

@@ -241,7 +241,7 @@ class Journal:
 
     def _streams(self) -> Iterator[tuple[IO[bytes], int]]:
         if self.file is not None:
-            with open(self.file.fileno(), "rb", _CHUNK_NBYTES, closefd=False) as stream:
+            with os.fdopen(self.file.fileno(), "rb", _CHUNK_NBYTES, closefd=False) as stream:
                 stream.seek(self._begin)
                 yield stream, self._end - self._begin
         yield BytesIO(self._kept), len(self._kept)

@@ -6,10 +6,10 @@ Everything after a :class:`Recording` is a pure function of it and needs neither
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import zipfile
 from dataclasses import dataclass, field
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -301,7 +301,7 @@ class Recording(Shown):
             Variant(one.layers, one.phases, one.links, one.settings) for one in self.variants
         )
         meta = {"format": FORMAT, "version": VERSION, **dataclasses.asdict(_Meta(**parts))}
-        arrays["meta"] = np.frombuffer(json.dumps(meta).encode(), np.uint8)
+        arrays["meta"] = np.frombuffer(dumps(meta).encode(), np.uint8)
         # As np.savez_compressed does, which knows no comment.
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, samples in arrays.items():

@@ -48,6 +48,11 @@ class Wanted:
     trace_trial: int | None = None
     usual: bool = True
 
+    @property
+    def any(self) -> bool:
+        """Whether any report is wanted."""
+        return self.usual or bool(self.formats)
+
 
 #: Nothing beside the usual reports.
 USUAL = Wanted()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,7 @@ def test_a_package_that_is_not_installed_has_no_version(monkeypatch: pytest.Monk
         raise environment.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(environment.metadata, "version", missing)
+    monkeypatch.delitem(sys.modules, "chainer")
     assert collect().chainer == ""
 
 
