@@ -12,6 +12,10 @@ if sys.version_info < (3, 10):  # noqa: UP036  (a clone is run as it is, without
     version = ".".join(map(str, sys.version_info[:3]))
     raise ImportError(f"chainer-profile needs Python 3.10 or newer; this is Python {version}")
 
+# `python -m` puts the current folder first, where a file typing.py is none that we mean.
+if sys.argv[:1] == ["-m"]:
+    _place = sys.path.pop(0)
+
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -150,3 +154,5 @@ views.plug(
 )
 
 compat.install()
+if sys.argv[:1] == ["-m"]:
+    sys.path.insert(0, _place)

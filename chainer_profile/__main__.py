@@ -12,6 +12,9 @@ if not __package__:
     # Run as a file, as sweeps do: modules are found beside the package, and not within it.
     here = str(Path(__file__).resolve().parent)
     sys.path[:] = [str(Path(here).parent), *(place for place in sys.path if place != here)]
+elif __name__ == "__main__" and not getattr(sys.flags, "safe_path", sys.flags.isolated):
+    # `python -m` puts the current folder first: its modules are not to take the place of ours.
+    sys.path[0] = __file__
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
+from importlib import import_module
+from typing import Any
+from unittest.mock import patch
 
 from chainer_profile.__main__ import main
+from chainer_profile.integrations.isolated import Start
 
 
 def run_in_child(
@@ -16,16 +21,19 @@ def run_in_child(
     path: str = "",
     stdin: str = os.devnull,
     within: Callable[[], AbstractContextManager[object]] = nullcontext,
+    apart: bool = False,
 ) -> int:
     """Run the command in a process of its own, which has imported everything already.
 
-    What it says is in the files ``out`` and ``err``; negative where a signal ended it.
+    It makes the reports itself: another interpreter would have to import everything. What it
+    says is in the files ``out`` and ``err``; the code is negative where a signal ended it.
 
     Args:
         *words: What follows ``run``.
         path: A folder of modules.
         stdin: A file.
         within: What it runs in.
+        apart: Let another interpreter make the reports all the same.
     """
     sys.stdout.flush()
     child = os.fork()
@@ -39,7 +47,7 @@ def run_in_child(
             sys.stdin = open(0, closefd=False)  # noqa: SIM115
             sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
             sys.path.insert(1, path)
-            with within():
+            with within(), patch.object(Start, "run", Start.run if apart else _run_here):
                 code = main(["run", *words])
         except KeyboardInterrupt:  # as Python itself ends
             signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -50,3 +58,11 @@ def run_in_child(
                     stream.flush()
             os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def _run_here(start: Start, module: str, job: Mapping[str, Any]) -> str:
+    """In place of :meth:`.Start.run`."""
+    os.chdir(start._folder)
+    with open(2, "w", closefd=False) as stderr, redirect_stdout(stderr):
+        import_module(module).main(json.loads(json.dumps(job)))
+    return ""

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.parsing import Parser
 from chainer_profile.basics.words import COMMAND, PROG
 from chainer_profile.cli.options import add_out
@@ -17,8 +15,7 @@ from chainer_profile.cli.running import Context
 from chainer_profile.cli.shown import add_format, formats
 
 if TYPE_CHECKING:
-    from chainer_profile.integrations.script import Outcome, Script, ScriptRun
-    from chainer_profile.report.document import Block
+    from chainer_profile.integrations.script import Outcome, Script
 
 
 def parser() -> argparse.ArgumentParser:
@@ -89,12 +86,10 @@ def _watched(args: argparse.Namespace, script: Script, context: Context) -> Outc
     from chainer_profile.integrations.script import ScriptRun
 
     command = shlex.join([*COMMAND, "run", *context.argv])
-    default = Path("reports") / script.stem
-    began_in = os.getcwd()
     with ScriptRun(
         script,
         args.out,
-        default,
+        Path("reports") / script.stem,
         force=args.force,
         command=command,
         layers=not args.no_layers,
@@ -102,44 +97,11 @@ def _watched(args: argparse.Namespace, script: Script, context: Context) -> Outc
     ) as running:
         outcome = running.run()
         _explain(outcome, args)
-        if running.forked:
-            return outcome
-        try:
-            _report(running, args, began_in)
-        except (ProfileError, KeyboardInterrupt) as error:
-            print(f"{PROG}: {error or 'interrupted'}: the measurements are kept", file=sys.stderr)
+        if not running.forked:
+            running.finish(outcome, formats(args), args.quiet)
     return outcome
 
 
 def _explain(outcome: Outcome, args: argparse.Namespace) -> None:
     if not args.quiet:
         outcome.explain()
-
-
-def _report(running: ScriptRun, args: argparse.Namespace, began_in: str) -> None:
-    """Write what was measured, and say where the time went, on the standard error."""
-    from rich.console import Console
-
-    from chainer_profile.analyse.summaries import summarise
-    from chainer_profile.report.content.budget import overview
-    from chainer_profile.report.document import text
-    from chainer_profile.report.writers import terminal
-    from chainer_profile.runs.folder import load_run
-    from chainer_profile.runs.write import write_reports
-
-    def say(blocks: list[Block]) -> None:
-        if not (args.quiet or running.rank):  # of several ranks the first one tells
-            terminal.show(blocks, Console(stderr=True))
-
-    if running.budget is None:
-        say([text(f"{PROG}: the program called nothing of Chainer's")])
-        return
-    summaries = {folder: summarise(load_run(folder)) for folder in running.save()}
-    say(overview(running.budget, next(iter(summaries.values()), None)))
-    for folder, summary in summaries.items():
-        write_reports(folder, summary, formats(args))
-    places = [os.path.relpath(place, began_in) for place in summaries or running.folders]
-    ranks = Path(places[0]).parent
-    more = f"; {PROG} ranks {ranks} puts the ranks together" if running.rank == 0 else ""
-    problems = [text(problem, note=True) for problem in running.problems]
-    say([*problems, text(f"Written to {', '.join(places)}{more}")])

@@ -52,6 +52,8 @@ _COST, _FIRST = 0.1, 4
 _MOST = 4
 #: What the profiler does in a program.
 AROUND, TEACHING, FOLDING = "around trials", "in trials that teach", "putting trials together"
+#: Names of the kinds of trials; the second one of a kind has a number behind it.
+TRAINING, TEST = "train", "test"
 #: Of a class that is not built in, whose methods can be replaced.
 _HEAP_TYPE = 1 << 9
 _LEARNED = (LEARNING, TRACING)
@@ -122,7 +124,7 @@ class Program:
         journal: Gives the journal of a kind of trials by its name.
         command: The command line.
         warn: Is told of what goes wrong, behind the name of the kind of trials.
-        saved: Is called in the profiler's own time, with a trial that is measured.
+        saved: Is called with the first call of Chainer, and before every trial.
         layers: Measure trials by layer.
         memory: Make the memory pass.
 
@@ -228,7 +230,9 @@ class Program:
     # -- Chainer's entries
 
     def _around(self, entry: str, owner: Any, call: Callable[[], Any]) -> Any:
-        self._called_chainer = True
+        if not self._called_chainer:
+            self._called_chainer = True
+            self._saved()
         handler = self._handlers.get(entry)
         if handler is not None:
             return handler(owner, call)
@@ -344,7 +348,7 @@ class Program:
 
     def _begin(self, by: str) -> None:
         if self._training is None:
-            self._training = self._watch("train", self._loop_trial())
+            self._training = self._watch(TRAINING, self._loop_trial())
         elif self._training.count == max(1, len(self._now_optimizers())):
             # Iterations have shown by now what networks there are, and what ends them.
             self._training.trial = self._loop_trial()
@@ -378,7 +382,7 @@ class Program:
         watched = self._networks.get(id(link))
         if watched is None or watched.trial is None or watched.trial.roots[0][1] is not link:
             trial = LoopTrial([("", link)], command=self._command)
-            watched = self._networks[id(link)] = self._watch("test", trial)
+            watched = self._networks[id(link)] = self._watch(TEST, trial)
             self._measure(watched, not (self._has_trained or self._now_optimizers()))
         own = self._accounts.part in _OWN
         watched.spent = (self._calls, "") if own else self._accounts.account
@@ -407,6 +411,7 @@ class Program:
     def _trial(self, watched: Watched, count: int = 1) -> Iterator[None]:
         """A trial runs within this; what the profiler does around it is kept apart."""
         accounts, live = self._accounts, watched.live
+        self._saved()
         accounts.open(*watched.spent)
         into: Account | None = None
         try:
@@ -440,12 +445,11 @@ class Program:
                 live.teaches = watched.count < _FIRST or watched.teaching_ns < most_ns
                 cheap = live.profiled < _DENSE * _OFTEN or watched.profiling_ns < most_ns
                 # Of a training the first iteration is not like the others.
-                first = 0 if watched.name.startswith("test") else 1
+                first = 0 if watched.name.startswith(TEST) else 1
                 often = _OFTEN if watched.count < _DENSE else _SELDOM
                 chosen = not live.seen or (cheap and self._coin.random() < often)
                 if watched.count >= first and chosen:
                     live.want()
-                self._saved()
                 trial = live.trial()
                 with self._excused(watched):
                     trial.__enter__()
@@ -490,7 +494,7 @@ class Program:
 
     def _run(self, trainer: Any, call: Callable[[], Any]) -> Any:
         """Run a Trainer: its iterations are the trials, its extensions have accounts."""
-        watched = self._watch("train", UpdaterStep(trainer.updater, command=self._command))
+        watched = self._watch(TRAINING, UpdaterStep(trainer.updater, command=self._command))
         self._measure(watched)
         self._has_trained = True
         self._trainers += 1

@@ -14,44 +14,40 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from importlib.machinery import BuiltinImporter, SourceFileLoader, SourcelessFileLoader
 from importlib.util import MAGIC_NUMBER
-from math import inf
 from pathlib import Path
 from threading import get_ident
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from chainer_profile.basics.began import BEGAN_NS, process_age_ns
-from chainer_profile.basics.errors import ProfileError, UsageError, one_line
+from chainer_profile.basics.errors import UsageError, one_line
 from chainer_profile.basics.replacements import Replacements
 from chainer_profile.basics.words import PROG
 from chainer_profile.compat import install_in_children
+from chainer_profile.integrations.isolated import Start, say
+from chainer_profile.integrations.numpy_changes import advice
+from chainer_profile.integrations.own_modules import give_way, put_back
+from chainer_profile.integrations.script_report import REPORTING, Ended
 from chainer_profile.measure.accounts import Accounts
 from chainer_profile.record.budget import (
-    BUDGET,
     IMPORTS,
     PROFILER,
     RUNNING,
+    SAVING,
     START,
     Budget,
-    write_json,
 )
-from chainer_profile.runs.folder import RunFolder, take_folder
-from chainer_profile.runs.written import write_files
 
 if TYPE_CHECKING:
-    from chainer_profile.integrations.program import Program, Watched
-    from chainer_profile.record.journal import Journal
-    from chainer_profile.record.recording import Recording
+    from chainer_profile.runs.wanted import Wanted
 
 #: The budget of a program that runs is written this often, for the case that it is killed.
 _SAVED_EVERY_NS = 10_000_000_000
-#: The kind of trials whose folder is that of the whole program.
-MAIN = "train"
 #: What the profiler does before a program begins.
 BEGIN = "importing itself"
 _PACKAGE = __name__.partition(".")[0]
@@ -227,8 +223,6 @@ class Outcome:
 
     def explain(self) -> None:
         """Say what NumPy changed and what to write, where that ended the program."""
-        from chainer_profile.integrations.numpy_changes import advice
-
         with suppress(Exception):  # an exception of the program's may have no text
             said = advice(self.error)
             if said:
@@ -259,8 +253,9 @@ def _flush() -> None:
 
 def run(script: Script) -> Outcome:
     """Run a program, and give how it ended; what Python would say of that is said."""
-    program = script.prepare()
     install_in_children()
+    program = script.prepare()
+    give_way(sys.path[0])
     outcome = Outcome()
     with _closed_streams():
         try:
@@ -381,6 +376,9 @@ class ScriptRun:
     ``train`` trials have the folder itself, others folders in it by their names; those that are
     most of the time where none trains.
 
+    Whatever the program leaves behind, what was measured is saved and the exit code is its own:
+    all that saves is imported before it, and reports are made by another interpreter.
+
     Args:
         script: The program.
         out: The folder that the user named, if any.
@@ -389,12 +387,6 @@ class ScriptRun:
         command: The command line.
         layers: Measure trials by layer.
         memory: Make the memory pass.
-
-    Attributes:
-        budget: Where the time went, once it has run.
-        watched: The kinds of its trials.
-        problems: What went wrong with the profile.
-        rank: Which of several ranks this process is; None where it is the only one.
     """
 
     def __init__(
@@ -408,155 +400,152 @@ class ScriptRun:
         layers: bool = True,
         memory: bool = True,
     ) -> None:
-        self.budget: Budget | None = None
-        self.watched: list[Watched] = []
-        self.problems: list[str] = []
-        self._script, self._force, self._command = script, force, command
-        self._process = os.getpid()
-        # The program may change its directory.
-        self._out = None if out is None else out.absolute()
-        self._default = default.absolute()
-        self._program: Program | None = None
+        self._script, self._command = script, command
+        self._out, self._default, self._force = out, default, force
         self._layers, self._memory = layers, memory
-        self._folders: dict[str, RunFolder] = {}
-        self._files = ExitStack()
-        self.rank = _launched_rank()
+        self._process = os.getpid()
+        self._rank = _launched_rank()
+        self._start = Start()
         self._started = _now()
-        self._age_ns = process_age_ns()
-        self._saved_ns = time.perf_counter_ns()
-        self._accounts = Accounts(time.perf_counter_ns, self._saved_ns)
-        self._accounts.add((START, ""), self._age_ns)
-        self._accounts.add((PROFILER, BEGIN), self._saved_ns - BEGAN_NS)
+        began_ns = time.perf_counter_ns()
+        self._accounts = Accounts(time.perf_counter_ns, began_ns)
+        self._accounts.add((START, ""), process_age_ns())
+        self._accounts.add((PROFILER, BEGIN), began_ns - BEGAN_NS)
+        # When the budget is written the next time.
+        self._due_ns = 0
 
     def __enter__(self) -> ScriptRun:
         with counted_imports(self._accounts):
             # Before what of ours imports NumPy: it is an import of a program that uses Chainer.
             import chainer  # noqa: F401
+
+            with self._accounts.within(PROFILER, BEGIN, count=0):
+                from chainer_profile.integrations.program import Program
+                from chainer_profile.integrations.results import Results
+        self._results = Results(self._out, self._default, self._force, self._rank)
+        self._program = Program(
+            self._accounts,
+            self._results.journal,
+            command=self._command,
+            warn=lambda name, problem: self._results.warn(f"{name}: {problem}"),
+            saved=self._save_now_and_then,
+            layers=self._layers,
+            memory=self._memory,
+        )
         if self._out is not None:
             with self._accounts.within(PROFILER, BEGIN, count=0):
-                self._take(MAIN)  # what is wrong with it is said before the program runs
+                self._results.take()  # what is wrong with it is said before the program runs
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._files.close()
+        with self._excused():
+            self._results.close()
 
     @property
     def forked(self) -> bool:
         """Whether this is a child that the program forked; the profile is its parent's."""
         return os.getpid() != self._process
 
-    @property
-    def folders(self) -> list[Path]:
-        """Where the results are, if there are any; the main folder first."""
-        return [folder.path for folder in self._folders.values()]
-
     def run(self) -> Outcome:
         """Run the program; gives how it ended."""
         accounts = self._accounts
-        with counted_imports(accounts):
-            accounts.open(PROFILER, BEGIN)
-            from chainer_profile.integrations.program import FOLDING, Program
-
-            program = self._program = Program(
-                accounts,
-                self._journal,
-                command=self._command,
-                warn=lambda name, problem: self.problems.append(f"{name}: {problem}"),
-                saved=self._save_now_and_then,
-                layers=self._layers,
-                memory=self._memory,
-            )
-            program.__enter__()
-            accounts.close(count=0)
-            outcome = run(self._script)
-            accounts.open(PROFILER, FOLDING)
-            program.__exit__(None, None, None)
-            accounts.close(count=0)
-        self.watched = program.watched
-        if program.called_chainer:
-            self.budget = self._budget(str(outcome))
+        with counted_imports(accounts), Replacements() as replacements:
+            replacements.wrap(os, "_exit", self._saving_first)
+            with accounts.within(PROFILER, BEGIN, count=0):
+                self._program.__enter__()
+            try:
+                outcome = run(self._script)
+            except UsageError:  # there is no such program
+                raise
+            except BaseException as error:  # of what the program left in place of Python's own
+                outcome = Outcome(error)
+            with accounts.within(PROFILER, SAVING, count=0), self._excused():
+                self._program.__exit__(None, None, None)
         return outcome
 
-    def _take(self, name: str) -> RunFolder:
-        """The folder of a kind of trials; the one of all comes first."""
-        if name not in self._folders:
-            if name == MAIN:
-                take = take_folder(self._out, self._default, self._force, self.rank)
-                self._folders[name] = self._files.enter_context(take)
-            else:
-                self._folders[name] = self._take_below(self._take(MAIN).path / name)
-        return self._folders[name]
+    def finish(self, outcome: Outcome, wanted: Wanted, quiet: bool) -> None:
+        """Save what was measured, then make the reports and say where the time went.
 
-    def _take_below(self, place: Path) -> RunFolder:
-        """A folder in that of all; the next free one where files of the user's are in the way."""
+        Args:
+            outcome: How the program ended.
+            wanted: The reports.
+            quiet: Say nothing.
+        """
+        if not self._program.called_chainer:
+            if not quiet:
+                say(f"{PROG}: the program called nothing of Chainer's")
+            return
+        ended = _now()
+        with self._excused():
+            with self._accounts.within(PROFILER, SAVING, count=0):
+                saved = self._results.save(self._program.watched)
+            budget = self._budget(str(outcome), ended)
+            self._results.save_budget(budget)
+            self._report(budget, saved, wanted, quiet)
+
+    def _report(self, budget: Budget, saved: list[Path], wanted: Wanted, quiet: bool) -> None:
+        quiet = quiet or bool(self._rank)  # of several ranks the first one tells
+        main = self._results.main
+        if quiet and not (saved and wanted.any):
+            return
+        ended = Ended(
+            budget,
+            time.perf_counter_ns(),
+            None if main is None else str(main),
+            tuple(map(str, saved)),
+            tuple(self._results.problems),
+            wanted.formats,
+            wanted.usual,
+            quiet,
+            self._rank == 0,
+        )
+        failure = self._start.run(REPORTING, asdict(ended))
+        if failure:
+            say(f"{PROG}: the reports are not made ({failure}): {self._kept}")
+
+    @contextmanager
+    def _excused(self) -> Iterator[None]:
+        """What goes wrong behind the program is a line; it has the limits of the start for it."""
         try:
-            return self._files.enter_context(take_folder(place, place, self._force))
-        except UsageError:
-            return self._files.enter_context(take_folder(None, place, False))
+            with self._start.again(), put_back():
+                yield
+        except BaseException as error:
+            if not self.forked:
+                why = "interrupted" if isinstance(error, KeyboardInterrupt) else one_line(error)
+                say(f"{PROG}: {why}: {self._kept}")
 
-    def _journal(self, name: str) -> Journal:
-        from chainer_profile.record.journal import Journal
+    @property
+    def _kept(self) -> str:
+        main = self._results.main
+        kept = "the measurements are kept"
+        return kept if main is None else f"{kept} in {self._start.relative(main)}"
 
-        try:
-            return Journal(self._take(name).journal)
-        except ProfileError as error:
-            self.problems.append(str(error))
-            return Journal()
-
-    def _budget(self, outcome: str) -> Budget:
+    def _budget(self, outcome: str, ended: str) -> Budget:
         spent = self._accounts.spent()
         words = shlex.join(self._script.words)
         wall_ns = sum(one.ns for one in spent)
-        untimed = self._program.untimed if self._program else {}
-        return Budget(words, self._started, _now(), outcome, wall_ns, spent, untimed)
+        untimed = self._program.untimed
+        return Budget(words, self._started, ended, outcome, wall_ns, spent, untimed)
 
-    def _save_now_and_then(self) -> None:
+    def _save_now_and_then(self, outcome: str = RUNNING) -> None:
         """Write the budget so far, for the case that the program is killed."""
-        now_ns = time.perf_counter_ns()
-        if now_ns - self._saved_ns > _SAVED_EVERY_NS and MAIN in self._folders:
-            self._saved_ns = now_ns
-            self._save_budget(self._budget(RUNNING))
+        if outcome == RUNNING and time.perf_counter_ns() < self._due_ns:
+            return
+        with self._accounts.within(PROFILER, SAVING, count=0), suppress(Exception):
+            self._results.save_budget(self._budget(outcome, _now()))
+        self._due_ns = time.perf_counter_ns() + _SAVED_EVERY_NS
 
-    def _save_budget(self, budget: Budget) -> None:
-        try:
-            write_files(self._take(MAIN).path, {BUDGET: write_json(budget).encode()})
-        except ProfileError as error:
-            self.problems.append(str(error))
+    def _saving_first(self, leave: Any) -> Any:
+        """``os._exit``, behind which nothing of ours runs any more."""
 
-    def save(self) -> list[Path]:
-        """Write the budget and the recordings; gives the folders that hold one, the main first."""
-        if self.budget is None:
-            return []
-        found = {one.name: one for one in self.watched if one.recording is not None}
-        if found and MAIN not in found:
-            most = max(found.values(), key=lambda one: one.own_ns)
-            found[MAIN] = found.pop(most.name)
-        saved = []
-        for name in sorted(found, key=lambda name: (name != MAIN, name)):
-            recording = found[name].recording
-            if recording is None or not recording.n_trials:
-                continue
-            try:
-                folder = self._take(name)
-                folder.save(self._limited(recording))
-                saved.append(folder.path)
-            except ProfileError as error:
-                self.problems.append(str(error))
-        self._save_budget(self.budget)
-        return saved
+        @functools.wraps(leave)
+        def leave_saved(status: int) -> None:
+            if self._program.called_chainer and not self.forked:
+                with suppress(BaseException):
+                    self._save_now_and_then(str(Outcome(SystemExit(status))))
+            leave(status)
 
-    def _limited(self, recording: Recording) -> Recording:
-        """The recording with the machine's limits, where they can be measured."""
-        from chainer_profile.measure import machine
-        from chainer_profile.record.recording import COMPLETE
-
-        # Nobody waits for it behind an interrupt, and ranks would measure beside one another.
-        hurried = self.rank is not None or self.budget is None or self.budget.outcome != COMPLETE
-        try:
-            return machine.with_limits(recording, 0 if hurried else inf)
-        except Exception as error:
-            self.problems.append(f"the machine's limits are left out: {one_line(error)}")
-            return recording
+        return leave_saved
 
 
 def _launched_rank() -> int | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from chainer_profile.advice.results import read_advice
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.files import make_folder
-from chainer_profile.record.budget import read_budget
+from chainer_profile.record.budget import RUNNING, Budget, read_budget
 from chainer_profile.runs.folder import RECORDING, is_of_run, save_recording
 from chainer_profile.runs.wanted import FILES, NONE, USUAL, Wanted, parse_formats
 from chainer_profile.runs.written import Written
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Inches; on paper a wider plot would be shown smaller, and its words with it.
 _PAGE_WIDTH = 7.2
+#: Behind any moment.
+_LAST = "9999"
 
 
 def write_reports(
@@ -65,9 +67,14 @@ def _beside(folder: Path, started: str) -> Beside:
     advice, budget = read_advice(folder), read_budget(folder)
     if advice is not None and advice.environment.started != started:
         advice = None
-    if budget is not None and not budget.started <= started <= budget.ended:
+    if budget is not None and not budget.started <= started <= _end(budget):
         budget = None
     return Beside(advice, budget)
+
+
+def _end(budget: Budget) -> str:
+    """A moment behind the end of a program; of one that was killed, none is known."""
+    return _LAST if budget.outcome == RUNNING else budget.ended
 
 
 def save(

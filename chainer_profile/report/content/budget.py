@@ -17,6 +17,7 @@ from chainer_profile.record.budget import (
     ITERATIONS,
     PARTS,
     PROFILER,
+    REPORTS,
     REST,
     RUNNING,
     START,
@@ -110,7 +111,10 @@ def sentence(budget: Budget) -> str:
     own, profiler = (format_duration(ns * NS) for ns in _own_and_profiler(budget))
     path, space, words = budget.script.partition(" ")
     script = path.rpartition("/")[2] + space + words
-    return f"{printable(script)} took {own}, and {profiler} more to measure it: {named}."
+    reports_ns = sum(one.ns for one in budget.part(PROFILER) if one.name == REPORTS)
+    reports = f"{format_duration(reports_ns * NS)} of that for" if reports_ns else "not counting"
+    added = f"{profiler} more to measure it, {reports} the reports"
+    return f"{printable(script)} took {own}, and {added}: {named}."
 
 
 def _own_and_profiler(budget: Budget) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from chainer_profile import summarise
-from chainer_profile.record.budget import PARTS, PROFILER, RUNNING, Budget, Spent
+from chainer_profile.record.budget import PARTS, PROFILER, REPORTS, RUNNING, Budget, Spent
 from chainer_profile.record.recording import COMPLETE
 from chainer_profile.report.content.budget import (
     BudgetRow,
@@ -55,9 +55,12 @@ def text_of(budget: Budget, **more: object) -> str:
 
 def test_the_answer() -> None:
     assert sentence(BUDGET) == (
-        "train.py --epoch 2 took 10.00 s, and 1.000 s more to measure it: "
-        "60.0 % 600 iterations of 10.00 ms, 15.0 % evaluation, 10.0 % imports."
+        "train.py --epoch 2 took 10.00 s, and 1.000 s more to measure it, not counting the "
+        "reports: 60.0 % 600 iterations of 10.00 ms, 15.0 % evaluation, 10.0 % imports."
     )
+    spent = (*BUDGET.spent, Spent("profiler", REPORTS, 4 * S))
+    counted = sentence(replace(BUDGET, wall_ns=15 * S, spent=spent))
+    assert "and 5.000 s more to measure it, 4.000 s of that for the reports: 60.0 %" in counted
 
 
 def test_the_rows() -> None:

@@ -1,0 +1,166 @@
+"""What is measured of a program, kept in the folder of a run while the program goes on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from chainer_profile.basics.errors import ProfileError, UsageError, one_line
+from chainer_profile.basics.files import make_folder, part_of, remove_file
+from chainer_profile.integrations.program import TRAINING, Watched
+from chainer_profile.measure import machine
+from chainer_profile.record.budget import BUDGET, Budget, write_json
+from chainer_profile.record.journal import Journal
+from chainer_profile.record.recording import Recording
+from chainer_profile.runs.folder import JOURNAL, RunFolder, take_folder
+from chainer_profile.runs.written import write_files
+
+#: The main folder.
+MAIN = ""
+
+
+class Results:
+    """The folder of a program, with further ones in it for further kinds of trials.
+
+    A training's trials are in the main folder. Until one comes, those of the first network are.
+
+    Args:
+        out: The folder that the user named, if any.
+        default: The default folder.
+        force: Whether a named folder that holds a run may be used.
+        rank: Which of several ranks this process is; None where it is the only one.
+
+    Attributes:
+        problems: What went wrong.
+    """
+
+    def __init__(self, out: Path | None, default: Path, force: bool, rank: int | None) -> None:
+        self.problems: list[str] = []
+        # The program may change its directory.
+        self._out = None if out is None else out.absolute()
+        self._default, self._force, self._rank = default.absolute(), force, rank
+        self._folders: dict[str, RunFolder] = {}
+        # In which folder the journal of a kind of trials is.
+        self._homes: dict[str, str] = {}
+        self._files = ExitStack()
+        self._process = os.getpid()
+
+    def take(self, name: str = MAIN) -> RunFolder:
+        """The folder of this name; that of the whole program comes first.
+
+        Raises:
+            UsageError: The folder that the user named cannot be used.
+            ProfileError: The folder cannot be written.
+        """
+        if name not in self._folders:
+            if name == MAIN:
+                take = take_folder(self._out, self._default, self._force, self._rank)
+                self._folders[name] = self._files.enter_context(take)
+            else:
+                self._folders[name] = self._take_below(self.take().path / name)
+        return self._folders[name]
+
+    def _take_below(self, place: Path) -> RunFolder:
+        """A folder in the main one; the next free one where files of the user's are in the way."""
+        try:
+            return self._files.enter_context(take_folder(place, place, self._force))
+        except UsageError:
+            return self._files.enter_context(take_folder(None, place, False))
+
+    @property
+    def main(self) -> Path | None:
+        """The main folder, where it could be taken."""
+        return self._folders[MAIN].path if MAIN in self._folders else None
+
+    def warn(self, problem: str) -> None:
+        """Tell of a problem, once."""
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+    def journal(self, kind: str) -> Journal:
+        """The journal of a kind of trials; one in memory where no file can be had."""
+        try:
+            if kind == TRAINING or not self._homes:
+                self._give_main_to(kind)
+            return Journal(self.take(self._homes.setdefault(kind, kind)).journal)
+        except ProfileError as error:
+            self.warn(str(error))
+            return Journal()
+
+    def _give_main_to(self, kind: str) -> None:
+        """Let a kind of trials have the main folder, where its files can be moved."""
+        before = [one for one, home in self._homes.items() if home == MAIN and one != kind]
+        elsewhere = [kind] if self._homes.get(kind, MAIN) != MAIN else []
+        try:
+            for one in (*before, *elsewhere):
+                self._exchange(one)
+        except OSError:  # Windows moves no open files
+            return
+        self._homes[kind] = MAIN
+
+    def _exchange(self, kind: str) -> None:
+        """Let the main folder and that of a kind of trials exchange their journals.
+
+        The files stay open, and each is whole in one of the two folders at any time.
+
+        Raises:
+            ProfileError: The folder cannot be written.
+            OSError: The files cannot be moved.
+        """
+        main, other = self.take(), self.take(kind)
+        between = part_of(main.path / JOURNAL)
+        os.replace(other.path / JOURNAL, between)
+        os.replace(main.path / JOURNAL, other.path / JOURNAL)
+        os.replace(between, main.path / JOURNAL)
+        self._folders[MAIN] = replace(main, journal=other.journal)
+        self._folders[kind] = replace(other, journal=main.journal)
+        self._homes[kind] = MAIN if self._homes[kind] != MAIN else kind
+
+    def save(self, watched: Sequence[Watched]) -> list[Path]:
+        """Write what was measured of a program; gives the folders that hold it, the main first.
+
+        A training is the main thing, or else what took the most time.
+        """
+        found = [(one, one.recording) for one in watched if one.recording is not None]
+        found = [(one, recording) for one, recording in found if recording.n_trials]
+        found.sort(key=lambda pair: (pair[0].name != TRAINING, -pair[0].own_ns))
+        saved = []
+        for number, (one, recording) in enumerate(found):
+            try:
+                if not number:
+                    self._give_main_to(one.name)
+                folder = self.take(self._homes.get(one.name, one.name))
+                make_folder(folder.path)  # the program may have removed it
+                folder.save(self._limited(recording))
+                saved.append(folder.path)
+            except ProfileError as error:
+                self.warn(str(error))
+            except (OSError, MemoryError) as error:
+                self.warn(f"{one.name}: the trials are not saved: {one_line(error)}")
+        return saved
+
+    def _limited(self, recording: Recording) -> Recording:
+        """The recording with the machine's limits, where an earlier run has kept them."""
+        try:
+            return machine.with_limits(recording, 0)
+        except Exception as error:
+            self.warn(f"the machine's limits are left out: {one_line(error)}")
+            return recording
+
+    def save_budget(self, budget: Budget) -> None:
+        """Write where the time went, so far."""
+        try:
+            write_files(self.take().path, {BUDGET: write_json(budget).encode()})
+        except ProfileError as error:
+            self.warn(str(error))
+
+    def close(self) -> None:
+        """Leave the folders. A journal without trials goes, but not from a forked child."""
+        for folder in self._folders.values():
+            if os.getpid() == self._process and not folder.holds_trials():
+                folder.journal.close()
+                remove_file(folder.path / JOURNAL)
+        self._files.close()

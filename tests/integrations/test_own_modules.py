@@ -1,0 +1,84 @@
+"""A program's own modules are the ones that it gets, and are none that the profiler takes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from chainer_profile.record.budget import read_budget
+from chainer_profile.runs.folder import load_run
+from tests import HANGS_S, ROOT
+
+#: Every module of the standard library, and packages that Chainer or the profiler import.
+OTHERS = "PIL bokeh cycler dateutil filelock h5py jinja2 markupsafe matplotlib msgspec packaging"
+OTHERS += " pandas psutil pyparsing rich scipy six threadpoolctl typing_extensions yaml"
+NAMES = sys.stdlib_module_names.union(OTHERS.split()) - {
+    *sys.builtin_module_names,
+    "__future__",  # the first import of any module
+    *("distutils", "runpy"),  # these need others
+}
+#: What `python -m` itself imports from the current folder.
+OF_PYTHON = "collections contextlib functools importlib keyword operator reprlib types warnings"
+#: A module that nobody but the program may import, and no program behind its end.
+MODULE = """
+import sys
+assert getattr(sys.modules["__main__"], "running", False), __name__
+own = True
+"""
+PROGRAM = """
+import sys
+running = True
+for name in sorted(open("names").read().split()):
+    print(name, hasattr(__import__(name), "own"))
+if sys.argv[1:]:
+    import chainer
+    import chainer.links as L
+    model = L.Classifier(L.Linear(4, 3))
+    optimizer = chainer.optimizers.SGD().setup(model)
+    x, t = model.xp.ones((5, 4), "f"), model.xp.zeros(5, "i")
+    for i in range(16):
+        optimizer.update(model, x, t)
+running = False
+sys.exit(3)
+"""
+#: The command as pip installs it.
+COMMAND = "import re, sys\nfrom chainer_profile.__main__ import main\nsys.exit(main())\n"
+
+
+@pytest.mark.parametrize("way", ["command", "module"])
+def test_modules_beside_a_program(way: str, tmp_path: Path) -> None:
+    names = NAMES if way == "command" else NAMES - set(OF_PYTHON.split())
+    for name in names:
+        (tmp_path / f"{name}.py").write_text(MODULE)
+    (tmp_path / "names").write_text(" ".join(names))
+    (tmp_path / "program.py").write_text(PROGRAM)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "chainer-profile").write_text(COMMAND)
+
+    def python(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, *words],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=HANGS_S,
+        )
+
+    ours = ["bin/chainer-profile"] if way == "command" else ["-m", "chainer_profile"]
+    formats = [] if way == "command" else ["--format", "none"]
+    as_it_is = python("program.py")
+    profiled = python(*ours, "run", *formats, "-o", "out", "program.py", "and train")
+    assert "csv True\n" in as_it_is.stdout
+    assert profiled.stdout == as_it_is.stdout
+    assert profiled.returncode == as_it_is.returncode == 3
+    assert "Written to out\n" in profiled.stderr
+    budget = read_budget(tmp_path / "out")
+    assert budget is not None
+    assert budget.outcome == "exit code 3"
+    assert load_run(tmp_path / "out").n_trials
+    assert (tmp_path / "out/report.html").exists() == (way == "command")
