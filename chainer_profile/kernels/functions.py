@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial, wraps
+from functools import lru_cache, partial, wraps
 from types import ModuleType
 from typing import Any
 
@@ -19,12 +19,13 @@ from chainer.functions.normalization import batch_normalization
 from chainer.functions.pooling import average_pooling_2d, max_pooling_nd
 from chainer.utils.conv import get_conv_outsize
 
-from chainer_profile.kernels.numpy_kernels import Windows, windows_of
+from chainer_profile.kernels.numpy_kernels import Sizes, Windows
 
 #: A method of Chainer's, and one that takes its place.
 Method = Callable[..., Any]
 Replacement = tuple[Any, str, Callable[[Method], Method]]
 _FLOATS = {np.dtype(np.float32), np.dtype(np.float64)}
+_INTEGERS = {int, np.int32, np.int64}
 
 
 def replacements(kernels: ModuleType) -> Iterator[Replacement]:
@@ -60,48 +61,105 @@ def replacements(kernels: ModuleType) -> Iterator[Replacement]:
 
 
 def _plain(*arrays: Any) -> bool:
-    """Whether all are NumPy arrays of one type that kernels know; None is none."""
+    """Whether all are NumPy arrays of one type that kernels know, and not empty; None is none."""
     given = [array for array in arrays if array is not None]
     dtypes = {array.dtype for array in given}
     return (
-        len(dtypes) == 1 and dtypes <= _FLOATS and all(type(array) is np.ndarray for array in given)
+        len(dtypes) == 1
+        and dtypes <= _FLOATS
+        and all(type(array) is np.ndarray and array.size for array in given)
     )
 
 
 # -- convolutions of two or of any number of axes
 
 
-def _windows(function: Any, ksize: Any, dims: Any, outs: Any = None) -> Windows:
-    """The windows of a convolution; their number by Chainer's own rule where it is not known."""
+def _windows(function: Any, ksize: Any, dims: Any, outs: Any = None) -> Windows | None:
+    """The windows of a convolution; None leaves it to Chainer."""
+    if getattr(function, "_use_ideep", False):
+        return None
     if hasattr(function, "stride"):
         stride, pad, dilate = function.stride, function.pad, function.dilate
     else:
         stride, pad = (function.sy, function.sx), (function.ph, function.pw)
         dilate = function.dy, function.dx
-    if outs is None:
-        sizes = zip(dims, ksize, stride, pad, dilate, strict=True)
-        cover_all = function.cover_all
-        outs = tuple(get_conv_outsize(n, k, s, p, cover_all, d) for n, k, s, p, d in sizes)
-    # The size of a deconvolution's output is kept as the user gave it: a list has no hash.
-    return windows_of(ksize, stride, pad, dilate, tuple(dims), outs, function.groups)
+    return _checked(ksize, stride, pad, dilate, dims, outs, function.cover_all, function.groups)
 
 
-def _kernel(kernels: ModuleType, function: Any, windows: Windows | None) -> ModuleType | None:
-    """What computes it; None leaves it to Chainer, and so what is no convolution at all."""
-    if windows is None or min(windows.outs) <= 0 or getattr(function, "_use_ideep", False):
+def _checked(
+    ksize: Any,
+    stride: Any,
+    pad: Any,
+    dilate: Any,
+    dims: Any,
+    outs: Any,
+    cover_all: Any,
+    groups: Any,
+) -> Windows | None:
+    """The windows; None where a size is not an integer. 2.0 is another error, but the same key."""
+    # Chainer keeps the size of a deconvolution's output as the user gave it: a list has no hash.
+    dims = tuple(dims)
+    if not {*map(type, (*ksize, *stride, *pad, *dilate, *dims, groups))} <= _INTEGERS:
         return None
-    found: ModuleType | None = kernels.of(windows)
-    return found
+    return _usual(ksize, stride, pad, dilate, dims, outs, bool(cover_all), groups)
+
+
+# What follows from windows takes a while, so those of many functions stay known.
+@lru_cache(maxsize=1024)
+def _usual(
+    ksize: Sizes,
+    stride: Sizes,
+    pad: Sizes,
+    dilate: Sizes,
+    dims: Sizes,
+    outs: Sizes | None,
+    cover_all: bool,
+    groups: int,
+) -> Windows | None:
+    """The windows, by default as many as Chainer counts.
+
+    None for sizes of 0, negative ones and axes that do not match: of these Chainer has errors and
+    results of its own.
+    """
+    lengths = {len(sizes) for sizes in (ksize, stride, pad, dilate, dims)}
+    if len(lengths) > 1 or min(*ksize, *stride, *dilate, *dims, groups) < 1 or min(pad) < 0:
+        return None
+    if outs is None:
+        axes = zip(dims, ksize, stride, pad, dilate, strict=True)
+        outs = tuple(get_conv_outsize(n, k, s, p, cover_all, d) for n, k, s, p, d in axes)
+    if len(outs) != len(dims) or min(outs) < 1:
+        return None
+    return Windows(ksize, stride, pad, dilate, dims, outs, groups)
+
+
+def _computed(kernels: ModuleType, name: str, x: Any, w: Any, *given: Any) -> Any:
+    """What a kernel gives for arrays and windows; None leaves it to Chainer.
+
+    Kernels and Chainer differ in which elements of w meet zeros of the padding, and these make no
+    number of what is infinite. Such a w shows in the result too, so the smaller one is looked at;
+    not a single element of w, since BLAS leaves out what is multiplied by one that is 0.
+    """
+    kernel = kernels.of(given[-1])
+    if kernel is None:
+        return None
+    y = getattr(kernel, name)(x, w, *given)
+    return y if np.isfinite(w if 1 < w.size < y.size else y).all() else None
 
 
 def _convolution(kernels: ModuleType, stock: Method) -> Method:
     @wraps(stock)
     def forward(self: Any, x: Any, w: Any, b: Any, *xp: Any) -> Any:
         windows = _windows(self, w.shape[2:], x.shape[2:]) if _plain(x, w, b) else None
-        kernel = _kernel(kernels, self, windows)
-        if kernel is None:
-            return stock(self, x, w, b, *xp)
-        return (kernel.convolution(x, w, b, windows),)
+        if (
+            windows is not None
+            and x.shape[1] == w.shape[1] * windows.groups
+            and len(w) % windows.groups == 0
+            and (b is None or len(b) == len(w))
+        ):
+            y = _computed(kernels, "convolution", x, w, b, windows)
+            if y is not None:
+                return (y,)
+        return stock(self, x, w, b, *xp)
 
     return forward
 
@@ -111,12 +169,19 @@ def _gradient_w(kernels: ModuleType, stock: Method) -> Method:
     def forward(self: Any, x: Any, gy: Any, *xp: Any) -> Any:
         ksize = self.W_shape[2:] if hasattr(self, "W_shape") else self.ksize
         plain = _plain(x, gy) and x.dtype == self.W_dtype
-        windows = _windows(self, ksize, x.shape[2:], gy.shape[2:]) if plain else None
-        kernel = _kernel(kernels, self, windows)
-        if kernel is None:
-            return stock(self, x, gy, *xp)
-        of_w = gy.shape[1], x.shape[1] // self.groups, *ksize
-        return (kernel.convolution_gradient_w(x, gy, of_w, windows),)
+        windows = _windows(self, ksize, x.shape[2:]) if plain else None
+        if (
+            windows is not None
+            and windows.outs == gy.shape[2:]
+            and len(x) == len(gy)
+            and not x.shape[1] % windows.groups
+            and not gy.shape[1] % windows.groups
+        ):
+            of_w = gy.shape[1], x.shape[1] // windows.groups, *ksize
+            gw = _computed(kernels, "convolution_gradient_w", x, gy, of_w, windows)
+            if gw is not None:
+                return (gw,)
+        return stock(self, x, gy, *xp)
 
     return forward
 
@@ -125,12 +190,17 @@ def _deconvolution(kernels: ModuleType, stock: Method) -> Method:
     @wraps(stock)
     def forward(self: Any, x: Any, w: Any, b: Any, *xp: Any) -> Any:
         dims = self.outs if hasattr(self, "outs") else (self.outh, self.outw)
-        plain = _plain(x, w, b)
-        windows = _windows(self, w.shape[2:], dims, x.shape[2:]) if plain else None
-        kernel = _kernel(kernels, self, windows)
-        if kernel is None:
-            return stock(self, x, w, b, *xp)
-        return (kernel.deconvolution(x, w, b, windows),)
+        windows = _windows(self, w.shape[2:], dims, x.shape[2:]) if _plain(x, w, b) else None
+        if (
+            windows is not None
+            and x.shape[1] == len(w)
+            and len(w) % windows.groups == 0
+            and (b is None or len(b) == w.shape[1] * windows.groups)
+        ):
+            y = _computed(kernels, "deconvolution", x, w, b, windows)
+            if y is not None:
+                return (y,)
+        return stock(self, x, w, b, *xp)
 
     return forward
 
@@ -217,30 +287,22 @@ def _normalized(kernels: ModuleType, stock: Method) -> Method:
 # -- pooling
 
 
-def _pooled(function: Any, x: Any) -> Windows | None:
-    """The windows of a pooling of x; None leaves it to Chainer, and so what is none at all."""
-    windows = _pooling_windows(function, x.shape[2:]) if _plain(x) else None
-    return None if windows is None or min(windows.outs) <= 0 else windows
-
-
-def _pooling_windows(function: Any, dims: Any, outs: Any = None) -> Windows:
+def _pooling_windows(function: Any, dims: Any) -> Windows | None:
+    """The windows of a pooling; None leaves it to Chainer."""
     if hasattr(function, "ksize"):
         ksize, stride, pad = function.ksize, function.stride, function.pad
         cover_all = function.cover_all
     else:  # Chainer's average pooling knows no cover_all.
         ksize, cover_all = (function.kh, function.kw), False
         stride, pad = (function.sy, function.sx), (function.ph, function.pw)
-    if outs is None:
-        sizes = zip(dims, ksize, stride, pad, strict=True)
-        outs = tuple(get_conv_outsize(n, k, s, p, cover_all) for n, k, s, p in sizes)
-    return windows_of(ksize, stride, pad, (1,) * len(ksize), dims, outs)
+    return _checked(ksize, stride, pad, (1,) * len(ksize), dims, None, cover_all, 1)
 
 
 def _max_pooling(kernels: ModuleType, stock: Method) -> Method:
     @wraps(stock)
     def forward_cpu(self: Any, inputs: Any) -> Any:
         (x,) = inputs
-        windows = _pooled(self, x)
+        windows = _pooling_windows(self, x.shape[2:]) if _plain(x) else None
         if windows is None:
             return stock(self, inputs)
         y, indexes = kernels.max_pooling(x, windows)
@@ -256,9 +318,11 @@ def _max_pooling_gradient(kernels: ModuleType, stock: Method) -> Method:
     @wraps(stock)
     def forward_cpu(self: Any, inputs: Any) -> Any:
         (gy,), pool = inputs, self.func
-        if not _plain(gy) or gy.dtype != pool._in_dtype or type(pool.indexes) is not np.ndarray:
+        plain = _plain(gy) and gy.dtype == pool._in_dtype and type(pool.indexes) is np.ndarray
+        windows = _pooling_windows(pool, pool._in_shape[2:]) if plain else None
+        # The kernel multiplies by 0 what belongs to other places.
+        if windows is None or gy.shape != pool.indexes.shape or not np.isfinite(gy).all():
             return stock(self, inputs)
-        windows = _pooling_windows(pool, pool._in_shape[2:], gy.shape[2:])
         return (kernels.max_pooling_gradient(gy, pool.indexes, windows),)
 
     return forward_cpu
@@ -268,7 +332,7 @@ def _average_pooling(kernels: ModuleType, stock: Method) -> Method:
     @wraps(stock)
     def forward_cpu(self: Any, inputs: Any) -> Any:
         (x,) = inputs
-        windows = _pooled(self, x)
+        windows = _pooling_windows(self, x.shape[2:]) if _plain(x) else None
         if windows is None:
             return stock(self, inputs)
         self._in_shape, self._in_dtype = x.shape, x.dtype
@@ -283,9 +347,9 @@ def _average_pooling_gradient(kernels: ModuleType, stock: Method) -> Method:
     @wraps(stock)
     def forward_cpu(self: Any, inputs: Any) -> Any:
         (gy,) = inputs
-        if not _plain(gy):
+        windows = _pooling_windows(self, self._in_shape[2:]) if _plain(gy) else None
+        if windows is None or windows.outs != gy.shape[2:]:
             return stock(self, inputs)
-        windows = _pooling_windows(self, self._in_shape[2:], gy.shape[2:])
         gx = kernels.sum_pooling_gradient(gy, windows)
         gx /= self.kh * self.kw
         return (gx,)

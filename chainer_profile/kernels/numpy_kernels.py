@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import product
 from math import prod
 from types import ModuleType
@@ -70,6 +70,18 @@ class Windows:
         """The places, what each covers of the image itself, and which windows these are."""
         return [(place, *self._within(place)) for place, _ in self.places]
 
+    @cached_property
+    def meet_image(self) -> bool:
+        """Whether each window, and each place of a window, lies on the image and not on padding."""
+        for k, s, p, d, size, n in zip(
+            self.ksize, self.stride, self.pad, self.dilate, self.dims, self.outs, strict=True
+        ):
+            lies = np.arange(n)[:, None] * s + np.arange(k) * d - p
+            on_image = (lies >= 0) & (lies < size)
+            if not (on_image.any(axis=0).all() and on_image.any(axis=1).all()):
+                return False
+        return True
+
     def _within(self, place: Sizes) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
         image, windows = [], []
         for k, d, s, p, size, n in zip(
@@ -102,10 +114,6 @@ class Windows:
         if prod(self.stride) != 1 or min(pad) < 0:
             return None
         return Windows(self.ksize, self.stride, pad, self.dilate, self.outs, self.dims)
-
-
-#: Windows of so many convolutions stay known: what follows from them takes a while.
-windows_of = lru_cache(maxsize=1024)(Windows)
 
 
 def of(windows: Windows) -> ModuleType | None:

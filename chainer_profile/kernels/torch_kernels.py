@@ -22,9 +22,18 @@ sum_pooling_gradient = numpy_kernels.sum_pooling_gradient
 def of(windows: Windows) -> ModuleType | None:
     """What computes a convolution of these windows: PyTorch has none that lie partly outside."""
     sizes = zip(windows.covered, windows.dims, windows.pad, strict=True)
-    if len(windows.dims) > 3 or any(covered > n + 2 * p for covered, n, p in sizes):
+    if (
+        len(windows.dims) > 3
+        or any(covered > n + 2 * p for covered, n, p in sizes)
+        or not windows.meet_image
+    ):
         return numpy_kernels.of(windows)
     return _HERE
+
+
+def _finite(*arrays: Array) -> bool:
+    """Whether all numbers of some small arrays are finite."""
+    return bool(np.isfinite(np.concatenate(arrays, axis=None)).all())
 
 
 def threads() -> int:
@@ -110,7 +119,8 @@ def deconvolution(x: Array, w: Array, b: Array | None, windows: Windows) -> Arra
 
 def normalized(x: Array, mean: Array, inv_std: Array, gamma: Array, beta: Array) -> Array:
     """Batch normalisation with statistics that are known."""
-    if x.ndim < 3 or mean.size != x.shape[1] or mean.size != mean.shape[1]:
+    by_channel = x.ndim > 2 and mean.size == x.shape[1] == mean.shape[1]
+    if not by_channel or not _finite(mean, inv_std, gamma, beta):
         return numpy_kernels.normalized(x, mean, inv_std, gamma, beta)
     statistics = (_tensor(array.reshape(-1)) for array in (gamma, beta, mean, inv_std**-2.0))
     y = torch.ops.aten.native_batch_norm(_tensor(x), *statistics, False, 0.0, 0.0)[0]
@@ -129,6 +139,8 @@ def batch_normalization(
     y, _, inv_std = torch.ops.aten.native_batch_norm(
         *map(_tensor, (x, gamma, beta, mean, var)), True, 1.0, eps
     )
+    if not _finite(gamma, beta, mean, var):
+        return numpy_kernels.batch_normalization(x, gamma, beta, eps)
     var *= (count - 1) / count
     return y.numpy(), mean, var, inv_std.numpy()
 
@@ -146,6 +158,8 @@ def batch_normalization_gradients(
         0.0,
         [True, True, True],
     )
+    if not _finite(gamma, mean, inv_std, ggamma.numpy(), gbeta.numpy()):
+        return numpy_kernels.batch_normalization_gradients(x, gy, gamma, mean, inv_std)
     return gx.numpy(), ggamma.numpy(), gbeta.numpy()
 
 
@@ -155,8 +169,8 @@ def relu(x: Array) -> Array:
 
 
 def relu_gradient(y: Array, gy: Array) -> Array:
-    """The gradient where y is above 0."""
-    return torch.ops.aten.threshold_backward(_tensor(gy), _tensor(y), 0).numpy()
+    """The gradient where y is above 0, times 0 elsewhere: of what is not finite no number."""
+    return torch.sign(_tensor(y)).mul_(_tensor(gy)).numpy()
 
 
 _HERE = sys.modules[__name__]
