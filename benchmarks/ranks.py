@@ -67,6 +67,8 @@ def training(
     seed: int = 0,
     planted_ms: Mapping[tuple[int, int], float] | None = None,
     slow: Mapping[int, float] | None = None,
+    every: int = 1,
+    interrupted: Mapping[int, float] | None = None,
 ) -> dict[str, Recording]:
     """The recordings of all ranks of one training, by the names of their folders.
 
@@ -77,6 +79,8 @@ def training(
         seed: Of the random numbers.
         planted_ms: Milliseconds that a layer takes longer on a rank, by rank and index.
         slow: Factors of whole ranks.
+        every: Iterations of which one has what is planted.
+        interrupted: How often an iteration of a rank is held up for 4 ms, wherever it is then.
     """
     rng = np.random.default_rng(seed)
     layers = rows(n_rows)
@@ -88,7 +92,10 @@ def training(
     scatter = rng.normal(0, WITHIN, (size, iterations, len(layers)))
     own = (typical * process)[:, None] * np.exp(scatter)
     for (rank, index), milliseconds in (planted_ms or {}).items():
-        own[rank, :, index] += milliseconds * 1e6
+        own[rank, every - 1 :: every, index] += milliseconds * 1e6
+    for rank, often in (interrupted or {}).items():
+        share = typical / typical.sum()
+        own[rank] += 4e6 * rng.poisson(often * share, own[rank].shape)
     self_ns = np.rint(own).astype(np.int64)
     moved = np.array([row.phase == "communication" for row in layers])
     before = np.arange(len(layers)) < moved.argmax()
@@ -151,9 +158,9 @@ def merge_folder(folder: Path) -> None:
 
 
 def found_in(ranks: Ranks) -> list[tuple[int, int, float]]:
-    """Rank, index of the layer and milliseconds of all that straggles."""
+    """Rank, index of the layer and milliseconds an iteration of all that straggles."""
     return [
-        (ranks.ranks[one.rank].number, ranks.computing[one.layer], one.excess_s * 1e3)
+        (ranks.ranks[one.rank].number, ranks.computing[one.layer], one.costs_s * 1e3)
         for one in ranks.judged.stragglers
     ]
 
@@ -161,29 +168,33 @@ def found_in(ranks: Ranks) -> list[tuple[int, int, float]]:
 def simulate(trainings: int) -> None:
     """Count what is found where something is planted, and where nothing is."""
     for size in (2, 4, 8):
-        false = [
-            milliseconds
-            for seed in range(trainings)
-            for *_, milliseconds in found_in(merge(training(size, seed=seed)))
-        ]
-        print(
-            f"{size} ranks, nothing planted in {trainings} trainings: {len(false)} found, the "
-            f"longest {max(false, default=0):.3f} ms"
-        )
-        for milliseconds in PLANTED_MS:
+        for held_up, interrupted in (
+            ("nothing planted", {}),
+            ("all ranks held up 0.3 times an iteration", dict.fromkeys(range(size), 0.3)),
+            ("one rank held up 3 times an iteration", {0: 3.0}),
+        ):
+            trained = (
+                training(size, seed=seed, interrupted=interrupted) for seed in range(trainings)
+            )
+            false = [found for one in trained if (found := found_in(merge(one)))]
+            print(f"{size} ranks, {held_up}: something found in {len(false)} of {trainings}")
+        for milliseconds, every in (*((one, 1) for one in PLANTED_MS), (15.0, 5)):
             right, errors = 0, []
             for seed in range(trainings):
                 rng = np.random.default_rng(seed)
                 where = int(rng.integers(size)), int(rng.integers(30))
-                found = found_in(
-                    merge(training(size, seed=1000 + seed, planted_ms={where: milliseconds}))
-                )
+                planted = {where: milliseconds}
+                made = training(size, seed=1000 + seed, planted_ms=planted, every=every)
+                found = found_in(merge(made))
                 right += [one[:2] for one in found] == [where]
-                errors += [abs(one[2] / milliseconds - 1) for one in found if one[:2] == where]
+                errors += [
+                    abs(one[2] * every / milliseconds - 1) for one in found if one[:2] == where
+                ]
             off = 100 * max(errors, default=np.nan)
             print(
-                f"{size} ranks, {milliseconds:g} ms planted: found at its rank and layer in "
-                f"{len(errors)} of {trainings}, off by {off:.1f} % at most; nothing else in {right}"
+                f"{size} ranks, {milliseconds:g} ms planted in one iteration of {every}: found at "
+                f"its rank and layer in {len(errors)} of {trainings}, off by {off:.1f} % at most; "
+                f"nothing else in {right}"
             )
 
 

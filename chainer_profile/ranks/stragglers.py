@@ -7,6 +7,13 @@ logarithm of its ratio, without what the rank's layers have in common, is beyond
 by. That scatter is the one of a rank's layers of the same function together with that of
 the layer over the ranks, each worth half a degree of freedom a value; p-values are corrected for
 all layers of all ranks.
+
+Medians do not show a layer that is slow in some iterations only. It is found by what its times are
+above their median: were they the same on all ranks, each rank would have any of the times of an
+iteration equally often. So ranks are exchanged at random in every iteration, thousands of times,
+and a layer is slow at times where hardly any exchange gives any layer as much (Westfall and Young,
+Resampling-Based Multiple Testing, 1993: the largest of all layers corrects for their number). What
+holds up a rank wherever it is counts for no layer.
 """
 
 from __future__ import annotations
@@ -17,7 +24,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import stdtr
 
-from chainer_profile.basics.describe import NS, median_interval
+from chainer_profile.basics.describe import CONFIDENCE, NS, median_interval
 from chainer_profile.comparison.compare import MIN_EFFECT, MIN_TRIALS, layer_groups
 from chainer_profile.comparison.significance import (
     COMMON_SPREAD,
@@ -29,6 +36,7 @@ from chainer_profile.comparison.significance import (
     common_part,
     discovery_corrected,
     log_ratio,
+    n_blocks,
     spread,
     t_quantile,
 )
@@ -44,6 +52,12 @@ if TYPE_CHECKING:
 LEAST_SHARE = 0.002
 #: Degrees of freedom that a value is worth in a spread that outliers do not move.
 WORTH = 0.5
+#: Layers of a rank are slow alike where half of them are not further from what they have in common.
+_ALIKE = 0.1
+#: Differences below this part of an iteration are about as good as none.
+_SMALL = 0.01
+#: Times that ranks are exchanged; more for more than 100 ranks.
+_EXCHANGES = 4000
 #: What processes usually differ by in all their layers, as a logarithm.
 _USUAL = float(t_quantile(DEGREES)) * COMMON_SPREAD
 
@@ -61,6 +75,9 @@ class Straggler:
         low_s: Lower end of its 95 % interval; NaN for fewer than 6 iterations.
         high_s: Upper end.
         p_value: One-sided, corrected for all layers of all ranks.
+        mean_s: The mean of the difference.
+        late_s: The difference of the 95th percentiles.
+        at_times: Whether it is slow in some iterations only: the interval is that of the mean.
     """
 
     rank: int
@@ -71,6 +88,14 @@ class Straggler:
     low_s: float
     high_s: float
     p_value: float
+    mean_s: float
+    late_s: float
+    at_times: bool = False
+
+    @property
+    def costs_s(self) -> float:
+        """What it takes longer in an iteration."""
+        return self.mean_s if self.at_times else self.excess_s
 
 
 @dataclass(frozen=True)
@@ -96,6 +121,8 @@ class Judged:
         here_s: Median times, (ranks, layers).
         elsewhere_s: Median times on the other ranks, (ranks, layers).
         excess_s: Median differences, (ranks, layers).
+        mean_s: Mean differences, (ranks, layers).
+        late_s: Differences of the 95th percentiles, (ranks, layers).
         stragglers: The layers that straggle, the longest excess first.
         slow: The ranks that are slow everywhere, the slowest first.
         judged: Whether the iterations are enough for verdicts.
@@ -104,6 +131,8 @@ class Judged:
     here_s: NDArray[np.float64]
     elsewhere_s: NDArray[np.float64]
     excess_s: NDArray[np.float64]
+    mean_s: NDArray[np.float64]
+    late_s: NDArray[np.float64]
     stragglers: tuple[Straggler, ...]
     slow: tuple[SlowRank, ...]
     judged: bool
@@ -127,20 +156,24 @@ def judge(
     here = np.median(self_ns, axis=1) * NS
     if n_ranks < 2:
         unknown = np.full_like(here, np.nan)
-        return Judged(here, unknown, unknown, (), (), False)
+        return Judged(here, unknown, unknown, unknown, unknown, (), (), False)
     others_ns = elsewhere(self_ns)
     others = np.median(others_ns, axis=1) * NS / 2
-    excess = np.median(2 * self_ns - others_ns, axis=1) * NS / 2
+    apart_ns = 2 * self_ns - others_ns
+    excess, mean = (of(apart_ns, axis=1) * NS / 2 for of in (np.median, np.mean))
+    times = here, others, excess, mean, _late_s(self_ns)
     if count < MIN_TRIALS or not width:
-        return Judged(here, others, excess, (), (), False)
+        return Judged(*times, (), (), False)
     logs, errors = _ratios(self_ns, others_ns)
     groups = layer_groups(layers)
     common = np.zeros(n_ranks)
     if width >= MIN_COMMON:
         common = np.nan_to_num(np.nanmedian(logs, axis=1))
     quarter = np.nan_to_num(np.nanpercentile(np.where(np.isnan(logs), 0.0, logs), 25, axis=1))
-    is_slow = (common > _USUAL) & (quarter > common / 2)
-    beyond = logs - common[:, None]
+    distances = np.abs(logs - common[:, None])
+    alike = np.nan_to_num(np.nanmedian(distances, axis=1)) < _ALIKE
+    is_slow = alike & (common > _USUAL) & (quarter > common / 2)
+    beyond = logs - np.where(alike, common, 0.0)[:, None]
     shift = np.clip([common_part(row, groups) for row in beyond], -_USUAL, _USUAL)
     shortest = np.minimum(here, others) / NS
     scatter = np.array([spread(row, groups, t) for row, t in zip(beyond, shortest, strict=True)])
@@ -157,33 +190,118 @@ def judge(
     p_values = p_values.reshape(effect.shape)
     factor = np.where(is_slow, np.exp(common), 1.0)
     least = max(LEAST_SHARE * iteration_s, window_s)
-    found = []
-    for rank, layer in np.argwhere((p_values < LEVEL) & (effect > np.log1p(MIN_EFFECT))):
+    found = {}
+
+    def add(rank: int, layer: int, p_value: float, at_times: bool) -> None:
         apart = (self_ns[rank, :, layer] - others_ns[rank, :, layer] / 2 * factor[rank]) * NS
-        if np.median(apart) > least:
-            found.append(
-                Straggler(
-                    int(rank),
-                    int(layer),
-                    float(here[rank, layer]),
-                    float(others[rank, layer] * factor[rank]),
-                    float(np.median(apart)),
-                    *median_interval(apart),
-                    float(p_values[rank, layer]),
-                )
-            )
+        found[rank, layer] = Straggler(
+            rank,
+            layer,
+            float(here[rank, layer]),
+            float(others[rank, layer] * factor[rank]),
+            float(np.median(apart)),
+            *(_mean_interval(apart) if at_times else median_interval(apart)),
+            p_value,
+            float(apart.mean()),
+            float(times[-1][rank, layer]),
+            at_times,
+        )
+
+    for rank, layer in np.argwhere((p_values < LEVEL) & (effect > np.log1p(MIN_EFFECT))).tolist():
+        apart = self_ns[rank, :, layer] - others_ns[rank, :, layer] / 2 * factor[rank]
+        if np.median(apart) * NS > least:
+            add(rank, layer, float(p_values[rank, layer]), at_times=False)
+    costs, p_values = _at_times(self_ns, iteration_s)
+    large = costs > np.maximum(least, MIN_EFFECT * here)
+    for rank, layer in np.argwhere((p_values < LEVEL) & large).tolist():
+        if (rank, layer) not in found:
+            add(rank, layer, float(p_values[rank, layer]), at_times=True)
     slow = [
         SlowRank(int(rank), float(factor[rank]), float(here[rank].sum() * (1 - 1 / factor[rank])))
         for rank in np.flatnonzero(is_slow)
     ]
     return Judged(
-        here,
-        others,
-        excess,
-        tuple(sorted(found, key=lambda one: -one.excess_s)),
+        *times,
+        tuple(sorted(found.values(), key=lambda one: -one.costs_s)),
         tuple(sorted(slow, key=lambda one: -one.factor)),
         True,
     )
+
+
+def _late_s(self_ns: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Differences of the 95th percentiles from the median of the other ranks', (ranks, layers)."""
+    late = np.rint(np.percentile(self_ns, 95, axis=1)).astype(np.int64)
+    found: NDArray[np.float64] = (late - elsewhere(late) / 2) * NS
+    return found
+
+
+def _at_times(
+    self_ns: NDArray[np.int64], iteration_s: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """What layers take longer on a rank than they usually do there, and how likely that is.
+
+    Returns:
+        Seconds an iteration beyond what holds up the rank's other layers as well, and p-values
+        that are corrected for all layers of all ranks, (ranks, layers) each.
+    """
+    n_ranks = len(self_ns)
+    usual = np.median(self_ns, axis=1, keepdims=True)
+    above = np.rint(self_ns - usual).astype(np.int64)
+    apart = (above - elsewhere(above) / 2) * NS
+    usual_s = usual[:, 0] * NS
+    held_up = np.maximum(apart.mean(axis=1), 0)
+    others_s = usual_s.sum(axis=1, keepdims=True) - usual_s
+    of_others = held_up.sum(axis=1, keepdims=True) - held_up
+    expected = usual_s * np.divide(
+        of_others, others_s, out=np.zeros_like(others_s), where=others_s > 0
+    )
+    scores = _blocks(_score(apart - expected[:, None], iteration_s)).mean(axis=1)
+    exchanged = _blocks(_score(apart, iteration_s))
+    largest = _largest(np.ascontiguousarray(exchanged.swapaxes(0, 1)))
+    # Sums of the same numbers in another order are as large.
+    as_large = len(largest) - np.searchsorted(np.sort(largest), scores - 1e-9)
+    p_values = np.minimum(n_ranks * (1 + as_large) / (1 + len(largest)), 1.0)
+    return apart.mean(axis=1) - expected, p_values
+
+
+def _mean_interval(values: NDArray[np.float64]) -> tuple[float, float]:
+    """95 % interval of a mean by the bootstrap; NaN for fewer than 6 values, as of a median."""
+    if len(values) < 6:
+        return float("nan"), float("nan")
+    drawn = np.random.default_rng(0).choice(values, (_EXCHANGES, len(values))).mean(axis=1)
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(drawn, [tail, 1 - tail])
+    return float(low), float(high)
+
+
+def _score(apart_s: NDArray[np.float64], iteration_s: float) -> NDArray[np.float64]:
+    """Differences that count less the larger they are, so that one pause does not hide the rest."""
+    scale_s = max(_SMALL * iteration_s, NS)
+    found: NDArray[np.float64] = np.sign(apart_s) * np.log1p(np.abs(apart_s) / scale_s)
+    return found
+
+
+def _blocks(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Means of blocks of successive iterations, which are not independent, (ranks, blocks, ...)."""
+    ranks, count, layers = scores.shape
+    blocks = n_blocks(count)
+    length = count // blocks
+    kept = scores[:, count - blocks * length :]
+    means: NDArray[np.float64] = kept.reshape(ranks, blocks, length, layers).mean(axis=2)
+    return means
+
+
+def _largest(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The largest mean of any layer on one rank, for each of many exchanges of the ranks.
+
+    Args:
+        scores: (blocks, ranks, layers).
+    """
+    blocks, ranks, _ = scores.shape
+    rng = np.random.default_rng(0)
+    every = np.arange(blocks)
+    exchanges = rng.integers(ranks, size=(max(_EXCHANGES, 40 * ranks), blocks))
+    return np.array([scores[every, chosen].mean(axis=0).max() for chosen in exchanges])
 
 
 def elsewhere(values: NDArray[np.int64]) -> NDArray[np.int64]:

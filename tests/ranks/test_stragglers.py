@@ -8,9 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from benchmarks.comparison_simulated import OTHERS, TRIAL, WITHIN
 from benchmarks.ranks import found_in, rows, training
 from chainer_profile.ranks.merging import merge
-from chainer_profile.ranks.stragglers import elsewhere
+from chainer_profile.ranks.stragglers import elsewhere, judge
+from chainer_profile.record.recording import Layer
 
 LAYERS = rows(60)
 #: A convolution, a batch normalization and a ReLU, before and behind the middle.
@@ -32,6 +34,64 @@ def test_a_straggler_is_found_at_its_rank_and_layer(size: int, milliseconds: flo
         assert one.here_s - one.elsewhere_s == pytest.approx(one.excess_s, rel=0.05)
         assert ranks.judged.slow == ()
         assert ranks.last[rank] == 1
+
+
+@pytest.mark.parametrize("size", [2, 3, 8])
+def test_a_layer_that_is_slow_in_every_fifth_iteration_is_found(size: int) -> None:
+    for seed, layer in enumerate(PLACES):
+        rank = seed % size
+        ranks = merge(training(size, seed=seed, planted_ms={(rank, layer): 15.0}, every=5))
+        [one] = ranks.judged.stragglers
+        assert (one.rank, ranks.computing[one.layer], one.at_times) == (rank, layer, True)
+        assert abs(one.excess_s) < 0.5e-3
+        assert one.mean_s == pytest.approx(3e-3, rel=0.1)
+        assert one.late_s == pytest.approx(15e-3, rel=0.1)
+        assert one.low_s <= one.mean_s <= one.high_s
+        assert ranks.judged.slow == ()
+
+
+@pytest.mark.parametrize("size", [2, 8])
+@pytest.mark.parametrize("often", [0.3, 3.0])
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_interruptions_of_any_layer_are_no_straggler(
+    size: int, often: float, everywhere: bool
+) -> None:
+    ranks = range(size) if everywhere else [size - 1]
+    found = []
+    for seed in range(10):
+        interrupted = dict.fromkeys(ranks, often)
+        found += merge(training(size, seed=seed, interrupted=interrupted)).judged.stragglers
+    assert found == []
+
+
+def larger_batch(size: int, seed: int, factor: float) -> tuple[np.ndarray, list[Layer]]:
+    """Times of a small network; on rank 1 the longer a layer takes, the more a batch adds to it."""
+    names = ["LinearFunction", "ReLU", "LinearFunction", "ReLU", "LinearFunction", "SoftmaxLoss"]
+    forward = np.array([3e6, 2e5, 2e6, 2e5, 1e5, 1e5])
+    typical = np.concatenate([forward, 2 * forward[::-1]])
+    layers = [
+        Layer(at, f"/{at}", name, phase)
+        for at, (name, phase) in enumerate(
+            [(name, "forward") for name in names] + [(name, "backward") for name in names[::-1]]
+        )
+    ]
+    rng = np.random.default_rng(seed)
+    process = np.exp(rng.normal(0, TRIAL, (size, 1)) + rng.normal(0, OTHERS, (size, len(layers))))
+    own = (typical * process)[:, None] * np.exp(rng.normal(0, WITHIN, (size, 30, len(layers))))
+    own[1] *= 1 + (factor - 1) * typical / (typical + 1e6)
+    return np.rint(own).astype(np.int64), layers
+
+
+@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("factor", [3.0, 4.0])
+def test_all_layers_that_a_larger_batch_makes_slow_are_named(size: int, factor: float) -> None:
+    for seed in range(20):
+        times, layers = larger_batch(size, seed, factor)
+        judged = judge(times, layers, 0.015, 1e-6)
+        assert {(one.rank, one.layer) for one in judged.stragglers} >= {
+            (1, at) for at in (0, 2, 9, 11)
+        }
+        assert {one.rank for one in judged.stragglers} == {1}
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 8, 32])
