@@ -20,6 +20,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -69,6 +70,7 @@ def training(
     slow: Mapping[int, float] | None = None,
     every: int = 1,
     interrupted: Mapping[int, float] | None = None,
+    paused: Mapping[int, float] | None = None,
 ) -> dict[str, Recording]:
     """The recordings of all ranks of one training, by the names of their folders.
 
@@ -81,6 +83,7 @@ def training(
         slow: Factors of whole ranks.
         every: Iterations of which one has what is planted.
         interrupted: How often an iteration of a rank is held up for 4 ms, wherever it is then.
+        paused: How likely a layer takes 15 ms longer in an iteration, on any rank.
     """
     rng = np.random.default_rng(seed)
     layers = rows(n_rows)
@@ -96,6 +99,8 @@ def training(
     for rank, often in (interrupted or {}).items():
         share = typical / typical.sum()
         own[rank] += 4e6 * rng.poisson(often * share, own[rank].shape)
+    for index, likely in (paused or {}).items():
+        own[:, :, index] += 15e6 * (rng.random(own.shape[:2]) < likely)
     self_ns = np.rint(own).astype(np.int64)
     moved = np.array([row.phase == "communication" for row in layers])
     before = np.arange(len(layers)) < moved.argmax()
@@ -144,7 +149,7 @@ def merge_folder(folder: Path) -> None:
     from chainer_profile.runs.ranks import read_ranks
 
     began = time.perf_counter()
-    recordings, problems = read_ranks(folder)
+    recordings, problems, _ = read_ranks(folder)
     read = time.perf_counter()
     ranks = merge(recordings, problems=problems)
     found = len(ranks.judged.stragglers)
@@ -168,14 +173,16 @@ def found_in(ranks: Ranks) -> list[tuple[int, int, float]]:
 def simulate(trainings: int) -> None:
     """Count what is found where something is planted, and where nothing is."""
     for size in (2, 4, 8):
-        for held_up, interrupted in (
-            ("nothing planted", {}),
-            ("all ranks held up 0.3 times an iteration", dict.fromkeys(range(size), 0.3)),
-            ("one rank held up 3 times an iteration", {0: 3.0}),
-        ):
-            trained = (
-                training(size, seed=seed, interrupted=interrupted) for seed in range(trainings)
-            )
+        noises: dict[str, dict[str, Any]] = {
+            "nothing planted": {},
+            "all ranks held up 0.3 times an iteration": {
+                "interrupted": dict.fromkeys(range(size), 0.3)
+            },
+            "one rank held up 3 times an iteration": {"interrupted": {0: 3.0}},
+            "two layers of any rank pause in a fifth": {"paused": {0: 0.2, 7: 0.2}},
+        }
+        for held_up, noise in noises.items():
+            trained = (training(size, seed=seed, **noise) for seed in range(trainings))
             false = [found for one in trained if (found := found_in(merge(one)))]
             print(f"{size} ranks, {held_up}: something found in {len(false)} of {trainings}")
         for milliseconds, every in (*((one, 1) for one in PLANTED_MS), (15.0, 5)):

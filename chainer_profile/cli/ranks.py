@@ -49,9 +49,9 @@ def run(args: argparse.Namespace, context: Context) -> int:
     from chainer_profile.report.text import printable
     from chainer_profile.runs.ranks import read_ranks
 
-    recordings, problems = read_ranks(args.folder)
+    recordings, problems, outcomes = read_ranks(args.folder)
     try:
-        ranks = merge(recordings, args.variant, problems)
+        ranks = merge(recordings, args.variant, problems, outcomes)
     except ProfileError as error:
         raise ProfileError(printable(f"{args.folder}: {error}")) from error
     show(merged(ranks, args.limit or None, ALL_ROWS), args.quiet)

@@ -24,6 +24,7 @@ from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.units import plural
 from chainer_profile.basics.words import COMMUNICATION
+from chainer_profile.ranks.endings import who_died
 from chainer_profile.ranks.stragglers import Judged, judge
 from chainer_profile.record.parts import UNKNOWN_NS
 from chainer_profile.record.recording import COMPLETE
@@ -200,7 +201,10 @@ class Ranks:
 
 
 def merge(
-    recordings: Mapping[str, Recording], variant: int = 1, problems: Sequence[str] = ()
+    recordings: Mapping[str, Recording],
+    variant: int = 1,
+    problems: Sequence[str] = (),
+    outcomes: Mapping[str, str] | None = None,
 ) -> Ranks:
     """Put the recordings of ranks together.
 
@@ -208,6 +212,7 @@ def merge(
         recordings: The recordings, by what they are called.
         variant: The kind of trials, as the lowest rank counts them.
         problems: What is wrong with others, a line each.
+        outcomes: How the programs of the ranks ended, as far as that is known, likewise.
 
     Raises:
         ProfileError: There is none, or they are not of one training.
@@ -229,6 +234,8 @@ def merge(
         replace(one, kind=kind) for one, kind in zip(found, _kinds(found, variant), strict=True)
     ]
     notes += _missing(found, notes)
+    if died := who_died({one.name: one.kind for one in found}, outcomes or {}):
+        notes.append(died)
     found = _with_enough(found, notes)
     numbered = all(one.kind.iteration is not None for one in found)
     common = sorted(set.intersection(*(set(one.numbers(numbered)) for one in found)))

@@ -57,6 +57,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+#: ``Recording.ended`` of a run whose journal alone is left.
+KILLED = "killed before its end"
 #: Held trials of a run on a device.
 HELD_TRIALS = 20
 
@@ -278,7 +280,7 @@ def recover(path: Path) -> Recording:
         stream = BytesIO(content)
         stream.seek(body_start)
         left = len(content) - body_start
-        return _assemble([(stream, left)], header, Conditions(), "killed before its end")
+        return _assemble([(stream, left)], header, Conditions(), KILLED)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise ProfileError(f"{path}: damaged: its header or its samples are not readable") from None
 

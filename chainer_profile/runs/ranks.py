@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.record.budget import read_budget
 from chainer_profile.runs.folder import load_run
 
 if TYPE_CHECKING:
@@ -15,14 +17,15 @@ if TYPE_CHECKING:
 _PREFIX = "rank-"
 
 
-def read_ranks(folder: Path) -> tuple[dict[str, Recording], list[str]]:
+def read_ranks(folder: Path) -> tuple[dict[str, Recording], list[str], dict[str, str]]:
     """The recordings of all ranks by the names of their folders, and what cannot be read.
 
     Args:
         folder: The folder that holds those of the ranks.
 
     Returns:
-        The recordings, and a line for each that is missing or damaged.
+        The recordings, a line for each that is missing or damaged, and how the ranks' programs
+        ended, as far as their budgets tell.
 
     Raises:
         UsageError: It is no folder, or holds none of a rank.
@@ -39,11 +42,14 @@ def read_ranks(folder: Path) -> tuple[dict[str, Recording], list[str]]:
         below = sorted(folder.glob(f"*/{_PREFIX}0"))
         hint = f"; {below[0].parent} does" if below else ""
         raise UsageError(f"{folder}: holds no folders {_PREFIX}0, {_PREFIX}1, ... of ranks{hint}")
-    found, problems = {}, []
+    found, problems, outcomes = {}, [], {}
     for _, place in sorted(places.items()):
         try:
             found[place.name] = load_run(place)
         except ProfileError as error:
             said = str(error).removeprefix(f"{place}: ").replace(f"{place}/", "")
             problems.append(f"{place.name}: {said}")
-    return found, problems
+        with suppress(ProfileError):  # the report of the rank itself says it
+            if budget := read_budget(place):
+                outcomes[place.name] = budget.outcome
+    return found, problems, outcomes

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from benchmarks.ranks import training
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.ranks.merging import OUTSIDE, Ranks, merge
+from chainer_profile.record.journal import KILLED
 from chainer_profile.record.parts import UNKNOWN_NS
 from chainer_profile.record.recording import Layer, Rank, Recording
 
@@ -160,7 +161,7 @@ def test_what_is_missing_is_said_and_the_others_are_shown() -> None:
     short = recordings["rank-2"]
     parts = ("self_ns", "trial_ns", "start_ns", "iteration", "framework_ns", "arrived_ns")
     cut = {name: getattr(short, name)[:3] for name in (*parts, "left_ns")}
-    recordings["rank-2"] = replace(short, ended="killed", **cut)
+    recordings["rank-2"] = replace(short, ended=KILLED, **cut)
     del recordings["rank-1"]
     other = replace(short, rank=None)
     ranks = merge(recordings | {"x": other}, problems=["rank-7: damaged"])
@@ -171,17 +172,17 @@ def test_what_is_missing_is_said_and_the_others_are_shown() -> None:
         "rank-7: damaged",
         "x: is left out, it is no recording of a rank",
         "there is no recording of rank 1 (1 of 4)",
-        "rank-2: is left out: 3 of 10 iterations, its run ended early (killed)",
+        f"rank-2: is left out: 3 of 10 iterations, its run ended early ({KILLED})",
     )
 
 
 def test_a_rank_that_was_cut_short_late_is_shown() -> None:
     recordings = training(2, iterations=10)
-    cut = {"ended": "killed", "iteration": np.arange(3, 13) * 100}
+    cut = {"ended": KILLED, "iteration": np.arange(3, 13) * 100}
     ranks = merge(recordings | {"rank-1": replace(recordings["rank-1"], **cut)})
     assert ranks.iterations.tolist() == [100 * at for at in range(3, 11)]
     assert ranks.notes == (
-        "rank-1: 10 of 10 iterations, its run ended early (killed)",
+        f"rank-1: 10 of 10 iterations, its run ended early ({KILLED})",
         "8 of 10 iterations are on all ranks shown",
     )
 

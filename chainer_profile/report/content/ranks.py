@@ -61,6 +61,8 @@ LAYER_COLUMNS = {
     "median_ms": "Median self time on this rank",
     "others_ms": "Median over the iterations of the other ranks' median; empty for communication",
     "excess_ms": "Median of the difference in every iteration; likewise",
+    "mean_excess_ms": "Mean of the difference; likewise",
+    "late_excess_ms": "Difference of the 95th percentiles; likewise",
     "straggler": "yes where it takes longer here beyond noise",
 }
 #: The columns of :data:`COLLECTIVES`, a row for each collective of each rank.
@@ -144,7 +146,11 @@ _LEGEND = (
     ("between", "between is the phase of communication without its collectives."),
     ("last %", "last is the part of the iterations in which the others waited for the rank."),
     ("elsewhere", "elsewhere is the median of the other ranks."),
-    ("95 %", "95 % is the interval of what it takes longer."),
+    ("mean", "mean is the mean of what it takes longer, late the difference of 95th percentiles."),
+    (
+        "95 %",
+        "95 % is the interval of what it takes longer, of the mean where it is slow at times only.",
+    ),
     ("MB/s", "moving is that of the last to come; MB/s are bytes over it."),
 )
 
@@ -164,8 +170,8 @@ def verdict(ranks: Ranks) -> str:
     ]
     if more := len(judged.slow) - len(said):
         said.append(f"{format_count(more)} more ranks are slow.")
-    longest = max((one.excess_s for one in judged.stragglers), default=0.0)
-    large = [one for one in judged.stragglers if one.excess_s >= longest * _LARGE][:_NAMED]
+    longest = max((one.costs_s for one in judged.stragglers), default=0.0)
+    large = [one for one in judged.stragglers if one.costs_s >= longest * _LARGE][:_NAMED]
     said += [_straggles(ranks, one) for one in large]
     if more := len(judged.stragglers) - len(large):
         said.append(f"{plural(more, 'straggler')} more below.")
@@ -174,10 +180,15 @@ def verdict(ranks: Ranks) -> str:
 
 def _straggles(ranks: Ranks, one: Straggler) -> str:
     layer = ranks.layers[ranks.computing[one.layer]]
+    at_times = (
+        f" on average, in its slowest iterations {format_duration(one.late_s)} (95th percentile)"
+        if one.at_times
+        else ""
+    )
     return (
         f"{printable(layer.function)} at {printable(layer.path)} in {printable(layer.phase)} takes "
-        f"{format_duration(one.excess_s)} longer on rank {ranks.ranks[one.rank].number} than on "
-        "the others."
+        f"{format_duration(one.costs_s)} longer on rank {ranks.ranks[one.rank].number} than on "
+        f"the others{at_times}."
     )
 
 
@@ -331,6 +342,8 @@ def _straggler_columns(ranks: Ranks) -> list[Column]:
         Column("there", lambda one: format_ms(one.here_s)),
         Column("elsewhere", lambda one: format_ms(one.elsewhere_s), drop=3),
         Column("longer by", lambda one: format_ms(one.excess_s)),
+        Column("mean", lambda one: format_ms(one.mean_s)),
+        Column("late", lambda one: format_ms(one.late_s), drop=1),
         Column("95 %", lambda one: _interval(one.low_s, one.high_s), "95 % interval", drop=1),
     ]
 
@@ -422,6 +435,8 @@ def layers_csv(ranks: Ranks) -> str:
             "median_ms": format_exact_ms(float(medians[rank, index])),
             "others_ms": "" if at is None else format_exact_ms(float(judged.elsewhere_s[rank, at])),
             "excess_ms": "" if at is None else format_exact_ms(float(judged.excess_s[rank, at])),
+            "mean_excess_ms": "" if at is None else format_exact_ms(float(judged.mean_s[rank, at])),
+            "late_excess_ms": "" if at is None else format_exact_ms(float(judged.late_s[rank, at])),
             "straggler": "yes" if (rank, at) in found else "",
         }
 

@@ -34,6 +34,11 @@ def made(size: int = 4, **more: Any) -> Ranks:
             "an iteration. Convolution2DFunction at /res0 in forward takes 29.",
         ),
         (lambda: made(12, slow=dict.fromkeys(range(5), 2.0)), "2 more ranks are slow."),
+        (
+            lambda: merge(training(2, 60, 30, planted_ms={(1, 0): 15.0}, every=5)),
+            "takes 3.011 ms longer on rank 1 than on the others on average, in its slowest "
+            "iterations 14.94 ms (95th percentile).",
+        ),
         # What is a fifth of the longest is not named, and more than three are not.
         (lambda: made(planted_ms={(1, 0): 90.0, (2, 5): 10.0}), "others. 1 straggler more below."),
         (
