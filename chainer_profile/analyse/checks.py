@@ -48,6 +48,8 @@ EVENT_S = 0.5e-6
 CLOCK_CHANGE = 0.05
 #: Kinds of trials that a finding names, beside the first.
 MOST_KINDS = 3
+#: Places of numbers that are not finite that a finding names.
+MOST_NAMED = 3
 #: Part of a trial's CPU time that the system takes, worth a word; half of it above its error.
 MUCH_SYSTEM = 0.05
 #: Part of the wall time in which the thread did not run, worth a word.
@@ -358,6 +360,21 @@ def _held_back(summary: Summary) -> Iterator[Finding]:
     )
 
 
+def _not_finite(summary: Summary) -> Iterator[Finding]:
+    names = summary.recording.conditions.not_finite
+    if not names:
+        return
+    shown = "; ".join(names[:MOST_NAMED])
+    more = f" and {format_count(len(names) - MOST_NAMED)} more" if len(names) > MOST_NAMED else ""
+    yield Finding(
+        "not-finite",
+        WARNING,
+        f"NaN or infinite numbers are in the network: in {shown}{more}.",
+        "Functions may take another time with them. chainer.set_debug(True) stops at the first "
+        "function that gives NaN; of a training that has diverged profile an earlier state.",
+    )
+
+
 def _busy(summary: Summary) -> Iterator[Finding]:
     other = summary.recording.conditions.other_cpu
     if other is not None and other >= BUSY_CORES:
@@ -562,6 +579,7 @@ _CHECKS = (
     _few_trials,
     _variants,
     _left_out,
+    _not_finite,
     _busy,
     _disturbed,
     _unstable,

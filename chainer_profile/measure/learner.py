@@ -529,20 +529,23 @@ def learning(step: Trial, now_ns: NowNs = lambda: 0) -> Iterator[Learning]:
         found.trial = TimedTrial(start_ns, wall_ns, len(learner.log), 0, None)
 
 
-def learn_structure(step: Step) -> Structure:
+def learn_structure(step: Step, look: Callable[[Any], object] | None = None) -> Structure:
     """Run one trial and note every window; see :func:`learning`.
 
     Args:
         step: What a trial runs.
+        look: Is given what the trial gives.
 
     Raises:
         StructureError: The network raised an exception; says in which layer.
     """
     with learning(step) as learned:
         try:
-            step()
+            given = step()
         except Exception as error:
             raise StructureError(learned.learner.where(error), error) from error
+    if look:
+        look(given)
     return learned.structure()
 
 

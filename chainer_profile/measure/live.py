@@ -17,6 +17,7 @@ from chainer_profile.measure import environment
 from chainer_profile.measure.calibration import calibrate
 from chainer_profile.measure.devices import device_of
 from chainer_profile.measure.events import EventPool
+from chainer_profile.measure.finite import not_finite
 from chainer_profile.measure.iteration_memory import IterationMemory
 from chainer_profile.measure.learner import learning
 from chainer_profile.measure.recorder import Recorder
@@ -322,7 +323,8 @@ class LiveTrials:
             return None
         conditions = self._conditions or Conditions()
         calibrations = (*conditions.calibrations, *self._calibrations())
-        conditions = replace(conditions, calibrations=calibrations)
+        odd = not_finite(self._step.roots)
+        conditions = replace(conditions, calibrations=calibrations, not_finite=odd)
         recording = self._journal.recording(conditions, COMPLETE)
         unknown = len(self._variants.unknown)
         recording = replace(recording, left_out=recording.left_out + unknown)

@@ -32,6 +32,7 @@ from chainer_profile.measure.clock import HOST_CLOCK, Clock
 from chainer_profile.measure.configuration import as_now
 from chainer_profile.measure.counters import PART, SECONDS, measure_counters
 from chainer_profile.measure.devices import clock_of, device_name, only_device_of
+from chainer_profile.measure.finite import not_finite
 from chainer_profile.measure.inside import SECONDS as INSIDE_SECONDS
 from chainer_profile.measure.inside import look_inside
 from chainer_profile.measure.learner import StructureError, learn_structure
@@ -289,10 +290,12 @@ def run(
         stack.enter_context(step.configured())
         stack.enter_context(limited(settings.threads))
         begin_ns = clock.now_ns()
-        structures = learn(step, settings, clock)
+        outputs: list[Any] = []
+        structures = learn(step, settings, clock, outputs.append)
         check_samples(settings, max(len(one.layers) + len(one.phases) for one in structures))
         settings = _named(settings, step)  # by the first pass
         pass_s = (clock.now_ns() - begin_ns) * NS / LEARNING_PASSES
+        odd = not_finite(step.roots, outputs.pop(), settings.phase != "forward")
         where = environment.collect(settings.device)
         probe = Probe()
         if choose_threads and settings.threads is None and clock.device is None:
@@ -342,7 +345,7 @@ def run(
             raise RunError(*trials.failure(error)) from error
         recording = trials.recording()
         known = tuple(one for one in calibrations if one is not None)
-        conditions = replace(recording.conditions, calibrations=known)
+        conditions = replace(recording.conditions, calibrations=known, not_finite=odd)
         recording = replace(recording, conditions=conditions)
         # A signal behind the trials ends no run, but it asks for no more of them.
         if counts and trials.ended in _IN_ORDER and not stop():
@@ -453,7 +456,12 @@ def _named(settings: Settings, step: AnyStep) -> Settings:
 LEARNING_PASSES = 3
 
 
-def learn(step: Step, settings: Settings, clock: Clock) -> list[Structure]:
+def learn(
+    step: Step,
+    settings: Settings,
+    clock: Clock,
+    look: Callable[[Any], object] | None = None,
+) -> list[Structure]:
     """The structure pass, made twice: the first call may initialise parameters.
 
     Gives the kinds of trials that it saw.
@@ -462,6 +470,7 @@ def learn(step: Step, settings: Settings, clock: Clock) -> list[Structure]:
         step: What a trial runs; within its configuration.
         settings: For the message of a GPU whose memory is full.
         clock: The run's clock.
+        look: Is given what the last of the passes gives.
 
     Raises:
         ProfileError: The network fails, calls no function, or takes other shapes in the same calls.
@@ -471,7 +480,7 @@ def learn(step: Step, settings: Settings, clock: Clock) -> list[Structure]:
         # A GPU's driver reserves far more than it takes, and says by itself what is full.
         with nullcontext() if clock.device else no_more_than_is_free() as free:
             learn_first(step)
-            structures = [learn_structure(step), learn_structure(step)]
+            structures = [learn_structure(step), learn_structure(step, look)]
         compare(*structures)
     except StructureError as error:
         if isinstance(error.cause, ProfileError):  # such as an output that has no loss

@@ -64,8 +64,8 @@ class Trial(Protocol):
 class Step(Trial, Protocol):
     """What one trial runs; see :mod:`chainer_profile.measure.steps`."""
 
-    def __call__(self) -> None:
-        """Run it once."""
+    def __call__(self) -> Any:
+        """Run it once; gives the network's output, or None."""
 
 
 FORWARD = Mark("forward")

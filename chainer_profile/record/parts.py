@@ -327,6 +327,7 @@ class Conditions:
         gpu_after: The same after them.
         calibrations: How fast the machine was before the trials, and after them; empty where that
             was not measured.
+        not_finite: What of the network held NaN or an infinity.
     """
 
     clock_resolution_ns: float | None = None
@@ -335,6 +336,7 @@ class Conditions:
     gpu_before: GpuState | None = None
     gpu_after: GpuState | None = None
     calibrations: tuple[Calibration, ...] = ()
+    not_finite: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

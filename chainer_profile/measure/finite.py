@@ -1,0 +1,40 @@
+"""What of a network holds NaN or an infinity: looked at once, beside the trials."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import chainer
+
+from chainer_profile.measure.arguments import arrays_in
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+OUTPUT = "the output"
+
+
+def not_finite(
+    roots: Sequence[tuple[str, Any]], output: Any = None, gradients: bool = False
+) -> tuple[str, ...]:
+    """Names of all that is not finite: the output, parameters by their paths, their gradients.
+
+    Args:
+        roots: The networks, each with what is put before the paths of its links.
+        output: What the network gives, if that is known.
+        gradients: Look at gradients too; Chainer fills them with NaN until there are any.
+    """
+    found = [] if all(map(_is_finite, arrays_in(output))) else [OUTPUT]
+    for prefix, root in roots:
+        for path, parameter in root.namedparams(include_uninit=False):
+            if not _is_finite(parameter.array):
+                found.append(prefix + path)
+            elif gradients and parameter.grad is not None and not _is_finite(parameter.grad):
+                found.append(f"the gradient of {prefix}{path}")
+    return tuple(dict.fromkeys(found))
+
+
+def _is_finite(array: Any) -> bool:
+    if array.dtype.kind != "f":
+        return True
+    return bool(chainer.backend.get_array_module(array).isfinite(array).all())

@@ -1,0 +1,77 @@
+"""NaN and infinities in a network are found once, beside the trials, and are a finding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import chainer
+import chainer.functions as F
+import chainer.links as L
+import numpy as np
+import pytest
+
+import chainer_profile
+from chainer_profile import profile, summarise
+from chainer_profile.record.recording import Recording
+
+
+class Net(chainer.Chain):
+    """Two layers; the logarithm of the first one's output is no number where that is negative."""
+
+    def __init__(self, log: bool = False) -> None:
+        super().__init__()
+        with self.init_scope():
+            self.first = L.Linear(3, 4, initialW=-1)
+            self.second = L.Linear(4, 2)
+        self.log = log
+
+    def forward(self, x: Any) -> Any:
+        h = self.first(x)
+        return self.second(F.log(h) if self.log else h)
+
+
+def profiled(phase: str, log: bool, weight: float) -> Recording:
+    model = Net(log)
+    model.second.W.array[0, 0] = weight
+    x = np.ones((2, 3), np.float32)
+    with np.errstate(all="ignore"):
+        return profile(model, x, phase=phase, trials=4, memory=False)
+
+
+@pytest.mark.parametrize(
+    ("phase", "log", "weight", "names"),
+    [
+        ("forward", False, 1, ()),
+        ("forward", True, 1, ("the output",)),
+        ("forward", False, np.inf, ("the output", "/second/W")),
+        ("forward-backward", False, 1, ()),
+        ("train", False, 1, ()),
+    ],
+)
+def test_what_is_not_finite_is_named(
+    phase: str, log: bool, weight: float, names: tuple[str, ...]
+) -> None:
+    assert profiled(phase, log, weight).conditions.not_finite == names
+
+
+@pytest.mark.parametrize("phase", ["forward-backward", "train"])
+def test_of_a_training_step_parameters_and_gradients_tell(phase: str) -> None:
+    names = profiled(phase, True, 1).conditions.not_finite
+    assert any(name.endswith("/first/W") for name in names)
+
+
+def test_it_is_a_finding() -> None:
+    recording = profiled("forward", False, np.nan)
+    [finding] = [one for one in summarise(recording).findings if one.code == "not-finite"]
+    assert finding.text == ("NaN or infinite numbers are in the network: in the output; /second/W.")
+
+
+def test_of_a_program_that_runs_anyway_its_parameters_tell_at_the_end() -> None:
+    model = L.Classifier(Net())
+    optimizer = chainer.optimizers.SGD(lr=1e30).setup(model)
+    x, t = np.ones((2, 3), np.float32), np.zeros(2, np.int32)
+    profiling = chainer_profile.profiling()
+    for _ in range(6):
+        with np.errstate(all="ignore"), profiling:
+            optimizer.update(model, x, t)
+    assert "/model/predictor/second/W" in profiling.recording().conditions.not_finite
