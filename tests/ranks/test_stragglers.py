@@ -66,8 +66,8 @@ def test_interruptions_of_any_layer_are_no_straggler(
 
 def larger_batch(size: int, seed: int, factor: float) -> tuple[np.ndarray, list[Layer]]:
     """Times of a small network; on rank 1 the longer a layer takes, the more a batch adds to it."""
-    names = ["LinearFunction", "ReLU", "LinearFunction", "ReLU", "LinearFunction", "SoftmaxLoss"]
-    forward = np.array([3e6, 2e5, 2e6, 2e5, 1e5, 1e5])
+    names = ["Convolution", "ReLU", "MaxPooling", "Convolution", "ReLU", "Linear", "SoftmaxLoss"]
+    forward = np.array([4e6, 6e5, 1.5e6, 3e6, 2e5, 5e5, 1e5])
     typical = np.concatenate([forward, 2 * forward[::-1]])
     layers = [
         Layer(at, f"/{at}", name, phase)
@@ -83,14 +83,13 @@ def larger_batch(size: int, seed: int, factor: float) -> tuple[np.ndarray, list[
 
 
 @pytest.mark.parametrize("size", [2, 4])
-@pytest.mark.parametrize("factor", [3.0, 4.0])
+@pytest.mark.parametrize("factor", [2.0, 4.0])
 def test_all_layers_that_a_larger_batch_makes_slow_are_named(size: int, factor: float) -> None:
     for seed in range(20):
         times, layers = larger_batch(size, seed, factor)
-        judged = judge(times, layers, 0.015, 1e-6)
-        assert {(one.rank, one.layer) for one in judged.stragglers} >= {
-            (1, at) for at in (0, 2, 9, 11)
-        }
+        judged = judge(times, layers, 0.03, 1e-6)
+        found = {one.layer for one in judged.stragglers}
+        assert found >= {0, 3, 10, 13}, "the convolutions, forward and backward"
         assert {one.rank for one in judged.stragglers} == {1}
 
 
