@@ -328,7 +328,7 @@ def _save(recording: Recording, folder: RunFolder, args: argparse.Namespace) -> 
     """Write a recording and its reports, and print its tables whether that works or not."""
     again = f"free some space, then run {PROG} report {folder.path}"
     try:
-        folder.save(recording)
+        recording = folder.save(recording)
     except ProfileError as error:
         show(recording, None, args)
         raise ProfileError(f"{error}; the trials are kept in {folder.journal.name}: {again}") from (

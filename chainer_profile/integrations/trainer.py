@@ -155,7 +155,7 @@ class LayerProfile(Extension):
             return
         recording = self._limited(recording)
         try:
-            self._folder.save(recording)
+            recording = self._folder.save(recording)
             write_reports(self._folder.path, summarise(recording))
         except ProfileError as error:
             self._warn(str(error))

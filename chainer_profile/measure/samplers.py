@@ -227,10 +227,13 @@ def ticked(run: Run, now_ns: NowNs) -> Seen:
         raise ProfileError("the program uses the timer (ITIMER_REAL)")
     weights: Counter[tuple[tuple[object, int], ...]] = Counter()
     counts: Counter[tuple[tuple[object, int], ...]] = Counter()
-    last = now_ns()
+    last, ticking = now_ns(), False
 
     def tick(signum: int, frame: FrameType | None) -> None:
-        nonlocal last
+        nonlocal last, ticking
+        if ticking:  # a tick within a tick: the next one counts for its time
+            return
+        ticking = True
         stack = []
         while frame is not None:
             # Of this function alone the line matters, roughly, and looking it up takes time.
@@ -240,7 +243,7 @@ def ticked(run: Run, now_ns: NowNs) -> Seen:
         now, key = now_ns(), tuple(stack)
         weights[key] += now - last
         counts[key] += 1
-        last = now
+        last, ticking = now, False
 
     try:
         before = signal.signal(signal.SIGALRM, tick)

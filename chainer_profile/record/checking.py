@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,16 +22,32 @@ _SIGNED = frozenset(
 
 
 def check(recording: Any) -> None:
-    """Refuse layers and times that nothing can be made of.
+    """Refuse what no run has measured; what is written and what is read are held against it.
 
     Args:
         recording: Its arrays have the right shapes.
 
     Raises:
-        ValueError: A layer's path is no text, or it has no call; a time is below 0, or too large;
-            or a collective was left before it was entered.
+        ValueError: A number is below 0 that cannot be, is not finite, or needs more than 64 bits;
+            a trial is shorter than its layers; a part is of another number of layers; something has
+            no name, or that of another; or refers to a layer that is not there.
     """
-    _check_layers(recording)
+    for one in (recording, *recording.variants):
+        _check_arrays(one)
+        _check_framework(one)
+        _check_layers(one)
+        if len(set(one.phases)) < len(one.phases):
+            raise ValueError(f"phases are named twice: {', '.join(one.phases)}")
+        if any(not link.path for link in one.links):
+            raise ValueError("a link has no path")
+    _check_parts(recording)
+    for field in dataclasses.fields(recording):
+        problem = wrong_number(field.name, getattr(recording, field.name))
+        if problem:
+            raise ValueError(f"{field.name}: {problem}")
+
+
+def _check_arrays(recording: Any) -> None:
     for field in dataclasses.fields(recording):
         name, samples = field.name, getattr(recording, field.name)
         if not isinstance(samples, np.ndarray) or not samples.size:
@@ -62,62 +77,62 @@ def _check_framework(recording: Any) -> None:
 def _check_layers(recording: Any) -> None:
     n_layers = len(recording.layers)
     for place, layer in enumerate(recording.layers):
-        for name in ("path", "function", "phase"):
-            value = getattr(layer, name)
-            if not isinstance(value, str):
-                raise ValueError(f"layer {place} has the {name} {value!r}")
-        if layer.calls < 1:
-            raise ValueError(f"layer {place} has {layer.calls} calls")
-    memory = recording.memory
-    if memory is not None and not 0 <= (memory.high_water_layer or 0) < max(1, n_layers):
-        raise ValueError(f"memory is highest in layer {memory.high_water_layer}, of {n_layers}")
-    inside = recording.inside
-    for stack in () if inside is None else inside.stacks:
-        if not 0 <= (stack.row or 0) < max(1, n_layers):
-            raise ValueError(f"a stack is in layer {stack.row}, of {n_layers}")
-        if not stack.places or not 0 <= min(stack.places) <= max(stack.places) < len(inside.places):
-            raise ValueError(f"a stack leads over {stack.places}, of {len(inside.places)} places")
-
-
-def check_file(recording: Any) -> None:
-    """Refuse what else no run has written.
-
-    Raises:
-        ValueError: A number is below 0 that cannot be, is not finite, or needs more than 64 bits;
-            a trial is shorter than its layers; something has no name, or that of another; or a
-            layer refers to one that is not there.
-    """
-    _check_framework(recording)
-    for place, layer in enumerate(recording.layers):
         if layer.index != place:
             raise ValueError(f"layer {place} has the index {layer.index}")
         for name in ("path", "function", "phase"):
-            if not getattr(layer, name):
-                raise ValueError(f"layer {place} has the {name} ''")
+            value = getattr(layer, name)
+            if not isinstance(value, str) or not value:
+                raise ValueError(f"layer {place} has the {name} {value!r}")
+        if layer.calls < 1:
+            raise ValueError(f"layer {place} has {layer.calls} calls")
         for name in ("parent", "forward"):
-            other = getattr(layer, name)
-            if other is not None and not 0 <= other < len(recording.layers):
-                raise ValueError(
-                    f"layer {place} has the {name} {other}, of {len(recording.layers)} layers"
-                )
-    named = (f.name for f in dataclasses.fields(recording) if not f.name.endswith("_ns"))
-    for part in named:
-        for name, value in _numbers(part, getattr(recording, part)):
-            if not math.isfinite(value) or abs(value) >= 2**63:
-                raise ValueError(f"{part}: {name} is {value:.3g}")
-            if value < 0 and name not in _SIGNED:
-                raise ValueError(f"{part}: {name} is {value}")
+            if not _is_row(getattr(layer, name), n_layers):
+                other = getattr(layer, name)
+                raise ValueError(f"layer {place} has the {name} {other}, of {n_layers} layers")
+
+
+def _is_row(row: int | None, n_layers: int) -> bool:
+    return row is None or 0 <= row < n_layers
+
+
+def _check_parts(recording: Any) -> None:
+    n_layers = len(recording.layers)
+    memory, counters = recording.memory, recording.counters
+    if memory is not None:
+        for of in (len(memory.peak_nbytes), len(memory.retained_nbytes)):
+            if of != n_layers:
+                raise ValueError(f"memory is of {of} layers, for {n_layers}")
+        if not _is_row(memory.high_water_layer, n_layers):
+            raise ValueError(f"memory is highest in layer {memory.high_water_layer}, of {n_layers}")
+    for one in () if counters is None else counters.counted:
+        found = len(one.layers), len(one.framework)
+        if found not in ((0, 0), (n_layers, len(recording.phases))):
+            raise ValueError(f"counters: {one.name} is {found}")
+        if len(one.trial) != counters.trials:
+            raise ValueError(f"counters: {one.name} is of {len(one.trial)} trials")
+    inside, functions = recording.inside, {layer.function for layer in recording.layers}
+    for stack in () if inside is None else inside.stacks:
+        if not _is_row(stack.row, n_layers):
+            raise ValueError(f"a stack is in layer {stack.row}, of {n_layers}")
+        if stack.function and stack.function not in functions:
+            raise ValueError(f"a stack is in {stack.function}, which no layer is")
+        if not stack.places or not 0 <= min(stack.places) <= max(stack.places) < len(inside.places):
+            raise ValueError(f"a stack leads over {stack.places}, of {len(inside.places)} places")
     rank = recording.rank
     if rank is not None and rank.number >= rank.size:
         raise ValueError(f"rank: there is no rank {rank.number} of {rank.size}")
     limits = recording.limits
     if limits is not None and not all(value for _, value in _limits(limits)):
         raise ValueError("limits: one is 0")
-    for link in recording.links:
-        if not link.path:
-            raise ValueError("a link has no path")
-    if len(set(recording.phases)) < len(recording.phases):
-        raise ValueError(f"phases are named twice: {', '.join(recording.phases)}")
+
+
+def wrong_number(name: str, value: Any) -> str:
+    """Which number of a part of a recording cannot be; empty where all can."""
+    for field, number in _numbers(name, value):
+        # NaN is not below anything.
+        if not abs(number) < 2**63 or (number < 0 and field not in _SIGNED):
+            return f"{field} is {str(number)[:30]}"
+    return ""
 
 
 def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 import zipfile
 from dataclasses import dataclass, field
 from json import dumps
@@ -19,7 +20,7 @@ from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.units import plural
 from chainer_profile.basics.views import Shown
 from chainer_profile.basics.words import COMMUNICATION
-from chainer_profile.record.checking import check, check_file
+from chainer_profile.record.checking import check, wrong_number
 from chainer_profile.record.digest import Digest, as_comment, block_kind
 from chainer_profile.record.inside import Inside, Place, Stack
 from chainer_profile.record.parts import (
@@ -222,17 +223,6 @@ class Recording(Shown):
         held = 0 if self.held_ns is None else len(self.held_ns)
         if held != (0 if self.held_span_ns is None else len(self.held_span_ns)):
             raise ValueError("held_ns and held_span_ns differ in length")
-        for name in ("peak_nbytes", "retained_nbytes"):
-            of = None if self.memory is None else len(getattr(self.memory, name))
-            if of not in (None, len(self.layers)):
-                raise ValueError(f"memory is of {of} layers, for {len(self.layers)}")
-        if self.counters is not None:
-            for one in self.counters.counted:
-                found = len(one.layers), len(one.framework)
-                if found not in ((0, 0), (len(self.layers), len(self.phases))):
-                    raise ValueError(f"counters: {one.name} is {found}")
-                if len(one.trial) != self.counters.trials:
-                    raise ValueError(f"counters: {one.name} is of {len(one.trial)} trials")
         for first, second in (("clean_ns", "clean_start_ns"), ("probe_ns", "probe_threads")):
             if len(getattr(self, first)) != len(getattr(self, second)):
                 raise ValueError(f"{first} and {second} differ in length")
@@ -279,11 +269,34 @@ class Recording(Shown):
         """Whether the layers' times are those of a device that works beside the host."""
         return self.host_ns is not None
 
+    def readable(self) -> Recording:
+        """The recording as it is written: without the parts that could not be read again.
+
+        A warning says what is left out.
+
+        Raises:
+            ProfileError: The layers, or the times of trials, are those of no run.
+        """
+        found, left_out = _mended(self)
+        for what in left_out:
+            warnings.warn(f"the recording leaves out what cannot be: {what}", stacklevel=3)
+        return found
+
     def save(self, file: BinaryIO | Path) -> None:
-        """Write the recording as a compressed .npz file that holds no pickled objects."""
+        """Write the recording as a compressed .npz file that holds no pickled objects.
+
+        What is written can be read: see :meth:`readable`.
+
+        Raises:
+            ProfileError: The layers, or the times of trials, are those of no run. The file is as
+                it was.
+        """
+        self.readable()._write(file)
+
+    def _write(self, file: BinaryIO | Path) -> None:
         if isinstance(file, Path):  # by its name NumPy would add .npz to it
             with open(file, "wb") as opened:
-                self.save(opened)
+                self._write(opened)
             return
         arrays: dict[str, Any] = {
             name: _smallest(samples)
@@ -296,12 +309,7 @@ class Recording(Shown):
                 for name in _ARRAYS
                 if (samples := getattr(variant, name)) is not None and len(samples)
             }
-        parts = {item.name: getattr(self, item.name) for item in dataclasses.fields(_Meta)}
-        parts["variants"] = tuple(
-            Variant(one.layers, one.phases, one.links, one.settings) for one in self.variants
-        )
-        meta = {"format": FORMAT, "version": VERSION, **dataclasses.asdict(_Meta(**parts))}
-        arrays["meta"] = np.frombuffer(dumps(meta).encode(), np.uint8)
+        arrays["meta"] = np.frombuffer(_meta_of(self).encode(), np.uint8)
         # As np.savez_compressed does, which knows no comment.
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, samples in arrays.items():
@@ -343,11 +351,9 @@ class Recording(Shown):
                 for number, variant in enumerate(parts.get("variants", ()), 2)
             )
             found = cls(**parts, **_samples(arrays))
-            for one in (found, *found.variants):
-                check(one)
-            check_file(found)
+            check(found)
             return found
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError) as error:  # a scalar in the place of an array
             raise ProfileError(f"{path}: damaged recording ({one_line(error)})") from None
 
 
@@ -410,6 +416,89 @@ class _Meta:
     variants: tuple[Variant, ...] = ()
     left_out: int = 0
     kind: int = 1
+
+
+#: What a recording can do without; what is of no use alone is left out together.
+_OPTIONAL = (
+    *(("limits",), ("memory",), ("counters",), ("inside",), ("rank",), ("links",)),
+    *(("iteration",), _BY_COLLECTIVE, ("held_ns", "held_span_ns"), ("clean_cpu_ns",)),
+    *(("warmup_ns",), ("probe_ns", "probe_threads")),
+)
+
+
+def _meta_of(recording: Recording) -> str:
+    """What the file of a recording holds beside arrays, as JSON."""
+    parts = {item.name: getattr(recording, item.name) for item in dataclasses.fields(_Meta)}
+    parts["variants"] = tuple(
+        Variant(one.layers, one.phases, one.links, one.settings) for one in recording.variants
+    )
+    meta = {"format": FORMAT, "version": VERSION, **dataclasses.asdict(_Meta(**parts))}
+    return dumps(meta)
+
+
+def _problem(recording: Recording) -> str:
+    """Why a recording could not be read again; empty where it could."""
+    try:
+        build(_Meta, json.loads(_meta_of(recording)))
+        check(recording)
+    except (ValueError, TypeError) as error:
+        return one_line(error)
+    return ""
+
+
+def _mended(recording: Recording) -> tuple[Recording, list[str]]:
+    """The recording as it can be read again, and what that leaves out.
+
+    Raises:
+        ProfileError: What it cannot do without is wrong.
+    """
+    if not _problem(recording):
+        return recording, []
+    found, left_out = _with_known_numbers(recording)
+    variants = []
+    for variant in recording.variants:
+        mended, more = _with_known_numbers(variant)
+        variants.append(mended)
+        left_out += more
+    defaults: dict[str, Any] = {item.name: item.default for item in dataclasses.fields(Recording)}
+    defaults |= {name: _no_samples() for name in ("warmup_ns", "probe_ns", "probe_threads")}
+    without: dict[str, Any] = {name: defaults[name] for names in _OPTIONAL for name in names}
+    kept = dataclasses.replace(found, variants=tuple(variants), **without)
+    problem = _problem(kept)
+    if problem:
+        raise ProfileError(f"the recording is of no run, and is not written ({problem})")
+    for names in _OPTIONAL:
+        parts: dict[str, Any] = {name: getattr(found, name) for name in names}
+        with_it = dataclasses.replace(kept, **parts)
+        problem = _problem(with_it)
+        if problem:
+            left_out.append(f"{' and '.join(names)} ({problem})")
+        else:
+            kept = with_it
+    return kept, left_out
+
+
+def _with_known_numbers(recording: Recording) -> tuple[Recording, list[str]]:
+    """The recording with nothing in the place of numbers that cannot be, where that is allowed."""
+    left_out: list[str] = []
+
+    def known(what: str, part: Any) -> Any:
+        empty = {item.name: item.default for item in dataclasses.fields(part)}
+        wrong = {
+            name: wrong_number(name, getattr(part, name))
+            for name, default in empty.items()
+            if default in (None, ())
+        }
+        wrong = {name: problem for name, problem in wrong.items() if problem}
+        left_out.extend(f"{what}: {problem}" for problem in wrong.values())
+        return dataclasses.replace(part, **{name: empty[name] for name in wrong})
+
+    parts = {
+        name: known(name, getattr(recording, name))
+        for name in ("settings", "environment", "conditions")
+    }
+    layers = tuple(known(f"layer {place}", one) for place, one in enumerate(recording.layers))
+    return dataclasses.replace(recording, layers=layers, **parts), left_out
 
 
 def _samples(arrays: dict[str, Any], prefix: str = "") -> dict[str, Any]:

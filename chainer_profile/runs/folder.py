@@ -37,18 +37,22 @@ class RunFolder:
     path: Path
     journal: BinaryIO
 
-    def save(self, recording: Recording) -> None:
+    def save(self, recording: Recording) -> Recording:
         """Write the recording; the journal goes when the recording is safely on the disk.
 
         So do our reports of the recording that was there before.
 
+        Returns:
+            The recording as it was written.
+
         Raises:
             ProfileError: It cannot be written. The journal stays.
         """
-        save_recording(self.path, recording)
+        recording = save_recording(self.path, recording)
         Written(self.path).remove(is_report)
         self.journal.close()
         (self.path / JOURNAL).unlink(missing_ok=True)
+        return recording
 
     def holds_trials(self) -> bool:
         """Whether the journal on the disk holds a profiled trial that is saved nowhere else."""
@@ -159,12 +163,13 @@ def _trials_in(journal: Path) -> int:
         return 0
 
 
-def save_recording(folder: Path, recording: Recording) -> None:
-    """Write a recording into its folder.
+def save_recording(folder: Path, recording: Recording) -> Recording:
+    """Write a recording into its folder; gives it as it was written.
 
     Raises:
         ProfileError: It cannot be written, or somebody else's file has its name.
     """
+    recording = recording.readable()
     written = Written(folder)
     written.refuse({RECORDING}.__contains__)
     with replacing(folder / RECORDING) as file:
@@ -172,6 +177,7 @@ def save_recording(folder: Path, recording: Recording) -> None:
     # Without a list it is as a folder of an older version.
     with suppress(ProfileError):
         written.begin()
+    return recording
 
 
 def load_run(place: Path) -> Recording:
@@ -193,7 +199,7 @@ def load_run(place: Path) -> Recording:
             lock(file, place)
             if recording.n_trials:
                 try:
-                    save_recording(place, recording)
+                    recording = save_recording(place, recording)
                 except ProfileError as error:
                     raise ProfileError(f"{error}; the trials are kept in {journal}") from error
                 remove_file(journal)

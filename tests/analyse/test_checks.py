@@ -31,6 +31,7 @@ def run(walls_us, layers_us=(300, 100), clean_us=None, layer_noise=None, **chang
     walls = np.rint(np.asarray(walls_us, float) * US).astype(np.int64)
     factor = np.ones((len(walls), 1)) if layer_noise is None else np.asarray(layer_noise)
     self_ns = np.rint(np.outer(np.ones(len(walls)), layers_us) * US * factor).astype(np.int64)
+    walls = np.maximum(walls, self_ns.sum(axis=1))
     starts = np.concatenate([[0], np.cumsum(walls)[:-1]])
     clean = NONE if clean_us is None else np.rint(np.asarray(clean_us) * US).astype(np.int64)
     values = {

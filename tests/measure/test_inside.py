@@ -238,6 +238,24 @@ def test_ticks_count_for_the_time_since_the_last() -> None:
     assert signal.getsignal(signal.SIGALRM) is before
 
 
+def test_a_tick_within_the_handler_does_not_move_the_clock_back() -> None:
+    times = iter([0, 10, 40, 50])
+
+    def now_ns() -> int:
+        now = next(times)
+        if now == 10:
+            signal.raise_signal(signal.SIGALRM)
+        return now
+
+    def run() -> None:
+        for _ in range(2):
+            signal.raise_signal(signal.SIGALRM)
+
+    seen = with_still_timer(lambda: samplers.ticked(run, now_ns))
+    assert list(seen.weights.values()) == [pytest.approx(40e-9)]
+    assert list(seen.samples.values()) == [2]
+
+
 def with_still_timer(call: Any) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(samplers.signal, "setitimer", lambda *_: None)

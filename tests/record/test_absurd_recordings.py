@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+import warnings
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,16 @@ from chainer_profile import ProfileError, summarise
 from chainer_profile.record.recording import (
     Calibration,
     Conditions,
+    Counted,
+    Counters,
+    Inside,
     Layer,
     MachineLimits,
     MemoryUse,
     PhaseMemory,
+    Place,
     Recording,
+    Stack,
 )
 from chainer_profile.report.writers import json_report
 from tests.conftest import make_kinds, make_recording, make_training
@@ -35,6 +41,13 @@ MORE: dict[str, Any] = {
 
 def whole(recording: Recording) -> Recording:
     """With all that a recording may hold."""
+    first = recording.layers[0]
+    stacks = (
+        Stack((0, 1), 1e-3, 200, row=0),
+        Stack((1,), 1e-4, 0, function=first.function),
+        Stack((1,), 1e-4, 150),
+    )
+    places = (Place("f", "a.py", 3, "x = y", own=True), Place("g", "b.py"))
     layers = tuple(
         dataclasses.replace(
             layer, flops=9, macs=2, nbytes_read=8, nbytes_written=8, output_nbytes=8
@@ -43,7 +56,13 @@ def whole(recording: Recording) -> Recording:
     )
     n = len(layers)
     memory = MemoryUse((9,) * n, (1,) * n, 99, 9, 50, 0, 3, (PhaseMemory("forward", 9, -5),))
-    return dataclasses.replace(recording, layers=layers, memory=memory, **MORE)
+    of = (9,) * n, (5,) * len(recording.phases), (99,) * 2
+    more = {
+        "memory": memory,
+        "counters": Counters(2, (Counted("wall_ns", *of), Counted("page_faults", *of, 0.5))),
+        "inside": Inside("a tool", 500, 1.0, 10, places, stacks, ("a note",)),
+    }
+    return dataclasses.replace(recording, layers=layers, **more, **MORE)
 
 
 BASES = (
@@ -149,32 +168,91 @@ def test_what_a_file_cannot_hold(change: Any, words: str, tmp_path: Any) -> None
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "value", "words"),
     [
-        ("self_ns", "self_ns holds -5"),
-        ("trial_ns", "trial_ns holds -5"),
-        ("clean_ns", "clean_ns holds -5"),
-        ("warmup_ns", "warmup_ns holds -5"),
+        ("self_ns", -5, "self_ns holds -5"),
+        ("trial_ns", -5, "trial_ns holds -5"),
+        ("trial_ns", int(BASES[0].self_ns[0].sum()) - 3, "trial 0 is 3 ns shorter than its layers"),
+        ("clean_ns", -5, "clean_ns holds -5"),
     ],
 )
-def test_times_below_0_are_refused_from_a_file_and_by_hand(
-    name: str, words: str, tmp_path: Any
+def test_times_of_no_run_are_refused_from_a_file_and_by_hand_and_not_written(
+    name: str, value: int, words: str, tmp_path: Any
 ) -> None:
     samples = np.asarray(getattr(BASES[0], name)).copy()
-    samples.flat[0] = -5
+    samples.flat[0] = value
     made = dataclasses.replace(BASES[0], **{name: samples})
     with pytest.raises(ProfileError, match=f"the recording is of no run: {words}"):
         summarise(made)
-    made.save(tmp_path / "recording.npz")
-    assert words in refusal(tmp_path / "recording.npz")
+    path = tmp_path / "recording.npz"
+    BASES[0].save(path)
+    before = path.read_bytes()
+    with pytest.raises(ProfileError, match=f"is of no run, and is not written .*{words}"):
+        made.save(path)
+    assert path.read_bytes() == before
+    rewrite(path, **{name: samples})
+    assert words in refusal(path)
 
 
-def test_a_trial_that_is_shorter_than_its_layers(tmp_path: Any) -> None:
-    assert BASES[0].trial_ns is not None
-    trial_ns = BASES[0].trial_ns.copy()
-    trial_ns[2] = BASES[0].self_ns[2].sum() - 3
-    dataclasses.replace(BASES[0], trial_ns=trial_ns).save(tmp_path / "recording.npz")
-    assert "trial 2 is 3 ns shorter than its layers" in refusal(tmp_path / "recording.npz")
+#: What breaks a number, or a tuple of things, of any part.
+BROKEN = st.sampled_from([-1, -(2**62), 2**63, 2**70, float("nan"), float("inf"), -0.5])
+
+
+@st.composite
+def broken(draw: Any, part: Any) -> Any:
+    """A part of a recording with one number that cannot be, or one thing more or less."""
+    if isinstance(part, tuple) and part and draw(st.booleans()):
+        return part[1:] if draw(st.booleans()) else (*part, part[0])
+    if isinstance(part, tuple) and part:
+        at = draw(st.integers(0, len(part) - 1))
+        return (*part[:at], draw(broken(part[at])), *part[at + 1 :])
+    if dataclasses.is_dataclass(part):
+        names = [item.name for item in dataclasses.fields(part)]
+        name = draw(st.sampled_from(names))
+        return dataclasses.replace(part, **{name: draw(broken(getattr(part, name)))})
+    return part if isinstance(part, str) else draw(BROKEN)
+
+
+OPTIONAL = ("limits", "memory", "counters", "inside", "rank", "links", "conditions")
+ARRAYS_BESIDE = ("iteration", "arrived_ns", "held_ns", "clean_cpu_ns", "warmup_ns", "probe_ns")
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_what_is_written_can_be_read_whatever_is_wrong_with_its_parts(
+    tmp_path_factory: pytest.TempPathFactory, data: Any
+) -> None:
+    base = data.draw(st.sampled_from(BASES))
+    wrong = {
+        name: data.draw(broken(getattr(base, name)))
+        for name in data.draw(st.sets(st.sampled_from(OPTIONAL), min_size=1))
+    }
+    for name in data.draw(st.sets(st.sampled_from(ARRAYS_BESIDE))):
+        samples = getattr(base, name)
+        if samples is not None and samples.size:
+            wrong[name] = np.where(np.arange(samples.size).reshape(samples.shape) == 0, -5, samples)
+    wrong["settings"] = dataclasses.replace(
+        base.settings, max_seconds=data.draw(st.none() | BROKEN)
+    )
+    made = dataclasses.replace(base, **wrong)
+    path = tmp_path_factory.getbasetemp() / "broken.npz"
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        made.save(path)
+    found = Recording.load(path)
+    summarise(found)
+    for one, before in zip((found, *found.variants), (base, *base.variants), strict=True):
+        for name in ("self_ns", "trial_ns", "start_ns", "framework_ns"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(before, name))
+        assert one.layers == before.layers
+    np.testing.assert_array_equal(found.clean_ns, base.clean_ns)
+    # What is not there as it was is said, and what is right is there.
+    lines = [str(one.message) for one in said]
+    assert all("\n" not in line and "leaves out what cannot be" in line for line in lines)
+    for name in (*OPTIONAL, "settings"):
+        kept = getattr(found, name) == getattr(made, name)
+        assert kept is not any(f": {name}" in line for line in lines), (name, lines)
+        assert kept or name in wrong
 
 
 @pytest.mark.parametrize("changes", [{"path": None}, {"calls": 0}])
