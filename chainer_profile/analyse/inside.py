@@ -222,6 +222,8 @@ def inside_parts(recording: Recording, median_s: NDArray[np.float64]) -> InsideP
     between: list[Stack] = []
     phases = {layer.function: layer.phase for layer in recording.layers}
     for stack in inside.stacks:
+        if not stack.seconds:  # within one step of a coarse clock
+            continue
         if stack.row is not None:
             layer = recording.layers[stack.row]
             by_row.setdefault(stack.row, []).append(stack)

@@ -156,5 +156,5 @@ def read_digest(path: Path | str) -> Digest | None:
         os.close(opened)
     try:
         return _DECODER.decode(found) if found else None
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None

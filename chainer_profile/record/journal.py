@@ -252,6 +252,8 @@ class Journal:
 def recover(path: Path) -> Recording:
     """The recording of a run that was killed, from its journal.
 
+    A journal that ends before its first trial gives a recording without trials.
+
     Raises:
         ProfileError: The file is not a journal, is damaged, or is from a newer version.
     """
@@ -259,29 +261,23 @@ def recover(path: Path) -> Recording:
         content = path.read_bytes()
     except OSError as error:
         raise ProfileError(f"{path}: cannot be read ({error.strerror})") from None
-    if not content.startswith(_MAGIC):
+    begin = len(_MAGIC)
+    if content[:begin] != _MAGIC[: len(content)]:
         raise ProfileError(f"{path}: is no chainer-profile journal")
+    header, stream = _Header(), BytesIO(content)
     try:
-        at = content.index(b"\n", len(_MAGIC)) + 1
-        body_start = at + int(content[len(_MAGIC) : at])
-        text = json.loads(content[at:body_start])
-        check_version(path, text["version"], VERSION)
-        header = _Header(
-            tuple(build(Layer, layer) for layer in text["layers"]),
-            tuple(text.get("phases", ())),
-            tuple(build(LinkCalls, link) for link in text.get("links", ())),
-            build(Settings, text["settings"]),
-            build(Environment, text["environment"]),
-            bool(text.get("on_device", False)),
-            bool(text.get("cpu", False)),
-            bool(text.get("iterations", False)),
-            None if text.get("rank") is None else build(Rank, text["rank"]),
-        )
-        stream = BytesIO(content)
-        stream.seek(body_start)
-        left = len(content) - body_start
+        end = content.find(b"\n", begin)
+        stop = end + 1 + int(content[begin:end]) if end > 0 else len(content) + 1
+        if stop <= len(content):
+            text = json.loads(content[end + 1 : stop])
+            check_version(path, text["version"], VERSION)
+            if not {"layers", "settings", "environment"} <= text.keys():
+                raise ValueError("the header has no layers")
+            header = build(_Header, text)
+        stream.seek(stop)
+        left = max(0, len(content) - stop)
         return _assemble([(stream, left)], header, Conditions(), KILLED)
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ProfileError(f"{path}: damaged: its header or its samples are not readable") from None
 
 

@@ -85,6 +85,12 @@ def test_what_was_seen_too_seldom_is_not_told() -> None:
     assert found.framework is None
 
 
+def test_a_stack_of_no_time_tells_nothing() -> None:
+    found = parts(Stack((2, 0), 0.0, 500, row=0), Stack((2, 0), 0.1, 500, row=1), Stack((3,), 0.0))
+    assert [one.row for one in found.layers] == [1]
+    assert found.framework is None
+
+
 def test_lines_that_were_timed_have_no_interval() -> None:
     (timed,) = parts(Stack((2, 0), 0.002, 0, row=0), Stack((2, 1), 0.001, 0, row=0)).layers
     assert [(one.low, one.high) for one in timed.parts] == [(None, None)] * 2

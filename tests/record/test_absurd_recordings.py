@@ -29,6 +29,7 @@ from chainer_profile.record.recording import (
     Stack,
 )
 from chainer_profile.report.writers import json_report
+from tests.absurd import VALUES, places
 from tests.conftest import make_kinds, make_recording, make_training
 from tests.recordings import of_rank, refusal, rewrite
 from tests.report.reading import on_terminal, report_md
@@ -71,10 +72,6 @@ BASES = (
     whole(make_kinds(left_out=3)),
     whole(of_rank()),
 )
-VALUES = [
-    *(None, -1, 0, 1, 2**31, 2**63, -(2**63), 2**70, float("nan"), float("inf"), -0.5, 1e308),
-    *("", "x", "a\nb", "\x1b[2J", [], {}, True, [-1], [None], [[1]], "/"),
-]
 ARRAYS = {
     "negated": lambda a: -a,
     "one below 0": lambda a: np.where(np.arange(a.size).reshape(a.shape) == 0, -5, a),
@@ -88,17 +85,6 @@ ARRAYS = {
     "empty": lambda a: a[:0],
     "gone": lambda a: None,
 }
-
-
-def places(node: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """All places in JSON below a node."""
-    items: Any = node.items() if isinstance(node, dict) else enumerate(node)
-    found = []
-    for key, value in items:
-        found.append((*path, key))
-        if isinstance(value, dict | list):
-            found += places(value, (*path, key))
-    return found
 
 
 @settings(max_examples=150)

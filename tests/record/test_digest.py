@@ -101,7 +101,16 @@ def test_a_digest_that_is_too_long_is_left_out(tmp_path: Path) -> None:
     assert Recording.load(path).environment.commit == "x" * 9000
 
 
-@pytest.mark.parametrize("content", [b"", b"nothing", b"chainer-profile digest 1\n{", b"x" * 9999])
+MARK = b"chainer-profile digest 1\n"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"nothing", MARK + b"{", b"x" * 9999, MARK + b'{"started": "\xff"}'),
+        MARK + b'{"later": ' + b"[" * 4000,
+    ],
+)
 def test_another_file_has_none(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "other").write_bytes(content)
     assert read_digest(tmp_path / "other") is None

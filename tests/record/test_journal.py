@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import warnings
 
 import numpy as np
 import pytest
@@ -19,8 +20,10 @@ from chainer_profile.record.recording import (
     Layer,
     LinkCalls,
     Rank,
+    Recording,
     Settings,
 )
+from tests.absurd import VALUES, places
 from tests.journals import (
     ENVIRONMENT,
     MAGIC,
@@ -120,9 +123,10 @@ def test_what_was_added_comes_back(case, n_groups, paths, rank, lost, tail, tmp_
     size = max(0, len(content) - lost)
     path.write_bytes(content[:size] + tail)
     if size < ends[0]:
-        with pytest.raises(ProfileError) as error:
-            recover(path)
-        assert str(error.value).startswith(f"{path}: ")
+        try:
+            assert recover(path).n_trials == 0
+        except ProfileError as error:
+            assert str(error).startswith(f"{path}: ")  # noqa: PT017
     else:
         # A record ends with a small number, so its last 7 bytes are zeros anyway.
         whole = int(np.searchsorted(ends, size + (7 if tail else 0), side="right")) - 1
@@ -248,6 +252,7 @@ def test_a_journal_of_an_older_version(path, version):
         {"rank": 3},
         {"rank": {"number": "x", "size": 2, "host": ""}},
         {"environment": {"gpu": "gpu:0"}},
+        {"phases": [3]},
     ],
 )
 def test_a_damaged_header_is_refused_in_one_line(path, change):
@@ -260,18 +265,16 @@ def test_a_damaged_header_is_refused_in_one_line(path, change):
 @pytest.mark.parametrize(
     "content",
     [
-        b"",
-        b"chainer",
+        b"another",
         b"PK\x03\x04" + bytes(50),
-        MAGIC,
         MAGIC + b"\n",
         MAGIC + b"x\n{}",
         MAGIC + b"-3\n{}",
         MAGIC + b"2\n{}",
         MAGIC + b"4\nnull",
         MAGIC + b"13\n" + b'{"version":1}',
-        MAGIC + b"99999999999999999999\n{}",
         MAGIC + b"2\n\xff\xfe",
+        MAGIC + b"100000\n" + b"[" * 100_000,
     ],
 )
 def test_other_files_are_refused_in_one_line(path, content):
@@ -280,6 +283,83 @@ def test_other_files_are_refused_in_one_line(path, content):
         recover(path)
     assert str(error.value).startswith(f"{path}: ")
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("content", [b"", MAGIC[:9], MAGIC, MAGIC + b"2", MAGIC + b"900\n{"])
+def test_a_journal_that_ends_before_its_first_trial_holds_none(path, content):
+    path.write_bytes(content)
+    assert recover(path).n_trials == 0
+
+
+def a_journal():
+    """The bytes of a journal with trials of all kinds, two of its layers collectives."""
+    with open(os.devnull, "r+b") as nothing:
+        journal = Journal(nothing)
+        layers = tuple(
+            Layer(i, f"/{i}", "f", phase="communication" if i else "forward") for i in range(3)
+        )
+        links = (LinkCalls("/", "Net", 1, 9),)
+        has = {"on_device": True, "cpu": True, "iterations": True, "rank": Rank(1, 2, "host")}
+        text = Settings(model="net", seed=3, input_shape=(1, 2))
+        written = bytearray()
+        journal._write = written.extend
+        journal.begin(layers, text, ENVIRONMENT, phases=("forward",), links=links, **has)
+    sizes = lengths(3, 1, on_device=True, cpu=True, iterations=True, collectives=2)
+    for kind in OF_ALL * 2:
+        add(journal, (kind, 1000, 900, tuple(range(5, 5 + sizes.get(kind, 0)))))
+    number = journal.add_variant(layers[:1], ("forward",), links)
+    journal.add_group(Kind.PROFILED, [(9000, 900, words(*range(3, 10)))] * 2, number)
+    return bytes(written)
+
+
+JOURNAL = a_journal()
+
+
+@settings(max_examples=300)
+@given(data=st.data())
+def test_a_changed_journal_is_refused_in_one_line_or_can_be_kept(data, tmp_path_factory):
+    content = bytearray(JOURNAL)
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(content)))
+        what = data.draw(st.sampled_from(["flip", "cut", "put", "take"]))
+        if what == "flip":
+            content[at : at + 1] = bytes([data.draw(st.integers(0, 255))])
+        elif what == "cut":
+            del content[at:]
+        elif what == "put":
+            content[at:at] = data.draw(st.sampled_from([b"[", b"9", b"null,", bytes(8), b"\xff"]))
+        else:
+            del content[at : at + data.draw(st.integers(1, 40))]
+    path = tmp_path_factory.getbasetemp() / "changed.journal"
+    path.write_bytes(content)
+    again = path.with_suffix(".npz")
+    try:
+        with warnings.catch_warnings(record=True):
+            recover(path).save(again)
+        Recording.load(again)
+    except ProfileError as error:
+        assert "\n" not in str(error)  # noqa: PT017
+
+
+@settings(max_examples=200)
+@given(data=st.data())
+def test_a_journal_with_a_changed_header(data, tmp_path_factory):
+    length, _, rest = JOURNAL.removeprefix(MAGIC).partition(b"\n")
+    header, body = json.loads(rest[: int(length)]), rest[int(length) :]
+    place = data.draw(st.sampled_from(places(header)))
+    node = header
+    for step in place[:-1]:
+        node = node[step]
+    node[place[-1]] = data.draw(st.sampled_from(VALUES))
+    path = tmp_path_factory.getbasetemp() / "header.journal"
+    write(path, body, **header)
+    again = path.with_suffix(".npz")
+    try:
+        with warnings.catch_warnings(record=True):
+            recover(path).save(again)
+        Recording.load(again)
+    except ProfileError as error:
+        assert "\n" not in str(error)  # noqa: PT017
 
 
 def test_a_missing_file_and_a_folder_are_refused(tmp_path):

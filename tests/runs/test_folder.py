@@ -307,9 +307,12 @@ def test_a_killed_run_stays_as_it_is_where_there_is_no_space() -> None:
     assert load_run(Path("run")).n_trials == 3
 
 
-def test_an_empty_journal_does_not_hide_the_recording() -> None:
+@pytest.mark.parametrize("size", [0, 100, None])
+def test_an_empty_journal_does_not_hide_the_recording(size: int | None) -> None:
     old = put_run(Path("run"))
     put_killed_run(Path("run"), n_trials=0)
+    if size is not None:
+        os.truncate(Path("run", JOURNAL), size)
     assert np.array_equal(load_run(Path("run")).self_ns, old.self_ns)
 
 
