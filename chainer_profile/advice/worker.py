@@ -19,6 +19,7 @@ from queue import Empty, Queue
 from types import MappingProxyType
 from typing import Any, Protocol, TextIO
 
+from chainer_profile.basics.children import bound
 from chainer_profile.basics.errors import ProfileError, one_line
 
 #: Seconds of a block: the shorter, the more of them, and the more alike is what disturbs them.
@@ -155,7 +156,7 @@ class Worker:
         self._stop = stop
         self._said: Queue[str] = Queue()
         self._process = subprocess.Popen(
-            [sys.executable, *words],
+            bound([sys.executable, *words]),
             env={**os.environ, **variables},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

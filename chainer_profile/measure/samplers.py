@@ -18,8 +18,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
+from chainer_profile.basics.children import bound
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure.clock import NowNs
@@ -125,21 +126,21 @@ def _attached(command: list[str], begins: str, run: Run) -> str:
         ProfileError: It does not begin, or writes nothing.
     """
     name = Path(command[0]).name if begins else "profiling.sampling"
-    with tempfile.TemporaryDirectory() as folder, may_attach():
-        out, said = Path(folder, "stacks.txt"), Path(folder, "said.txt")
-        with open(said, "wb") as messages:
-            child = subprocess.Popen(
-                [*command, str(out)],
-                stdin=subprocess.DEVNULL,
-                stdout=messages,
-                stderr=messages,
-                start_new_session=True,  # Ctrl-C is for us
-            )
+    # Files without names: whatever ends this process leaves none behind.
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as said, may_attach():
+        child = subprocess.Popen(
+            bound([*command, f"/dev/fd/{out.fileno()}"]),
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            pass_fds=(out.fileno(),),
+            start_new_session=True,  # Ctrl-C is for us
+        )
         try:
             for _ in range(int(_PATIENCE / 0.02)):
                 with suppress(subprocess.TimeoutExpired):
                     child.wait(0.02)
-                if child.returncode is not None or begins.encode() in said.read_bytes():
+                if child.returncode is not None or begins in _content(said):
                     break
             if child.returncode is None:
                 run()
@@ -150,10 +151,16 @@ def _attached(command: list[str], begins: str, run: Run) -> str:
             if child.poll() is None:
                 child.kill()
                 child.wait()
-        if out.exists():
-            return out.read_text(errors="replace")
-        last = said.read_text(errors="replace").strip().rpartition("\n")[2]
+        stacks = _content(out)
+        if stacks:
+            return stacks
+        last = _content(said).strip().rpartition("\n")[2]
         raise ProfileError(f"{name} sees nothing ({last[:80] or 'no word of it'})")
+
+
+def _content(file: IO[bytes]) -> str:
+    """What another process wrote to a file; where that writes next stays as it is."""
+    return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0).decode(errors="replace")
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from chainer_profile.basics.children import bound
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 
 #: Stands beside the package: in a clone, and where pip has installed it.
@@ -35,11 +36,6 @@ LOCAL, DASK, MPI = "local", "dask", "mpi"
 _CONNECT_S = 15
 _WORKERS_S = 30
 
-#: Ends the case together with the process that started it, however that ends.
-_BOUND = (
-    "import ctypes,os,sys;ctypes.CDLL(None).prctl(1,9,0,0,0);"
-    "os.getppid()==int(sys.argv[1]) or os._exit(137);os.execv(sys.argv[2],sys.argv[2:])"
-)
 #: Exit codes of a run that somebody ended with SIGINT or SIGTERM.
 _ENDED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
 
@@ -109,12 +105,10 @@ def _run(task: Task, scratch: Path) -> Outcome:
     said, out = scratch / "said", scratch / "run"
     command = [sys.executable, str(PROGRAM), *task.arguments, "-q", "--format", "none"]
     command += ["--out", str(out)]
-    if sys.platform == "linux":
-        command = [sys.executable, "-I", "-S", "-c", _BOUND, str(os.getpid()), *command]
     with (
         open(said, "wb") as stderr,
         subprocess.Popen(
-            command,
+            bound(command),
             cwd=task.folder if os.path.isdir(task.folder) else None,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
 import sys
 import threading
 from concurrent.futures import CancelledError
@@ -28,7 +26,6 @@ from chainer_profile.runs.executors import (
     stop,
 )
 from tests import sweeping
-from tests.command import ROOT
 from tests.sweeping import make_case
 
 
@@ -109,22 +106,6 @@ def test_a_sweep_that_is_stopped_ends_its_case_alone(
     assert outcomes[0].died
     assert not executors._running
     assert run_task(task(sweep="stopped")).error == "stopped"
-
-
-def test_a_case_ends_with_its_worker(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    behave(monkeypatch, resnet18="gate")
-    os.mkfifo("gate")
-    code = (
-        "import sys; from pathlib import Path; from chainer_profile.runs import executors\n"
-        f"executors.PROGRAM = Path({str(sweeping.PROGRAM)!r})\n"
-        f"executors.run_task(executors.Task('a', {task().arguments!r}, {str(folder)!r}))"
-    )
-    worker = subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": ROOT})
-    threading.Thread(target=lambda: (worker.wait(), wake("gate"))).start()
-    with open("gate") as gate:
-        worker.kill()
-        assert gate.read() == ""  # the case held the other end
-    assert worker.wait() == -signal.SIGKILL
 
 
 @pytest.mark.parametrize(
