@@ -117,6 +117,8 @@ REST = "the rest"
 _LONGEST = 60
 #: Parts of less are not told by themselves.
 _LEAST = 0.01
+#: What looking itself may move a share by, as measured (docs/why.md).
+_MOVED = 0.03
 #: A layer or function that was seen less often is not told of: its parts would be off by 10 points.
 LEAST_SAMPLES = 100
 
@@ -129,8 +131,8 @@ class Part:
         name: What it is, in words or as the line's source.
         share: Its fraction of that time.
         seconds: That fraction of the time measured in the timed trials, in seconds.
-        low: Lower end of the fraction's 95 % interval, from the number of samples; None where
-            every line was timed.
+        low: Lower end of the fraction's 95 % interval, from the number of independent samples and
+            what looking itself moves; None where every line was timed.
         high: Upper end.
         cause: What causes it: ``copying``, ``matrix product``, ``elementwise arithmetic``,
             ``allocation``, ``call cost``, ``waiting``, ``garbage collection``; empty where that
@@ -215,6 +217,10 @@ def inside_parts(recording: Recording, median_s: NDArray[np.float64]) -> InsideP
     inside = recording.inside
     if inside is None:
         return None
+
+    def enough(parts: Parts) -> bool:
+        return not parts.samples or parts.samples / inside.repeats >= LEAST_SAMPLES
+
     times = [float(value) for value in median_s]
     whole = _with_nested(recording, times)
     by_row: dict[int, list[Stack]] = {}
@@ -258,14 +264,10 @@ def inside_parts(recording: Recording, median_s: NDArray[np.float64]) -> InsideP
         )
         functions.append(_parts(function, phase, None, seconds, stacks, inside))
     return InsideParts(
-        tuple(sorted(filter(_enough, functions), key=lambda parts: -parts.seconds)),
-        tuple(filter(_enough, rows)),
-        framework if framework is not None and _enough(framework) else None,
+        tuple(sorted(filter(enough, functions), key=lambda parts: -parts.seconds)),
+        tuple(filter(enough, rows)),
+        framework if framework is not None and enough(framework) else None,
     )
-
-
-def _enough(parts: Parts) -> bool:
-    return not parts.samples or parts.samples >= LEAST_SAMPLES
 
 
 def _with_nested(recording: Recording, times: Sequence[float]) -> list[float]:
@@ -310,7 +312,7 @@ def _parts(
         if share < _LEAST and phase:
             rest += share
             continue
-        low, high = (None, None) if timed else _interval(share, samples)
+        low, high = (None, None) if timed else _interval(share, samples / inside.repeats)
         place = places[what, cause].most_common(1)[0][0]
         where = f"{place.file}:{place.line}" if place.line else f"{place.file}, {place.function}"
         where = where if phase else ""
@@ -320,12 +322,12 @@ def _parts(
     return Parts(name, phase, row, seconds, 0 if timed else samples, tuple(found))
 
 
-def _interval(share: float, samples: int) -> tuple[float, float]:
-    """95 % interval of a fraction of so many samples (Wilson)."""
+def _interval(share: float, samples: float) -> tuple[float, float]:
+    """95 % interval of a fraction of independent samples (Wilson), and what looking moves."""
     z2 = 1.96**2 / samples
     middle = (share + z2 / 2) / (1 + z2)
     half = math.sqrt(z2 * share * (1 - share) + z2 * z2 / 4) / (1 + z2)
-    return middle - half, middle + half
+    return max(0.0, middle - half - _MOVED), min(1.0, middle + half + _MOVED)
 
 
 def part_of(chain: Sequence[Place]) -> tuple[str, str, Place]:

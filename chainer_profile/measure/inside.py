@@ -13,11 +13,12 @@ import site
 import sys
 import sysconfig
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 from chainer import function_node
 
 from chainer_profile.basics.describe import NS
@@ -42,6 +43,10 @@ LEAST_SAMPLES = 100
 #: A stack that takes less of its layer's time than this is not kept by itself.
 _LEAST_PART = 1e-3
 _TRIAL = "(trial)"
+#: Trials that begin within so many seconds are a group, and fewer groups tell nothing by how much
+#: they differ.
+_GROUP_S = 0.1
+_LEAST_GROUPS = 10
 _LABEL = re.compile(r"(\d+)_(.+?)@(.*?)( backward)?$")
 #: Where the frames of the measuring itself are, which a trial has without it neither.
 _OURS = str(Path(__file__).parent)
@@ -80,36 +85,36 @@ def look_inside(
     Raises:
         ProfileError: There is no way to look, or too little time.
     """
-    trial = frame_named(_TRIAL)
     walls: list[int] = []
 
     def run(at_most_s: float = seconds) -> None:
         walls.clear()
-        end = now_ns() + at_most_s / NS
-        while not walls or (now_ns() < end and not stop()):
+        start = now_ns()
+        while not walls or (now_ns() - start < at_most_s / NS and not stop()):
             begin_trial()
             begin = now_ns()
-            trial(step)
+            frame_named(f"{_TRIAL} {int((begin - start) * NS / _GROUP_S)}")(step)
             walls.append(now_ns() - begin)
 
     with numbered_frames() as begin_trial:
         seen, notes = sampled(run, now_ns, stopped=_typical_s(medians_s) < LINES_FROM_S)
         wall_s, trials = sum(walls) * NS, len(walls)
-        inner = {stack: _within_trial(stack) for stack in seen.weights}
-        whole = sum(weight for stack, weight in seen.weights.items() if inner[stack])
-        samples = sum(count for stack, count in seen.samples.items() if inner[stack])
+        groups: dict[str, list[tuple[Frames, float, int]]] = {}
+        for stack, weight in seen.weights.items():
+            group, inner = _within_trial(stack)
+            if inner:
+                groups.setdefault(group, []).append((inner, weight, seen.samples[stack]))
+        whole = sum(weight for one in groups.values() for _, weight, _ in one)
+        samples = sum(count for one in groups.values() for *_, count in one)
         if samples < LEAST_SAMPLES:
             raise ProfileError(f"{samples} samples of trials are too few to tell anything")
         scale = wall_s / trials / whole
         method, lined = seen.method, _tells_lines(seen.method)
-        found = _found(
-            (
-                (inner[stack], weight * scale, seen.samples[stack])
-                for stack, weight in seen.weights.items()
-            ),
-            layers,
-            lines=lined,
-        )
+        by_group = [
+            _found(((inner, weight * scale, count) for inner, weight, count in one), layers, lined)
+            for one in groups.values()
+        ]
+        found = _together(by_group)
         long = {row for row, median_s in enumerate(medians_s) if median_s >= LINES_FROM_S}
         if long and not lined and not stop():
             try:
@@ -120,7 +125,7 @@ def look_inside(
                 method += ", lines of layers of 1 ms and more by sys.monitoring"
                 exact = _found(
                     (
-                        (_within_trial(stack), ns * NS / len(walls), 0)
+                        (_within_trial(stack)[1], ns * NS / len(walls), 0)
                         for stack, ns in times.items()
                     ),
                     layers,
@@ -129,7 +134,8 @@ def look_inside(
                 exact = {key: one for key, one in exact.items() if key[0].row in long}
                 rows = {owner.row for owner, _ in exact}
                 found = {key: one for key, one in found.items() if key[0].row not in rows} | exact
-    return _inside(Inside(method, samples, wall_s, trials, notes=notes), found)
+    what = Inside(method, samples, wall_s, trials, notes=notes, repeats=_repeats(by_group))
+    return _inside(what, found)
 
 
 def _typical_s(medians_s: Sequence[float]) -> float:
@@ -145,16 +151,57 @@ def _tells_lines(method: str) -> bool:
     return method == "profiling.sampling"
 
 
-def _within_trial(stack: Frames) -> Frames:
-    """What is below the frame of a trial; nothing outside of it."""
+def _within_trial(stack: Frames) -> tuple[str, Frames]:
+    """Group of a trial, and what is below its frame; nothing outside of it."""
     for at, frame in enumerate(stack):
-        if frame.function == _TRIAL and frame.file in (FILE, Path(FILE).name):
-            return stack[at + 1 :]
-    return ()
+        if frame.function.startswith(_TRIAL) and frame.file in (FILE, Path(FILE).name):
+            return frame.function, stack[at + 1 :]
+    return "", ()
+
+
+def _together(groups: Sequence[_Found]) -> _Found:
+    found: _Found = {}
+    for group in groups:
+        for key, (seconds, samples) in group.items():
+            before = found.get(key, (0.0, 0))
+            found[key] = before[0] + seconds, before[1] + samples
+    return found
+
+
+def _repeats(groups: Sequence[_Found]) -> float:
+    """How many samples tell as much as one that depends on no other.
+
+    Where the machine is busy, the program that waits for a processor is seen again and again at one
+    place. So shares differ more from group to group than independent samples would have it.
+    """
+    if len(groups) < _LEAST_GROUPS:
+        return 1.0
+    rows: dict[Owner, dict[Frames, int]] = {}
+    for owner, frames in _together(groups):
+        places = rows.setdefault(owner, {})
+        places[frames] = len(places)
+    seen, expected = 0.0, 0.0
+    for owner, places in rows.items():
+        spent = np.zeros((len(groups), len(places)))
+        samples = 0
+        for group, one in enumerate(groups):
+            for frames, place in places.items():
+                seconds, count = one.get((owner, frames), (0.0, 0))
+                spent[group, place] = seconds
+                samples += count
+        whole = spent.sum()
+        if not whole:
+            continue
+        shares = spent.sum(axis=0) / whole
+        # The variance of a ratio of sums over groups; and of a share of independent samples.
+        apart = (spent - np.outer(spent.sum(axis=1), shares)) / whole
+        seen += samples**2 * float((apart**2).sum())
+        expected += samples * float((shares * (1 - shares)).sum())
+    return max(1.0, seen / expected * len(groups) / (len(groups) - 1)) if expected else 1.0
 
 
 def _found(
-    stacks: Iterator[tuple[Frames, float, int]], layers: Sequence[Layer], *, lines: bool
+    stacks: Iterable[tuple[Frames, float, int]], layers: Sequence[Layer], lines: bool
 ) -> _Found:
     """The stacks by what they are in, without the frames of the measuring itself."""
     rows = _Rows(layers)
@@ -279,6 +326,7 @@ def _inside(what: Inside, found: _Found) -> Inside:
         tuple(places),
         tuple(stacks),
         what.notes,
+        what.repeats,
     )
 
 

@@ -111,6 +111,8 @@ def _check_parts(recording: Any) -> None:
         if len(one.trial) != counters.trials:
             raise ValueError(f"counters: {one.name} is of {len(one.trial)} trials")
     inside, functions = recording.inside, {layer.function for layer in recording.layers}
+    if inside is not None and inside.repeats < 1:
+        raise ValueError(f"a sample inside the layers is one of {inside.repeats}")
     for stack in () if inside is None else inside.stacks:
         if not _is_row(stack.row, n_layers):
             raise ValueError(f"a stack is in layer {stack.row}, of {n_layers}")

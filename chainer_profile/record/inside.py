@@ -56,6 +56,8 @@ class Inside:
         places: Every frame once.
         stacks: Where the time of a trial goes. What the profiler's own frames take is left out.
         notes: What it could not tell, a sentence each.
+        repeats: How many samples tell as much as one that depends on no other: above 1 where the
+            program waited for a processor, and was seen again and again at one place.
     """
 
     method: str
@@ -65,3 +67,4 @@ class Inside:
     places: tuple[Place, ...] = ()
     stacks: tuple[Stack, ...] = ()
     notes: tuple[str, ...] = ()
+    repeats: float = 1.0

@@ -103,9 +103,20 @@ def test_a_function_is_told_by_its_layers_whose_lines_were_timed() -> None:
     assert [(one.name, one.share) for one in whole.parts] == [("a copy within numpy.tensordot", 1)]
 
 
-def test_the_interval_is_wilsons() -> None:
+def test_the_interval_is_wilsons_and_what_looking_moves() -> None:
     low, high = inside._interval(0.5, 2400)
-    assert (round(low, 4), round(high, 4)) == (0.4800, 0.5200)
+    assert (round(low, 4), round(high, 4)) == (0.4500, 0.5500)
+    assert inside._interval(0.0, 2400)[0] == 0
+    assert inside._interval(1.0, 2400)[1] == 1
+
+
+def test_samples_that_repeat_one_another_tell_less() -> None:
+    stacks = Stack((2, 0), 0.001, 1200, row=0), Stack((2, 1), 0.001, 1200, row=0)
+    (alone,) = summarise(recording(*stacks)).inside.layers  # type: ignore[union-attr]
+    (busy,) = summarise(recording(*stacks, repeats=4)).inside.layers  # type: ignore[union-attr]
+    assert alone.parts[0].high == pytest.approx(0.55, abs=1e-4)
+    assert busy.parts[0].high == pytest.approx(0.57, abs=2e-4)
+    assert summarise(recording(*stacks, repeats=25)).inside.layers == ()  # type: ignore[union-attr]
 
 
 def test_without_the_pass_there_is_nothing() -> None:

@@ -182,6 +182,22 @@ def test_shares_become_seconds_of_a_trial(monkeypatch: pytest.MonkeyPatch) -> No
     assert [place.function for place in found.places] == ["A.forward", "B.forward"]
 
 
+def test_a_program_that_waits_is_seen_again_and_again_at_one_place() -> None:
+    owner = inside.Owner(0)
+    both = [{(owner, ("a",)): (5.0, 5), (owner, ("b",)): (5.0, 5)}] * 20
+    stuck = [{(owner, (place,)): (10.0, 10)} for place in "ab"] * 10
+    assert inside._repeats(both) == 1
+    # Ten samples of a group are one, of 19 groups that are free.
+    assert inside._repeats(stuck) == pytest.approx(10 * 20 / 19)
+    assert inside._repeats(stuck[:9]) == 1
+
+
+def test_trials_of_a_tenth_of_a_second_are_a_group() -> None:
+    frames = [label("(trial) 7"), label("0_ReLU@"), APPLY]
+    assert inside._within_trial((STEP, *frames)) == ("(trial) 7", tuple(frames[1:]))
+    assert inside._within_trial((STEP, APPLY)) == ("", ())
+
+
 def test_too_few_samples_tell_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ProfileError, match="99 samples of trials are too few"):
         looked(monkeypatch, L.Linear(3, 2), image(4, 3), {"A": 99})

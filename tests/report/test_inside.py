@@ -49,12 +49,19 @@ def test_how_it_looked_is_said(summary: Summary) -> None:
     )
 
 
+def test_a_busy_machine_is_said() -> None:
+    found = summarise(recording(Stack((2, 0), 0.006, 600, row=0), repeats=4))
+    assert "100 trials after the timed ones. The machine was busy: they tell as much as 250 " in (
+        how_it_looked(found)
+    )
+
+
 def test_tables_have_every_part(summary: Summary) -> None:
     functions, framework, layers = (one for one in inside(summary) if isinstance(one, Table))
-    copy = ["a copy within numpy.tensordot", "75.0", "3.0"]
+    copy = ["a copy within numpy.tensordot", "75.0", "6.0"]
     assert functions.cells()[0][:4] == ["Convolution2DFunction", *copy]
     assert functions.cells()[1][:2] == ["", "the matrix product"]
-    assert framework.cells() == [["apply and graph", "100.0", "0.9", "2.0000"]]
+    assert framework.cells() == [["apply and graph", "100.0", "2.4", "2.0000"]]
     assert layers.cells()[0][0] == "0_Convolution2DFunction"
     assert len([one for one in inside(summary, brief=True) if isinstance(one, Table)]) == 2
 

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _FUNCTIONS, _SAID, _LAYERS, _PARTS, _BRIEF = 3, 3, 10, 6, 3
 #: A sentence names no part of less.
 _LEAST = 0.1
+#: Where a sample is one of so many that tell the same, this is said.
+_BUSY = 1.5
 
 
 class _Row(NamedTuple):
@@ -44,10 +46,16 @@ def how_it_looked(summary: Summary) -> str:
     if found is None:
         return ""
     notes = "".join(f" Note: {note}." for note in found.notes)
+    independent = ""
+    if found.repeats >= _BUSY:
+        independent = (
+            f" The machine was busy: they tell as much as {found.samples / found.repeats:.0f} "
+            "independent ones."
+        )
     return (
         f"Seen by {found.method}, {plural(found.samples, 'sample')} of "
-        f"{plural(found.trials, 'trial')} after the timed ones. Other threads than the main one "
-        f"are not seen.{notes}"
+        f"{plural(found.trials, 'trial')} after the timed ones.{independent} Other threads than "
+        f"the main one are not seen.{notes}"
     )
 
 
