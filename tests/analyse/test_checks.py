@@ -640,7 +640,7 @@ def test_a_place_is_named_only_where_it_holds_more_than_half():
 
     def texts(second):
         recording = counted(cpu_us=90, waits=2)
-        names = {"cpu_ns": 4 * (100 - second) * US, "page_faults": 4 * second}
+        names = {"cpu_ns": 4 * max(0, 100 - second) * US, "page_faults": 4 * second}
         changed = tuple(
             replace(
                 one,
