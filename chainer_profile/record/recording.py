@@ -10,7 +10,7 @@ import math
 import warnings
 import zipfile
 from dataclasses import dataclass, field
-from json import dumps
+from json import dumps, loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -439,7 +439,7 @@ def _meta_of(recording: Recording) -> str:
 def _problem(recording: Recording) -> str:
     """Why a recording could not be read again; empty where it could."""
     try:
-        build(_Meta, json.loads(_meta_of(recording)))
+        build(_Meta, loads(_meta_of(recording)))
         check(recording)
     except (ValueError, TypeError) as error:
         return one_line(error)
