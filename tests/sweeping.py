@@ -64,8 +64,15 @@ def recording_of(settings: Settings, **changes: Any) -> Recording:
 
 
 def make_case(model: str = "resnet18", **changes: Any) -> Case:
-    values: dict[str, Any] = {"input_shape": (3, 8, 8), "trials": 4, "warmups": 1}
-    return Case(model, **(values | {"network": model} | changes))
+    """A case on images of 8 x 8 with 4 trials, unless the changes of its settings say otherwise."""
+    shape = changes.pop("input_shape", (3, 8, 8))
+    usual = {"batchsize": 1, "device": "cpu", "phase": "forward", "trials": 4, "warmups": 1}
+    asked: dict[str, Any] = {**usual, "seed": 0, "dtype": "float32", **changes}
+    settings = Settings(model=model, input_shape=(asked["batchsize"], *shape), **asked)
+    words = ["--model", model, "--input-shape", "x".join(map(str, shape))]
+    for name, value in asked.items():
+        words += [f"--{name.replace('_', '-')}", str(value)]
+    return Case(model, settings, tuple(words))
 
 
 def make_run(model: str = "resnet18", mean_ms: float = 2.0, **changes: Any) -> Run:
@@ -79,7 +86,7 @@ def make_run(model: str = "resnet18", mean_ms: float = 2.0, **changes: Any) -> R
         "std_s": mean_ms / 1e4,
         "median_s": mean_ms / 1e3,
         "timed": 5,
-        "fps": case.batchsize * 1e3 / mean_ms,
+        "fps": case.settings.batchsize * 1e3 / mean_ms,
         "parameters": 11_689_512,
         "memory_nbytes": 1 << 20,
         "threads": 1,
@@ -87,7 +94,8 @@ def make_run(model: str = "resnet18", mean_ms: float = 2.0, **changes: Any) -> R
     }
     digest = Digest(case.settings, **(values | changes))
     return Run(
-        **({"name": f"{model}-b{case.batchsize}", "machine": "here"} | of_run), digest=digest
+        **({"name": f"{model}-b{case.settings.batchsize}", "machine": "here"} | of_run),
+        digest=digest,
     )
 
 

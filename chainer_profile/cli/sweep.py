@@ -5,50 +5,31 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.parsing import Parser, checked
-from chainer_profile.basics.words import COMMAND, DTYPES, PHASES, PROG
+from chainer_profile.basics.units import (
+    format_duration,
+    format_significant,
+    plural,
+    roughly,
+)
+from chainer_profile.basics.words import COMMAND, PROG
 from chainer_profile.cli.interrupts import Interrupted
 from chainer_profile.cli.options import add_messages, add_out
 from chainer_profile.cli.running import Context, printing, show
-from chainer_profile.runs.executors import open_workers, parse_executor
-from chainer_profile.runs.sweep_cases import (
-    FLAGS,
-    LISTS,
-    SINGLES,
-    Case,
-    cases_of,
-    read_toml,
-    spelled_lists,
-    sweep_name,
-    without_duplicates,
-)
+from chainer_profile.runs.executors import check_executor, open_workers
+from chainer_profile.runs.sweep_cases import KNOWN, LISTS, SINGLES, Case, cases_of, read_toml
 
 if TYPE_CHECKING:
     from chainer_profile.networks.loading import RegisteredModel
     from chainer_profile.record.digest import Run
     from chainer_profile.runs.sweep import SweepFolder
-
-_HELP = {
-    "models": ("A,B,C", "networks, as --model of profile.py takes them"),
-    "input-sizes": ("HxW,...", "heights and widths of images, such as 1024x2048,500x334"),
-    "input-shapes": ("CxHxW,...", "shapes of one input, in place of sizes"),
-    "batchsizes": ("N,...", "inputs per trial (default: 1)"),
-    "devices": ("D,...", "cpu, gpu:0 and so on (default: cpu)"),
-    "phases": ("P,...", f"{', '.join(PHASES)} (default: {PHASES[0]})"),
-    "trials": ("N", "profiled trials of a case (default: 1000)"),
-    "warmups": ("N", "warm-up trials of a case (default: 50)"),
-    "threads": ("N", "BLAS threads (default: as many as BLAS chooses)"),
-    "seed": ("N", "seed of weights and input (default: 0)"),
-    "dtype": ("T", f"{', '.join(DTYPES)} (default: {DTYPES[0]})"),
-    "max-seconds": ("S", "end the trials of a case after so many seconds"),
-    "no-machine": ("", "do not measure what the machine can do at best"),
-}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -62,21 +43,19 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "file", metavar="FILE.toml", nargs="?", type=Path, help="the cases, in place of the lists"
     )
-    group = parser.add_argument_group("cases, a combination of lists")
-    for name in LISTS:
-        metavar, text = _HELP[name]
-        group.add_argument(f"--{name}", metavar=metavar, help=text)
-    group = parser.add_argument_group("every case, in place of what the file says")
-    for name in SINGLES:
-        metavar, text = _HELP[name]
-        group.add_argument(f"--{name}", metavar=metavar, help=text)
-    for name in FLAGS:
-        group.add_argument(f"--{name}", action="store_true", help=_HELP[name][1])
+    titles = "cases, a combination of lists", "every case, in place of what the file says"
+    for title, options in zip(titles, (LISTS, SINGLES), strict=True):
+        group = parser.add_argument_group(title)
+        for name, option in options.items():
+            kind: dict[str, Any] = {"metavar": option.metavar}
+            if not option.metavar:
+                kind = {"action": "store_true", "default": None}
+            group.add_argument(f"--{name}", help=option.help, **kind)
     group = parser.add_argument_group("running")
     group.add_argument(
         "--executor",
         metavar="WHERE",
-        type=checked(parse_executor),
+        type=checked(check_executor),
         default="local",
         help="local (one case at a time), local:N, dask://HOST:PORT or mpi (default: local)",
     )
@@ -94,35 +73,45 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    """Run the command; returns the exit code, 1 where a case failed.
+    """Run the command; returns the exit code.
 
     Raises:
-        ProfileError: The results cannot be written, or the workers not be reached.
+        ProfileError: A case failed, results cannot be written, or workers not be reached.
         UsageError: The arguments say nothing that can be done.
     """
-    name, cases = _cases(args, context.registry)
-    cases, repeated = without_duplicates(cases)
-    if repeated and not args.quiet:
-        case = repeated[0]
-        _say(
-            f"{_plural(len(repeated), 'case is', 'cases are')} given more than once and run once, "
-            f"such as {case.network} {case.input_text} batch {case.batchsize} {case.device}"
+    from chainer_profile.runs.sweep import SweepFolder, take_sweep
+
+    name, asked = _cases(args, context.registry)
+    cases = list(dict.fromkeys(asked))
+    if repeated := len(asked) - len(cases):
+        case = next(case for case in cases if asked.count(case) > 1)
+        _Progress(args.quiet, 0, 0).say(
+            f"{plural(repeated, 'case is', 'cases are')} given more than once and run once, such "
+            f"as {case.name}"
         )
     path = args.out or Path("reports") / f"sweep-{name}"
     if args.dry_run:
-        return _list(cases, path, args.force)
-
-    from chainer_profile.runs.sweep import take_sweep
-
-    with take_sweep(path, cases, args.force) as taken:
-        sweep = _Sweep(name, cases, taken, args, shlex.join([*COMMAND, "sweep", *context.argv]))
+        folder = SweepFolder(path, cases, args.force)
+        with printing():
+            for case in cases:
+                place = folder.names[case]
+                words = [*COMMAND, *case.words, "--out", str(path / place)]
+                print(f"{place}{' (done)' if folder.finished(case) else ''}\n  {shlex.join(words)}")
+        return 0
+    command = shlex.join([*COMMAND, "sweep", *context.argv])
+    results: dict[Case, Run] = {}
+    with take_sweep(path, cases, args.force) as folder:
         try:
-            sweep.run()
+            _run(cases, folder, results, args)
         except Interrupted as interrupt:
-            done = f"{sweep.n_good} of {_plural(len(cases), 'case is', 'cases are')} done"
+            good = sum(not result.error for result in results.values())
+            done = f"{good} of {plural(len(cases), 'case is', 'cases are')} done"
             interrupt.hint = f"; {done}: the same command goes on"
             raise
-        return sweep.show()
+        finally:
+            found = [results[case] for case in cases if case in results]
+            files = _write(name, found, len(cases), command, path) if found else []
+    return _show(found, files, path, args.quiet)
 
 
 def _cases(
@@ -139,138 +128,138 @@ def _cases(
             known[model] = source.name, source.input_shape
         return known[model]
 
-    options = {
-        option: value
-        for option in (*LISTS, *SINGLES)
-        if (value := getattr(args, option.replace("-", "_"))) is not None
-    }
-    options |= {option: True for option in FLAGS if getattr(args, option.replace("-", "_"))}
+    asked = {name: getattr(args, name.replace("-", "_")) for name in KNOWN}
+    options = {name: value for name, value in asked.items() if value is not None}
     if args.file is None:
         if "models" not in options:
             raise UsageError("give --models, or a TOML file with the cases")
         cases = cases_of(options, find)
-        return sweep_name(without_duplicates(cases)[0]), cases
-    if lists := list(spelled_lists(options)):
-        raise UsageError(f"{lists[0]} and {args.file}: give the cases in one place")
+        networks = list(dict.fromkeys(case.settings.model for case in cases))
+        more = f"-and-{len(networks) - 4}-more" if len(networks) > 4 else ""
+        return "-".join(networks[:4]) + more, cases
+    if lists := [name for name in LISTS if name in options]:
+        raise UsageError(f"--{lists[0]} and {args.file}: give the cases in one place")
     name, groups = read_toml(args.file)
-    found: list[Case] = []
-    for where, group in groups:
-        found += cases_of({**group, **options}, find, where)
-    return name, found
+    return name, [
+        case for where, group in groups for case in cases_of({**group, **options}, find, where)
+    ]
 
 
-def _list(cases: Sequence[Case], path: Path, force: bool) -> int:
-    from chainer_profile.runs.sweep import planned_names
+def _run(
+    cases: Sequence[Case], folder: SweepFolder, results: dict[Case, Run], args: argparse.Namespace
+) -> None:
+    """Run the cases that are not done; all results are added as they come."""
+    from chainer_profile.report.content.sweep import render_csv
+    from chainer_profile.runs.sweep import run_cases
+    from chainer_profile.runs.written import write_files
 
-    folder = planned_names(path, cases)
-    with printing():
-        for case in cases:
-            done = not force and folder.finished(case) is not None
-            words = [*COMMAND, *case.arguments, "--out", str(path / folder.names[case])]
-            print(f"{folder.names[case]}{' (done)' if done else ''}\n  {shlex.join(words)}")
+    results |= {case: done for case in cases if (done := folder.finished(case))}
+    todo = [case for case in cases if case not in results]
+    if not todo:
+        return
+    with (
+        open_workers(args.executor) as workers,
+        _Progress(args.quiet, len(cases), len(results)) as progress,
+    ):
+        folder.begin()
+        with closing(run_cases(todo, folder, workers, progress.say, progress.running)) as found:
+            for case, result in found:
+                results[case] = result
+                in_order = [results[case] for case in cases if case in results]
+                write_files(folder.path, {"sweep.csv": render_csv(in_order).encode()})
+                progress.ended(result)
+
+
+def _write(
+    name: str, results: Sequence[Run], planned: int, command: str, path: Path
+) -> Iterable[str]:
+    """Write the table and the plots; returns the names of the files."""
+    from chainer_profile.report.content import sweep as content
+    from chainer_profile.report.pictures import sweep as sweep_plot
+    from chainer_profile.report.writers import markdown
+    from chainer_profile.runs.written import write_files
+
+    plots: dict[str, bytes] = {}
+    for form in ("png", "svg"):
+        made = sweep_plot.render_all(results, form)
+        plots |= {f"{plot}.{form}": picture for plot, picture in made.items()}
+    shown = [plot for plot in plots if plot.endswith(".png")]
+    blocks = content.report(name, results, planned, command, shown)
+    files = {"sweep.csv": content.render_csv(results).encode()}
+    files |= {"sweep.md": markdown.write(blocks).encode(), **plots}
+    write_files(path, files)
+    return files
+
+
+def _show(results: Sequence[Run], files: Iterable[str], path: Path, quiet: bool) -> int:
+    """Print the table; a case that failed is an error."""
+    from chainer_profile.report.content import sweep as content
+    from chainer_profile.report.document import text
+
+    written = text(f"Written to {path}: {', '.join(files)}")
+    show([*content.overview(results), written], quiet)
+    failed = [f"{result.name} ({result.error})" for result in results if result.error]
+    if failed:
+        more = f" and {len(failed) - 3} more" if len(failed) > 3 else ""
+        raise ProfileError(
+            f"{len(failed)} of {plural(len(results), 'case')} failed: {', '.join(failed[:3])}"
+            f"{more}; the same command tries again"
+        )
     return 0
 
 
-class _Sweep:
-    """One run of the command: what is done, and what is said about it."""
+class _Progress:
+    """How far a sweep is, on standard error: a line for each case, and on a terminal a bar."""
 
-    def __init__(
-        self,
-        name: str,
-        cases: Sequence[Case],
-        folder: SweepFolder,
-        args: argparse.Namespace,
-        command: str,
-    ) -> None:
-        self._name, self._cases, self._folder = name, cases, folder
-        self._args, self._command = args, command
-        self._results: dict[Case, Run] = {}
-        self._files: list[str] = []
+    def __init__(self, quiet: bool, total: int, done: int) -> None:
+        self._quiet, self._total, self._done = quiet, total, done
+        self._first, self._begin = done, monotonic()
+        self._bar: Any = None
 
-    @property
-    def results(self) -> list[Run]:
-        """The results so far, in the order of the cases."""
-        return [self._results[case] for case in self._cases if case in self._results]
+    def __enter__(self) -> _Progress:
+        if self._done:
+            self.say(f"{self._done} of {self._total} cases are done already")
+        if sys.stderr.isatty() and not self._quiet:
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    @property
-    def n_good(self) -> int:
-        """How many cases are done, and did not fail."""
-        return sum(not result.error for result in self._results.values())
-
-    def run(self) -> None:
-        """Run the cases that are not done, and write the table and the plots."""
-        from chainer_profile.cli.sweep_progress import SweepProgress
-        from chainer_profile.runs.sweep import run_cases
-
-        for case in self._cases:
-            if result := self._folder.finished(case):
-                self._results[case] = result
-        todo = [case for case in self._cases if case not in self._results]
-        try:
-            if todo:
-                kind, place = self._args.executor
-                with (
-                    open_workers(kind, place) as workers,
-                    SweepProgress(len(self._cases), self.n_good, self._args.quiet) as progress,
-                ):
-                    self._folder.begin()
-                    for note in workers.notes:
-                        progress.say(note)
-                    running = run_cases(todo, self._folder, workers, progress)
-                    with closing(running):
-                        for case, result in running:
-                            self._results[case] = result
-                            self._write_csv()
-        finally:
-            # Of a sweep that is interrupted, too.
-            if self._results:
-                self._write()
-
-    def show(self) -> int:
-        """Print the table; returns the exit code."""
-        from chainer_profile.report.content import sweep as content
-        from chainer_profile.report.document import text
-
-        results = self.results
-        written = f"Written to {self._folder.path}: {', '.join(self._files)}"
-        show([*content.overview(results), text(written)], self._args.quiet)
-        failed = [result for result in results if result.error]
-        if failed:
-            first = f"{failed[0].name}: {failed[0].error}"
-            raise ProfileError(
-                f"{len(failed)} of {_plural(len(results), 'case', 'cases')} failed, such as "
-                f"{first}; the same command tries again"
+            # A thread that redraws the bar would disturb the cases.
+            columns = BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}")
+            self._bar = Progress(
+                *columns, console=Console(stderr=True), auto_refresh=False, transient=True
             )
-        return 0
+            self._bar.start()
+            self._bar.add_task("", total=self._total, completed=self._done)
+        return self
 
-    def _write_csv(self) -> None:
-        from chainer_profile.report.content.sweep import render_csv
-        from chainer_profile.runs.written import write_files
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
 
-        write_files(self._folder.path, {"sweep.csv": render_csv(self.results).encode()})
+    def say(self, text: str) -> None:
+        """A line of its own."""
+        from chainer_profile.report.text import printable
 
-    def _write(self) -> None:
-        from chainer_profile.report.content import sweep as content
-        from chainer_profile.report.pictures import sweep as sweep_plot
-        from chainer_profile.report.writers import markdown
-        from chainer_profile.runs.written import write_files
+        text = f"{PROG}: {printable(text)}"
+        if self._bar is not None:
+            self._bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        elif not self._quiet:
+            print(text, file=sys.stderr, flush=True)
 
-        self._write_csv()
-        results = self.results
-        plots: dict[str, bytes] = {}
-        for form in ("png", "svg"):
-            made = sweep_plot.render_all(results, form)
-            plots |= {f"{name}.{form}": picture for name, picture in made.items()}
-        shown = [name for name in plots if name.endswith(".png")]
-        blocks = content.report(self._name, results, len(self._cases), self._command, shown)
-        files: dict[str, bytes] = {"sweep.md": markdown.write(blocks).encode(), **plots}
-        write_files(self._folder.path, files)
-        self._files = ["sweep.csv", *files]
+    def running(self, names: Sequence[str]) -> None:
+        """Show which cases are running."""
+        if self._bar is not None:
+            said = ", ".join(names)
+            self._bar.update(self._bar.task_ids[0], completed=self._done, description=said)
+            self._bar.refresh()
 
-
-def _plural(count: int, one: str, several: str) -> str:
-    return f"{count:,d} {one if count == 1 else several}"
-
-
-def _say(text: Any) -> None:
-    print(f"{PROG}: {text}", file=sys.stderr)
+    def ended(self, result: Run) -> None:
+        """Say how a case ended, and about how long the others will take."""
+        self._done += 1
+        said = f"failed: {result.error}"
+        if not result.error:
+            times = map(format_duration, (result.digest.median_s, result.digest.std_s))
+            said = f"{', std '.join(times)}, {format_significant(result.digest.fps)} FPS"
+        left = (monotonic() - self._begin) / (self._done - self._first) * (self._total - self._done)
+        about = f" (about {roughly(left)} left)" if self._done < self._total else ""
+        self.say(f"[{self._done}/{self._total}] {result.name}: {said}{about}")

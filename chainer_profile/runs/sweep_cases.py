@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import difflib
 import itertools
+import math
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.parsing import (
@@ -32,118 +33,34 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-if TYPE_CHECKING:
-    from chainer_profile.record.recording import Recording
-
-#: What finds a network's name for folders, and the shape of its input, from what a user types.
+#: Finds a network's name for folders, and the shape of its input if known, from the user's words.
 FindModel = Callable[[str], tuple[str, "tuple[int, ...] | None"]]
-#: Options as they were given, by their names: texts, numbers, or lists of those.
+#: The values of options by name: texts, numbers, truths, or lists of them.
 Options = Mapping[str, Any]
 
-_MAX_ENTRIES = 10_000
+_MAX_CASES = 10_000
 
 
-#: The settings that a case says.
-_OF_CASE = (
-    *("model", "input_shape", "batchsize", "device", "phase", "trials", "warmups", "threads"),
-    *("seed", "dtype", "max_seconds"),
-)
+class Option(NamedTuple):
+    """How the text of a value is read, what the help says, and what holds without the option."""
 
-
-@dataclass(frozen=True)
-class Case:
-    """One run of a sweep. Two cases are equal if they would measure the same.
-
-    Attributes:
-        model: The network as the user named it.
-        input_shape: Shape of one input without the batch.
-        batchsize: Inputs per trial.
-        device: ``cpu`` or ``gpu:0``.
-        phase: What a trial is.
-        trials: Profiled trials.
-        warmups: Warm-up trials.
-        threads: BLAS threads; None for the library's own choice.
-        seed: Seed of the weights and the input.
-        dtype: Chainer's ``config.dtype``.
-        max_seconds: Limit of the trials, if any.
-        no_machine: Leave out the machine's limits.
-        network: The network's name for folders and tables.
-        input_words: The options of the input, as the user gave them.
-    """
-
-    model: str
-    input_shape: tuple[int, ...]
-    batchsize: int = 1
-    device: str = "cpu"
-    phase: str = PHASES[0]
-    trials: int = 1000
-    warmups: int = 50
-    threads: int | None = None
-    seed: int = 0
-    dtype: str = DTYPES[0]
-    max_seconds: float | None = None
-    no_machine: bool = field(default=False, compare=False)
-    network: str = field(default="", compare=False)
-    input_words: tuple[str, ...] = field(default=(), compare=False)
-
-    @property
-    def arguments(self) -> tuple[str, ...]:
-        """What a user would type behind the program's name."""
-        words = ["--model", self.model, *self.input_words]
-        words += ["--batchsize", str(self.batchsize), "--device", self.device]
-        words += ["--phase", self.phase, "--trials", str(self.trials)]
-        words += ["--warmups", str(self.warmups), "--seed", str(self.seed)]
-        words += ["--dtype", self.dtype]
-        if self.threads is not None:
-            words += ["--threads", str(self.threads)]
-        if self.max_seconds is not None:
-            words += ["--max-seconds", f"{self.max_seconds:g}"]
-        if self.no_machine:
-            words += ["--no-machine"]
-        return tuple(words)
-
-    @property
-    def key(self) -> dict[str, Any]:
-        """All that makes the case what it is, as JSON has it."""
-        values = asdict(self)
-        for name in ("no_machine", "network", "input_words"):
-            del values[name]
-        return values | {"input_shape": list(self.input_shape)}
-
-    @property
-    def input_text(self) -> str:
-        """The input's shape; of an image with three channels height and width: ``1024x2048``."""
-        return format_input(self.input_shape)
-
-    @property
-    def settings(self) -> Settings:
-        """What a run of the case has for settings, as far as the case says it."""
-        return Settings(
-            model=self.network,
-            input_shape=(self.batchsize, *self.input_shape),
-            **{name: getattr(self, name) for name in _OF_CASE[2:]},
-        )
-
-    def is_of(self, recording: Recording) -> bool:
-        """Whether a recording is one of this case."""
-        return all(
-            getattr(recording.settings, name) == value
-            for name, value in vars(self.settings).items()
-            if name in _OF_CASE
-        )
+    read: Callable[[str], Any]
+    metavar: str
+    help: str
+    default: Any = None
 
 
 def _one_of(known: tuple[str, ...]) -> Callable[[str], str]:
-    def parse(text: str) -> str:
+    def read(text: str) -> str:
         if text not in known:
             raise argparse.ArgumentTypeError(f"must be {' or '.join(known)}, not {text[:40]!r}")
         return text
 
-    return parse
+    return read
 
 
 def _model(text: str) -> str:
-    if not text.isprintable():
+    if not text or not text.isprintable():
         raise argparse.ArgumentTypeError(f"is no name of a network: {text[:40]!a}")
     return text
 
@@ -152,222 +69,212 @@ def _device(text: str) -> str:
     return named_device(parse_device(text))
 
 
-#: Options that take a list: a case for each combination. How one entry is read.
-LISTS: dict[str, Callable[[str], Any]] = {
-    "models": _model,
-    "input-sizes": checked(size),
-    "input-shapes": checked(parse_shape),
-    "batchsizes": whole(1),
-    "devices": checked(_device),
-    "phases": _one_of(PHASES),
+def _truth(text: str) -> bool:
+    return _one_of(("true", "false"))(text.lower()) == "true"
+
+
+#: Options that take a list: a case is made for each combination of their entries.
+LISTS = {
+    "models": Option(
+        _model, "A,B,C", "networks, as --model of profile.py takes them", DEFAULT_MODEL
+    ),
+    "input-sizes": Option(
+        checked(size), "HxW,...", "heights and widths of images, such as 1024x2048,500x334"
+    ),
+    "input-shapes": Option(
+        checked(parse_shape), "CxHxW,...", "shapes of one input, in place of sizes"
+    ),
+    "batchsizes": Option(whole(1), "N,...", "inputs per trial (default: 1)", 1),
+    "devices": Option(checked(_device), "D,...", "cpu, gpu:0 and so on (default: cpu)", "cpu"),
+    "phases": Option(
+        _one_of(PHASES), "P,...", f"{', '.join(PHASES)} (default: {PHASES[0]})", PHASES[0]
+    ),
 }
-#: Options of one value, and how it is read.
-SINGLES: dict[str, Callable[[str], Any]] = {
-    "trials": whole(1),
-    "warmups": whole(0),
-    "threads": whole(1),
-    "seed": whole(0),
-    "dtype": _one_of(DTYPES),
-    "max-seconds": positive_seconds,
+#: Options that take one value.
+SINGLES = {
+    "trials": Option(whole(1), "N", "profiled trials of a case (default: 1000)", 1000),
+    "warmups": Option(whole(0), "N", "warm-up trials of a case (default: 50)", 50),
+    "threads": Option(whole(1), "N", "BLAS threads (default: as many as BLAS chooses)"),
+    "seed": Option(whole(0), "N", "seed of weights and input (default: 0)", 0),
+    "dtype": Option(_one_of(DTYPES), "T", f"{', '.join(DTYPES)} (default: {DTYPES[0]})", DTYPES[0]),
+    "max-seconds": Option(positive_seconds, "S", "end the trials of a case after so many seconds"),
+    "no-machine": Option(_truth, "", "do not measure what the machine can do at best", False),
 }
-#: Options without a value: true or false in a file.
-FLAGS = ("no-machine",)
-KNOWN = (*LISTS, *SINGLES, *FLAGS)
-#: The singular of a list's name does as well: ``model = "resnet18"``.
-_SINGULAR = {name.removesuffix("s"): name for name in LISTS}
+KNOWN = LISTS | SINGLES
+#: The option of ``profile.py`` for each option here, and the reverse.
+_SINGULAR = {name: name[:-1] if name in LISTS else name for name in KNOWN}
+_PLURAL = {singular: name for name, singular in _SINGULAR.items()}
+#: The options that are settings of a run by the same name: all but the network, its input's shape
+#: and the last one.
+_GIVEN = tuple(name.replace("-", "_") for name in list(_PLURAL)[3:-1])
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run of a sweep. Two cases are equal if they would measure the same.
+
+    Attributes:
+        model: The network as the user named it.
+        settings: The settings of the run, as far as the case determines them.
+        words: What a user would type after the program's name.
+    """
+
+    model: str
+    settings: Settings
+    words: tuple[str, ...] = field(compare=False)
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """Everything that identifies the case, for JSON."""
+        shape = list(self.settings.input_shape[1:])
+        given = {name: getattr(self.settings, name) for name in _GIVEN}
+        return {"model": self.model, "input_shape": shape, **given}
+
+    @property
+    def name(self) -> str:
+        """A name for the case's folder; other cases may have the same."""
+        asked = self.settings
+        parts = [asked.model, format_input(asked.input_shape[1:]), asked.device.replace(":", "")]
+        parts += [f"b{asked.batchsize}"]
+        parts += [word for word in (asked.phase, asked.dtype) if word not in (PHASES[0], DTYPES[0])]
+        parts += [f"t{asked.threads}"] if asked.threads is not None else []
+        parts += [f"seed{asked.seed}"] if asked.seed else []
+        return "-".join(parts)
+
+    def is_of(self, settings: Settings) -> bool:
+        """Whether the settings of a recording are those of this case."""
+        names = ("model", "input_shape", *_GIVEN)
+        return all(getattr(settings, name) == getattr(self.settings, name) for name in names)
 
 
 def cases_of(options: Options, find: FindModel, where: str = "--") -> list[Case]:
-    """The cases that options give, a case for each combination, networks outermost.
-
-    Args:
-        options: The options by their names; what is missing is as ``profile.py`` has it.
-        find: Finds a network.
-        where: What stands before an option's name in messages.
+    """A case for each combination of the options' values; the networks vary last.
 
     Raises:
-        UsageError: A list is empty, a value says nothing, or there is no such network.
+        UsageError: A value is wrong. Its option is named, with ``where`` before it.
     """
-    lists = {name: _entries(options[name], name, where) for name in LISTS if name in options}
-    singles = {
-        name.replace("-", "_"): _value(SINGLES[name], options[name], name, where)
-        for name in SINGLES
-        if name in options
-    }
-    for name in FLAGS:
-        on = options.get(name, False)
-        if not isinstance(on, bool):
-            raise UsageError(f"{where}{name}: must be true or false, not {str(on)[:40]!r}")
-        singles[name.replace("-", "_")] = on
-    if "input-sizes" in lists and "input-shapes" in lists:
+    if "input-sizes" in options and "input-shapes" in options:
         raise UsageError(f"{where}input-sizes and {where}input-shapes: give one of them")
-    kind = "size" if "input-sizes" in lists else "shape"
-    count = 1
-    for entries in lists.values():
-        count *= len(entries)
-    if count > _MAX_ENTRIES:
-        raise UsageError(f"these are {count:,d} cases; a sweep takes up to {_MAX_ENTRIES:,d}")
-    found = []
-    for model in lists.get("models", [DEFAULT_MODEL]):
-        network, known = find(model)
-        for given in lists.get(f"input-{kind}s", [None]):
-            asked = argparse.Namespace(model=model, input_size=None, input_shape=None)
-            setattr(asked, f"input_{kind}", given)
-            words = () if given is None else (f"--input-{kind}", "x".join(map(str, given)))
-            taken = input_shape(asked, known)
-            for batchsize, device, phase in itertools.product(
-                lists.get("batchsizes", [1]),
-                lists.get("devices", ["cpu"]),
-                lists.get("phases", [PHASES[0]]),
-            ):
-                found.append(
-                    Case(
-                        *(model, taken, batchsize, device, phase),
-                        **singles,
-                        network=network,
-                        input_words=words,
-                    )
-                )
-    return found
+    asked = {name: options.get(name, option.default) for name, option in KNOWN.items()}
+    values = {name: _read(given, name, where) for name, given in asked.items() if given is not None}
+    count = math.prod(map(len, values.values()))
+    if count > _MAX_CASES:
+        raise UsageError(f"these are {count:,d} cases; a sweep takes up to {_MAX_CASES:,d}")
+    names = [_SINGULAR[name] for name in values]
+    combinations = itertools.product(*values.values())
+    return [_case(dict(zip(names, each, strict=True)), find) for each in combinations]
 
 
-def _entries(given: Any, name: str, where: str) -> list[Any]:
-    if isinstance(given, str):
-        given = [entry.strip() for entry in given.split(",")] if given.strip() else []
-    if not isinstance(given, list):
+def _read(given: Any, name: str, where: str) -> list[Any]:
+    """The values of an option: one, or those of a list."""
+    if name in LISTS and isinstance(given, str):
+        given = [entry.strip() for entry in given.split(",")]
+    if name not in LISTS or not isinstance(given, list):
         given = [given]
     if not given:
         raise UsageError(f"{where}{name}: the list is empty; give at least one entry")
-    return [_value(LISTS[name], entry, name, where) for entry in given]
-
-
-def _value(parse: Callable[[str], Any], given: Any, name: str, where: str) -> Any:
-    if isinstance(given, bool) or not isinstance(given, str | int | float):
-        raise UsageError(f"{where}{name}: must be a text or a number, not {str(given)[:40]}")
-    text = str(given)
-    if not text:
-        raise UsageError(f"{where}{name}: one of its entries is empty")
     try:
-        return parse(text)
+        return [KNOWN[name].read(str(entry)) for entry in given]
     except (argparse.ArgumentTypeError, UsageError) as error:
         raise UsageError(f"{where}{name}: {error}") from None
 
 
-def without_duplicates(cases: Iterable[Case]) -> tuple[list[Case], list[Case]]:
-    """Every case once, and those that were there before."""
-    kept: dict[Case, None] = {}
-    repeated = []
-    for case in cases:
-        if case in kept:
-            repeated.append(case)
-        kept.setdefault(case)
-    return list(kept), repeated
+def _case(values: Mapping[str, Any], find: FindModel) -> Case:
+    """The case of one value for each option of ``profile.py``."""
+    words: list[str] = []
+    for name, value in values.items():
+        if isinstance(value, bool):
+            words += [f"--{name}"] if value else []
+        else:
+            text = "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
+            words += [f"--{name}", text]
+    said = {name.replace("-", "_"): value for name, value in values.items()}
+    network, known = find(said["model"])
+    asked = argparse.Namespace(**{"input_size": None, "input_shape": None, **said})
+    shape = (asked.batchsize, *input_shape(asked, known))
+    given = {name: said.get(name) for name in _GIVEN}
+    settings = Settings(model=network, input_shape=shape, **given)  # type: ignore[arg-type]
+    return Case(asked.model, settings, tuple(words))
 
 
 def case_names(cases: Iterable[Case], taken: Mapping[Case, str]) -> dict[Case, str]:
-    """A folder's name for every case: that which it has, or a free one."""
+    """A folder's name for each case: the one that it has already, or a free one."""
     names: dict[Case, str] = {}
     used = set(taken.values())
     for case in cases:
-        name = taken.get(case, "")
-        if not name:
-            plain = _plain_name(case)
-            choices = itertools.chain([plain], (f"{plain}-{n}" for n in itertools.count(2)))
-            name = next(choice for choice in choices if choice not in used)
-        used.add(name)
-        names[case] = name
+        numbered = (f"{case.name}-{number}" for number in itertools.count(2))
+        free = (name for name in itertools.chain([case.name], numbered) if name not in used)
+        names[case] = taken.get(case) or next(free)
+        used.add(names[case])
     return names
 
 
-def _plain_name(case: Case) -> str:
-    parts = [case.network, case.input_text, case.device.replace(":", ""), f"b{case.batchsize}"]
-    parts += [case.phase] if case.phase != PHASES[0] else []
-    parts += [case.dtype] if case.dtype != DTYPES[0] else []
-    parts += [f"t{case.threads}"] if case.threads is not None else []
-    parts += [f"seed{case.seed}"] if case.seed else []
-    return "-".join(parts)
-
-
-def sweep_name(cases: Iterable[Case]) -> str:
-    """A name for a sweep that was given none: its networks."""
-    networks = list(dict.fromkeys(case.network for case in cases))
-    name = "-".join(networks[:4])
-    return name if len(networks) <= 4 else f"{name}-and-{len(networks) - 4}-more"
-
-
 def read_toml(path: Path) -> tuple[str, list[tuple[str, Options]]]:
-    """The name of a sweep, and the options of its groups of cases with what stands before them.
+    """The name of a sweep, and the options of each group of cases with their place in the file.
 
-    A file has a ``name``, a table ``[common]``, and tables ``[[cases]]``, which stand above the
-    common ones. Without ``[[cases]]`` the common options are the one group.
+    A file has a ``name``, a table ``[common]``, and tables ``[[cases]]`` whose values replace the
+    common ones. Without ``[[cases]]``, the common options are the only group.
 
     Raises:
-        UsageError: It is missing, is no TOML, or holds a key that nobody knows.
+        UsageError: The file is missing, is no TOML, or holds an unknown key.
     """
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"{path}: is no TOML: it is not UTF-8") from None
-    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
-        # Its words name line and column.
+    except (ValueError, RecursionError) as error:  # the message names line and column
         raise UsageError(f"{path}: is no TOML: {' '.join(str(error).split())}") from None
-    _known_keys(content, ("name", "common", "cases"), f"{path}", also=KNOWN)
+    tables = ("name", "common", "cases")
+    for key in content.keys() - tables:
+        if _option(key) in KNOWN:
+            raise UsageError(f"{path}: {key} must stand below [common] or [[cases]]")
+        raise _unknown(key, tables, f"{path}")
     name = content.get("name", path.stem)
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][\w.+-]{0,99}", name):
         raise UsageError(
             f"{path}: name must be a text of letters, digits and ._+-, not {str(name)[:40]!r}"
         )
-    common = _table(content.get("common", {}), f"{path}: [common]")
-    groups = content.get("cases", [{}])
+    where = f"{path}: [common]"
+    common = _table(content.get("common", {}), where)
+    if "cases" not in content:
+        return name, [(f"{where}: ", common)]
+    groups = content["cases"]
     if not isinstance(groups, list) or not groups:
         raise UsageError(f"{path}: cases must be tables: write each below a line [[cases]]")
     found: list[tuple[str, Options]] = []
     for number, group in enumerate(groups, 1):
-        where = f"{path}: [[cases]] {number}" if "cases" in content else f"{path}: [common]"
+        where = f"{path}: [[cases]] {number}"
         table = _table(group, where)
-        merged = {**common, **table}
-        # What a group says of its inputs takes the place of all that is common.
-        for one, other in (("input-sizes", "input-shapes"), ("input-shapes", "input-sizes")):
-            if one in table and other not in table:
-                merged.pop(other, None)
-        found.append((f"{where}: ", merged))
+        # A group's inputs replace the common ones, whichever of the two options gives them.
+        inputs = {"input-sizes", "input-shapes"}
+        replaced = inputs if inputs & table.keys() else set()
+        kept = {key: value for key, value in common.items() if key not in replaced}
+        found.append((f"{where}: ", {**kept, **table}))
     return name, found
 
 
+def _option(key: str) -> str:
+    """The option that a key of a file names: with - or _, of a list also in the singular."""
+    name = key.replace("_", "-")
+    return _PLURAL.get(name, name)
+
+
 def _table(content: Any, where: str) -> dict[str, Any]:
+    """The options in a table of a file."""
     if not isinstance(content, dict):
         raise UsageError(f"{where}: must be a table")
     table: dict[str, Any] = {}
     for key, value in content.items():
-        spelled = key.replace("_", "-")
-        name = _SINGULAR.get(spelled, spelled)
+        name = _option(key)
         if name not in KNOWN:
-            _unknown(key, KNOWN, where)
+            raise _unknown(key, KNOWN, where)
         if name in table:
             raise UsageError(f"{where}: {name} is given twice")
         table[name] = value
     return table
 
 
-def _known_keys(
-    content: Mapping[str, Any], known: tuple[str, ...], where: str, also: tuple[str, ...]
-) -> None:
-    for key in content:
-        if key not in known:
-            name = key.replace("_", "-")
-            if _SINGULAR.get(name, name) in also:
-                raise UsageError(f"{where}: {key[:40]} must stand below [common] or [[cases]]")
-            _unknown(key, known, where)
-
-
-def _unknown(key: str, known: tuple[str, ...], where: str) -> None:
-    nearest = difflib.get_close_matches(key.lower().replace("_", "-")[:40], known, n=1)
+def _unknown(key: str, known: Iterable[str], where: str) -> UsageError:
+    nearest = difflib.get_close_matches(key.lower().replace("_", "-")[:40], list(known), n=1)
     hint = f"did you mean {nearest[0]}?" if nearest else f"known are {', '.join(known)}"
-    raise UsageError(f"{where}: unknown key {key[:40]!r}: {hint}")
-
-
-def spelled_lists(options: Options) -> Iterator[str]:
-    """Those of the options that take lists, as the command line spells them."""
-    return (f"--{name}" for name in LISTS if options.get(name) is not None)
+    return UsageError(f"{where}: unknown key {key[:40]!r}: {hint}")

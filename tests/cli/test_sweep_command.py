@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import re
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.cli.interrupts import Interrupted
+from chainer_profile.cli import sweep as sweep_command
 from chainer_profile.report.pictures import sweep as sweep_plot
 from chainer_profile.runs import executors
 from chainer_profile.runs.folder import load_run
@@ -81,32 +82,29 @@ def test_what_is_done_is_not_done_again(capsys: pytest.CaptureFixture[str]) -> N
     assert ran() == ["resnet18", "resnet34"] * 2
 
 
-def test_a_failing_case(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
-    monkeypatch.setenv("SWEEP", json.dumps({"resnet18": "fail"}))
-    message = r"^1 of 2 cases failed, such as resnet18-8x8-cpu-b1: there is no luck; the same"
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [("fail", "there is no luck"), ("die", "its process was killed by SIGKILL")],
+)
+def test_a_case_that_fails_is_tried_twice_and_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: Any, how: str, said: str
+) -> None:
+    monkeypatch.setenv("SWEEP", json.dumps({"resnet18": how}))
+    name = "resnet18-8x8-cpu-b1"
+    message = rf"^1 of 2 cases failed: {name} \({said}\); the same command tries again$"
     with pytest.raises(ProfileError, match=message) as error:
         run(*TWO)
     assert error.value.exit_code == 1
     out, err = capsys.readouterr()
-    assert "[1/2] resnet18-8x8-cpu-b1: failed: there is no luck" in err
-    assert "Failed: resnet18-8x8-cpu-b1: there is no luck" in out
-    assert [row["error"] for row in table()] == ["there is no luck", ""]
-    monkeypatch.delenv("SWEEP")
+    assert f"{name}: {said}; it is tried once more" in err
+    assert f"[1/2] {name}: failed: {said}" in err
+    assert f"Failed: {name}: {said}" in out
+    assert [row["error"] for row in table()] == [said, ""]
+    monkeypatch.setenv("SWEEP", json.dumps({"resnet18": "die once"}))
+    Path("died").unlink(missing_ok=True)
     assert run(*TWO) == 0
-    assert ran() == ["resnet18", "resnet34", "resnet18"]
+    assert ran() == ["resnet18", "resnet18", "resnet34", "resnet18", "resnet18"]
     assert [row["error"] for row in table()] == ["", ""]
-
-
-@pytest.mark.parametrize("how", ["die once", "die"])
-def test_a_case_that_dies(capsys: pytest.CaptureFixture[str], monkeypatch: Any, how: str) -> None:
-    monkeypatch.setenv("SWEEP", json.dumps({"resnet18": how}))
-    if how == "die":
-        with pytest.raises(ProfileError, match="its process was killed by SIGKILL, twice"):
-            run(*TWO)
-    else:
-        assert run(*TWO) == 0
-    assert "killed by SIGKILL; it is tried once more" in capsys.readouterr().err
-    assert ran() == ["resnet18", "resnet18", "resnet34"]
 
 
 def test_a_recording_of_another_case_is_not_taken_for_done(monkeypatch: Any) -> None:
@@ -137,31 +135,30 @@ def test_duplicates_are_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--models", "resnet18,resnet34,resnet18", *CASES, "--dry-run") == 0
     out, err = capsys.readouterr()
     assert len(out.splitlines()) == 4
-    assert err == (
-        "profile.py: 1 case is given more than once and run once, such as resnet18 8x8 batch 1 "
-        "cpu\n"
-    )
+    said = "1 case is given more than once and run once, such as resnet18-8x8-cpu-b1"
+    assert err == f"profile.py: {said}\n"
 
 
 def test_a_toml_file(capsys: pytest.CaptureFixture[str]) -> None:
     Path("few.toml").write_text(
-        '[common]\ninput-shapes = "3x8x8"\ntrials = 9\nwarmups = 1\n'
+        '[common]\ninput-shapes = "3x8x8"\ntrials = 9\nwarmups = 1\nno-machine = true\n'
         '[[cases]]\nmodel = "resnet18"\n[[cases]]\nmodels = ["resnet34"]\nbatchsizes = [1, 2]\n'
     )
     assert run("few.toml", "--trials", "4", "-q") == 0
     assert ran() == ["resnet18", "resnet34", "resnet34"]
     assert [row["batch"] for row in table("reports/sweep-few")] == ["1", "1", "2"]
     assert run("few.toml", "--dry-run") == 0
-    assert "--trials 9" in capsys.readouterr().out
-    assert run("few.toml", "--no-machine", "--dry-run") == 0
-    assert capsys.readouterr().out.count("--no-machine") == 3
+    out = capsys.readouterr().out
+    assert out.count("--trials 9") == out.count("--no-machine") == 3
+    assert run(*TWO, "--no-machine", "--dry-run") == 0
+    assert capsys.readouterr().out.count("--no-machine") == 2
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         ([], "give --models, or a TOML file with the cases"),
-        (["--models", ""], "--models: the list is empty"),
+        (["--models", ""], "--models: is no name of a network"),
         (["--models", "resnet18,resnet19"], "unknown model 'resnet19': did you mean"),
         (["--models", "resnet18", "--devices", "tpu"], "--devices: 'tpu' is no device"),
         (["--models", "resnet18", "--input-sizes", "12"], "write them as 1024x2048"),
@@ -193,19 +190,38 @@ def test_replacing_waits_until_there_are_workers(monkeypatch: pytest.MonkeyPatch
     assert ran() == ["resnet18", "resnet34"]
 
 
-def test_an_interrupted_sweep_has_its_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    from chainer_profile.cli import sweep_progress
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
-    def interrupt(self: Any, name: str) -> None:
-        if name.startswith("resnet34"):
-            raise Interrupted(signal.SIGINT)
 
-    monkeypatch.setattr(sweep_progress.SweepProgress, "begun", interrupt)
-    with pytest.raises(Interrupted) as interrupted:
-        run(*TWO)
-    assert interrupted.value.hint == "; 1 of 2 cases are done: the same command goes on"
-    assert [row["network"] for row in table()] == ["resnet18"]
-    assert "1 of 2 cases." in Path("reports/sweep-resnet18-resnet34/sweep.md").read_text()
+def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("TERM", "xterm")
+    assert run(*TWO) == 0
+    said = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", terminal.getvalue())
+    assert "0/2 resnet18-8x8-cpu-b1" in said
+    assert "1/2 resnet34-8x8-cpu-b1" in said
+    assert "profile.py: [2/2] resnet34-8x8-cpu-b1: 2.000 ms, std 1.000 ms, 500.0 FPS" in said
+
+
+def test_the_time_left(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    now = [0.0]
+    monkeypatch.setattr(sweep_command, "monotonic", lambda: now[0])
+    with sweep_command._Progress(False, 4, 1) as progress:
+        now[0] = 60
+        progress.ended(sweeping.make_run(name="a"))
+        now[0] = 80
+        progress.ended(sweeping.make_run(name="b", error="no\nluck"))
+        progress.ended(sweeping.make_run(name="c"))
+    assert capsys.readouterr().err.splitlines() == [
+        "profile.py: 1 of 4 cases are done already",
+        "profile.py: [2/4] a: 2.000 ms, std 200.0 us, 500.0 FPS (about 2 min left)",
+        r"profile.py: [3/4] b: failed: no\nluck (about 40 s left)",
+        "profile.py: [4/4] c: 2.000 ms, std 200.0 us, 500.0 FPS",
+    ]
 
 
 # In processes of their own.
@@ -247,7 +263,7 @@ def test_an_interrupted_sweep_ends_its_case() -> None:
     code, err = stop_in_second_case(signal.SIGINT)
     assert code == 130
     assert err == ("profile.py: interrupted; 1 of 3 cases are done: the same command goes on\n")
-    assert not Path("s/.running").exists()
+    assert "1 of 3 cases." in Path("s/sweep.md").read_text()
 
 
 def test_a_killed_sweep_goes_on_where_it_was() -> None:
@@ -279,7 +295,3 @@ def test_a_real_sweep(folder: Path) -> None:
     # The command of a case repeats it.
     command = load_run(Path("s/own-Net-3-cpu-b4")).settings.command
     assert command.startswith("python profile.py --model own.py:Net --input-shape 3 --batchsize 4")
-
-
-def test_the_stand_in_is_the_right_one() -> None:
-    assert Path(sweeping.__file__) == PROGRAM

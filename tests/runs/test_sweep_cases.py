@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from chainer_profile.basics.errors import UsageError
-from chainer_profile.runs.sweep_cases import (
-    Case,
-    case_names,
-    cases_of,
-    read_toml,
-    sweep_name,
-    without_duplicates,
-)
-from tests.sweeping import make_case, recording_of
+from chainer_profile.cli.profile import parser as run_parser
+from chainer_profile.runs.sweep_cases import Case, case_names, cases_of, read_toml
+from tests.sweeping import make_case
 
 R3 = {
     "models": "resnet18,resnet34, resnet50",
@@ -40,75 +34,79 @@ def find(model: str) -> tuple[str, tuple[int, ...] | None]:
 def test_a_case_for_each_combination() -> None:
     cases = cases_of(R3, find)
     assert len(cases) == 12
-    assert cases[0] == Case("resnet18", (3, 1024, 2048), 1, "cpu", "forward", 300, 25)
-    assert [case.device for case in cases[:3]] == ["cpu", "gpu:0", "cpu"]
-    assert {case.input_shape for case in cases} == {(3, 1024, 2048), (3, 500, 334)}
+    assert [case.settings.device for case in cases[:3]] == ["cpu", "gpu:0", "cpu"]
+    shapes = {case.settings.input_shape for case in cases}
+    assert shapes == {(1, 3, 1024, 2048), (1, 3, 500, 334)}
     assert [case.model for case in cases[::4]] == ["resnet18", "resnet34", "resnet50"]
-
-
-def test_the_command_of_a_case() -> None:
-    case = cases_of(R3 | {"threads": "1", "max-seconds": "60"}, find)[1]
-    assert " ".join(case.arguments) == (
+    assert " ".join(cases_of(R3 | {"threads": "1", "max-seconds": "60"}, find)[1].words) == (
         "--model resnet18 --input-size 1024x2048 --batchsize 1 --device gpu:0 --phase forward "
-        "--trials 300 --warmups 25 --seed 0 --dtype float32 --threads 1 --max-seconds 60"
+        "--trials 300 --warmups 25 --threads 1 --seed 0 --dtype float32 --max-seconds 60.0"
     )
 
 
-def test_the_profiler_takes_the_arguments_of_a_case() -> None:
-    from chainer_profile.cli.profile import parser as run_parser
-
-    for case in cases_of(R3 | {"threads": "2", "max-seconds": "0.125"}, find):
-        args = run_parser().parse_args([*case.arguments, "-q", "--out", "x"])
-        assert (args.model, args.batchsize, args.threads) == (case.model, 1, 2)
-        assert args.gpu == (-1 if case.device == "cpu" else 0)
-        assert args.max_seconds == 0.125
-
-
-def test_what_is_not_given_is_as_usual() -> None:
-    from chainer_profile.cli.profile import parser as run_parser
-
+def test_profile_takes_the_words_of_a_case_and_has_the_same_defaults() -> None:
+    options = {"threads": "1", "max-seconds": "0.125", "no-machine": True}
+    for case in cases_of(R3 | options, find):
+        args = run_parser().parse_args([*case.words, "-q", "--out", "x"])
+        assert (args.model, args.threads, args.max_seconds) == (case.model, 1, 0.125)
+        assert args.gpu == (-1 if case.settings.device == "cpu" else 0)
+        assert args.no_machine
     (case,) = cases_of({}, find)
     usual = run_parser().parse_args([])
-    assert (case.model, case.trials, case.warmups) == (usual.model, usual.trials, usual.warmups)
-    assert (case.seed, case.dtype, case.phase) == (usual.seed, usual.dtype, usual.phase)
+    assert case.model == usual.model
+    for name in ("batchsize", "trials", "warmups", "seed", "dtype", "phase", "threads"):
+        assert getattr(case.settings, name) == getattr(usual, name)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"models": ""}, "--models: the list is empty"),
-        ({"batchsizes": " "}, "--batchsizes: the list is empty"),
-        ({"models": "a,,b"}, "--models: one of its entries is empty"),
+        ({"models": ""}, "--models: is no name of a network: ''"),
+        ({"models": "a,,b"}, "--models: is no name of a network: ''"),
+        ({"models": "a\nb"}, r"--models: is no name of a network: 'a\nb'"),
         ({"models": "resnet18,unknown"}, "unknown model 'unknown'"),
+        ({"models": []}, "--models: the list is empty; give at least one entry"),
+        ({"models": "a:b"}, "--model a:b: give the shape of its input"),
         ({"devices": "tpu"}, "--devices: 'tpu' is no device"),
         ({"input-sizes": "1024"}, "--input-sizes: not a height and a width: '1024'"),
-        ({"input-sizes": "0x3"}, "--input-sizes: "),
+        ({"input-sizes": "0x3"}, "--input-sizes: not a shape: '0x3'"),
+        ({"input-sizes": "3x3", "input-shapes": "3"}, "--input-shapes: give one of them"),
         ({"batchsizes": "0"}, "--batchsizes: must be a whole number, 1 or more, not '0'"),
+        ({"batchsizes": " "}, "--batchsizes: must be a whole number, 1 or more, not ''"),
+        ({"batchsizes": ",".join(map(str, range(1, 20_000)))}, "a sweep takes up to 10,000"),
         ({"phases": "backward"}, "--phases: must be forward or forward-backward or train"),
         ({"dtype": "int8"}, "--dtype: must be float32"),
         ({"max-seconds": "-1"}, "--max-seconds: must be a number of seconds above 0"),
-        ({"models": "a:b"}, "--model a:b: give the shape of its input"),
-        ({"input-sizes": "3x3", "input-shapes": "3"}, "give one of them"),
-        ({"batchsizes": ",".join(map(str, range(1, 20_000)))}, "a sweep takes up to 10,000"),
-        ({"models": "a\nb"}, r"is no name of a network: 'a\nb'"),
     ],
 )
-def test_bad_options_are_one_line(options: dict[str, str], message: str) -> None:
+def test_bad_options_are_one_line(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as error:
         cases_of(options, find)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
-def test_duplicates_are_those_that_measure_the_same() -> None:
-    sized = cases_of({"models": "a,b,a", "input-sizes": "5x6"}, find)
-    shaped = cases_of({"models": "a", "input-shapes": "3x5x6"}, find)
-    kept, repeated = without_duplicates([*sized, *shaped])
-    assert kept == sized[:2]
-    assert repeated == [sized[2], shaped[0]]
+def test_cases_are_equal_if_they_measure_the_same() -> None:
+    case = make_case()
+    (sized,) = cases_of({"models": "a", "input-sizes": "5x6"}, find)
+    (shaped,) = cases_of({"models": "a", "input-shapes": "3x5x6", "no-machine": True}, find)
+    assert sized == shaped
+    changes: dict[str, Any] = {
+        **{"batchsize": 2, "device": "gpu:0", "phase": "train", "trials": 5, "warmups": 2},
+        **{"threads": 1, "seed": 1, "dtype": "float16", "max_seconds": 1.0, "input_shape": (3,)},
+    }
+    assert set(case.key) == {"model", *changes}
+    for name, value in changes.items():
+        other = make_case(**{name: value})
+        assert other != case
+        assert other.key != case.key
+        assert not other.is_of(case.settings)
+    # A recording has more settings than a case determines.
+    assert case.is_of(replace(case.settings, weights="w.npz"))
+    assert json.loads(json.dumps(case.key)) == case.key
 
 
-def test_names_tell_cases_apart() -> None:
+def test_names_tell_cases_apart_and_stay() -> None:
     cases = [
         make_case(),
         make_case(phase="train", device="gpu:1", batchsize=4),
@@ -124,57 +122,30 @@ def test_names_tell_cases_apart() -> None:
         "resnet18-8x8-cpu-b1-2",
         "resnet18-1x8x8-cpu-b1",
     ]
-    # A case keeps its name, and no other one gets it.
     again = case_names([cases[3], make_case(trials=10), cases[0]], names)
     assert again[cases[3]] == "resnet18-8x8-cpu-b1-2"
     assert len(set(again.values())) == 3
 
 
-def test_the_name_of_a_sweep() -> None:
-    assert sweep_name([make_case("a"), make_case("b"), make_case("a")]) == "a-b"
-    assert sweep_name(map(make_case, "abcdef")) == "a-b-c-d-and-2-more"
-
-
-@pytest.mark.parametrize("field", [f.name for f in dataclasses.fields(Case) if f.compare])
-def test_a_case_knows_its_recording(field: str) -> None:
-    case = make_case()
-    recording = recording_of(case.settings)
-    assert case.is_of(recording)
-    others: dict[str, Any] = {
-        **{"model": "other", "input_shape": (3, 9, 9), "device": "gpu:0", "phase": "train"},
-        **{"dtype": "mixed16", "max_seconds": 5.0},
-    }
-    other = dataclasses.replace(case, **{field: others.get(field, 77)})
-    assert other != case
-    assert other.key != case.key
-    assert json.loads(json.dumps(case.key)) == case.key
-    if field != "model":  # of which a recording has the network's name
-        assert not other.is_of(recording)
-
-
-def write(tmp_path: Path, text: str) -> Path:
-    path = tmp_path / "r3.toml"
-    path.write_text(text)
-    return path
-
-
-def read(tmp_path: Path, text: str) -> tuple[str, list[Case]]:
-    name, groups = read_toml(write(tmp_path, text))
+def read(path: Path, text: str) -> tuple[str, list[Case]]:
+    path.write_bytes(text.encode(errors="surrogateescape"))
+    name, groups = read_toml(path)
     return name, [case for where, group in groups for case in cases_of(group, find, where)]
 
 
 def test_toml(tmp_path: Path) -> None:
     name, cases = read(
-        tmp_path,
+        tmp_path / "r3.toml",
         """
         name = "references"
         [common]
-        no-machine = true
         trials = 300
         input-sizes = ["1024x2048", "500x334"]
+        no-machine = true
         [[cases]]
         models = ["resnet18", "resnet34"]
         devices = "cpu"
+        no_machine = false
         [[cases]]
         model = "a:b"
         input_shape = "7"
@@ -184,26 +155,20 @@ def test_toml(tmp_path: Path) -> None:
         """,
     )
     assert name == "references"
-    assert len(cases) == 6
-    assert {case.trials for case in cases[:4]} == {300}
-    last = Case("a:b", (7,), 2, trials=9, max_seconds=2.5)
-    assert cases[-1] == last
-    assert cases[-1].input_words == ("--input-shape", "7")
-    assert all("--no-machine" in case.arguments for case in cases)
-    # It is no part of what is measured: a sweep goes on with it or without.
-    assert "no_machine" not in last.key
-
-
-def test_toml_of_common_options_alone(tmp_path: Path) -> None:
-    name, cases = read(tmp_path, '[common]\nmodels = "resnet18,resnet34"')
-    assert name == "r3"
-    assert [case.model for case in cases] == ["resnet18", "resnet34"]
+    assert [case.settings.trials for case in cases] == [300] * 4 + [9] * 2
+    assert ["--no-machine" in case.words for case in cases] == [False] * 4 + [True] * 2
+    assert cases[-1].settings.input_shape == (2, 7)
+    assert cases[-1].settings.max_seconds == 2.5
+    assert cases[-1].words[2:4] == ("--input-shape", "7")
+    name, cases = read(tmp_path / "few.toml", '[common]\nmodels = "resnet18,resnet34"')
+    assert (name, [case.model for case in cases]) == ("few", ["resnet18", "resnet34"])
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[common\ntrials = 3", "is no TOML: Expected"),
+        ("[common]\n\ntrials = \n", "is no TOML: Invalid value (at line 3, column 10)"),
+        ("\udcff", "is no TOML: "),
         ("[common]\ntrails = 3", "[common]: unknown key 'trails': did you mean trials?"),
         ("[[cases]]\n[[cases]]\nmodles = 3", "[[cases]] 2: unknown key 'modles': did you mean"),
         ("[[cases]]\nzzz = 3", "[[cases]] 1: unknown key 'zzz': known are models, "),
@@ -214,33 +179,25 @@ def test_toml_of_common_options_alone(tmp_path: Path) -> None:
         ("cases = [3]", "[[cases]] 1: must be a table"),
         ("common = 3", "[common]: must be a table"),
         ("[common]\nmodels = []", "[common]: models: the list is empty"),
-        ("[[cases]]\nbatchsize = true", "[[cases]] 1: batchsizes: must be a text or a number"),
-        ("[[cases]]\ntrials = [1, 2]", "trials: must be a text or a number"),
-        ("[common]\nno-machine = 1", "no-machine: must be true or false, not '1'"),
+        ("[[cases]]\nbatchsize = true", "batchsizes: must be a whole number, 1 or more, not"),
+        ("[[cases]]\ntrials = [1, 2]", "trials: must be a whole number, 1 or more, not '[1, 2]'"),
         ("[[cases]]\ntrials = 1.5", "trials: must be a whole number, 1 or more, not '1.5'"),
+        ("[common]\nno-machine = 1", "no-machine: must be true or false, not '1'"),
         ("[[cases]]\nmodel = 'a'\nmodels = 'b'", "models is given twice"),
         ("name = '../x'", "name must be a text of letters"),
         ("name = 5", "name must be a text of letters"),
     ],
 )
 def test_bad_toml_is_one_line(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "r3.toml"
     with pytest.raises(UsageError) as error:
-        read(tmp_path, text)
+        read(path, text)
     assert message in str(error.value)
-    assert "r3.toml" in str(error.value)
+    assert str(error.value).startswith(f"{path}: ")
     assert "\n" not in str(error.value)
 
 
-def test_the_line_of_bad_toml(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"\(at line 3, column 10\)"):
-        read(tmp_path, "[common]\n\ntrials = \n")
-
-
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot be read"):
-        read_toml(tmp_path / "missing.toml")
-    with pytest.raises(UsageError, match="cannot be read"):
-        read_toml(tmp_path)
-    (tmp_path / "b.toml").write_bytes(b"\xff")
-    with pytest.raises(UsageError, match="not UTF-8"):
-        read_toml(tmp_path / "b.toml")
+    for path in (tmp_path, tmp_path / "missing.toml"):
+        with pytest.raises(UsageError, match=r"cannot be read \("):
+            read_toml(path)
