@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -82,9 +83,10 @@ def run(args: argparse.Namespace, context: Context) -> int:
     from chainer_profile.runs.sweep import SweepFolder, take_sweep
 
     name, asked = _cases(args, context.registry)
-    cases = list(dict.fromkeys(asked))
+    counts = Counter(asked)
+    cases = [*counts]
     if repeated := len(asked) - len(cases):
-        case = next(case for case in cases if asked.count(case) > 1)
+        case = next(case for case, count in counts.items() if count > 1)
         _Progress(args.quiet, 0, 0).say(
             f"{plural(repeated, 'case is', 'cases are')} given more than once and run once, such "
             f"as {case.name}"

@@ -44,19 +44,22 @@ class SweepFolder:
     Attributes:
         path: The folder.
         names: The name of each case's folder in it.
-        kept: The same of the sweep that is there, by the cases' keys as JSON.
+        kept: The names of the cases of the sweep that is there.
+        others: Those of them that are not among these cases.
     """
 
     def __init__(self, path: Path, cases: Sequence[Case], force: bool) -> None:
         self.path, self._force = path, force
-        self.kept = _read_plan(path)
-        by_key = {} if force else {_json(case.key): case for case in cases}
-        taken = {by_key[key]: name for key, name in self.kept.items() if key in by_key}
-        self.names = case_names(cases, taken)
+        plan = _read_plan(path)
+        by_key = {_json(case.key): case for case in cases}
+        taken = {by_key[key]: name for key, name in plan.items() if key in by_key}
+        self.names = case_names(cases, {} if force else taken)
+        self.kept = list(plan.values())
+        self.others = [name for key, name in plan.items() if key not in by_key]
 
     def begin(self) -> None:
         """Write down what the sweep is, and remove what it replaces."""
-        for name in self.kept.values() if self._force else ():
+        for name in self.kept if self._force else ():
             Written(self.path / name).remove_all()
         cases = [{"name": name, **case.key} for case, name in self.names.items()]
         plan = {"format": FORMAT, "version": VERSION, "cases": cases}
@@ -102,11 +105,10 @@ def take_sweep(path: Path, cases: Sequence[Case], force: bool) -> Iterator[Sweep
         raise UsageError(f"--out {path}: holds a run; name another folder for the sweep")
     with made(path), locked(path, "another sweep is writing there"):
         folder = SweepFolder(path, cases, force)
-        others = set(folder.kept.values()) - set(folder.names.values())
-        if others and not force:
+        if folder.others and not force:
             raise UsageError(
-                f"--out {path}: holds another sweep (with {min(others)}); name another folder, or "
-                "replace it with --force"
+                f"--out {path}: holds another sweep (with {folder.others[0]}); name another "
+                "folder, or replace it with --force"
             )
         is_ours = force or bool(folder.kept)
         refuse_foreign(path, is_ours, lambda name: bool(_FILES.fullmatch(name)), "sweep")

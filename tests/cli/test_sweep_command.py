@@ -107,18 +107,13 @@ def test_a_case_that_fails_is_tried_twice_and_named(
     assert [row["error"] for row in table()] == ["", ""]
 
 
-def test_a_recording_of_another_case_is_not_taken_for_done(monkeypatch: Any) -> None:
-    monkeypatch.setenv("SWEEP", json.dumps({"resnet18": "longer"}))
-    run(*TWO, "-q")
-    monkeypatch.delenv("SWEEP")
-    run(*TWO, "-q")
-    assert ran() == ["resnet18", "resnet34", "resnet18"]
-
-
 def test_a_dry_run_lists_commands(capsys: pytest.CaptureFixture[str]) -> None:
-    words = (*TWO, "--batchsizes", "1,2", "--devices", "gpu:0")
+    words = (*TWO, "--batchsizes", "1,2,1", "--devices", "gpu:0")
     assert run(*words, "--dry-run") == 0
-    out = capsys.readouterr().out.splitlines()
+    listed, err = capsys.readouterr()
+    said = "2 cases are given more than once and run once, such as resnet18-8x8-gpu0-b1"
+    assert err == f"profile.py: {said}\n"
+    out = listed.splitlines()
     assert len(out) == 8
     assert out[2] == "resnet18-8x8-gpu0-b2"
     assert out[3].startswith(
@@ -129,14 +124,6 @@ def test_a_dry_run_lists_commands(capsys: pytest.CaptureFixture[str]) -> None:
     run(*TWO, "-q")
     run(*TWO, "--dry-run")
     assert capsys.readouterr().out.count(" (done)") == 2
-
-
-def test_duplicates_are_said(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("--models", "resnet18,resnet34,resnet18", *CASES, "--dry-run") == 0
-    out, err = capsys.readouterr()
-    assert len(out.splitlines()) == 4
-    said = "1 case is given more than once and run once, such as resnet18-8x8-cpu-b1"
-    assert err == f"profile.py: {said}\n"
 
 
 def test_a_toml_file(capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,7 +33,10 @@ def test_the_toml_file_of_the_documentation(tmp_path: Path) -> None:
     name, groups = read_toml(tmp_path / "r3.toml")
     cases = [case for where, group in groups for case in cases_of(group, find, where)]
     assert name == "r3"
-    assert [len([case for case in cases if case.trials == n]) for n in (300, 1000)] == [6, 6]
+    assert [len([case for case in cases if case.settings.trials == n]) for n in (300, 1000)] == [
+        6,
+        6,
+    ]
 
 
 def test_the_sweeps_of_the_documentation() -> None:

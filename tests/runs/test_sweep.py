@@ -175,6 +175,10 @@ def test_only_what_is_whole_and_of_the_same_command_is_done(what: str) -> None:
         assert (found and found.machine) == ("" if what == "no machine" else None)
 
 
+def replace_trials(case: Case) -> Case:
+    return replace(case, settings=replace(case.settings, trials=9))
+
+
 def test_a_sweep_grows_is_kept_from_another_and_replaced_by_force() -> None:
     with take_sweep(OUT, CASES[:1], force=False) as taken:
         Heard().run(taken, CASES[:1])
@@ -187,9 +191,12 @@ def test_a_sweep_grows_is_kept_from_another_and_replaced_by_force() -> None:
             pass
         Heard().run(taken)
     other = [make_case("resnet34"), make_case("resnet50")]
+    # Also one that differs in its trials alone, and would have the same names.
+    more = [replace_trials(case) for case in CASES]
     message = r"--out s: holds another sweep \(with resnet18-8x8-cpu-b1\); name another folder, or"
-    with pytest.raises(UsageError, match=message), take_sweep(OUT, other, force=False):
-        pass
+    for cases in (other, more):
+        with pytest.raises(UsageError, match=message), take_sweep(OUT, cases, force=False):
+            pass
     with take_sweep(OUT, other, force=True) as taken:
         assert taken.finished(other[0]) is None  # it is measured again
         assert len(names_in(OUT)) == 4  # nothing is removed yet
