@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -122,13 +123,10 @@ def _cases(
     """The sweep's name and its cases, from the file or the lists."""
     from chainer_profile.networks.loading import find_model
 
-    known: dict[str, tuple[str, tuple[int, ...] | None]] = {}
-
+    @cache
     def find(model: str) -> tuple[str, tuple[int, ...] | None]:
-        if model not in known:
-            source = find_model(model, registry)
-            known[model] = source.name, source.input_shape
-        return known[model]
+        source = find_model(model, registry)
+        return source.name, source.input_shape
 
     asked = {name: getattr(args, name.replace("-", "_")) for name in KNOWN}
     options = {name: value for name, value in asked.items() if value is not None}

@@ -31,10 +31,14 @@ TWO = ("--models", "resnet18,resnet34", *CASES)
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Path:
     """An empty current folder; cases are run by the stand-in, plots cost nothing."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SWEEP", raising=False)
+    # What is killed leaves its folders.
+    monkeypatch.setenv("TMPDIR", str(tmp_path_factory.mktemp("tmp")))
     monkeypatch.setattr(executors, "PROGRAM", PROGRAM)
     monkeypatch.setattr(sweep_plot, "render_all", lambda results, form: {"plot": b"plot"})
     return tmp_path
