@@ -54,7 +54,7 @@ def test_profile_takes_the_words_of_a_case_and_has_the_same_defaults() -> None:
     (case,) = cases_of({}, find)
     usual = run_parser().parse_args([])
     assert case.model == usual.model
-    for name in ("batchsize", "trials", "warmups", "seed", "dtype", "phase", "threads"):
+    for name in ("trials", "warmups", "seed", "dtype", "phase", "threads"):
         assert getattr(case.settings, name) == getattr(usual, name)
 
 
