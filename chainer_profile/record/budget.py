@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from json import dumps
 from pathlib import Path
 
-from chainer_profile.record.parts import Written
+from chainer_profile.record.parts import Escaped
 
 FORMAT = "chainer-profile budget"
 VERSION = 1
@@ -38,7 +38,7 @@ PARTS = (
 
 
 @dataclass(frozen=True)
-class Spent(Written):
+class Spent(Escaped):
     """Time that went to one thing.
 
     Attributes:
@@ -55,7 +55,7 @@ class Spent(Written):
 
 
 @dataclass(frozen=True)
-class Budget(Written):
+class Budget(Escaped):
     """The wall time of a program: ``wall_ns`` is the sum of what was spent.
 
     The parts are ``start of Python`` (until the profiler's first line), ``imports`` by package,

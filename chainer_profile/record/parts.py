@@ -10,7 +10,7 @@ from dataclasses import dataclass
 Shape = tuple[int, ...]
 
 
-class Written:
+class Escaped:
     """A part that files hold: bytes of names that are no UTF-8, as of files, are escaped in it."""
 
     def __post_init__(self) -> None:
@@ -21,7 +21,7 @@ class Written:
 
 
 @dataclass(frozen=True)
-class Layer(Written):
+class Layer(Escaped):
     """One function call of a trial: one row of the profile.
 
     Attributes:
@@ -90,7 +90,7 @@ class Layer(Written):
 
 
 @dataclass(frozen=True)
-class LinkCalls(Written):
+class LinkCalls(Escaped):
     """One link of the network.
 
     Attributes:
@@ -110,7 +110,7 @@ class LinkCalls(Written):
 
 
 @dataclass(frozen=True)
-class Settings(Written):
+class Settings(Escaped):
     """What was asked for: the network, its input and the number of trials.
 
     Attributes:
@@ -239,7 +239,7 @@ class GpuState:
 
 
 @dataclass(frozen=True)
-class Environment(Written):
+class Environment(Escaped):
     """The machine and the software of a run.
 
     Attributes:
