@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from chainer_profile.basics.words import FORWARD
-from chainer_profile.costs import registry
-from chainer_profile.costs.counting import ArraySpec, Call, Work
+from chainer_profile.costs import table
+from chainer_profile.costs.call import ArraySpec, Call, Work
 
 
 class _Inner(NamedTuple):
@@ -66,7 +67,7 @@ class Called:
         memories = tuple(map(self._memory, inputs))
         self._known &= all(one in self._made or one in self._given for one in memories)
         specs = specs_of(inputs), specs_of(outputs)
-        self._inner.append(_Inner(registry.inner(function), *specs, memories))
+        self._inner.append(_Inner(table.inner(function), *specs, memories))
         made = {self._memory(array) for array in outputs if array is not None}
         self._made |= made - self._given
 
@@ -89,13 +90,15 @@ class Called:
             return None
         total, read = Work(0, 0, self._written), dict.fromkeys(self._given, 0)
         for inner in self._inner:
-            entry = registry.find(inner.function, FORWARD)
+            entry = table.find(inner.function, FORWARD)
             if entry is None:
                 return None
             call = Call(inner.function, inner.inputs, inner.outputs)
-            work = registry.evaluate(entry, call)
+            work = table.evaluate(entry, call)
+            if work is None:
+                return None
             others = work.nbytes_read - sum(call.inputs_read)
-            total += Work(work.flops, max(0, others), 0, work.macs)
+            total += replace(work, nbytes_read=max(0, others), nbytes_written=0)
             for memory, nbytes in zip(inner.memories, call.inputs_read, strict=True):
                 if memory in read:
                     read[memory] = min(read[memory] + nbytes, sizes[memory])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from chainer_profile.basics.replacements import Replacements
-from chainer_profile.costs.counting import ArraySpec, Shape, dtype_name
+from chainer_profile.costs.call import ArraySpec, Shape, dtype_name
 
 #: Is told of a collective that begins: its name, the path of what it moves, and its buffer.
 Begin = Callable[[str, str, ArraySpec | None], None]

@@ -18,8 +18,8 @@ from chainer import _backprop_utils
 
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.units import format_shape
+from chainer_profile.costs.call import dtype_name
 from chainer_profile.costs.called import Called, specs_of
-from chainer_profile.costs.counting import dtype_name
 from chainer_profile.costs.work import Work, backward_work, following, forward_work
 from chainer_profile.measure.calls import BACKWARD, LINK, Entry, Log, entered, read
 from chainer_profile.measure.events import TimedTrial
@@ -439,7 +439,8 @@ def _sum_of(works: list[Work | None]) -> dict[str, Any]:
     known = [work for work in works if work is not None]
     if not works or len(known) < len(works):
         return dict.fromkeys(_WORK)
-    return {name: sum(getattr(work, name) for work in known) for name in _WORK}
+    sums = {name: sum(getattr(work, name) for work in known) for name in _WORK}
+    return {**sums, "work_is_about": any(work.about for work in known)}
 
 
 class StructureError(Exception):

@@ -45,6 +45,8 @@ class Layer(Escaped):
         macs: Multiply-adds of convolutions and matrix products among them; None likewise.
         nbytes_read: Bytes that the calls must read at least; None likewise.
         nbytes_written: Bytes that they must write at least; None likewise.
+        work_is_about: Whether these four are approximate: so many operations for each element of
+            the largest array, and each array once. False in recordings of older versions.
         input_nbytes: In forward, bytes of the input arrays that are no parameters of the network,
             an array that is passed twice counting once. In communication, bytes of the buffer that
             one call moves. None in other phases.
@@ -77,6 +79,7 @@ class Layer(Escaped):
     macs: int | None = None
     nbytes_read: int | None = None
     nbytes_written: int | None = None
+    work_is_about: bool = False
     input_nbytes: int | None = None
     parameter_nbytes: int | None = None
     output_nbytes: int | None = None

@@ -12,117 +12,52 @@ import pytest
 
 from chainer_profile import profile
 from chainer_profile.costs.work import Work, following
-from tests.costs.test_cost_cases import case
-from tests.costs.test_cost_harness import Ran, real, run
+from tests.costs.calls import Ran, real, run
+from tests.costs.cases import case
 
-#: Work of backwards that have no formula: operations, bytes read and written, multiply-adds. These
-#: are figures of formulas that were written by hand before, and checked on numbers that count; but
-#: ``normalize`` reads the norms that it keeps, ``scatter_add`` its indices, and ``cumprodsum`` but
-#: a part of its factors.
+#: Work of backwards that have no formula: operations, bytes read and written, multiply-adds.
 BY_FUNCTIONS = {
     "identity": (0, 0, 0, 0),
-    "logsumexp": (72, 208, 192, 0),
-    "logsumexp_axis": (72, 320, 192, 0),
-    "sum": (0, 0, 0, 0),
     "sum_axis": (0, 0, 0, 0),
-    "sum_keepdims": (0, 0, 0, 0),
-    "sum_to": (0, 0, 0, 0),
-    "mean": (1, 8, 8, 0),
     "mean_axis": (3, 24, 24, 0),
-    "cumsum": (23, 192, 192, 0),
-    "cumsum_axis": (18, 192, 192, 0),
+    "logsumexp": (72, 208, 192, 0),
     "broadcast_to": (96, 960, 192, 0),
-    "normalize": (208, 408, 192, 0),
-    "normalize_axes": (196, 390, 192, 0),
     "reshape": (0, 0, 0, 0),
-    "transpose": (0, 0, 0, 0),
-    "swapaxes": (0, 0, 0, 0),
-    "moveaxis": (0, 0, 0, 0),
-    "rollaxis": (0, 0, 0, 0),
-    "expand_dims": (0, 0, 0, 0),
-    "flip": (0, 0, 0, 0),
-    "fliplr": (0, 0, 0, 0),
-    "flipud": (0, 0, 0, 0),
-    "cast": (0, 96, 192, 0),
     "split_axis": (0, 192, 192, 0),
-    "separate": (0, 192, 192, 0),
-    "pad": (0, 0, 0, 0),
-    "permutate": (0, 192, 192, 0),
-    "copy": (0, 0, 0, 0),
+    "concat": (0, 0, 0, 0),
+    "cast": (0, 96, 192, 0),
+    "pad_sequence": (0, 0, 0, 0),
+    "transpose_sequence": (0, 80, 80, 0),
+    "add_broadcast": (3, 48, 24, 0),
     "sub": (42, 192, 80, 0),
     "mul": (12, 144, 96, 0),
     "mul_broadcast": (66, 432, 240, 0),
-    "polygamma": (18, 120, 48, 0),
-    "broadcast": (3, 48, 24, 0),
-    "fft": (240, 256, 256, 0),
-    "concat": (0, 0, 0, 0),
-    "stack": (0, 0, 0, 0),
-    "hstack": (0, 0, 0, 0),
-    "vstack": (0, 0, 0, 0),
-    "dstack": (0, 0, 0, 0),
-    "pad_sequence": (0, 0, 0, 0),
-    "transpose_sequence": (0, 80, 80, 0),
-    "scatter_add": (0, 48, 32, 0),
-    "squeeze": (0, 0, 0, 0),
-    "depth2space": (0, 768, 768, 0),
-    "space2depth": (0, 768, 768, 0),
-    "shift": (0, 1728, 1728, 0),
-    "gaussian": (30, 144, 48, 0),
+    "exp": (24, 384, 192, 0),
     "linear": (100, 208, 176, 48),
-    "linear_no_bias": (96, 208, 144, 48),
     "matmul": (96, 208, 144, 48),
-    "matmul_transposed": (96, 208, 144, 48),
-    "matmul_stack": (480, 1040, 720, 240),
-    "matmul_broadcast": (528, 656, 336, 240),
     "matmul_vector": (18, 88, 72, 6),
-    "vector_matmul": (36, 152, 120, 12),
     "vector_vector": (6, 56, 48, 0),
     "tensordot": (480, 752, 672, 240),
     "einsum": (480, 1040, 720, 240),
-    "einsum_outer": (48, 152, 56, 24),
-    "einsum_trace": (0, 8, 72, 0),
-    "einsum_ellipsis": (90, 344, 264, 30),
     "einsum_three": (96, 160, 152, 0),
     "embed_id": (24, 224, 120, 0),
     "convolution": (5252, 2112, 1568, 2592),
-    "convolution_dilated": (3456, 2160, 1584, 1728),
     "convolution_grouped": (3498, 2272, 1936, 1728),
-    "convolution_depthwise": (1728, 1824, 960, 864),
-    "convolution_1d": (996, 800, 512, 480),
     "convolution_3d": (12288, 2352, 816, 6144),
     "deconvolution": (5300, 2112, 1184, 2592),
-    "deconvolution_grouped": (3456, 2496, 960, 1728),
-    "deconvolution_3d": (1614, 1160, 536, 768),
     "squared_error": (48, 288, 192, 0),
-    "huber_loss": (60, 224, 192, 0),
-    "huber_loss_no": (60, 288, 192, 0),
-    "cross_covariance": (211, 168, 160, 72),
-    "inv": (117, 144, 72, 54),
-    "batch_inv": (234, 288, 144, 108),
-    "batch_det": (144, 176, 144, 0),
-    "cumprodsum": (48, 448, 320, 0),
 }
 
 
 @pytest.mark.parametrize("name", BY_FUNCTIONS)
-def test_it_is_what_the_formula_by_hand_said(name: str) -> None:
+def test_it_is_the_work_of_the_functions_that_it_calls(name: str) -> None:
     ran = case(name)
     flops, read, written, macs = BY_FUNCTIONS[name]
     assert ran.followed(ran.needed) == Work(flops, read, written, macs)
 
 
-@pytest.mark.parametrize("name", BY_FUNCTIONS)
-def test_one_gradient_alone_is_no_more_than_all(name: str) -> None:
-    ran = case(name)
-    whole, flops, written = ran.backward(), 0, 0
-    for i, grad in enumerate(ran.grads):
-        if grad is not None:
-            work = ran.backward(tuple(j == i for j in range(len(ran.grads))))
-            assert work.flops <= whole.flops
-            assert work.nbytes_read <= whole.nbytes_read
-            flops, written = flops + work.flops, written + work.nbytes_written
-    assert flops >= whole.flops
-    assert written >= whole.nbytes_written
+def test_it_is_about_where_a_function_is() -> None:
+    assert case("cumsum").backward().about
 
 
 # -- functions of users

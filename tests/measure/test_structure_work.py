@@ -13,7 +13,7 @@ import pytest
 from chainer import optimizer_hooks as hooks
 from chainer import optimizers
 
-from chainer_profile.costs import registry
+from chainer_profile.costs import table
 from chainer_profile.costs.work import register_cost
 from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.recorder import Recorder
@@ -72,6 +72,13 @@ class TestTrainingStep:
         names = [a.function for a in structure.layers]
         assert {"gradient_accumulation", "cleargrads", "WeightDecay", "MomentumSGD"} <= set(names)
         assert [a.function for a in structure.layers if None in work(a)] == []
+
+    def test_what_is_approximate_says_so(self):
+        model = chainer.Sequential(L.Linear(3, 2), F.normalize)
+        rows = learn(model, image(4, 3)).layers
+        about = {(row.phase, row.function) for row in rows if row.work_is_about}
+        assert about == {("forward", "NormalizeL2"), ("backward", "NormalizeL2")}
+        assert next(row.flops for row in rows if row.work_is_about) == 3 * 4 * 2
 
     def test_the_update_is_that_of_all_parameters(self):
         model = Residual()
@@ -161,8 +168,8 @@ class TestUnusualUpdates:
             optimizer.add_hook(SlowHook(clock, 1))
             structure = learn(model, image(), loss=slow_loss(clock), optimizer=optimizer)
         finally:
-            registry.forget(SlowRule)
-            registry.forget(SlowHook)
+            table.forget(SlowRule)
+            table.forget(SlowHook)
         assert [a.flops for a in updates(structure)] == [7, 2, 2]
 
     def test_a_formula_that_fails_is_left_out(self, clock):
@@ -173,7 +180,7 @@ class TestUnusualUpdates:
             with pytest.warns(UserWarning, match="cost formula of SlowOptimizer fails"):
                 structure = learn(model, image(), loss=slow_loss(clock), optimizer=optimizer)
         finally:
-            registry.forget(SlowRule)
+            table.forget(SlowRule)
         assert [work(a) for a in updates(structure)] == [UNKNOWN] * 2
 
     def test_a_parameter_without_a_gradient_is_not_updated(self):

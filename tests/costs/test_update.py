@@ -1,0 +1,242 @@
+"""Update rules and hooks: operations by hand, bytes by what is there and what changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import chainer
+import numpy as np
+import pytest
+from chainer import optimizer_hooks as hooks
+from chainer import optimizers
+
+from chainer_profile.costs import table, update
+from chainer_profile.costs.work import (
+    ArraySpec,
+    UpdateCall,
+    Work,
+    hook_work,
+    register_cost,
+    update_work,
+)
+from tests.costs.calls import real
+from tests.costs.counting import Counting, counting
+
+SHAPE = (2, 3)
+N = 6
+F32 = "float32"
+
+
+def specs(*shapes: tuple[int, ...], dtype: str = F32) -> tuple[ArraySpec, ...]:
+    return tuple(ArraySpec(shape, dtype) for shape in shapes)
+
+
+#: Optimizer, and operations an element.
+RULES: dict[str, tuple[Any, int]] = {
+    "sgd": (optimizers.SGD(0.1), 2),
+    "momentum": (optimizers.MomentumSGD(0.1), 4),
+    "corrected_momentum": (optimizers.CorrectedMomentumSGD(0.1), 4),
+    "nesterov": (optimizers.NesterovAG(0.1), 7),
+    "ada_grad": (optimizers.AdaGrad(0.1), 7),
+    "ada_delta": (optimizers.AdaDelta(), 14),
+    "rmsprop": (optimizers.RMSprop(), 9),
+    "rmsprop_inside": (optimizers.RMSprop(eps_inside_sqrt=True), 9),
+    "rmsprop_graves": (optimizers.RMSpropGraves(), 15),
+    "smorms3": (optimizers.SMORMS3(), 21),
+    "msvag": (optimizers.MSVAG(), 24),
+    "msvag_decay": (optimizers.MSVAG(weight_decay_rate=0.1), 24),
+    "adam": (optimizers.Adam(), 13),
+    "adam_decay": (optimizers.Adam(weight_decay_rate=0.1), 14),
+    "adam_w": (optimizers.AdamW(weight_decay_rate=0.1, eta=0.5), 14),
+    "amsgrad": (optimizers.AMSGrad(), 14),
+    "ada_bound": (optimizers.AdaBound(), 15),
+    "ams_bound": (optimizers.AMSBound(), 16),
+}
+
+
+#: Rules that do a step twice, multiply by a mask, or compare with two bounds at once.
+ELSE = ("rmsprop_graves", "smorms3", "msvag", "msvag_decay", "ada_bound", "ams_bound")
+
+
+def updated(optimizer: Any) -> int:
+    """What the NumPy code of a second update does."""
+    param = chainer.Parameter(counting(real(*SHAPE)))
+    param.update_rule = optimizer.create_update_rule()
+    for _ in range(2):
+        param.grad, Counting.flops = counting(real(*SHAPE)), 0
+        param.update()
+    return Counting.flops
+
+
+@pytest.mark.parametrize("dtype", ["float64", F32])
+@pytest.mark.parametrize("name", RULES)
+def test_an_update(name: str, dtype: str) -> None:
+    optimizer, an_element = RULES[name]
+    param = chainer.Parameter(real(*SHAPE).astype(dtype))
+    rule = param.update_rule = optimizer.create_update_rule()
+    first = update_work(rule, (ArraySpec.of(param),))
+    for _ in range(2):
+        before = {"param": param.array.copy()}
+        before |= {name: array.copy() for name, array in (rule.state or {}).items()}
+        param.grad = real(*SHAPE).astype(dtype)
+        param.update()
+    after = {"param": param.array, **rule.state}
+    changed = [key for key in before if (before[key] != after[key]).any()]
+    if name in ("amsgrad", "ams_bound"):
+        changed = [*before]  # the maximum may be what it was
+    nbytes = N * np.dtype(dtype).itemsize
+    work = update_work(rule, (ArraySpec.of(param),))
+    assert work == Work(an_element * N, (1 + len(before)) * nbytes, len(changed) * nbytes)
+    if name not in ELSE:
+        assert updated(optimizer) == an_element * N
+    assert work == first  # before the first update, when there is no state, as well
+
+
+def test_work_of_all_parameters_is_added_up() -> None:
+    rule = optimizers.Adam().create_update_rule()
+    assert update_work(rule, specs((5, 7), (3,))) == Work(13 * 38, 4 * 4 * 38, 3 * 4 * 38)
+
+
+def test_every_rule_and_hook_of_chainer_is_known() -> None:
+    rules = [
+        made().create_update_rule()
+        for made in vars(optimizers).values()
+        if isinstance(made, type) and issubclass(made, chainer.GradientMethod)
+    ]
+    assert len(rules) == 15
+    assert {type(rule).__name__ for rule in rules} == update.RULES.keys()
+    assert {name for name, one in vars(hooks).items() if isinstance(one, type)} == (
+        update.HOOKS.keys()
+    )
+
+
+# -- what comes with a rule
+
+
+def test_the_scale_of_a_loss_is_divided_out() -> None:
+    rule = optimizers.SGD().create_update_rule()
+    # Gradients are divided in place.
+    assert update_work(rule, specs(SHAPE), scaled=True) == Work(3 * N, 48, 48)
+
+
+def test_hooks_of_the_rule_itself_share_its_arrays() -> None:
+    rule = optimizers.MomentumSGD().create_update_rule()
+    rule.add_hook(hooks.WeightDecay(0.1))
+    rule.add_hook(hooks.Lasso(0.1), timing="post")
+    assert update_work(rule, specs(SHAPE)) == Work((2 + 4 + 3) * N, 3 * 24, 3 * 24)
+    rule.add_hook(lambda rule, param: None, name="mine")
+    assert update_work(rule, specs(SHAPE)) is None
+
+
+def test_float16_with_a_copy_in_float32() -> None:
+    rule = optimizers.MomentumSGD().create_update_rule()
+    plain = update_work(rule, specs(SHAPE, dtype="float16"))
+    rule.use_fp32_update()
+    # Read: the copy, v and a gradient of 2 bytes; written: the copy, v and the parameter.
+    assert plain == Work(4 * N, N * 6, N * 4)
+    assert update_work(rule, specs(SHAPE, dtype="float16")) == Work(4 * N, N * 10, N * 10)
+    assert update_work(rule, specs(SHAPE)) == Work(4 * N, N * 12, N * 8)
+    # The copy's gradient is a temporary array.
+    assert update_work(rule, specs(SHAPE, dtype="float16"), scaled=True) == Work(
+        5 * N, N * 10, N * 10
+    )
+
+
+def test_nothing_is_updated_without_parameters() -> None:
+    assert update_work(optimizers.Adam().create_update_rule(), ()) == Work(0, 0, 0)
+    assert hook_work(hooks.GradientClipping(1), ()) == Work(0, 0, 0)
+    assert update_work(optimizers.Adam().create_update_rule(), specs((0, 3))) == Work(0, 0, 0)
+
+
+# -- hooks
+
+#: Hook, operations for all elements, and whether it reads the parameter.
+HOOKS: dict[str, tuple[Any, int, bool]] = {
+    "weight_decay": (hooks.WeightDecay(0.1), 2 * N, True),
+    "lasso": (hooks.Lasso(0.1), 3 * N, True),
+    "hard_clipping": (hooks.GradientHardClipping(-0.5, 0.5), 2 * N, False),
+    "hard_clipping_low": (hooks.GradientHardClipping(-0.5, None), N, False),
+    "noise": (hooks.GradientNoise(1.0), 2 * N, False),
+    # Two norms: squares, N - 1 sums and a root; 5 for the rate.
+    "lars": (hooks.GradientLARS(weight_decay=0.1), 2 * 2 * N + 5 + 3 * N, True),
+    "lars_plain": (hooks.GradientLARS(), 2 * 2 * N + 5 + 3 * N, True),
+}
+
+
+@pytest.mark.parametrize("name", HOOKS)
+def test_a_hook_of_each_parameter(name: str) -> None:
+    hook, flops, takes_param = HOOKS[name]
+    work = hook_work(hook, specs(SHAPE, dtype="float64"))
+    assert work == Work(flops, (2 if takes_param else 1) * 8 * N, 8 * N)
+    assert hook_work(hook, specs(SHAPE, SHAPE, dtype="float64")) == work + work
+
+
+def test_clipping_takes_all_gradients_at_once() -> None:
+    # A square, an addition and a product each; a root, a quotient and the lesser of that and 1.
+    assert hook_work(hooks.GradientClipping(0.5), specs(SHAPE, (4,))) == Work(32, 40, 40)
+
+
+def test_noise_of_the_users_is_not_known() -> None:
+    hook = hooks.GradientNoise(1.0, lambda xp, shape, dtype, hook, opt: xp.zeros(shape, dtype))
+    assert hook_work(hook, specs(SHAPE)) is None
+
+
+# -- formulas of users
+
+
+class MyRule(chainer.UpdateRule):
+    pass
+
+
+class MyHook:
+    call_for_each_param = True
+
+    def __call__(self, rule: Any, param: Any) -> None:
+        pass
+
+
+class Everything:
+    """A hook that is called once."""
+
+
+@pytest.fixture(autouse=True)
+def _no_formula_stays() -> Iterator[None]:
+    yield
+    for cls in (MyRule, MyHook, Everything):
+        table.forget(cls)
+
+
+def test_a_rule_and_a_hook_without_a_formula_have_no_work() -> None:
+    assert update_work(MyRule(), specs(SHAPE)) is None
+    assert hook_work(MyHook(), specs(SHAPE)) is None
+    assert hook_work(lambda optimizer: None, specs(SHAPE)) is None
+
+
+def test_a_formula_that_returns_a_number() -> None:
+    @register_cost(MyRule)
+    def rule(call: UpdateCall) -> int:
+        """Five operations an element."""
+        assert isinstance(call.function, MyRule)
+        return 5 * call.p.size
+
+    @register_cost(MyHook)
+    def hook(call: UpdateCall) -> int:
+        """One operation an element."""
+        return call.g.size
+
+    assert update_work(MyRule(), specs(SHAPE)) == Work(5 * N, 48, 24)
+    assert hook_work(MyHook(), specs(SHAPE, (2,))) == Work(N + 2, 64, 32)
+    both = MyRule()
+    both.add_hook(MyHook(), name="mine")
+    assert update_work(both, specs(SHAPE)) == Work(6 * N, 48, 48)
+
+
+def test_a_formula_that_returns_work() -> None:
+    register_cost(Everything)(lambda call: Work(len(call.params), 3, 4))
+    assert hook_work(Everything(), specs(SHAPE, (2,))) == Work(2, 3, 4)
+
+
+def test_a_rule_has_no_backward() -> None:
+    with pytest.raises(ValueError, match="MyRule is no function: it has no backward"):
+        register_cost(MyRule, backward=True)
