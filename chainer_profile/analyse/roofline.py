@@ -38,8 +38,9 @@ def layer_work(recording: Recording, median_s: NDArray[np.float64]) -> dict[str,
 
     Returns:
         Columns of one value a layer: ``flops``, ``macs``, ``nbytes_read``, ``nbytes_written`` (<NA>
-        without a formula); ``flops_per_s``, ``nbytes_per_s`` (read and written) as achieved, and
-        ``intensity`` in operations a byte (NaN likewise, and where nothing is moved);
+        without a formula), and ``work_is_about``, whether these are approximate; ``flops_per_s``,
+        ``nbytes_per_s`` (read and written) as achieved, and ``intensity`` in operations a byte
+        (NaN likewise, and where nothing is moved);
         ``bound_s``, the least time at the machine's limits, ``reached``, that over the median time
         (above 1 where arrays stay in a cache), and ``bound``, the nearer limit: :data:`COMPUTE`,
         :data:`MEMORY`, or empty without a formula or without limits.
@@ -54,6 +55,7 @@ def layer_work(recording: Recording, median_s: NDArray[np.float64]) -> dict[str,
     seconds = np.where(median_s > 0, median_s, np.nan)
     columns: dict[str, Any] = {
         **{name: pd.array(values, dtype="Int64") for name, values in counted.items()},
+        "work_is_about": [layer.work_is_about for layer in layers],
         "flops_per_s": flops / seconds,
         "nbytes_per_s": moved / seconds,
         "intensity": flops / np.where(moved > 0, moved, np.nan),
@@ -94,7 +96,8 @@ def work_by_function(layers: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         One row a function and phase. Columns: ``function``, ``phase``, ``layers`` (their number),
-        ``total_s``, ``share`` of the layers' time, ``flops``, ``macs``, ``nbytes`` a trial and
+        ``total_s``, ``share`` of the layers' time, ``flops``, ``macs``, ``nbytes`` a trial,
+        ``work_is_about`` (whether these are approximate of any of them) and
         ``flops_per_s``, ``nbytes_per_s`` (NaN where a layer has no formula), ``reached`` (bounds
         over median times) and ``verdict``, that of more than half of the time (empty without one).
     """
@@ -114,6 +117,7 @@ def work_by_function(layers: pd.DataFrame) -> pd.DataFrame:
                 "share": float(part["mean_s"].sum()) / whole_s if whole_s else 0.0,
                 **sums,
                 "nbytes": nbytes,
+                "work_is_about": bool(part["work_is_about"].any()),
                 "flops_per_s": sums["flops"] / median_s if median_s else np.nan,
                 "nbytes_per_s": nbytes / median_s if median_s else np.nan,
                 "reached": (

@@ -80,6 +80,11 @@ def format_mega(value: float) -> str:
     return format_significant(value / 1e6)
 
 
+def format_about(text: str, is_about: bool) -> str:
+    """A number as it is shown, with ``~`` before it where it is approximate: ``~12.30``."""
+    return f"~{text}" if is_about and text.strip("0.") not in ("", NOT_KNOWN) else text
+
+
 def format_exact(value: float) -> str:
     """A number with all its digits, for a file; empty where it is not known."""
     return "" if math.isnan(value) else repr(float(value))

@@ -259,6 +259,7 @@ def _one(rows: Sequence[Layer], index: int, new_index: Mapping[int, int]) -> Lay
         parent=other("parent"),
         forward=other("forward"),
         calls=sum(row.calls for row in rows),
+        work_is_about=any(row.work_is_about for row in rows),
         node=JOIN.join(Counter(row.node for row in rows if row.node)),
         **sums,
     )

@@ -134,6 +134,7 @@ def node_rows(
                 macs=_sum([layer.macs for layer in done]) if alone else None,
                 nbytes_read=done[0].nbytes_read if as_large else None,
                 nbytes_written=done[0].nbytes_written if as_large else None,
+                work_is_about=alone and any(layer.work_is_about for layer in done),
                 input_nbytes=done[0].input_nbytes if as_large else None,
                 parameter_nbytes=done[0].parameter_nbytes if as_large else None,
                 output_nbytes=done[0].output_nbytes if as_large else None,

@@ -238,6 +238,7 @@ def _layer_table(
             **{name: getattr(layer, name) for name in _WORK},
             # Outputs of a backward, which are gradients, are not noted.
             "nbytes_output": sum(next(outputs)) if layer.phase == "forward" else 0,
+            "approximate": int(layer.work_is_about),
         }
         for layer in layers
     ]
@@ -249,7 +250,7 @@ def _layer_table(
             "output_shapes": (),
             "dtype": "",
             **counts,
-            **dict.fromkeys((*_WORK, "nbytes_output"), 0),
+            **dict.fromkeys((*_WORK, "nbytes_output", "approximate"), 0),
         }
         for path, counts in left.items()
         if any(counts.values())

@@ -13,7 +13,7 @@ from chainer_profile.record.recording import Shape
 
 _COUNTS = (
     *("parameters", "trainable", "persistent"),
-    *("macs", "flops", "nbytes_read", "nbytes_written", "nbytes_output"),
+    *("macs", "flops", "nbytes_read", "nbytes_written", "nbytes_output", "approximate"),
 )
 
 _COUNTED = {
@@ -26,6 +26,7 @@ _COUNTED = {
     "nbytes_read": "Bytes that must be read at least; likewise",
     "nbytes_written": "Bytes that must be written at least; likewise",
     "nbytes_output": "Bytes of the outputs; a view of an input has none",
+    "approximate": "Calls whose operations and bytes are approximate, and are shown with ~",
 }
 #: The columns and what they mean, of the table by layer.
 LAYER_COLUMNS = {

@@ -11,6 +11,7 @@ import pandas as pd
 from chainer_profile.basics.choosing import choose_names
 from chainer_profile.basics.units import (
     NOT_KNOWN,
+    format_about,
     format_bare_percent,
     format_count,
     format_exact,
@@ -185,6 +186,13 @@ def _interval(row: Any) -> str:
     return low if low == NOT_KNOWN else f"{low} to {format_ms(row.ci_high_s)}"
 
 
+def _marked(described: LayerColumn) -> LayerColumn:
+    """The column, with a mark before figures that are approximate."""
+    shown = described.column.cell
+    column = replace(described.column, cell=lambda row: format_about(shown(row), row.work_is_about))
+    return replace(described, column=column)
+
+
 def _moved(row: Any) -> str:
     return _number(format_mega)(row.nbytes_read + row.nbytes_written)
 
@@ -348,6 +356,15 @@ _ALL = (
         "Bytes that it must write at least; empty likewise",
         field="nbytes_written",
     ),
+    _of(
+        "work_is_about",
+        "about",
+        "work_is_about",
+        "Whether figures of work are approximate, and shown with ~: true or false",
+        lambda about: "~" if about else "",
+        lambda about: "true" if about else "false",
+        kind=TRUTH,
+    ),
     _giga(
         "gflops",
         "GFLOP/s",
@@ -460,8 +477,20 @@ _ALL = (
         "Bytes that the layer must read and write at least; empty without a formula",
     ),
 )
+#: Those that are approximate where the work is.
+_OF_WORK = frozenset(
+    {"flops", "macs", "read", "written", "gflops", "gbytes", "intensity", "reached", "moved"}
+)
 #: All columns by name.
-LAYER_COLUMNS = {described.key: described for described in _ALL}
+LAYER_COLUMNS = {
+    described.key: _marked(described) if described.key in _OF_WORK else described
+    for described in _ALL
+}
+#: What the mark means.
+ABOUT = (
+    "~ is about: so many operations for each element of the largest array, and each array read or "
+    "written once."
+)
 
 #: Those of ``layers.csv`` with their meanings. Times are self times of one layer in the profiled
 #: trials.

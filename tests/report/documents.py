@@ -189,7 +189,7 @@ _ZEROS = dict.fromkeys(["parameters", "trainable", "persistent"], 0)
 def network_row(path: str, function: str, flops: int | None, **more: Any) -> dict[str, Any]:
     row: dict[str, Any] = {"path": path, "function": function, "input_shapes": ((1, 3),)}
     row |= {"output_shapes": ((1, 2),), "dtype": "float32", **_ZEROS, "macs": 0, "flops": flops}
-    row |= {"nbytes_read": 12, "nbytes_written": 8, "nbytes_output": 8}
+    row |= {"nbytes_read": 12, "nbytes_written": 8, "nbytes_output": 8, "approximate": 0}
     if flops is None:
         row |= dict.fromkeys(["macs", "nbytes_read", "nbytes_written"])
     return row | more

@@ -70,7 +70,8 @@ def work_by_layer(summary: Summary) -> Iterator[Block]:
     rows = list(shown.itertuples())
     work = layer_columns.with_content(layer_columns.columns(layer_columns.WORK), rows)
     if work:
-        yield text(_explained([column.name for column in work]))
+        said = f"{layer_columns.ABOUT} " if shown["work_is_about"].any() else ""
+        yield text(said + _explained([column.name for column in work]))
         yield Table([*_which(summary), *work], rows, "Work and memory by layer", _hot(shown))
 
 

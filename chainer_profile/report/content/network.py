@@ -10,6 +10,7 @@ import pandas as pd
 from chainer_profile.basics.choosing import choose_names
 from chainer_profile.basics.units import (
     NOT_KNOWN,
+    format_about,
     format_count,
     format_shape,
     format_shapes,
@@ -20,6 +21,7 @@ from chainer_profile.record.network import LAYER_COLUMNS, LINK_COLUMNS, TEXTS
 from chainer_profile.report import csv_file as csv
 from chainer_profile.report.columns import properties
 from chainer_profile.report.document import Column, Heading, Table, text
+from chainer_profile.report.layer_columns import ABOUT
 from chainer_profile.report.text import Row, printable
 
 if TYPE_CHECKING:
@@ -110,6 +112,8 @@ def render_csv(
 ) -> str:
     """The table alone, with all digits; a number that is not known is an empty cell."""
     chosen = choose_columns(view, columns)
+    if columns is None:
+        chosen += ("approximate",)
     rows = _rows(summary, view, depth)
     exact = ({name: _exact(row, name) for name in chosen} for row in rows)
     return csv.table_text(chosen, exact)
@@ -118,7 +122,6 @@ def render_csv(
 def totals_rows(summary: ModelSummary) -> list[Row]:
     """The totals of all layers, in words."""
     frozen = summary.parameters - summary.trainable
-    least = "at least " if summary.without_formula else ""
     return [
         (
             "parameters",
@@ -126,11 +129,19 @@ def totals_rows(summary: ModelSummary) -> list[Row]:
             f"{format_count(frozen)} not",
         ),
         ("persistent elements", _scaled(summary.persistent)),
-        ("multiply-accumulates", least + _scaled(summary.macs)),
-        ("floating-point operations", least + _scaled(summary.flops)),
-        ("bytes read", least + _scaled(summary.nbytes_read)),
-        ("bytes written", least + _scaled(summary.nbytes_written)),
+        ("multiply-accumulates", _total(summary, "macs")),
+        ("floating-point operations", _total(summary, "flops")),
+        ("bytes read", _total(summary, "nbytes_read")),
+        ("bytes written", _total(summary, "nbytes_written")),
     ]
+
+
+def _total(summary: ModelSummary, name: str) -> str:
+    """A total of work, with what it lacks and whether it is approximate."""
+    approximate = summary.table[summary.table["approximate"] > 0]
+    about = "about " if (approximate[name] > 0).any() else ""
+    least = "at least " if summary.without_formula else ""
+    return least + about + _scaled(getattr(summary, name))
 
 
 def memory_rows(summary: ModelSummary) -> list[Row]:
@@ -154,6 +165,8 @@ def notes(summary: ModelSummary) -> list[str]:
             for name, calls in summary.without_formula.items()
         )
         found.append(f"Without a formula, and so missing in the totals: {named}.")
+    if summary.table["approximate"].any():
+        found.append(ABOUT)
     if (summary.table["function"] == "").any():
         found.append("Parameters of links of which no call is known come last, without a function.")
     found.append(
@@ -184,8 +197,10 @@ def _cell(row: dict[str, Any], name: str) -> str:
         return _text(value)
     if pd.isna(value):
         return NOT_KNOWN
-    least = name in _WORK and row.get("without_formula", 0) > 0
-    return f">={format_count(int(value))}" if least else format_count(int(value))
+    if name not in _WORK:
+        return format_count(int(value))
+    least = ">=" if row.get("without_formula", 0) > 0 else ""
+    return least + format_about(format_count(int(value)), row["approximate"] > 0)
 
 
 def _exact(row: dict[str, Any], name: str) -> str:

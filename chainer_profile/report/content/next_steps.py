@@ -359,10 +359,11 @@ def _nearness_to_limits(summary: Summary) -> Iterator[str]:
     slow = calls[~calls["verdict"].isin((COMPUTE, MEMORY))]
     rate = float(calls["flops"].sum()) / float(calls["median_s"].sum()) / limits.flops_per_s
     name, settings = printable(function), summary.recording.settings
+    about = "about " if calls["work_is_about"].any() else ""
     sentence = (
         f"The {plural(len(calls), 'forward call')} of {name} "
-        f"{'runs' if len(calls) == 1 else 'run'} at {format_percent(rate)} of this machine's "
-        f"matrix rate ({format_giga(limits.flops_per_s)} GFLOP/s)"
+        f"{'runs' if len(calls) == 1 else 'run'} at {about}{format_percent(rate)} of "
+        f"this machine's matrix rate ({format_giga(limits.flops_per_s)} GFLOP/s)"
     )
     if len(slow) * 2 < len(calls):
         yield sentence + ": arithmetic and memory are what bounds most of them."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from chainer_profile.analyse.summary import WARNING
@@ -31,6 +32,7 @@ from chainer_profile.report.content.memory_section import (
 from chainer_profile.report.content.result_section import phase_table
 from chainer_profile.report.content.totals import total_rows
 from chainer_profile.report.content.work_section import (
+    has_about,
     has_work,
     limits_sentence,
     work_columns,
@@ -113,7 +115,9 @@ def overview(
     yield from _groups(summary, group_by, limit, hint)
     yield from inside(summary, brief=True)
     if has_work(summary):
-        yield Table(work_columns(summary, macs), work_rows(summary), "Work by function")
+        legend = [("", layer_columns.ABOUT)] if has_about(summary) else []
+        rows = work_rows(summary)
+        yield Table(work_columns(summary, macs), rows, "Work by function", legend=legend)
         if sentence := limits_sentence(summary):
             yield text(sentence, below=True)
     yield from _memory(summary, limit)
@@ -142,6 +146,7 @@ def _layers(
         *([("", said)] if said else []),
         ("", f"{layer_columns.HOT_MARK} hot: {summary.hotspots.rule}."),
         ("", f"Times are {kind}{on_gpu(summary)} in ms."),
+        *_legend_of_marks(columns, shown),
         ("+/- ms", f"{layer_columns.interval_note(layers)}."),
         ("% of limit", "% of limit is the least time at this machine's limits over the median."),
         *((name, f"{meaning}.") for name, meaning in MEANINGS.items()),
@@ -154,6 +159,14 @@ def _layers(
         legend=legend,
         wider="--columns chooses, a wider terminal shows them",
     )
+
+
+def _legend_of_marks(columns: Sequence[Column], shown: pd.DataFrame) -> list[tuple[str, str]]:
+    """What the mark of approximate figures means, with the last of their columns to be left out."""
+    rows = list(shown[shown["work_is_about"]].itertuples())
+    marked = [column for column in columns if any(column.cell(row).startswith("~") for row in rows)]
+    lasting = sorted(marked, key=lambda column: column.drop or math.inf)[-1:]
+    return [(column.name, layer_columns.ABOUT) for column in lasting]
 
 
 def _usual_columns(summary: Summary, sort: str) -> list[Column]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from chainer_profile.analyse.roofline import REACHED, has_plot, without_formula, work_by_function
 from chainer_profile.basics.units import (
+    format_about,
     format_bare_percent,
     format_giga,
     format_mega,
@@ -16,11 +17,12 @@ from chainer_profile.basics.units import (
 )
 from chainer_profile.report.columns import MAX_NAME
 from chainer_profile.report.document import ROOFLINE, Column, Figure, Table, text
+from chainer_profile.report.layer_columns import ABOUT
 from chainer_profile.report.rows import phases_of
 from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.report.document import Block
@@ -32,6 +34,11 @@ _MAX_PHASE = 12
 def has_work(summary: Summary) -> bool:
     """Whether the work of any layer is known."""
     return bool(summary.layers["flops"].notna().any())
+
+
+def has_about(summary: Summary) -> bool:
+    """Whether the work of any layer is approximate."""
+    return bool(summary.layers["work_is_about"].any())
 
 
 def work_rows(summary: Summary) -> list[Any]:
@@ -47,9 +54,9 @@ def work_columns(summary: Summary, macs: bool = False) -> list[Column]:
         macs: Show multiply-adds in place of operations.
     """
     work = (
-        Column("MMAC", lambda row: format_mega(row.macs), drop=3)
+        Column("MMAC", _figure(lambda row: format_mega(row.macs)), drop=3)
         if macs
-        else Column("MFLOP", lambda row: format_mega(row.flops), drop=3)
+        else Column("MFLOP", _figure(lambda row: format_mega(row.flops)), drop=3)
     )
     limits = summary.recording.limits is not None
     return [
@@ -61,11 +68,19 @@ def work_columns(summary: Summary, macs: bool = False) -> list[Column]:
         ),
         *([Column("mostly", _mostly, folds=17, drop=6)] if limits else []),
         work,
-        Column("GFLOP/s", lambda row: format_giga(row.flops_per_s)),
-        Column("GB/s", lambda row: format_giga(row.nbytes_per_s), drop=4),
-        *([Column("% of limit", lambda row: format_bare_percent(row.reached))] if limits else []),
+        Column("GFLOP/s", _figure(lambda row: format_giga(row.flops_per_s))),
+        Column("GB/s", _figure(lambda row: format_giga(row.nbytes_per_s)), drop=4),
+        *([Column("% of limit", _figure(_reached))] if limits else []),
         Column("% of time", lambda row: format_bare_percent(row.share)),
     ]
+
+
+def _figure(shown: Callable[[Any], str]) -> Callable[[Any], str]:
+    return lambda row: format_about(shown(row), row.work_is_about)
+
+
+def _reached(row: Any) -> str:
+    return format_bare_percent(row.reached)
 
 
 def _mostly(row: Any) -> str:
@@ -109,6 +124,7 @@ def work(summary: Summary) -> Iterator[Block]:
     yield text(
         "Operations (a multiply-add is two) and bytes (each array read or written once) follow "
         "from the shapes, by formulas; the rates from the median self times."
+        + (f" {ABOUT}" if has_about(summary) else "")
     )
     limits = summary.recording.limits
     if limits is not None:

@@ -163,6 +163,8 @@ class _Facts:
         }
         if layer.flops is not None:
             facts["flops"] = layer.flops
+            if layer.work_is_about:
+                facts["work_is_about"] = True
         if layer.calls > 1:
             facts["calls"] = f"{plural(layer.calls, 'call')} laid as one"
         parent, forward = parent_of(layer, row.Index), layer.forward

@@ -196,8 +196,11 @@ def test_pages_say_the_same(name: str) -> None:
     blocks = document(name)
     found = on_pages(blocks)
     for kind, *parts in told("html", blocks):
+        # The head of a table is on each page, amid a cell that goes on there, too.
+        head = squeezed("".join(texts(parts[0]))) if kind == "table" else ""
+        without_heads = found.replace(head, "") if head else found
         for said in texts(parts[:2] if kind == "table" else parts):
-            assert squeezed(said) in found
+            assert squeezed(said) in found or squeezed(said) in without_heads
 
 
 @pytest.mark.parametrize("name", ["engine report", "comparison", "sweep report", "network layers"])
