@@ -33,7 +33,8 @@ def left_as_found(model: Any, optimizer: Any = None) -> Iterator[None]:
             _keep_attributes(stack, link)
         for param in _once(model.params()):
             stack.callback(setattr, param, "update_rule", param.update_rule)
-            _keep_array(stack, param, "grad")
+            if param.is_initialized:  # one without an array has no gradient to ask for
+                _keep_array(stack, param, "grad")
             if optimizer is not None:
                 _keep_array(stack, param, "array")
                 _keep_rule(stack, param.update_rule)

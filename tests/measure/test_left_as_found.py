@@ -115,3 +115,10 @@ def test_after_an_exception_too():
     for key in weights:  # which take a copy that nobody asked for
         before.pop(key), after.pop(key)
     same(before, after)
+
+
+@pytest.mark.parametrize("phase", ["forward", "train"])
+def test_parameters_may_get_their_first_array_in_the_profile(phase):
+    model = chainer.Sequential(L.Linear(4), F.relu, L.Linear(2))
+    assert len(profile(model, X, trials=2, warmups=1, phase=phase).layers) >= 3
+    assert model[0].W.array.shape == (4, 3)
