@@ -24,6 +24,7 @@ class FakeEvent:
     time_ns: int | None = None
 
     def record(self, stream: object = None) -> None:
+        self.queue.log.append("record")
         self.time_ns = self.queue.reached_ns
         self.queue.clock.advance(self.queue.record_ns)
 
@@ -45,6 +46,7 @@ class FakeQueue:
         self.record_ns = 0  # what the host needs to record an event
         self.events: list[FakeEvent] = []
         self.holds: list[int] = []
+        self.log: list[str] = []  # events that were recorded, and waiting for the device
 
     @property
     def reached_ns(self) -> int:
@@ -68,6 +70,7 @@ class FakeQueue:
         return float(np.float32((end.time_ns - start.time_ns) / 1e6))
 
     def synchronize(self) -> None:
+        self.log.append("synchronize")
         self.clock.time_ns = self.reached_ns
 
     def hold(self, nanoseconds: int) -> None:

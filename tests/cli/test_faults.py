@@ -305,7 +305,7 @@ def test_recordings(
 
 def test_a_damaged_journal(capsys: pytest.CaptureFixture[str]) -> None:
     Path("run").mkdir()
-    Path("run/recording.journal").write_bytes(b"chainer-profile journal\n10\n{}")
+    Path("run/recording.journal").write_bytes(b"chainer-profile journal\n2\n{}")
     assert main("report", "run") == 1
     assert said(capsys).startswith("run/recording.journal: damaged")
     assert os.listdir("run") == ["recording.journal"]

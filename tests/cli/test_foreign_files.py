@@ -10,7 +10,7 @@ import pytest
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.cli import main as cli
-from chainer_profile.integrations.script import Script, ScriptRun
+from chainer_profile.integrations.results import Results
 from chainer_profile.networks import loading
 from chainer_profile.runs import sweep
 from tests import names_in
@@ -137,6 +137,7 @@ def test_trials_that_are_met_while_a_program_runs_find_a_place() -> None:
     mine = Path("here/test/report.md")
     mine.parent.mkdir(parents=True)
     mine.write_text("mine")
-    with ScriptRun(Script("s.py"), Path("here"), Path("reports/s"), force=True) as running:
-        assert running._take("test").path == Path("here/test-2").absolute()
+    results = Results(Path("here"), Path("reports/s"), True, None)
+    assert results.take("test").path == Path("here/test-2").absolute()
+    results.close()
     assert mine.read_text() == "mine"

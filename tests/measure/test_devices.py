@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -350,25 +349,6 @@ class TestCudaQueue:
         free, total = CudaQueue(cupy).memory_nbytes()
         assert (total, total - free) == (cupy.memory_nbytes, kept.nbytes // 512 * 512 + 512)
         assert type(free) is type(total) is int
-
-    def test_a_range_ends_with_an_exception_too(self, cupy: Any, log: list[Any]) -> None:
-        queue = CudaQueue(cupy)
-        with queue.range("outer"):
-            with pytest.raises(ValueError, match="broken"), queue.range("inner"):
-                raise ValueError("broken")
-            assert log == ["push outer", "push inner", "pop"]
-        assert log[3:] == ["pop"]
-
-    @pytest.mark.parametrize("fails", [False, True])
-    def test_the_traced_part_ends_when_the_device_is_done(
-        self, cupy: Any, log: list[Any], fails: bool
-    ) -> None:
-        with nullcontext() if not fails else pytest.raises(ValueError, match="broken"):  # noqa: SIM117
-            with CudaQueue(cupy).traced():
-                assert log == ["start"]
-                if fails:
-                    raise ValueError("broken")
-        assert log == ["start", "synchronize", "stop"]
 
 
 @pytest.mark.parametrize("source", [NOT_IMPORTED, BROKEN, NO_DRIVER], ids=["lib", "os", "driver"])
