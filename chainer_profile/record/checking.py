@@ -22,29 +22,42 @@ _SIGNED = frozenset(
 
 
 def check(recording: Any) -> None:
-    """Refuse what no run has measured; what is written and what is read are held against it.
+    """Refuse what nothing can be made of.
 
     Args:
         recording: Its arrays have the right shapes.
 
     Raises:
-        ValueError: A number is below 0 that cannot be, is not finite, or needs more than 64 bits;
-            a trial is shorter than its layers; a part is of another number of layers; something has
-            no name, or that of another; or refers to a layer that is not there.
+        ValueError: A layer's path is no text, or it has no call; a time is below 0, or too large;
+            a collective was left before it was entered; or a part is of other layers.
+    """
+    _check_arrays(recording)
+    _check_layers(recording)
+    _check_parts(recording)
+
+
+def check_file(recording: Any) -> None:
+    """Refuse what no run has measured; what is written and what is read are held against it.
+
+    Raises:
+        ValueError: As of :func:`check`; or a number is below 0 that cannot be, is not finite, or
+            needs more than 64 bits; a trial is shorter than its layers; something has no name, or
+            that of another; or a layer refers to one that is not there.
     """
     for one in (recording, *recording.variants):
-        _check_arrays(one)
+        check(one)
         _check_framework(one)
-        _check_layers(one)
-        if len(set(one.phases)) < len(one.phases):
-            raise ValueError(f"phases are named twice: {', '.join(one.phases)}")
-        if any(not link.path for link in one.links):
-            raise ValueError("a link has no path")
-    _check_parts(recording)
+        _check_names(one)
     for field in dataclasses.fields(recording):
         problem = wrong_number(field.name, getattr(recording, field.name))
         if problem:
             raise ValueError(f"{field.name}: {problem}")
+    rank = recording.rank
+    if rank is not None and rank.number >= rank.size:
+        raise ValueError(f"rank: there is no rank {rank.number} of {rank.size}")
+    limits = recording.limits
+    if limits is not None and not all(value for _, value in _limits(limits)):
+        raise ValueError("limits: one is 0")
 
 
 def _check_arrays(recording: Any) -> None:
@@ -75,20 +88,31 @@ def _check_framework(recording: Any) -> None:
 
 
 def _check_layers(recording: Any) -> None:
+    for place, layer in enumerate(recording.layers):
+        for name in ("path", "function", "phase"):
+            value = getattr(layer, name)
+            if not isinstance(value, str):
+                raise ValueError(f"layer {place} has the {name} {value!r}")
+        if layer.calls < 1:
+            raise ValueError(f"layer {place} has {layer.calls} calls")
+
+
+def _check_names(recording: Any) -> None:
     n_layers = len(recording.layers)
     for place, layer in enumerate(recording.layers):
         if layer.index != place:
             raise ValueError(f"layer {place} has the index {layer.index}")
         for name in ("path", "function", "phase"):
-            value = getattr(layer, name)
-            if not isinstance(value, str) or not value:
-                raise ValueError(f"layer {place} has the {name} {value!r}")
-        if layer.calls < 1:
-            raise ValueError(f"layer {place} has {layer.calls} calls")
+            if not getattr(layer, name):
+                raise ValueError(f"layer {place} has the {name} ''")
         for name in ("parent", "forward"):
-            if not _is_row(getattr(layer, name), n_layers):
-                other = getattr(layer, name)
+            other = getattr(layer, name)
+            if not _is_row(other, n_layers):
                 raise ValueError(f"layer {place} has the {name} {other}, of {n_layers} layers")
+    if any(not link.path for link in recording.links):
+        raise ValueError("a link has no path")
+    if len(set(recording.phases)) < len(recording.phases):
+        raise ValueError(f"phases are named twice: {', '.join(recording.phases)}")
 
 
 def _is_row(row: int | None, n_layers: int) -> bool:
@@ -111,6 +135,9 @@ def _check_parts(recording: Any) -> None:
         if len(one.trial) != counters.trials:
             raise ValueError(f"counters: {one.name} is of {len(one.trial)} trials")
     inside, functions = recording.inside, {layer.function for layer in recording.layers}
+    problem = wrong_number("inside", inside)
+    if problem:
+        raise ValueError(f"inside: {problem}")
     if inside is not None and inside.repeats < 1:
         raise ValueError(f"a sample inside the layers is one of {inside.repeats}")
     for stack in () if inside is None else inside.stacks:
@@ -120,12 +147,6 @@ def _check_parts(recording: Any) -> None:
             raise ValueError(f"a stack is in {stack.function}, which no layer is")
         if not stack.places or not 0 <= min(stack.places) <= max(stack.places) < len(inside.places):
             raise ValueError(f"a stack leads over {stack.places}, of {len(inside.places)} places")
-    rank = recording.rank
-    if rank is not None and rank.number >= rank.size:
-        raise ValueError(f"rank: there is no rank {rank.number} of {rank.size}")
-    limits = recording.limits
-    if limits is not None and not all(value for _, value in _limits(limits)):
-        raise ValueError("limits: one is 0")
 
 
 def wrong_number(name: str, value: Any) -> str:

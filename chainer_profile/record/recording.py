@@ -20,7 +20,7 @@ from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.units import plural
 from chainer_profile.basics.views import Shown
 from chainer_profile.basics.words import COMMUNICATION
-from chainer_profile.record.checking import check, wrong_number
+from chainer_profile.record.checking import check_file, wrong_number
 from chainer_profile.record.digest import Digest, as_comment, block_kind
 from chainer_profile.record.inside import Inside, Place, Stack
 from chainer_profile.record.parts import (
@@ -351,7 +351,7 @@ class Recording(Shown):
                 for number, variant in enumerate(parts.get("variants", ()), 2)
             )
             found = cls(**parts, **_samples(arrays))
-            check(found)
+            check_file(found)
             return found
         except (ValueError, TypeError) as error:  # a scalar in the place of an array
             raise ProfileError(f"{path}: damaged recording ({one_line(error)})") from None
@@ -440,7 +440,7 @@ def _problem(recording: Recording) -> str:
     """Why a recording could not be read again; empty where it could."""
     try:
         build(_Meta, loads(_meta_of(recording)))
-        check(recording)
+        check_file(recording)
     except (ValueError, TypeError) as error:
         return one_line(error)
     return ""

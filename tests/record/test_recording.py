@@ -263,7 +263,7 @@ def test_what_is_saved_is_loaded(recording, tmp_path_factory):
 
 def no_checks(patch):
     """Write and read what no run has measured."""
-    patch.setattr("chainer_profile.record.recording.check", lambda recording: None)
+    patch.setattr("chainer_profile.record.recording.check_file", lambda recording: None)
 
 
 def test_all_fields_of_a_run_are_kept(tmp_path):
