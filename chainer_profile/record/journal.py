@@ -24,6 +24,8 @@ so does a record that was not written whole, which does not end with its kind.
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import os
 from array import array
@@ -108,6 +110,18 @@ def _parts(kind: Variant, header: _Header) -> list[int]:
     return [n_layers, len(kind.phases), *device, rows, rows, int(header.iterations)]
 
 
+def _identity(fd: int) -> tuple[int, int] | None:
+    """What tells an open file from all others; None where the descriptor is closed.
+
+    A program that closes all descriptors may open a file of its own under the journal's number.
+    """
+    try:
+        found = os.fstat(fd)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 @dataclass
 class Journal:
     """Appends trials to a file, or keeps them in memory where there is no file.
@@ -128,6 +142,9 @@ class Journal:
     # The records that are not in the file.
     _kept: bytearray = field(default_factory=bytearray)
     _n_variants: int = 0
+
+    def __post_init__(self) -> None:
+        self._identity = None if self.file is None else _identity(self.file.fileno())
 
     def begin(
         self,
@@ -229,6 +246,8 @@ class Journal:
         fd, left = self.file.fileno(), memoryview(content)
         self._full = True  # unless all of it gets there
         try:
+            if _identity(fd) != self._identity:
+                raise OSError(errno.EBADF, "its file was closed, and another one has its number")
             os.lseek(fd, self._end, os.SEEK_SET)
             while left:
                 left = left[os.write(fd, left) :]
@@ -243,7 +262,10 @@ class Journal:
 
     def _streams(self) -> Iterator[tuple[IO[bytes], int]]:
         if self.file is not None:
-            with os.fdopen(self.file.fileno(), "rb", _CHUNK_NBYTES, closefd=False) as stream:
+            fd = self.file.fileno()
+            ours = _identity(fd) == self._identity
+            place = fd if ours else self.file.name
+            with io.open(place, "rb", _CHUNK_NBYTES, closefd=not ours) as stream:  # noqa: UP020
                 stream.seek(self._begin)
                 yield stream, self._end - self._begin
         yield BytesIO(self._kept), len(self._kept)

@@ -434,3 +434,20 @@ def test_two_journals_share_nothing():
     add(first, some_trials(1)[0])
     assert not len(second.recording(Conditions(), "").warmup_ns)
     assert Journal().recording(Conditions(), "").n_trials == 0
+
+
+def test_a_file_of_the_program_s_that_has_the_journal_s_number_is_left_alone(path, file, tmp_path):
+    journal, trials = begun(file), some_trials(3)
+    add(journal, trials[0])
+    mine = tmp_path / "mine"
+    with open(mine, "w+b") as other:
+        kept = os.dup(file.fileno())
+        os.dup2(other.fileno(), file.fileno())  # as after os.closerange and an open()
+        with pytest.raises(JournalError, match="another one has its number"):
+            add(journal, trials[1])
+        add(journal, trials[2])
+        assert trials_of(journal.recording(Conditions(), "")) == expected(trials)
+        os.dup2(kept, file.fileno())
+        os.close(kept)
+    assert mine.read_bytes() == b""
+    assert trials_of(recover(path)) == expected(trials[:1])
