@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import re
-import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -135,11 +134,6 @@ def remove_file(path: Path) -> None:
     """Remove a file of ours, if it is there and can be removed."""
     with suppress(OSError):
         path.unlink()
-
-
-def remove_folder(path: Path) -> None:
-    """Remove a folder of ours with all that is in it, if it is there and can be removed."""
-    shutil.rmtree(path, ignore_errors=True)
 
 
 #: The name that a file has until it is complete. What a kill leaves is known by it.

@@ -315,6 +315,16 @@ def a_journal():
 JOURNAL = a_journal()
 
 
+def assert_kept_or_refused_in_a_line(journal):
+    again = journal.with_suffix(".npz")
+    try:
+        with warnings.catch_warnings(record=True):
+            recover(journal).save(again)
+        Recording.load(again)
+    except ProfileError as error:
+        assert "\n" not in str(error)  # noqa: PT017
+
+
 @settings(max_examples=300)
 @given(data=st.data())
 def test_a_changed_journal_is_refused_in_one_line_or_can_be_kept(data, tmp_path_factory):
@@ -332,13 +342,7 @@ def test_a_changed_journal_is_refused_in_one_line_or_can_be_kept(data, tmp_path_
             del content[at : at + data.draw(st.integers(1, 40))]
     path = tmp_path_factory.getbasetemp() / "changed.journal"
     path.write_bytes(content)
-    again = path.with_suffix(".npz")
-    try:
-        with warnings.catch_warnings(record=True):
-            recover(path).save(again)
-        Recording.load(again)
-    except ProfileError as error:
-        assert "\n" not in str(error)  # noqa: PT017
+    assert_kept_or_refused_in_a_line(path)
 
 
 @settings(max_examples=200)
@@ -353,13 +357,7 @@ def test_a_journal_with_a_changed_header(data, tmp_path_factory):
     node[place[-1]] = data.draw(st.sampled_from(VALUES))
     path = tmp_path_factory.getbasetemp() / "header.journal"
     write(path, body, **header)
-    again = path.with_suffix(".npz")
-    try:
-        with warnings.catch_warnings(record=True):
-            recover(path).save(again)
-        Recording.load(again)
-    except ProfileError as error:
-        assert "\n" not in str(error)  # noqa: PT017
+    assert_kept_or_refused_in_a_line(path)
 
 
 def test_a_missing_file_and_a_folder_are_refused(tmp_path):
