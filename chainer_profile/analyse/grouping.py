@@ -208,7 +208,10 @@ def link_tree(layers: pd.DataFrame, recording: Recording) -> pd.DataFrame:
         "name": [path.rpartition("/")[2] or "/" for path in paths],
         "kind": ["" if link is None else link.kind for link in links],
         "depth": [len(links_to(path)) - 1 for path in paths],
-        "calls": pd.array([None if link is None else link.calls for link in links], dtype="Int64"),
+        "calls": pd.array(
+            [None if link is None else link.calls for link in links],
+            dtype="Float64" if recording.by_link else "Int64",
+        ),
         "parameters": pd.array(
             [n if path in known else None for n, path in zip(parameters, paths, strict=True)],
             dtype="Int64",

@@ -52,7 +52,7 @@ def kinds(recording: Recording) -> tuple[Kind, ...]:
                 number=number,
                 trials=one.n_trials,
                 share=one.n_trials / recording.all_trials,
-                calls=sum(layer.calls for layer in one.layers),
+                calls=sum(int(layer.calls) for layer in one.layers),
                 median_s=None if walls is None or not len(walls) else float(np.median(walls)) * NS,
                 difference=difference if number > 1 else "",
                 other_shapes=other_shapes,

@@ -90,7 +90,8 @@ def _layer_table(
     columns["forward"] = np.array([layer.forward for layer in layers], object)
     columns["trials"] = np.full(len(layers), recording.n_trials)
     columns |= statistics
-    typical = columns["median_s"]
+    # Of a row that not every iteration has, the median may be nothing.
+    typical = columns["mean_s" if recording.by_link else "median_s"]
     total = float(typical.sum())
     share = typical / total if total else np.zeros(len(layers))
     slowest_first = np.argsort(-share, kind="stable")

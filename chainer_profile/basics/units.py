@@ -138,14 +138,16 @@ def format_interval(low: float, high: float, unit: str | None = None) -> str:
     return f"{format_significant(low / scale)} to {format_significant(high / scale)} {unit}"
 
 
-def format_count(value: int) -> str:
-    """A whole number with commas: ``10,000``."""
-    return f"{value:,d}"
+def format_count(value: int | float) -> str:
+    """A number with commas: ``10,000``; of a mean number of calls, ``33.3``."""
+    if value == int(value):
+        return f"{int(value):,d}"
+    return f"{value:,.1f}" if value >= 10 else f"{value:.2g}"
 
 
-def plural(value: int, noun: str, nouns: str | None = None) -> str:
+def plural(value: int | float, noun: str, nouns: str | None = None) -> str:
     """A count with its noun: ``1 layer``, ``66 layers``."""
-    return f"{value:,d} {noun if value == 1 else nouns or noun + 's'}"
+    return f"{format_count(value)} {noun if value == 1 else nouns or noun + 's'}"
 
 
 def format_nbytes(nbytes: int | None) -> str:

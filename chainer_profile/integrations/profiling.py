@@ -52,12 +52,11 @@ class Profiling:
 
         print(step.profiling.summary())
 
-    Each block, or call, is a trial. The first one teaches the layers (its time is kept without what
-    that takes, and counts where no other comes), and the second shows what each layer allocates;
-    of those behind them every other one is profiled, and the others are timed as a whole. Links go
-    by the names of the variables that hold their networks: of the block's, or of the function's
-    and its arguments, and attributes of an object such as ``self`` among them. Blocks that raise
-    count for nothing.
+    Each block, or call, is a trial; they may differ. A row is a function of a link. The first trial
+    is profiled, the third shows what each row allocates, and of those behind it every other one is
+    profiled; the others are timed as a whole. Links go by the names of the variables that hold
+    their networks: of the block's, or of the function's and its arguments, and attributes of an
+    object such as ``self`` among them. Blocks that raise count for nothing.
 
     Args:
         title: Name of the network for the reports; by default the name of its class.
@@ -68,7 +67,7 @@ class Profiling:
     def __init__(self, title: str = "", memory: bool = True, clock: Clock | None = None) -> None:
         self._title, self._with_memory, self._clock = title, memory, clock
         self._live: LiveTrials | None = None
-        self._trial: LoopTrial | None = None
+        self._entries: Entries
         self._open: ExitStack | None = None
 
     def __enter__(self) -> Profiling:
@@ -118,17 +117,19 @@ class Profiling:
             known = _with_attributes(names if frame is None else {**names, **frame.f_locals})
             roots = networks(known)
             timed = [(prefix_of(one, roots), one) for one in optimizers(known, ())]
-            self._trial = LoopTrial(roots, timed, self._title)
+            trial = LoopTrial(roots, timed, self._title)
             device = device_of(roots[0][1]) if roots else chainer.get_device("@numpy")
             clock = self._clock or clock_of(device)
-            self._live = LiveTrials(self._trial, clock, warn=_warn, memory=self._with_memory)
-        live, trial = self._live, self._trial
-        assert trial is not None
-        if not live.seen or live.mode == PLAIN:
+            self._entries = Entries(trial.around)
+            self._live = LiveTrials(
+                trial, clock, self._entries, warn=_warn, memory=self._with_memory
+            )
+        live = self._live
+        if not live.profiled or live.mode == PLAIN:
             live.want()
         with ExitStack() as stack:
-            if live.wanted:
-                stack.enter_context(Entries(trial.around))
+            if live.wanted or live.remembers:
+                stack.enter_context(self._entries)
             stack.enter_context(live.trial())
             self._open = stack.pop_all()
 
@@ -142,7 +143,7 @@ class Profiling:
         recording = None if live is None or self._open is not None else live.recording()
         if recording is not None:
             return recording
-        if live is not None and live.seen:
+        if live is not None and live.iteration and self._open is None:
             raise ProfileError("the block calls no Chainer function: there is nothing to profile")
         raise ProfileError("no block has come to its end under this profiling")
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import statistics
 import sys
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -21,8 +19,8 @@ from chainer_profile.basics.replacements import Replacements
 from chainer_profile.measure import entries
 from chainer_profile.measure.devices import clock_of, device_of
 from chainer_profile.measure.entries import Entries
-from chainer_profile.measure.live import LEARNING, TRACING, LiveTrials
-from chainer_profile.measure.loop import LoopTrial, UpdaterStep, name_of
+from chainer_profile.measure.live import COUNTING, TRACING, LiveTrials
+from chainer_profile.measure.loop import LoopTrial, name_of, trial_of
 from chainer_profile.measure.ranks import rank_of
 from chainer_profile.measure.windows import actual_optimizer
 from chainer_profile.record.budget import (
@@ -43,20 +41,25 @@ if TYPE_CHECKING:
     from chainer_profile.record.journal import Journal
     from chainer_profile.record.recording import Rank, Recording
 
-#: Trials of one kind of which every second is measured, by chance so that kinds that take turns are
-#: all met; behind them every tenth is.
-_DENSE, _OFTEN, _SELDOM = 60, 0.5, 0.1
-#: What teaching, and profiling, may each cost of the trials' own time behind the first ones.
-_COST, _FIRST = 0.1, 4
+#: Trials of a kind that are all profiled as far as the cost allows, behind which they get ever
+#: rarer, and the part of them that is left as it is, to see what profiling adds.
+_DENSE, _PLAIN = 400, 0.125
+#: First trials that are profiled whatever they cost, and what profiling may cost of the trials' own
+#: time behind them.
+_FIRST, _COST = 2, 0.07
+#: Of several ranks all profile the same trials: every second one at first, then every tenth.
+_OFTEN, _SELDOM, _OFTEN_TRIALS = 0.5, 0.1, 60
+#: Nanoseconds that the memory pass may add whatever the trials take, and else of their own time.
+_MEMORY_NS, _MEMORY_COST = 300_000_000, 0.03
 #: Trainings that are measured, and networks that are called outside of them.
 _MOST = 4
 #: What the profiler does in a program.
-AROUND, TEACHING, FOLDING = "around trials", "in trials that teach", "putting trials together"
+AROUND, WITHIN, FOLDING = "around trials", "in profiled trials", "putting trials together"
 #: Names of the kinds of trials; the second one of a kind has a number behind it.
 TRAINING, TEST = "train", "test"
 #: Of a class that is not built in, whose methods can be replaced.
 _HEAP_TYPE = 1 << 9
-_LEARNED = (LEARNING, TRACING)
+_SLOWED = (COUNTING, TRACING)
 #: Where a program's own code runs, in which a trial may begin.
 _OWN = (REST, IMPORTS)
 
@@ -79,23 +82,21 @@ class Watched:
         spent: The account that the time of a trial goes to.
         count: Trials so far.
         own_ns: Their time, without that of other accounts within.
-        teaching_ns: What teaching took beyond that so far, as far as it is known.
-        profiling_ns: The same of all else of the profiler's.
+        profiling_ns: What profiling added to them so far.
     """
 
     name: str
-    trial: LoopTrial | UpdaterStep | None
+    trial: LoopTrial | None
     live: LiveTrials | None = None
     rank: Rank | None = None
     recording: Recording | None = None
     spent: Account = (ITERATIONS, "")
     count: int = 0
     own_ns: int = 0
-    teaching_ns: int = 0
     profiling_ns: int = 0
-    # Times of trials that ran as they are or were profiled, and of those that taught something.
-    usual_ns: array[int] = field(default_factory=lambda: array("q"))
-    learned: list[tuple[Account, int]] = field(default_factory=list)
+    # Time of the last trial that no counting of memory slowed; and what that took of the others.
+    usual_ns: int = 0
+    slowed: list[tuple[Account, int]] = field(default_factory=list)
 
     def stop(self) -> None:
         """Measure no more."""
@@ -104,11 +105,9 @@ class Watched:
             live.end()
             self.recording = live.recording()
 
-    def end(self) -> list[tuple[Account, int]]:
-        """Forget the network too; gives what the teaching took, by account."""
+    def end(self) -> None:
+        """Forget the network too."""
         self.trial = None
-        usual_ns = int(statistics.median(self.usual_ns)) if self.usual_ns else sys.maxsize
-        return [(account, max(0, ns - usual_ns)) for account, ns in self.learned]
 
 
 class Program:
@@ -155,13 +154,14 @@ class Program:
             entries.RUN: self._run,
         }
         self._replacements = Replacements()
-        # The optimizers of the training that runs, which began when the first of them was set up,
-        # and networks beside theirs that it calls; and whether any has updated.
+        # The optimizers of the training that runs, which began when the first of them was set up;
+        # and whether any has updated.
         self._optimizers: list[ref[Any]] = []
-        self._others: list[ref[Any]] = []
         self._updated = self._has_trained = False
         self._trainers = 0
         self._training: Watched | None = None
+        self._waits = False
+        self._updating: LoopTrial | None = None
         # The trial of the training that is open, and whether more than data was seen of it.
         self._open: AbstractContextManager[None] | None = None
         self._begun = False
@@ -170,7 +170,7 @@ class Program:
         self._began_by = ""
         self._last: Any = None
         self._not_last: set[int] = set()
-        self._networks: dict[int, Watched] = {}
+        self._networks: dict[type, Watched] = {}
         self._coin = Random(0)
 
     @property
@@ -209,8 +209,7 @@ class Program:
         if watched.trial is not None:
             with self._accounts.within(PROFILER, FOLDING), self._excused(watched):
                 watched.stop()
-            for account, ns in watched.end():
-                self._accounts.move(account, (PROFILER, TEACHING), ns)
+            watched.end()
 
     def _put_account(self, owner: Any, name: str, part: str) -> None:
         """Have the time of a function of Chainer's in an account of its own."""
@@ -233,6 +232,8 @@ class Program:
         if not self._called_chainer:
             self._called_chainer = True
             self._saved()
+        if self._updating is not None:  # within an updater's iteration
+            return self._updating.around(entry, owner, call)
         handler = self._handlers.get(entry)
         if handler is not None:
             return handler(owner, call)
@@ -269,15 +270,14 @@ class Program:
     def _through(self, entry: str, owner: Any, call: Callable[[], Any]) -> Any:
         if self._open is None or self._training is None:
             return call()
-        trial = self._training.trial
-        assert isinstance(trial, LoopTrial)
-        return trial.around(entry, owner, call)
+        assert self._training.trial is not None
+        return self._training.trial.around(entry, owner, call)
 
     def _set_up(self, optimizer: Any, call: Callable[[], Any]) -> Any:
         if self._updated:  # another training begins
             if self._training is not None:
                 self._end(self._training)
-            self._optimizers, self._others, self._training = [], [], None
+            self._optimizers, self._training = [], None
             self._updated = False
             self._last, self._not_last = None, set()
         self._optimizers.append(ref(optimizer))
@@ -298,27 +298,14 @@ class Program:
         if self._open is not None:
             if (self._begun or not test) and (train or graph):
                 self._begun = True
-                self._note_other(link)
                 return self._through(entries.CALL, link, call)
             # The data was for this; or an epoch ends before the next update.
             self._abandon((ITERATIONS if self._begun else EVALUATION, ""))
-        if self._accounts.part == ITERATIONS:  # of a Trainer
-            return call()
         if self._own and not test and self._now_optimizers():
             self._begin(entries.CALL)
             self._begun = True
-            self._note_other(link)
             return self._through(entries.CALL, link, call)
         return self._own_call(link, call)
-
-    def _note_other(self, link: Any) -> None:
-        """Remember a network that is none of an optimizer's."""
-        known = [one.target for one in self._now_optimizers()]
-        known += [root for one in self._others if (root := one()) is not None]
-        if any(link is root for root in known):
-            return
-        if not any(link is one for root in known for one in root.links()):
-            self._others.append(ref(link))
 
     def _update(self, optimizer: Any, call: Callable[[], Any]) -> Any:
         if self._own and self._open is None:
@@ -349,8 +336,12 @@ class Program:
     def _begin(self, by: str) -> None:
         if self._training is None:
             self._training = self._watch(TRAINING, self._loop_trial())
-        elif self._training.count == max(1, len(self._now_optimizers())):
-            # Iterations have shown by now what networks there are, and what ends them.
+            # The first update of one of ChainerMN's optimizers shows which one that is.
+            self._waits = "chainermn" in sys.modules
+            if not self._waits:
+                self._measure(self._training)
+        elif self._waits and self._training.count:
+            self._waits = False
             self._training.trial = self._loop_trial()
             self._measure(self._training)
         self._begun, self._began_by = False, by
@@ -370,20 +361,21 @@ class Program:
     def _loop_trial(self) -> LoopTrial:
         """What an iteration of the training is that runs now."""
         optimizers = self._now_optimizers()
-        targets = _distinct([one.target for one in optimizers])
-        others = [link for one in self._others if (link := one()) is not None]
-        roots = _named(targets, others)
+        roots = _named([one.target for one in optimizers])
         prefixes = {id(root): prefix for prefix, root in roots}
         of = [(prefixes.get(id(one.target), ""), one) for one in optimizers]
         return LoopTrial(roots, of, command=self._command)
 
     def _own_call(self, link: Any, call: Callable[[], Any]) -> Any:
         """A call that is a trial of its own."""
-        watched = self._networks.get(id(link))
-        if watched is None or watched.trial is None or watched.trial.roots[0][1] is not link:
+        # An evaluation may call a copy each time.
+        watched = self._networks.get(type(link))
+        if watched is None or watched.trial is None:
             trial = LoopTrial([("", link)], command=self._command)
-            watched = self._networks[id(link)] = self._watch(TEST, trial)
+            watched = self._networks[type(link)] = self._watch(TEST, trial)
             self._measure(watched, not (self._has_trained or self._now_optimizers()))
+        elif watched.trial.roots[0][1] is not link:
+            watched.trial.roots = [("", link)]
         own = self._accounts.part in _OWN
         watched.spent = (self._calls, "") if own else self._accounts.account
         with self._trial(watched, int(own)):
@@ -391,7 +383,7 @@ class Program:
 
     # -- any trials
 
-    def _watch(self, kind: str, trial: LoopTrial | UpdaterStep) -> Watched:
+    def _watch(self, kind: str, trial: LoopTrial) -> Watched:
         number = sum(one.name.partition("-")[0] == kind for one in self.watched) + 1
         self.watched.append(Watched(kind if number == 1 else f"{kind}-{number}", trial))
         return self.watched[-1]
@@ -405,7 +397,10 @@ class Program:
             warn = functools.partial(self._warn, watched.name)
             memory = memory and self._memory
             watched.rank = rank_of(trial.optimizers, clock.now_ns)
-            watched.live = LiveTrials(trial, clock, journal, warn, memory, watched.rank)
+            watched.live = LiveTrials(
+                *(trial, clock, self._entries, journal, warn, memory, watched.rank),
+                calibrates=len(self.watched) == 1,
+            )
 
     @contextmanager
     def _trial(self, watched: Watched, count: int = 1) -> Iterator[None]:
@@ -428,33 +423,45 @@ class Program:
         finally:
             ns = accounts.close(into, count)
         watched.count += 1
-        watched.own_ns += ns
-        if live is not None and live.mode in _LEARNED:
-            watched.learned.append((watched.spent, ns))
-            usual_ns = watched.usual_ns[-1] if watched.usual_ns else 0
-            watched.teaching_ns += max(0, ns - usual_ns)
-        else:
-            watched.usual_ns.append(ns)
+        watched.own_ns += self._without_added(watched, live, ns)
+
+    def _without_added(self, watched: Watched, live: LiveTrials | None, ns: int) -> int:
+        """A trial's own time; what profiling added to it is the profiler's."""
+        if live is None:
+            return ns
+        added_ns = live.added_ns
+        if live.mode in _SLOWED and watched.usual_ns:
+            added_ns = ns - watched.usual_ns
+        added_ns = max(0, min(ns, added_ns))
+        if live.mode not in _SLOWED:
+            watched.usual_ns = ns - added_ns
+        watched.profiling_ns += added_ns
+        if added_ns:
+            self._accounts.move(watched.spent, (PROFILER, WITHIN), added_ns)
+        return ns - added_ns
 
     @contextmanager
     def _measured(self, watched: Watched, live: LiveTrials) -> Iterator[None]:
         with ExitStack() as stack:
             with self._around_trial(watched):
-                # Of several ranks all are to measure the same trials.
-                most_ns = sys.maxsize if watched.rank is not None else _COST * watched.own_ns
-                live.teaches = watched.count < _FIRST or watched.teaching_ns < most_ns
-                cheap = live.profiled < _DENSE * _OFTEN or watched.profiling_ns < most_ns
-                # Of a training the first iteration is not like the others.
-                first = 0 if watched.name.startswith(TEST) else 1
-                often = _OFTEN if watched.count < _DENSE else _SELDOM
-                chosen = not live.seen or (cheap and self._coin.random() < often)
-                if watched.count >= first and chosen:
+                live.counts = watched.usual_ns <= max(_MEMORY_NS, _MEMORY_COST * watched.own_ns)
+                if self._chooses(watched):
                     live.want()
                 trial = live.trial()
                 with self._excused(watched):
                     trial.__enter__()
             stack.push(self._ending(watched, trial))
             yield
+
+    def _chooses(self, watched: Watched) -> bool:
+        """Whether the next trial is to be profiled: late ones are, too, however long it goes on."""
+        count, chance = watched.count, self._coin.random()
+        if watched.rank is not None:
+            return chance < (_OFTEN if count < _OFTEN_TRIALS else _SELDOM)
+        if count < _FIRST:
+            return True
+        cheap = watched.profiling_ns <= _COST * watched.own_ns
+        return cheap and chance < min(1 - _PLAIN, _DENSE / count)
 
     def _ending(
         self, watched: Watched, trial: AbstractContextManager[None]
@@ -484,17 +491,14 @@ class Program:
         try:
             yield
         finally:
-            ns = self._accounts.close()
-            if watched.live is not None and watched.live.mode in _LEARNED:
-                watched.teaching_ns += ns
-            else:
-                watched.profiling_ns += ns
+            watched.profiling_ns += self._accounts.close()
 
     # -- a Trainer
 
     def _run(self, trainer: Any, call: Callable[[], Any]) -> Any:
         """Run a Trainer: its iterations are the trials, its extensions have accounts."""
-        watched = self._watch(TRAINING, UpdaterStep(trainer.updater, command=self._command))
+        trial = trial_of(trainer.updater, command=self._command)
+        watched = self._watch(TRAINING, trial)
         self._measure(watched)
         self._has_trained = True
         self._trainers += 1
@@ -507,7 +511,11 @@ class Program:
                     if not self._entries.mine:  # a child goes on with it
                         return update()
                     with self._trial(watched):
-                        update()
+                        self._updating = trial
+                        try:
+                            update()
+                        finally:
+                            self._updating = None
 
                 return measured_update
 
@@ -565,24 +573,19 @@ def _account_of(extension: Any, name: str) -> Account:
     return EXTENSIONS, name
 
 
-def _distinct(values: Sequence[Any]) -> list[Any]:
-    return list({id(value): value for value in values}.values())
+def _named(trained: Sequence[Any]) -> list[tuple[str, Any]]:
+    """Networks with what is put before their links' paths: names of classes, or nothing for one.
 
-
-def _named(trained: Sequence[Any], others: Sequence[Any]) -> list[tuple[str, Any]]:
-    """Networks with what is put before their links' paths: names of classes.
-
-    Nothing for the only one that is trained, or the only one at all; links of others are left out.
+    Links of others are left out.
     """
-    networks = _distinct([*trained, *others])
+    networks = list({id(network): network for network in trained}.values())
     below = {id(link) for network in networks for link in network.links(skipself=True)}
     outermost = [network for network in networks if id(network) not in below]
-    plain = sum(id(network) not in below for network in _distinct(trained)) == 1
-    named = outermost[plain:] if len(outermost) > 1 else []
-    names = [name_of(network) for network in named]
+    if len(outermost) == 1:
+        return [("", outermost[0])]
+    names = [name_of(network) for network in outermost]
     numbered = [
         f"/{name}" if names.count(name) == 1 else f"/{name}-{names[:at].count(name) + 1}"
         for at, name in enumerate(names)
     ]
-    prefixes = [*[""] * (len(outermost) - len(named)), *numbered]
-    return list(zip(prefixes, outermost, strict=True))
+    return list(zip(numbered, outermost, strict=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +16,9 @@ from chainer_profile.basics.replacements import Replacements
 from chainer_profile.measure import machine
 from chainer_profile.measure.clock import Clock
 from chainer_profile.measure.devices import clock_of, device_of
+from chainer_profile.measure.entries import Entries
 from chainer_profile.measure.live import LiveTrials
-from chainer_profile.measure.loop import UpdaterStep
+from chainer_profile.measure.loop import trial_of
 from chainer_profile.measure.ranks import rank_of
 from chainer_profile.record.journal import Journal
 from chainer_profile.runs.folder import take_folder
@@ -38,18 +39,16 @@ class LayerProfile(Extension):
 
         trainer.extend(LayerProfile(trigger=(100, "iteration")))
 
-    When the trigger fires after an iteration, the next one is profiled. The first time, one more
-    iteration teaches the layers, link paths and shapes, and another one shows what each layer
-    allocates: that one is the memory pass, and allocations are counted from the iteration before
-    it on. The iterations before and behind a profiled one are timed as a whole, which shows the
-    profiler's own cost. All other iterations run as they are. At the end of the training the
+    When the trigger fires after an iteration, the next one is profiled; iterations may differ. A
+    row is a function of a link. Of the two iterations behind the first profiled one the second is
+    the memory pass, which shows what each row allocates; allocations are counted from the one
+    before it on. All other iterations are timed as a whole (on a GPU those behind a profiled one).
+    At the end of the training the
     recording and its reports are written, as ``profile.py`` writes them, with the machine's limits
     where an earlier run of ``profile.py`` or ``profile.py machine`` has kept some;
     ``profile.py report`` recovers them after a kill, without memory and limits.
 
-    A training is never stopped by this: iterations that differ from the first one (in their calls
-    or in the size of the batch) are left out with a warning, and so is a disk that is full. After
-    three such iterations in place of the memory pass there is none.
+    A training is never stopped by this: a disk that is full is a warning.
 
     Each rank of a training with ChainerMN is to have it. They write to ``rank-0``, ``rank-1`` and
     so on in the folder of the results, with a phase ``communication``: a row for each parameter, or
@@ -98,18 +97,19 @@ class LayerProfile(Extension):
 
     def initialize(self, trainer: Any) -> None:
         """Take the place of the updater's ``update``."""
-        step = UpdaterStep(trainer.updater, self._title, self._command)
-        clock = self._clock or clock_of(device_of(step.roots[0][1]))
-        self._rank = rank_of(step.optimizers, clock.now_ns)
+        trial = trial_of(trainer.updater, self._title, self._command)
+        clock = self._clock or clock_of(device_of(trial.roots[0][1]))
+        self._rank = rank_of(trial.optimizers, clock.now_ns)
+        entries = Entries(trial.around)
         live = self._live = LiveTrials(
-            step, clock, self._journal, self._warn, self._with_memory, self._rank
+            trial, clock, entries, self._journal, self._warn, self._with_memory, self._rank
         )
         self._out = Path(trainer.out) / self._out
 
         def instead(update: Callable[[], None]) -> Callable[[], None]:
             def profiled_update() -> None:
                 live.iteration = trainer.updater.iteration
-                with live.trial():
+                with entries if live.wanted or live.remembers else nullcontext(), live.trial():
                     update()
                 if self._with_report:
                     chainer.report(_scalars(live.times()))

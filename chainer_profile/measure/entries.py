@@ -13,6 +13,7 @@ import chainer
 from chainer.dataset import Converter
 
 from chainer_profile.basics.replacements import Replacements
+from chainer_profile.measure.hooks import defines_call
 
 #: Gives what the call gives; asked with an entry, whose it is, and the call itself.
 Around = Callable[[str, Any, Callable[[], Any]], Any]
@@ -61,9 +62,15 @@ class Entries:
 
     Args:
         around: What is asked.
+
+    Attributes:
+        links: The links that are running, outermost first.
+        link_calls: Counts the calls of links, by their identity, where it is set.
     """
 
     def __init__(self, around: Around) -> None:
+        self.links: list[Any] = []
+        self.link_calls: dict[int, int] | None = None
         self._around = around
         self._thread, self._forks = get_ident(), len(_forked)
         self._open: set[str] = set()
@@ -83,6 +90,7 @@ class Entries:
         return sum((count.copy() for count in self._counts), Counter())
 
     def __enter__(self) -> Entries:
+        self._thread, self._forks = get_ident(), len(_forked)
         for entry, base, names in _ENTRIES:
             for kind in _classes(base):
                 self._stand_at(entry, kind, names)
@@ -114,11 +122,13 @@ class Entries:
     def _stand_at(self, entry: str, kind: type, names: tuple[str, ...]) -> None:
         for name in names:
             if name in vars(kind):
-                self._replacements.wrap(kind, name, functools.partial(self._through, entry))
+                through = functools.partial(self._through, entry)
+                if entry == CALL:
+                    through = functools.partial(self._through_call, kind)
+                self._replacements.wrap(kind, name, through)
 
     def _through(self, entry: str, method: Any) -> Any:
         inside, around, others = self._open, self._around, self._others
-        # Every call of every link comes here.
         thread, forks = self._thread, self._forks
 
         @functools.wraps(method)
@@ -135,6 +145,30 @@ class Entries:
                 return method(owner, *args, **kwargs)
             finally:
                 opened.discard(entry)
+
+        return through
+
+    def _through_call(self, kind: type, method: Any) -> Any:
+        outermost = self._through(CALL, method)
+        links, inside = self.links, self._open
+        thread, forks = self._thread, self._forks
+
+        # Every call of every link comes here.
+        @functools.wraps(method)
+        def through(link: Any, *args: Any, **kwargs: Any) -> Any:
+            if get_ident() != thread or len(_forked) != forks:
+                return outermost(link, *args, **kwargs)
+            calls = self.link_calls
+            # A class's own __call__ may call that of the class before it.
+            if calls is not None and defines_call(type(link)) is kind:
+                calls[id(link)] = calls.get(id(link), 0) + 1
+            links.append(link)
+            try:
+                if CALL in inside:
+                    return method(link, *args, **kwargs)
+                return outermost(link, *args, **kwargs)
+            finally:
+                links.pop()
 
         return through
 

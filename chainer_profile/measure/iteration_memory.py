@@ -1,52 +1,57 @@
-"""The memory pass of a training, in iterations that come anyway."""
+"""The memory pass of a program, in iterations that come anyway."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import gc
+from array import array
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from chainer_profile.basics.errors import one_line
-from chainer_profile.measure.memory import counter_for, tracing, use_of
+from chainer_profile.measure.memory import counter_for, use_of
+from chainer_profile.measure.structure import Structure
 
 if TYPE_CHECKING:
-    from chainer_profile.measure.memory import Counter, Trace
-    from chainer_profile.measure.structure import Structure
+    from chainer_profile.measure.link_recorder import LinkRecorder
+    from chainer_profile.measure.memory import Counter
     from chainer_profile.measure.windows import Trial
     from chainer_profile.record.recording import MemoryUse
 
-#: Iterations that are traced at most, until one of them is as the first one was.
-TRIES = 3
+#: Reads that are kept beyond twice those of the iteration before.
+_MORE_READS = 20_000
 
 
 class IterationMemory:
-    """The memory pass of a training: an iteration that comes anyway is traced, none is repeated.
+    """Traces one iteration that comes anyway; none is repeated.
 
-    Counting begins with the iteration before it, whose gradients and graph the traced one frees. A
-    counter that fails ends the pass and raises nothing.
+    Allocations are counted from the iteration before it on, whose gradients and graph the traced
+    one frees. A counter that fails ends the pass and raises nothing.
 
     Args:
-        step: What an iteration runs.
+        trial: What an iteration is.
 
     Attributes:
-        is_on: Whether the next iteration is to be traced.
+        is_due: Whether no iteration was traced, and nothing speaks against it so far.
+        is_on: Whether allocations are counted, so that the next iteration is to be traced.
         use: What was found; None before that, or without success.
         problem: What went wrong for good, in words; or empty.
     """
 
-    def __init__(self, step: Trial) -> None:
-        self.is_on = False
+    def __init__(self, trial: Trial) -> None:
+        self.is_due, self.is_on = True, False
         self.use: MemoryUse | None = None
         self.problem = ""
-        self._step = step
-        self._tries = TRIES
+        self._trial = trial
         self._counter: _Guarded | None = None
         self._counting = ExitStack()
 
     def begin(self) -> None:
         """Count from now on, until an iteration was traced."""
+        self.is_due = False
         try:
-            self._counter = _Guarded(counter_for(self._step))
+            self._counter = _Guarded(counter_for(self._trial))
             self._counting.enter_context(self._counter.counting())
         except Exception as error:
             self.problem = f"memory cannot be counted: {one_line(error)}"
@@ -54,34 +59,26 @@ class IterationMemory:
             self.is_on = True
 
     @contextmanager
-    def tracing(self, structure: Structure, other: Callable[[], str]) -> Iterator[None]:
-        """Within this a step runs: find what it allocates; try next time if it was another one.
-
-        Args:
-            structure: Its windows.
-            other: Says after the step in what else it differed from the first one; or nothing.
+    def tracing(self, recorder: LinkRecorder) -> Iterator[None]:
+        """Within this an iteration runs: find what its rows allocate.
 
         Raises:
-            BaseException: Whatever the step raises; counting has then ended.
+            BaseException: Whatever the iteration raises; counting has then ended.
         """
         assert self._counter is not None
-        self._tries -= 1
-        try:
-            with tracing(self._step, structure, self._counter) as trace:
+        reads = _Reads(self._counter, 2 * len(recorder.log) + _MORE_READS)
+        gc.collect()
+        with ExitStack() as stack:
+            stack.callback(self.end)
+            if gc.isenabled():
+                gc.disable()
+                stack.callback(gc.enable)
+            with recorder.recording(reads.read):
+                reads.read()
                 yield
-        except BaseException:
-            self.end()
-            raise
-        difference = trace.difference(structure) or other()
-        if self._counter.failure:
-            self.problem = f"memory cannot be counted: {self._counter.failure}"
-        elif not difference:
-            self._find(trace, structure)
-        elif self._tries:
-            return
-        else:
-            self.problem = f"no iteration for the memory pass in {TRIES}: {difference}"
-        self.end()
+                recorder.close()
+                reads.read()
+            self._find(reads, recorder)
 
     def end(self) -> None:
         """Count no more."""
@@ -91,15 +88,69 @@ class IterationMemory:
         except Exception as error:
             self.problem = f"the counting of memory does not end: {one_line(error)}"
 
-    def _find(self, trace: Trace, structure: Structure) -> None:
+    def _find(self, reads: _Reads, recorder: LinkRecorder) -> None:
+        assert self._counter is not None
+        if self._counter.failure:
+            self.problem = f"memory cannot be counted: {self._counter.failure}"
+            return
+        if reads.count > len(reads.values):
+            self.problem = "the iteration of the memory pass made many more calls than others"
+            return
+        owners, enters = recorder.owners()
+        reads.trim([False, *enters.tolist(), False])
+        layers = recorder.layers()
+        structure = Structure(layers, tuple(recorder.phases), (), owners)
         try:
-            self.use = use_of(trace, structure, self._step)
+            self.use = use_of(reads, structure, self._trial)
         except Exception as error:
             self.problem = f"the memory pass fails: {one_line(error)}"
 
+    def use_of_rows(self, n_rows: int) -> MemoryUse | None:
+        """What was found, for so many rows: those that came later allocated nothing."""
+        if self.use is None:
+            return None
+        more = (0,) * (n_rows - len(self.use.peak_nbytes))
+        return replace(
+            self.use,
+            peak_nbytes=self.use.peak_nbytes + more,
+            retained_nbytes=self.use.retained_nbytes + more,
+        )
+
+
+class _Reads:
+    """Reads of a counter, in arrays that are made before: a growing one would count for a row.
+
+    Attributes:
+        values: Bytes allocated at every read.
+        peaks: The most since the read before.
+        enters: Whether the read is at the begin of a window.
+        count: Reads so far; those that the arrays do not hold are counted alone.
+    """
+
+    def __init__(self, counter: Counter, most: int) -> None:
+        self.values = array("q", bytes(8 * most))
+        self.peaks = array("q", bytes(8 * most))
+        self.enters = bytearray()
+        self.count = 0
+        self._counter = counter
+
+    def read(self) -> int:
+        """Note what is allocated, and let the peak be that."""
+        now, peak = self._counter.read()
+        if self.count < len(self.values):
+            self.values[self.count], self.peaks[self.count] = now, peak
+        self.count += 1
+        self._counter.reset()
+        return now
+
+    def trim(self, enters: list[bool]) -> None:
+        """Keep the reads that were made, and know which of them begin windows."""
+        del self.values[self.count :], self.peaks[self.count :]
+        self.enters = bytearray(enters)
+
 
 class _Guarded:
-    """A counter that raises nothing into the training: after a failure it reads zeros.
+    """A counter that raises nothing into the program: after a failure it reads zeros.
 
     Attributes:
         failure: Of the first failure, in words; or empty.

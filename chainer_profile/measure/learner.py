@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -14,15 +13,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
 import numpy as np
-from chainer import _backprop_utils
 
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.units import format_shape
-from chainer_profile.costs.call import dtype_name
 from chainer_profile.costs.called import Called, specs_of
 from chainer_profile.costs.work import Work, backward_work, following, forward_work
 from chainer_profile.measure.calls import BACKWARD, LINK, Entry, Log, entered, read
 from chainer_profile.measure.events import TimedTrial
+from chainer_profile.measure.facts import (
+    ACCUMULATION,
+    accumulates_gradients,
+    dtype_of,
+    nbytes_of,
+    shapes_of,
+    work_by,
+)
 from chainer_profile.measure.hooks import (
     DECIDED,
     TOLD,
@@ -40,7 +45,6 @@ if TYPE_CHECKING:
     from chainer_profile.measure.clock import NowNs
     from chainer_profile.measure.windows import Step, Trial
 
-ACCUMULATION = "gradient_accumulation"
 #: Where a function keeps, for a structure pass, the index of its row and the shapes of its
 #: forward: no reference to the function is held. Several passes may run at once.
 _ROW = "_chainer_profile_row_{}"
@@ -174,7 +178,7 @@ class Learner:
         kind, number = self._running[-1][:2]
         if accumulates_gradients():
             path = self._rows[number].path if kind in _WHOLE else "/"
-            row = self._new_row("backward", path, ACCUMULATION, input_shapes=_shapes(in_data))
+            row = self._new_row("backward", path, ACCUMULATION, input_shapes=shapes_of(in_data))
             kind = "sum"
         elif kind in _WHOLE:
             kind, row = "whole", number
@@ -184,14 +188,14 @@ class Learner:
                 self._phase(kind, number),
                 path,
                 str(function._impl_name),
-                input_shapes=_shapes(in_data),
+                input_shapes=shapes_of(in_data),
                 parent=number if kind == "forward" else None,
             )
             if self._rows[row].phase == FORWARD.phase:
                 others, parameters = self._known.split(in_data)
                 self._rows[row].fields |= {
-                    "input_nbytes": _nbytes(others),
-                    "parameter_nbytes": _nbytes(parameters),
+                    "input_nbytes": nbytes_of(others),
+                    "parameter_nbytes": nbytes_of(parameters),
                 }
             kind = "forward"
         setattr(function, self._row_of, (row, None))
@@ -203,15 +207,15 @@ class Learner:
         self, row: int, function: Any, in_data: tuple[Any, ...], outputs: tuple[Any, ...]
     ) -> None:
         fields = self._rows[row].fields
-        fields |= {"output_shapes": _shapes(outputs), "dtype": _dtype(outputs)}
+        fields |= {"output_shapes": shapes_of(outputs), "dtype": dtype_of(outputs)}
         if self._rows[row].phase == FORWARD.phase:
-            fields["output_nbytes"] = _nbytes(outputs)
+            fields["output_nbytes"] = nbytes_of(outputs)
         specs = specs_of(in_data), specs_of(outputs)
         setattr(function, self._row_of, (row, specs))
         self._add_work(row, function, lambda: forward_work(function, *specs))
 
     def _add_work(self, row: int, function: Any, formula: Callable[[], Work | None]) -> None:
-        work = partial(_work_of, str(function._impl_name), formula)
+        work = partial(work_by, str(function._impl_name), formula)
         self._rows[row].work.append(work if self._later else partial(_known, work()))
 
     def _phase(self, kind: str, number: int) -> str:
@@ -236,9 +240,9 @@ class Learner:
                 "backward",
                 known.path if known else "/",
                 known.function if known else str(function._impl_name),
-                input_shapes=_shapes(out_grad),
-                output_shapes=_shapes(needed),
-                dtype=_dtype(needed),
+                input_shapes=shapes_of(out_grad),
+                output_shapes=shapes_of(needed),
+                dtype=dtype_of(needed),
                 forward=forward if known and known.phase != "backward" else None,
             )
             if forward is not None:
@@ -264,9 +268,9 @@ class Learner:
         else:
             params = self._known.parameters(mark.path) if mark.phase == "update" else ()
             fields: dict[str, Any] = {
-                "input_shapes": _shapes(params),
-                "output_shapes": _shapes(params),
-                "dtype": _dtype(params),
+                "input_shapes": shapes_of(params),
+                "output_shapes": shapes_of(params),
+                "dtype": dtype_of(params),
             }
             if mark.moved is not None:
                 shapes = (mark.moved.shape,)
@@ -275,7 +279,7 @@ class Learner:
             row = self._shared[mark] = self._new_row(mark.phase, mark.path, mark.function, **fields)
         if mark.work is not None:
             # Of what is there now, such as gradients.
-            self._rows[row].work.append(partial(_known, _work_of(mark.function, mark.work)))
+            self._rows[row].work.append(partial(_known, work_by(mark.function, mark.work)))
         self._begin(_Running("whole", row, None, mark))
 
     def leave(self) -> None:
@@ -548,41 +552,3 @@ def learn_structure(step: Step, look: Callable[[Any], object] | None = None) -> 
     if look:
         look(given)
     return learned.structure()
-
-
-def accumulates_gradients() -> bool:
-    """Whether the running function adds up gradients of a variable that several functions use."""
-    frame: FrameType | None = sys._getframe(1)
-    for _ in range(12):
-        if frame is None or frame.f_code is _backprop_utils.backprop_step.__code__:
-            return False
-        if frame.f_code is _backprop_utils._reduce.__code__:
-            return True
-        frame = frame.f_back
-    return False
-
-
-def _work_of(name: str, formula: Callable[[], Work | None]) -> Work | None:
-    """What a formula gives; a user's formula that fails is as good as none."""
-    try:
-        return formula()
-    except Exception as error:
-        warnings.warn(
-            f"the cost formula of {name} fails ({one_line(error)}): it is left out",
-            stacklevel=2,
-        )
-        return None
-
-
-def _shapes(arrays: tuple[Any, ...]) -> tuple[Shape, ...]:
-    return tuple(tuple(int(n) for n in array.shape) for array in arrays if array is not None)
-
-
-def _dtype(arrays: tuple[Any, ...]) -> str:
-    return next((dtype_name(array.dtype) for array in arrays if array is not None), "")
-
-
-def _nbytes(arrays: Sequence[Any]) -> int:
-    """Bytes of arrays, of each once."""
-    once = {id(array): array for array in arrays if array is not None}
-    return sum(int(array.nbytes) for array in once.values())

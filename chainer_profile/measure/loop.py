@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import chainer
 from chainer.dataset import Converter
 
 from chainer_profile.basics.replacements import Replacements
-from chainer_profile.basics.units import format_count
 from chainer_profile.measure import entries
 from chainer_profile.measure.configuration import as_now
 from chainer_profile.measure.devices import device_name, device_of
@@ -20,15 +20,14 @@ from chainer_profile.measure.windows import (
     Mark,
     actual_optimizer,
     time_optimizer,
-    timed,
 )
 from chainer_profile.record.recording import Settings
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from chainer_profile.measure.structure import Structure
     from chainer_profile.measure.windows import Enter, Leave
+    from chainer_profile.record.recording import Layer
 
 
 #: The forward phase as an outermost link's call: no function in it is a loss function's.
@@ -43,6 +42,7 @@ class LoopTrial:
         optimizers: The optimizers whose updates are timed, each with that of its network.
         title: Name of the network for the reports.
         command: The command line.
+        updater: The updater that makes the trial, if one does: its converter may be a function.
     """
 
     def __init__(
@@ -51,12 +51,13 @@ class LoopTrial:
         optimizers: Sequence[tuple[str, Any]] = (),
         title: str = "",
         command: str = "",
+        updater: Any = None,
     ) -> None:
         self.roots: Sequence[tuple[str, Any]] = roots
         self.inputs: tuple[Any, ...] = ()
         self._timed = optimizers
         self.optimizers = [optimizer for _, optimizer in optimizers]
-        self._title, self._command = title, command
+        self._title, self._command, self._updater = title, command, updater
         self._windows: tuple[Enter, Leave] | None = None
         self._noting = False
         self._batch = Batch()
@@ -79,15 +80,15 @@ class LoopTrial:
         """Bytes of the batches of the trial that was noted last."""
         return self._batch.nbytes
 
-    def settings(self, structure: Structure) -> Settings:
-        """What a trial of such windows was."""
+    def settings(self, layers: Sequence[Layer]) -> Settings:
+        """What a trial with these rows was."""
         names = [type(actual_optimizer(one)).__name__ for one in self.optimizers]
         cpu = chainer.get_device("@numpy")
         device, name = cpu, "a block"
         if self.roots:
             device, name = device_of(self.roots[0][1]), name_of(self.roots[0][1])
         return settings_of(
-            structure,
+            layers,
             self._title or name,
             device_name(device),
             batchsize=self._batch.size,
@@ -95,10 +96,6 @@ class LoopTrial:
             train_mode=self._train_mode,
             command=self._command,
         )
-
-    def difference(self, first: Settings) -> str:
-        """How its batch differs in size, in words; empty if it does not."""
-        return self._batch.difference(first)
 
     @contextmanager
     def timed(self, enter: Enter, leave: Leave) -> Iterator[None]:
@@ -108,9 +105,21 @@ class LoopTrial:
             with Replacements() as replacements:
                 for prefix, optimizer in self._timed:
                     time_optimizer(replacements, optimizer, enter, leave, prefix)
+                self._stand_at_converter(replacements)
                 yield
         finally:
             self._windows = None
+
+    def _stand_at_converter(self, replacements: Replacements) -> None:
+        """Have a converter that is a function go through :meth:`around`, as Chainer's own do."""
+        converter = getattr(self._updater, "converter", None)
+        if converter is None or isinstance(converter, Converter):
+            return
+
+        def convert(*args: Any, **kwargs: Any) -> Any:
+            return self.around(entries.CONVERT, converter, partial(converter, *args, **kwargs))
+
+        replacements.put(self._updater, "converter", convert)
 
     def around(self, entry: str, owner: Any, call: Callable[[], Any]) -> Any:
         """Go through one of Chainer's entries, in a window of its own while trials are timed."""
@@ -130,70 +139,28 @@ class LoopTrial:
         return _within(enter, leave, mark)
 
 
-class UpdaterStep(LoopTrial):
-    """One iteration of an updater, as what a trial is; its data are loaded by its own iterators.
+def trial_of(updater: Any, title: str = "", command: str = "") -> LoopTrial:
+    """One iteration of an updater, as what a trial is.
 
     Args:
         updater: The updater.
         title: Name of the network for the reports; by default the name of its class.
         command: The command line that started the training.
     """
-
-    def __init__(self, updater: Any, title: str = "", command: str = "") -> None:
-        self._updater = updater
-        named = updater.get_all_optimizers()
-        # One optimizer's network gives its own link paths; of several, each has its name in front.
-        optimizers = [
-            ("" if len(named) == 1 else f"/{name}", optimizer) for name, optimizer in named.items()
-        ]
-        roots = [(prefix, optimizer.target) for prefix, optimizer in optimizers]
-        # A ParallelUpdater has a copy of the network for every other device.
-        known = [root for _, root in roots]
-        roots += [
-            (f"/{name}", model)
-            for name, model in (getattr(updater, "_models", None) or {}).items()
-            if not any(model is one for one in known)
-        ]
-        super().__init__(roots, optimizers, title, command)
-
-    @contextmanager
-    def timed(self, enter: Enter, leave: Leave) -> Iterator[None]:
-        """Times the loading of data, and all parts of the optimizers' updates."""
-        with Replacements() as replacements:
-            for iterator in getattr(self._updater, "_iterators", {}).values():
-                mark = Mark("data", "data", type(iterator).__name__)
-                load = timed(iterator.next, mark, enter, leave)
-                replacements.put(iterator, "next", self._noted(False, load))
-            converter = getattr(self._updater, "converter", None)
-            if converter is not None:
-                mark = Mark("data", "data", converter_name(converter))
-                convert = self._noted(True, timed(converter, mark, enter, leave))
-                replacements.put(self._updater, "converter", _like(converter, convert))
-            with super().timed(enter, leave):
-                yield
-
-    def _noted(self, converted: bool, call: Callable[..., Any]) -> Callable[..., Any]:
-        """What loads or converts a batch, with its size noted after its window."""
-
-        def noted_call(*args: Any, **kwargs: Any) -> Any:
-            batch = call(*args, **kwargs)
-            if self._noting:
-                self._batch.note(converted, batch)
-            return batch
-
-        return noted_call
-
-
-def _like(converter: Any, convert: Callable[..., Any]) -> Any:
-    """A callable as a converter: old or new in style as the one it stands for."""
-    if not isinstance(converter, Converter):
-        return convert
-
-    class TimedConverter(Converter):
-        def __call__(self, batch: Any, device: Any = None) -> Any:
-            return convert(batch, device)
-
-    return TimedConverter()
+    named = updater.get_all_optimizers()
+    # One optimizer's network gives its own link paths; of several, each has its name in front.
+    optimizers = [
+        ("" if len(named) == 1 else f"/{name}", optimizer) for name, optimizer in named.items()
+    ]
+    roots = [(prefix, optimizer.target) for prefix, optimizer in optimizers]
+    # A ParallelUpdater has a copy of the network for every other device.
+    known = [root for _, root in roots]
+    roots += [
+        (f"/{name}", model)
+        for name, model in (getattr(updater, "_models", None) or {}).items()
+        if not any(model is one for one in known)
+    ]
+    return LoopTrial(roots, optimizers, title, command, updater)
 
 
 @contextmanager
@@ -252,15 +219,6 @@ class Batch:
             self._loaded += nbytes
             self.size += len(batch) if hasattr(batch, "__len__") else 0
 
-    def difference(self, first: Settings) -> str:
-        """How it differs in size from that of the first trial, in words; empty if it does not."""
-        if self.size in (0, first.batchsize):
-            return ""
-        return (
-            f"its batch has {format_count(self.size)} examples, and "
-            f"{format_count(first.batchsize)} in the first one"
-        )
-
 
 def _nbytes(batch: Any) -> int:
     """Bytes of the arrays in a batch: in tuples, lists and dictionaries of them."""
@@ -272,7 +230,7 @@ def _nbytes(batch: Any) -> int:
 
 
 def settings_of(
-    structure: Structure,
+    layers: Sequence[Layer],
     model: str,
     device: str,
     *,
@@ -281,11 +239,11 @@ def settings_of(
     train_mode: bool = True,
     command: str = "",
 ) -> Settings:
-    """What a trial of such windows was; its phase is by the rows that it has."""
-    phases = {layer.phase for layer in structure.layers}
+    """What a trial with these rows was; its phase is by them."""
+    phases = {layer.phase for layer in layers}
     phase = "train" if "update" in phases else "forward"
     phase = "forward-backward" if phase == "forward" and "backward" in phases else phase
-    inputs = [layer for layer in structure.layers if layer.phase == "forward"]
+    inputs = [layer for layer in layers if layer.phase == "forward"]
     shape = inputs[0].input_shapes[0] if inputs and inputs[0].input_shapes else ()
     return Settings(
         model=model,

@@ -133,6 +133,20 @@ class PoolCounter:
         self._peak = self._now
 
 
+class Reads(Protocol):
+    """Reads of a counter at the begin of a trial, at each of its events, and at its end.
+
+    Attributes:
+        values: Bytes allocated at every read.
+        peaks: The most since the read before.
+        enters: Whether the event is the begin of a window.
+    """
+
+    values: array[int]
+    peaks: array[int]
+    enters: bytearray
+
+
 class Trace:
     """Reads of a counter at the begin of a trial, at each of its events, and at its end.
 
@@ -217,7 +231,11 @@ def measure_memory(step: Step, structure: Structure, counter: Counter | None = N
         Exception: Whatever the step raises; hooks and tracemalloc are then as they were.
     """
     counter = counter or counter_for(step)
-    return use_of(trace_memory(step, structure, counter), structure, step)
+    trace = trace_memory(step, structure, counter)
+    difference = trace.difference(structure)
+    if difference:
+        raise ProfileError(f"the trial of the memory pass differs: {difference}")
+    return use_of(trace, structure, step)
 
 
 def counter_for(step: Trial) -> Counter:
@@ -272,7 +290,7 @@ def tracing(step: Trial, structure: Structure, counter: Counter) -> Iterator[Tra
         trace.read()
 
 
-def use_of(trace: Trace, structure: Structure, step: Trial) -> MemoryUse:
+def use_of(trace: Reads, structure: Structure, step: Trial) -> MemoryUse:
     """What the reads of a step's trial say about its rows; see :func:`memory_use`."""
     parameters, inputs = _parameters(step), _inputs(step)
     use = memory_use(
@@ -301,17 +319,10 @@ def _is_cupy(module: Any) -> bool:
 
 
 def memory_use(
-    trace: Trace, structure: Structure, *, parameter_nbytes: int, input_nbytes: int
+    trace: Reads, structure: Structure, *, parameter_nbytes: int, input_nbytes: int
 ) -> MemoryUse:
-    """What the reads of a trial say about its rows.
-
-    Raises:
-        ProfileError: The trial's events are others than the structure's.
-    """
+    """What the reads of a trial, which is one of a structure, say about its rows."""
     n_layers = len(structure.layers)
-    difference = trace.difference(structure)
-    if difference:
-        raise ProfileError(f"the trial of the memory pass differs: {difference}")
     # Whose is what passes between every two reads.
     owners = np.concatenate([[_OUTSIDE], structure.owners])
     peak_nbytes = [0] * n_layers
@@ -339,7 +350,7 @@ def memory_use(
     )
 
 
-def _phases(trace: Trace, owners: NDArray[np.intp], structure: Structure) -> Iterator[PhaseMemory]:
+def _phases(trace: Reads, owners: NDArray[np.intp], structure: Structure) -> Iterator[PhaseMemory]:
     """What every phase allocates, in the order of their first rows."""
     columns = [*(layer.phase for layer in structure.layers), *structure.phases]
     names = list(dict.fromkeys(columns))
@@ -367,7 +378,7 @@ class _Window:
     end: int = 0
 
 
-def _windows(trace: Trace, owners: NDArray[np.intp]) -> Iterator[_Window]:
+def _windows(trace: Reads, owners: NDArray[np.intp]) -> Iterator[_Window]:
     """All windows; one within another of the same owner is a part of that one, and not given."""
     running: list[_Window] = []
     for event in range(1, len(trace.values) - 1):

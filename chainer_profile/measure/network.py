@@ -13,8 +13,9 @@ import pandas as pd
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.units import format_shape
 from chainer_profile.measure.arguments import Arguments, arrays_in, as_network, network_name
+from chainer_profile.measure.facts import accumulates_gradients
 from chainer_profile.measure.hooks import WalkHook
-from chainer_profile.measure.learner import StructureError, accumulates_gradients
+from chainer_profile.measure.learner import StructureError
 from chainer_profile.measure.steps import ForwardStep, learn_first
 from chainer_profile.record.network import LAYER_COLUMNS, TEXTS, ModelSummary
 from chainer_profile.record.recording import Shape

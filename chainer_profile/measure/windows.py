@@ -31,6 +31,8 @@ class Mark:
             communication of a parameter.
         function: Name of the row; empty for a phase, whose own time is framework time.
         moved: The buffer that a collective moves.
+        of: Tells marks apart that are one row, such as of the parameters of a link. Marks that
+            differ in this alone are equal.
         work: Gives the work of the window when it is entered, where formulas may know it: None
             for one that has none. Marks that differ in this alone are equal.
     """
@@ -39,6 +41,7 @@ class Mark:
     path: str = ""
     function: str = ""
     moved: ArraySpec | None = None
+    of: str = field(default="", compare=False)
     work: Callable[[], Work | None] | None = field(default=None, compare=False, repr=False)
 
 
@@ -173,7 +176,7 @@ def time_optimizer(
         # A mark has the work of one parameter; that of a rule of several is not known by it.
         several = any(other is not param for _, other in more)
         work = partial(_work_of_update, param, several)
-        mark = Mark("update", joined(prefix, link_of(path)), name, work=work)
+        mark = Mark("update", joined(prefix, link_of(path)), name, of=path, work=work)
         replacements.wrap(rule, "update", around(mark))
     if (communicator := communicator_of(optimizer)) is not None:
         _time_communication(replacements, optimizer, communicator, enter, leave, prefix)

@@ -93,7 +93,7 @@ def _check_layers(recording: Any) -> None:
             value = getattr(layer, name)
             if not isinstance(value, str):
                 raise ValueError(f"layer {place} has the {name} {value!r}")
-        if layer.calls < 1:
+        if not layer.calls > 0:
             raise ValueError(f"layer {place} has {layer.calls} calls")
 
 

@@ -18,6 +18,13 @@ layers (JSON, filled up with spaces to whole words), with its number in place of
 number of bytes in place of the wall time. A trial that no variant fits is left out:
 it has no times.
 
+Of a program whose iterations may differ the header has no layers. Rows are told as they are found,
+by a record of a kind of its own (a JSON :class:`.Variant`, with the number of bytes in place of the
+wall time), and an iteration has, behind its wall time, its number, and the numbers of rows, phases
+and rows of communication that are known; then as many times and calls of rows, times of phases,
+and times of entering and leaving the collectives. On a GPU there follow the host's time in every
+row, the gap before it, the time until all was launched, and the time on the device.
+
 What is no kind where one should stand ends the file (a zero is space that older versions reserved);
 so does a record that was not written whole, which does not end with its kind.
 """
@@ -29,7 +36,7 @@ import io
 import json
 import os
 from array import array
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from io import BytesIO
 from struct import Struct
@@ -68,6 +75,7 @@ _MAGIC = b"chainer-profile journal\n"
 _CHUNK_NBYTES = 1 << 20
 _HEAD = Struct("<qqq")
 _WORD = Struct("<q")
+_COUNTS = Struct("<qqqq")
 
 
 class Kind(IntEnum):
@@ -81,9 +89,13 @@ class Kind(IntEnum):
     VARIANT = 6
     OTHER = 7
     LEFT_OUT = 8
+    ROWS = 9
+    ITERATION = 10
 
 
 _KINDS = frozenset(map(int, Kind))
+#: Records that are text, with the number of its bytes in place of the wall time.
+_OF_TEXT = (Kind.VARIANT, Kind.ROWS)
 
 
 class JournalError(Exception):
@@ -101,6 +113,7 @@ class _Header:
     cpu: bool = False
     iterations: bool = False
     rank: Rank | None = None
+    by_link: bool = False
 
 
 def _parts(kind: Variant, header: _Header) -> list[int]:
@@ -158,18 +171,20 @@ class Journal:
         cpu: bool = False,
         iterations: bool = False,
         rank: Rank | None = None,
+        by_link: bool = False,
     ) -> None:
         """Write the header.
 
         The arguments are those of a :class:`~.recording.Recording`, whether its times are a
-        device's, whether clean trials come with their CPU time as a further integer, and whether
-        profiled ones end with the number of their iteration.
+        device's, whether clean trials come with their CPU time as a further integer, whether
+        profiled ones end with the number of their iteration, and whether rows are told later, by
+        :meth:`add_rows`.
 
         Raises:
             JournalError: The file cannot be written.
         """
         self._header = _Header(
-            layers, phases, links, settings, environment, on_device, cpu, iterations, rank
+            layers, phases, links, settings, environment, on_device, cpu, iterations, rank, by_link
         )
         text = msgspec.json.encode({"version": VERSION, **vars(self._header)})
         if self.file is not None:
@@ -211,6 +226,32 @@ class Journal:
         text += b" " * (-len(text) % _WORD.size)
         self.add(Kind.VARIANT, number, len(text), text)
         return number
+
+    def add_rows(self, rows: Variant) -> None:
+        """Tell of rows, phases and links that were found since the last time, and of the settings.
+
+        Raises:
+            JournalError: As of :meth:`add`.
+        """
+        text = msgspec.json.encode(rows)
+        text += b" " * (-len(text) % _WORD.size)
+        self.add(Kind.ROWS, 0, len(text), text)
+
+    def add_iteration(
+        self, start_ns: int, wall_ns: int, counts: tuple[int, int, int, int], more: bytes
+    ) -> None:
+        """Append an iteration whose rows were told by :meth:`add_rows`.
+
+        Args:
+            start_ns: Its start on the run's clock.
+            wall_ns: Its wall time.
+            counts: Its number, and the numbers of rows, phases and rows of communication so far.
+            more: The rest of the record; see above.
+
+        Raises:
+            JournalError: As of :meth:`add`.
+        """
+        self.add(Kind.ITERATION, start_ns, wall_ns, _COUNTS.pack(*counts) + more)
 
     def add_group(
         self, kind: Kind, trials: Iterable[tuple[int, int, bytes]], variant: int = 0
@@ -322,6 +363,7 @@ def _assemble(
     variants = [Variant(header.layers, header.phases, header.links, header.settings)]
     found = {kind: _Trials() for kind in Kind}
     profiled = [found[Kind.PROFILED]]
+    rows = _ByLink(header)
     # Bytes of the middle of a record.
     sizes = {
         (Kind.PROFILED, 0): 8 * sum(_parts(variants[0], header)),
@@ -340,13 +382,24 @@ def _assemble(
                 left -= _WORD.size
                 if not 0 < number < len(variants):
                     break
-            size = wall_ns if kind is Kind.VARIANT else sizes.get((kind, number), 0)
+            size = wall_ns if kind in _OF_TEXT else sizes.get((kind, number), 0)
+            counts = b""
+            if kind is Kind.ITERATION and left >= _HEAD.size + _COUNTS.size:
+                counts = stream.read(_COUNTS.size)
+                left -= _COUNTS.size
+                size = rows.size_of(counts)
             left -= _HEAD.size + size + _WORD.size
             if left < 0 or size < 0:
                 break
             rest = stream.read(size + _WORD.size)
             if _WORD.unpack(rest[size:])[0] != kind:
                 break
+            if kind is Kind.ROWS:
+                rows.tell(build(Variant, json.loads(rest[:size])))
+                continue
+            if kind is Kind.ITERATION:
+                rows.add(start_ns, wall_ns, counts, rest[:size])
+                continue
             if kind is Kind.VARIANT:
                 variant = build(Variant, json.loads(rest[:size]))
                 sizes[Kind.OTHER, len(variants)] = 8 * sum(_parts(variant, header))
@@ -366,8 +419,9 @@ def _assemble(
         held = _samples(found[Kind.HELD].more)
         held = held.reshape(len(found[Kind.HELD].walls), len(header.layers))
         on_device = {"held_ns": held, "held_span_ns": _samples(found[Kind.HELD].walls)}
+    shown = rows.fields() if header.by_link else _profiled(variants[main], profiled[main], header)
     return Recording(
-        **_profiled(variants[main], profiled[main], header),
+        **shown,
         **on_device,
         clean_ns=_samples(found[Kind.CLEAN].walls),
         clean_start_ns=_samples(found[Kind.CLEAN].starts),
@@ -402,6 +456,93 @@ def _profiled(variant: Variant, trials: _Trials, header: _Header) -> dict[str, A
     if header.iterations:
         fields |= {"iteration": iteration[:, 0].copy()}
     return fields
+
+
+@dataclass
+class _ByLink:
+    """Iterations whose rows are told as they are found."""
+
+    header: _Header
+    layers: list[Layer] = field(default_factory=list)
+    phases: list[str] = field(default_factory=list)
+    links: tuple[LinkCalls, ...] = ()
+    settings: Settings | None = None
+    starts: list[int] = field(default_factory=list)
+    walls: list[int] = field(default_factory=list)
+    # Of every iteration its number, and its samples by what they are of.
+    numbers: list[int] = field(default_factory=list)
+    samples: list[list[NDArray[np.int64]]] = field(default_factory=list)
+
+    def _parts(self, counts: bytes) -> list[int]:
+        _, rows, phases, collectives = _COUNTS.unpack(counts)
+        parts = [rows, rows, phases, collectives, collectives]
+        return [*parts, rows, rows, 2] if self.header.on_device else parts
+
+    def size_of(self, counts: bytes) -> int:
+        """Bytes of the rest of a record; below 0 where rows are meant that were not told."""
+        parts = self._parts(counts)
+        known = 0 <= parts[0] <= len(self.layers) and 0 <= parts[2] <= len(self.phases)
+        known &= 0 <= parts[3] <= n_collectives(tuple(self.layers))
+        return 8 * sum(parts) if known else -1
+
+    def tell(self, rows: Variant) -> None:
+        """Know further rows."""
+        self.layers += rows.layers
+        self.phases += rows.phases
+        self.links, self.settings = rows.links or self.links, rows.settings
+
+    def add(self, start_ns: int, wall_ns: int, counts: bytes, content: bytes) -> None:
+        """Add an iteration."""
+        self.starts.append(start_ns)
+        self.walls.append(wall_ns)
+        self.numbers.append(_COUNTS.unpack(counts)[0])
+        samples = np.frombuffer(content, np.int64)
+        self.samples.append(np.split(samples, np.cumsum(self._parts(counts)[:-1])))
+
+    def _column(self, number: int, width: int) -> NDArray[np.int64]:
+        """The samples of one thing, with zeros for what an iteration did not know yet."""
+        found = np.zeros((len(self.samples), width), np.int64)
+        for row, parts in zip(found, self.samples, strict=True):
+            row[: len(parts[number])] = parts[number]
+        return found
+
+    def fields(self) -> dict[str, Any]:
+        """The fields of a recording."""
+        n_rows, collectives = len(self.layers), n_collectives(tuple(self.layers))
+        calls = self._column(1, n_rows)
+        found: dict[str, Any] = {
+            "layers": tuple(map(_with_mean_calls, self.layers, calls.T)),
+            "phases": tuple(self.phases),
+            "links": self.links,
+            "settings": self.settings or self.header.settings,
+            "self_ns": self._column(0, n_rows),
+            "calls": calls,
+            "framework_ns": self._column(2, len(self.phases)) if self.phases else None,
+            "trial_ns": np.array(self.walls, np.int64),
+            "start_ns": np.array(self.starts, np.int64),
+            "iteration": np.array(self.numbers, np.int64),
+        }
+        if collectives:
+            found |= {"arrived_ns": self._column(3, collectives)}
+            found |= {"left_ns": self._column(4, collectives)}
+        if self.header.on_device:
+            whole = self._column(7, 2)
+            found |= {"host_ns": self._column(5, n_rows), "gap_ns": self._column(6, n_rows)}
+            found |= {"launch_ns": whole[:, 0].copy(), "span_ns": whole[:, 1].copy()}
+        return found
+
+
+def _with_mean_calls(layer: Layer, calls: NDArray[np.int64]) -> Layer:
+    """A row as it was first told, with the calls and the work that its iterations have."""
+    mean = float(calls.mean()) if calls.any() else 0.0
+    if not mean or mean == layer.calls:
+        return layer
+    work = {
+        name: round(value * mean / layer.calls)
+        for name in ("flops", "macs", "nbytes_read", "nbytes_written")
+        if (value := getattr(layer, name)) is not None
+    }
+    return replace(layer, calls=mean, work_is_about=layer.work_is_about or bool(work), **work)
 
 
 def _samples(values: array[int]) -> NDArray[np.int64]:

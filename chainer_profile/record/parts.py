@@ -39,7 +39,8 @@ class Layer(Escaped):
         dtype: Data type of the first output.
         parent: Index of the call within which this one was made, if any.
         forward: In backward, index of the call that this goes back through, where it is known.
-        calls: Number of calls in a trial that count for this row.
+        calls: Number of calls in a trial that count for this row: the mean of a program's
+            iterations.
         flops: Floating-point operations of all calls, a multiply-add being two; None without a
             formula (see :mod:`chainer_profile.costs.work`, which says what is counted).
         macs: Multiply-adds of convolutions and matrix products among them; None likewise.
@@ -74,7 +75,7 @@ class Layer(Escaped):
     dtype: str = ""
     parent: int | None = None
     forward: int | None = None
-    calls: int = 1
+    calls: int | float = 1
     flops: int | None = None
     macs: int | None = None
     nbytes_read: int | None = None
@@ -100,15 +101,15 @@ class LinkCalls(Escaped):
         path: Its path, as ``namedlinks()`` gives it; ``/`` for the network itself. A link that is
             shared by several goes by its first path.
         kind: Name of its class.
-        calls: How often a trial calls it; 0 for a link whose ``forward`` or parameters are used
-            without calling it.
+        calls: How often a trial calls it (the mean of a program's iterations); 0 for a link whose
+            ``forward`` or parameters are used without calling it.
         parameters: Number of its own parameters, without those of links below. One that several
             links share (tied weights) counts for the first of them alone.
     """
 
     path: str
     kind: str
-    calls: int
+    calls: int | float
     parameters: int
 
 

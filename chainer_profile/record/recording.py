@@ -111,6 +111,9 @@ class Recording(Shown):
             call nested in another counts for the inner one only.
         phases: The phases whose framework time is known by itself.
         framework_ns: That time in every profiled trial, (trials, phases).
+        calls: Calls of every row in every profiled trial, (trials, layers), where rows are by link
+            and function and trials may differ; None where every trial makes the same calls, each
+            of them a row.
         links: The links of the network, parents before children; empty where they are not known.
         trial_ns: Wall time of every profiled trial, (trials,); None where only the functions'
             times are known.
@@ -156,6 +159,7 @@ class Recording(Shown):
     self_ns: NDArray[np.int64]
     phases: tuple[str, ...] = ()
     framework_ns: NDArray[np.int64] | None = None
+    calls: NDArray[np.int64] | None = None
     links: tuple[LinkCalls, ...] = ()
     trial_ns: NDArray[np.int64] | None = None
     start_ns: NDArray[np.int64] | None = None
@@ -238,6 +242,17 @@ class Recording(Shown):
     def all_trials(self) -> int:
         """Number of profiled trials of all kinds."""
         return sum(one.n_trials for one in (self, *self.variants)) + self.left_out
+
+    @property
+    def by_link(self) -> bool:
+        """Whether rows are by link and function, of a program whose iterations may differ."""
+        return self.calls is not None
+
+    @property
+    def all_ns(self) -> NDArray[np.int64]:
+        """Wall times of all trials, profiled and clean; of those whose time is known."""
+        profiled = _no_samples() if self.trial_ns is None else self.trial_ns
+        return np.concatenate([profiled, self.clean_ns])
 
     @property
     def mixed(self) -> bool:
@@ -359,9 +374,9 @@ class Recording(Shown):
 
 #: The arrays of a recording, by the names they have in its file.
 _ON_DEVICE = ("host_ns", "gap_ns", "launch_ns", "span_ns")
-_BY_LAYER = ("host_ns", "gap_ns", "held_ns")
+_BY_LAYER = ("calls", "host_ns", "gap_ns", "held_ns")
 _BY_COLLECTIVE = ("arrived_ns", "left_ns")
-_BY_TRIAL = ("trial_ns", "start_ns", "iteration", *_BY_COLLECTIVE, *_ON_DEVICE)
+_BY_TRIAL = ("trial_ns", "start_ns", "iteration", "calls", *_BY_COLLECTIVE, *_ON_DEVICE)
 _CHECKED = ("self_ns", "framework_ns")
 _ARRAYS = (
     *_CHECKED,

@@ -1,0 +1,956 @@
+"""Times of iterations by link and function, whatever they call: nothing has to repeat.
+
+A row is a function of a link in a phase: ``(path, function, phase)``. The links that are running
+are known from :class:`.entries.Entries`, which stands at all their calls. A backward belongs to the
+row of its forward, which is noted on the function; what it calls is its own time.
+
+Every window is noted in a log, (entry, time) on entering and the time alone on leaving, which is
+folded when the iteration has ended: the time between two reads belongs to one row, so rows and
+framework add up to the iteration. What is looked up about a function that is seen for the first
+time is a window too, whose time is not the iteration's.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from weakref import ref
+
+import numpy as np
+from chainer import Function, FunctionHook, FunctionNode
+from chainer.function import FunctionAdapter
+
+from chainer_profile.basics.paths import joined, link_of
+from chainer_profile.basics.replacements import Replacements
+from chainer_profile.basics.words import COMMUNICATION
+from chainer_profile.costs.called import Called, specs_of
+from chainer_profile.costs.work import Work, backward_work, following, forward_work
+from chainer_profile.measure.facts import (
+    ACCUMULATION,
+    accumulates_gradients,
+    dtype_of,
+    nbytes_of,
+    shapes_of,
+    work_by,
+)
+from chainer_profile.measure.hooks import end_when_raising, kind_of, unique_name
+from chainer_profile.measure.links import is_running
+from chainer_profile.measure.windows import BACKWARD, FORWARD, Mark
+from chainer_profile.record.recording import Layer, LinkCalls
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from chainer_profile.measure.clock import NowNs
+    from chainer_profile.measure.events import EventPool
+    from chainer_profile.measure.windows import Trial
+
+#: Shapes of inputs that are told apart in a row; the work of calls with others is their mean.
+MOST_SHAPES = 64
+#: Functions that may add up gradients.
+_SUMS = ("Add", "MultiAdd")
+_WORK = ("flops", "macs", "nbytes_read", "nbytes_written")
+_NUMBERS = count()
+#: In place of the number of a row: behind all of them.
+_NO_ROW = 2**40
+
+
+class Entry:
+    """What is entered: calls of a row whose inputs have the same shapes; or a phase.
+
+    Attributes:
+        number: Its place among all entries.
+        row: Number of its row; of a phase, -1 - its number.
+        work: Work of a call; None where that is not known.
+        facts: What is known of the arrays of a call.
+        calls: Calls so far.
+        ns: Their time so far.
+        backward: The entry of the backwards of these calls.
+    """
+
+    __slots__ = ("backward", "calls", "facts", "ns", "number", "row", "work")
+
+    def __init__(self, number: int, row: int) -> None:
+        self.number, self.row = number, row
+        self.work: Work | None = None
+        self.facts: dict[str, Any] = {}
+        self.calls = self.ns = 0
+        self.backward: Entry | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Iteration:
+    """One iteration, on the rows that are known at its end.
+
+    Attributes:
+        number: Its number, from 1.
+        start_ns: Its start on the host's clock.
+        wall_ns: Its wall time, without what looking functions up took.
+        paused_ns: What that took.
+        rows_ns: Self time of every row, (rows,); on a device its time there.
+        calls: Calls of every row, (rows,).
+        phases_ns: Framework time of every phase, (phases,).
+        arrived_ns: When each row of communication was entered first; 0 where it was not.
+        left_ns: When it was left last.
+        device: On a device: the host's time in every row and the gap before it, (rows,) each, then
+            the time until all was launched, and the time on the device. None without one.
+    """
+
+    number: int
+    start_ns: int
+    wall_ns: int
+    paused_ns: int
+    rows_ns: NDArray[np.int64]
+    calls: NDArray[np.int64]
+    phases_ns: NDArray[np.int64]
+    arrived_ns: NDArray[np.int64]
+    left_ns: NDArray[np.int64]
+    device: tuple[NDArray[np.int64], NDArray[np.int64], int, int] | None = None
+
+
+class Folded(NamedTuple):
+    """A log by its clock reads.
+
+    Attributes:
+        stamps: The reads, (reads,).
+        owners: Number of the entry that the time behind each read belongs to, (reads,).
+        enters: Whether the read is the begin of a window, (reads,).
+    """
+
+    stamps: NDArray[np.int64]
+    owners: NDArray[np.intp]
+    enters: NDArray[np.bool_]
+
+
+class _Fresh(NamedTuple):
+    """A call whose end tells what is not known of its entry yet."""
+
+    function: Any
+    entry: Entry
+    called: Called | None = None
+    specs: Any = None
+
+
+class Running(Protocol):
+    """Knows the links that are running; see :class:`.entries.Entries`."""
+
+    @property
+    def links(self) -> list[Any]:
+        """Those that are running, outermost first: always the same list."""
+
+    link_calls: dict[int, int] | None
+    """Counts the calls of links, by their identity, where it is set."""
+
+
+@dataclass
+class _Row:
+    path: str
+    function: str
+    phase: str
+    parent: int | None = None
+    forward: int | None = None
+    entries: list[Entry] = field(default_factory=list)
+
+
+class LinkRecorder:
+    """Notes the windows of iterations, by link and function.
+
+    Args:
+        now_ns: The host's clock.
+        trial: What an iteration is.
+        running: Knows the links that are running.
+        events: Where a device's events are recorded; None where the host does all the work.
+
+    Attributes:
+        phases: The phases that were entered, in their order.
+        enter: Notes that a window begins that is no function's.
+        leave: Notes that it ends.
+    """
+
+    def __init__(
+        self,
+        now_ns: NowNs,
+        trial: Trial,
+        running: Running,
+        events: EventPool | None = None,
+    ) -> None:
+        self.phases: list[str] = []
+        self.log: list[Any] = []
+        self._now_ns, self._trial, self._events = now_ns, trial, events
+        self._running, self._links = running, running.links
+        self._attribute = f"_chainer_profile_entry_{next(_NUMBERS)}"
+        self._rows: list[_Row] = []
+        self._row_of: dict[tuple[str, str, str], int] = {}
+        self._entries: list[Entry] = []
+        # Time outside of all windows, and time that is the profiler's.
+        self._outside, self._paused = self._new_entry(_NO_ROW), self._new_entry(_NO_ROW)
+        # Of every phase the entries of calls by class, path and shapes.
+        self._tables: dict[str, dict[Any, Entry]] = {}
+        self._of_marks: dict[tuple[str, ...], Entry] = {}
+        self._of_old_graphs: dict[str, Entry] = {}
+        self._paths = Paths(trial.roots)
+        self._weights: dict[int, tuple[str, Any]] = {}
+        self._raising: set[type] = set()
+        self._iterations = 0
+        self._link_calls: dict[str, int] = {}
+        self._start_ns = 0
+
+    # -- an iteration
+
+    @contextmanager
+    def recording(self, now_ns: NowNs | None = None) -> Iterator[None]:
+        """Within this, windows are noted.
+
+        Args:
+            now_ns: What is read in place of the clock, such as a counter of memory.
+        """
+        self._paths.renew(self._trial.roots)
+        self._begin(now_ns or self._now_ns)
+        with ExitStack() as stack:
+            self._replacements = stack.enter_context(Replacements())
+            end_when_raising(self._replacements, self._raising, self)
+            stack.enter_context(self._trial.timed(self.enter, self.leave))
+            self.hook = stack.enter_context(self._make_hook())
+            calls: dict[int, int] = {}
+            self._running.link_calls = calls
+            stack.callback(self._add_link_calls, calls)
+            yield
+
+    def _add_link_calls(self, calls: dict[int, int]) -> None:
+        self._running.link_calls = None
+        for link, count_ in calls.items():
+            path = self._paths.by_link.get(link)
+            if path is not None:
+                self._link_calls[path] = self._link_calls.get(path, 0) + count_
+
+    def _begin(self, now_ns: NowNs) -> None:
+        log: list[Any] = []
+        self.log = log
+        self._read = now_ns
+        # The windows that are open, with the frame that runs each: None for a mark.
+        self._opened: list[Entry] = []
+        self._frames: list[FrameType | None] = []
+        # Of these the backwards, and the functions that add up gradients within one.
+        self._backwards: list[Entry] = []
+        self._sums: list[Any] = []
+        # Calls whose end is to be told of; and the places of marks, with the phase around each.
+        self._fresh: list[_Fresh] = []
+        self._marks: list[tuple[int, str]] = []
+        self._weights = {
+            id(param.array): (path, param)
+            for path, param in self._paths.params()
+            if param.array is not None
+        }
+        self._phase = FORWARD.phase
+        self._table = self._tables.setdefault(self._phase, {})
+        timed = self._events is not None and now_ns is self._now_ns
+        self._record = self._events.record if timed and self._events is not None else None
+        self._note, self._stamp = _noting(log, now_ns, self._record)
+
+    def start(self) -> None:
+        """An iteration begins; within :meth:`recording`."""
+        self._start_ns = self._read()
+        if self._events is not None:
+            self._events.record()
+
+    def close(self) -> None:
+        """End the windows that are open."""
+        self._end_windows(0)
+
+    def end(self, number: int = 0) -> Iteration:
+        """It has ended: how long it took, by row."""
+        events, now_ns, start_ns = self._events, self._read, self._start_ns
+        self.close()
+        if events is None:
+            launch_ns = wall_ns = now_ns() - start_ns
+        else:
+            events.record()
+            launch_ns = now_ns() - start_ns
+            events.wait()
+            wall_ns = now_ns() - start_ns
+        return self._iteration(number, start_ns, wall_ns, launch_ns)
+
+    # -- windows
+
+    def enter(self, mark: Mark) -> None:
+        """Note that a window begins that is no function's."""
+        key = (mark.phase, mark.path, mark.function, mark.of)
+        entry = self._of_marks.get(key)
+        if entry is None:
+            began = self._read()
+            entry = self._entry_of_mark(mark)
+            if entry is not self._outside:
+                self._of_marks[key] = entry
+            self._pause(began)
+        self._marks.append((len(self._frames), self._phase))
+        self._frames.append(None)
+        self._opened.append(entry)
+        if not mark.function:
+            self._phase = mark.phase
+            self._table = self._tables.setdefault(mark.phase, {})
+        self._note(entry)
+
+    def leave(self) -> None:
+        """Note that it ends."""
+        if not self._marks:  # of one that began before
+            return
+        depth, self._phase = self._marks[-1]
+        self._end_windows(depth)
+        self._table = self._tables[self._phase]
+
+    def position(self) -> int:
+        """Number of the windows that are open."""
+        return len(self._frames)
+
+    def running(self, position: int) -> int:
+        """Number of windows that were left open since then by an exception, which this ends."""
+        self._end_windows(position)
+        return 0
+
+    def _end_windows(self, depth: int) -> None:
+        """End the windows beyond so many, the innermost first."""
+        while len(self._frames) > depth:
+            if self._frames.pop() is None:
+                self._marks.pop()
+            self._opened.pop()
+            self._stamp()
+        opened = set(map(id, self._opened))
+        self._fresh[:] = [one for one in self._fresh if id(one.entry) in opened]
+        self._backwards[:] = [one for one in self._backwards if id(one) in opened]
+        sums = sum(self._function_of(one) == ACCUMULATION for one in self._opened)
+        del self._sums[sums:]
+
+    def _function_of(self, entry: Entry) -> str:
+        return self._rows[entry.row].function if 0 <= entry.row < len(self._rows) else ""
+
+    def _end_dead(self) -> None:
+        """End the windows of functions that have raised, and see from now on when they do."""
+        depth = len(self._frames)
+        while depth and (frame := self._frames[depth - 1]) is not None and not is_running(frame):
+            function = frame.f_locals.get("self")
+            kind = kind_of(function)
+            if isinstance(function, FunctionNode | Function) and kind not in self._raising:
+                self._raising.add(kind)
+                end_when_raising(self._replacements, [kind], self)
+            depth -= 1
+        self._end_windows(depth)
+
+    def _make_hook(self) -> FunctionHook:
+        """The hook of functions: methods that find what they need in closure cells are fastest."""
+        recorder, links, note, stamp = self, self._links, self._note, self._stamp
+        frames, opened = self._frames, self._opened
+        backwards, fresh = self._backwards, self._fresh
+        paths, weights, attribute = self._paths.by_link, self._weights, self._attribute
+        get_frame, adapter = sys._getframe, FunctionAdapter
+
+        def forward_preprocess(self: Any, function: Any, in_data: Any) -> None:
+            frame = get_frame(1)
+            if frames and frames[-1] is not None and not is_running(frames[-1]):
+                recorder._end_dead()
+            if backwards:
+                recorder._within_backward(function, in_data, frame)
+                return
+            kind = type(function)
+            if kind is adapter:
+                kind = type(function.function)
+            try:
+                path = paths[id(links[-1])] if links else "/"
+                shapes = tuple([array.shape for array in in_data])
+            except (KeyError, AttributeError):  # a link of no network so far; no array
+                path = recorder._path_of_running()
+                shapes = tuple([getattr(array, "shape", None) for array in in_data])
+            if not weights.keys().isdisjoint(map(id, in_data)):
+                path = recorder._path_of_call(path, in_data)
+            entry = recorder._table.get((kind, path, shapes))
+            if entry is None:
+                entry = recorder._entry_of_call(function, kind, path, shapes, in_data)
+            setattr(function, attribute, entry)
+            frames.append(frame)
+            opened.append(entry)
+            note(entry)
+
+        def forward_postprocess(self: Any, function: Any, in_data: Any) -> None:
+            if backwards:
+                recorder._left_within_backward(function, in_data)
+                return
+            frame = get_frame(1)
+            if not frames or frames[-1] is not frame:
+                if frame not in frames:
+                    return
+                recorder._end_windows(frames.index(frame) + 1)
+            frames.pop()
+            opened.pop()
+            stamp()
+            if fresh and fresh[-1].function is function:
+                recorder._learn_forward(function, in_data, frame)
+
+        def backward_preprocess(self: Any, function: Any, in_data: Any, out_grad: Any) -> None:
+            if frames and frames[-1] is not None and not is_running(frames[-1]):
+                recorder._end_dead()
+            forward = getattr(function, attribute, None)
+            entry = None if forward is None else forward.backward
+            if entry is None:
+                entry = recorder._entry_of_backward(function, forward, in_data, out_grad)
+            frames.append(get_frame(1))
+            opened.append(entry)
+            backwards.append(entry)
+            note(entry)
+
+        def backward_postprocess(self: Any, function: Any, in_data: Any, out_grad: Any) -> None:
+            frame = get_frame(1)
+            if not frames or frames[-1] is not frame:
+                if frame not in frames:
+                    return
+                recorder._end_windows(frames.index(frame) + 1)
+            frames.pop()
+            opened.pop()
+            backwards.pop()
+            stamp()
+            if fresh and fresh[-1].function is function:
+                recorder._learn_backward(function)
+
+        callbacks = {
+            one.__name__: one
+            for one in (
+                forward_preprocess,
+                forward_postprocess,
+                backward_preprocess,
+                backward_postprocess,
+            )
+        }
+        hook: FunctionHook = type("LinkRecorderHook", (FunctionHook,), callbacks)()
+        hook.name = unique_name("LinkRecorder")
+        return hook
+
+    def _within_backward(self, function: Any, in_data: Any, frame: FrameType) -> None:
+        """A function is called within a backward: it is that one's own time, but for sums."""
+        around = self._backwards[-1]
+        setattr(function, self._attribute, around)
+        if type(function).__name__ not in _SUMS or not accumulates_gradients():
+            return
+        self._sums.append(function)
+        path = "/" if around is self._outside else self._rows[around.row].path
+        entry = self._entry_of_sum(function, path, in_data)
+        self._frames.append(frame)
+        self._opened.append(entry)
+        self._note(entry)
+
+    def _left_within_backward(self, function: Any, in_data: Any) -> None:
+        if self._sums and self._sums[-1] is function:
+            self._sums.pop()
+            self._frames.pop()
+            self._opened.pop()
+            self._stamp()
+            if self._fresh and self._fresh[-1].function is function:
+                self._learn_forward(function, in_data, sys._getframe(2))
+            return
+        fresh = self._fresh[-1] if self._fresh else None
+        if fresh is not None and fresh.called is not None:
+            began = self._read()
+            outputs = sys._getframe(2).f_locals.get("outputs")
+            if outputs is not None:
+                fresh.called.call(function, in_data, outputs)
+            self._pause(began)
+
+    # -- what is looked up once
+
+    def _pause(self, began: int) -> None:
+        """What passed since then was the profiler's."""
+        if self._record is not None:
+            self._record()
+        self.log.extend((self._paused, began))
+        self._stamp()
+
+    def _new_entry(self, row: int) -> Entry:
+        entry = Entry(len(self._entries), row)
+        self._entries.append(entry)
+        return entry
+
+    def _entry_of(self, path: str, function: str, phase: str, **more: Any) -> Entry:
+        """A new entry of a row; what has no row when no times are read stays outside of all."""
+        key = (path, function, phase)
+        number = self._row_of.get(key)
+        if number is None:
+            if self._read is not self._now_ns:
+                return self._outside
+            number = self._row_of[key] = len(self._rows)
+            self._rows.append(_Row(path, function, phase, **more))
+        entry = self._new_entry(number)
+        self._rows[number].entries.append(entry)
+        return entry
+
+    def _entry_of_mark(self, mark: Mark) -> Entry:
+        if not mark.function:
+            if mark.phase not in self.phases:
+                if self._read is not self._now_ns:
+                    return self._outside
+                self.phases.append(mark.phase)
+            return self._new_entry(-1 - self.phases.index(mark.phase))
+        entry = self._entry_of(mark.path, mark.function, mark.phase)
+        if entry is self._outside:
+            return entry
+        params = self._paths.parameters(mark.path) if mark.phase == "update" else ()
+        shapes = shapes_of(params)
+        entry.facts = {"input_shapes": shapes, "output_shapes": shapes, "dtype": dtype_of(params)}
+        if mark.moved is not None:
+            shapes = (mark.moved.shape,)
+            entry.facts |= {"input_shapes": shapes, "output_shapes": shapes}
+            entry.facts |= {"dtype": mark.moved.dtype, "input_nbytes": mark.moved.nbytes}
+        if mark.work is not None:
+            entry.work = work_by(mark.function, mark.work)
+        return entry
+
+    def _path_of_running(self) -> str:
+        """Path of the innermost running link; a link of no network so far becomes a root."""
+        path = "/"
+        for link in self._links:
+            path = self._paths.by_link.get(id(link)) or self._adopt(link, path)
+        return path
+
+    def _adopt(self, link: Any, above: str) -> str:
+        began = self._read()
+        path = self._paths.adopt(link, above)
+        self._pause(began)
+        return path
+
+    def _path_of_call(self, path: str, in_data: Sequence[Any]) -> str:
+        """Path of the link whose parameters a call takes, where that lies below this one.
+
+        No entry is passed for ``link.forward(x)``, or for functions that are given ``link.W``.
+        """
+        below = path.rstrip("/") + "/"
+        for array in in_data:
+            owner, param = self._weights.get(id(array), ("", None))
+            if param is not None and param.array is array and owner.startswith(below):
+                return owner
+        return path
+
+    def _entry_of_call(
+        self, function: Any, kind: type, path: str, shapes: Any, in_data: Sequence[Any]
+    ) -> Entry:
+        began = self._read()
+        name, phase = str(function._impl_name), self._phase
+        if phase == BACKWARD.phase and name in _SUMS and accumulates_gradients():
+            name = ACCUMULATION
+        row_path = "loss" if path == "/" and not self._links and self._in_lossfun else path
+        parents = [one.row for one in self._opened if 0 <= one.row < _NO_ROW]
+        of_row = self._row_of.get((row_path, name, phase))
+        crowded = of_row is not None and len(self._rows[of_row].entries) >= MOST_SHAPES
+        key = (kind, path, None) if crowded else (kind, path, shapes)
+        entry = self._table.get(key)
+        if entry is None:
+            entry = self._entry_of(row_path, name, phase, parent=parents[-1] if parents else None)
+            if entry is not self._outside:
+                self._table[key] = entry
+                self._fresh.append(_Fresh(function, entry))
+                entry.facts = self._facts_of_inputs(in_data)
+        self._pause(began)
+        return entry
+
+    def _facts_of_inputs(self, in_data: Sequence[Any]) -> dict[str, Any]:
+        facts: dict[str, Any] = {"input_shapes": shapes_of(in_data)}
+        if self._phase == FORWARD.phase:
+            own = [array for array in in_data if id(array) not in self._weights]
+            taken = [array for array in in_data if id(array) in self._weights]
+            facts |= {"input_nbytes": nbytes_of(own), "parameter_nbytes": nbytes_of(taken)}
+        return facts
+
+    @property
+    def _in_lossfun(self) -> bool:
+        lossfun = self._of_marks.get((FORWARD.phase, "", "", ""))
+        return any(one is lossfun for one in self._opened)
+
+    def _entry_of_sum(self, function: Any, path: str, in_data: Sequence[Any]) -> Entry:
+        key = (ACCUMULATION, path, tuple(array.shape for array in in_data))
+        entry = self._table.get(key)
+        if entry is None:
+            began = self._read()
+            entry = self._entry_of(path, ACCUMULATION, BACKWARD.phase)
+            if entry is not self._outside:
+                entry.facts = {"input_shapes": shapes_of(in_data)}
+                self._table[key] = entry
+                self._fresh.append(_Fresh(function, entry))
+            self._pause(began)
+        return entry
+
+    def _learn_forward(self, function: Any, in_data: Sequence[Any], frame: FrameType) -> None:
+        """A function was called for the first time: its outputs, and its work."""
+        began = self._read()
+        entry = self._fresh.pop().entry
+        outputs = frame.f_locals.get("outputs", ())
+        entry.facts |= {"output_shapes": shapes_of(outputs), "dtype": dtype_of(outputs)}
+        if self._rows[entry.row].phase == FORWARD.phase:
+            entry.facts["output_nbytes"] = nbytes_of(outputs)
+        specs = specs_of(in_data), specs_of(outputs)
+        entry.facts["specs"] = specs
+        name = str(function._impl_name)
+        entry.work = work_by(name, partial(forward_work, function, *specs))
+        self._pause(began)
+
+    def _entry_of_backward(
+        self, function: Any, forward: Entry | None, in_data: Sequence[Any], out_grad: Any
+    ) -> Entry:
+        began = self._read()
+        of = None if forward is None or forward is self._outside else self._rows[forward.row]
+        path, name = (of.path, of.function) if of else ("/", str(function._impl_name))
+        first = forward.row if forward is not None and of and of.phase != BACKWARD.phase else None
+        # A function of a graph that was there before has no entry.
+        entry = self._of_old_graphs.get(name) if of is None else None
+        if entry is None:
+            entry = self._entry_of(path, name, BACKWARD.phase, forward=first)
+            if entry is not self._outside:
+                self._learn_gradients(function, entry, forward, in_data, out_grad)
+                if of is None:
+                    self._of_old_graphs[name] = entry
+        if forward is not None and entry is not self._outside:
+            forward.backward = entry
+        self._pause(began)
+        return entry
+
+    def _learn_gradients(
+        self, function: Any, entry: Entry, forward: Entry | None, in_data: Any, out_grad: Any
+    ) -> None:
+        needed = tuple(node for node in function.inputs if node.requires_grad)
+        entry.facts = {
+            "input_shapes": shapes_of(out_grad),
+            "output_shapes": shapes_of(needed),
+            "dtype": dtype_of(needed),
+        }
+        called = following(function, (*in_data, *out_grad))
+        specs = None if forward is None else forward.facts.get("specs")
+        if called is not None or specs is not None:
+            self._fresh.append(_Fresh(function, entry, called, specs))
+
+    def _learn_backward(self, function: Any) -> None:
+        began = self._read()
+        _, entry, called, specs = self._fresh.pop()
+        name = str(function._impl_name)
+        if called is not None:
+            entry.work = work_by(name, called.work)
+        else:
+            asked = tuple(bool(node.requires_grad) for node in function.inputs)
+            inputs, outputs = specs
+            entry.work = work_by(name, lambda: backward_work(function, inputs, outputs, asked))
+        self._pause(began)
+
+    # -- folding
+
+    def fold(self) -> Folded:
+        """The log of the iteration, by its reads."""
+        stamps: list[int] = []
+        owners: list[int] = []
+        enters: list[bool] = []
+        running = [self._outside.number]
+        items = iter(self.log)
+        for item in items:
+            is_entry = type(item) is Entry
+            if is_entry:
+                running.append(item.number)
+                stamps.append(next(items))
+            else:
+                running.pop()
+                stamps.append(item)
+            owners.append(running[-1])
+            enters.append(is_entry)
+        return Folded(
+            np.array(stamps, np.int64), np.array(owners, np.intp), np.array(enters, np.bool_)
+        )
+
+    def owners(self) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+        """What the time behind each read of the log belongs to, and which reads begin a window.
+
+        An index of rows, behind these one of phases, and -1 for all else.
+        """
+        folded = self.fold()
+        rows = np.array([entry.row for entry in self._entries], np.intp)
+        of_entries = np.where(rows < 0, len(self._rows) - 1 - rows, rows)
+        of_entries[rows == _NO_ROW] = -1
+        return of_entries[folded.owners], folded.enters
+
+    def _iteration(self, number: int, start_ns: int, wall_ns: int, launch_ns: int) -> Iteration:
+        folded = self.fold()
+        host = self._by_entry(folded.stamps, folded.owners)
+        paused_ns = int(host[self._paused.number])
+        calls = np.bincount(folded.owners[folded.enters], minlength=len(self._entries))
+        times, device = host, None
+        if self._events is not None:
+            stamps = self._events.times_ns()
+            self._events.clear()
+            owners = np.concatenate([[self._outside.number], folded.owners])
+            times = self._by_entry(stamps, owners)
+            waited_ns = int(times[self._paused.number])
+            device = (
+                self._by_row(host),
+                self._gaps(stamps, owners),
+                launch_ns - paused_ns,
+                int(stamps[-1] - stamps[0]) - waited_ns,
+            )
+        self._iterations += 1
+        for at in np.flatnonzero(calls).tolist():
+            entry = self._entries[at]
+            entry.calls += int(calls[at])
+            entry.ns += int(times[at])
+        phases = np.zeros(len(self.phases), np.int64)
+        for entry in self._entries:
+            if entry.row < 0:
+                phases[-1 - entry.row] += times[entry.number]
+        arrived, left = self._collectives(folded)
+        return Iteration(
+            number,
+            start_ns,
+            wall_ns - paused_ns,
+            paused_ns,
+            self._by_row(times),
+            self._by_row(calls),
+            phases,
+            arrived,
+            left,
+            device,
+        )
+
+    def _by_entry(self, stamps: NDArray[np.int64], owners: NDArray[np.intp]) -> NDArray[np.int64]:
+        times = np.zeros(len(self._entries), np.int64)
+        np.add.at(times, owners[:-1] if len(owners) == len(stamps) else owners, np.diff(stamps))
+        return times
+
+    def _by_row(self, values: NDArray[Any]) -> NDArray[np.int64]:
+        rows = np.array([entry.row for entry in self._entries], np.int64)
+        of_rows = (rows >= 0) & (rows < _NO_ROW)
+        sums = np.zeros(len(self._rows), np.int64)
+        np.add.at(sums, rows[of_rows], values[of_rows])
+        return sums
+
+    def _gaps(self, stamps: NDArray[np.int64], owners: NDArray[np.intp]) -> NDArray[np.int64]:
+        """What passed on the device before each row, since the row before."""
+        gaps = np.zeros(len(self._rows) + 1, np.int64)
+        following = len(self._rows)
+        for owner, span in zip(owners[::-1].tolist(), np.diff(stamps)[::-1].tolist(), strict=True):
+            row = self._entries[owner].row
+            if 0 <= row < _NO_ROW:
+                following = row
+            elif owner != self._paused.number:
+                gaps[following] += span
+        return gaps[:-1]
+
+    def _collectives(self, folded: Folded) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """When each row of communication was entered first, and left last."""
+        rows = [n for n, row in enumerate(self._rows) if row.phase == COMMUNICATION]
+        arrived, left = (np.zeros(len(rows), np.int64) for _ in range(2))
+        places = {row: place for place, row in enumerate(rows)}
+        running: list[int | None] = []
+        for stamp, owner, enters in zip(*(part.tolist() for part in folded), strict=True):
+            if enters:
+                place = places.get(self._entries[owner].row)
+                running.append(place)
+                if place is not None and not arrived[place]:
+                    arrived[place] = stamp
+            elif rows and (place := running.pop()) is not None:
+                left[place] = stamp
+        return arrived, left
+
+    # -- what came out
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows so far."""
+        return len(self._rows)
+
+    def layers(self, begin: int = 0) -> tuple[Layer, ...]:
+        """The rows from one on: means over the iterations so far, shapes of most of the time."""
+        return tuple(self._layer(number) for number in range(begin, len(self._rows)))
+
+    def _layer(self, number: int) -> Layer:
+        row = self._rows[number]
+        main = max(row.entries, key=lambda entry: entry.ns)
+        calls = sum(entry.calls for entry in row.entries)
+        iterations = self._iterations or 1
+        facts = {name: value for name, value in main.facts.items() if name != "specs"}
+        if len(row.entries) > 1 or calls != iterations:
+            facts |= {
+                name: round(value * calls / iterations)
+                for name, value in facts.items()
+                if name.endswith("_nbytes") and row.phase == FORWARD.phase
+            }
+        return Layer(
+            number,
+            row.path,
+            row.function,
+            row.phase,
+            parent=row.parent,
+            forward=row.forward,
+            calls=_whole(calls / iterations) if calls else 1,
+            **facts,
+            **self._work(row, calls, iterations),
+        )
+
+    def _work(self, row: _Row, calls: int, iterations: int) -> dict[str, Any]:
+        """The mean work of an iteration; calls with shapes of their own count as the others do."""
+        known = [(entry.work, entry.calls) for entry in row.entries if entry.work is not None]
+        counted = sum(n for _, n in known)
+        if not counted:
+            return dict.fromkeys(_WORK)
+        scale = calls / counted / iterations
+        sums: dict[str, Any] = {
+            name: round(sum(getattr(work, name) * n for work, n in known) * scale) for name in _WORK
+        }
+        about = counted < calls or len(row.entries) > MOST_SHAPES
+        return {**sums, "work_is_about": about or any(work.about for work, _ in known)}
+
+    def links(self) -> tuple[LinkCalls, ...]:
+        """The links of the networks, with their mean calls in an iteration."""
+        return self._paths.links(self._link_calls, self._iterations or 1)
+
+
+class Paths:
+    """The paths of the links of networks, and whose their parameters are.
+
+    No link that is adopted is kept alive by it.
+
+    Args:
+        roots: The networks, each with what is put before the paths of its links.
+
+    Attributes:
+        by_link: Paths by the links' identities.
+    """
+
+    def __init__(self, roots: Sequence[tuple[str, Any]]) -> None:
+        self.by_link: dict[int, str] = {}
+        self._links: dict[int, ref[Any]] = {}
+        self._roots: dict[str, ref[Any]] = {}
+        self.renew(roots)
+
+    def renew(self, roots: Sequence[tuple[str, Any]]) -> None:
+        """Know the networks that are there now, such as a copy that takes another's place."""
+        for prefix, root in roots:
+            known = self._roots.get(prefix)
+            if known is None or known() is not root:
+                self._add(prefix, root)
+
+    def _add(self, prefix: str, root: Any) -> None:
+        self._roots[prefix] = ref(root)
+        for path, link in root.namedlinks():
+            key = id(link)
+            if key not in self.by_link:  # a shared link goes by its first path
+                self.by_link[key] = joined(prefix, str(path))
+                self._links[key] = ref(link, partial(self._forget, key))
+
+    def _forget(self, key: int, link: ref[Any]) -> None:
+        if self._links.get(key) is link:
+            del self._links[key], self.by_link[key]
+
+    def adopt(self, link: Any, above: str) -> str:
+        """Path of a link that is of no network here: below another, by the name of its class.
+
+        One that is gone leaves its path to the next one of its class.
+        """
+        first = prefix = f"{above.rstrip('/')}/{type(link).__name__}"
+        number = 1
+        while (known := self._roots.get(prefix)) is not None and known() is not None:
+            number += 1
+            prefix = f"{first}-{number}"
+        self._add(prefix, link)
+        return self.by_link[id(link)]
+
+    def params(self) -> Iterator[tuple[str, Any]]:
+        """Every parameter, with the path of its link."""
+        for prefix, one in self._roots.items():
+            root = one()
+            for path, param in () if root is None else root.namedparams():
+                yield joined(prefix, link_of(path)), param
+
+    def parameters(self, path: str) -> tuple[Any, ...]:
+        """The arrays of the parameters of the link at a path."""
+        arrays = (param.array for of, param in self.params() if of == path)
+        return tuple(array for array in arrays if array is not None)
+
+    def links(self, calls: dict[str, int], iterations: int) -> tuple[LinkCalls, ...]:
+        """The links that are there, with their mean calls, and parameters of their own."""
+        own: dict[str, int] = {}
+        seen: set[int] = set()
+        for path, param in self.params():
+            if id(param) not in seen and param.array is not None:
+                seen.add(id(param))
+                own[path] = own.get(path, 0) + int(param.size)
+        alive = [(path, self._links[key]()) for key, path in self.by_link.items()]
+        return tuple(
+            LinkCalls(
+                path,
+                type(link).__name__,
+                _whole(calls.get(path, 0) / iterations),
+                own.get(path, 0),
+            )
+            for path, link in alive
+        )
+
+
+def cost_of_a_call(now_ns: NowNs, calls: int = 2000) -> tuple[float, float]:
+    """Nanoseconds that are shown for a function that does nothing, and that its call really adds.
+
+    Both are medians, the second one of groups of a hundred calls.
+    """
+    recorder = LinkRecorder(now_ns, _Nothing(), _NoLinks())
+    function, inputs = _Function(), (np.empty(0),)
+    with recorder.recording():
+        hook = recorder.hook
+        for _ in range(calls):
+            hook.forward_preprocess(function, inputs)
+            hook.forward_postprocess(function, inputs)
+    stamps = recorder.fold().stamps[-2 * calls :]
+    shown, begins = stamps[1::2] - stamps[::2], stamps[::200]
+    return float(np.median(shown)), float(np.median(np.diff(begins))) / 100
+
+
+class _Nothing:
+    """A trial in which nothing is timed."""
+
+    roots = inputs = ()
+
+    @contextmanager
+    def timed(self, enter: Any, leave: Any) -> Iterator[None]:
+        yield
+
+
+class _NoLinks:
+    def __init__(self) -> None:
+        self.links: list[Any] = []
+        self.link_calls: dict[int, int] | None = None
+
+
+class _Function:
+    _impl_name = "Nothing"
+
+
+def _whole(value: float) -> int | float:
+    return int(value) if value == int(value) else value
+
+
+def _noting(
+    log: list[Any], now_ns: NowNs, record: Callable[[], None] | None
+) -> tuple[Callable[[Entry], None], Callable[[], None]]:
+    """What notes the begin of a window, and an end; a device's event stands outside of both."""
+    extend, append = log.extend, log.append
+
+    def note(entry: Entry) -> None:
+        extend((entry, now_ns()))
+
+    def stamp() -> None:
+        append(now_ns())
+
+    if record is None:
+        return note, stamp
+
+    def note_event(entry: Entry) -> None:
+        record()
+        extend((entry, now_ns()))
+
+    def stamp_event() -> None:
+        append(now_ns())
+        record()
+
+    return note_event, stamp_event
