@@ -435,7 +435,7 @@ class Program:
         added_ns = max(0, min(ns, added_ns))
         if live.mode not in _SLOWED:
             watched.usual_ns = ns - added_ns
-        watched.profiling_ns += added_ns
+            watched.profiling_ns += added_ns
         if added_ns:
             self._accounts.move(watched.spent, (PROFILER, WITHIN), added_ns)
         return ns - added_ns

@@ -54,12 +54,12 @@ def main(job: Mapping[str, Any]) -> None:
 
     ended = build(Ended, job)
     problems = list(ended.problems)
-    summaries: dict[str, Summary] = {}
-    for folder in ended.saved:
-        try:
-            _write(folder, ended, summaries)
-        except ProfileError as error:
-            problems.append(str(error))
+    summary = None
+    try:
+        # Of the main thing alone: further reports would take a second each.
+        summary = _write(ended.saved[0], ended) if ended.saved else None
+    except ProfileError as error:
+        problems.append(str(error))
     ns = max(0, time.perf_counter_ns() - ended.at_ns)
     spent = (*ended.budget.spent, Spent(PROFILER, REPORTS, ns))
     budget = replace(ended.budget, wall_ns=ended.budget.wall_ns + ns, spent=spent)
@@ -71,12 +71,11 @@ def main(job: Mapping[str, Any]) -> None:
         except ProfileError as error:
             problems.append(str(error))
     if not ended.quiet:
-        summary = None if ended.folder is None else summaries.get(ended.folder)
         _say(budget, summary, dict.fromkeys(problems), _written(written, ended.first_rank))
 
 
-def _write(folder: str, ended: Ended, summaries: dict[str, Summary]) -> None:
-    """Write the reports of a folder, and keep its summary where more is to be said of it.
+def _write(folder: str, ended: Ended) -> Summary | None:
+    """Write the reports of the main folder; gives its summary where more is to be said of it.
 
     Raises:
         ProfileError: There is no recording, or a report cannot be written.
@@ -87,10 +86,12 @@ def _write(folder: str, ended: Ended, summaries: dict[str, Summary]) -> None:
     from chainer_profile.runs.write import write_reports
 
     wanted = Wanted(ended.formats, usual=ended.usual)
-    if wanted.any or folder == ended.folder:
-        summaries[folder] = summary = summarise(load_run(Path(folder)))
-        if wanted.any:
-            write_reports(Path(folder), summary, wanted)
+    if ended.quiet and not wanted.any:
+        return None
+    summary = summarise(load_run(Path(folder)))
+    if wanted.any:
+        write_reports(Path(folder), summary, wanted)
+    return summary
 
 
 def _written(folders: Sequence[str], first_rank: bool) -> str:
@@ -100,6 +101,8 @@ def _written(folders: Sequence[str], first_rank: bool) -> str:
         return ""
     ranks = Path(places[0]).parent
     more = f"; {PROG} ranks {ranks} puts the ranks together" if first_rank else ""
+    if len(places) > 1:
+        more = f"; {PROG} report {places[1]} makes the reports of the calls in test mode{more}"
     return f"Written to {', '.join(places)}{more}"
 
 

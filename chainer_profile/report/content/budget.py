@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from chainer_profile.analyse.grouping import OUTSIDE
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.units import (
     format_count,
@@ -29,12 +30,14 @@ from chainer_profile.report.rows import phases_of
 from chainer_profile.report.text import printable, short
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.record.budget import Budget
     from chainer_profile.report.document import Block
 
+#: What an iteration takes outside of its phases, such as the program's own loop.
+_OUTSIDE = "code between the phases"
 #: Parts of the first sentence, names of a part, and layers of an iteration that are told.
 _PARTS, _NAMES, _LAYERS = 3, 5, 5
 _OWN = tuple(part for part in PARTS if part != PROFILER)
@@ -43,27 +46,25 @@ _LEAST, _LEAST_IN_SHORT = 0.001, 0.01
 
 
 class BudgetRow(NamedTuple):
-    """A line of the budget's table.
+    """A line of the budget's tree: the lines below one, as far as there are any, add up to it.
 
     Attributes:
         name: What the time went to.
-        level: 0 for a part, 1 for what is in it, 2 for a layer; -1 for the whole.
+        level: 0 for a part, 1 for what is in it, 2 for a row of a phase; -1 for the whole.
         seconds: How much.
         share: That of the whole.
         times: How often; 0 where that says nothing.
-        part: The part that it is in.
     """
 
     name: str
     level: int
     seconds: float
     share: float
-    times: int = 0
-    part: str = ""
+    times: float = 0
 
 
 def section(
-    budget: Budget, summary: Summary | None = None, least: float = _LEAST, *, indent: bool = False
+    budget: Budget, summary: Summary | None = None, least: float = _LEAST
 ) -> Iterator[Block]:
     """The time of the program.
 
@@ -71,7 +72,6 @@ def section(
         budget: Where it went.
         summary: Of the program's trials; they show what an iteration is made of.
         least: What is less of the whole is told with others.
-        indent: Show what is in a part by its place, in place of the part's name before it.
     """
     yield text(strong(sentence(budget)))
     if budget.outcome != COMPLETE:
@@ -82,28 +82,32 @@ def section(
         yield text(f"Not timed: {counts} in other threads.", note=True, below=True)
     rows = list(budget_rows(budget, summary, least))
     marks = [TOTAL if row.level < 0 else "" for row in rows]
-    yield Table(_columns(indent), rows, "The program's time", marks)
-    yield text(
-        "Every moment belongs to one line, so that the parts add up to the whole"
-        + (
-            ". What is in an iteration is worked out: its part in the profiled ones, times all of "
-            "their time."
-            if any(row.level == 2 for row in rows)
-            else "."
-        )
-    )
+    yield Table(_COLUMNS, rows, f"The time of {script_name(budget)}", marks)
+    note = "The lines below a line add up to it, and the parts to the whole."
+    if summary is not None and summary.recording.by_link and any(row.level == 2 for row in rows):
+        profiled = plural(summary.recording.n_trials, "profiled one")
+        note += f" Times within an iteration are extrapolated from {profiled}."
+    yield text(note)
 
 
 def overview(budget: Budget, summary: Summary | None = None) -> list[Block]:
     """The same in short, for a terminal."""
     return [
-        Heading(2, "Where the program's time went"),
-        *section(budget, summary, _LEAST_IN_SHORT, indent=True),
+        Heading(2, f"Where the time of {script_name(budget)} went"),
+        *section(budget, summary, _LEAST_IN_SHORT),
     ]
 
 
+def script_name(budget: Budget) -> str:
+    """The program's name: that of its file, or of its module."""
+    words = budget.script.split(" ")
+    if words[0] == "-m" and len(words) > 1:
+        return printable(words[1])
+    return "the program" if words[0] == "-c" else printable(words[0].rpartition("/")[2])
+
+
 def sentence(budget: Budget) -> str:
-    """``train.py took 12.3 s: 65.0 % 600 iterations of 13.3 ms, ...``."""
+    """``train.py took 12.3 s (plus 1.5 s of profiling): 65.0 % training (600 iterations, ...``."""
     parts = sorted((budget.of(part) for part in _OWN), key=lambda one: -one.ns)
     named = ", ".join(
         f"{format_percent(_share(one, budget))} {_named(one)}" for one in parts[:_PARTS] if one.ns
@@ -112,9 +116,8 @@ def sentence(budget: Budget) -> str:
     path, space, words = budget.script.partition(" ")
     script = path.rpartition("/")[2] + space + words
     reports_ns = sum(one.ns for one in budget.part(PROFILER) if one.name == REPORTS)
-    reports = f"{format_duration(reports_ns * NS)} of that for" if reports_ns else "not counting"
-    added = f"{profiler} more to measure it, {reports} the reports"
-    return f"{printable(script)} took {own}, and {added}: {named}."
+    reports = f", {format_duration(reports_ns * NS)} of that for the reports" if reports_ns else ""
+    return f"{printable(script)} took {own} (plus {profiler} of profiling{reports}): {named}."
 
 
 def _own_and_profiler(budget: Budget) -> tuple[int, int]:
@@ -127,7 +130,8 @@ def _named(spent: Spent) -> str:
     if spent.part in (ITERATIONS, CALLS) and spent.count:
         noun = {ITERATIONS: "iteration", CALLS: "call"}[spent.part]
         each = format_duration(spent.ns * NS / spent.count)
-        return f"{plural(spent.count, noun)} of {each}"
+        what = {ITERATIONS: "training", CALLS: spent.part}[spent.part]
+        return f"{what} ({plural(spent.count, noun)}, {each} each)"
     return spent.part
 
 
@@ -142,16 +146,16 @@ def budget_rows(
 ) -> Iterator[BudgetRow]:
     """The parts, the largest first, each with what is in it; and the whole."""
     parts = [budget.of(part) for part in _OWN if budget.part(part)]
+    script = script_name(budget)
     for one in sorted(parts, key=lambda one: -one.ns):
-        yield _row(one, one.part, 0, budget)
+        name = f"{script}'s own code" if one.part == REST else one.part
+        yield _row(one, name, 0, budget)
         if one.part in (ITERATIONS, CALLS) and summary is not None:
-            for row in _inside(one, summary, budget, least):
-                yield row._replace(part=one.part)
-        for row in _names(budget.part(one.part), budget, least):
-            yield row._replace(part=one.part)
+            yield from _inside(one, summary, budget, least)
+        yield from _names(budget.part(one.part), budget, least)
     own, profiler = _own_and_profiler(budget)
-    yield BudgetRow("the program", -1, own * NS, 1.0)
-    yield BudgetRow("the profiler on top", 0, profiler * NS, profiler / own if own else 0.0)
+    yield BudgetRow(script, -1, own * NS, 1.0)
+    yield BudgetRow("profiling, on top", 0, profiler * NS, profiler / own if own else 0.0)
 
 
 def _row(spent: Spent, name: str, level: int, budget: Budget) -> BudgetRow:
@@ -168,51 +172,83 @@ def _names(spent: Iterable[Spent], budget: Budget, least: float) -> Iterator[Bud
         yield _row(one, printable(one.name), 1, budget)
     rest = [one for one in named if one not in told]
     ns = sum(one.ns for one in rest)
-    if told and rest and ns >= least * budget.wall_ns:
+    if told and ns:
         share = _share(Spent("", "", ns), budget)
         yield BudgetRow(f"{format_count(len(rest))} others", 1, ns * NS, share)
 
 
 def _inside(spent: Spent, summary: Summary, budget: Budget, least: float) -> Iterator[BudgetRow]:
-    """Phases and the hottest layers of the trials that these are, where they were profiled."""
+    """Phases of the trials that these are, where they were profiled, and rows of each phase."""
     profiled = summary.totals.profiled
     trains = summary.recording.settings.phase == "train"
     if profiled is None or not profiled.mean_s or trains != (spent.part == ITERATIONS):
         return
-    layers = summary.layers.sort_values("mean_s", ascending=False, kind="stable")
+    scale = spent.ns * NS / profiled.mean_s
+    own_s = _own_and_profiler(budget)[0] * NS
+
+    def row(name: str, level: int, mean_s: float, times: float = 0) -> BudgetRow:
+        seconds = mean_s * scale
+        return BudgetRow(printable(name), level, seconds, seconds / own_s if own_s else 0.0, times)
+
+    phases = [(str(name), float(s)) for name, s in summary.phases["total_s"].items()]
     several = len(phases_of(summary)) > 1
-    found = [
-        (f"{row.path} {short(row.function)}" + (f", {row.phase}" if several else ""), row.mean_s, 2)
-        for row in layers.head(_LAYERS).itertuples()
-    ]
-    if several:
-        phases = summary.phases["total_s"].items()
-        found = [*((f"{name}", float(s), 1) for name, s in phases), *found]
-    for name, mean_s, level in found:
-        part = mean_s / profiled.mean_s
-        if part * _share(spent, budget) >= least:
-            seconds, share = part * spent.ns * NS, part * _share(spent, budget)
-            yield BudgetRow(printable(name), level, seconds, share)
+    if not several:
+        name, phase_s = phases[0]
+        yield from _rows_of(summary, name, profiled.mean_s, row, least, 1, spent.count)
+        return
+    left = 0.0
+    for name, phase_s in sorted(phases, key=lambda one: -one[1]):
+        phase = row(_OUTSIDE if name == OUTSIDE else name, 1, phase_s)
+        if phase.share < least:
+            left += phase_s
+            continue
+        yield phase
+        yield from _rows_of(summary, name, phase_s, row, least, 2, spent.count)
+    if left:
+        yield row("other phases", 1, left)
 
 
-def _columns(indent: bool) -> tuple[Column, ...]:
-    def name(row: BudgetRow) -> str:
-        if indent:
-            return "  " * max(0, row.level) + row.name
-        return f"{row.part}: {row.name}" if row.part else row.name
+def _rows_of(
+    summary: Summary,
+    phase: str,
+    phase_s: float,
+    row: Callable[[str, int, float, float], BudgetRow],
+    least: float,
+    level: int,
+    count: int,
+) -> Iterator[BudgetRow]:
+    """The hottest rows of a phase, and what else there is in it."""
+    layers = summary.layers[summary.layers["phase"] == phase]
+    layers = layers.sort_values("mean_s", ascending=False, kind="stable")
+    told_s = 0.0
+    for one in layers.head(_LAYERS).itertuples():
+        found = row(f"{one.path} {short(one.function)}", level, one.mean_s, one.calls * count)
+        if found.share < least:
+            break
+        told_s += one.mean_s
+        yield found
+    if not told_s:
+        return
+    others_s = float(layers["mean_s"].sum()) - told_s
+    between_s = phase_s - told_s - others_s
+    for name, mean_s in (("other rows", others_s), ("between functions", between_s)):
+        found = row(name, level, mean_s, 0)
+        if found.seconds >= NS:
+            yield found
 
-    return (
-        Column("part", name, folds=24),
-        Column("time", lambda row: format_duration(row.seconds)),
-        Column(
-            "share",
-            lambda row: format_percent(row.share),
-            bar=lambda row: row.share if row.level == 0 else None,
-        ),
-        Column("count", lambda row: format_count(row.times) if row.times else "", drop=1),
-        Column(
-            "each",
-            lambda row: format_duration(row.seconds / row.times) if row.times else "",
-            drop=2,
-        ),
-    )
+
+_COLUMNS = (
+    Column("part", lambda row: "  " * max(0, row.level) + row.name, folds=24),
+    Column("time", lambda row: format_duration(row.seconds)),
+    Column(
+        "share",
+        lambda row: format_percent(row.share),
+        bar=lambda row: row.share if row.level == 0 else None,
+    ),
+    Column("count", lambda row: format_count(round(row.times)) if row.times else "", drop=1),
+    Column(
+        "each",
+        lambda row: format_duration(row.seconds / row.times) if row.times else "",
+        drop=2,
+    ),
+)

@@ -70,13 +70,19 @@ def _table(table: Table) -> str:
     lines = [head, list(rules)]
     for at, row in enumerate(table.cells()):
         shown = [
-            _piece(Piece(part, CODE)).replace("|", r"\|") if column.code else cell(part)
+            _piece(Piece(part, CODE)).replace("|", r"\|") if column.code else _set_in(part)
             for column, part in zip(table.columns, row, strict=True)
         ]
         if table.mark(at):
             shown = [f"**{part}**" if part else part for part in shown]
         lines.append(shown)
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _set_in(name: str) -> str:
+    """A cell whose leading spaces show: Markdown takes them away."""
+    inner = name.lstrip(" ")
+    return "&emsp;" * ((len(name) - len(inner)) // 2) + cell(inner)
 
 
 def _fenced(lines: str) -> str:
