@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -153,11 +153,13 @@ def write_origin(model: Any, origin: Origin) -> None:
     )
 
 
-def read_origin(metadata: Iterable[tuple[str, str]]) -> Origin | None:
-    """What a model's metadata say; None for a model that was exported by others.
+def read_origin(model: Any) -> Origin | None:
+    """What an ONNX model's metadata say; None for a model that was exported by others.
 
     Raises:
         EngineError: It is damaged.
     """
-    text = dict(metadata).get(METADATA)
-    return None if text is None else Origin.from_json(text)
+    for entry in model.metadata_props:
+        if entry.key == METADATA:
+            return Origin.from_json(entry.value)
+    return None

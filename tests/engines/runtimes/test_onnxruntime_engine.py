@@ -121,5 +121,5 @@ def test_a_file_that_onnx_runtime_cannot_compile(tmp_path: Path) -> None:
 
 def test_threads_are_those_asked_for() -> None:
     engine = prepared(network_of(NETWORKS["mlp"](), threads=3))
-    options = engine._session.get_session_options()
+    options = engine._compiled.get_session_options()
     assert (options.intra_op_num_threads, options.inter_op_num_threads) == (3, 1)

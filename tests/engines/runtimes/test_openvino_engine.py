@@ -82,7 +82,7 @@ def test_folding_keeps_the_numbers(name: str) -> None:
 
 def test_precision_is_always_stated() -> None:
     network = network_of(NETWORKS["mlp"](), threads=2)
-    compiled = prepared(network)._request.get_compiled_model()
+    compiled = prepared(network)._compiled
     assert compiled.get_property("INFERENCE_PRECISION_HINT") == openvino.Type.f32
     assert compiled.get_property("INFERENCE_NUM_THREADS") == 2
 
