@@ -313,13 +313,12 @@ class Race:
             return f"from which layer on is not known ({_said(error)})"
 
     @staticmethod
-    def _guarded(contestant: Contestant, work: Callable[[], None]) -> bool:
-        """Do something with an engine; where it fails, the engine is out. Says whether it is in."""
+    def _guarded(contestant: Contestant, work: Callable[[], None]) -> None:
+        """Do something with an engine; where it fails, the engine is out."""
         try:
             work()
         except Exception as error:  # any engine may fail in any way: the others go on
             contestant.error = _said(error)
-        return not contestant.error
 
     # -- all engines in turn
 

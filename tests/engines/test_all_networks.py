@@ -52,7 +52,7 @@ def kinds_of_calls(name: str) -> set[str]:
                 takers[value.number].append(call.name)
 
     def kind(call: Any) -> str:
-        settings = {k: v for k, v in vars(call.function).items() if isinstance(v, int | float)}
+        settings = {k: v for k, v in call.settings.items() if isinstance(v, int | float)}
         inputs = [(x.shape, makers.get(getattr(x, "number", None))) for x in call.inputs]
         outputs = [(x.shape, *takers[x.number]) for x in call.outputs]
         return repr((call.name, settings, inputs, outputs))
