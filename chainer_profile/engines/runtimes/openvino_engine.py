@@ -39,9 +39,9 @@ _MOST_BLOCKS = 10
 
 @dataclass(frozen=True, eq=False)
 class _Block:
-    """The mean trial of a block: of each step nanoseconds, and whether it does anything."""
+    """The mean trial of a block: of each node nanoseconds, and whether it does anything."""
 
-    steps: list[Step]
+    nodes: list[EngineNode]
     node_ns: NDArray[np.int64]
     run_ns: int
     ran: NDArray[np.bool_]
@@ -188,19 +188,15 @@ class OpenVinoEngine(ExportedEngine):
         blocks = [
             self._block(inputs, len(part)) for part in np.array_split(np.arange(trials), n_blocks)
         ]
-        steps = blocks[0].steps
-        layers = self._layers_by_step(steps)
-        for block in blocks[1:]:
-            # Steps of OpenVINO's own have other names each time.
-            kinds = [[step.kind for step in one] for one in (steps, block.steps)]
-            if kinds[0] != kinds[1] or layers != self._layers_by_step(block.steps):
-                raise EngineError("its nodes are not the same every time")
+        # Nodes of OpenVINO's own have other names each time.
+        made = [[(node.kind, node.layers) for node in block.nodes] for block in blocks]
+        if any(one != made[0] for one in made):
+            raise EngineError("its nodes are not the same every time")
         node_ns = np.array([block.node_ns for block in blocks], np.int64)
         run_ns = np.array([block.run_ns for block in blocks], np.int64)
         ran = np.any([block.ran for block in blocks], axis=0)
-        kept = [place for place in range(len(steps)) if ran[place]]
-        nodes = [EngineNode(steps[at].name, steps[at].kind, layers[at]) for at in kept]
-        return self._profile_of(nodes, node_ns[:, kept], run_ns)
+        nodes = [node for node, runs in zip(blocks[0].nodes, ran, strict=True) if runs]
+        return self._profile_of(nodes, node_ns[:, ran], run_ns)
 
     def _block(self, inputs: tuple[Any, ...], trials: int) -> _Block:
         """The mean of some trials of a network that is compiled for them."""
@@ -209,7 +205,11 @@ class OpenVinoEngine(ExportedEngine):
         compiled = self._compile(self._model, PERF_COUNT=True)
         request = compiled.create_infer_request()
         steps = self._runtime_steps(compiled.get_runtime_model())
-        columns = {step.name: place for place, step in enumerate(steps)}
+        nodes = [
+            EngineNode(step.name, step.kind, self._layers_of(places))
+            for step, places in zip(steps, done_by(self._steps, steps), strict=True)
+        ]
+        columns = {node.name: place for place, node in enumerate(nodes)}
 
         def run() -> int:
             begin = time.perf_counter_ns()
@@ -217,8 +217,8 @@ class OpenVinoEngine(ExportedEngine):
             return time.perf_counter_ns() - begin
 
         def mean_us() -> tuple[Any, Any]:
-            """Whole microseconds of every step, the rest cut off; and whether it runs at all."""
-            means, ran = np.zeros(len(steps), np.int64), np.zeros(len(steps), np.bool_)
+            """Whole microseconds of every node, the rest cut off; and whether it runs at all."""
+            means, ran = np.zeros(len(nodes), np.int64), np.zeros(len(nodes), np.bool_)
             for info in request.get_profiling_info():
                 place = columns.get(info.node_name)
                 if place is not None and info.status == openvino.ProfilingInfo.Status.EXECUTED:
@@ -233,7 +233,7 @@ class OpenVinoEngine(ExportedEngine):
         total_ns = sum(run() for _ in range(trials))
         means, ran = mean_us()
         node_us = np.maximum(means * (_WARMUPS + trials) - most_before, 0)
-        return _Block(steps, node_us * 1000 // trials, total_ns // trials, ran)
+        return _Block(nodes, node_us * 1000 // trials, total_ns // trials, ran)
 
     def _runtime_steps(self, model: Any) -> list[Step]:
         """The steps of a compiled model, in the order in which they run.
@@ -258,10 +258,6 @@ class OpenVinoEngine(ExportedEngine):
                 order = int(info.get("execOrder", len(steps)))
                 steps.append((order, Step(name, kind, inputs, (gives[name],))))
         return [step for _, step in sorted(steps, key=lambda entry: entry[0])]
-
-    def _layers_by_step(self, steps: Sequence[Step]) -> list[tuple[int, ...]]:
-        """Indices of Chainer's layers that every step does."""
-        return [self._layers_of(places) for places in done_by(self._steps, steps)]
 
 
 @cache
