@@ -10,13 +10,14 @@ import pytest
 
 from chainer_profile.engines.protocol import EngineError
 from chainer_profile.engines.trace import Value, difference, require_static, trace
-from tests.engines.varied import Deciding, Residual, images, network, output
+from tests.engines.exporting import images, network_of
+from tests.engines.varied import Deciding, Residual, output
 
 
 def test_calls_are_the_layers_in_their_order() -> None:
     model, x = Residual(), images(2, 3, 6, 6)
     traced = trace(model, (x,))
-    layers = network(model, x).layers
+    layers = network_of(model, x).layers
     assert [(call.index, call.name) for call in traced.calls] == [
         (layer.index, layer.function) for layer in layers
     ]
