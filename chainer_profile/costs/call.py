@@ -112,10 +112,6 @@ class Call:
         """The first output; its gradient is as large."""
         return self.outputs[0]
 
-    def needs(self, index: int) -> bool:
-        """Whether the gradient of an input is computed."""
-        return self.needed[index]
-
     def kept(self, name: str, like: ArraySpec) -> int:
         """Bytes of an array that the function keeps; before it does, of one like this."""
         value: Any = getattr(self.function, name, None)
@@ -127,7 +123,8 @@ class Call:
         *,
         macs: int = 0,
         inputs: Sequence[int] | Mapping[int, int] | None = None,
-        others: int | None = None,
+        gradients: int | None = None,
+        others: int = 0,
         written: int | None = None,
     ) -> Work:
         """The work of the call.
@@ -136,29 +133,26 @@ class Call:
             flops: All its operations.
             macs: Multiply-adds of products among them.
             inputs: Which inputs it reads, or how many bytes of which; by default all of all.
-            others: Bytes that it reads of other arrays; by default in backward the gradients of
-                the outputs.
+            gradients: Bytes that a backward reads of the outputs' gradients; by default all.
+            others: Bytes that it reads of arrays that the function keeps.
             written: Bytes that it writes; by default the outputs, in backward the gradients that
                 are needed.
         """
         if inputs is not None:
-            part = (
-                inputs
-                if isinstance(inputs, Mapping)
-                else {i: self.inputs[i].nbytes for i in inputs}
-            )
+            if not isinstance(inputs, Mapping):
+                inputs = {i: self.inputs[i].nbytes for i in inputs}
             self.inputs_read = tuple(
-                min(part.get(i, 0), x.nbytes) for i, x in enumerate(self.inputs)
+                min(inputs.get(i, 0), x.nbytes) for i, x in enumerate(self.inputs)
             )
-        if others is None:
-            others = sum(y.nbytes for y in self.outputs) if self.needed else 0
+        made = sum(y.nbytes for y in self.outputs)
+        if gradients is None:
+            gradients = made if self.needed else 0
         if written is None and self.needed:
-            written = sum(
-                x.nbytes for x, need in zip(self.inputs, self.needed, strict=True) if need
-            )
+            pairs = zip(self.inputs, self.needed, strict=True)
+            written = sum(x.nbytes for x, need in pairs if need)
         elif written is None:
-            written = sum(y.nbytes for y in self.outputs)
-        return Work(flops, sum(self.inputs_read) + others, written, macs)
+            written = made
+        return Work(flops, sum(self.inputs_read) + gradients + others, written, macs)
 
     def products(self, macs: int, beside: int = 0) -> Work:
         """The work of so many multiply-adds, and of operations beside them; each array once."""

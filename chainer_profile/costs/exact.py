@@ -17,7 +17,7 @@ Count = Callable[[Call], int]
 
 
 def _view(c: Call) -> Work:
-    return c.work(0, inputs=(), others=0, written=0)
+    return c.work(0, inputs=(), gradients=0, written=0)
 
 
 def _get_item(c: Call) -> Work:
@@ -54,9 +54,9 @@ def _products_backward(macs: Count) -> Formula:
 
     def formula(c: Call) -> Work:
         n = macs(c) * sum(c.needed[:2])
-        bias = len(c.inputs) > 2 and c.needs(2)
+        bias = len(c.inputs) > 2 and c.needed[2]
         summed = max(0, c.y.size - c.inputs[2].size) if bias else 0
-        return c.work(2 * n + summed, macs=n, inputs=[i for i in (0, 1) if c.needs(1 - i)])
+        return c.work(2 * n + summed, macs=n, inputs=[i for i in (0, 1) if c.needed[1 - i]])
 
     return formula
 
@@ -119,14 +119,14 @@ def _bilinear_backward(c: Call) -> Work:
     """W: outer products and their product with gy; e1, e2: gy W once, then a sum over the other."""
     n, w = c.x.shape[0], c.inputs[2]
     pairs = n * math.prod(w.shape[:2])
-    macs = n * w.size * ((c.needs(0) or c.needs(1)) + c.needs(2)) + pairs * sum(c.needed[:2])
-    beside = pairs * c.needs(2)
+    macs = n * w.size * ((c.needed[0] or c.needed[1]) + c.needed[2]) + pairs * sum(c.needed[:2])
+    beside = pairs * c.needed[2]
     for i, v in enumerate(c.inputs[3:5]):
-        macs += n * v.size * (c.needs(i) + c.needs(3 + i))
-        beside += c.inputs[i].size * c.needs(i)
-    if len(c.inputs) == 6 and c.needs(5):
+        macs += n * v.size * (c.needed[i] + c.needed[3 + i])
+        beside += c.inputs[i].size * c.needed[i]
+    if len(c.inputs) == 6 and c.needed[5]:
         beside += c.y.size - c.inputs[5].size
-    read = [i for i in range(len(c.inputs)) if i < 3 or (i < 5 and c.needs(i - 3))]
+    read = [i for i in range(len(c.inputs)) if i < 3 or (i < 5 and c.needed[i - 3])]
     return c.work(2 * macs + beside, macs=macs, inputs=read)
 
 
@@ -135,7 +135,7 @@ def _sparse(c: Call) -> Work:
     columns = c.inputs[1].shape[-2 if c.function.transb else -1]
     macs = c.x.size * columns * (sum(c.needed) if c.needed else 1)
     indices = 2 * c.kept("sp_row", ArraySpec(c.x.shape, "int32"))
-    return c.work(2 * macs, macs=macs, others=indices + (c.y.nbytes if c.needed else 0))
+    return c.work(2 * macs, macs=macs, others=indices)
 
 
 #: Multiply-adds of two arrays.
@@ -198,10 +198,10 @@ def _batch_normalization_backward(c: Call) -> Work:
     """Normalised x 2, gbeta 1, ggamma 2, gx 5; Chainer computes all three gradients together."""
     channels = c.inputs[1]
     flops = 5 * c.x.size - 2 * channels.size
-    if c.needs(0):
+    if c.needed[0]:
         flops += 5 * c.x.size + channels.size
-    read = (0, 1) if c.needs(0) else (0,)
-    return c.work(max(0, flops), inputs=read, others=c.y.nbytes + 2 * channels.nbytes)
+    read = (0, 1) if c.needed[0] else (0,)
+    return c.work(max(0, flops), inputs=read, others=2 * channels.nbytes)
 
 
 def _fixed_batch_normalization_backward(c: Call) -> Work:
@@ -211,16 +211,16 @@ def _fixed_batch_normalization_backward(c: Call) -> Work:
     normalised = gamma or variance
     flops = n * x + (n - channels.size) * (beta or mean) + (4 * n - channels.size) * normalised
     flops += channels.size * ((x or mean) + 2 * mean + 3 * variance)
-    others = c.y.nbytes + channels.nbytes * (1 + variance)
-    return c.work(max(0, flops), inputs=(0, 1, 3) if normalised else (1,), others=others)
+    read = (0, 1, 3) if normalised else (1,)
+    return c.work(max(0, flops), inputs=read, others=channels.nbytes * (1 + variance))
 
 
 def _normalization_backward(c: Call, normalised: int, kept: int = 0) -> Work:
     """Layer and group: normalised x so many, gbeta 1, ggamma 2, scaled g 1 and gx 7."""
     n, channels = c.x.size, c.inputs[1].size
-    flops = normalised * (c.needs(0) or c.needs(1)) + 8 * n * c.needs(0)
-    flops += (2 * n - channels) * c.needs(1) + (n - channels) * c.needs(2)
-    return c.work(max(0, flops), inputs=(0, 1), others=c.y.nbytes + kept)
+    flops = normalised * (c.needed[0] or c.needed[1]) + 8 * n * c.needed[0]
+    flops += (2 * n - channels) * c.needed[1] + (n - channels) * c.needed[2]
+    return c.work(max(0, flops), inputs=(0, 1), others=kept)
 
 
 def _group_normalization_backward(c: Call) -> Work:
@@ -264,19 +264,11 @@ def _softmax_cross_entropy_backward(c: Call) -> Work:
 # -- recurrent steps; a logistic function takes 4 operations, as Chainer computes it by tanh
 
 
-def _cell_backward(operations: int, x: int, gates: int) -> Formula:
-    """So many operations for each gate of an input of a cell; the cell is read as well."""
-    return lambda c: c.work(
-        operations * c.inputs[x].size // gates,
-        others=sum(y.nbytes for y in c.outputs) + c.y.nbytes,
-    )
-
-
 def _tree_lstm_backward(c: Call) -> Work:
     """A cell 18, a child 5; the gates and c are kept from forward."""
     children = len(c.inputs) - 1
-    others = sum(y.nbytes for y in c.outputs) + c.y.nbytes * (4 + children)
-    return c.work(c.y.size * (18 + 5 * children), inputs=range(children), others=others)
+    flops, kept = c.y.size * (18 + 5 * children), c.y.nbytes * (4 + children)
+    return c.work(flops, inputs=range(children), others=kept)
 
 
 def _n_step(gates: int, operations: int, backward: int) -> Formula:
@@ -293,9 +285,8 @@ def _n_step(gates: int, operations: int, backward: int) -> Formula:
         steps = xs[0] * directions
         macs = steps * gates * hidden * (n_inputs + layers * hidden)
         macs, each = (2 * macs, backward) if c.needed else (macs, operations)
-        gys = (*c.outputs, c.outputs[-1]) if c.needed else ()
         flops = 2 * macs + steps * layers * hidden * (3 * gates + each)
-        return c.work(flops, macs=macs, others=sum(y.nbytes for y in gys))
+        return c.work(flops, macs=macs, others=c.outputs[-1].nbytes if c.needed else 0)
 
     return formula
 
@@ -402,11 +393,11 @@ BACKWARD: dict[str, Formula] = {
     "Clip": _clip,
     "CReLU": lambda c: 3 * c.x.size,
     # Which flags choose.
-    "Zoneout": lambda c: c.work(0, inputs=(), others=c.y.nbytes + c.y.size),
+    "Zoneout": lambda c: c.work(0, inputs=(), others=c.y.size),
     # A comparison with the extreme element chooses.
-    **named("Max Min", lambda c: c.work(c.x.size, others=2 * c.y.nbytes)),
+    **named("Max Min", lambda c: c.work(c.x.size, others=c.y.nbytes)),
     # The difference, its product with 2 g / n, and a change of sign for the second input.
-    "MeanSquaredError": lambda c: c.x.size * (2 + c.needs(1)) + 1,
+    "MeanSquaredError": lambda c: c.x.size * (2 + c.needed[1]) + 1,
     **{
         name: _products_backward(_MACS[name])
         for name in ("BatchMatMul", "LocalConvolution2DFunction")
@@ -419,9 +410,9 @@ BACKWARD: dict[str, Formula] = {
         "AveragePooling2D AveragePoolingND",
         lambda c: c.work(c.y.size * (1 + _window(c)), inputs=()),
     ),
-    "MaxPoolingND": lambda c: c.work(c.y.size, inputs=(), others=c.y.nbytes + _places(c, c.y)),
+    "MaxPoolingND": lambda c: c.work(c.y.size, inputs=(), others=_places(c, c.y)),
     **named("Unpooling2D UnpoolingND", lambda c: c.work(c.x.size * (_window(c) - 1), inputs=())),
-    "Upsampling2D": lambda c: c.work(0, inputs=(), others=c.x.nbytes + _places(c, c.x)),
+    "Upsampling2D": lambda c: c.work(0, inputs=(), gradients=c.x.nbytes, others=_places(c, c.x)),
     "BatchNormalization": _batch_normalization_backward,
     "FixedBatchNormalization": _fixed_batch_normalization_backward,
     "LayerNormalization": lambda c: _normalization_backward(c, 5 * c.x.size + 3 * c.x.shape[0]),
@@ -429,8 +420,8 @@ BACKWARD: dict[str, Formula] = {
     **named("Softmax LogSoftmax", lambda c: 4 * c.x.size - _rows(c)),
     "SoftmaxCrossEntropy": _softmax_cross_entropy_backward,
     # Gates and tanh(c) again 14, the cell's gradient 5, the gates' 16, the state's 1.
-    "LSTM": _cell_backward(36, x=1, gates=4),
+    "LSTM": lambda c: c.work(36 * c.inputs[1].size // 4, others=c.y.nbytes),
     # 24, 5, 28 and 2.
-    "SLSTM": _cell_backward(59, x=0, gates=1),
+    "SLSTM": lambda c: c.work(59 * c.x.size, others=c.y.nbytes),
     "TreeLSTM": _tree_lstm_backward,
 }

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+import chainer
 import numpy as np
 
 from chainer_profile.basics.describe import NS
@@ -264,7 +265,7 @@ class Race:
         for given, was in zip(inputs, kept, strict=True):
             (now,) = host_copies((given,))
             if not np.array_equal(now, was, equal_nan=was.dtype.kind in "fc"):
-                given[...] = self._on_device(was, given)
+                given[...] = chainer.backend.get_array_module(given).asarray(was)
                 raise EngineError("changes the input that it is given")
         found = difference(expected, got)
         contestant.differences += (found,)
@@ -289,14 +290,6 @@ class Race:
             return None, ()
         return model, host_copies(outputs_of(model, self.network.inputs))
 
-    @staticmethod
-    def _on_device(array: Any, like: Any) -> Any:
-        if not hasattr(like, "get"):
-            return array
-        import cupy
-
-        return cupy.asarray(array)
-
     def _worst_layer(self, contestant: Contestant, engine: Inspecting, number: int) -> str:
         inputs = self._known[number][0]
         try:
@@ -313,13 +306,12 @@ class Race:
             return f"from which layer on is not known ({_said(error)})"
 
     @staticmethod
-    def _guarded(contestant: Contestant, work: Callable[[], None]) -> bool:
-        """Do something with an engine; where it fails, the engine is out. Says whether it is in."""
+    def _guarded(contestant: Contestant, work: Callable[[], None]) -> None:
+        """Do something with an engine; where it fails, the engine is out."""
         try:
             work()
         except Exception as error:  # any engine may fail in any way: the others go on
             contestant.error = _said(error)
-        return not contestant.error
 
     # -- all engines in turn
 

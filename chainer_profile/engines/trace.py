@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
-import weakref
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import chainer
@@ -26,12 +25,10 @@ class Value:
     Attributes:
         number: Tells it from the others.
         shape: Its shape.
-        dtype: Its type.
     """
 
     number: int
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,24 +38,23 @@ class Call:
     Attributes:
         index: Its place in the order of calls, which is its layer's index; -1 for a change of an
             array's shape outside of all functions, as ``L.Linear`` makes it of an array.
-        function: The function, with its settings and without its part of a graph.
+        name: Chainer's name of the function.
+        kind: Its class.
+        settings: What it holds beside values.
         inputs: What it takes: a :class:`Value`, or an array that is the same in every pass (a
             parameter, a constant).
-        held: Values that the function holds, by the names of its attributes.
         outputs: What it gives; None for an output that is not there. Empty where it takes nothing
             but what is the same in every pass: then its outputs are so as well.
+        held: Numbers of the values that it holds, by the names of its attributes.
     """
 
     index: int
-    function: Any
+    name: str
+    kind: type
+    settings: dict[str, Any]
     inputs: tuple[Any, ...]
     outputs: tuple[Value | None, ...]
-    held: dict[str, Value] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        """Chainer's name of the function."""
-        return str(self.function._impl_name)
+    held: dict[str, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +64,6 @@ class Trace:
     Attributes:
         calls: All calls, in order; calls that others make within themselves are left out, since
             those make them again.
-        inputs: The network's inputs.
         outputs: For every array that the network gives, in order, the value that it is.
         looked: What its own code did with numbers outside of all functions, if anything; known of
             tracked inputs alone.
@@ -76,7 +71,6 @@ class Trace:
     """
 
     calls: tuple[Call, ...]
-    inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
     looked: str = ""
     unknown: str = ""
@@ -93,15 +87,14 @@ class _Tracer:
         self._values = 0
         self._count = 0
         self._depth = 0
-        self.inputs = tuple(self.value(array) for array in arrays)
+        for array in arrays:
+            self.value(array)
 
     def value(self, array: Any) -> Value:
         """A new value that this array is."""
+        value = Value(self._values, tuple(map(int, array.shape)))
         # Not the number of values: a function may give the array that it took.
         self._values += 1
-        value = Value(
-            self._values - 1, tuple(int(side) for side in array.shape), np.dtype(array.dtype)
-        )
         self._alive.append(array)
         self.values[id(array)] = value
         if array.flags.c_contiguous and array.size:
@@ -116,10 +109,10 @@ class _Tracer:
         self._alive.append(array)
         if array.flags.c_contiguous and array.size:
             # The same numbers in the same order: another array's with other axes.
-            there = self._at.get(_address(array))
-            if there is not None and _are_alike(array, there[0]):
+            other, value = self._at.get(_address(array), (None, None))
+            if other is not None and (other.size, other.dtype) == (array.size, array.dtype):
                 made = self.value(array)
-                self.calls.append(Call(-1, Reshape(made.shape), (there[1],), (made,)))
+                self.calls.append(Call(-1, "Reshape", Reshape, {}, (value,), (made,), {}))
                 return made
         if isinstance(array, Tracked):
             self.look("an array that is a part of another one")
@@ -139,15 +132,15 @@ class _Tracer:
         self._count += 1
         if not self._depth:
             inputs = tuple(self.source(array) for array in in_data)
-            plain = anew(function)
             held = {
-                name: self.values[id(part)]
-                for name, part in vars(plain).items()
+                name: self.values[id(part)].number
+                for name, part in vars(function).items()
                 if id(part) in self.values
             }
-            if any(isinstance(array, Tracked) for array in _arrays_in(_settings(plain, held))):
+            settings = _settings(function, held)
+            if any(isinstance(array, Tracked) for array in _arrays_in(settings)):
                 self.look(f"{function._impl_name} holds them")
-            self._running = self._count - 1, plain, inputs, held
+            self._running = self._count - 1, settings, inputs, held
             if any(isinstance(array, Tracked) for array in in_data):
                 function.forward = _on_plain(function.forward)
         self._depth += 1
@@ -157,13 +150,14 @@ class _Tracer:
         if self._depth:
             return
         vars(function).pop("forward", None)
-        index, plain, inputs, held = self._running
+        index, settings, inputs, held = self._running
         made: tuple[Value | None, ...] = ()
         if held or any(isinstance(source, Value) for source in inputs):
             made = tuple(None if array is None else self.value(array) for array in outputs)
         else:
             self._alive += outputs
-        self.calls.append(Call(index, plain, inputs, made, held))
+        kind = type(function)
+        self.calls.append(Call(index, function._impl_name, kind, settings, inputs, made, held))
 
 
 def _on_plain(forward: Any) -> Any:
@@ -197,23 +191,8 @@ def _arrays_in(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _are_alike(array: Any, other: Any) -> bool:
-    """Whether two arrays hold as many numbers of one type."""
-    return bool(array.size == other.size and array.dtype == other.dtype)
-
-
 def _address(array: Any) -> int:
     return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
-
-
-def anew(function: Any) -> Any:
-    """A function as it was made, that can be called."""
-    made = copy.copy(function)
-    inner = getattr(made, "_function", None)
-    if inner is not None:  # an old-style function in its adapter, which refers back to it
-        made._function = copy.copy(inner)
-        made._function._node = weakref.ref(made)
-    return made
 
 
 def trace(model: Any, inputs: tuple[Any, ...]) -> Trace:
@@ -247,8 +226,7 @@ def trace(model: Any, inputs: tuple[Any, ...]) -> Trace:
                 f"output {number} of the network is an array that no Chainer function made: make "
                 "it with functions of chainer.functions"
             )
-    calls = tuple(tracer.calls)
-    return Trace(calls, tracer.inputs, tuple(outputs), tracer.looked, unknown)
+    return Trace(tuple(tracer.calls), tuple(outputs), tracer.looked, unknown)
 
 
 def difference(one: Trace, other: Trace) -> str:
@@ -256,7 +234,7 @@ def difference(one: Trace, other: Trace) -> str:
     if other.looked:
         return f"its own code looks at numbers ({other.looked})"
     for a, b in zip(one.calls, other.calls, strict=False):
-        if type(a.function) is not type(b.function) or a.name != b.name:
+        if a.kind is not b.kind or a.name != b.name:
             return f"call {a.index} was {a.name} for one input, and {b.name} for another"
         if [v and v.shape for v in a.outputs] != [v and v.shape for v in b.outputs]:
             return f"the outputs of call {a.index}, {a.name}, have other shapes for another input"
@@ -269,11 +247,9 @@ def difference(one: Trace, other: Trace) -> str:
                     f"call {a.index}, {a.name}, takes an array that was computed outside of "
                     "Chainer's functions"
                 )
-        if a.held.keys() != b.held.keys() or any(
-            a.held[name].number != b.held[name].number for name in a.held
-        ):
+        if a.held != b.held:
             return f"call {a.index}, {a.name}, holds something else for another input"
-        if not _equal(_settings(a.function, a.held), _settings(b.function, b.held)):
+        if not _equal(a.settings, b.settings):
             return f"call {a.index}, {a.name}, has other settings for another input"
     if len(one.calls) != len(other.calls):
         return f"{len(one.calls)} calls for one input, and {len(other.calls)} for another"

@@ -16,8 +16,9 @@ from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.steps import ForwardStep
 
 
-def images(*shape: int, dtype: Any = np.float32) -> Any:
-    return np.random.default_rng(0).standard_normal(shape).astype(dtype)
+def images(*shape: int, dtype: Any = np.float32, seed: int = 0) -> Any:
+    """An array of normal numbers."""
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
 def network_of(model: Any, *inputs: Any, name: str = "net", **more: Any) -> Network:
@@ -28,6 +29,13 @@ def network_of(model: Any, *inputs: Any, name: str = "net", **more: Any) -> Netw
         step()
         layers = learn_structure(step).layers
     return Network(name, model, inputs, layers, **more)
+
+
+def prepared(make: Callable[[], Any], network: Network) -> Any:
+    """An engine that is ready for a network."""
+    engine = make()
+    engine.prepare(network)
+    return engine
 
 
 def outputs_of(network: Network) -> tuple[Any, ...]:

@@ -19,7 +19,8 @@ from chainer_profile.engines.protocol import flat_arrays
 from chainer_profile.engines.trace import Value, trace
 from models import REGISTRY
 from models.resnet import FastHeNormal
-from tests.engines.varied import given, images, network, output
+from tests.engines.exporting import images, network_of
+from tests.engines.varied import given, output
 
 # Kernels of chainer-fast are held by tests/kernels, function by function.
 _CPU = [entry for entry in ENGINES.values() if entry.name not in (BASELINE, "chainer-fast")]
@@ -52,7 +53,7 @@ def kinds_of_calls(name: str) -> set[str]:
                 takers[value.number].append(call.name)
 
     def kind(call: Any) -> str:
-        settings = {k: v for k, v in vars(call.function).items() if isinstance(v, int | float)}
+        settings = {k: v for k, v in call.settings.items() if isinstance(v, int | float)}
         inputs = [(x.shape, makers.get(getattr(x, "number", None))) for x in call.inputs]
         outputs = [(x.shape, *takers[x.number]) for x in call.outputs]
         return repr((call.name, settings, inputs, outputs))
@@ -76,7 +77,7 @@ def test_those_that_run_make_other_calls_than_one_another(monkeypatch: pytest.Mo
 
 @pytest.fixture(scope="module", params=[name for name in REGISTRY if name not in ONE_OF])
 def net(request: pytest.FixtureRequest) -> Any:
-    return network(*given(request.param), threads=1)
+    return network_of(*given(request.param), threads=1)
 
 
 @pytest.fixture(scope="module")

@@ -21,8 +21,7 @@ from chainer_profile.engines.equality import (
     worst_layer,
 )
 from chainer_profile.engines.protocol import EngineError, Network
-from chainer_profile.measure.learner import learn_structure
-from chainer_profile.measure.steps import make_step
+from tests.engines.exporting import network_of
 
 ONE = np.array([1.0, -4.0, 2.0], np.float32)
 
@@ -89,11 +88,7 @@ class Net(chainer.Chain):
 
 
 def network() -> Network:
-    model, inputs = Net(), (ONE[None],)
-    step = make_step("forward", model, inputs)
-    with step.configured():
-        layers = learn_structure(step).layers
-    return Network("net", model, inputs, layers)
+    return network_of(Net(), ONE[None])
 
 
 def test_chainers_intermediates_are_the_outputs_of_its_layers() -> None:

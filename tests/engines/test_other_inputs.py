@@ -14,9 +14,8 @@ from chainer_profile.engines.other_inputs import other_inputs, with_other_parame
 from chainer_profile.engines.race import Contestant, Race
 from chainer_profile.engines.runtimes.chainer_engine import ChainerEngine
 from tests.conftest import FakeClock
-from tests.engines.exporting import network_of
+from tests.engines.exporting import images, network_of
 from tests.engines.fake_engines import FakeEngine
-from tests.engines.varied import images
 
 SHAPES = npst.array_shapes(min_dims=0, max_dims=4, min_side=0)
 

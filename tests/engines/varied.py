@@ -9,9 +9,6 @@ import chainer.functions as F
 import chainer.links as L
 import numpy as np
 
-from chainer_profile.engines.protocol import Network
-from chainer_profile.measure.learner import learn_structure
-from chainer_profile.measure.steps import make_step
 from models import REGISTRY
 
 
@@ -49,21 +46,6 @@ def output(model: Any, *inputs: Any) -> Any:
         return model(*inputs)
 
 
-def network(model: Any, *inputs: Any, **fields: Any) -> Network:
-    """The network as engines are given it."""
-    output(model, *inputs)
-    step = make_step("forward", model, inputs)
-    with step.configured():
-        layers = learn_structure(step).layers
-    return Network("net", model, inputs, layers, **fields)
-
-
-def relative(expected: Any, got: Any) -> float:
-    """The largest difference, as a part of the largest number expected."""
-    expected, got = np.asarray(expected), np.asarray(got)
-    return float(abs(expected - got).max() / (abs(expected).max() or 1))
-
-
 class Residual(chainer.Chain):
     """Convolution, normalisation, ReLU; a sum with what came before; a linear layer."""
 
@@ -93,8 +75,3 @@ class Deciding(chainer.Chain):
     def forward(self, x: Any) -> Any:
         h = self.fc(x)
         return F.relu(h) if x[0, 0] > 0 else F.sigmoid(h)
-
-
-def images(*shape: int, seed: int = 3) -> Any:
-    """An array of normal numbers."""
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)

@@ -9,10 +9,11 @@ import chainer
 import numpy as np
 from chainer.utils.conv import get_conv_outsize
 
-_Converter = Callable[[Any], Sequence[Any]]
+#: What makes ONNX nodes of the exporter's parameters of a function.
+_Converter = Callable[[Any], Any]
 
 
-def _single(params: Any, kind: str, **attributes: Any) -> Sequence[Any]:
+def _single(params: Any, kind: str, **attributes: Any) -> Any:
     from onnx_chainer import onnx_helper
 
     node = onnx_helper.make_node(kind, params.input_names, params.output_names, **attributes)
@@ -25,14 +26,14 @@ def _builder() -> Any:
     return onnx_helper.GraphBuilder()
 
 
-def _transpose(params: Any) -> Sequence[Any]:
+def _transpose(params: Any) -> Any:
     # ONNX has no negative axes here.
     axes, ndim = params.func.axes, len(params.func.inputs[0].shape)
     perm = range(ndim)[::-1] if axes is None else [axis % ndim for axis in axes]
     return _single(params, "Transpose", perm=list(perm))
 
 
-def _resize_images(params: Any) -> Sequence[Any]:
+def _resize_images(params: Any) -> Any:
     func = params.func
     size = (*func.inputs[0].shape[:2], func.out_H, func.out_W)
     empty = np.array([], np.float32)
@@ -54,7 +55,7 @@ def _resize_images(params: Any) -> Sequence[Any]:
     )
 
 
-def _convolution_nd(params: Any) -> Sequence[Any]:
+def _convolution_nd(params: Any) -> Any:
     func = params.func
     return _single(
         params,
@@ -89,19 +90,15 @@ def _deconvolution(params: Any, sizes: Sequence[int], pad: Any, stride: Any, dil
     )
 
 
-def _deconvolution_2d(params: Any) -> Sequence[Any]:
+def _deconvolution_2d(params: Any) -> Any:
     func = params.func
     sizes, pad = (func.outh, func.outw), (func.ph, func.pw)
-    nodes: Sequence[Any] = _deconvolution(
-        params, sizes, pad, (func.sy, func.sx), (func.dy, func.dx)
-    )
-    return nodes
+    return _deconvolution(params, sizes, pad, (func.sy, func.sx), (func.dy, func.dx))
 
 
-def _deconvolution_nd(params: Any) -> Sequence[Any]:
+def _deconvolution_nd(params: Any) -> Any:
     func = params.func
-    nodes: Sequence[Any] = _deconvolution(params, func.outs, func.pad, func.stride, func.dilate)
-    return nodes
+    return _deconvolution(params, func.outs, func.pad, func.stride, func.dilate)
 
 
 def _per_channel(params: Any, gb: Any) -> str:
@@ -115,25 +112,23 @@ def _per_channel(params: Any, gb: Any) -> str:
     return name
 
 
-def _prelu(params: Any) -> Sequence[Any]:
+def _prelu(params: Any) -> Any:
     gb = _builder()
     gb.op("PRelu", [params.input_names[0], _per_channel(params, gb)])
-    nodes: Sequence[Any] = gb.nodes(params.output_names)
-    return nodes
+    return gb.nodes(params.output_names)
 
 
-def _normalize(params: Any) -> Sequence[Any]:
+def _normalize(params: Any) -> Any:
     func, (x,) = params.func, params.input_names
     eps = params.context.add_const(np.array(func.eps, func.inputs[0].dtype), "eps")
     axes = [func.axis] if isinstance(func.axis, int) else list(func.axis)
     gb = _builder()
     norm = gb.op("Add", [gb.op("ReduceL2", [x], axes=axes, keepdims=1), eps])
     gb.op("Div", [x, norm])
-    nodes: Sequence[Any] = gb.nodes(params.output_names)
-    return nodes
+    return gb.nodes(params.output_names)
 
 
-def _where(params: Any) -> Sequence[Any]:
+def _where(params: Any) -> Any:
     func, context = params.func, params.context
     name, is_input = context.name_list.get(id(func.condition), ("", False))
     if not is_input:
@@ -143,14 +138,14 @@ def _where(params: Any) -> Sequence[Any]:
     return _single(params, "Where")
 
 
-def _clipped_relu(params: Any) -> Sequence[Any]:
+def _clipped_relu(params: Any) -> Any:
     dtype = params.func.inputs[0].dtype
     for name, value in (("zero", 0), ("cap", params.func.cap)):
         params.input_names.append(params.context.add_const(np.array(value, dtype), name))
     return _single(params, "Clip")
 
 
-def _softplus(params: Any) -> Sequence[Any]:
+def _softplus(params: Any) -> Any:
     beta = float(params.func.beta)
     if beta == 1:
         return _single(params, "Softplus")
@@ -159,19 +154,17 @@ def _softplus(params: Any) -> Sequence[Any]:
     factor = params.context.add_const(np.array(beta, dtype), "beta")
     inner = gb.op("Softplus", [gb.op("Mul", [params.input_names[0], factor])])
     gb.op("Div", [inner, factor])
-    nodes: Sequence[Any] = gb.nodes(params.output_names)
-    return nodes
+    return gb.nodes(params.output_names)
 
 
-def _swish(params: Any) -> Sequence[Any]:
+def _swish(params: Any) -> Any:
     x = params.input_names[0]
     gb = _builder()
     gb.op("Mul", [x, gb.op("Sigmoid", [gb.op("Mul", [x, _per_channel(params, gb)])])])
-    nodes: Sequence[Any] = gb.nodes(params.output_names)
-    return nodes
+    return gb.nodes(params.output_names)
 
 
-def _layer_normalization(params: Any) -> Sequence[Any]:
+def _layer_normalization(params: Any) -> Any:
     x, gamma, beta = params.input_names
     dtype = params.func.inputs[0].dtype
     eps = params.context.add_const(np.array(params.func.eps, dtype), "eps")
@@ -180,11 +173,10 @@ def _layer_normalization(params: Any) -> Sequence[Any]:
     variance = gb.op("ReduceMean", [gb.op("Mul", [centred, centred])], axes=[1], keepdims=1)
     scaled = gb.op("Div", [centred, gb.op("Sqrt", [gb.op("Add", [variance, eps])])])
     gb.op("Add", [gb.op("Mul", [scaled, gamma]), beta])
-    nodes: Sequence[Any] = gb.nodes(params.output_names)
-    return nodes
+    return gb.nodes(params.output_names)
 
 
-def _max_pooling(params: Any) -> Sequence[Any]:
+def _max_pooling(params: Any) -> Any:
     # With explicit pads: ONNX's ceil_mode leaves out windows that begin in the padding. Windows
     # that hold padding alone are none in ONNX; they are put around the others.
     func = params.func
@@ -212,11 +204,10 @@ def _max_pooling(params: Any) -> Sequence[Any]:
     pooled = gb.op("MaxPool", [params.input_names[0]], **settings)
     constants = [params.context.add_const(pads, "pads"), params.context.add_const(least, "least")]
     gb.op("Pad", [pooled, *constants])
-    nodes: Sequence[Any] = gb.nodes(params.output_names)
-    return nodes
+    return gb.nodes(params.output_names)
 
 
-def _average_pooling_nd(params: Any) -> Sequence[Any]:
+def _average_pooling_nd(params: Any) -> Any:
     func = params.func
     if func.cover_all:
         raise ValueError("cover_all")
@@ -230,10 +221,6 @@ def _average_pooling_nd(params: Any) -> Sequence[Any]:
     )
 
 
-def _operator(kind: str) -> _Converter:
-    return lambda params: _single(params, kind)
-
-
 #: By the name of the function's class; they go before the exporter's own.
 CONVERTERS: dict[str, _Converter] = {
     "AveragePoolingND": _average_pooling_nd,
@@ -241,7 +228,7 @@ CONVERTERS: dict[str, _Converter] = {
     "ConvolutionND": _convolution_nd,
     "Deconvolution2DFunction": _deconvolution_2d,
     "DeconvolutionND": _deconvolution_nd,
-    "Erf": _operator("Erf"),
+    "Erf": lambda params: _single(params, "Erf"),
     "LayerNormalization": _layer_normalization,
     "MaxPoolingND": _max_pooling,
     "NormalizeL2": _normalize,

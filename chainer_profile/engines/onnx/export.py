@@ -18,6 +18,7 @@ import chainer
 import chainer.functions as F
 
 from chainer_profile.basics.errors import one_line
+from chainer_profile.engines.equality import in_test_mode
 from chainer_profile.engines.onnx.nodes import Origin, node_name, write_origin
 from chainer_profile.engines.protocol import EngineError, Network, leaves
 from chainer_profile.engines.trace import require_static
@@ -49,10 +50,16 @@ def export_model(network: Network) -> onnx.ModelProto:
     """
     from onnx_chainer.mapping import patch_functions
 
-    exporter = _Exporter(network)
+    # The first run gives parameters their shapes, and says which functions there are.
+    calls = _Calls(needs_graph=False)
+    with calls.hook, in_test_mode():
+        network.model(*network.inputs)
+    difference = _difference(calls.names, [layer.function for layer in network.layers])
+    if difference:
+        raise EngineError(f"the network does not always make the same calls: {difference}")
     with patch_functions():
         require_static(network.model, network.inputs)
-    return exporter.export()
+    return _Exporter(network).export(calls.kinds)
 
 
 @dataclass(eq=False)
@@ -132,7 +139,10 @@ class _Calls:
         """
         waiting = list(layers)
         for call in reversed(self._calls):
-            if waiting and (call.function, call.shapes) == _kind(waiting[-1]):
+            if not waiting:
+                return
+            layer = waiting[-1]
+            if (call.function, call.shapes) == (layer.function, layer.input_shapes):
                 call.index = waiting.pop().index
         if waiting:
             difference = _difference(self.names, [layer.function for layer in layers])
@@ -140,10 +150,6 @@ class _Calls:
                 "the network does other things with a chainer.Variable than with an array: "
                 f"{difference or 'shapes differ'}"
             )
-
-
-def _kind(layer: Layer) -> tuple[str, tuple[Shape, ...]]:
-    return layer.function, layer.input_shapes
 
 
 class _Flat:
@@ -194,22 +200,14 @@ class _Exporter:
 
     def __init__(self, network: Network) -> None:
         self._network = network
+        self._calls = _Calls(needs_graph=True)
+        #: Layers by the names of their nodes, where these are not the one in the name.
+        self._covers: dict[str, tuple[int, ...]] = {}
         #: Nodes that belong to no layer.
         self._n_extra = 0
-        self._model = network.model
-        self.inputs = network.inputs
-        # The first run gives parameters their shapes, and says which functions there are.
-        calls = _Calls(needs_graph=False)
-        with calls.hook, chainer.using_config("train", False), chainer.no_backprop_mode():
-            self._model(*self.inputs)
-        self._kinds = calls.kinds
-        known = [layer.function for layer in network.layers]
-        difference = _difference(calls.names, known)
-        if difference:
-            raise EngineError(f"the network does not always make the same calls: {difference}")
 
-    def export(self) -> onnx.ModelProto:
-        """The network as a model."""
+    def export(self, kinds: set[str]) -> onnx.ModelProto:
+        """The network, which has functions of these kinds, as a model."""
         import onnx_chainer
         from onnx_chainer import mapping
 
@@ -220,45 +218,38 @@ class _Exporter:
                 "onnx_chainer was imported without onnx, or before chainer_profile: import "
                 "chainer_profile first"
             )
-        calls = _Calls(needs_graph=True)
-        model = _Flat(self._model, calls, self._network.layers)
-        covers: dict[str, tuple[int, ...]] = {}
+        network = self._network
+        model = _Flat(network.model, self._calls, network.layers)
         known = {**mapping.converters, **CONVERTERS}
-        converters = {
-            kind: self._converter(kind, known.get(kind), calls, covers)
-            for kind in self._kinds | set(known)
-        }
-        called = _names("input", len(self.inputs))
+        called = _names("input", len(network.inputs))
         with _quiet():
             try:
                 exported = onnx_chainer.export(
                     model,
-                    list(self.inputs),
-                    graph_name=self._network.name or "network",
+                    list(network.inputs),
+                    graph_name=network.name or "network",
                     opset_version=OPSET,
                     input_names=called,
                     output_names=model.output_names,
-                    external_converters=converters,
+                    external_converters={
+                        kind: self._converter(kind, known.get(kind)) for kind in kinds | set(known)
+                    },
                 )
             except EngineError:
                 raise
             except Exception as error:
                 raise EngineError(f"the ONNX exporter fails: {one_line(error)}") from error
         _tidy(exported, called)
-        write_origin(exported, Origin.of(self._network, covers))
+        write_origin(exported, Origin.of(network, self._covers))
         return exported
 
     def _converter(
-        self,
-        kind: str,
-        original: Callable[[Any], Sequence[Any]] | None,
-        calls: _Calls,
-        covers: dict[str, tuple[int, ...]],
+        self, kind: str, original: Callable[[Any], Sequence[Any]] | None
     ) -> Callable[[Any], list[Any]]:
         """A converter that names its nodes after the layer."""
 
         def convert(params: Any) -> list[Any]:
-            call = calls.of(params.func)
+            call = self._calls.of(params.func)
             layers = tuple(sorted(call.layers()))
             where = self._place(layers)
             if original is None:
@@ -273,7 +264,7 @@ class _Exporter:
                 layer = self._network.layers[layers[0]]
                 label = node_name(layers[0], call.function, layer.path)
                 if layers != layers[:1]:
-                    covers[label] = layers
+                    self._covers[label] = layers
             else:
                 self._n_extra += 1
                 label = f"{call.function} {self._n_extra}"
@@ -286,7 +277,7 @@ class _Exporter:
     def _place(self, layers: tuple[int, ...]) -> str:
         if not layers:
             return ""
-        layer: Layer = self._network.layers[layers[0]]
+        layer = self._network.layers[layers[0]]
         return f" (layer {layer.label} at {layer.path})"
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from chainer_profile.basics.units import format_shapes
+from chainer_profile.engines.onnx.fusion import Step
 from chainer_profile.engines.onnx.nodes import Origin, read_origin
 from chainer_profile.engines.protocol import EngineError, Network
 
@@ -50,7 +52,7 @@ def check_model(model: Any, network: Network) -> Origin | None:
     Raises:
         EngineError: It is of another network, or takes other inputs.
     """
-    origin = read_origin((entry.key, entry.value) for entry in model.metadata_props)
+    origin = read_origin(model)
     if origin is not None:
         origin.check(network)
         return origin
@@ -86,10 +88,6 @@ def check_foreign(shapes: list[tuple[int | None, ...]], network: Network) -> Non
         )
 
 
-def layer_outputs(model: Any, origin: Origin) -> dict[int, str]:
+def layer_outputs(steps: Iterable[Step], origin: Origin) -> dict[int, str]:
     """Name of the tensor that every layer with nodes gives, its first where it gives several."""
-    found: dict[int, str] = {}
-    for node in model.graph.node:
-        for index in origin.layers_of(node.name)[:1]:
-            found[index] = node.output[0]
-    return found
+    return {index: step.outputs[0] for step in steps for index in origin.layers_of(step.name)[:1]}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -96,8 +96,17 @@ class Origin:
         Raises:
             EngineError: It is not; says what differs.
         """
-        given = Origin.of(network, {})
-        check_inputs(self.shapes, self.dtypes, network, self.any_batch)
+        given, begin = Origin.of(network, {}), int(self.any_batch)
+        if [shape[begin:] for shape in self.shapes] != [shape[begin:] for shape in given.shapes]:
+            raise EngineError(
+                f"the file takes inputs of {format_shapes(self.shapes)}, and the network's are "
+                f"{format_shapes(given.shapes)}: export it with this batch size and input shape"
+            )
+        if self.dtypes != given.dtypes:
+            raise EngineError(
+                f"the file takes {' '.join(self.dtypes)}, and the network's inputs are "
+                f"{' '.join(given.dtypes)}"
+            )
         if self.layers != given.layers:
             name = f" ({self.network})" if self.network != network.name else ""
             raise EngineError(f"the file is of another network{name}: {self._difference(given)}")
@@ -116,28 +125,6 @@ class Origin:
         return f"it has {len(self.layers)} layers, and the network has {len(given.layers)}"
 
 
-def check_inputs(
-    shapes: tuple[Shape, ...], dtypes: tuple[str, ...], network: Network, any_batch: bool = False
-) -> None:
-    """Check that inputs of a file are those of a network, but for their batch if it may be any.
-
-    Raises:
-        EngineError: They are not; says what they are.
-    """
-    given = Origin.of(network, {})
-    begin = int(any_batch)
-    if [shape[begin:] for shape in shapes] != [shape[begin:] for shape in given.shapes]:
-        raise EngineError(
-            f"the file takes inputs of {format_shapes(shapes)}, and the network's are "
-            f"{format_shapes(given.shapes)}: export it with this batch size and input shape"
-        )
-    if dtypes != given.dtypes:
-        raise EngineError(
-            f"the file takes {' '.join(dtypes)}, and the network's inputs are "
-            f"{' '.join(given.dtypes)}"
-        )
-
-
 def write_origin(model: Any, origin: Origin) -> None:
     """Put it into an ONNX model."""
     kept = [entry for entry in model.metadata_props if entry.key != METADATA]
@@ -153,11 +140,13 @@ def write_origin(model: Any, origin: Origin) -> None:
     )
 
 
-def read_origin(metadata: Iterable[tuple[str, str]]) -> Origin | None:
-    """What a model's metadata say; None for a model that was exported by others.
+def read_origin(model: Any) -> Origin | None:
+    """What an ONNX model's metadata say; None for a model that was exported by others.
 
     Raises:
         EngineError: It is damaged.
     """
-    text = dict(metadata).get(METADATA)
-    return None if text is None else Origin.from_json(text)
+    for entry in model.metadata_props:
+        if entry.key == METADATA:
+            return Origin.from_json(entry.value)
+    return None

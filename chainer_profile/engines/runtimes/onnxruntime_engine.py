@@ -15,10 +15,10 @@ import numpy as np
 from chainer_profile.basics.errors import one_line
 from chainer_profile.basics.files import replacing
 from chainer_profile.engines.equality import TOLERANCES, difference, outputs_of
-from chainer_profile.engines.onnx import fusion as onnx_fusion
 from chainer_profile.engines.onnx.batch import larger_batch, with_any_batch
-from chainer_profile.engines.onnx.files import check_model, layer_outputs, read_model
-from chainer_profile.engines.onnx.nodes import write_origin
+from chainer_profile.engines.onnx.files import check_model, read_model
+from chainer_profile.engines.onnx.fusion import Step, blocked_by, done_by, steps_of
+from chainer_profile.engines.onnx.nodes import Origin, write_origin
 from chainer_profile.engines.protocol import EngineError, EngineNode, EngineProfile, Network
 from chainer_profile.engines.runtimes.exported import ExportedEngine
 
@@ -41,10 +41,10 @@ class OnnxRuntimeEngine(ExportedEngine):
 
     name = "onnxruntime"
     suffix = ".onnx"
+    title = "ONNX Runtime"
 
     def __init__(self) -> None:
         super().__init__()
-        self._session: Any = None
         self._inputs: list[str] = []
         self._outputs: list[str] = []
 
@@ -57,25 +57,42 @@ class OnnxRuntimeEngine(ExportedEngine):
 
     # -- getting ready
 
-    def prepare(self, network: Network) -> None:
-        """Export the network and compile it.
+    def _check(self, network: Network) -> None:
+        super()._check(network)
+        if network.precision == "bf16":
+            raise EngineError("it has no kernels for bfloat16: choose fp32")
+        if network.precision == "fp16":
+            raise EngineError("it would compute in float32 and convert all arrays: choose fp32")
 
-        Raises:
-            EngineError: It cannot be exported, or ONNX Runtime cannot run it.
-        """
-        from chainer_profile.engines.onnx.export import export_model
+    def _read(self, path: Path) -> Any:
+        return read_model(path)
 
-        self._check(network)
-        self._start(network, export_model(network))
+    def _described(self, model: Any, network: Network) -> tuple[Origin | None, list[Step]]:
+        return check_model(model, network), steps_of(model.graph)
 
-    def load(self, network: Network, path: Path) -> None:
-        """Make the engine ready from a file; weights and all are the file's.
+    def _start(self, network: Network, model: Any) -> None:
+        super()._start(network, model)
+        self._inputs = [value.name for value in self._compiled.get_inputs()]
+        self._outputs = [value.name for value in self._compiled.get_outputs()]
 
-        Raises:
-            EngineError: The file cannot be read, or is not for this network and its inputs.
-        """
-        self._check(network)
-        self._start(network, read_model(path))
+    def _compile(self, model: Any, **settings: Any) -> Any:
+        import onnxruntime
+
+        onnxruntime.disable_telemetry_events()
+        onnxruntime.set_default_logger_severity(4)
+        options = onnxruntime.SessionOptions()
+        # One thread for each of the network's.
+        options.intra_op_num_threads = self._known.threads or 0
+        options.inter_op_num_threads = 1
+        options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+        options.log_severity_level = 4
+        for name, value in settings.items():
+            setattr(options, name, value)
+        with self._failing("compile"):
+            return onnxruntime.InferenceSession(
+                model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+            )
 
     def take_any_batch(self) -> None:
         """Have the model take any batch size, where it is right for another one, too.
@@ -124,66 +141,21 @@ class OnnxRuntimeEngine(ExportedEngine):
         with replacing(path) as file:
             file.write(self._model.SerializeToString())
 
-    def _check(self, network: Network) -> None:
-        """Refuse what ONNX Runtime cannot do, before anything is exported."""
-        self._require_cpu(network)
-        if network.precision == "bf16":
-            raise EngineError("it has no kernels for bfloat16: choose fp32")
-        if network.precision == "fp16":
-            raise EngineError("it would compute in float32 and convert all arrays: choose fp32")
-
-    def _start(self, network: Network, model: Any) -> None:
-        self._network = network
-        self._origin = check_model(model, network)
-        self._model = model
-        self._session = self._make_session(model)
-        self._inputs = [value.name for value in self._session.get_inputs()]
-        self._outputs = [value.name for value in self._session.get_outputs()]
-
-    def _options(self) -> Any:
-        """One thread for each of the network's; nothing else may change what is measured."""
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = self._known.threads or 0
-        options.inter_op_num_threads = 1
-        options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-        options.log_severity_level = 4
-        return options
-
-    def _make_session(self, model: Any, options: Any = None) -> Any:
-        """Compile a model.
-
-        Raises:
-            EngineError: ONNX Runtime cannot do it.
-        """
-        import onnxruntime
-
-        onnxruntime.disable_telemetry_events()
-        onnxruntime.set_default_logger_severity(4)
-        try:
-            return onnxruntime.InferenceSession(
-                model.SerializeToString(),
-                options or self._options(),
-                providers=["CPUExecutionProvider"],
-            )
-        except Exception as error:
-            raise EngineError(f"ONNX Runtime cannot compile it: {one_line(error)}") from error
-
     # -- running
+
+    def _feed(self, inputs: tuple[Any, ...]) -> dict[str, Any]:
+        return dict(zip(self._inputs, inputs, strict=True))
 
     def run(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """One forward pass; the outputs are new arrays."""
-        feed = dict(zip(self._inputs, inputs, strict=True))
-        return tuple(self._session.run(self._outputs, feed))
+        return tuple(self._compiled.run(self._outputs, self._feed(inputs)))
 
     def serve(self, inputs: tuple[Any, ...], requests: int, jobs: int) -> Callable[[], None]:
         """So many runs by threads, which call the session at the same time."""
-        feed = dict(zip(self._inputs, inputs, strict=True))
+        feed = self._feed(inputs)
 
         def one(_: int) -> None:
-            self._session.run(self._outputs, feed)
+            self._compiled.run(self._outputs, feed)
 
         def all_of_them() -> None:
             with ThreadPoolExecutor(jobs) as pool:
@@ -191,26 +163,18 @@ class OnnxRuntimeEngine(ExportedEngine):
 
         return all_of_them
 
-    def intermediates(self, inputs: tuple[Any, ...]) -> dict[int, Any]:
-        """Output arrays by index of Chainer's layer, of those that have nodes."""
-        if self._origin is None:
-            return {}
+    def _tensors(self, names: Sequence[str], inputs: tuple[Any, ...]) -> dict[str, Any]:
         import onnx
 
-        names = layer_outputs(self._model, self._origin)
         model = type(self._model)()
         model.CopyFrom(self._model)
-        given = {value.name for value in model.graph.output}
         model.graph.output.extend(
             onnx.helper.make_empty_tensor_value_info(name)
-            for name in dict.fromkeys(names.values())
-            if name not in given
+            for name in names
+            if name not in self._outputs
         )
-        session = self._make_session(model)
-        feed = dict(zip(self._inputs, inputs, strict=True))
-        wanted = list(dict.fromkeys(names.values()))
-        arrays = dict(zip(wanted, session.run(wanted, feed), strict=True))
-        return {index: arrays[name] for index, name in names.items()}
+        arrays = self._compile(model).run(names, self._feed(inputs))
+        return dict(zip(names, arrays, strict=True))
 
     # -- layer by layer
 
@@ -232,7 +196,7 @@ class OnnxRuntimeEngine(ExportedEngine):
                     node_us.append([node_times[name] for name in names])
                     run_us.append(total)
             kinds = [(name, kind) for name, kind, _ in names]
-            layers = self._layers_of(kinds, Path(folder))
+            layers = self._layers_by_node(kinds, Path(folder))
         nodes = [EngineNode(*kind, done) for kind, done in zip(kinds, layers, strict=True)]
         times = np.array(node_us, np.int64).reshape(trials, len(nodes))
         return self._profile_of(nodes, times * 1000, np.array(run_us, np.int64) * 1000)
@@ -241,11 +205,10 @@ class OnnxRuntimeEngine(ExportedEngine):
         self, inputs: tuple[Any, ...], trials: int, folder: Path
     ) -> list[tuple[dict[_NodeName, int], int]]:
         """For every trial the microseconds of each node as they ran, and those of the run."""
-        options = self._options()
-        options.enable_profiling = True
-        options.profile_file_prefix = str(folder / "profile")
-        session = self._make_session(self._model, options)
-        feed = dict(zip(self._inputs, inputs, strict=True))
+        session = self._compile(
+            self._model, enable_profiling=True, profile_file_prefix=str(folder / "profile")
+        )
+        feed = self._feed(inputs)
         for _ in range(_WARMUPS + trials):
             session.run(self._outputs, feed)
         path = Path(session.end_profiling())
@@ -253,41 +216,40 @@ class OnnxRuntimeEngine(ExportedEngine):
         path.unlink()
         return _runs(events)[_WARMUPS:]
 
-    def _layers_of(self, kinds: Sequence[tuple[str, str]], folder: Path) -> list[tuple[int, ...]]:
+    def _layers_by_node(
+        self, kinds: Sequence[tuple[str, str]], folder: Path
+    ) -> list[tuple[int, ...]]:
         """Indices of Chainer's layers that every node does."""
         if self._origin is None:
             return [()] * len(kinds)
-        import onnx
         import onnxruntime
 
-        levels = onnxruntime.GraphOptimizationLevel
-        graphs = []
-        for level in (levels.ORT_ENABLE_EXTENDED, levels.ORT_ENABLE_ALL):
-            path = folder / "optimised.onnx"
-            options = self._options()
-            options.graph_optimization_level = level
-            options.optimized_model_filepath = str(path)
-            self._make_session(self._model, options)
-            graphs.append(onnx.load(path).graph)
-            path.unlink()
-        original = onnx_fusion.steps_of(self._model.graph)
-        fused, blocked = map(onnx_fusion.steps_of, graphs)
-        constants = [tensor.name for tensor in graphs[0].initializer]
         # Fusing and changing the layout come one after the other.
-        parts = onnx_fusion.done_by(original, fused, constants)
-        done = [
-            sorted({place for part in done for place in parts[part]})
-            for done in onnx_fusion.blocked_by(fused, blocked)
-        ]
+        levels = onnxruntime.GraphOptimizationLevel
+        fused, constants = self._optimised(levels.ORT_ENABLE_EXTENDED, folder)
+        blocked, _ = self._optimised(levels.ORT_ENABLE_ALL, folder)
+        parts = done_by(self._steps, fused, constants)
         by_name: dict[tuple[str, str], list[tuple[int, ...]]] = {}
-        for step, places in zip(blocked, done, strict=True):
+        for step, done in zip(blocked, blocked_by(fused, blocked), strict=True):
             key = _plain_name(step.name, step.kind), step.kind
-            by_name.setdefault(key, []).append(self._layers(original[at].name for at in places))
+            layers = self._layers_of(place for part in done for place in parts[part])
+            by_name.setdefault(key, []).append(layers)
         # Those of the same name are in the same order.
         return [
             by_name[key].pop(0) if by_name.get(key) else self._origin.layers_of(key[0])
             for key in kinds
         ]
+
+    def _optimised(self, level: Any, folder: Path) -> tuple[list[Step], list[str]]:
+        """The steps of the model after its optimiser, and the names of its constants."""
+        import onnx
+
+        path = folder / "optimised.onnx"
+        options = {"graph_optimization_level": level, "optimized_model_filepath": str(path)}
+        self._compile(self._model, **options)
+        graph = onnx.load(path).graph
+        path.unlink()
+        return steps_of(graph), [tensor.name for tensor in graph.initializer]
 
 
 #: Name and kind of a node, and which it is of those where both are the same.
@@ -301,29 +263,17 @@ def _plain_name(name: str, kind: str) -> str:
 
 def _runs(events: Sequence[dict[str, Any]]) -> list[tuple[dict[_NodeName, int], int]]:
     """The runs in a profile, in order: the nodes as they ran, and the time of the whole."""
-    runs = sorted(
-        (event for event in events if event.get("name") == "model_run"), key=lambda run: run["ts"]
-    )
-    nodes = sorted(
-        (
-            event
-            for event in events
-            if event.get("cat") == "Node" and event["name"].endswith(_KERNEL)
-        ),
-        key=lambda node: node["ts"],
-    )
     found = []
-    place = 0
-    for run in runs:
-        end = run["ts"] + run["dur"]
-        within: dict[_NodeName, int] = {}
-        counts: Counter[tuple[str, str]] = Counter()
-        while place < len(nodes) and nodes[place]["ts"] <= end:
-            event = nodes[place]
+    within: dict[_NodeName, int] = {}
+    counts: Counter[tuple[str, str]] = Counter()
+    # A run ends after its nodes.
+    for event in sorted(events, key=lambda event: event["ts"] + event["dur"]):
+        if event["name"] == "model_run":
+            found.append((within, int(event["dur"])))
+            within, counts = {}, Counter()
+        elif event["cat"] == "Node" and event["name"].endswith(_KERNEL):
             kind = str(event["args"]["op_name"])
             name = _plain_name(event["name"].removesuffix(_KERNEL), kind)
             within[name, kind, counts[name, kind]] = int(event["dur"])
             counts[name, kind] += 1
-            place += 1
-        found.append((within, int(run["dur"])))
     return found

@@ -16,8 +16,9 @@ import numpy as np
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.files import replacing
 from chainer_profile.engines.onnx.files import check_foreign, read_file
+from chainer_profile.engines.onnx.folding import fold_normalisations
 from chainer_profile.engines.onnx.fusion import Step, done_by, steps_of
-from chainer_profile.engines.onnx.nodes import METADATA, Origin, read_origin
+from chainer_profile.engines.onnx.nodes import METADATA, Origin
 from chainer_profile.engines.protocol import EngineError, EngineNode, EngineProfile, Network
 from chainer_profile.engines.runtimes.exported import ExportedEngine
 
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-_HINTS = {"fp32": "f32", "bf16": "bf16", "fp16": "f16"}
-#: What OpenVINO calls them where a device can do them.
-_CAPABILITIES = {"fp32": "FP32", "bf16": "BF16", "fp16": "FP16"}
 _STEPS = f"{METADATA}_steps"
 #: Steps that are no work.
 _NO_WORK = frozenset(("Const", "Input", "Output"))
@@ -41,9 +39,9 @@ _MOST_BLOCKS = 10
 
 @dataclass(frozen=True, eq=False)
 class _Block:
-    """The mean trial of a block: of each step nanoseconds, and whether it does anything."""
+    """The mean trial of a block: of each node nanoseconds, and whether it does anything."""
 
-    steps: list[Step]
+    nodes: list[EngineNode]
     node_ns: NDArray[np.int64]
     run_ns: int
     ran: NDArray[np.bool_]
@@ -61,13 +59,7 @@ class OpenVinoEngine(ExportedEngine):
 
     name = "openvino"
     suffix = ".xml"
-
-    def __init__(self) -> None:
-        super().__init__()
-        #: The network as it was exported, by which its parts are found again.
-        self._steps: list[Step] = []
-        self._request: Any = None
-        self._n_outputs = 0
+    title = "OpenVINO"
 
     @property
     def version(self) -> str:
@@ -78,51 +70,55 @@ class OpenVinoEngine(ExportedEngine):
 
     # -- getting ready
 
-    def prepare(self, network: Network) -> None:
-        """Export the network and compile it.
+    def _check(self, network: Network) -> None:
+        super()._check(network)
+        known = shared_core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+        if network.precision.upper() not in known:
+            raise EngineError(f"it has no {network.precision} on this CPU: choose fp32")
 
-        Raises:
-            EngineError: It cannot be exported, or OpenVINO cannot run it.
-        """
-        from chainer_profile.engines.onnx.export import export_model
-        from chainer_profile.engines.onnx.folding import fold_normalisations
-
-        core = self._core(network)
-        exported = export_model(network)
+    def _converted(self, exported: Any) -> Any:
         steps = steps_of(exported.graph)
-        origin = read_origin((entry.key, entry.value) for entry in exported.metadata_props)
-        assert origin is not None
         fold_normalisations(exported)
-        try:
-            model = core.read_model(exported.SerializeToString())
-        except Exception as error:
-            raise EngineError(f"OpenVINO cannot read it: {one_line(error)}") from error
-        model.set_rt_info(origin.to_json(), [METADATA])
+        with self._failing("read"):
+            model = shared_core().read_model(exported.SerializeToString())
+        metadata = {entry.key: entry.value for entry in exported.metadata_props}
+        model.set_rt_info(metadata[METADATA], [METADATA])
         model.set_rt_info(json.dumps([astuple(step) for step in steps]), [_STEPS])
-        self._start(network, core, model, origin, steps)
+        return model
 
-    def load(self, network: Network, path: Path) -> None:
-        """Make the engine ready from a file; weights and all are the file's.
-
-        Raises:
-            EngineError: The file cannot be read, or is not for this network and its inputs.
-        """
-        core = self._core(network)
+    def _read(self, path: Path) -> Any:
         weights = path.with_suffix(".bin")
         for part in (path, weights):
             read_file(part)
         try:
-            model = core.read_model(path, weights)
+            return shared_core().read_model(path, weights)
         except Exception as error:
             raise EngineError(f"{path} is damaged, or no model of OpenVINO") from error
-        origin, steps = None, []
-        if model.has_rt_info([METADATA]):
-            origin = Origin.from_json(model.get_rt_info([METADATA]).astype(str))
-            origin.check(network)
-            steps = _read_steps(model.get_rt_info([_STEPS]).astype(str))
-        else:
+
+    def _described(self, model: Any, network: Network) -> tuple[Origin | None, list[Step]]:
+        if not model.has_rt_info([METADATA]):
             check_foreign([_shape(value.partial_shape) for value in model.inputs], network)
-        self._start(network, core, model, origin, steps)
+            return None, []
+        origin = Origin.from_json(model.get_rt_info([METADATA]).astype(str))
+        origin.check(network)
+        return origin, _read_steps(model.get_rt_info([_STEPS]).astype(str))
+
+    def _compile(self, model: Any, **settings: Any) -> Any:
+        precision = self._known.precision
+        config: dict[str, Any] = {
+            "PERFORMANCE_HINT": "LATENCY",
+            # Left out, OpenVINO takes bfloat16 by itself where the CPU has it.
+            "INFERENCE_PRECISION_HINT": "f32" if precision == "fp32" else precision,
+        }
+        if self._known.threads is not None:
+            config["INFERENCE_NUM_THREADS"] = self._known.threads
+        with self._failing("compile"):
+            return shared_core().compile_model(model, "CPU", config | settings)
+
+    def _start(self, network: Network, model: Any) -> None:
+        super()._start(network, model)
+        self._request = self._compiled.create_infer_request()
+        self._n_outputs = len(model.outputs)
 
     def save(self, path: Path) -> None:
         """Write the model as OpenVINO's two files.
@@ -144,46 +140,6 @@ class OpenVinoEngine(ExportedEngine):
             with replacing(place) as file:
                 file.write(content)
 
-    def _core(self, network: Network) -> Any:
-        """OpenVINO, after a check that it can do what is asked for."""
-        self._require_cpu(network)
-        core = shared_core()
-        known = core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-        if _CAPABILITIES[network.precision] not in known:
-            raise EngineError(f"it has no {network.precision} on this CPU: choose fp32")
-        return core
-
-    def _config(self, network: Network, **more: Any) -> dict[str, Any]:
-        config: dict[str, Any] = {
-            "PERFORMANCE_HINT": "LATENCY",
-            # Left out, OpenVINO takes bfloat16 by itself where the CPU has it.
-            "INFERENCE_PRECISION_HINT": _HINTS[network.precision],
-        }
-        if network.threads is not None:
-            config["INFERENCE_NUM_THREADS"] = network.threads
-        return config | more
-
-    def _start(
-        self, network: Network, core: Any, model: Any, origin: Origin | None, steps: list[Step]
-    ) -> None:
-        self._network = network
-        self._model = model
-        self._origin = origin
-        self._steps = steps
-        self._request = self._compile(core, model).create_infer_request()
-        self._n_outputs = len(model.outputs)
-
-    def _compile(self, core: Any, model: Any, **more: Any) -> Any:
-        """Compile a model.
-
-        Raises:
-            EngineError: OpenVINO cannot do it.
-        """
-        try:
-            return core.compile_model(model, "CPU", self._config(self._known, **more))
-        except Exception as error:
-            raise EngineError(f"OpenVINO cannot compile it: {one_line(error)}") from error
-
     # -- running
 
     def run(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -201,7 +157,7 @@ class OpenVinoEngine(ExportedEngine):
         config: dict[str, Any] = {"NUM_STREAMS": jobs, "PERFORMANCE_HINT": "THROUGHPUT"}
         if self._known.threads is not None:
             config["INFERENCE_NUM_THREADS"] = jobs * self._known.threads
-        queue = openvino.AsyncInferQueue(self._compile(shared_core(), self._model, **config), jobs)
+        queue = openvino.AsyncInferQueue(self._compile(self._model, **config), jobs)
 
         def all_of_them() -> None:
             for _ in range(requests):
@@ -210,29 +166,15 @@ class OpenVinoEngine(ExportedEngine):
 
         return all_of_them
 
-    def intermediates(self, inputs: tuple[Any, ...]) -> dict[int, Any]:
-        """Output arrays by index of Chainer's layer, of those that have nodes."""
-        if self._origin is None:
-            return {}
-        makers = {name: step.name for step in self._steps for name in step.outputs}
+    def _tensors(self, names: Sequence[str], inputs: tuple[Any, ...]) -> dict[str, Any]:
         model = self._model.clone()
-        found: dict[int, Any] = {}
-        for node in model.get_ordered_ops():
-            name = makers.get(node.get_friendly_name())
-            if name is not None and node.get_type_name() not in ("Constant", "Parameter", "Result"):
-                for index in self._origin.layers_of(name)[:1]:
-                    found[index] = node.output(0)
-        ends = {_source(value).get_friendly_name() for value in model.outputs}
-        model.add_outputs(
-            [value for value in found.values() if value.get_node().get_friendly_name() not in ends]
-        )
-        places = {_source(value).get_friendly_name(): at for at, value in enumerate(model.outputs)}
-        request = self._compile(shared_core(), model).create_infer_request()
+        values = [value for node in model.get_ordered_ops() for value in node.outputs()]
+        there = {name for value in values for name in value.get_names()}.intersection(names)
+        given = {name for value in model.outputs for name in value.get_names()}
+        model.add_outputs([name for name in names if name in there - given])
+        request = self._compile(model).create_infer_request()
         _infer(request, inputs)
-        return {
-            index: request.get_output_tensor(places[value.get_node().get_friendly_name()]).data
-            for index, value in found.items()
-        }
+        return {name: request.get_tensor(name).data for name in there}
 
     # -- layer by layer
 
@@ -246,28 +188,28 @@ class OpenVinoEngine(ExportedEngine):
         blocks = [
             self._block(inputs, len(part)) for part in np.array_split(np.arange(trials), n_blocks)
         ]
-        steps = blocks[0].steps
-        layers = self._layers_of(steps)
-        for block in blocks[1:]:
-            # Steps of OpenVINO's own have other names each time.
-            kinds = [[step.kind for step in one] for one in (steps, block.steps)]
-            if kinds[0] != kinds[1] or layers != self._layers_of(block.steps):
-                raise EngineError("its nodes are not the same every time")
+        # Nodes of OpenVINO's own have other names each time.
+        made = [[(node.kind, node.layers) for node in block.nodes] for block in blocks]
+        if any(one != made[0] for one in made):
+            raise EngineError("its nodes are not the same every time")
         node_ns = np.array([block.node_ns for block in blocks], np.int64)
         run_ns = np.array([block.run_ns for block in blocks], np.int64)
         ran = np.any([block.ran for block in blocks], axis=0)
-        kept = [place for place in range(len(steps)) if ran[place]]
-        nodes = [EngineNode(steps[at].name, steps[at].kind, layers[at]) for at in kept]
-        return self._profile_of(nodes, node_ns[:, kept], run_ns)
+        nodes = [node for node, runs in zip(blocks[0].nodes, ran, strict=True) if runs]
+        return self._profile_of(nodes, node_ns[:, ran], run_ns)
 
     def _block(self, inputs: tuple[Any, ...], trials: int) -> _Block:
         """The mean of some trials of a network that is compiled for them."""
         import openvino
 
-        compiled = self._compile(shared_core(), self._model, PERF_COUNT=True)
+        compiled = self._compile(self._model, PERF_COUNT=True)
         request = compiled.create_infer_request()
         steps = self._runtime_steps(compiled.get_runtime_model())
-        columns = {step.name: place for place, step in enumerate(steps)}
+        nodes = [
+            EngineNode(step.name, step.kind, self._layers_of(places))
+            for step, places in zip(steps, done_by(self._steps, steps), strict=True)
+        ]
+        columns = {node.name: place for place, node in enumerate(nodes)}
 
         def run() -> int:
             begin = time.perf_counter_ns()
@@ -275,8 +217,8 @@ class OpenVinoEngine(ExportedEngine):
             return time.perf_counter_ns() - begin
 
         def mean_us() -> tuple[Any, Any]:
-            """Whole microseconds of every step, the rest cut off; and whether it runs at all."""
-            means, ran = np.zeros(len(steps), np.int64), np.zeros(len(steps), np.bool_)
+            """Whole microseconds of every node, the rest cut off; and whether it runs at all."""
+            means, ran = np.zeros(len(nodes), np.int64), np.zeros(len(nodes), np.bool_)
             for info in request.get_profiling_info():
                 place = columns.get(info.node_name)
                 if place is not None and info.status == openvino.ProfilingInfo.Status.EXECUTED:
@@ -291,7 +233,7 @@ class OpenVinoEngine(ExportedEngine):
         total_ns = sum(run() for _ in range(trials))
         means, ran = mean_us()
         node_us = np.maximum(means * (_WARMUPS + trials) - most_before, 0)
-        return _Block(steps, node_us * 1000 // trials, total_ns // trials, ran)
+        return _Block(nodes, node_us * 1000 // trials, total_ns // trials, ran)
 
     def _runtime_steps(self, model: Any) -> list[Step]:
         """The steps of a compiled model, in the order in which they run.
@@ -317,13 +259,6 @@ class OpenVinoEngine(ExportedEngine):
                 steps.append((order, Step(name, kind, inputs, (gives[name],))))
         return [step for _, step in sorted(steps, key=lambda entry: entry[0])]
 
-    def _layers_of(self, steps: Sequence[Step]) -> list[tuple[int, ...]]:
-        """Indices of Chainer's layers that every step does."""
-        if self._origin is None:
-            return [()] * len(steps)
-        done = done_by(self._steps, steps)
-        return [self._layers(self._steps[at].name for at in places) for places in done]
-
 
 @cache
 def shared_core() -> Any:
@@ -347,11 +282,6 @@ def _infer(request: Any, inputs: tuple[Any, ...]) -> None:
         request.set_input_tensor(place, tensor)
     # Within this thread, without waking another one.
     request.infer(share_outputs=True)
-
-
-def _source(value: Any) -> Any:
-    """The node that gives one of a model's outputs."""
-    return value.get_node().input(0).get_source_output().get_node()
 
 
 def _shape(partial: Any) -> tuple[int | None, ...]:

@@ -11,15 +11,21 @@ import pytest
 from chainer_profile.engines.onnx.batch import larger_batch
 from chainer_profile.engines.protocol import EngineError
 from chainer_profile.engines.runtimes.onnxruntime_engine import OnnxRuntimeEngine
-from tests.engines.exporting import NETWORKS, Net, assert_close, images, network_of, outputs_of
+from tests.engines.exporting import (
+    NETWORKS,
+    Net,
+    assert_close,
+    images,
+    network_of,
+    outputs_of,
+    prepared,
+)
 from tests.engines.varied import given
 
 
 def engine_of(model: Any, *inputs: Any) -> tuple[OnnxRuntimeEngine, Any]:
     network = network_of(model, *inputs, threads=1)
-    engine = OnnxRuntimeEngine()
-    engine.prepare(network)
-    return engine, network
+    return prepared(OnnxRuntimeEngine, network), network
 
 
 FUNCTIONS = {

@@ -15,6 +15,7 @@ import pytest
 
 from chainer_profile.engines.onnx.export import OPSET, export_model
 from chainer_profile.engines.onnx.files import check_model, layer_outputs, read_model
+from chainer_profile.engines.onnx.fusion import steps_of
 from chainer_profile.engines.onnx.nodes import METADATA, read_origin
 from chainer_profile.engines.protocol import EngineError
 from models.registry import REGISTRY
@@ -206,10 +207,10 @@ def test_constants_and_parameters_are_initializers_and_no_inputs() -> None:
 def test_nodes_of_one_layer_are_counted() -> None:
     model = check_function(lambda x: F.stack((x, x)), X)
     assert [node.name for node in model.graph.node] == [f"0_Stack@/#{n}" for n in range(3)]
-    origin = read_origin((entry.key, entry.value) for entry in model.metadata_props)
+    origin = read_origin(model)
     assert origin is not None
     assert {origin.layers_of(node.name) for node in model.graph.node} == {(0,)}
-    assert layer_outputs(model, origin) == {0: "output"}
+    assert layer_outputs(steps_of(model.graph), origin) == {0: "output"}
 
 
 class Doubling(chainer.FunctionNode):
@@ -228,7 +229,7 @@ def test_calls_within_a_function_are_its_own(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setitem(onnx_converters.CONVERTERS, "Doubling", convert)
     model = check_function(lambda x: F.relu(Doubling().apply((x,))[0]), X)
-    origin = read_origin((entry.key, entry.value) for entry in model.metadata_props)
+    origin = read_origin(model)
     assert origin is not None
     found = [origin.layers_of(node.name) for node in model.graph.node]
     assert found == [(0, 1, 2), (0, 1, 2), (3,)]
@@ -236,7 +237,7 @@ def test_calls_within_a_function_are_its_own(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_functions_that_the_exporter_makes_up_are_no_layers() -> None:
     model = check_function(lambda x: F.relu(F.sign(x)), X)
-    origin = read_origin((entry.key, entry.value) for entry in model.metadata_props)
+    origin = read_origin(model)
     assert origin is not None
     assert [origin.layers_of(node.name) for node in model.graph.node] == [(), (0,)]
 

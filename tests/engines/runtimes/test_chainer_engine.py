@@ -4,12 +4,13 @@ import numpy as np
 
 from chainer_profile.engines.protocol import Versioned
 from chainer_profile.engines.runtimes.chainer_engine import ChainerEngine
-from tests.engines.varied import Residual, images, network, output, vary
+from tests.engines.exporting import images, network_of
+from tests.engines.varied import Residual, output, vary
 
 
 def test_it_is_chainer_itself() -> None:
     model, x = vary(Residual()), images(2, 3, 6, 6)
-    net = network(model, x)
+    net = network_of(model, x)
     engine = ChainerEngine()
     assert isinstance(engine, Versioned)
     engine.prepare(net)
@@ -18,7 +19,7 @@ def test_it_is_chainer_itself() -> None:
 
 
 def test_its_nodes_are_the_layers() -> None:
-    net = network(vary(Residual()), images(2, 3, 6, 6))
+    net = network_of(vary(Residual()), images(2, 3, 6, 6))
     engine = ChainerEngine()
     engine.prepare(net)
     profile = engine.layers(net.inputs, 2)

@@ -8,7 +8,7 @@ from typing import Any
 import chainer.functions as F
 import pytest
 
-from chainer_profile.engines.protocol import EngineError, Network
+from chainer_profile.engines.protocol import EngineError
 from chainer_profile.engines.runtimes import onnxruntime_engine
 from chainer_profile.engines.runtimes.onnxruntime_engine import OnnxRuntimeEngine
 from tests.engines.exporting import (
@@ -17,19 +17,14 @@ from tests.engines.exporting import (
     assert_accounts,
     functions_of,
     network_of,
+    prepared,
     with_scalars,
 )
 
 
-def prepared(network: Network) -> OnnxRuntimeEngine:
-    engine = OnnxRuntimeEngine()
-    engine.prepare(network)
-    return engine
-
-
 def test_a_residual_block_is_two_or_three_nodes() -> None:
     network = network_of(NETWORKS["residual"]())
-    profile = prepared(network).layers(network.inputs, 1)
+    profile = prepared(OnnxRuntimeEngine, network).layers(network.inputs, 1)
     assert profile is not None
     found = functions_of(profile, network)
     both = ["Convolution2DFunction", "FixedBatchNormalization"]
@@ -45,7 +40,7 @@ def test_a_residual_block_is_two_or_three_nodes() -> None:
 def test_scalars_that_do_nothing_are_gone(number: float, gone: tuple[int, ...]) -> None:
     # Those beside the network's input and output stay.
     network = network_of(with_scalars(number))
-    profile = prepared(network).layers(network.inputs, 1)
+    profile = prepared(OnnxRuntimeEngine, network).layers(network.inputs, 1)
     assert profile is not None
     assert_accounts(profile, network, 1)
     assert profile.gone == gone
@@ -62,7 +57,7 @@ def test_trials_are_made_in_parts_of_bounded_memory(monkeypatch: pytest.MonkeyPa
         return profile_part(self, inputs, trials, folder)
 
     monkeypatch.setattr(OnnxRuntimeEngine, "_timed_runs", counting)
-    profile = prepared(network).layers(network.inputs, 10)
+    profile = prepared(OnnxRuntimeEngine, network).layers(network.inputs, 10)
     assert profile is not None
     assert_accounts(profile, network, 10)
     assert sum(sizes) == 10
@@ -111,7 +106,7 @@ def test_events_are_put_in_order() -> None:
 
 def test_a_file_that_onnx_runtime_cannot_compile(tmp_path: Path) -> None:
     network = network_of(Net(lambda net, x: F.relu(x)))
-    model = prepared(network)._model
+    model = prepared(OnnxRuntimeEngine, network)._model
     model.graph.node[0].op_type = "NoSuchThing"
     (tmp_path / "net.onnx").write_bytes(model.SerializeToString())
     with pytest.raises(EngineError, match="ONNX Runtime cannot compile it: ") as error:
@@ -120,6 +115,6 @@ def test_a_file_that_onnx_runtime_cannot_compile(tmp_path: Path) -> None:
 
 
 def test_threads_are_those_asked_for() -> None:
-    engine = prepared(network_of(NETWORKS["mlp"](), threads=3))
-    options = engine._session.get_session_options()
+    engine = prepared(OnnxRuntimeEngine, network_of(NETWORKS["mlp"](), threads=3))
+    options = engine._compiled.get_session_options()
     assert (options.intra_op_num_threads, options.inter_op_num_threads) == (3, 1)

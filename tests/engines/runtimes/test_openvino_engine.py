@@ -14,23 +14,17 @@ import pytest
 
 from chainer_profile.engines.onnx.export import export_model
 from chainer_profile.engines.onnx.folding import fold_normalisations
-from chainer_profile.engines.protocol import EngineError, Network
+from chainer_profile.engines.protocol import EngineError
 from chainer_profile.engines.runtimes import openvino_engine
 from chainer_profile.engines.runtimes.openvino_engine import OpenVinoEngine
 from tests.engines.exporting import (
     NETWORKS,
     assert_accounts,
     assert_close,
-    images,
     network_of,
     outputs_of,
+    prepared,
 )
-
-
-def prepared(network: Network) -> OpenVinoEngine:
-    engine = OpenVinoEngine()
-    engine.prepare(network)
-    return engine
 
 
 def test_trials_are_made_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,7 +38,7 @@ def test_trials_are_made_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
         return block(self, inputs, trials)
 
     monkeypatch.setattr(OpenVinoEngine, "_block", counting)
-    profile = prepared(network).layers(network.inputs, 11)
+    profile = prepared(OpenVinoEngine, network).layers(network.inputs, 11)
     assert profile is not None
     assert sizes == [6, 5]
     assert_accounts(profile, network, 2)
@@ -82,7 +76,7 @@ def test_folding_keeps_the_numbers(name: str) -> None:
 
 def test_precision_is_always_stated() -> None:
     network = network_of(NETWORKS["mlp"](), threads=2)
-    compiled = prepared(network)._request.get_compiled_model()
+    compiled = prepared(OpenVinoEngine, network)._compiled
     assert compiled.get_property("INFERENCE_PRECISION_HINT") == openvino.Type.f32
     assert compiled.get_property("INFERENCE_NUM_THREADS") == 2
 
@@ -109,7 +103,7 @@ def test_bfloat16_where_the_cpu_has_it() -> None:
     if "BF16" not in openvino_engine.shared_core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
         pytest.skip("this CPU has no bfloat16")
     network = network_of(NETWORKS["residual"](), precision="bf16")
-    got, expected = prepared(network).run(network.inputs), outputs_of(network)
+    got, expected = prepared(OpenVinoEngine, network).run(network.inputs), outputs_of(network)
     assert_close(got, expected, 5e-2)
     assert np.abs(got[0] - expected[0]).max() > 1e-5 * np.abs(expected[0]).max()
 
@@ -117,44 +111,26 @@ def test_bfloat16_where_the_cpu_has_it() -> None:
 # Files.
 
 
-def test_a_file_of_another_input(tmp_path: Path) -> None:
-    prepared(network_of(NETWORKS["residual"]())).save(tmp_path / "net.xml")
-    other = network_of(NETWORKS["residual"](), images(3, 8, 8, 8))
-    with pytest.raises(EngineError, match="takes inputs of 2x8x8x8, and the network's are 3x8x8x8"):
-        OpenVinoEngine().load(other, tmp_path / "net.xml")
-
-
-def test_missing_and_damaged_files(tmp_path: Path) -> None:
+def test_damaged_files(tmp_path: Path) -> None:
     network = network_of(NETWORKS["mlp"]())
     path, weights = tmp_path / "net.xml", tmp_path / "net.bin"
-    engine = prepared(network)
+    engine = prepared(OpenVinoEngine, network)
     engine.save(path)
     content = path.read_bytes()
-
-    def message() -> str:
-        with pytest.raises(EngineError) as error:
-            engine.load(network, path)
-        assert "\n" not in str(error.value)
-        return str(error.value)
-
-    path.write_bytes(content[:200])
-    assert message() == f"{path} is damaged, or no model of OpenVINO"
     path.write_bytes(content.replace(b"&quot;layers&quot;", b"&quot;lairs&quot;"))
-    assert message() == "what the file says of Chainer's layers is damaged"
+    with pytest.raises(EngineError, match="what the file says of Chainer's layers is damaged"):
+        engine.load(network, path)
     path.write_bytes(content)
     weights.write_bytes(weights.read_bytes()[:9])
-    assert "damaged" in message()
-    weights.unlink()
-    assert message() == f"there is no file {weights}"
-    path.unlink()
-    assert message() == f"there is no file {path}"
+    with pytest.raises(EngineError, match=r"net\.xml is damaged, or no model of OpenVINO"):
+        engine.load(network, path)
 
 
 def test_signals_still_arrive_when_engines_are_gone() -> None:
     """OpenVINO takes the stack of signal handlers away with its cores."""
     network = network_of(NETWORKS["mlp"]())
     for _ in range(2):
-        engines = [prepared(network), prepared(network)]
+        engines = [prepared(OpenVinoEngine, network), prepared(OpenVinoEngine, network)]
         engines[0].layers(network.inputs, 1)
         engines[1].intermediates(network.inputs)
         # The first made is the first to go.
