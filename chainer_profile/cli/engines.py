@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from chainer_profile.basics.choosing import split_names
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.basics.parsing import Parser, checked, folder, whole
+from chainer_profile.basics.parsing import Parser, checked, folder, number, whole
 from chainer_profile.basics.words import COMMAND, PROG
 from chainer_profile.cli.options import (
     add_classes,
@@ -74,7 +74,7 @@ def parser() -> argparse.ArgumentParser:
     group.add_argument(
         "--tolerance",
         metavar="F",
-        type=_fraction,
+        type=number("a number above 0 up to 1, such as 1e-4", most=1),
         help="largest difference of an output that is right, as a fraction of the largest output "
         "(default: 1e-4 for fp32, 1e-2 for fp16, 5e-2 for bf16)",
     )
@@ -116,19 +116,6 @@ def parser() -> argparse.ArgumentParser:
     )
     add_messages(group)
     return parser
-
-
-def _fraction(text: str) -> float:
-    """A number above 0 and up to 1."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(
-            f"must be a number above 0 up to 1, such as 1e-4, not {text[:40]!r}"
-        )
-    return value
 
 
 def _check(args: argparse.Namespace) -> None:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from chainer_profile.analyse.hotspots import DEFAULT_RULE, Rule, parse_rule
 from chainer_profile.basics.choosing import split_names
-from chainer_profile.basics.errors import UsageError
-from chainer_profile.basics.parsing import checked, whole
+from chainer_profile.basics.parsing import checked, number, whole
 from chainer_profile.basics.words import DEFAULT_DEPTH, GROUPS
 from chainer_profile.cli.options import add_limit, add_messages
 from chainer_profile.cli.running import ALL_ROWS, printing
@@ -77,7 +76,7 @@ def add_shown(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--target",
         metavar="Fx",
-        type=checked(_factor),
+        type=number("a number above 1 such as 2x", above=1, unit="x"),
         help="say which layers must become how fast for a trial that is so many times as fast, "
         "such as 1.5x",
     )
@@ -121,17 +120,6 @@ def formats(args: argparse.Namespace) -> Wanted:
     """The report files that are asked for."""
     asked = tuple(name for name in args.formats if name != NONE)
     return Wanted(asked, usual=NONE not in args.formats)
-
-
-def _factor(text: str) -> float:
-    """A target such as ``1.5x``."""
-    try:
-        factor = float(text.removesuffix("x"))
-    except ValueError:
-        factor = 0.0
-    if not 1 < factor < float("inf"):
-        raise UsageError(f"must be a number above 1 such as 2x, not {text[:40]!r}")
-    return factor
 
 
 def _layer_columns(text: str) -> tuple[str, ...]:
