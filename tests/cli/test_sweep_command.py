@@ -149,7 +149,9 @@ def test_a_toml_file(capsys: pytest.CaptureFixture[str]) -> None:
     ("words", "message"),
     [
         ([], "give --models, or a TOML file with the cases"),
-        (["--models", ""], "--models: is no name of a network"),
+        (["--models", ""], "unknown model ''"),
+        (["--models", "resnet18,,resnet34"], "unknown model ''"),
+        (["--models", "a\nb"], r"unknown model 'a\nb'"),
         (["--models", "resnet18,resnet19"], "unknown model 'resnet19': did you mean"),
         (["--models", "resnet18", "--devices", "tpu"], "--devices: 'tpu' is no device"),
         (["--models", "resnet18", "--input-sizes", "12"], "write them as 1024x2048"),
