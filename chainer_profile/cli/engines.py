@@ -119,11 +119,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Refuse options that do not go together, before anything is done.
-
-    Raises:
-        UsageError: Some do not.
-    """
+    """Refuse options that do not go together, before anything is done."""
     if args.force and args.out is None and args.save_engine is None:
         raise UsageError("--force replaces the run in a folder: name it with --out")
     check_input(args)
@@ -136,13 +132,7 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    """Run the command; returns the exit code: 4 where an engine's outputs are wrong.
-
-    Raises:
-        ProfileError: Chainer cannot run the network, none of the engines that were named could
-            run, or something cannot be written.
-        UsageError: The arguments say nothing that can be done.
-    """
+    """Run a network under the engines; the exit code is 4 where an engine's outputs are wrong."""
     if args.list_engines:
         return _list_engines()
     if args.report is not None:

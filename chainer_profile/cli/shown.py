@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chainer_profile.analyse.hotspots import DEFAULT_RULE, Rule, parse_rule
+from chainer_profile.analyse.hotspots import DEFAULT_RULE, parse_rule
 from chainer_profile.basics.choosing import split_names
 from chainer_profile.basics.parsing import checked, number, whole
 from chainer_profile.basics.words import DEFAULT_DEPTH, GROUPS
@@ -148,19 +148,16 @@ def show(
     from chainer_profile.report.writers import json_report
     from chainer_profile.runs.write import write_reports
 
-    rule = args.hotspots if isinstance(args.hotspots, Rule) else parse_rule(args.hotspots)
-    summary = summarise(recording, rule)
-    asked = wanted(args)
-    as_json = args.json
-    quiet = args.quiet or as_json
+    summary = summarise(recording, args.hotspots)
+    quiet = args.quiet or args.json
     files = []
     # Files come first: a reader of our output that goes away (`| head`) does not prevent them.
     try:
         if folder is not None:
-            files = write_reports(folder, summary, asked)
+            files = write_reports(folder, summary, wanted(args))
     finally:
         with printing():
-            if as_json and not args.quiet:
+            if args.json and not args.quiet:
                 sys.stdout.write(json_report.render(summary))
         blocks = overview(
             summary,

@@ -75,12 +75,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    """Run the command; returns the exit code.
-
-    Raises:
-        ProfileError: A case failed, results cannot be written, or workers not be reached.
-        UsageError: The arguments say nothing that can be done.
-    """
+    """Run the cases that are not done, or list them; the exit code is 1 where one failed."""
     from chainer_profile.runs.sweep import SweepFolder, take_sweep
 
     name, asked = _cases(args, context.registry)

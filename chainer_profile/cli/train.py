@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
-from chainer_profile.basics.files import is_empty, locked, made, remove_file, replacing
+from chainer_profile.basics.files import locked, made, remove_file, replacing
 from chainer_profile.basics.parsing import Parser, checked, folder, number, whole
 from chainer_profile.basics.units import format_count, plural
 from chainer_profile.basics.words import DEFAULT_MODEL, PROG, TRAIN_COMMAND, TRAIN_PROG, VERSION
 from chainer_profile.cli.interrupts import Interrupted
 from chainer_profile.cli.options import add_fast, add_machine, add_messages, add_out, check_fast
 from chainer_profile.cli.running import Context
-from chainer_profile.runs.written import LIST, Written
+from chainer_profile.runs.written import LIST, Written, refuse_foreign
 
 #: What a training writes into its folder, beside snapshots.
 _FILES = ("log", "loss.png", "accuracy.png", "model.npz")
@@ -156,13 +156,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    """Make a training, or go on with the newest snapshot in its folder.
-
-    Raises:
-        UsageError: The options do not go together, or the folder holds a training already.
-        ProfileError: The data cannot be read, the network does not fit them, training fails, or a
-            file cannot be written.
-    """
+    """Make a training, or go on with the newest snapshot in its folder."""
     if args.resume and args.force:
         raise UsageError("--resume goes on with a training, --force replaces it: give one of them")
     check_fast(args)
@@ -187,31 +181,22 @@ def run(args: argparse.Namespace, context: Context) -> int:
 
 def _check_folder(out: Path, args: argparse.Namespace) -> None:
     """Refuse a folder whose files a training would replace unasked, or without a snapshot."""
-    from chainer_profile.training.training import snapshots
+    from chainer_profile.training.training import SNAPSHOT, snapshots
+
+    def is_of_training(name: str) -> bool:
+        return name in _FILES or name.startswith(SNAPSHOT)
 
     if args.resume:
         if not snapshots(out):
             raise ProfileError(
                 f"--resume: there is no snapshot in {out}; name its folder with --out"
             )
-        return
-    in_the_way = [name for name in _FILES if (out / name).exists()]
-    in_the_way += [path.name for path in snapshots(out)]
-    if any((out / mark).exists() for mark in _MARKS):
-        if in_the_way and not args.force:
-            raise UsageError(
-                f"--out {out}: holds a training already; go on with it by --resume, replace it by "
-                "--force, or name another folder"
-            )
-    elif not (args.force or is_empty(out)):
+    elif not any((out / mark).exists() for mark in _MARKS):
+        refuse_foreign(out, args.force, is_of_training, "training")
+    elif not args.force and any(is_of_training(path.name) for path in out.iterdir()):
         raise UsageError(
-            f"--out {out}: holds files and no training; name another folder, or write beside them "
-            "with --force"
-        )
-    elif in_the_way:
-        raise UsageError(
-            f"{out / in_the_way[0]}: was not written by a training of {TRAIN_PROG}; move it away, "
-            "or name another folder"
+            f"--out {out}: holds a training already; go on with it by --resume, replace it by "
+            "--force, or name another folder"
         )
 
 
