@@ -214,7 +214,7 @@ class _Progress:
         self._bar = Progress(
             *(BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}")),
             console=Console(stderr=True, quiet=quiet),
-            auto_refresh=False,  # by a thread, which would disturb the cases
+            auto_refresh=False,  # the thread that does it would disturb the cases
             transient=True,
             disable=quiet or not sys.stderr.isatty(),
         )
