@@ -25,8 +25,8 @@ class Query:
     """Which runs, and in which order (one of :data:`SORTS`).
 
     Each word must be in one of a run's texts, whatever its case. Model and device are patterns with
-    ``*`` and ``?`` as in a shell, empty for any; the commit begins so; ``since`` is the earliest
-    start (UTC), as :func:`parse_since` gives it.
+    ``*`` and ``?`` as in a shell, empty for any; ``commit`` is how the commit begins, ``since`` the
+    earliest start (UTC), as :func:`parse_since` gives it.
     """
 
     words: tuple[str, ...] = ()

@@ -194,5 +194,5 @@ def _brought(future: Future[Outcome]) -> tuple[Outcome, Recording | None]:
             place = Path(folder, RECORDING)
             place.write_bytes(outcome.recording)
             return outcome, Recording.load(place)
-    except ProfileError as error:
+    except (OSError, ProfileError) as error:
         return outcome._replace(error=f"what came back is bad: {error}"), None

@@ -58,7 +58,7 @@ def synthetic(count: int, rng: np.random.Generator) -> Any:
 def prepared(
     images: Any, mean: Sequence[float] | None, std: Sequence[float] | None, crop_seed: int | None
 ) -> Any:
-    """A set as the network takes it: by each channel's ``mean`` and ``std`` if there are.
+    """A set as the network takes it: normalised by each channel's mean and std, if there are any.
 
     With a ``crop_seed`` each image is cropped and flipped by chance.
     """
