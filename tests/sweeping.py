@@ -3,8 +3,7 @@
 The stand-in, ``python tests/sweeping.py --model NAME ...``, writes a small recording of the case at
 once. It notes its network in ``ran.log`` of the current folder. ``SWEEP`` in the environment tells
 it to behave otherwise for some networks, as JSON: ``fail`` (with a message), ``die`` (always),
-``die once``, ``gate`` (to open the pipe ``gate`` and then to wait for ever), ``bad`` (to write
-something else), ``longer`` (a recording of more trials than were asked for).
+``die once``, ``gate`` (to open the pipe ``gate`` and then to wait for ever).
 """
 
 from __future__ import annotations
@@ -128,7 +127,7 @@ def main() -> int:
         batchsize=args.batchsize,
         device=args.device,
         phase=args.phase,
-        trials=args.trials + (behaviour == "longer"),
+        trials=args.trials,
         warmups=args.warmups,
         threads=args.threads,
         seed=args.seed,
@@ -136,10 +135,7 @@ def main() -> int:
     )
     out = Path(args.out)
     out.mkdir(parents=True)
-    if behaviour == "bad":
-        (out / "recording.npz").write_bytes(b"something else")
-    else:
-        recording_of(settings).save(out / "recording.npz")
+    recording_of(settings).save(out / "recording.npz")
     return 0
 
 

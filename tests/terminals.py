@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import os
 import pty
 import re
@@ -19,6 +20,13 @@ from collections.abc import Callable, Mapping
 CODES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07]*\x07|[@-Z\\^_])")
 #: Variables that change what is printed.
 _OURS = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TERM", "COLORTERM")
+
+
+class Terminal(io.StringIO):
+    """Stands in for a stream that is a terminal; keeps what is written."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 def on_terminal(

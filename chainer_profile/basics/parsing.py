@@ -6,6 +6,7 @@ import argparse
 import difflib
 import os
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -53,15 +54,24 @@ def thread_count(text: str) -> int:
     return threads
 
 
-def positive_seconds(text: str) -> float:
-    """A number of seconds above 0."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, not {text[:40]!r}")
-    return seconds
+def number(
+    what: str, above: float = 0.0, most: float = sys.float_info.max, unit: str = ""
+) -> Callable[[str], float]:
+    """A parser of numbers in a range, which ``what`` describes; a unit may stand behind them."""
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text.removesuffix(unit))
+        except ValueError:
+            value = above
+        if not above < value <= most:
+            raise argparse.ArgumentTypeError(f"must be {what}, not {text[:40]!r}")
+        return value
+
+    return parse
+
+
+positive_seconds = number("a number of seconds above 0")
 
 
 def checked(parse: Callable[[str], Any]) -> Callable[[str], Any]:

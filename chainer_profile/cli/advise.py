@@ -17,9 +17,9 @@ from chainer_profile.basics.parsing import Parser, positive_seconds
 from chainer_profile.basics.words import PROG, run_words
 from chainer_profile.cli.options import (
     add_classes,
-    add_debug,
     add_dtype,
     add_input,
+    add_messages,
     add_model,
     add_model_args,
     add_out,
@@ -95,8 +95,7 @@ def _add_own(parser: argparse.ArgumentParser) -> None:
         "folder of the results (default: the next free reports/advise-MODEL-cpu-bBATCH)",
         "replace a run in the --out folder, or the advice in DIR",
     )
-    group.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
-    add_debug(group)
+    add_messages(group)
 
 
 def _budget(text: str) -> float:
@@ -112,12 +111,7 @@ def _budget(text: str) -> float:
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    """Run the command.
-
-    Raises:
-        ProfileError: The network as it is cannot be run, or something cannot be written.
-        UsageError: The arguments say nothing that can be done.
-    """
+    """Profile a network, or take a run of one, and try the changes that its profile proposes."""
     if asked := os.environ.get(_WORKER):
         return _work(json.loads(asked), context)
     begin = time.monotonic()

@@ -74,12 +74,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    """Run the command; returns the exit code.
-
-    Raises:
-        ProfileError: A run cannot be read or compared, or the output not be written.
-        UsageError: The arguments say nothing that can be done.
-    """
+    """Compare the runs; the exit code is 3 where the gate fails."""
     if len(args.runs) < 2:
         raise UsageError(f"give two runs at least: {PROG} compare BEFORE AFTER")
     if args.fail_above is not None and args.fail_above < args.min_effect:

@@ -38,11 +38,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    """Print the script.
-
-    Raises:
-        ProfileError: The script cannot be made or not be written.
-    """
+    """Print the script."""
     text = script(args.shell, context.registry)
     with printing():
         print(text, flush=True)
@@ -55,15 +51,7 @@ def parsers() -> dict[str, argparse.ArgumentParser]:
 
 
 def script(shell: str, names: Iterable[str]) -> str:
-    """The script for one of :data:`SHELLS`.
-
-    Args:
-        shell: Its name.
-        names: The networks that ``--model`` knows.
-
-    Raises:
-        ProfileError: The package that makes it is not installed.
-    """
+    """The script for one of :data:`SHELLS`; ``names`` are the networks that ``--model`` knows."""
     try:
         import shtab
     except ImportError:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from chainer_profile.basics.choosing import split_names
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.basics.parsing import Parser, checked, folder, whole
+from chainer_profile.basics.parsing import Parser, checked, folder, number, whole
 from chainer_profile.basics.words import COMMAND, PROG
 from chainer_profile.cli.options import (
     add_classes,
@@ -74,7 +74,7 @@ def parser() -> argparse.ArgumentParser:
     group.add_argument(
         "--tolerance",
         metavar="F",
-        type=_fraction,
+        type=number("a number above 0 up to 1, such as 1e-4", most=1),
         help="largest difference of an output that is right, as a fraction of the largest output "
         "(default: 1e-4 for fp32, 1e-2 for fp16, 5e-2 for bf16)",
     )
@@ -118,25 +118,8 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _fraction(text: str) -> float:
-    """A number above 0 and up to 1."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(
-            f"must be a number above 0 up to 1, such as 1e-4, not {text[:40]!r}"
-        )
-    return value
-
-
 def _check(args: argparse.Namespace) -> None:
-    """Refuse options that do not go together, before anything is done.
-
-    Raises:
-        UsageError: Some do not.
-    """
+    """Refuse options that do not go together, before anything is done."""
     if args.force and args.out is None and args.save_engine is None:
         raise UsageError("--force replaces the run in a folder: name it with --out")
     check_input(args)
@@ -149,13 +132,7 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    """Run the command; returns the exit code: 4 where an engine's outputs are wrong.
-
-    Raises:
-        ProfileError: Chainer cannot run the network, none of the engines that were named could
-            run, or something cannot be written.
-        UsageError: The arguments say nothing that can be done.
-    """
+    """Run a network under the engines; the exit code is 4 where an engine's outputs are wrong."""
     if args.list_engines:
         return _list_engines()
     if args.report is not None:

@@ -76,13 +76,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    """Run the command; returns the exit code: 4 where the outputs are not Chainer's.
-
-    Raises:
-        ProfileError: The network cannot be built, exported or read again, or the file not be
-            written.
-        UsageError: The arguments say nothing that can be done.
-    """
+    """Write the file; the exit code is 4 where the outputs are not Chainer's."""
     path: Path = args.to
     if path.suffix not in _ENGINES:
         raise UsageError(f"--to {path}: name a file that ends with {' or '.join(_ENGINES)}")
@@ -149,11 +143,7 @@ def _write(
     any_batch: bool | None,
     opset: int | None,
 ) -> tuple[OutputDifference, str]:
-    """Write a network into a file, and read it again.
-
-    Returns:
-        How far its outputs are off, and for which batch it is.
-    """
+    """Write a network into a file and read it again; gives how far it is off, and the batch."""
     from chainer_profile.engines.equality import difference, host_copies
     from chainer_profile.engines.other_inputs import other_inputs
     from chainer_profile.engines.protocol import Saving
@@ -209,11 +199,7 @@ def _batch(network: Network, writer: Engine, any_batch: bool | None) -> str:
 
 
 def _check(found: OutputDifference, path: Path, precision: str) -> str:
-    """Says how far the outputs are from Chainer's.
-
-    Raises:
-        ProfileError: They are too far off; it exits with code 4.
-    """
+    """Says how far the outputs are from Chainer's; refuses a file where that is too far."""
     from chainer_profile.basics.units import format_scientific
     from chainer_profile.engines.equality import TOLERANCES
 

@@ -15,7 +15,7 @@ from chainer_profile.basics.parsing import (
     parse_device,
 )
 from chainer_profile.basics.words import PROG
-from chainer_profile.cli.options import add_limit
+from chainer_profile.cli.options import add_debug, add_limit
 from chainer_profile.cli.running import Context, printing, show
 from chainer_profile.runs.history import REPORTS, SORTS, Query, history, parse_since
 
@@ -70,17 +70,12 @@ def parser() -> argparse.ArgumentParser:
         default=REPORTS,
         help="folder of the runs (default: %(default)s)",
     )
-    group.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    add_debug(group)
     return parser
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    """Run the command; returns the exit code.
-
-    Raises:
-        ProfileError: The output cannot be written.
-        UsageError: The arguments say nothing that can be done.
-    """
+    """Print the runs that are asked for."""
     reports: Path = args.reports
     if reports.exists() and not reports.is_dir():
         raise UsageError(f"--reports {reports}: is a file; name a folder")
@@ -98,7 +93,8 @@ def run(args: argparse.Namespace, context: Context) -> int:
     if found.unread:
         count = len(found.unread)
         what = "recording cannot be read" if count == 1 else "recordings cannot be read, such as"
-        _say(f"{count:,d} {what}{':' if count == 1 else ''} {found.unread[0]}")
+        said = f"{count:,d} {what}{':' if count == 1 else ''} {found.unread[0]}"
+        print(f"{PROG}: {said}", file=sys.stderr)
     by_default = _TABLE_ROWS if args.format == "table" and not args.names else 0
     limit = by_default if args.limit is None else args.limit
     shown = found.runs[:limit] if limit else found.runs
@@ -133,7 +129,3 @@ def _device(text: str) -> str:
     if "*" in text or "?" in text:
         return text
     return named_device(parse_device(text))
-
-
-def _say(text: str) -> None:
-    print(f"{PROG}: {text}", file=sys.stderr)

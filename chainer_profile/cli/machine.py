@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from contextlib import nullcontext
 
 from chainer_profile.basics.parsing import Parser
 from chainer_profile.basics.units import (
@@ -42,8 +41,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
     from chainer_profile.report.writers.terminal import pairs
 
     device = machine.find_device(asked_device(args))
-    threads = nullcontext() if args.threads is None else threadpool_limits(args.threads, "blas")
-    with threads:
+    with threadpool_limits(args.threads, "blas"):  # None leaves them as they are
         collected = environment.collect()
         found = machine.find_limits(collected, device, refresh=args.refresh)
     limits = found.limits

@@ -37,12 +37,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    """Run the command; returns the exit code.
-
-    Raises:
-        ProfileError: The ranks are not of one training, or the output cannot be written.
-        UsageError: The folder holds no ranks.
-    """
+    """Merge the ranks, print the result and write it."""
     from chainer_profile.ranks.merging import merge
     from chainer_profile.report.content.ranks import merged
     from chainer_profile.report.document import text

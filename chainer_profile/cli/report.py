@@ -50,7 +50,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
     folder = run if run.is_dir() else run.parent
     if args.variant > 1:
         folder /= f"variant-{args.variant}"
-        if not (asked.usual or asked.formats):
+        if not asked.any:
             show(recording, None, args)
             return 0
     show(recording, folder, args)

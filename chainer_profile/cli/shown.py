@@ -8,10 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chainer_profile.analyse.hotspots import DEFAULT_RULE, Rule, parse_rule
+from chainer_profile.analyse.hotspots import DEFAULT_RULE, parse_rule
 from chainer_profile.basics.choosing import split_names
-from chainer_profile.basics.errors import UsageError
-from chainer_profile.basics.parsing import checked, whole
+from chainer_profile.basics.parsing import checked, number, whole
 from chainer_profile.basics.words import DEFAULT_DEPTH, GROUPS
 from chainer_profile.cli.options import add_limit, add_messages
 from chainer_profile.cli.running import ALL_ROWS, printing
@@ -77,7 +76,7 @@ def add_shown(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--target",
         metavar="Fx",
-        type=checked(_factor),
+        type=number("a number above 1 such as 2x", above=1, unit="x"),
         help="say which layers must become how fast for a trial that is so many times as fast, "
         "such as 1.5x",
     )
@@ -123,17 +122,6 @@ def formats(args: argparse.Namespace) -> Wanted:
     return Wanted(asked, usual=NONE not in args.formats)
 
 
-def _factor(text: str) -> float:
-    """A target such as ``1.5x``."""
-    try:
-        factor = float(text.removesuffix("x"))
-    except ValueError:
-        factor = 0.0
-    if not 1 < factor < float("inf"):
-        raise UsageError(f"must be a number above 1 such as 2x, not {text[:40]!r}")
-    return factor
-
-
 def _layer_columns(text: str) -> tuple[str, ...]:
     """Names of columns of the layer table."""
     from chainer_profile.report.layer_columns import choose_layer_columns
@@ -160,19 +148,16 @@ def show(
     from chainer_profile.report.writers import json_report
     from chainer_profile.runs.write import write_reports
 
-    rule = args.hotspots if isinstance(args.hotspots, Rule) else parse_rule(args.hotspots)
-    summary = summarise(recording, rule)
-    asked = wanted(args)
-    as_json = args.json
-    quiet = args.quiet or as_json
+    summary = summarise(recording, args.hotspots)
+    quiet = args.quiet or args.json
     files = []
     # Files come first: a reader of our output that goes away (`| head`) does not prevent them.
     try:
         if folder is not None:
-            files = write_reports(folder, summary, asked)
+            files = write_reports(folder, summary, wanted(args))
     finally:
         with printing():
-            if as_json and not args.quiet:
+            if args.json and not args.quiet:
                 sys.stdout.write(json_report.render(summary))
         blocks = overview(
             summary,

@@ -12,6 +12,7 @@ from chainer_profile.basics.words import PROG
 from chainer_profile.cli.options import (
     add_batchsize,
     add_classes,
+    add_debug,
     add_input_shape,
     add_limit,
     add_model,
@@ -64,17 +65,12 @@ def parser() -> argparse.ArgumentParser:
         default=_FORMATS[0],
         help="form of the output (default: %(default)s)",
     )
-    group.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    add_debug(group)
     return parser
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    """Run the command; returns the exit code.
-
-    Raises:
-        ProfileError: The network cannot be built or run, or the output not be written.
-        UsageError: The arguments say nothing that can be done.
-    """
+    """Print the network's table."""
     from chainer_profile.report.content import network as content
 
     view = content.LAYERS if args.depth is None else content.LINKS

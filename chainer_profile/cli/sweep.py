@@ -75,19 +75,14 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    """Run the command; returns the exit code.
-
-    Raises:
-        ProfileError: A case failed, results cannot be written, or workers not be reached.
-        UsageError: The arguments say nothing that can be done.
-    """
+    """Run the cases that are not done, or list them; the exit code is 1 where one failed."""
     from chainer_profile.runs.sweep import SweepFolder, take_sweep
 
     name, asked = _cases(args, context.registry)
     counts = Counter(asked)
     cases = [*counts]
     if repeated := len(asked) - len(cases):
-        case = next(case for case, count in counts.items() if count > 1)
+        (case, _), *_ = counts.most_common(1)
         _Progress(args.quiet, 0, 0).say(
             f"{plural(repeated, 'case is', 'cases are')} given more than once and run once, such "
             f"as {case.name}"
@@ -212,46 +207,38 @@ class _Progress:
     """How far a sweep is, on standard error: a line for each case, and on a terminal a bar."""
 
     def __init__(self, quiet: bool, total: int, done: int) -> None:
-        self._quiet, self._total, self._done = quiet, total, done
-        self._first, self._begin = done, monotonic()
-        self._bar: Any = None
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+        self._total, self._done, self._first, self._begin = total, done, done, monotonic()
+        self._bar = Progress(
+            *(BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}")),
+            console=Console(stderr=True, quiet=quiet),
+            auto_refresh=False,  # the thread that does it would disturb the cases
+            transient=True,
+            disable=quiet or not sys.stderr.isatty(),
+        )
+        self._task = self._bar.add_task("", total=total)
 
     def __enter__(self) -> _Progress:
         if self._done:
             self.say(f"{self._done} of {self._total} cases are done already")
-        if sys.stderr.isatty() and not self._quiet:
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-            # A thread that redraws the bar would disturb the cases.
-            columns = BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}")
-            self._bar = Progress(
-                *columns, console=Console(stderr=True), auto_refresh=False, transient=True
-            )
-            self._bar.start()
-            self._bar.add_task("", total=self._total, completed=self._done)
+        self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        self._bar.stop()
 
     def say(self, text: str) -> None:
         """A line of its own."""
         from chainer_profile.report.text import printable
 
-        text = f"{PROG}: {printable(text)}"
-        if self._bar is not None:
-            self._bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
-        elif not self._quiet:
-            print(text, file=sys.stderr, flush=True)
+        self._bar.console.out(f"{PROG}: {printable(text)}", highlight=False)
 
     def running(self, names: Sequence[str]) -> None:
         """Show which cases are running."""
-        if self._bar is not None:
-            said = ", ".join(names)
-            self._bar.update(self._bar.task_ids[0], completed=self._done, description=said)
-            self._bar.refresh()
+        self._bar.update(self._task, completed=self._done, description=", ".join(names))
+        self._bar.refresh()
 
     def ended(self, result: Run) -> None:
         """Say how a case ended, and about how long the others will take."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import re
 import shlex
 import sys
@@ -12,14 +13,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
-from chainer_profile.basics.files import is_empty, locked, made, remove_file, replacing
-from chainer_profile.basics.parsing import Parser, checked, folder, whole
+from chainer_profile.basics.files import locked, made, remove_file, replacing
+from chainer_profile.basics.parsing import Parser, checked, folder, number, whole
 from chainer_profile.basics.units import format_count, plural
 from chainer_profile.basics.words import DEFAULT_MODEL, PROG, TRAIN_COMMAND, TRAIN_PROG, VERSION
 from chainer_profile.cli.interrupts import Interrupted
-from chainer_profile.cli.options import add_fast, add_machine, add_messages, check_fast
+from chainer_profile.cli.options import add_fast, add_machine, add_messages, add_out, check_fast
 from chainer_profile.cli.running import Context
-from chainer_profile.runs.written import LIST, Written
+from chainer_profile.runs.written import LIST, Written, refuse_foreign
 
 #: What a training writes into its folder, beside snapshots.
 _FILES = ("log", "loss.png", "accuracy.png", "model.npz")
@@ -51,16 +52,6 @@ def _every(text: str) -> int:
     if match is None:
         raise UsageError(f"must be every=N with N iterations, 1 or more, not {text[:40]!r}")
     return int(match[1])
-
-
-def _rate(text: str) -> float:
-    try:
-        rate = float(text)
-    except ValueError:
-        rate = 0.0
-    if not 0 < rate < float("inf"):
-        raise UsageError(f"must be a number above 0, not {text[:40]!r}")
-    return rate
 
 
 def parser() -> argparse.ArgumentParser:
@@ -125,7 +116,7 @@ def parser() -> argparse.ArgumentParser:
         "-l",
         "--learning-rate",
         metavar="RATE",
-        type=checked(_rate),
+        type=number("a number above 0"),
         help=f"learning rate at the begin (default: {usual.learning_rate}, for synthetic "
         f"{small.learning_rate})",
     )
@@ -147,16 +138,13 @@ def parser() -> argparse.ArgumentParser:
     )
 
     group = parser.add_argument_group("output")
-    group.add_argument(
-        "-o", "--out", metavar="DIR", type=folder, help="folder (default: results/MODEL-DATASET)"
-    )
+    add_out(group, "folder (default: results/MODEL-DATASET)", "replace a training in the folder")
     group.add_argument(
         "-r",
         "--resume",
         action="store_true",
         help="go on from the newest snapshot in the folder; give the other options as before",
     )
-    group.add_argument("--force", action="store_true", help="replace a training in the folder")
     group.add_argument(
         "--snapshot",
         metavar="every=N",
@@ -168,13 +156,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    """Make a training, or go on with the newest snapshot in its folder.
-
-    Raises:
-        UsageError: The options do not go together, or the folder holds a training already.
-        ProfileError: The data cannot be read, the network does not fit them, training fails, or a
-            file cannot be written.
-    """
+    """Make a training, or go on with the newest snapshot in its folder."""
     if args.resume and args.force:
         raise UsageError("--resume goes on with a training, --force replaces it: give one of them")
     check_fast(args)
@@ -198,37 +180,23 @@ def run(args: argparse.Namespace, context: Context) -> int:
 
 
 def _check_folder(out: Path, args: argparse.Namespace) -> None:
-    """Refuse a folder whose files a training would replace unasked.
+    """Refuse a folder whose files a training would replace unasked, or without a snapshot."""
+    from chainer_profile.training.training import SNAPSHOT, snapshots
 
-    Raises:
-        UsageError: It holds a training, or files of others.
-        ProfileError: It has no snapshot to go on from.
-    """
-    from chainer_profile.training.training import snapshots
+    def is_of_training(name: str) -> bool:
+        return name in _FILES or name.startswith(SNAPSHOT)
 
     if args.resume:
         if not snapshots(out):
             raise ProfileError(
                 f"--resume: there is no snapshot in {out}; name its folder with --out"
             )
-        return
-    in_the_way = [name for name in _FILES if (out / name).exists()]
-    in_the_way += [path.name for path in snapshots(out)]
-    if any((out / mark).exists() for mark in _MARKS):
-        if in_the_way and not args.force:
-            raise UsageError(
-                f"--out {out}: holds a training already; go on with it by --resume, replace it by "
-                "--force, or name another folder"
-            )
-    elif not (args.force or is_empty(out)):
+    elif not any((out / mark).exists() for mark in _MARKS):
+        refuse_foreign(out, args.force, is_of_training, "training")
+    elif not args.force and any(is_of_training(path.name) for path in out.iterdir()):
         raise UsageError(
-            f"--out {out}: holds files and no training; name another folder, or write beside them "
-            "with --force"
-        )
-    elif in_the_way:
-        raise UsageError(
-            f"{out / in_the_way[0]}: was not written by a training of {TRAIN_PROG}; move it away, "
-            "or name another folder"
+            f"--out {out}: holds a training already; go on with it by --resume, replace it by "
+            "--force, or name another folder"
         )
 
 
@@ -264,8 +232,7 @@ def _train(args: argparse.Namespace, source: Any, out: Path, context: Context) -
         images, _ = move_to_gpu(network, images, args.gpu)
     _try_network(network, images, defaults.classes, source.name)
     model = chainer.links.Classifier(network)
-    console = None if args.quiet else training.Console(sys.stdout)
-    say = _quiet if console is None else console.line
+    console = training.Console(io.StringIO() if args.quiet else sys.stdout)
     trainer = training.build_trainer(
         model,
         train,
@@ -287,16 +254,16 @@ def _train(args: argparse.Namespace, source: Any, out: Path, context: Context) -
         trigger = (args.profile, "iteration")
         trainer.extend(LayerProfile(trigger, title=source.name, command=command))
     if args.resume:
-        say(f"Going on from {training.snapshots(out)[-1]}")
+        console.write(f"Going on from {training.snapshots(out)[-1]}\n")
     elif args.force:
         for path in (*training.snapshots(out), *(out / name for name in _FILES)):
             remove_file(path)
-    say(
+    console.write(
         f"{source.name} on {args.dataset}: {format_count(len(train))} training and "
         f"{format_count(len(test))} test images, {defaults.classes} classes; "
-        f"{plural(epochs, 'epoch')} of {len(train) / batchsize:.4g} iterations"
+        f"{plural(epochs, 'epoch')} of {len(train) / batchsize:.4g} iterations\n"
     )
-    threads = nullcontext() if args.threads is None else threadpool_limits(args.threads, "blas")
+    threads = threadpool_limits(args.threads, "blas")  # None leaves them as they are
     fast = nullcontext() if args.fast is None else accelerate(args.fast, threads=args.threads)
     Written(out).begin()
     with threads, fast, chainer.using_config("cudnn_deterministic", True):
@@ -312,16 +279,12 @@ def _train(args: argparse.Namespace, source: Any, out: Path, context: Context) -
         chainer.serializers.save_npz(file, network)
     log = trainer.get_extension("LogReport").log
     accuracy = f"Test accuracy {log[-1][training.TEST_ACCURACY]:.2%}; " if log else ""
-    say(f"{accuracy}written to {out}: model.npz, log, loss.png, accuracy.png")
+    console.write(f"{accuracy}written to {out}: model.npz, log, loss.png, accuracy.png\n")
     return 0
 
 
 def _run(trainer: Any, out: Path, interrupts: Any) -> None:
-    """Train until the last epoch, or a signal; a snapshot of the last iteration is there then.
-
-    Raises:
-        ProfileError: Training fails.
-    """
+    """Train until the last epoch, or a signal; a snapshot of the last iteration is there then."""
     import numpy as np
 
     from chainer_profile.training.training import SNAPSHOT, snapshots
@@ -354,11 +317,7 @@ def _run(trainer: Any, out: Path, interrupts: Any) -> None:
 
 
 def _try_network(network: Any, images: Any, classes: int, name: str) -> None:
-    """Run a network on a batch before it is trained.
-
-    Raises:
-        ProfileError: It does not take such images, or gives no row of ``classes`` floats for each.
-    """
+    """Refuse a network that takes no such images, or gives no row of floats for each."""
     import chainer
 
     what = f"{name} cannot be trained on images of {' x '.join(map(str, images.shape[1:]))}"
@@ -375,7 +334,3 @@ def _try_network(network: Any, images: Any, classes: int, name: str) -> None:
             f"{what}: for {len(images)} images it must give floats of the shape {expected}, but "
             f"it gives {given}"
         )
-
-
-def _quiet(text: str) -> None:
-    """Say nothing."""

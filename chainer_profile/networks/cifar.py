@@ -15,16 +15,8 @@ if TYPE_CHECKING:
 
 #: The names of CIFAR-10's labels 0 to 9.
 CIFAR10_CLASSES = (
-    "airplane",
-    "automobile",
-    "bird",
-    "cat",
-    "deer",
-    "dog",
-    "frog",
-    "horse",
-    "ship",
-    "truck",
+    *("airplane", "automobile", "bird", "cat", "deer"),
+    *("dog", "frog", "horse", "ship", "truck"),
 )
 #: MD5 of the archives, as their site gives it. Chainer unpickles them, which can run code.
 _MD5 = {
@@ -35,19 +27,11 @@ _DOWNLOAD_TIMEOUT_S = 30
 
 
 def load_cifar(name: str, data_dir: Path | None = None) -> tuple[Any, Any]:
-    """The training and the test images with their labels.
+    """The training and the test images of ``cifar10`` or ``cifar100``, with int32 labels.
 
-    Chainer keeps a copy below its dataset root (``CHAINER_DATASET_ROOT``, by default
-    ``~/.chainer/dataset``). Where there is none it reads the archive, which it downloads unless
-    ``data_dir`` has it.
-
-    Args:
-        name: ``cifar10`` or ``cifar100``.
-        data_dir: A folder with the archive as its site gives it, ``cifar-10-python.tar.gz``.
-
-    Returns:
-        Two :class:`chainer.datasets.TupleDataset` of float32 images of shape ``(3, 32, 32)`` with
-        values from 0 to 1, and int32 labels.
+    The images are float32 of shape ``(3, 32, 32)``, from 0 to 1. Chainer keeps a copy below its
+    dataset root. Where there is none it reads the archive, as its site gives it; it downloads the
+    archive unless the folder ``data_dir`` has it.
 
     Raises:
         ProfileError: The archive is missing, another file, or cannot be downloaded; or Chainer's
@@ -79,10 +63,7 @@ def load_cifar(name: str, data_dir: Path | None = None) -> tuple[Any, Any]:
 def load_cifar10_test(
     data_dir: Path | None = None,
 ) -> tuple[numpy.ndarray[Any, Any], numpy.ndarray[Any, Any]]:
-    """The 10,000 test images of CIFAR-10, without the memory that all 60,000 take.
-
-    Returns:
-        The images, uint8 of shape ``(10000, 3, 32, 32)``, and their labels, uint8.
+    """The test images of CIFAR-10 as uint8 and their labels, without the memory that all take.
 
     Raises:
         ProfileError: As of :func:`load_cifar`.

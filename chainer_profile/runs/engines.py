@@ -31,18 +31,10 @@ _FILES = (RESULTS, "engines.csv", "engines.md", "engines.html", "engines.png", "
 def taken(
     out: Path | None, default: Path, force: bool, engines: Sequence[str] = ()
 ) -> Iterator[Path]:
-    """A folder for a run; it goes again where nothing was written into it.
+    """A folder for a run: ``out``, or the first of the default's numbers that is not there.
 
-    Args:
-        out: The folder that the user named; None takes the default one, or the first of
-            ``default-2``, ``default-3``, ... that is not there.
-        default: The default folder.
-        force: Whether a named folder may hold something: files of ours are replaced.
-        engines: Names of the engines.
-
-    Raises:
-        UsageError: The named folder is a file, or holds files that could be lost.
-        ProfileError: It cannot be made.
+    With ``force`` a named folder may hold something; files of ours are replaced. The folder goes
+    again where nothing was written into it.
     """
     if out is not None:
         refuse_foreign(out, force, _FILES.__contains__)
@@ -59,16 +51,7 @@ def taken(
 
 
 def write_run(folder: Path, run: EnginesRun, recordings: Mapping[str, Recording]) -> None:
-    """Write what was measured: the recordings, then the results; ours of before go.
-
-    Args:
-        folder: The run's folder.
-        run: The results.
-        recordings: The recordings by the engines' names; each goes into its engine's folder.
-
-    Raises:
-        ProfileError: Something cannot be written.
-    """
+    """Write the recordings, each into its engine's folder, then the results; ours of before go."""
     old = _engine_folders(folder)
     for engine in run.engines:
         if engine.name in recordings:
@@ -93,11 +76,7 @@ def _engine_folders(folder: Path) -> set[str]:
 
 
 def read_run(folder: Path) -> tuple[EnginesRun, dict[str, Recording]]:
-    """A run and its recordings, by the engines' names; a recording that is not there is left out.
-
-    Raises:
-        ProfileError: There is no run in the folder, or it is damaged.
-    """
+    """A run and its recordings by the engines' names; one that is not there is left out."""
     run = read_json(folder / RESULTS)
     recordings = {
         engine.name: load_run(folder / engine.folder)
@@ -113,17 +92,7 @@ def write_reports(
     recordings: Mapping[str, Recording],
     only: Collection[str] | None = None,
 ) -> list[str]:
-    """Write everything that is made from a run; returns the names of the files.
-
-    Args:
-        folder: Where they go.
-        run: The results.
-        recordings: The recordings by the engines' names.
-        only: Names of files: no others are made. None for all of them.
-
-    Raises:
-        ProfileError: A file cannot be written.
-    """
+    """Write what is made from a run, or the files named in ``only``; returns the files' names."""
     from chainer_profile.report import page
     from chainer_profile.report.content.engines import report
     from chainer_profile.report.pictures import engines as engines_plot
@@ -143,11 +112,7 @@ def write_reports(
 def write_engine_reports(
     folder: Path, run: EnginesRun, recordings: Mapping[str, Recording]
 ) -> list[str]:
-    """Write the reports of each engine by itself; returns the names of their folders.
-
-    Raises:
-        ProfileError: A file cannot be written.
-    """
+    """Write the reports of each engine by itself; returns the names of their folders."""
     from chainer_profile.analyse.summaries import summarise
 
     written = []

@@ -1,7 +1,7 @@
 """Runs the cases of a sweep, each in a fresh process, on this machine or on others.
 
-An executor of ``concurrent.futures`` calls :func:`run_case` in a thread, on a worker of Dask or on
-a rank of MPI. The recording comes back as bytes, so no disk needs to be shared.
+An executor calls :func:`run_case` in a thread, on a worker of Dask or on a rank of MPI. The
+recording comes back as bytes, so no disk needs to be shared.
 """
 
 from __future__ import annotations
@@ -74,8 +74,6 @@ def run_alone(*case: Any) -> Outcome:
 
 
 def _run(sweep: str, words: Sequence[str], folder: str, scratch: Path) -> tuple[bytes, str]:
-    if not PROGRAM.is_file():
-        return b"", f"{PROGRAM} is not on this machine"
     said, out = scratch / "said", scratch / "run"
     command = [sys.executable, str(PROGRAM), *words, "-q", "--format", "none", "--out", str(out)]
     with (
@@ -102,8 +100,7 @@ def _run(sweep: str, words: Sequence[str], folder: str, scratch: Path) -> tuple[
     if code == 0:
         return (out / "recording.npz").read_bytes(), ""
     if code < 0:
-        names = {known.value: known.name for known in signal.Signals}
-        return b"", f"its process was killed by {names.get(-code, f'signal {-code}')}"
+        return b"", f"its process was killed by {signal.Signals(-code).name}"
     lines = said.read_text(errors="replace").strip().splitlines()
     last = lines[-1] if lines else f"exit code {code} without a word"
     return b"", last.partition(": error: ")[2] or last
@@ -126,12 +123,7 @@ def check_executor(text: str) -> str:
 
 @contextmanager
 def open_workers(name: str) -> Iterator[Workers]:
-    """The workers of an executor that :func:`check_executor` knows, until the end of the block.
-
-    Raises:
-        UsageError: The executor cannot be used in this way.
-        ProfileError: What it needs is not installed, or nobody answers.
-    """
+    """The workers of an executor that :func:`check_executor` knows, until the end of the block."""
     kind, _, place = name.partition(":")
     if kind == "local":
         size = int(place or 1)
@@ -194,11 +186,7 @@ def _dask(place: str) -> Iterator[Workers]:
                 f"{at} has no worker: start one with dask worker tcp://{place} --nthreads 1"
             ) from error
         with client.get_executor(pure=False) as executor:
-            yield Workers(
-                partial(executor.submit, run_there),
-                count,
-                stop_there,
-            )
+            yield Workers(partial(executor.submit, run_there), count, stop_there)
 
 
 def _import(module: str, kind: str, what: str, packages: str) -> Any:

@@ -38,15 +38,10 @@ class RunFolder:
     journal: BinaryIO
 
     def save(self, recording: Recording) -> Recording:
-        """Write the recording; the journal goes when the recording is safely on the disk.
+        """Write the recording, and give it as it was written.
 
-        So do our reports of the recording that was there before.
-
-        Returns:
-            The recording as it was written.
-
-        Raises:
-            ProfileError: It cannot be written. The journal stays.
+        When it is safely on the disk, the journal goes, and so do our reports of the recording that
+        was there before.
         """
         recording = save_recording(self.path, recording)
         Written(self.path).remove(is_report)
@@ -63,20 +58,10 @@ class RunFolder:
 def take_folder(
     out: Path | None, default: Path, force: bool, rank: int | None = None
 ) -> Iterator[RunFolder]:
-    """Take a folder for a run.
+    """Take a folder for a run: ``out``, or the first of the default's numbers that is free.
 
-    Args:
-        out: The folder that the user named; None takes the default one, or the first of
-            ``default-2``, ``default-3``, ... that is not there or empty.
-        default: The default folder.
-        force: Whether a named folder that holds something may be used: files of ours are replaced
-            when the new ones are there.
-        rank: Number of the rank whose run it is: all ranks take the same folder, and each of them
-            the one named ``rank-0``, ``rank-1``, ... in it.
-
-    Raises:
-        UsageError: The named folder is a file, or holds files that could be lost.
-        ProfileError: The folder cannot be written.
+    With ``force`` a named folder may hold something; files of ours are replaced when the new ones
+    are there. All ranks of a run take the same folder, and each of them its ``rank-N`` in it.
     """
     folders: Iterator[Path] = iter([] if out is None else [out])
     if rank is not None:
@@ -120,10 +105,7 @@ def is_of_run(name: str) -> bool:
 
 
 def _is_free_for_ranks(folder: Path) -> bool:
-    """Whether no rank has written its recording there, and nobody else's files are in the way.
-
-    Other ranks of the same run may have begun.
-    """
+    """Whether it holds no rank's recording and no other files; ranks of this run may have begun."""
     return not any(
         (rank / RECORDING).exists() or not (is_free(rank) or (rank / JOURNAL).exists())
         for rank in folder.glob("rank-*")
@@ -164,11 +146,7 @@ def _trials_in(journal: Path) -> int:
 
 
 def save_recording(folder: Path, recording: Recording) -> Recording:
-    """Write a recording into its folder; gives it as it was written.
-
-    Raises:
-        ProfileError: It cannot be written, or somebody else's file has its name.
-    """
+    """Write a recording into its folder; gives it as it was written."""
     recording = recording.readable()
     written = Written(folder)
     written.refuse({RECORDING}.__contains__)

@@ -22,15 +22,11 @@ REPORTS = Path("reports")
 
 @dataclass(frozen=True)
 class Query:
-    """Which runs, and in which order.
+    """Which runs, and in which order (one of :data:`SORTS`).
 
-    Attributes:
-        words: Each must be in one of a run's texts, whatever its case.
-        model: Name of the network, with ``*`` and ``?`` as in a shell; empty for any.
-        device: The same of the device; ``gpu`` is any GPU.
-        commit: What the commit begins with.
-        since: The earliest start (UTC), as :func:`parse_since` gives it.
-        sort: One of :data:`SORTS`.
+    Each word must be in one of a run's texts, whatever its case. Model and device are patterns with
+    ``*`` and ``?`` as in a shell, empty for any; ``commit`` is how the commit begins, ``since`` the
+    earliest start (UTC), as :func:`parse_since` gives it.
     """
 
     words: tuple[str, ...] = ()
@@ -91,13 +87,7 @@ def _what(digest: Digest, *names: str) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class History:
-    """What was found.
-
-    Attributes:
-        runs: The runs asked for, in order.
-        total: How many runs there are.
-        unread: Recordings that cannot be read, with the reason.
-    """
+    """The runs asked for, in order; how many there are, and why recordings cannot be read."""
 
     runs: tuple[Run, ...]
     total: int
@@ -105,12 +95,7 @@ class History:
 
 
 def history(reports: Path, query: Query) -> History:
-    """The runs in a folder of reports, and below it.
-
-    Args:
-        reports: The folder; need not exist.
-        query: Which runs.
-    """
+    """The runs in a folder of reports, which need not exist, and below it."""
     runs, unread = [], []
     for name in _recordings(reports):
         try:
@@ -157,11 +142,7 @@ def _is_text(name: str) -> bool:
 
 
 def parse_since(text: str) -> str:
-    """A moment as recordings write it, from a date or a date with a time (UTC unless it says).
-
-    Raises:
-        UsageError: The text is neither.
-    """
+    """A moment as recordings write it, from a date or a date with a time (UTC unless it says)."""
     try:
         # Python 3.10 knows no Z.
         moment = datetime.fromisoformat(re.sub("[zZ]$", "+00:00", text.strip()))
@@ -178,9 +159,6 @@ def resolve_run(name: str | Path, reports: Path = REPORTS) -> Path:
     A name is that of the folder below the reports (``sweep-r3/resnet18-1024x2048-cpu-b1``), or its
     last part, where just one run has it. What exists as a path is that path; what is neither is
     given back as it is.
-
-    Raises:
-        UsageError: Several runs have the name.
     """
     place = Path(name)
     if place.exists() or place.is_absolute() or ".." in place.parts or not place.parts:

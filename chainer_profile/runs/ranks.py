@@ -20,15 +20,8 @@ _PREFIX = "rank-"
 def read_ranks(folder: Path) -> tuple[dict[str, Recording], list[str], dict[str, str]]:
     """The recordings of all ranks by the names of their folders, and what cannot be read.
 
-    Args:
-        folder: The folder that holds those of the ranks.
-
-    Returns:
-        The recordings, a line for each that is missing or damaged, and how the ranks' programs
-        ended, as far as their budgets tell.
-
-    Raises:
-        UsageError: It is no folder, or holds none of a rank.
+    Behind the recordings comes a line for each that is missing or damaged, and how the ranks'
+    programs ended, as far as their budgets tell.
     """
     if not folder.is_dir():
         raise UsageError(f"{folder}: there is no such folder")

@@ -41,11 +41,8 @@ _TICK_S = 5.0
 class SweepFolder:
     """The folder of a sweep. Nothing is written before :meth:`begin`.
 
-    Attributes:
-        path: The folder.
-        names: The name of each case's folder in it.
-        kept: The names of the cases of the sweep that is there.
-        others: Those of them that are not among these cases.
+    ``names`` has the name of each case's folder in it; ``kept`` those of the sweep that is there
+    already, ``others`` those of them that are not asked for.
     """
 
     def __init__(self, path: Path, cases: Sequence[Case], force: bool) -> None:
@@ -97,9 +94,7 @@ class SweepFolder:
 def take_sweep(path: Path, cases: Sequence[Case], force: bool) -> Iterator[SweepFolder]:
     """Take a folder for a sweep, until the end of the block; with ``force``, all is measured again.
 
-    Raises:
-        UsageError: It is a file, or holds another sweep, a run, or files that could be lost.
-        ProfileError: It cannot be written, or is in use.
+    What the folder holds is refused where it could be lost, and a sweep that is going on.
     """
     if (path / RECORDING).exists() or (path / JOURNAL).exists():
         raise UsageError(f"--out {path}: holds a run; name another folder for the sweep")
@@ -168,16 +163,15 @@ def run_cases(
             running([folder.names[case] for case, _ in futures.values()])
             for future in wait(futures, _TICK_S, FIRST_COMPLETED).done:
                 case, attempt = futures.pop(future)
-                outcome = _outcome(future)
-                recording, error = _recording(outcome)
+                outcome, recording = _brought(future)
+                name = folder.names[case]
                 if recording is not None:
                     yield case, folder.keep(case, outcome, recording)
                 elif attempt < TRIES:
-                    say(f"{folder.names[case]}: {error}; it is tried once more")
+                    say(f"{name}: {outcome.error}; it is tried once more")
                     waiting.appendleft((case, attempt + 1))
                 else:
-                    failed = Digest(case.settings)
-                    yield case, Run(folder.names[case], failed, outcome.machine, error)
+                    yield case, Run(name, Digest(case.settings), outcome.machine, outcome.error)
     finally:
         for future in futures:
             future.cancel()
@@ -185,23 +179,20 @@ def run_cases(
             workers.stop(sweep)
 
 
-def _outcome(future: Future[Outcome]) -> Outcome:
+def _brought(future: Future[Outcome]) -> tuple[Outcome, Recording | None]:
+    """What came of a case, with its recording; or with an error and None."""
     try:
-        return future.result()
+        outcome = future.result()
     except CancelledError:  # by Dask, when its scheduler goes away
-        return Outcome(error="its worker cannot be reached")
+        outcome = Outcome(error="its worker cannot be reached")
     except Exception as error:  # of any kind: a worker that died, or lacks this package
-        return Outcome(error=one_line(error)[:300])
-
-
-def _recording(outcome: Outcome) -> tuple[Recording | None, str]:
-    """The recording that a case brought, or None and why there is none."""
+        outcome = Outcome(error=one_line(error)[:300])
     if outcome.error:
-        return None, outcome.error
+        return outcome, None
     try:
         with tempfile.TemporaryDirectory(prefix="sweep-") as folder:
             place = Path(folder, RECORDING)
             place.write_bytes(outcome.recording)
-            return Recording.load(place), ""
+            return outcome, Recording.load(place)
     except (OSError, ProfileError) as error:
-        return None, f"what came back is bad: {error}"
+        return outcome._replace(error=f"what came back is bad: {error}"), None

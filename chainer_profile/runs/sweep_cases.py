@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.parsing import (
-    checked,
     input_shape,
     named_device,
     parse_device,
@@ -53,16 +52,10 @@ class Option(NamedTuple):
 def _one_of(known: tuple[str, ...]) -> Callable[[str], str]:
     def read(text: str) -> str:
         if text not in known:
-            raise argparse.ArgumentTypeError(f"must be {' or '.join(known)}, not {text[:40]!r}")
+            raise UsageError(f"must be {' or '.join(known)}, not {text[:40]!r}")
         return text
 
     return read
-
-
-def _model(text: str) -> str:
-    if not text or not text.isprintable():
-        raise argparse.ArgumentTypeError(f"is no name of a network: {text[:40]!a}")
-    return text
 
 
 def _device(text: str) -> str:
@@ -75,17 +68,13 @@ def _truth(text: str) -> bool:
 
 #: Options that take a list: a case is made for each combination of their entries.
 LISTS = {
-    "models": Option(
-        _model, "A,B,C", "networks, as --model of profile.py takes them", DEFAULT_MODEL
-    ),
+    "models": Option(str, "A,B,C", "networks, as --model of profile.py takes them", DEFAULT_MODEL),
     "input-sizes": Option(
-        checked(size), "HxW,...", "heights and widths of images, such as 1024x2048,500x334"
+        size, "HxW,...", "heights and widths of images, such as 1024x2048,500x334"
     ),
-    "input-shapes": Option(
-        checked(parse_shape), "CxHxW,...", "shapes of one input, in place of sizes"
-    ),
+    "input-shapes": Option(parse_shape, "CxHxW,...", "shapes of one input, in place of sizes"),
     "batchsizes": Option(whole(1), "N,...", "inputs per trial (default: 1)", 1),
-    "devices": Option(checked(_device), "D,...", "cpu, gpu:0 and so on (default: cpu)", "cpu"),
+    "devices": Option(_device, "D,...", "cpu, gpu:0 and so on (default: cpu)", "cpu"),
     "phases": Option(
         _one_of(PHASES), "P,...", f"{', '.join(PHASES)} (default: {PHASES[0]})", PHASES[0]
     ),
@@ -113,10 +102,8 @@ _GIVEN = tuple(name.replace("-", "_") for name in list(_PLURAL)[3:-1])
 class Case:
     """One run of a sweep. Two cases are equal if they would measure the same.
 
-    Attributes:
-        model: The network as the user named it.
-        settings: The settings of the run, as far as the case determines them.
-        words: What a user would type after the program's name.
+    The model is the network as the user named it, the words are what a user would type after the
+    program's name, and the settings are those of the run, as far as the case determines them.
     """
 
     model: str
@@ -127,8 +114,7 @@ class Case:
     def key(self) -> dict[str, Any]:
         """Everything that identifies the case, for JSON."""
         shape = list(self.settings.input_shape[1:])
-        given = {name: getattr(self.settings, name) for name in _GIVEN}
-        return {"model": self.model, "input_shape": shape, **given}
+        return {**_determined(self.settings), "model": self.model, "input_shape": shape}
 
     @property
     def name(self) -> str:
@@ -143,15 +129,18 @@ class Case:
 
     def is_of(self, settings: Settings) -> bool:
         """Whether the settings of a recording are those of this case."""
-        names = ("model", "input_shape", *_GIVEN)
-        return all(getattr(settings, name) == getattr(self.settings, name) for name in names)
+        return _determined(settings) == _determined(self.settings)
+
+
+def _determined(settings: Settings) -> dict[str, Any]:
+    """The settings that a case determines."""
+    return {name: getattr(settings, name) for name in ("model", "input_shape", *_GIVEN)}
 
 
 def cases_of(options: Options, find: FindModel, where: str = "--") -> list[Case]:
     """A case for each combination of the options' values; the networks vary last.
 
-    Raises:
-        UsageError: A value is wrong. Its option is named, with ``where`` before it.
+    The UsageError of a wrong value names its option, with ``where`` before it.
     """
     if "input-sizes" in options and "input-shapes" in options:
         raise UsageError(f"{where}input-sizes and {where}input-shapes: give one of them")
@@ -212,17 +201,14 @@ def case_names(cases: Iterable[Case], taken: Mapping[Case, str]) -> dict[Case, s
 def read_toml(path: Path) -> tuple[str, list[tuple[str, Options]]]:
     """The name of a sweep, and the options of each group of cases with their place in the file.
 
-    A file has a ``name``, a table ``[common]``, and tables ``[[cases]]`` whose values replace the
-    common ones. Without ``[[cases]]``, the common options are the only group.
-
-    Raises:
-        UsageError: The file is missing, is no TOML, or holds an unknown key.
+    The values of a table of ``[[cases]]`` replace those of ``[common]``, which are the only group
+    where there is no such table.
     """
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
-    except (ValueError, RecursionError) as error:  # the message names line and column
+    except ValueError as error:  # the message names line and column
         raise UsageError(f"{path}: is no TOML: {' '.join(str(error).split())}") from None
     tables = ("name", "common", "cases")
     for key in content.keys() - tables:
@@ -249,7 +235,7 @@ def read_toml(path: Path) -> tuple[str, list[tuple[str, Options]]]:
         inputs = {"input-sizes", "input-shapes"}
         replaced = inputs if inputs & table.keys() else set()
         kept = {key: value for key, value in common.items() if key not in replaced}
-        found.append((f"{where}: ", {**kept, **table}))
+        found.append((f"{where}: ", kept | table))
     return name, found
 
 

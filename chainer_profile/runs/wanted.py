@@ -34,13 +34,9 @@ NONE = "none"
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is wanted beside the usual reports.
+    """What is wanted: names of :data:`FILES`, beside the usual reports.
 
-    Attributes:
-        formats: Names of :data:`FILES`.
-        title: Title, author and course of the reports; None for none.
-        trace_trial: A trial that the trace shows beside the median one, counted from 0.
-        usual: Whether the usual reports are wanted: CSV, plots, ``report.md``, ``report.html``.
+    The ``trace_trial``, counted from 0, is one that the trace shows beside the median one.
     """
 
     formats: tuple[str, ...] = ()
@@ -59,11 +55,7 @@ USUAL = Wanted()
 
 
 def parse_formats(text: str) -> tuple[str, ...]:
-    """The formats of a list such as ``pdf,trace``; ``all`` stands for all of them.
-
-    Raises:
-        UsageError: There is no such format, or ``none`` is one of several.
-    """
+    """The formats of a list such as ``pdf,trace``; ``all`` stands for all of them."""
     names = [name.strip() for name in text.split(",")]
     if NONE in names:
         if len(names) > 1:
@@ -79,16 +71,7 @@ def parse_formats(text: str) -> tuple[str, ...]:
 
 
 def check(wanted: Wanted, n_trials: int) -> None:
-    """See before a run that what is wanted can be made after it.
-
-    Args:
-        wanted: What is wanted.
-        n_trials: How many trials the run will make at most.
-
-    Raises:
-        ProfileError: A package that a format needs is not installed.
-        UsageError: The trace is to show a trial that there will not be.
-    """
+    """Refuse before a run, of so many trials at most, what could not be made after it."""
     if "pdf" in wanted.formats:
         from chainer_profile.report.writers.pdf import require_packages
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 #: Inches; on paper a wider plot would be shown smaller, and its words with it.
 _PAGE_WIDTH = 7.2
-#: Behind any moment.
-_LAST = "9999"
 
 
 def write_reports(
@@ -33,18 +31,9 @@ def write_reports(
     only: Collection[str] | None = None,
     run: Path | None = None,
 ) -> list[Path]:
-    """Write everything that is made from a recording; returns the files.
+    """Write what is made from a recording, or of it the files named in ``only``; returns them.
 
-    Args:
-        folder: Where they go.
-        summary: What they are made from.
-        wanted: What is wanted beside the usual files.
-        only: Names of files: no others are made. None for all of them.
-        run: Folder of the run, which has its advice; by default the same folder.
-
-    Raises:
-        ProfileError: A file cannot be written, or somebody else's has its name, or a package that
-            one needs is missing.
+    ``run`` is the folder of the run, which has its advice; by default it is the same folder.
     """
     if only is not None:
         chosen = tuple(name for name in wanted.formats if FILES[name] in only)
@@ -67,14 +56,14 @@ def _beside(folder: Path, started: str) -> Beside:
     advice, budget = read_advice(folder), read_budget(folder)
     if advice is not None and advice.environment.started != started:
         advice = None
-    if budget is not None and not budget.started <= started <= _end(budget):
+    if budget is not None and not _is_in(started, budget):
         budget = None
     return Beside(advice, budget)
 
 
-def _end(budget: Budget) -> str:
-    """A moment behind the end of a program; of one that was killed, none is known."""
-    return _LAST if budget.outcome == RUNNING else budget.ended
+def _is_in(moment: str, budget: Budget) -> bool:
+    """Whether a program was running then; the end of one that was killed is not known."""
+    return budget.started <= moment and (budget.outcome == RUNNING or moment <= budget.ended)
 
 
 def save(
@@ -137,12 +126,7 @@ def _usual_reports(
 def asked_for(
     summary: Summary, wanted: Wanted, beside: Beside | None = None
 ) -> Iterator[tuple[str, bytes]]:
-    """The files that are wanted, by their names; one that cannot be made comes after the others.
-
-    Raises:
-        ProfileError: A package that one of them needs is not installed, or there are no trials.
-        UsageError: There is no trial of that number.
-    """
+    """The files that are wanted, by their names; the error of one comes after the others."""
     failed: ProfileError | None = None
     for name in wanted.formats:
         try:

@@ -36,12 +36,7 @@ _BEGINS = re.compile(
 class Written:
     """What we wrote into a folder, as it stands there now; the folder need not exist.
 
-    Attributes:
-        folder: The folder.
-        any: Whether there is something.
-
-    Raises:
-        ProfileError: The folder cannot be read.
+    ``any`` says whether there is something.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -61,9 +56,7 @@ class Written:
     def is_ours(self, name: str, *, older: bool = True) -> bool:
         """Whether a file is there that we wrote, and that nobody changed since.
 
-        Args:
-            name: Its name.
-            older: Whether one counts that an older version seems to have written.
+        One that an older version seems to have written counts if ``older``.
         """
         path = self.folder / name
         if path.is_symlink() or not path.is_file():
@@ -73,14 +66,7 @@ class Written:
         return _says_so(path) or (bool(known) and _sha256(path) in known)
 
     def refuse(self, is_wanted: Callable[[str], bool]) -> None:
-        """Refuse where a file stands in the way that is not ours.
-
-        Args:
-            is_wanted: Whether a file of that name may be written.
-
-        Raises:
-            UsageError: There is such a file.
-        """
+        """Refuse where a file that is not ours stands in the way of what is to be written."""
         for path in self._entries():
             if is_wanted(path.name) and not self.is_ours(path.name):
                 raise UsageError(
@@ -91,9 +77,7 @@ class Written:
     def write(self, contents: Mapping[str, bytes]) -> list[Path]:
         """Write files, and the folder if need be; returns them.
 
-        Raises:
-            ProfileError: One cannot be written, or stands there and is not ours. In the latter
-                case none is written.
+        Where one stands there that is not ours, none is written.
         """
         if not contents:
             return []
@@ -158,16 +142,7 @@ def refuse_foreign(
 ) -> None:
     """Refuse a folder that the user named, where something in it could be lost.
 
-    Args:
-        folder: The folder.
-        force: Whether results of ours in it may be replaced.
-        is_wanted: Whether a file of that name may be written.
-        what: What our results are called.
-
-    Raises:
-        UsageError: It holds results of ours, or nothing but files of others, and there is no
-            ``force``. Or a file stands in the way that is not ours.
-        ProfileError: It cannot be read.
+    Without ``force`` it may hold nothing; with it nothing that stands in the way and is not ours.
     """
     if not folder.is_dir():
         return

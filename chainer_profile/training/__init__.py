@@ -1,1 +1,1 @@
-"""What ``train.py`` runs: data, augmentation, snapshots, and resuming to the last bit."""
+"""What ``train.py`` runs: the images, and Chainer's Trainer put together."""

@@ -25,11 +25,7 @@ _COLOURS = np.array(
 def load(name: str, data_dir: Path | None, synthetic_size: int, seed: int) -> tuple[Any, Any]:
     """The training and the test set: float32 images from 0 to 1, int32 labels.
 
-    Args:
-        name: ``cifar10``, ``cifar100`` or ``synthetic``.
-        data_dir: As of :func:`.load_cifar`.
-        synthetic_size: Training images of the synthetic set; it has half as many test images.
-        seed: Seed of the synthetic set.
+    ``synthetic_size`` is the number of training images; the synthetic set has half as many to test.
 
     Raises:
         ProfileError: As of :func:`.load_cifar`.
@@ -62,18 +58,12 @@ def synthetic(count: int, rng: np.random.Generator) -> Any:
 def prepared(
     images: Any, mean: Sequence[float] | None, std: Sequence[float] | None, crop_seed: int | None
 ) -> Any:
-    """A set as the network takes it: normalised, and for training cropped and flipped by chance.
+    """A set as the network takes it: normalised by each channel's mean and std, if there are any.
 
-    Args:
-        images: A set of images and labels.
-        mean: What to subtract from each channel; None for nothing.
-        std: What to divide each channel by after that; None for nothing.
-        crop_seed: Seed of the crops and flips; None leaves the images as they are.
+    With a ``crop_seed`` each image is cropped and flipped by chance.
     """
-    shift, scale = (
-        np.float32(usual) if values is None else np.array(values, np.float32).reshape(-1, 1, 1)
-        for values, usual in ((mean, 0), (std, 1))
-    )
+    shift = np.array(0.0 if mean is None else mean, np.float32).reshape(-1, 1, 1)
+    scale = np.array(1.0 if std is None else std, np.float32).reshape(-1, 1, 1)
     rng = None if crop_seed is None else np.random.default_rng(crop_seed)
 
     def prepare(pair: Any) -> Any:

@@ -53,26 +53,14 @@ def build_trainer(
     learning_rate: float,
     device: str,
     stop: Callable[[], str],
-    resume: bool = False,
-    snapshot_every: int | None = None,
-    console: Console | None = None,
+    resume: bool,
+    snapshot_every: int | None,
+    console: Console,
 ) -> training.Trainer:
-    """Put a training together.
+    """Put a training of a classifier together, which is on its device already.
 
-    Args:
-        model: A classifier, on its device.
-        train: Training set.
-        test: Test set.
-        out: Folder of the results.
-        epochs: How many.
-        batchsize: Images in an iteration.
-        learning_rate: At the begin; it falls to a tenth at half and at three quarters of the
-            epochs.
-        device: Chainer's name of the device.
-        stop: Gives why to stop after the running iteration, or an empty text.
-        resume: Go on from the newest snapshot in the folder.
-        snapshot_every: Iterations between snapshots; None for an epoch.
-        console: Where a line is printed for each epoch; None for nowhere.
+    ``stop`` gives why to stop after the running iteration, or an empty text; ``snapshot_every`` is
+    in iterations, None for one snapshot an epoch.
     """
     optimizer = chainer.optimizers.MomentumSGD(learning_rate, MOMENTUM).setup(model)
     optimizer.add_hook(chainer.optimizer_hooks.WeightDecay(WEIGHT_DECAY))
@@ -94,18 +82,14 @@ def build_trainer(
     every = (1, "epoch") if snapshot_every is None else (snapshot_every, "iteration")
     kept = extensions.snapshot(n_retains=_KEPT, autoload=resume)
     trainer.extend(kept, name="snapshot", trigger=every)
-    if console is not None:
-        trainer.extend(extensions.PrintReport(_PRINTED, out=console))
-        if console.is_terminal:
-            trainer.extend(extensions.ProgressBar(update_interval=10))
+    trainer.extend(extensions.PrintReport(_PRINTED, out=console))
+    if console.is_terminal:
+        trainer.extend(extensions.ProgressBar(update_interval=10))
     return trainer
 
 
 def _weighted(classifier: chainer.Link) -> Callable[[Any, Any], None]:
-    """The classifier, each of whose values counts as often as its batch has images.
-
-    The Evaluator takes the mean of the batches otherwise, also where the last one is smaller.
-    """
+    """Lets the last batch of the Evaluator count by its images, where it is a smaller one."""
 
     def evaluate(x: Any, t: Any) -> None:
         observation: dict[str, Any] = {}
@@ -121,10 +105,6 @@ class Console:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream, self.is_terminal = stream, stream.isatty()
-
-    def line(self, text: str) -> None:
-        """Write a line."""
-        self.write(f"{text}\n")
 
     def write(self, text: str) -> None:
         """Write a text if that is possible."""

@@ -15,6 +15,7 @@ import pytest
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.engines.runtimes.onnxruntime_engine import OnnxRuntimeEngine
 from chainer_profile.engines.runtimes.openvino_engine import OpenVinoEngine
+from tests import names_in
 from tests.command import (  # noqa: F401
     OWN,
     ROOT,
@@ -38,21 +39,13 @@ def run(*argv: str, build: Any = Net) -> int:
     return command("export", args, {"tiny": Entry(build)})
 
 
-def files(folder: Path) -> list[str]:  # noqa: F811
-    return sorted(path.name for path in folder.iterdir())
-
-
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_file_is_written_and_checked(
-    suffix: str,
-    folder: Path,  # noqa: F811
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_file_is_written_and_checked(suffix: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--to", f"net{suffix}", "-b", "3") == 0
     out, err = capsys.readouterr()
     assert err == ""
     names = {".xml": ["net.bin", "net.xml"]}.get(suffix, [f"net{suffix}"])
-    assert files(folder) == names
+    assert names_in(".") == names
     wrote, differ, batch = one_line(out).split("; ")
     assert batch == ("for any batch" if suffix == ".onnx" else "for a batch of 3")
     assert re.fullmatch(rf"wrote {' and '.join(names[::-1])} \([\d.]+ K?i?B\)", wrote)
@@ -61,48 +54,44 @@ def test_a_file_is_written_and_checked(
     assert capsys.readouterr() == ("", "")
 
 
-def test_the_files_can_be_loaded(folder: Path) -> None:  # noqa: F811
+def test_the_files_can_be_loaded() -> None:
     model = Net()
     for suffix in SUFFIXES:
         run("--to", f"net{suffix}", "-b", "2", "-q", build=lambda: model)
     network = network_of(model, images(2, 3))
     expected = outputs_of(network)
     for engine, suffix in ((OnnxRuntimeEngine(), ".onnx"), (OpenVinoEngine(), ".xml")):
-        engine.load(network, folder / f"net{suffix}")
+        engine.load(network, Path(f"net{suffix}"))
         np.testing.assert_allclose(engine.run(network.inputs), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_weights_are_those_of_the_file(folder: Path) -> None:  # noqa: F811
+def test_weights_are_those_of_the_file() -> None:
     model = Net()
     model.fc.W.array[...] = 7
-    chainer.serializers.save_npz(folder / "weights.npz", model)
+    chainer.serializers.save_npz("weights.npz", model)
     run("--to", "net.onnx", "--weights", "weights.npz", "-q")
-    weights = onnx.load(folder / "net.onnx").graph.initializer
+    weights = onnx.load("net.onnx").graph.initializer
     assert any((onnx.numpy_helper.to_array(one) == 7).all() for one in weights)
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_file_that_is_there_stays(suffix: str, folder: Path) -> None:  # noqa: F811
-    (folder / f"net{suffix}").write_bytes(b"old")
+def test_a_file_that_is_there_stays(suffix: str) -> None:
+    Path(f"net{suffix}").write_bytes(b"old")
     with pytest.raises(UsageError, match=r"is there already; replace it with --force"):
         run("--to", f"net{suffix}")
-    assert (folder / f"net{suffix}").read_bytes() == b"old"
+    assert Path(f"net{suffix}").read_bytes() == b"old"
     assert run("--to", f"net{suffix}", "--force", "-q") == 0
-    assert (folder / f"net{suffix}").read_bytes() != b"old"
+    assert Path(f"net{suffix}").read_bytes() != b"old"
 
 
-def test_weights_beside_an_xml_file_stay(folder: Path) -> None:  # noqa: F811
-    (folder / "net.bin").write_bytes(b"old")
+def test_weights_beside_an_xml_file_stay() -> None:
+    Path("net.bin").write_bytes(b"old")
     with pytest.raises(UsageError, match=r"--to net\.bin: is there already"):
         run("--to", "net.xml")
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_full_disk_leaves_nothing(
-    suffix: str,
-    folder: Path,  # noqa: F811
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
+def test_a_full_disk_leaves_nothing(suffix: str) -> None:
     with (
         file_size_limit(100),
         pytest.raises(ProfileError, match="cannot be written") as error,
@@ -110,25 +99,21 @@ def test_a_full_disk_leaves_nothing(
         run("--to", f"net{suffix}")
     assert str(error.value).startswith(f"net{suffix}: ")
     assert "\n" not in str(error.value)
-    assert files(folder) == []
+    assert names_in(".") == []
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_folder_that_cannot_be_written(suffix: str, folder: Path) -> None:  # noqa: F811
-    (folder / "file").write_bytes(b"")
+def test_a_folder_that_cannot_be_written(suffix: str) -> None:
+    Path("file").write_bytes(b"")
     with pytest.raises(ProfileError, match="cannot be written"):
         run("--to", f"file/net{suffix}")
-    assert files(folder) == ["file"]
+    assert names_in(".") == ["file"]
 
 
 @pytest.mark.parametrize("old", [b"", b"old"])
-def test_wrong_outputs(
-    old: bytes,
-    folder: Path,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_wrong_outputs(old: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     if old:
-        (folder / "net.onnx").write_bytes(old)
+        Path("net.onnx").write_bytes(old)
     run_model = OnnxRuntimeEngine.run
 
     def wrong(self: Any, inputs: Any) -> Any:
@@ -144,9 +129,9 @@ def test_wrong_outputs(
         str(error.value),
     )
     # What was there before was good.
-    assert files(folder) == (["net.onnx"] if old else [])
+    assert names_in(".") == (["net.onnx"] if old else [])
     if old:
-        assert (folder / "net.onnx").read_bytes() == old
+        assert Path("net.onnx").read_bytes() == old
 
 
 class Cumulating(Net):
@@ -154,13 +139,13 @@ class Cumulating(Net):
         return F.cumsum(super().forward(x), axis=1)
 
 
-def test_a_function_that_onnx_does_not_have(folder: Path) -> None:  # noqa: F811
+def test_a_function_that_onnx_does_not_have() -> None:
     with pytest.raises(ProfileError) as error:
         run("--to", "net.onnx", build=Cumulating)
     assert str(error.value) == (
         "net.onnx: the ONNX exporter does not know Cumsum (layer 2_Cumsum at /)"
     )
-    assert files(folder) == []
+    assert names_in(".") == []
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
@@ -187,8 +172,8 @@ def test_what_the_command_does_not_take(words: list[str], message: str) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_a_folder_in_place_of_a_file(folder: Path) -> None:  # noqa: F811
-    (folder / "net.onnx").mkdir()
+def test_a_folder_in_place_of_a_file() -> None:
+    Path("net.onnx").mkdir()
     with pytest.raises(UsageError, match="is a folder; name a file"):
         run("--to", "net.onnx", "--force")
 
@@ -208,8 +193,8 @@ def test_a_network_that_fails_is_one_line() -> None:
     assert "\n" not in str(error.value)
 
 
-def test_an_own_network(folder: Path) -> None:  # noqa: F811
-    (folder / "own.py").write_text(OWN)
+def test_an_own_network() -> None:
+    Path("own.py").write_text(OWN)
     words = ["--to", "net.onnx", "--model", "own.py:Net", "--input-shape", "3", "-q"]
     assert run(*words) == 0
 
@@ -221,10 +206,7 @@ class Pooled(chainer.Chain):
         return x + F.broadcast_to(F.mean(x, axis=0, keepdims=True), (2, 3))
 
 
-def test_one_batch_size_where_the_network_has_no_other(
-    capsys: pytest.CaptureFixture[str],
-    folder: Path,  # noqa: F811
-) -> None:
+def test_one_batch_size_where_the_network_has_no_other(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--to", "net.onnx", "-b", "2", build=Pooled) == 0
     assert "; for a batch of 2 (the network takes no other: " in one_line(capsys.readouterr().out)
     with pytest.raises(ProfileError, match=r"--dynamic-batch: the network takes no other"):
@@ -235,28 +217,28 @@ def test_one_batch_size_where_the_network_has_no_other(
         run("--to", "net.xml", "--dynamic-batch")
 
 
-def test_a_file_for_any_batch_is_loaded_for_any(folder: Path) -> None:  # noqa: F811
+def test_a_file_for_any_batch_is_loaded_for_any() -> None:
     model = Net()
     run("--to", "net.onnx", "-b", "2", "-q", "--dynamic-batch", build=lambda: model)
     for batch in (1, 2, 5):
         network = network_of(model, images(batch, 3))
         engine = OnnxRuntimeEngine()
-        engine.load(network, folder / "net.onnx")
+        engine.load(network, Path("net.onnx"))
         expected = outputs_of(network)
         np.testing.assert_allclose(engine.run(network.inputs), expected, rtol=1e-5, atol=1e-6)
     with pytest.raises(ProfileError, match="takes inputs of 2x3, and the network's are 2x4"):
         OnnxRuntimeEngine().load(
-            network_of(chainer.Sequential(F.relu), images(2, 4)), folder / "net.onnx"
+            network_of(chainer.Sequential(F.relu), images(2, 4)), Path("net.onnx")
         )
 
 
-def test_another_opset(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:  # noqa: F811
+def test_another_opset(capsys: pytest.CaptureFixture[str]) -> None:
     model = Net()
     assert run("--to", "net.onnx", "--opset", "17", "-b", "2", build=lambda: model) == 0
-    assert onnx.load(folder / "net.onnx").opset_import[0].version == 17
+    assert onnx.load("net.onnx").opset_import[0].version == 17
     network = network_of(model, images(3, 3))
     engine = OnnxRuntimeEngine()
-    engine.load(network, folder / "net.onnx")
+    engine.load(network, Path("net.onnx"))
     np.testing.assert_allclose(engine.run(network.inputs), outputs_of(network), rtol=1e-5)
     profile = engine.layers(network.inputs, 2)
     assert profile is not None

@@ -16,7 +16,7 @@ from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.report.content import network
 from models.registry import REGISTRY
 from tests.command import OWN, ROOT, Entry, Net, command, folder  # noqa: F401
-from tests.terminals import plain
+from tests.terminals import Terminal, plain
 
 
 def run(*argv: str, build: Any = Net, **entry: Any) -> int:
@@ -147,10 +147,6 @@ def test_what_the_command_does_not_take(words: list[str], message: str) -> None:
 
 
 def test_a_terminal_is_as_wide_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
     heads = []
     for width in ("60", "500"):
         terminal = Terminal()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import os
 import re
@@ -25,6 +24,7 @@ from models.registry import REGISTRY
 from tests import names_in, sweeping
 from tests.command import OWN, ROOT, command, process
 from tests.sweeping import PROGRAM
+from tests.terminals import Terminal, plain
 
 CASES = ("--input-shapes", "3x8x8", "--trials", "4", "--warmups", "1")
 TWO = ("--models", "resnet18,resnet34", *CASES)
@@ -149,7 +149,9 @@ def test_a_toml_file(capsys: pytest.CaptureFixture[str]) -> None:
     ("words", "message"),
     [
         ([], "give --models, or a TOML file with the cases"),
-        (["--models", ""], "--models: is no name of a network"),
+        (["--models", ""], "unknown model ''"),
+        (["--models", "resnet18,,resnet34"], "unknown model ''"),
+        (["--models", "a\nb"], r"unknown model 'a\nb'"),
         (["--models", "resnet18,resnet19"], "unknown model 'resnet19': did you mean"),
         (["--models", "resnet18", "--devices", "tpu"], "--devices: 'tpu' is no device"),
         (["--models", "resnet18", "--input-sizes", "12"], "write them as 1024x2048"),
@@ -181,18 +183,13 @@ def test_replacing_waits_until_there_are_workers(monkeypatch: pytest.MonkeyPatch
     assert ran() == ["resnet18", "resnet34"]
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("TERM", "xterm")
     assert run(*TWO) == 0
-    said = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", terminal.getvalue())
+    said = plain(terminal.getvalue())
     assert "0/2 resnet18-8x8-cpu-b1" in said
     assert "1/2 resnet34-8x8-cpu-b1" in said
     assert "profile.py: [2/2] resnet34-8x8-cpu-b1: 2.000 ms, std 1.000 ms, 500.0 FPS" in said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -19,6 +20,7 @@ from chainer_profile.training.training import Console
 from models.registry import REGISTRY
 from tests import names_in
 from tests.command import folder, one_line  # noqa: F401
+from tests.terminals import Terminal
 from tests.train_command import (  # noqa: F401
     DEFAULT,
     OWN,
@@ -307,41 +309,24 @@ def test_a_gpu_that_is_not_there(
 # --- the terminal
 
 
-class Stream:
-    """A stream that may be a terminal, or may have gone away."""
-
-    def __init__(self, terminal: bool, fails: bool = False) -> None:
-        self.text = ""
-        self._terminal = terminal
-        self._fails = fails
-
-    def isatty(self) -> bool:
-        return self._terminal
-
-    def write(self, text: str) -> None:
-        if self._fails:
-            raise BrokenPipeError
-        self.text += text
-
-    def flush(self) -> None:
-        pass
-
-
 def test_codes_are_for_terminals() -> None:
-    for terminal in (True, False):
-        stream = Stream(terminal)
+    for stream, text in ((Terminal(), "\033[Jepoch"), (io.StringIO(), "epoch")):
         Console(stream).write("\033[Jepoch")
-        assert stream.text == ("\033[Jepoch" if terminal else "epoch")
+        assert stream.getvalue() == text
 
 
 def test_a_reader_that_goes_away_does_not_end_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdout", Stream(False, fails=True))
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stdout", Gone())
     assert main() == 0
     assert (DEFAULT / "model.npz").exists()
 
 
 def test_a_terminal_shows_a_progress_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    stream = Stream(True)
-    monkeypatch.setattr(sys, "stdout", stream)
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
     assert main("-e", "2") == 0
-    assert "this epoch [" in stream.text
+    assert "this epoch [" in terminal.getvalue()

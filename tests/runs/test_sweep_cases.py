@@ -61,9 +61,6 @@ def test_profile_takes_the_words_of_a_case_and_has_the_same_defaults() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"models": ""}, "--models: is no name of a network: ''"),
-        ({"models": "a,,b"}, "--models: is no name of a network: ''"),
-        ({"models": "a\nb"}, r"--models: is no name of a network: 'a\nb'"),
         ({"models": "resnet18,unknown"}, "unknown model 'unknown'"),
         ({"models": []}, "--models: the list is empty; give at least one entry"),
         ({"models": "a:b"}, "--model a:b: give the shape of its input"),
