@@ -49,8 +49,9 @@ _DENSE, _PLAIN = 400, 0.125
 _FIRST, _COST = 2, 0.07
 #: Of several ranks all profile the same trials: every second one at first, then every tenth.
 _OFTEN, _SELDOM, _OFTEN_TRIALS = 0.5, 0.1, 60
-#: Nanoseconds that the memory pass may add whatever the trials take, and else of their own time.
-_MEMORY_NS, _MEMORY_COST = 300_000_000, 0.03
+#: Nanoseconds that the memory pass takes for each call, about: tracemalloc sees all of Python's
+#: allocations. Those that it may add whatever the trials take, and else of their own time.
+_MEMORY_CALL_NS, _MEMORY_NS, _MEMORY_COST = 500_000, 300_000_000, 0.03
 #: Trainings that are measured, and networks that are called outside of them.
 _MOST = 4
 #: What the profiler does in a program.
@@ -444,7 +445,8 @@ class Program:
     def _measured(self, watched: Watched, live: LiveTrials) -> Iterator[None]:
         with ExitStack() as stack:
             with self._around_trial(watched):
-                live.counts = watched.usual_ns <= max(_MEMORY_NS, _MEMORY_COST * watched.own_ns)
+                most_ns = max(_MEMORY_NS, _MEMORY_COST * watched.own_ns)
+                live.counts = live.calls * _MEMORY_CALL_NS <= most_ns
                 if self._chooses(watched):
                     live.want()
                 trial = live.trial()
@@ -491,7 +493,9 @@ class Program:
         try:
             yield
         finally:
-            watched.profiling_ns += self._accounts.close()
+            ns = self._accounts.close()
+            if watched.live is None or watched.live.mode not in _SLOWED:
+                watched.profiling_ns += ns
 
     # -- a Trainer
 

@@ -26,7 +26,7 @@ import numpy as np
 from chainer import Function, FunctionHook, FunctionNode
 from chainer.function import FunctionAdapter
 
-from chainer_profile.basics.paths import joined, link_of
+from chainer_profile.basics.paths import above, joined, link_of
 from chainer_profile.basics.replacements import Replacements
 from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.costs.called import Called, specs_of
@@ -345,18 +345,21 @@ class LinkRecorder:
         """The hook of functions: methods that find what they need in closure cells are fastest."""
         recorder, links, note, stamp = self, self._links, self._note, self._stamp
         frames, opened = self._frames, self._opened
-        backwards, fresh = self._backwards, self._fresh
-        paths, weights, attribute = self._paths.by_link, self._weights, self._attribute
+        backwards, fresh, sums = self._backwards, self._fresh, self._sums
+        paths, holders, weights = self._paths.by_link, self._paths.holders, self._weights
+        attribute = self._attribute
         get_frame, adapter = sys._getframe, FunctionAdapter
 
         def forward_preprocess(self: Any, function: Any, in_data: Any) -> None:
             frame = get_frame(1)
             if frames and frames[-1] is not None and not is_running(frames[-1]):
                 recorder._end_dead()
-            if backwards:
-                recorder._within_backward(function, in_data, frame)
-                return
             kind = type(function)
+            if backwards:  # its own time, but for sums of gradients
+                setattr(function, attribute, backwards[-1])
+                if kind.__name__ in _SUMS:
+                    recorder._within_backward(function, in_data, frame)
+                return
             if kind is adapter:
                 kind = type(function.function)
             try:
@@ -365,7 +368,7 @@ class LinkRecorder:
             except (KeyError, AttributeError):  # a link of no network so far; no array
                 path = recorder._path_of_running()
                 shapes = tuple([getattr(array, "shape", None) for array in in_data])
-            if not weights.keys().isdisjoint(map(id, in_data)):
+            if path in holders and not weights.keys().isdisjoint(map(id, in_data)):
                 path = recorder._path_of_call(path, in_data)
             entry = recorder._table.get((kind, path, shapes))
             if entry is None:
@@ -377,7 +380,8 @@ class LinkRecorder:
 
         def forward_postprocess(self: Any, function: Any, in_data: Any) -> None:
             if backwards:
-                recorder._left_within_backward(function, in_data)
+                if sums or fresh:
+                    recorder._left_within_backward(function, in_data)
                 return
             frame = get_frame(1)
             if not frames or frames[-1] is not frame:
@@ -429,10 +433,9 @@ class LinkRecorder:
         return hook
 
     def _within_backward(self, function: Any, in_data: Any, frame: FrameType) -> None:
-        """A function is called within a backward: it is that one's own time, but for sums."""
+        """A function is called within a backward that may add up gradients."""
         around = self._backwards[-1]
-        setattr(function, self._attribute, around)
-        if type(function).__name__ not in _SUMS or not accumulates_gradients():
+        if not accumulates_gradients():
             return
         self._sums.append(function)
         path = "/" if around is self._outside else self._rows[around.row].path
@@ -817,10 +820,12 @@ class Paths:
 
     Attributes:
         by_link: Paths by the links' identities.
+        holders: Paths of links that hold others: calls of theirs may take parameters of those.
     """
 
     def __init__(self, roots: Sequence[tuple[str, Any]]) -> None:
         self.by_link: dict[int, str] = {}
+        self.holders = {"/"}
         self._links: dict[int, ref[Any]] = {}
         self._roots: dict[str, ref[Any]] = {}
         self.renew(roots)
@@ -837,19 +842,20 @@ class Paths:
         for path, link in root.namedlinks():
             key = id(link)
             if key not in self.by_link:  # a shared link goes by its first path
-                self.by_link[key] = joined(prefix, str(path))
+                self.by_link[key] = known = joined(prefix, str(path))
+                self.holders.add(above(known) or "/")
                 self._links[key] = ref(link, partial(self._forget, key))
 
     def _forget(self, key: int, link: ref[Any]) -> None:
         if self._links.get(key) is link:
             del self._links[key], self.by_link[key]
 
-    def adopt(self, link: Any, above: str) -> str:
+    def adopt(self, link: Any, holder: str) -> str:
         """Path of a link that is of no network here: below another, by the name of its class.
 
         One that is gone leaves its path to the next one of its class.
         """
-        first = prefix = f"{above.rstrip('/')}/{type(link).__name__}"
+        first = prefix = f"{holder.rstrip('/')}/{type(link).__name__}"
         number = 1
         while (known := self._roots.get(prefix)) is not None and known() is not None:
             number += 1

@@ -78,6 +78,7 @@ class LiveTrials:
         wanted: Whether the next trial is to be profiled.
         counts: Whether the memory pass may begin.
         profiled: Number of profiled trials.
+        calls: Calls in the last profiled trial.
         mode: How the last trial ran: plain, counting, tracing or profiling.
         added_ns: What profiling took within the last trial: exactly what looking functions up did,
             and for each call what a call of nothing takes.
@@ -97,7 +98,7 @@ class LiveTrials:
         self.iteration = 0
         self.wanted = False
         self.counts = True
-        self.profiled = self.added_ns = 0
+        self.profiled = self.calls = self.added_ns = 0
         self.mode = PLAIN
         self._trial, self._clock = trial, clock
         self._open, self._warn, self._rank = journal, warn, rank
@@ -211,8 +212,9 @@ class LiveTrials:
         finally:
             self._trial.noting = False
         self._behind = True
-        self.added_ns = self._last.paused_ns + int(self._last.calls.sum() * self._call_ns)
-        if self._last.calls.any():
+        self.calls = int(self._last.calls.sum())
+        self.added_ns = self._last.paused_ns + int(self.calls * self._call_ns)
+        if self.calls:
             self.profiled += 1
             self._keep(self._last)
 
