@@ -103,7 +103,8 @@ def parser() -> argparse.ArgumentParser:
     )
     group.add_argument(
         "--no-memory",
-        action="store_true",
+        dest="memory",
+        action="store_false",
         help="leave out the memory pass, two trials more after the timed ones",
     )
     group.add_argument(
@@ -115,7 +116,8 @@ def parser() -> argparse.ArgumentParser:
     )
     group.add_argument(
         "--no-machine",
-        action="store_true",
+        dest="limits",
+        action="store_false",
         help="leave out the machine's limits, which are measured after the trials of the first run "
         "and kept for later ones",
     )
@@ -245,7 +247,6 @@ def _measure(
     from chainer_profile.measure.progress import ProgressBar
     from chainer_profile.measure.runner import RunError, calibration_of, run
     from chainer_profile.measure.steps import make_step
-    from chainer_profile.measure.time_limit import TimeLimit
     from chainer_profile.record.journal import Journal, JournalError
     from chainer_profile.record.recording import Conditions
 
@@ -265,27 +266,25 @@ def _measure(
     )
     journal = Journal(folder.journal)
     failure: ProfileError | None = None
-    limit = TimeLimit(clock.now_ns, args.max_seconds)
     bar = ProgressBar(args.quiet, args.max_seconds)
     frames = layer_frames(model) if args.layer_frames else nullcontext()
     try:
-        with interrupts.measuring():
-            with frames, bar as progress:
-                recording = run(
-                    step,
-                    settings,
-                    journal=journal,
-                    clock=clock,
-                    progress=progress,
-                    say=bar.say,
-                    stop=interrupts.reason,
-                    memory=not args.no_memory,
-                    counters=args.counters,
-                    why=args.why,
-                    calibration=calibration_of(step, clock),
-                )
-            if not (args.no_machine or interrupts.signum):
-                recording = _with_limits(recording, limit.left_s())
+        with interrupts.measuring(), frames, bar as progress:
+            recording = run(
+                step,
+                settings,
+                journal=journal,
+                clock=clock,
+                progress=progress,
+                say=bar.say,
+                warn=bar.warn,
+                stop=interrupts.reason,
+                memory=args.memory,
+                counters=args.counters,
+                why=args.why,
+                limits=args.limits,
+                calibration=calibration_of(step, clock),
+            )
     except RunError as error:
         failure, recording = error, error.recording
     except (KeyboardInterrupt, SystemExit) as error:  # raised by the network's own code
@@ -311,17 +310,6 @@ def _measure(
         print(f"{PROG}: {interrupts.reason()}: {done}", file=sys.stderr)
         return 128 + interrupts.signum
     return 0
-
-
-def _with_limits(recording: Recording, left_s: float) -> Recording:
-    """The recording with the machine's limits; without them where they cannot be measured."""
-    from chainer_profile.measure import machine
-
-    try:
-        return machine.with_limits(recording, left_s)
-    except ProfileError as error:
-        print(f"{PROG}: the machine's limits are left out: {error}", file=sys.stderr)
-        return recording
 
 
 def _save(recording: Recording, folder: RunFolder, args: argparse.Namespace) -> None:
