@@ -6,7 +6,7 @@ Each stands in the file that measures it; the list of them is ``PASSES`` in :mod
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,7 @@ class Timed:
         trials_s: Time of the profiled trials together, in seconds.
         left_s: Seconds that are left for the pass; infinite without a limit, and negative where
             the limit is reached.
-        asked: What the runner was asked for by the pass's keyword.
+        asked: What the runner was asked for of the pass: True, or None for as little as may be.
         stop: Asked after every trial whether to stop.
     """
 
@@ -70,6 +70,10 @@ class Pass:
     limit_part: float = 1.0
     calls: int = 0
     on_device: bool = True
+
+    def wanted(self, asked: Mapping[str, Any], clock: Clock) -> bool:
+        """Whether it is to be made, by what the runner was asked for of each part."""
+        return asked.get(self.part) is not False and (self.on_device or clock.device is None)
 
     def kept_s(self, pass_s: float, limit: TimeLimit) -> float:
         """Seconds that the trials leave for it, by the time of a structure pass."""

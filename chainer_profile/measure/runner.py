@@ -309,11 +309,7 @@ def run(
         calibrations = [calibration()] if calibration else []
         calibration_s = (clock.now_ns() - begin_ns) * NS
         asked = {"counters": counters, "inside": why, "memory": memory, "limits": limits}
-        passes = [
-            one
-            for one in PASSES
-            if asked.get(one.part) is not False and (one.on_device or clock.device is None)
-        ]
+        passes = [one for one in PASSES if one.wanted(asked, clock)]
         # Of the two structure passes one is the trial that runs when the others end.
         rest_s = calibration_s + 2 * pass_s + sum(one.kept_s(pass_s, limit) for one in passes)
         rest_s += HELD_SECONDS if clock.device else 0.0
@@ -360,6 +356,7 @@ def run(
                 clock=clock,
                 pass_s=pass_s,
                 trials_s=trials.total_s,
+                # What those behind it cannot do without is kept for them.
                 left_s=limit.left_s() - sum(other.calls for other in passes[place:]) * pass_s,
                 asked=asked.get(one.part),
                 stop=stop,
