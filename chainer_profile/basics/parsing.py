@@ -74,6 +74,42 @@ def number(
 positive_seconds = number("a number of seconds above 0")
 
 
+def duration(text: str) -> float:
+    """Seconds from a time such as ``90s`` or ``3m``."""
+    number = text.removesuffix("m")
+    try:
+        seconds = positive_seconds(number.removesuffix("s") if number == text else number)
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(
+            f"must be a time such as 90s or 3m, not {text[:40]!r}"
+        ) from None
+    return seconds if number == text else 60 * seconds
+
+
+def fraction(text: str) -> float:
+    """A number above 0 and up to 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(
+            f"must be a number above 0 up to 1, such as 1e-4, not {text[:40]!r}"
+        )
+    return value
+
+
+def factor(text: str) -> float:
+    """A factor above 1, such as ``1.5x``."""
+    try:
+        value = float(text.removesuffix("x"))
+    except ValueError:
+        value = 0.0
+    if not 1 < value < float("inf"):
+        raise UsageError(f"must be a number above 1 such as 2x, not {text[:40]!r}")
+    return value
+
+
 def checked(parse: Callable[[str], Any]) -> Callable[[str], Any]:
     """One of our parsers as argparse wants it."""
 

@@ -13,22 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainer_profile.basics.errors import UsageError
-from chainer_profile.basics.parsing import Parser, positive_seconds
+from chainer_profile.basics.parsing import Parser
 from chainer_profile.basics.words import PROG, run_words
 from chainer_profile.cli.options import (
-    add_classes,
-    add_dtype,
-    add_input,
-    add_messages,
-    add_model,
-    add_model_args,
-    add_out,
-    add_seed,
-    add_threads,
-    add_trial,
-    add_weights,
+    BY_TRIALS,
+    INPUT,
+    MESSAGES,
+    TRIAL,
     check_input,
     read_input,
+    settings_of,
+    take,
 )
 from chainer_profile.cli.running import Context, show
 
@@ -65,49 +60,24 @@ def parser() -> argparse.ArgumentParser:
         help="folder of a run, whose network and settings are taken; the advice goes there",
     )
     group = parser.add_argument_group("network")
-    add_model(group)
-    add_model_args(group)
-    add_classes(group)
-    add_weights(group)
-    add_dtype(group)
-    add_trial(parser.add_argument_group("what a trial is"))
-    add_input(parser.add_argument_group("input"))
+    take(group, "--model", "--model-args", "--classes", "--weights", "--dtype")
+    take(parser.add_argument_group("what a trial is"), *TRIAL)
+    take(parser.add_argument_group("input"), *INPUT)
     group = parser.add_argument_group("measuring")
-    add_threads(group, "one, or as many as BLAS chooses where these are faster")
-    add_seed(group)
+    take(group, "--threads", help=BY_TRIALS)
+    take(group, "--seed")
     _add_own(parser)
     return parser
 
 
 def _add_own(parser: argparse.ArgumentParser) -> None:
     """Options that a run does not have, or not for the same."""
-    group = parser.add_argument_group("trying")
-    group.add_argument(
-        "--budget",
-        metavar="TIME",
-        type=_budget,
-        default=180.0,
-        help="time for all of it, such as 90s or 3m (default: 3m)",
-    )
+    take(parser.add_argument_group("trying"), "--budget")
     group = parser.add_argument_group("output")
-    add_out(
-        group,
-        "folder of the results (default: the next free reports/advise-MODEL-cpu-bBATCH)",
-        "replace a run in the --out folder, or the advice in DIR",
-    )
-    add_messages(group)
-
-
-def _budget(text: str) -> float:
-    """Seconds from a time such as ``90s`` or ``3m``."""
-    number = text.removesuffix("m")
-    try:
-        seconds = positive_seconds(number.removesuffix("s") if number == text else number)
-    except argparse.ArgumentTypeError:
-        raise argparse.ArgumentTypeError(
-            f"must be a time such as 90s or 3m, not {text[:40]!r}"
-        ) from None
-    return seconds if number == text else 60 * seconds
+    about = "folder of the results (default: the next free reports/advise-MODEL-cpu-bBATCH)"
+    take(group, "--out", help=about)
+    take(group, "--force", help="replace a run in the --out folder, or the advice in DIR")
+    take(group, *MESSAGES)
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
@@ -293,7 +263,6 @@ def _work(asked: dict[str, Any], context: Context) -> int:
     from chainer_profile.cli import profile
     from chainer_profile.measure.arguments import Arguments
     from chainer_profile.networks import loading, weights
-    from chainer_profile.record.recording import Settings
 
     args = profile.parser().parse_args(asked["words"])
 
@@ -305,17 +274,7 @@ def _work(asked: dict[str, Any], context: Context) -> int:
             weights.load_weights(model, args.weights, context.formats)
         return model, Arguments(batch.args, dict(batch.kwargs))
 
-    settings = Settings(
-        model=args.model,
-        batchsize=args.batchsize or 1,
-        phase=args.phase,
-        train_mode=args.train_mode,
-        threads=asked["threads"],
-        seed=args.seed,
-        dtype=args.dtype,
-        fast=args.fast or "",
-        keep_memory=args.keep_memory,
-    )
+    settings = settings_of(args, model=args.model, threads=asked["threads"])
     change = Change(**asked["change"])
     serve_here(partial(network_under, build, settings, args.loss, change))
     return 0

@@ -8,19 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.basics.parsing import Parser, checked
-from chainer_profile.basics.units import parse_percent
+from chainer_profile.basics.parsing import Parser
 from chainer_profile.basics.words import PROG
-from chainer_profile.cli.options import add_limit, add_messages, add_out, add_variant
-from chainer_profile.cli.running import ALL_ROWS, Context, printing, show
+from chainer_profile.cli.options import MESSAGES, take
+from chainer_profile.cli.running import ALL_ROWS, FAILED, Context, printing, show
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chainer_profile.comparison.compare import Comparison, Side
 
-#: Exit code of a gate that fails.
-FAILED = 3
 _SORTS = ("change", "time", "index", "path")
 
 
@@ -35,41 +32,19 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "runs", metavar="DIR", nargs="+", help="folders of runs, or recordings, two at least"
     )
-    add_variant(parser, "compare")
-    group = parser.add_argument_group("judging")
-    group.add_argument(
-        "--min-effect",
-        metavar="PCT",
-        type=checked(parse_percent),
-        default="2%",
-        help="smaller changes are no changes (default: %(default)s)",
-    )
-    group.add_argument(
-        "--fail-above",
-        metavar="PCT",
-        type=checked(parse_percent),
-        help=f"exit with {FAILED} where the trial, or a layer with more than 1%% of the time, is "
-        "significantly slower by more than this: a gate for CI",
-    )
-    group.add_argument(
-        "--gate",
-        choices=("wall", "cpu"),
-        default="wall",
-        help="what that gate looks at: wall times, or the CPU time of clean trials, for machines "
-        "that other programs share (default: %(default)s)",
-    )
+    about = "kind of trials to compare, where a run has several (default: 1, the commonest)"
+    take(parser, "--variant", help=about)
+    take(parser.add_argument_group("judging"), "--min-effect", "--fail-above", "--gate")
     group = parser.add_argument_group("what is shown")
-    group.add_argument(
-        "--sort",
-        choices=_SORTS,
-        default=_SORTS[0],
-        help="order of the layers; change is by the time that a trial gains or loses (default: "
-        "%(default)s)",
+    about = (
+        "order of the layers; change is by the time that a trial gains or loses (default: "
+        "%(default)s)"
     )
-    add_limit(group, "rows of the layer table, 0 for all (default: %(default)s)")
-    group.add_argument("--all", action="store_true", help="show unchanged layers too")
-    add_out(group, "write comparison.csv, .md, .png and .html into this folder")
-    add_messages(group)
+    take(group, "--sort", help=about, choices=_SORTS, default=_SORTS[0])
+    take(group, "--limit", help="rows of the layer table, 0 for all (default: %(default)s)")
+    take(group, "--all")
+    take(group, "--out", help="write comparison.csv, .md, .png and .html into this folder")
+    take(group, *MESSAGES)
     return parser
 
 

@@ -15,7 +15,7 @@ from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.parsing import Parser
 from chainer_profile.basics.words import PROG
 from chainer_profile.cli import COMMANDS, PROFILE
-from chainer_profile.cli.options import add_debug
+from chainer_profile.cli.options import take
 from chainer_profile.cli.running import Context, printing
 
 SHELLS = ("bash", "zsh", "fish")
@@ -33,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
         f"fish write the output into ~/.config/fish/completions/{_COMPLETED}.fish.",
     )
     parser.add_argument("shell", choices=SHELLS, help="the shell")
-    add_debug(parser)
+    take(parser, "--debug")
     return parser
 
 

@@ -9,26 +9,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chainer_profile.basics.choosing import split_names
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.basics.parsing import Parser, checked, folder, number, whole
+from chainer_profile.basics.parsing import Parser
 from chainer_profile.basics.words import COMMAND, PROG
 from chainer_profile.cli.options import (
-    add_classes,
-    add_input,
-    add_machine,
-    add_max_seconds,
-    add_messages,
-    add_model,
-    add_out,
-    add_precision,
-    add_seed,
-    add_trials,
-    add_warmups,
-    add_weights,
+    INPUT,
+    LAYER_TRIALS,
+    MACHINE,
+    MESSAGES,
+    NETWORK,
     asked_device,
     check_input,
     read_input,
+    settings_of,
+    take,
 )
 from chainer_profile.cli.running import Context, printing, show
 from chainer_profile.engines.catalogue import BASELINE, ENGINES
@@ -43,8 +37,6 @@ if TYPE_CHECKING:
 
 #: Exit code where an engine's outputs differ from Chainer's by more than the tolerance.
 WRONG = 4
-#: Trials in which nodes are timed, at most, where none were asked for.
-LAYER_TRIALS = 200
 
 
 def parser() -> argparse.ArgumentParser:
@@ -54,67 +46,25 @@ def parser() -> argparse.ArgumentParser:
         description="Runs the same network with the same weights under several engines, compares "
         "their outputs with Chainer's, and shows how fast each is and what became of every layer.",
     )
-    group = parser.add_argument_group("network")
-    add_model(group)
-    add_classes(group)
-    add_weights(group)
-    group = parser.add_argument_group("input")
-    add_input(group)
-
+    take(parser.add_argument_group("network"), *NETWORK)
+    take(parser.add_argument_group("input"), *INPUT)
     group = parser.add_argument_group("engines")
-    group.add_argument(
-        "--engines",
-        metavar="A,B",
-        type=checked(split_names),
-        help="names of --list-engines, or module:Class of your own; chainer always comes first "
-        "(default: all that can run on the device)",
-    )
-    group.add_argument("--list-engines", action="store_true", help="list the engines and exit")
-    add_precision(group, "what the other engines compute in; Chainer stays in fp32")
-    group.add_argument(
-        "--tolerance",
-        metavar="F",
-        type=number("a number above 0 up to 1, such as 1e-4", most=1),
-        help="largest difference of an output that is right, as a fraction of the largest output "
-        "(default: 1e-4 for fp32, 1e-2 for fp16, 5e-2 for bf16)",
-    )
-    group.add_argument(
-        "--save-engine",
-        metavar="FILE",
-        type=Path,
-        help="keep an engine made ready; the file's ending says which",
-    )
-    group.add_argument(
-        "--load-engine",
-        metavar="FILE",
-        type=Path,
-        help="run an engine from such a file, with the weights that are in it",
-    )
-
+    take(group, "--engines", "--list-engines")
+    about = "what the other engines compute in; Chainer stays in fp32 (default: %(default)s)"
+    take(group, "--precision", help=about)
+    take(group, "--tolerance", "--save-engine", "--load-engine")
     group = parser.add_argument_group("measuring")
-    add_trials(group, "trials of each engine, taken in turn")
-    add_warmups(group, "warm-up runs of each, for ten seconds at most", 10)
-    group.add_argument(
-        "--layer-trials",
-        metavar="N",
-        type=whole(1),
-        help="further trials of each, in which its layers are timed (default: as many as trials, "
-        f"{LAYER_TRIALS} at most)",
-    )
-    add_max_seconds(group, "end the trials after so many seconds")
-    add_machine(group, "-d")
-    add_seed(group)
-
+    take(group, "--trials", help="trials of each engine, taken in turn (default: %(default)s)")
+    about = "warm-up runs of each, for ten seconds at most (default: %(default)s)"
+    take(group, "--warmups", help=about, default=10)
+    take(group, "--layer-trials")
+    take(group, "--max-seconds", help="end the trials after so many seconds")
+    take(group, *MACHINE, "--seed")
     group = parser.add_argument_group("output")
-    add_out(
-        group,
-        "folder of the results (default: the next free reports/engines-MODEL-DEVICE-bBATCH)",
-        "replace a run in the --out folder, or a saved engine",
-    )
-    group.add_argument(
-        "--report", metavar="DIR", type=folder, help="make the reports of such a run again"
-    )
-    add_messages(group)
+    about = "folder of the results (default: the next free reports/engines-MODEL-DEVICE-bBATCH)"
+    take(group, "--out", help=about)
+    take(group, "--force", help="replace a run in the --out folder, or a saved engine")
+    take(group, "--report", *MESSAGES)
     return parser
 
 
@@ -141,7 +91,6 @@ def run(args: argparse.Namespace, context: Context) -> int:
 
     from chainer_profile.engines import chosen as engines
     from chainer_profile.networks import loading
-    from chainer_profile.record.recording import Settings
     from chainer_profile.runs import engines as run_folder
 
     chosen = engines.choose(args.engines)
@@ -150,21 +99,14 @@ def run(args: argparse.Namespace, context: Context) -> int:
     if batch.kwargs or len(batch.args) > 1 or isinstance(batch.args[0], list):
         raise UsageError("engines take one array: give one --input-shape")
     device, batchsize = asked_device(args), batch.array.shape[0]
-    settings = Settings(
+    settings = settings_of(
+        args,
         model=source.name,
         input=batch.description,
         input_shape=batch.array.shape,
         batchsize=batchsize,
-        device=device,
-        trials=args.trials,
         clean_trials=args.trials,
-        warmups=args.warmups,
-        threads=args.threads,
-        seed=args.seed,
-        weights=args.weights or "",
-        max_seconds=args.max_seconds,
         command=shlex.join([*COMMAND, "engines", *context.argv]),
-        precision=args.precision,
     )
     engines.place(
         chosen,

@@ -11,16 +11,7 @@ from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.parsing import Parser, input_shape
 from chainer_profile.basics.units import format_nbytes
 from chainer_profile.basics.words import PROG
-from chainer_profile.cli.options import (
-    add_batchsize,
-    add_classes,
-    add_input_shape,
-    add_messages,
-    add_model,
-    add_precision,
-    add_seed,
-    add_weights,
-)
+from chainer_profile.cli.options import MESSAGES, NETWORK, ONE_SHAPE, take
 from chainer_profile.cli.running import Context, printing
 
 if TYPE_CHECKING:
@@ -41,37 +32,15 @@ def parser() -> argparse.ArgumentParser:
         description="Writes a network for ONNX Runtime or OpenVINO; "
         "then reads it again, and compares the outputs with Chainer's.",
     )
-    group = parser.add_argument_group("network")
-    add_model(group)
-    add_classes(group)
-    add_weights(group)
-    add_seed(group)
+    take(parser.add_argument_group("network"), *NETWORK, "--seed")
     group = parser.add_argument_group("input; the file takes no other shape but for its batch")
-    add_input_shape(group)
-    add_batchsize(group, "inputs in the batch")
+    take(group, "--input-shape", **ONE_SHAPE)
+    take(group, "--input-size")
+    take(group, "--batchsize", help="inputs in the batch (default: 1)", default=1)
     group = parser.add_argument_group("output")
-    group.add_argument(
-        "--to",
-        metavar="FILE",
-        type=Path,
-        required=True,
-        help=".onnx, or .xml (OpenVINO, with a .bin beside it)",
-    )
-    group.add_argument(
-        "--dynamic-batch",
-        action=argparse.BooleanOptionalAction,
-        help=".onnx: a file for any batch size, or for this one alone; without either for any, if "
-        "the network allows it",
-    )
-    group.add_argument(
-        "--opset",
-        type=int,
-        metavar="N",
-        help=".onnx: the version of ONNX's operators, such as 17; 11 by default",
-    )
-    add_precision(group, "what the engine is to compute in")
-    group.add_argument("--force", action="store_true", help="replace a file that is there")
-    add_messages(group)
+    take(group, "--to", "--dynamic-batch", "--opset", "--precision")
+    take(group, "--force", help="replace a file that is there")
+    take(group, *MESSAGES)
     return parser
 
 

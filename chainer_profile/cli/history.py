@@ -15,11 +15,10 @@ from chainer_profile.basics.parsing import (
     parse_device,
 )
 from chainer_profile.basics.words import PROG
-from chainer_profile.cli.options import add_debug, add_limit
+from chainer_profile.cli.options import FORM, take
 from chainer_profile.cli.running import Context, printing, show
 from chainer_profile.runs.history import REPORTS, SORTS, Query, history, parse_since
 
-_FORMATS = ("table", "csv", "markdown")
 _TABLE_ROWS = 20
 
 
@@ -52,14 +51,9 @@ def parser() -> argparse.ArgumentParser:
     group.add_argument(
         "--sort", choices=tuple(SORTS), default="when", help="order (default: when, newest first)"
     )
-    add_limit(
-        group,
-        f"so many runs at most, 0 for all (default: {_TABLE_ROWS} in a table, else all)",
-        None,
-    )
-    group.add_argument(
-        "--format", choices=_FORMATS, default=_FORMATS[0], help="form (default: %(default)s)"
-    )
+    about = f"so many runs at most, 0 for all (default: {_TABLE_ROWS} in a table, else all)"
+    take(group, "--limit", help=about, default=None)
+    take(group, "--format", **{**FORM, "help": "form (default: %(default)s)"})
     group.add_argument(
         "--names", action="store_true", help="names only, one a line, for other commands"
     )
@@ -70,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
         default=REPORTS,
         help="folder of the runs (default: %(default)s)",
     )
-    add_debug(group)
+    take(group, "--debug")
     return parser
 
 

@@ -14,7 +14,7 @@ from chainer_profile.basics.units import (
     format_nbytes_rate,
 )
 from chainer_profile.basics.words import PROG
-from chainer_profile.cli.options import add_debug, add_machine, asked_device
+from chainer_profile.cli.options import MACHINE, asked_device, take
 from chainer_profile.cli.running import Context, printing, terminal_width
 
 
@@ -25,10 +25,7 @@ def parser() -> argparse.ArgumentParser:
         description="Shows what this machine can do at best: the rate of matrix products and of "
         "memory. They are measured once, which takes about a second, and kept.",
     )
-    group = parser.add_argument_group("measuring")
-    add_machine(group, "-d")
-    group.add_argument("--refresh", action="store_true", help="measure again, and keep that")
-    add_debug(group)
+    take(parser.add_argument_group("measuring"), *MACHINE, "--refresh", "--debug")
     return parser
 
 

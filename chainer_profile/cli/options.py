@@ -1,16 +1,27 @@
-"""Options that several commands share, and what they ask for."""
+"""The options of all commands in one table, and what is made of their values.
+
+A command names those that it takes, see :func:`take`. Values that are settings of a run by the same
+name go into its recording by :func:`settings_of`.
+"""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from chainer_profile.analyse.hotspots import DEFAULT_RULE, parse_rule
+from chainer_profile.basics.choosing import split_names
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.input_spec import InputSpec, parse_input
 from chainer_profile.basics.parsing import (
     checked,
+    duration,
+    factor,
     folder,
+    fraction,
     input_shape,
     named_device,
     parse_device,
@@ -20,294 +31,385 @@ from chainer_profile.basics.parsing import (
     thread_count,
     whole,
 )
-from chainer_profile.basics.words import DEFAULT_MODEL, DTYPES, LOSSES, PHASES
+from chainer_profile.basics.units import parse_percent
+from chainer_profile.basics.words import (
+    DEFAULT_DEPTH,
+    DEFAULT_MODEL,
+    DTYPES,
+    GROUPS,
+    LOSSES,
+    PHASES,
+)
+from chainer_profile.cli.running import FAILED
 from chainer_profile.engines.protocol import PRECISIONS
+from chainer_profile.record.parts import Settings
+from chainer_profile.runs.wanted import ALL, FILES, NONE, parse_formats
 
 if TYPE_CHECKING:
     from chainer_profile.networks.inputs import InputBatch
     from chainer_profile.networks.loading import ModelSource
 
+#: What argparse is told of an option.
+_Told = dict[str, Any]
 
-def add_model(group: argparse._ArgumentGroup) -> None:
-    """The option of which network."""
-    group.add_argument(
-        "-m",
-        "--model",
-        default=DEFAULT_MODEL,
-        help="a name of --list-models, package.module:Callable or path/to/file.py:Callable "
+
+def _value(
+    about: str, read: Callable[[str], Any] | None = None, default: Any = None, **more: Any
+) -> _Told:
+    """An option with a value, and how that is read."""
+    return {"help": about, "type": read, "default": default, **more}
+
+
+def _choice(choices: Sequence[str], about: str) -> _Told:
+    """An option whose value is one of these, the first by default."""
+    return {"help": about, "choices": choices, "default": choices[0]}
+
+
+def _flag(about: str, **more: Any) -> _Told:
+    """An option without a value."""
+    return {"help": about, "action": "store_true", **more}
+
+
+def _layer_columns(text: str) -> tuple[str, ...]:
+    """Names of columns of the layer table."""
+    from chainer_profile.report.layer_columns import choose_layer_columns
+
+    return choose_layer_columns(split_names(text))
+
+
+SORT_KEYS = (
+    *("time", "median", "mean", "p95", "std", "index", "path", "name"),
+    *("flops", "memory", "reached"),
+)
+
+#: Trials in which an engine's layers are timed, at most, where none were asked for.
+LAYER_TRIALS = 200
+
+#: Every option as ``--help`` shows it (a value has the option's own name unless one is given), and
+#: what argparse is told of it.
+OPTIONS: dict[str, _Told] = {
+    # -- the network
+    "-m, --model": _value(
+        "a name of --list-models, package.module:Callable or path/to/file.py:Callable "
         "(default: %(default)s)",
-    )
+        default=DEFAULT_MODEL,
+    ),
+    "--model-args ARGS": _value(
+        'arguments of your own network, literals only: "100, n_out=10"', default=""
+    ),
+    "--list-models": _flag("list the networks and exit"),
+    "--classes N": _value("outputs, in place of the network's own", whole(1)),
+    "--weights FILE.npz": _value(
+        "weights saved with save_npz, or a torchvision ResNet's state dict saved as .npz"
+    ),
+    "--dtype": _choice(
+        DTYPES,
+        "data type of parameters and input (Chainer's config.dtype; mixed16 is float16 with "
+        "float32 where precision needs it; default: %(default)s)",
+    ),
+    "--fast KERNELS": _value(
+        "faster kernels under Chainer's functions, see docs/accelerate.md: numpy (the default), or "
+        "torch for PyTorch's (CPU)",
+        nargs="?",
+        choices=("numpy", "torch"),
+        const="numpy",
+    ),
+    "--keep-memory": _flag(
+        "have glibc keep freed memory in the process, in place of fetching it anew for every "
+        "array; --fast does so too"
+    ),
+    # -- what a trial is
+    "--phase": _choice(
+        PHASES,
+        "forward: inference; forward-backward: with a loss and its backward; train: a whole step, "
+        "with the update by momentum SGD (default: %(default)s)",
+    ),
+    "--loss": _choice(
+        LOSSES,
+        "loss to go back from, against random labels; output: the network gives its loss "
+        "(default: %(default)s, softmax_cross_entropy unless the output is one number)",
+    ),
+    "--train-mode": _flag(
+        "run the forward phase with chainer.config.train on; inference is done in test mode, "
+        "without it"
+    ),
+    # -- its input
+    "-i, --input": _value(
+        "random, cifar10 (a test image), a picture's file, or the arguments themselves, batch "
+        "included, in a .npy or .npz file (default: %(default)s)",
+        default="random",
+    ),
+    "--index I": _value("first test image (default: 0)", whole(0), 0),
+    "--data-dir DIR": _value("folder with cifar-10-python.tar.gz"),
+    "--input-shape SPEC": _value(
+        "shape of one input without the batch; needed for your own network. Once for each "
+        "argument: [NAME=]SHAPE[:DTYPE[:RANGE]], such as 3x224x224, 20:int32:10000 (integers "
+        "below that), one:int32:1000 (a number for each input), or 5..20x128 (a list of sequences "
+        "of 5 to 20 steps)",
+        checked(parse_input),
+        action="append",
+    ),
+    "--input-size HxW": _value("height and width of the images, such as 1024x2048", checked(size)),
+    "--input-dtype": _choice(
+        ("float32", "float16", "float64", "int32", "int64"),
+        "data type of the input; integers are 0, for a network of indices (default: %(default)s)",
+    ),
+    "-b, --batchsize N": _value("inputs per trial (default: 1)", whole(1)),
+    # -- measuring
+    "-n, --trials N": _value("profiled trials (default: %(default)s)", whole(1), 1000),
+    "--clean-trials N": _value(
+        "trials without hooks on top (default: a tenth of the trials, at least 30 or as many)",
+        whole(0),
+    ),
+    "-w, --warmups N": _value(
+        "warm-up trials, for ten seconds at most (default: %(default)s)", whole(0), 50
+    ),
+    "--max-seconds S": _value(
+        "time for all passes together; the trials end before", positive_seconds
+    ),
+    "--until-ci PCT": _value(
+        "end the trials when the 95%% interval of the median profiled trial is within PCT per "
+        "cent (looked at from 200 trials on)",
+        checked(parse_percent),
+    ),
+    "--threads N": _value("BLAS threads (default: as many as BLAS chooses)", checked(thread_count)),
+    "-g, --gpu ID": _value("GPU to run on (default: -1, the CPU)", whole(-1), -1),
+    "-d, --device DEVICE": _value(
+        "the same in Chainer's words: @numpy or @cupy:0",
+        checked(parse_device),
+        argparse.SUPPRESS,
+        dest="gpu",
+    ),
+    "--why": _flag(
+        "look inside the layers for some seconds after the trials: in which parts their time goes, "
+        "and the framework's between them"
+    ),
+    "--no-memory": _flag(
+        "leave out the memory pass, two trials more after the timed ones",
+        action="store_false",
+        dest="memory",
+    ),
+    "--counters": _flag(
+        "count CPU time, page faults and switches of the thread by layer, in trials of their own "
+        "after the timed ones: for five seconds, or none (default: for a tenth of the trials' "
+        "time, five seconds at most; on a CPU)",
+        action=argparse.BooleanOptionalAction,
+    ),
+    "--no-machine": _flag(
+        "leave out the machine's limits, which are measured after the trials of the first run and "
+        "kept for later ones",
+        action="store_false",
+        dest="limits",
+    ),
+    "--layer-frames": _flag(
+        "run every layer below a function of its name, for samplers such as py-spy and perf; a "
+        "call takes about 7 us more"
+    ),
+    "--seed N": _value(
+        "seed of the weights and of the random input (default: %(default)s)", whole(0), 0
+    ),
+    "--tf32": _flag("let float32 matrix products round their inputs to TF32 (CUPY_TF32=1)"),
+    "--refresh": _flag("measure again, and keep that"),
+    "--budget TIME": _value("time for all of it, such as 90s or 3m (default: 3m)", duration, 180.0),
+    # -- engines
+    "--engines A,B": _value(
+        "names of --list-engines, or module:Class of your own; chainer always comes first "
+        "(default: all that can run on the device)",
+        checked(split_names),
+    ),
+    "--list-engines": _flag("list the engines and exit"),
+    "--precision": _choice(PRECISIONS, "what the engine is to compute in (default: %(default)s)"),
+    "--tolerance F": _value(
+        "largest difference of an output that is right, as a fraction of the largest output "
+        "(default: 1e-4 for fp32, 1e-2 for fp16, 5e-2 for bf16)",
+        fraction,
+    ),
+    "--save-engine FILE": _value("keep an engine made ready; the file's ending says which", Path),
+    "--load-engine FILE": _value(
+        "run an engine from such a file, with the weights that are in it", Path
+    ),
+    "--layer-trials N": _value(
+        "further trials of each, in which its layers are timed (default: as many as trials, "
+        f"{LAYER_TRIALS} at most)",
+        whole(1),
+    ),
+    "--to FILE": _value(".onnx, or .xml (OpenVINO, with a .bin beside it)", Path, required=True),
+    "--dynamic-batch": _flag(
+        ".onnx: a file for any batch size, or for this one alone; without either for any, if the "
+        "network allows it",
+        action=argparse.BooleanOptionalAction,
+    ),
+    "--opset N": _value(".onnx: the version of ONNX's operators, such as 17; 11 by default", int),
+    # -- comparing
+    "--variant N": _value(
+        "kind of trials to show, where a run has several (default: 1, the commonest)", whole(1), 1
+    ),
+    "--min-effect PCT": _value(
+        "smaller changes are no changes (default: %(default)s)", checked(parse_percent), "2%"
+    ),
+    "--fail-above PCT": _value(
+        f"exit with {FAILED} where the trial, or a layer with more than 1%% of the time, is "
+        "significantly slower by more than this: a gate for CI",
+        checked(parse_percent),
+    ),
+    "--gate": _choice(
+        ("wall", "cpu"),
+        "what that gate looks at: wall times, or the CPU time of clean trials, for machines that "
+        "other programs share (default: %(default)s)",
+    ),
+    "--all": _flag("show unchanged layers too"),
+    # -- what is shown
+    "--tree": _flag(
+        "show the tree of links, with inclusive and exclusive times, in place of the layers"
+    ),
+    "--columns A,B,C": _value(
+        "columns of the layer table, such as path,median,verdict,peak (an unknown one lists all)",
+        checked(_layer_columns),
+    ),
+    "--depth N": _value(
+        f"levels of the tree below the network (default: {DEFAULT_DEPTH}; 99 for all)", whole(0)
+    ),
+    "--group-by": _choice(GROUPS, "what the second table adds up by (default: %(default)s)"),
+    "--macs": _flag(
+        "show multiply-adds of convolutions and matrix products in place of operations"
+    ),
+    "--hotspots RULE": _value(
+        "which layers are hot: 0.36ms, 5%%, top:10 or pareto:50%% (default: %(default)s, the "
+        "fewest layers that hold half of the layers' time)",
+        checked(parse_rule),
+        DEFAULT_RULE,
+    ),
+    "--sort": _choice(SORT_KEYS, "order of the layer table; memory is the peak (default: time)"),
+    "--target Fx": _value(
+        "say which layers must become how fast for a trial that is so many times as fast, such as "
+        "1.5x",
+        checked(factor),
+    ),
+    "--limit N": _value(
+        "rows of the layer table and of the groups on the terminal, 0 for all (default: 20)",
+        whole(0),
+        20,
+    ),
+    "-q, --quiet": _flag("print nothing but errors"),
+    "--debug": _flag("show the traceback of an error"),
+    # -- what is written
+    "-o, --out DIR": _value("write the files into this folder", folder),
+    "--force": _flag("replace a run in the --out folder"),
+    "--report DIR": _value("make the reports of such a run again", folder),
+    "--format A,B": _value(
+        f"files beside CSV, plots, report.md and report.html: {', '.join(FILES)} or {ALL}; {NONE} "
+        "writes no report at all",
+        checked(parse_formats),
+        (),
+        dest="formats",
+    ),
+    "--json": _flag("print report.json on the standard output in place of the tables"),
+    "--title": _value("title of the report", default=""),
+    "--author": _value("who wrote it", default=""),
+    "--course": _value("what it was written for", default=""),
+    "--trace-trial N": _value(
+        "a trial that the trace shows beside the median one, counted from 0", whole(0)
+    ),
+}
+
+#: Options that go together.
+NETWORK = ("--model", "--classes", "--weights")
+TRIAL = ("--phase", "--loss", "--train-mode")
+INPUT = ("--input", "--index", "--data-dir", "--input-shape", "--input-size", "--batchsize")
+MACHINE = ("--threads", "--gpu", "--device")
+MESSAGES = ("--quiet", "--debug")
+
+#: What some commands tell otherwise: of an input that is one array, of what is printed in one form
+#: of several, and of threads that trials choose.
+ONE_SHAPE: _Told = {
+    "metavar": "CxHxW",
+    "action": "store",
+    "type": checked(parse_shape),
+    "help": "shape of one input without the batch; needed for your own network",
+}
+FORM: _Told = {
+    "metavar": None,
+    "type": None,
+    "dest": "format",
+    "choices": ("table", "csv", "markdown"),
+    "default": "table",
+    "help": "form of the output (default: %(default)s)",
+}
+BY_TRIALS = "BLAS threads (default: one, or as many as BLAS chooses where these are faster)"
 
 
-def add_model_args(group: argparse._ArgumentGroup) -> None:
-    """The option of what a network of one's own is made with."""
-    group.add_argument(
-        "--model-args",
-        metavar="ARGS",
-        default="",
-        help='arguments of your own network, literals only: "100, n_out=10"',
-    )
+def _by_word() -> dict[str, tuple[list[str], _Told]]:
+    """All words of each option, and what argparse is told of it, by its long word."""
+    found = {}
+    for shown, told in OPTIONS.items():
+        *short, last = shown.split(", ")
+        word, _, metavar = last.partition(" ")
+        found[word] = [*short, word], {"metavar": metavar, **told} if metavar else told
+    return found
 
 
-def add_classes(group: argparse._ArgumentGroup) -> None:
-    """The option of how many outputs."""
-    group.add_argument(
-        "--classes", metavar="N", type=whole(1), help="outputs, in place of the network's own"
-    )
+_BY_WORD = _by_word()
+
+
+def take(group: argparse._ActionsContainer, *names: str, short: bool = True, **told: Any) -> None:
+    """Add options of the table.
+
+    Args:
+        group: Where they are added.
+        names: Their long words, such as ``--trials``.
+        short: With their short words too.
+        told: What argparse is told otherwise of them, such as another ``help`` or ``default``.
+    """
+    for name in names:
+        words, usual = _BY_WORD[name]
+        group.add_argument(*(words if short else words[-1:]), **{**usual, **told})
+
+
+def add_machine(group: argparse._ArgumentGroup) -> None:
+    """Options of where a network runs, without ``-d``: a training takes its data by that."""
+    take(group, *MACHINE[:-1])
+    take(group, "--device", short=False)
 
 
 def add_fast(group: argparse._ArgumentGroup) -> None:
     """The option of faster kernels."""
-    group.add_argument(
-        "--fast",
-        nargs="?",
-        choices=("numpy", "torch"),
-        const="numpy",
-        metavar="KERNELS",
-        help="faster kernels under Chainer's functions, see docs/accelerate.md: numpy (the "
-        "default), or torch for PyTorch's (CPU)",
-    )
-
-
-def check_fast(args: argparse.Namespace) -> None:
-    """Refuse them on a GPU."""
-    if args.fast is not None and args.gpu >= 0:
-        raise UsageError("--fast is for the CPU: leave out --gpu")
-
-
-def add_batchsize(group: argparse._ArgumentGroup, what: str, default: int | None = 1) -> None:
-    """The option of how many inputs at once; what they are is for the help."""
-    group.add_argument(
-        "-b",
-        "--batchsize",
-        metavar="N",
-        type=whole(1),
-        default=default,
-        help=f"{what} (default: 1)",
-    )
-
-
-def add_input_shape(group: argparse._ArgumentGroup, *, several: bool = False) -> None:
-    """Options of the shape of one input; :func:`input_shape` reads them.
-
-    Args:
-        group: Where they are added.
-        several: Take several arguments, of any data type, and sequences.
-    """
-    if several:
-        group.add_argument(
-            "--input-shape",
-            metavar="SPEC",
-            action="append",
-            type=checked(parse_input),
-            help="shape of one input without the batch; needed for your own network. Once for each "
-            "argument: [NAME=]SHAPE[:DTYPE[:RANGE]], such as 3x224x224, 20:int32:10000 (integers "
-            "below that), one:int32:1000 (a number for each input), or 5..20x128 (a list of "
-            "sequences of 5 to 20 steps)",
-        )
-    else:
-        group.add_argument(
-            "--input-shape",
-            metavar="CxHxW",
-            type=checked(parse_shape),
-            help="shape of one input without the batch; needed for your own network",
-        )
-    group.add_argument(
-        "--input-size",
-        metavar="HxW",
-        type=checked(size),
-        help="height and width of the images, such as 1024x2048",
-    )
-
-
-def add_machine(
-    group: argparse._ArgumentGroup, *device: str, default: str = "as many as BLAS chooses"
-) -> None:
-    """Options of where a network runs.
-
-    Args:
-        group: Where they are added.
-        device: Short names of ``--device``.
-        default: What the number of threads is without the option.
-    """
-    add_threads(group, default)
-    group.add_argument(
-        "-g",
-        "--gpu",
-        metavar="ID",
-        type=whole(-1),
-        default=-1,
-        help="GPU to run on (default: -1, the CPU)",
-    )
-    group.add_argument(
-        *device,
-        "--device",
-        metavar="DEVICE",
-        dest="gpu",
-        type=checked(parse_device),
-        default=argparse.SUPPRESS,
-        help="the same in Chainer's words: @numpy or @cupy:0",
-    )
-
-
-def add_threads(group: argparse._ArgumentGroup, default: str) -> None:
-    """The option of BLAS's threads; what their number is without it is for the help."""
-    group.add_argument(
-        "--threads",
-        metavar="N",
-        type=checked(thread_count),
-        help=f"BLAS threads (default: {default})",
-    )
-
-
-def add_dtype(group: argparse._ArgumentGroup) -> None:
-    """The option of Chainer's data type."""
-    group.add_argument(
-        "--dtype",
-        choices=DTYPES,
-        default=DTYPES[0],
-        help="data type of parameters and input (Chainer's config.dtype; mixed16 is float16 with "
-        "float32 where precision needs it; default: %(default)s)",
-    )
-
-
-def add_trial(group: argparse._ArgumentGroup) -> None:
-    """Options of what a trial is."""
-    group.add_argument(
-        "--phase",
-        choices=PHASES,
-        default=PHASES[0],
-        help="forward: inference; forward-backward: with a loss and its backward; train: a whole "
-        "step, with the update by momentum SGD (default: %(default)s)",
-    )
-    group.add_argument(
-        "--loss",
-        choices=LOSSES,
-        default=LOSSES[0],
-        help="loss to go back from, against random labels; output: the network gives its loss "
-        "(default: %(default)s, softmax_cross_entropy unless the output is one number)",
-    )
-    group.add_argument(
-        "--train-mode",
-        action="store_true",
-        help="run the forward phase with chainer.config.train on; inference is done in test mode, "
-        "without it",
-    )
+    take(group, "--fast")
 
 
 def add_messages(group: argparse._ArgumentGroup) -> None:
     """Options of what is said."""
-    group.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
-    add_debug(group)
-
-
-def add_debug(group: argparse._ActionsContainer) -> None:
-    """The option of tracebacks, which :func:`.running.run_command` reads."""
-    group.add_argument("--debug", action="store_true", help="show the traceback of an error")
-
-
-def add_weights(group: argparse._ArgumentGroup) -> None:
-    """The option of the weights' file."""
-    group.add_argument(
-        "--weights",
-        metavar="FILE.npz",
-        help="weights saved with save_npz, or a torchvision ResNet's state dict saved as .npz",
-    )
-
-
-def add_seed(group: argparse._ArgumentGroup) -> None:
-    """The option of the seed."""
-    group.add_argument(
-        "--seed",
-        metavar="N",
-        type=whole(0),
-        default=0,
-        help="seed of the weights and of the random input (default: %(default)s)",
-    )
-
-
-def add_max_seconds(group: argparse._ArgumentGroup, what: str) -> None:
-    """The option that ends the trials; what it bounds is for the help."""
-    group.add_argument(
-        "--max-seconds",
-        metavar="S",
-        type=positive_seconds,
-        help=what,
-    )
-
-
-def add_trials(group: argparse._ArgumentGroup, what: str) -> None:
-    """The option of how many trials; what they are is for the help."""
-    group.add_argument(
-        "-n",
-        "--trials",
-        metavar="N",
-        type=whole(1),
-        default=1000,
-        help=f"{what} (default: %(default)s)",
-    )
-
-
-def add_warmups(group: argparse._ArgumentGroup, what: str, default: int) -> None:
-    """The option of how many trials come first and do not count."""
-    group.add_argument(
-        "-w",
-        "--warmups",
-        metavar="N",
-        type=whole(0),
-        default=default,
-        help=f"{what} (default: %(default)s)",
-    )
-
-
-def add_variant(group: argparse._ActionsContainer, what: str, more: str = "") -> None:
-    """Which kind of trials, where a run has several."""
-    group.add_argument(
-        "--variant",
-        metavar="N",
-        type=whole(1),
-        default=1,
-        help=f"kind of trials to {what}, where a run has several (default: 1, the commonest){more}",
-    )
-
-
-def add_limit(group: argparse._ArgumentGroup, what: str, default: int | None = 20) -> None:
-    """The option of how many rows are shown."""
-    group.add_argument("--limit", metavar="N", type=whole(0), default=default, help=what)
+    take(group, *MESSAGES)
 
 
 def add_out(group: argparse._ArgumentGroup, what: str, force: str = "") -> None:
     """The option of the folder of the results, and of replacing what is in it."""
-    group.add_argument("-o", "--out", metavar="DIR", type=folder, help=what)
+    take(group, "--out", help=what)
     if force:
-        group.add_argument("--force", action="store_true", help=force)
+        take(group, "--force", help=force)
 
 
-def add_precision(group: argparse._ArgumentGroup, what: str) -> None:
-    """The option of what an engine computes in."""
-    group.add_argument(
-        "--precision",
-        choices=PRECISIONS,
-        default=PRECISIONS[0],
-        help=f"{what} (default: %(default)s)",
-    )
+#: Settings that an option of the same name does not say: its words name what is to be found first.
+_FOUND = ("model", "input", "input_shape", "loss")
 
 
-def add_input(group: argparse._ArgumentGroup) -> None:
-    """Options of what a network runs on; :func:`read_input` reads them."""
-    group.add_argument(
-        "-i",
-        "--input",
-        default="random",
-        help="random, cifar10 (a test image), a picture's file, or the arguments themselves, batch "
-        "included, in a .npy or .npz file (default: %(default)s)",
-    )
-    group.add_argument(
-        "--index", metavar="I", type=whole(0), default=0, help="first test image (default: 0)"
-    )
-    group.add_argument("--data-dir", metavar="DIR", help="folder with cifar-10-python.tar.gz")
-    add_input_shape(group, several=True)
-    add_batchsize(group, "inputs per trial", default=None)
+def settings_of(args: argparse.Namespace, **found: Any) -> Settings:
+    """The settings that the options ask for: each that goes by the name of an option.
+
+    Args:
+        args: The options, with ``gpu``.
+        found: The settings that no option says, or not for sure.
+    """
+    asked: dict[str, Any] = {"device": asked_device(args)}
+    for name in (field.name for field in fields(Settings) if field.name not in _FOUND):
+        if getattr(args, name, None) is not None:
+            asked[name] = getattr(args, name)
+    return Settings(**{**asked, **found})
+
+
+def check_fast(args: argparse.Namespace) -> None:
+    """Refuse faster kernels on a GPU."""
+    if args.fast is not None and args.gpu >= 0:
+        raise UsageError("--fast is for the CPU: leave out --gpu")
 
 
 def check_input(args: argparse.Namespace) -> None:
@@ -341,7 +443,7 @@ def _asks_for_more(args: argparse.Namespace) -> bool:
 
 
 def read_input(args: argparse.Namespace, source: ModelSource) -> InputBatch:
-    """The batch that the options of :func:`add_input` ask for.
+    """The batch that the options :data:`INPUT` ask for.
 
     Args:
         args: The options, with ``seed``.
@@ -373,5 +475,5 @@ def read_input(args: argparse.Namespace, source: ModelSource) -> InputBatch:
 
 
 def asked_device(args: argparse.Namespace) -> str:
-    """The device of :func:`add_machine`'s options: ``cpu``, ``gpu:0``."""
+    """The device of ``--gpu``: ``cpu``, ``gpu:0``."""
     return named_device(args.gpu)

@@ -10,30 +10,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
-from chainer_profile.basics.parsing import Parser, checked, whole
-from chainer_profile.basics.units import format_count, parse_percent, plural
+from chainer_profile.basics.parsing import Parser
+from chainer_profile.basics.units import format_count, plural
 from chainer_profile.basics.words import COMMAND, PROG, VERSION
 from chainer_profile.cli import other_commands
 from chainer_profile.cli.interrupts import Interrupted, Interrupts
 from chainer_profile.cli.options import (
-    add_classes,
-    add_dtype,
-    add_fast,
-    add_input,
-    add_machine,
-    add_max_seconds,
-    add_model,
-    add_model_args,
-    add_out,
-    add_seed,
-    add_trial,
-    add_trials,
-    add_warmups,
-    add_weights,
+    BY_TRIALS,
+    INPUT,
+    TRIAL,
     asked_device,
     check_fast,
     check_input,
     read_input,
+    settings_of,
+    take,
 )
 from chainer_profile.cli.running import Context, printing, terminal_width
 from chainer_profile.cli.shown import add_shown, show, wanted
@@ -57,96 +48,22 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=VERSION)
 
     group = parser.add_argument_group("network")
-    add_model(group)
-    add_model_args(group)
-    group.add_argument("--list-models", action="store_true", help="list the networks and exit")
-    add_classes(group)
-    add_weights(group)
-    add_dtype(group)
-
-    add_fast(group)
-    group.add_argument(
-        "--keep-memory",
-        action="store_true",
-        help="have glibc keep freed memory in the process, in place of fetching it anew for every "
-        "array; --fast does so too",
-    )
-
-    add_trial(parser.add_argument_group("what a trial is"))
-
-    group = parser.add_argument_group("input")
-    add_input(group)
-
+    take(group, "--model", "--model-args", "--list-models", "--classes", "--weights", "--dtype")
+    take(group, "--fast", "--keep-memory")
+    take(parser.add_argument_group("what a trial is"), *TRIAL)
+    take(parser.add_argument_group("input"), *INPUT)
     group = parser.add_argument_group("measuring")
-    add_trials(group, "profiled trials")
-    group.add_argument(
-        "--clean-trials",
-        metavar="N",
-        type=whole(0),
-        help="trials without hooks on top (default: a tenth of the trials, at least 30 or as many)",
-    )
-    add_warmups(group, "warm-up trials, for ten seconds at most", 50)
-    add_max_seconds(group, "time for all passes together; the trials end before")
-    group.add_argument(
-        "--until-ci",
-        metavar="PCT",
-        type=checked(parse_percent),
-        help="end the trials when the 95%% interval of the median profiled trial is within PCT per "
-        "cent (looked at from 200 trials on)",
-    )
-    add_machine(group, "-d", default="one, or as many as BLAS chooses where these are faster")
-    group.add_argument(
-        "--why",
-        action="store_true",
-        help="look inside the layers for some seconds after the trials: in which parts their time "
-        "goes, and the framework's between them",
-    )
-    group.add_argument(
-        "--no-memory",
-        action="store_true",
-        help="leave out the memory pass, two trials more after the timed ones",
-    )
-    group.add_argument(
-        "--counters",
-        action=argparse.BooleanOptionalAction,
-        help="count CPU time, page faults and switches of the thread by layer, in trials of their "
-        "own after the timed ones: for five seconds, or none (default: for a tenth of the trials' "
-        "time, five seconds at most; on a CPU)",
-    )
-    group.add_argument(
-        "--no-machine",
-        action="store_true",
-        help="leave out the machine's limits, which are measured after the trials of the first run "
-        "and kept for later ones",
-    )
-    group.add_argument(
-        "--layer-frames",
-        action="store_true",
-        help="run every layer below a function of its name, for samplers such as py-spy and perf; "
-        "a call takes about 7 us more",
-    )
-    add_seed(group)
-
-    _add_gpu(parser)
-
+    take(group, "--trials", "--clean-trials", "--warmups", "--max-seconds", "--until-ci")
+    take(group, "--threads", help=BY_TRIALS)
+    take(group, "--gpu", "--device", "--why", "--no-memory", "--counters", "--no-machine")
+    take(group, "--layer-frames", "--seed")
+    take(parser.add_argument_group("on a GPU"), "--tf32")
     group = parser.add_argument_group("output")
-    add_out(
-        group,
-        "folder of the results (default: the next free reports/MODEL-DEVICE-bBATCH)",
-        "replace a run in the --out folder",
-    )
+    about = "folder of the results (default: the next free reports/MODEL-DEVICE-bBATCH)"
+    take(group, "--out", help=about)
+    take(group, "--force")
     add_shown(parser)
     return parser
-
-
-def _add_gpu(parser: argparse.ArgumentParser) -> None:
-    """The options that only a GPU has."""
-    group = parser.add_argument_group("on a GPU")
-    group.add_argument(
-        "--tf32",
-        action="store_true",
-        help="let float32 matrix products round their inputs to TF32 (CUPY_TF32=1)",
-    )
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
@@ -173,7 +90,6 @@ def run(args: argparse.Namespace, context: Context) -> int:
     from chainer_profile.measure import configuration
     from chainer_profile.measure.arguments import Arguments
     from chainer_profile.networks import loading, weights
-    from chainer_profile.record.recording import Settings
     from chainer_profile.runs.folder import take_folder
 
     source = loading.find_model(args.model, context.registry, args.classes, args.model_args)
@@ -186,26 +102,14 @@ def run(args: argparse.Namespace, context: Context) -> int:
     batchsize = given.batchsize
     default = Path("reports") / f"{source.name}-{device.replace(':', '')}-b{batchsize}{phase}"
     with take_folder(args.out, default, args.force) as folder:
-        settings = Settings(
+        settings = settings_of(
+            args,
             model=source.name,
             input=batch.description,
             input_shape=batch.array.shape,
             batchsize=batchsize,
-            device=device,
-            phase=args.phase,
-            train_mode=args.train_mode,
-            trials=args.trials,
             clean_trials=_clean_trials(args),
-            warmups=args.warmups,
-            threads=args.threads,
-            seed=args.seed,
-            weights=args.weights or "",
-            max_seconds=args.max_seconds,
-            until_ci=args.until_ci,
             command=shlex.join([*COMMAND, *context.argv]),
-            dtype=args.dtype,
-            fast=args.fast or "",
-            keep_memory=args.keep_memory,
         )
         try:
             with configuration.configured(settings):
@@ -245,7 +149,6 @@ def _measure(
     from chainer_profile.measure.progress import ProgressBar
     from chainer_profile.measure.runner import RunError, calibration_of, run
     from chainer_profile.measure.steps import make_step
-    from chainer_profile.measure.time_limit import TimeLimit
     from chainer_profile.record.journal import Journal, JournalError
     from chainer_profile.record.recording import Conditions
 
@@ -265,27 +168,25 @@ def _measure(
     )
     journal = Journal(folder.journal)
     failure: ProfileError | None = None
-    limit = TimeLimit(clock.now_ns, args.max_seconds)
     bar = ProgressBar(args.quiet, args.max_seconds)
     frames = layer_frames(model) if args.layer_frames else nullcontext()
     try:
-        with interrupts.measuring():
-            with frames, bar as progress:
-                recording = run(
-                    step,
-                    settings,
-                    journal=journal,
-                    clock=clock,
-                    progress=progress,
-                    say=bar.say,
-                    stop=interrupts.reason,
-                    memory=not args.no_memory,
-                    counters=args.counters,
-                    why=args.why,
-                    calibration=calibration_of(step, clock),
-                )
-            if not (args.no_machine or interrupts.signum):
-                recording = _with_limits(recording, limit.left_s())
+        with interrupts.measuring(), frames, bar as progress:
+            recording = run(
+                step,
+                settings,
+                journal=journal,
+                clock=clock,
+                progress=progress,
+                say=bar.say,
+                warn=bar.warn,
+                stop=interrupts.reason,
+                memory=args.memory,
+                counters=args.counters,
+                why=args.why,
+                limits=args.limits,
+                calibration=calibration_of(step, clock),
+            )
     except RunError as error:
         failure, recording = error, error.recording
     except (KeyboardInterrupt, SystemExit) as error:  # raised by the network's own code
@@ -311,17 +212,6 @@ def _measure(
         print(f"{PROG}: {interrupts.reason()}: {done}", file=sys.stderr)
         return 128 + interrupts.signum
     return 0
-
-
-def _with_limits(recording: Recording, left_s: float) -> Recording:
-    """The recording with the machine's limits; without them where they cannot be measured."""
-    from chainer_profile.measure import machine
-
-    try:
-        return machine.with_limits(recording, left_s)
-    except ProfileError as error:
-        print(f"{PROG}: the machine's limits are left out: {error}", file=sys.stderr)
-        return recording
 
 
 def _save(recording: Recording, folder: RunFolder, args: argparse.Namespace) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.parsing import Parser, folder
 from chainer_profile.basics.words import PROG
-from chainer_profile.cli.options import add_limit, add_messages, add_out, add_variant
+from chainer_profile.cli.options import MESSAGES, take
 from chainer_profile.cli.running import ALL_ROWS, Context, show
 
 if TYPE_CHECKING:
@@ -28,11 +28,11 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "folder", metavar="DIR", type=folder, help="folder with rank-0, rank-1, ... in it"
     )
-    add_variant(parser, "show")
+    take(parser, "--variant")
     group = parser.add_argument_group("what is shown")
-    add_limit(group, "rows of a table, 0 for all (default: %(default)s)")
-    add_out(group, "write the files into this folder (default: DIR)")
-    add_messages(group)
+    take(group, "--limit", help="rows of a table, 0 for all (default: %(default)s)")
+    take(group, "--out", help="write the files into this folder (default: DIR)")
+    take(group, *MESSAGES)
     return parser
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.parsing import Parser
 from chainer_profile.basics.words import PROG
-from chainer_profile.cli.options import add_variant
+from chainer_profile.cli.options import take
 from chainer_profile.cli.running import Context
 from chainer_profile.cli.shown import add_shown, show, wanted
 from chainer_profile.runs.wanted import check as check_formats
@@ -22,7 +22,11 @@ def parser() -> argparse.ArgumentParser:
         "alone. Recovers the trials of a run that was killed.",
     )
     parser.add_argument("run", metavar="DIR", type=Path, help="folder of a run, or a recording")
-    add_variant(parser, "show", "; the reports of another one go to DIR/variant-N")
+    about = (
+        "kind of trials to show, where a run has several (default: 1, the commonest); the reports "
+        "of another one go to DIR/variant-N"
+    )
+    take(parser, "--variant", help=about)
     add_shown(parser)
     return parser
 

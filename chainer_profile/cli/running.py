@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Columns of what goes into a file or a pipe: all columns of tables fit; rich would take 80.
 _WIDE = 160
+#: Exit code of a gate that fails.
+FAILED = 3
 #: How to see the rows that --limit leaves out.
 ALL_ROWS = "--limit 0 shows all"
 

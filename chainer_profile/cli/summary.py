@@ -7,20 +7,10 @@ from typing import Any
 
 from chainer_profile.basics.choosing import split_names
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.basics.parsing import Parser, input_shape, whole
+from chainer_profile.basics.parsing import Parser, input_shape
 from chainer_profile.basics.words import PROG
-from chainer_profile.cli.options import (
-    add_batchsize,
-    add_classes,
-    add_debug,
-    add_input_shape,
-    add_limit,
-    add_model,
-)
+from chainer_profile.cli.options import FORM, ONE_SHAPE, take
 from chainer_profile.cli.running import ALL_ROWS, Context, printing, show
-
-_FORMATS = ("table", "csv", "markdown")
-_DTYPES = ("float32", "float16", "float64", "int32", "int64")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -31,46 +21,31 @@ def parser() -> argparse.ArgumentParser:
         "bytes, its totals and the memory of its arrays. Nothing is timed.",
     )
     group = parser.add_argument_group("network")
-    add_model(group)
-    add_classes(group)
-    group.add_argument(
-        "--phase", choices=("forward",), default="forward", help="inference, the only one here"
-    )
+    take(group, "--model", "--classes")
+    take(group, "--phase", choices=("forward",), help="inference, the only one here")
     group = parser.add_argument_group("input")
-    add_input_shape(group)
-    group.add_argument(
-        "--input-dtype",
-        choices=_DTYPES,
-        default=_DTYPES[0],
-        help="data type of the input; integers are 0, for a network of indices (default: "
-        "%(default)s)",
-    )
-    add_batchsize(group, "inputs in the batch")
+    take(group, "--input-shape", **ONE_SHAPE)
+    take(group, "--input-size", "--input-dtype")
+    take(group, "--batchsize", help="inputs in the batch (default: 1)", default=1)
     group = parser.add_argument_group("what is shown")
-    group.add_argument(
-        "--depth",
-        metavar="N",
-        type=whole(0),
-        help="one row a link, to so many levels below the network, in place of one a layer",
-    )
-    group.add_argument(
-        "--columns",
-        metavar="A,B,C",
-        help="columns of the table, such as path,output_shapes,macs (an unknown one lists all)",
-    )
-    add_limit(group, "rows of the table on the terminal, 0 for all (default: all)", None)
-    group.add_argument(
-        "--format",
-        choices=_FORMATS,
-        default=_FORMATS[0],
-        help="form of the output (default: %(default)s)",
-    )
-    add_debug(group)
+    about = "one row a link, to so many levels below the network, in place of one a layer"
+    take(group, "--depth", help=about)
+    about = "columns of the table, such as path,output_shapes,macs (an unknown one lists all)"
+    take(group, "--columns", help=about, type=str)
+    about = "rows of the table on the terminal, 0 for all (default: all)"
+    take(group, "--limit", help=about, default=None)
+    take(group, "--format", **FORM)
+    take(group, "--debug")
     return parser
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    """Print the network's table."""
+    """Run the command; returns the exit code.
+
+    Raises:
+        ProfileError: The network cannot be built or run, or the output not be written.
+        UsageError: The arguments say nothing that can be done.
+    """
     from chainer_profile.report.content import network as content
 
     view = content.LAYERS if args.depth is None else content.LINKS

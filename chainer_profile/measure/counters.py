@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chainer_profile.basics.describe import NS
+from chainer_profile.measure.passes import Pass
 from chainer_profile.measure.recorder import Recorder
 from chainer_profile.record.recording import Counted, Counters
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from chainer_profile.measure.clock import NowNs
+    from chainer_profile.measure.passes import Timed
     from chainer_profile.measure.structure import Structure
     from chainer_profile.measure.windows import Step
 
@@ -36,9 +38,11 @@ except ImportError:  # Windows
 #: Reads several counters at once; none of them ever falls.
 Read = Callable[[], Sequence[int]]
 
-#: The pass takes this part of the time of the trials, and this many seconds at most.
-PART = 0.1
-SECONDS = 5.0
+#: The pass takes this part of the time of the trials, and this many seconds at most; where it is
+#: asked for, so many. Of a time limit this part is kept for it.
+_PART = 0.1
+_SECONDS = 5.0
+_LIMIT_PART = 0.05
 LEAST_TRIALS = 3
 #: Trials beyond this say nothing new.
 _MOST_TRIALS = 2000
@@ -215,3 +219,27 @@ def _window(recorder: Recorder, readings: _Readings) -> NDArray[np.float64]:
     recorder.clear()
     readings.clear()
     return mean
+
+
+def _measure(timed: Timed) -> Counters | None:
+    seconds = _SECONDS if timed.asked else min(_SECONDS, _PART * timed.trials_s)
+    seconds = min(seconds, timed.left_s)
+    if seconds < 0:
+        return None
+    return measure_counters(
+        timed.step,
+        timed.structure,
+        now_ns=timed.clock.now_ns,
+        seconds=seconds,
+        stop=timed.stop,
+    )
+
+
+COUNTERS = Pass(
+    "counters",
+    _measure,
+    "the counters pass fails ({}): left out",
+    seconds=_SECONDS,
+    limit_part=_LIMIT_PART,
+    on_device=False,
+)

@@ -25,11 +25,13 @@ from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure.layer_frames import FILE, frame_named, numbered_frames
 from chainer_profile.measure.line_times import timed_lines
+from chainer_profile.measure.passes import Pass
 from chainer_profile.measure.samplers import Frame, Frames, sampled
 from chainer_profile.record.inside import Inside, Place, Stack
 
 if TYPE_CHECKING:
     from chainer_profile.measure.clock import NowNs
+    from chainer_profile.measure.passes import Timed
     from chainer_profile.measure.windows import Step
     from chainer_profile.record.recording import Layer
 
@@ -349,3 +351,22 @@ def _installed() -> tuple[str, ...]:
     paths = sysconfig.get_paths()
     found = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     return tuple(found | set(site.getsitepackages()) | {site.getusersitepackages()})
+
+
+def _measure(timed: Timed) -> Inside:
+    recording = timed.recording
+    if recording.on_device:
+        raise ProfileError("the layers run on the GPU, where Python is not")
+    if timed.left_s <= 0:
+        raise ProfileError("no time is left")
+    return look_inside(
+        timed.step,
+        recording.layers,
+        np.median(recording.self_ns, axis=0) * NS,
+        timed.clock.now_ns,
+        seconds=min(SECONDS, timed.left_s),
+        stop=timed.stop,
+    )
+
+
+INSIDE = Pass("inside", _measure, "nothing is seen inside the layers: {}", seconds=SECONDS)

@@ -22,6 +22,7 @@ from chainer_profile.kernels.memory import afresh, apart
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
 from chainer_profile.measure.environment import CpuWatch
 from chainer_profile.measure.limits import load_limits, save_limits
+from chainer_profile.measure.passes import Pass
 from chainer_profile.measure.threads import limited
 from chainer_profile.record.recording import MachineLimits
 
@@ -191,12 +192,23 @@ def with_limits(recording: Recording, left_s: float = float("inf")) -> Recording
     Raises:
         ProfileError: They cannot be measured.
     """
+    return replace(recording, limits=_limits_of(recording, left_s))
+
+
+def _limits_of(recording: Recording, left_s: float) -> MachineLimits | None:
     device, where = find_device(recording.settings.device), recording.environment
     if left_s < ALL_SECONDS:
-        return replace(recording, limits=kept_limits(where, device))
+        return kept_limits(where, device)
     other_cpu = recording.conditions.other_cpu
     quiet = other_cpu is not None and not _is_busy(other_cpu, where)
-    return replace(recording, limits=find_limits(where, device, quiet=quiet).limits)
+    return find_limits(where, device, quiet=quiet).limits
+
+
+LIMITS = Pass(
+    "limits",
+    lambda timed: _limits_of(timed.recording, timed.left_s),
+    "the machine's limits are left out: {}",
+)
 
 
 def measure_limits(environment: Environment, device: Device) -> MachineLimits:

@@ -41,8 +41,11 @@ class ProgressBar:
 
     def say(self, text: str) -> None:
         """A line of its own."""
-        if self._quiet:
-            return
+        if not self._quiet:
+            self.warn(text)
+
+    def warn(self, text: str) -> None:
+        """A line of its own, also where nothing else is shown."""
         text = f"{PROG}: {text}"
         if self._bar is None:
             print(text, file=sys.stderr, flush=True)

@@ -4,8 +4,8 @@ The passes do not disturb one another: a structure pass learns the layers, their
 shapes; a few trials tell whether one BLAS thread is faster than all, where nobody chose; warm-up
 trials; then trials without any hook ("clean") in blocks that alternate with "profiled" ones, which
 take clock reads only; on a GPU a few that it begins when all of them is launched, for its own times
-without waiting; a last structure pass, to see that the network is still the same; the counters
-pass and the memory pass. A time limit bounds all of them together.
+without waiting; a last structure pass, to see that the network is still the same; then the passes
+of :data:`PASSES`. A time limit bounds all of them together.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ from chainer_profile.measure.arguments import Arguments, as_network, network_nam
 from chainer_profile.measure.calibration import calibrate
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
 from chainer_profile.measure.configuration import as_now
-from chainer_profile.measure.counters import PART, SECONDS, measure_counters
+from chainer_profile.measure.counters import COUNTERS
 from chainer_profile.measure.devices import clock_of, device_name, only_device_of
 from chainer_profile.measure.finite import not_finite
-from chainer_profile.measure.inside import SECONDS as INSIDE_SECONDS
-from chainer_profile.measure.inside import look_inside
+from chainer_profile.measure.inside import INSIDE
 from chainer_profile.measure.learner import StructureError, learn_structure
 from chainer_profile.measure.left_as_found import left_as_found
-from chainer_profile.measure.memory import measure_memory
+from chainer_profile.measure.machine import LIMITS
+from chainer_profile.measure.memory import MEMORY
+from chainer_profile.measure.passes import Timed
 from chainer_profile.measure.steps import AnyStep, learn_first, make_step
 from chainer_profile.measure.structure import Structure
 from chainer_profile.measure.threads import (
@@ -67,23 +68,17 @@ from chainer_profile.record.recording import (
     INTERVAL,
     TIME_LIMIT,
     Calibration,
-    Counters,
     Environment,
-    Inside,
-    MemoryUse,
     Recording,
     Settings,
 )
 
-#: Memory passes at most, until one is of the commonest kind of trials.
-_MEMORY_TRIES = 4
+#: The passes behind the trials, in their order.
+PASSES = (COUNTERS, INSIDE, MEMORY, LIMITS)
 #: Ends of a run that nobody stopped.
 _IN_ORDER = (COMPLETE, TIME_LIMIT, INTERVAL)
-#: The memory pass takes about as long as so many structure passes.
-_MEMORY_PASSES = 4
-#: The part of a time limit that is kept at most for what follows the trials, and for counters.
+#: The part of a time limit that is kept at most for what follows the trials.
 _RESERVE_PART = 0.2
-_COUNTERS_PART = 0.05
 
 
 class RunError(ProfileError):
@@ -256,10 +251,12 @@ def run(
     memory: bool = True,
     counters: bool | None = False,
     why: bool = False,
+    limits: bool = False,
     calibration: Callable[[], Calibration | None] | None = None,
     choose_threads: bool = True,
     progress: Progress | None = None,
     say: Say | None = None,
+    warn: Say = warnings.warn,
     stop: Stop | None = None,
 ) -> Recording:
     """Make all passes that the settings ask for.
@@ -270,14 +267,17 @@ def run(
             names that the step gives.
         journal: Where trials are written as they are made; in memory by default.
         clock: The clock that measures.
-        memory: Make the memory pass, where the run was not stopped. Its failure is a warning.
-        counters: Make the counters pass likewise; None makes it short.
-        why: Look inside the layers, where the run was not stopped. What fails there is said.
+        memory: Make the memory pass. This one and the others are left out where the run was
+            stopped.
+        counters: Make the counters pass; None makes it short.
+        why: Look inside the layers.
+        limits: Add the machine's limits, see :func:`~chainer_profile.measure.machine.with_limits`.
         calibration: Times fixed work, before the warm-up and after the trials: how fast the machine
             was; see :func:`calibration_of`.
         choose_threads: Let a few trials choose the number of BLAS threads, where nobody did.
         progress: Called now and then, see :data:`Progress`.
         say: Told, in a line, what the user should know while the run goes on.
+        warn: Told, in a line, which of the passes fails, and why.
         stop: Asked after every trial whether to stop.
 
     Raises:
@@ -308,13 +308,11 @@ def run(
         begin_ns = clock.now_ns()
         calibrations = [calibration()] if calibration else []
         calibration_s = (clock.now_ns() - begin_ns) * NS
-        memory_s = _MEMORY_PASSES * pass_s if memory else 0.0
-        # Of the two passes one is the trial that runs when the others end.
-        counts = counters is not False and clock.device is None
-        rest_s = calibration_s + 2 * pass_s + memory_s
+        asked = {"counters": counters, "inside": why, "memory": memory, "limits": limits}
+        passes = [one for one in PASSES if one.wanted(asked, clock)]
+        # Of the two structure passes one is the trial that runs when the others end.
+        rest_s = calibration_s + 2 * pass_s + sum(one.kept_s(pass_s, limit) for one in passes)
         rest_s += HELD_SECONDS if clock.device else 0.0
-        rest_s += limit.at_most_s(SECONDS, _COUNTERS_PART) if counts else 0.0
-        rest_s += INSIDE_SECONDS if why else 0.0
         trials = Trials(
             step,
             structures,
@@ -347,21 +345,23 @@ def run(
         known = tuple(one for one in calibrations if one is not None)
         conditions = replace(recording.conditions, calibrations=known, not_finite=odd)
         recording = replace(recording, conditions=conditions)
-        # A signal behind the trials ends no run, but it asks for no more of them.
-        if counts and trials.ended in _IN_ORDER and not stop():
-            seconds = SECONDS if counters else min(SECONDS, PART * trials.total_s)
-            seconds = min(seconds, limit.left_s() - memory_s)
-            if seconds >= 0:
-                found = _counters(step, trials.commonest, clock, seconds, stop)
-                recording = replace(recording, counters=found)
-        if why and trials.ended in _IN_ORDER and not stop():
-            left_s = limit.left_s() - memory_s
-            recording = replace(
-                recording, inside=_inside(step, recording, left_s, clock, stop, say)
+        for place, one in enumerate(passes, 1):
+            # A signal behind the trials ends no run, but it asks for no more of them.
+            if trials.ended not in _IN_ORDER or stop():
+                break
+            timed = Timed(
+                step=step,
+                structure=trials.commonest,
+                recording=recording,
+                clock=clock,
+                pass_s=pass_s,
+                trials_s=trials.total_s,
+                # What those behind it cannot do without is kept for them.
+                left_s=limit.left_s() - sum(other.calls for other in passes[place:]) * pass_s,
+                asked=asked.get(one.part),
+                stop=stop,
             )
-        in_time = limit.left_s() >= memory_s
-        if memory and in_time and trials.ended in _IN_ORDER and not stop():
-            recording = replace(recording, memory=_memory(step, trials.commonest))
+            recording = replace(recording, **{one.part: one.find(timed, warn)})
         return recording
 
 
@@ -389,54 +389,6 @@ def calibration_of(step: Step, clock: Clock) -> Callable[[], Calibration | None]
             return None
 
     return calibration
-
-
-def _counters(
-    step: Step, structure: Structure, clock: Clock, seconds: float, stop: Stop
-) -> Counters | None:
-    """What the counters pass finds; None if it fails."""
-    try:
-        return measure_counters(step, structure, now_ns=clock.now_ns, seconds=seconds, stop=stop)
-    except Exception as error:
-        warnings.warn(f"the counters pass fails ({one_line(error)}): left out", stacklevel=2)
-        return None
-
-
-def _memory(step: Step, structure: Structure) -> MemoryUse | None:
-    """What the memory pass finds; None if it fails.
-
-    It is made anew where the trial was of another kind.
-    """
-    try:
-        for _ in range(_MEMORY_TRIES - 1):
-            try:
-                return measure_memory(step, structure)
-            except ProfileError:
-                step()  # kinds may take turns
-        return measure_memory(step, structure)
-    except Exception as error:
-        warnings.warn(f"the memory pass fails ({one_line(error)}): left out", stacklevel=2)
-        return None
-
-
-def _inside(
-    step: Step, recording: Recording, left_s: float, clock: Clock, stop: Stop, say: Say | None
-) -> Inside | None:
-    """What the pass inside the layers finds; None if it fails, or has no time."""
-    try:
-        if recording.on_device:
-            raise ProfileError("the layers run on the GPU, where Python is not")
-        if left_s <= 0:
-            raise ProfileError("no time is left")
-        medians_s = np.median(recording.self_ns, axis=0) * NS
-        seconds = min(INSIDE_SECONDS, left_s)
-        return look_inside(
-            step, recording.layers, medians_s, clock.now_ns, seconds=seconds, stop=stop
-        )
-    except Exception as error:  # the network's own, or there is no way
-        why = str(error) if isinstance(error, ProfileError) else one_line(error)
-        (say or warnings.warn)(f"nothing is seen inside the layers: {why}")
-        return None
 
 
 def _named(settings: Settings, step: AnyStep) -> Settings:

@@ -17,7 +17,7 @@ import pytest
 import chainer_profile
 from chainer_profile.cli import COMMANDS, PROFILE
 from chainer_profile.cli import main as cli
-from chainer_profile.cli.shown import SORT_KEYS
+from chainer_profile.cli.options import SORT_KEYS
 from chainer_profile.record.recording import Recording
 from chainer_profile.runs.folder import load_run
 from models.registry import REGISTRY

@@ -250,7 +250,7 @@ def test_its_failure_is_a_warning(clock, monkeypatch):
     def fails(*_, **__):
         raise OSError("no")
 
-    monkeypatch.setattr(runner, "measure_counters", fails)
+    monkeypatch.setattr(counters_module, "measure_counters", fails)
     with pytest.warns(UserWarning, match=r"counters pass fails \(OSError: no\): left out"):
         found = profile(Chain(clock), image(), trials=2, warmups=0, counters=None)
     assert found.counters is None

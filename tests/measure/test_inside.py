@@ -14,7 +14,7 @@ from chainer import function_node
 
 import chainer_profile
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.measure import inside, line_times, runner, samplers
+from chainer_profile.measure import inside, line_times, samplers
 from chainer_profile.measure.inside import look_inside
 from chainer_profile.measure.layer_frames import FILE
 from chainer_profile.measure.samplers import Frame, Seen, read_py_spy
@@ -336,7 +336,7 @@ def test_older_pythons_tell_no_lines() -> None:
 
 
 def profiled(monkeypatch: pytest.MonkeyPatch, look: Any) -> Any:
-    monkeypatch.setattr(runner, "look_inside", look)
+    monkeypatch.setattr(inside, "look_inside", look)
     return chainer_profile.profile(
         L.Linear(3, 2), image(4, 3), trials=3, warmups=1, why=True, memory=False
     )

@@ -66,6 +66,11 @@ def test_quiet_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr() == ("", "")
 
 
+def test_quiet_warns(capsys: pytest.CaptureFixture[str]) -> None:
+    ProgressBar(True).warn("[12] times")
+    assert capsys.readouterr() == ("", f"{PROG}: [12] times\n")
+
+
 def test_a_line_of_its_own_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
     bar = ProgressBar(False, monotonic=Clock())
     with bar:

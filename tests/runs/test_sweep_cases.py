@@ -50,7 +50,7 @@ def test_profile_takes_the_words_of_a_case_and_has_the_same_defaults() -> None:
         args = run_parser().parse_args([*case.words, "-q", "--out", "x"])
         assert (args.model, args.threads, args.max_seconds) == (case.model, 1, 0.125)
         assert args.gpu == (-1 if case.settings.device == "cpu" else 0)
-        assert args.no_machine
+        assert not args.limits
     (case,) = cases_of({}, find)
     usual = run_parser().parse_args([])
     assert case.model == usual.model

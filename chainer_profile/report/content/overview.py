@@ -87,7 +87,7 @@ def overview(
 
     Args:
         summary: The summary of a run.
-        sort: One of :data:`~.shown.SORT_KEYS`, for the layer table: ``time``
+        sort: One of :data:`~.options.SORT_KEYS`, for the layer table: ``time``
             is the median, ``index`` the order of the calls, ``name`` the function, ``memory`` the
             peak. Numbers come largest first, and what is not known last.
         limit: Rows of the layer table and of the groups at most; None for all.

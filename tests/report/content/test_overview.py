@@ -11,7 +11,7 @@ import pytest
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Finding, Summary
 from chainer_profile.basics.units import format_bare_percent, format_giga, format_ms
-from chainer_profile.cli.shown import SORT_KEYS
+from chainer_profile.cli.options import SORT_KEYS
 from chainer_profile.record.recording import Recording
 from chainer_profile.report.content.overview import overview
 from chainer_profile.report.document import HOT, TOTAL, Table

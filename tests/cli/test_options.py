@@ -1,0 +1,89 @@
+"""The table of options: each is taken by a command, and settings are filled from it by name."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from chainer_profile.basics.parsing import Parser
+from chainer_profile.cli import options
+from chainer_profile.cli.completion import parsers
+from chainer_profile.cli.options import OPTIONS, settings_of, take
+from chainer_profile.cli.profile import parser as run_parser
+from chainer_profile.record.recording import Settings
+
+
+def test_every_option_of_the_table_is_taken_and_says_what_it_does() -> None:
+    taken = {
+        word
+        for parser in parsers().values()
+        for action in parser._actions
+        for word in action.option_strings
+    }
+    for shown, told in OPTIONS.items():
+        words = [word.partition(" ")[0] for word in shown.split(", ")]
+        assert taken.issuperset(words)
+        assert told["help"]
+
+
+def test_a_command_says_otherwise_what_it_needs() -> None:
+    parser = Parser(prog="x")
+    take(parser, "--trials", "--seed", default=7)
+    take(parser, "--device", short=False)
+    assert vars(parser.parse_args([])) == {"trials": 7, "seed": 7}
+    assert vars(parser.parse_args(["-n", "3", "--device", "@cupy:1"])) == {
+        "trials": 3,
+        "seed": 7,
+        "gpu": 1,
+    }
+    assert "-d" not in parser._option_string_actions
+    assert run_parser().parse_args([]).trials == 1000
+
+
+#: What a run of these words asks for; the rest is as a run without any.
+ASKED = {
+    "--phase train": {"phase": "train"},
+    "--train-mode": {"train_mode": True},
+    "--trials 3": {"trials": 3},
+    "--clean-trials 0": {"clean_trials": 0},
+    "--warmups 4": {"warmups": 4},
+    "--threads 1": {"threads": 1},
+    "--seed 5": {"seed": 5},
+    "--weights a.npz": {"weights": "a.npz"},
+    "--max-seconds 1.5": {"max_seconds": 1.5},
+    "--until-ci 1": {"until_ci": 0.01},
+    "--dtype float16": {"dtype": "float16"},
+    "--fast": {"fast": "numpy"},
+    "--fast torch": {"fast": "torch"},
+    "--keep-memory": {"keep_memory": True},
+    "-b 6": {"batchsize": 6},
+    "-g 1": {"device": "gpu:1"},
+    "-d @cupy:2": {"device": "gpu:2"},
+    # Their words name what is to be found, or what a step is made of.
+    "--model other --input random --input-shape 3 --loss output": {},
+    # No settings of a recording.
+    "--why --no-memory --no-machine --counters --layer-frames --tf32": {},
+}
+
+
+@pytest.mark.parametrize("words", ASKED)
+def test_settings_have_what_the_options_of_their_names_say(words: str) -> None:
+    usual = Settings(trials=1000, warmups=50, seed=0)
+    args = run_parser().parse_args(words.split())
+    assert settings_of(args) == Settings(**{**vars(usual), **ASKED[words]})
+
+
+def test_what_was_found_comes_before_what_was_asked_for() -> None:
+    args = run_parser().parse_args(["-b", "6", "--trials", "3", "--gpu", "1"])
+    found = settings_of(args, model="tiny", batchsize=4, device="cpu")
+    assert (found.model, found.batchsize, found.device, found.trials) == ("tiny", 4, "cpu", 3)
+
+
+def test_a_new_option_is_a_line_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = options._value("made up", default="")
+    monkeypatch.setitem(options._BY_WORD, "--engine", (["--engine"], told))
+    parser = run_parser()
+    take(parser, "--engine")
+    assert "engine" in {field.name for field in fields(Settings)}
+    assert settings_of(parser.parse_args(["--engine", "made-up 1.0"])).engine == "made-up 1.0"

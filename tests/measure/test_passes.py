@@ -1,0 +1,116 @@
+"""The list of passes: a new one is an entry in it, and the runner does the rest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from chainer_profile.basics.errors import ProfileError
+from chainer_profile.measure import runner
+from chainer_profile.measure.passes import Pass, Timed
+from chainer_profile.measure.steps import make_step
+from chainer_profile.measure.time_limit import TimeLimit
+from chainer_profile.record.recording import Rank, Recording, Settings
+from tests import queues
+from tests.conftest import FakeClock
+from tests.nets import Chain, image
+from tests.queues import LAUNCH_BOUND, PlannedNet, device_clock
+
+TRIAL_NS = 208
+FOUND = Rank(3, 5, "made-up")
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+class MadeUp:
+    """A pass that knows what it was given; it fails where there is an error to raise."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, error: Exception | None = None) -> None:
+        self.given: list[Timed] = []
+        self._error = error
+        self.entry = Pass("rank", self._measure, "the made-up pass fails: {}", calls=2)
+        monkeypatch.setattr(runner, "PASSES", (self.entry, *runner.PASSES))
+
+    def _measure(self, timed: Timed) -> Rank:
+        self.given.append(timed)
+        if self._error is not None:
+            raise self._error
+        return FOUND
+
+
+def run(clock: FakeClock, max_seconds: float | None = None, **more: Any) -> Recording:
+    step = make_step("forward", Chain(clock), (image(),))
+    asked = Settings(trials=20, clean_trials=5, warmups=1, max_seconds=max_seconds)
+    on: Any = clock
+    return runner.run(step, asked, clock=on, **more)
+
+
+def test_a_made_up_pass_runs_and_its_result_is_in_the_recording(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made_up = MadeUp(monkeypatch)
+    recording = run(clock, max_seconds=1.0)
+    assert recording.rank == FOUND
+    assert recording.memory is not None
+    (timed,) = made_up.given
+    assert (timed.recording.n_trials, timed.recording.memory) == (20, None)
+    assert len(timed.structure.layers) == len(recording.layers)
+    assert timed.trials_s == pytest.approx(20 * TRIAL_NS * 1e-9)
+    # It has what is left of the second, but for the memory pass behind it.
+    assert timed.left_s == pytest.approx(1 - (timed.pass_s * 4 + 1e-9 * 40 * TRIAL_NS), abs=1e-5)
+
+
+def test_the_passes_behind_see_what_it_found(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = MadeUp(monkeypatch), MadeUp(monkeypatch)
+    run(clock)
+    # The second one was put before the first.
+    assert (second.given[0].recording.rank, first.given[0].recording.rank) == (None, FOUND)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"), [(ProfileError("no way"), "no way"), (OSError("no"), "OSError: no")]
+)
+def test_one_that_fails_is_a_line_and_no_more(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
+) -> None:
+    MadeUp(monkeypatch, error)
+    lines: list[str] = []
+    recording = run(clock, warn=lines.append)
+    assert lines == [f"the made-up pass fails: {said}"]
+    assert recording.rank is None
+    assert recording.memory is not None
+    with pytest.warns(UserWarning, match=f"the made-up pass fails: {said}"):
+        run(clock)
+
+
+@pytest.mark.parametrize("when", ["trials", "pass"])
+def test_a_signal_asks_for_no_more_of_them(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    made_up = MadeUp(monkeypatch)
+
+    def stop() -> str:
+        return "enough" if when == "trials" or made_up.given else ""
+
+    recording = run(clock, stop=stop)
+    assert recording.rank == (FOUND if when == "pass" else None)
+    assert recording.memory is None
+    assert recording.ended == ("complete" if when == "pass" else "enough")
+
+
+def test_one_of_the_cpu_is_not_made_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = MadeUp(monkeypatch).entry
+    for on_device, found in ((True, FOUND), (False, None)):
+        monkeypatch.setattr(runner, "PASSES", (replace(entry, on_device=on_device),))
+        clock = device_clock()
+        assert queues.run(PlannedNet(clock, LAUNCH_BOUND), clock=clock).rank == found
+
+
+def test_what_trials_leave_for_a_pass(clock: FakeClock) -> None:
+    entry = Pass("rank", lambda timed: FOUND, "{}", seconds=5, limit_part=0.05, calls=3)
+    assert entry.kept_s(2.0, TimeLimit(clock.now_ns)) == 5 + 3 * 2
+    assert entry.kept_s(2.0, TimeLimit(clock.now_ns, 20.0)) == 1 + 3 * 2
