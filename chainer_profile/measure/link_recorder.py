@@ -22,8 +22,9 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from weakref import ref
 
+import chainer
 import numpy as np
-from chainer import Function, FunctionHook, FunctionNode
+from chainer import Function, FunctionHook, FunctionNode, _backprop_utils
 from chainer.function import FunctionAdapter
 
 from chainer_profile.basics.paths import above, joined, link_of
@@ -33,7 +34,6 @@ from chainer_profile.costs.called import Called, specs_of
 from chainer_profile.costs.work import Work, backward_work, following, forward_work
 from chainer_profile.measure.facts import (
     ACCUMULATION,
-    accumulates_gradients,
     dtype_of,
     nbytes_of,
     shapes_of,
@@ -57,6 +57,8 @@ MOST_SHAPES = 64
 _SUMS = ("Add", "MultiAdd")
 _WORK = ("flops", "macs", "nbytes_read", "nbytes_written")
 _NUMBERS = count()
+#: Calls, and rounds of so many calls and their backwards, by which the cost of a call is told.
+_SHOWN, _ROUNDS, _CHAIN = 500, 9, 40
 #: In place of the number of a row: behind all of them.
 _NO_ROW = 2**40
 
@@ -343,7 +345,8 @@ class LinkRecorder:
 
     def _make_hook(self) -> FunctionHook:
         """The hook of functions: methods that find what they need in closure cells are fastest."""
-        recorder, links, note, stamp = self, self._links, self._note, self._stamp
+        recorder, links, now_ns, record = self, self._links, self._read, self._record
+        note, stamp = self.log.extend, self.log.append
         frames, opened = self._frames, self._opened
         backwards, fresh, sums = self._backwards, self._fresh, self._sums
         paths, holders, weights = self._paths.by_link, self._paths.holders, self._weights
@@ -357,7 +360,7 @@ class LinkRecorder:
             kind = type(function)
             if backwards:  # its own time, but for sums of gradients
                 setattr(function, attribute, backwards[-1])
-                if kind.__name__ in _SUMS:
+                if kind.__name__ in _SUMS and _sums_gradients(frame):
                     recorder._within_backward(function, in_data, frame)
                 return
             if kind is adapter:
@@ -376,7 +379,9 @@ class LinkRecorder:
             setattr(function, attribute, entry)
             frames.append(frame)
             opened.append(entry)
-            note(entry)
+            if record is not None:
+                record()
+            note((entry, now_ns()))
 
         def forward_postprocess(self: Any, function: Any, in_data: Any) -> None:
             if backwards:
@@ -390,7 +395,9 @@ class LinkRecorder:
                 recorder._end_windows(frames.index(frame) + 1)
             frames.pop()
             opened.pop()
-            stamp()
+            stamp(now_ns())
+            if record is not None:
+                record()
             if fresh and fresh[-1].function is function:
                 recorder._learn_forward(function, in_data, frame)
 
@@ -404,7 +411,9 @@ class LinkRecorder:
             frames.append(get_frame(1))
             opened.append(entry)
             backwards.append(entry)
-            note(entry)
+            if record is not None:
+                record()
+            note((entry, now_ns()))
 
         def backward_postprocess(self: Any, function: Any, in_data: Any, out_grad: Any) -> None:
             frame = get_frame(1)
@@ -415,7 +424,9 @@ class LinkRecorder:
             frames.pop()
             opened.pop()
             backwards.pop()
-            stamp()
+            stamp(now_ns())
+            if record is not None:
+                record()
             if fresh and fresh[-1].function is function:
                 recorder._learn_backward(function)
 
@@ -433,10 +444,8 @@ class LinkRecorder:
         return hook
 
     def _within_backward(self, function: Any, in_data: Any, frame: FrameType) -> None:
-        """A function is called within a backward that may add up gradients."""
+        """A function that adds up gradients is called within a backward."""
         around = self._backwards[-1]
-        if not accumulates_gradients():
-            return
         self._sums.append(function)
         path = "/" if around is self._outside else self._rows[around.row].path
         entry = self._entry_of_sum(function, path, in_data)
@@ -539,7 +548,7 @@ class LinkRecorder:
     ) -> Entry:
         began = self._read()
         name, phase = str(function._impl_name), self._phase
-        if phase == BACKWARD.phase and name in _SUMS and accumulates_gradients():
+        if phase == BACKWARD.phase and name in _SUMS and _sums_gradients(sys._getframe(2)):
             name = ACCUMULATION
         row_path = "loss" if path == "/" and not self._links and self._in_lossfun else path
         parents = [one.row for one in self._opened if 0 <= one.row < _NO_ROW]
@@ -895,21 +904,48 @@ class Paths:
         )
 
 
-def cost_of_a_call(now_ns: NowNs, calls: int = 2000) -> tuple[float, float]:
-    """Nanoseconds that are shown for a function that does nothing, and that its call really adds.
+def cost_of_a_call(now_ns: NowNs) -> tuple[float, float]:
+    """Nanoseconds that are shown for a function that does nothing, and that a call really adds.
 
-    Both are medians, the second one of groups of a hundred calls.
+    The second one is the median of differences: a chain of calls and its backward, in turn as it is
+    and recorded. No hooks of others hear of it.
     """
     recorder = LinkRecorder(now_ns, _Nothing(), _NoLinks())
     function, inputs = _Function(), (np.empty(0),)
     with recorder.recording():
         hook = recorder.hook
-        for _ in range(calls):
+        for _ in range(_SHOWN):
             hook.forward_preprocess(function, inputs)
             hook.forward_postprocess(function, inputs)
-    stamps = recorder.fold().stamps[-2 * calls :]
-    shown, begins = stamps[1::2] - stamps[::2], stamps[::200]
-    return float(np.median(shown)), float(np.median(np.diff(begins))) / 100
+    stamps = recorder.fold().stamps[-2 * _SHOWN :]
+    others = chainer.get_function_hooks()
+    hooks = dict(others)
+    others.clear()
+    try:
+        with chainer.using_config("enable_backprop", True):
+            added = [_added_ns(recorder, now_ns) for _ in range(_ROUNDS)]
+    finally:
+        others.update(hooks)
+    return float(np.median(stamps[1::2] - stamps[::2])), float(np.median(added[1:]))
+
+
+def _added_ns(recorder: LinkRecorder, now_ns: NowNs) -> float:
+    def chain() -> int:
+        start_ns = now_ns()
+        y = chainer.Variable(np.zeros((), np.float32))
+        for _ in range(_CHAIN):
+            y = chainer.functions.identity(y)
+        y.grad = np.ones((), np.float32)
+        y.backward()
+        return now_ns() - start_ns
+
+    plain_ns = chain()
+    with recorder.recording():
+        recorder.start()
+        recorded_ns = chain()
+    start_ns = now_ns()
+    recorder.end()
+    return max(0.0, recorded_ns + now_ns() - start_ns - plain_ns) / (2 * _CHAIN)
 
 
 class _Nothing:
@@ -930,6 +966,12 @@ class _NoLinks:
 
 class _Function:
     _impl_name = "Nothing"
+
+
+def _sums_gradients(frame: FrameType) -> bool:
+    """Whether a call adds up gradients: its function was called by what does that."""
+    caller = frame.f_back and frame.f_back.f_back
+    return caller is not None and caller.f_code is _backprop_utils._reduce.__code__
 
 
 def _whole(value: float) -> int | float:

@@ -95,7 +95,7 @@ class Program:
     ways: tuple[int, ...]
 
 
-def programs(raising=True):
+def programs(raising=True, *more):
     times = st.tuples(*[st.integers(0, 20)] * 3)
     caught = st.booleans() if raising else st.just(True)
     raises = st.sampled_from([False] * 4 + [True]) if raising else st.just(False)
@@ -116,7 +116,7 @@ def programs(raising=True):
     simple = functions | child | (st.just(Raise()) if raising else child)
     way = st.lists(simple, max_size=2).map(tuple)
     branch = st.builds(Branch, st.lists(way, min_size=2, max_size=3).map(tuple))
-    body = st.lists(functions | child | branch | simple, max_size=3).map(tuple)
+    body = st.lists(st.one_of(functions, child, branch, simple, *more), max_size=3).map(tuple)
     spec = st.builds(Spec, st.sampled_from(list(STYLES)), st.booleans(), body)
     return st.builds(
         Program,
@@ -135,6 +135,7 @@ class Trial:
     way: int
     rows: list[tuple[str, str]] = field(default_factory=list)
     spent: Counter = field(default_factory=Counter)
+    raised: set[str] = field(default_factory=set)
     wall_ns: int = 0
 
 
@@ -158,9 +159,13 @@ class Ledger(FakeClock):
         self.trial.spent[owner] += duration_ns
 
     @contextmanager
-    def window(self, name, owner):
+    def window(self, phase, function):
         """A window of a function."""
-        spent = self.trial.spent
+        name = type(function).__name__
+        if phase == "forward":
+            function.number = len(self.trial.rows)
+            self.trial.rows.append((self.path_of(function.link), name))
+        owner, spent = (phase, function.number), self.trial.spent
         before = spent[owner]
         self.windows.append(owner)
         try:
@@ -168,6 +173,7 @@ class Ledger(FakeClock):
             self.ended.append((name, spent[owner] - before))
         except WorkError:
             self.raised += 1
+            self.trial.raised.add(name)
             raise
         finally:
             self.windows.pop()
@@ -211,11 +217,8 @@ class OldWork(chainer.Function):
 
 
 def forward(function, inputs):
-    ledger, fn, name = function.ledger, function.fn, type(function).__name__
-    function.owner = "forward", len(ledger.trial.rows)
-    function.trial = ledger.trial
-    ledger.trial.rows.append((ledger.path_of(function.link), name))
-    with ledger.window(name, function.owner):
+    ledger, fn = function.ledger, function.fn
+    with ledger.window("forward", function):
         ledger.spend(fn.times_ns[0])
         for nested in fn.nested:
             call(ledger, nested, inputs[0])
@@ -227,7 +230,7 @@ def forward(function, inputs):
 
 def backward(function):
     ledger = function.ledger
-    with ledger.window(type(function).__name__, ("backward", function.owner[1])):
+    with ledger.window("backward", function):
         ledger.spend(function.fn.times_ns[2])
 
 
@@ -273,6 +276,8 @@ class Drawn(chainer.Chain):
     def do(self, one, x):
         if isinstance(one, Raise):
             raise WorkError
+        if callable(one):
+            return one(self.ledger, x)
         if isinstance(one, Fn):
             return call(self.ledger, one, x, self)
         if isinstance(one, Branch):
@@ -358,9 +363,9 @@ ROOTS = {
 }
 
 
-def build(program):
+def build(program, ledger=None):
     """A network, and its ledger."""
-    ledger, links = Ledger(), []
+    ledger, links = ledger or Ledger(), []
     for spec in reversed(program.links[1:]):
         links.append(STYLES[spec.style](ledger, spec, tuple(links)))
     spec = program.links[0]
@@ -696,20 +701,34 @@ def test_layer_profile(program, two, memory):
         trainer.run()
         assert set(vars(updater)) == set(before)
         for n, extension in enumerate(extensions):
-            found = Path(out, f"profile{n}")
-            live = extension._live
-            if not live.profiled - len(live._variants.unknown):
-                continue  # chance taught of no kind that came again
-            recording = load_run(found)
-            seen = check_training(recording, ledger)
-            assert len(seen) + recording.left_out == recording.all_trials
-            traced = 0 if live._memory is None else 3 - live._memory._tries
-            # The first iteration is before the first firing.
-            assert recording.all_trials + live._passes + traced == N_TRIALS + 3
+            recording = load_run(Path(out, f"profile{n}"))
+            check_rows(recording, ledger)
+            # The first iteration is before the first firing; two are the memory pass's.
+            assert recording.n_trials == N_TRIALS + 3 - 2 * memory
+            assert (recording.memory is not None) is memory
 
 
-def check_training(recording, ledger):
-    """What an iteration has on top takes no time, but for what is behind the update."""
-    for one in (recording, *recording.variants):
-        one.trial_ns[:] -= 100
-    return check(recording, ledger)
+def check_rows(recording, ledger):
+    """Each iteration is one of the ledger's, and has in each row what the row's calls took.
+
+    Where a function of a class raises for the first time it is known later, and only the sum holds.
+    """
+    keys = [(layer.path, layer.function, layer.phase) for layer in recording.layers]
+    assert len(set(keys)) == len(keys)
+    raised = set()
+    for at, start_ns in enumerate(recording.start_ns.tolist()):
+        trial = ledger.trials[start_ns]
+        spent = Counter()
+        for (phase, *number), ns in trial.spent.items():
+            spent[(*trial.rows[number[0]], phase) if number else (phase,)] += ns
+        found = Counter(dict(zip(keys, recording.self_ns[at].tolist(), strict=True)))
+        # What is behind the update is the iteration's, and in no phase.
+        found["framework",] = int(recording.trial_ns[at]) - 100 - found.total()
+        assert found.total() == spent.total()
+        assert min(found.values()) >= 0
+        known = zip(keys, recording.calls[at].tolist(), strict=True)
+        calls = {of: n for of, n in known if n and of[2] == "forward" and of[1] != "Sum"}
+        assert calls == Counter((*row, "forward") for row in trial.rows)
+        if trial.raised <= raised:
+            assert +found == +spent
+        raised |= trial.raised
