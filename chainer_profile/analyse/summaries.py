@@ -114,7 +114,8 @@ def _totals(recording: Recording, layers_s: float) -> Totals:
         framework = describe(recording.trial_ns - recording.self_ns.sum(axis=1))
     known = len(recording.clean_ns) and not recording.mixed
     clean = describe(recording.clean_ns) if known else None
-    trial = clean or profiled
+    every = describe(recording.all_ns) if recording.by_link and len(recording.all_ns) else None
+    trial = every or clean or profiled
     return Totals(
         layers_s=None if recording.settings.inclusive else layers_s,
         profiled=profiled,
@@ -122,6 +123,7 @@ def _totals(recording: Recording, layers_s: float) -> Totals:
         framework=framework,
         overhead=_overhead(recording) if known else None,
         fps=recording.settings.batchsize / trial.mean_s if trial and trial.mean_s else None,
+        every=every,
     )
 
 

@@ -70,6 +70,8 @@ class Totals:
         framework: Time between the functions, in the profiled trials; None like profiled.
         overhead: The recorder's cost; None without profiled or clean trials.
         fps: Inputs per second in clean trials (profiled ones without those), batch / mean.
+        every: Wall time of all iterations of a program, profiled or not; None of a run, whose
+            trials are the same again and again.
     """
 
     layers_s: float | None
@@ -78,11 +80,15 @@ class Totals:
     framework: Statistics | None
     overhead: Overhead | None
     fps: float | None
+    every: Statistics | None = None
 
     @property
     def trial(self) -> Statistics | None:
-        """The latency to quote is the median of these: the clean trials, or else the profiled."""
-        return self.clean or self.profiled
+        """The latency to quote is the median of these: the clean trials, or else the profiled.
+
+        Of a program it is that of all iterations.
+        """
+        return self.every or self.clean or self.profiled
 
     @property
     def framework_share(self) -> float | None:

@@ -51,6 +51,12 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--no-memory", action="store_true", help="leave out the memory pass, one trial of a kind"
     )
+    parser.add_argument(
+        "--no-samples",
+        action="store_true",
+        help="do not look at the main thread, 100 times a second, for what takes time beside "
+        "Chainer",
+    )
     add_out(
         parser.add_argument_group("output"),
         "folder of the results (default: the next free reports/NAME of the script)",
@@ -94,6 +100,7 @@ def _watched(args: argparse.Namespace, script: Script, context: Context) -> Outc
         command=command,
         layers=not args.no_layers,
         memory=not args.no_memory,
+        samples=not args.no_samples,
     ) as running:
         outcome = running.run()
         _explain(outcome, args)

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from importlib.machinery import BuiltinImporter, SourceFileLoader, SourcelessFileLoader
 from importlib.util import MAGIC_NUMBER
@@ -30,6 +30,7 @@ from chainer_profile.basics.replacements import Replacements
 from chainer_profile.basics.words import PROG
 from chainer_profile.compat import install_in_children
 from chainer_profile.integrations.isolated import Start, say
+from chainer_profile.integrations.looks import Looks
 from chainer_profile.integrations.numpy_changes import advice
 from chainer_profile.integrations.own_modules import give_way, put_back
 from chainer_profile.integrations.script_report import REPORTING, Ended
@@ -41,6 +42,7 @@ from chainer_profile.record.budget import (
     SAVING,
     START,
     Budget,
+    Looked,
 )
 
 if TYPE_CHECKING:
@@ -387,6 +389,7 @@ class ScriptRun:
         command: The command line.
         layers: Measure trials by layer.
         memory: Make the memory pass.
+        samples: Look at the main thread, to tell where its time goes beside Chainer.
     """
 
     def __init__(
@@ -399,8 +402,10 @@ class ScriptRun:
         command: str = "",
         layers: bool = True,
         memory: bool = True,
+        samples: bool = True,
     ) -> None:
         self._script, self._command = script, command
+        self._looks = Looks() if samples else None
         self._out, self._default, self._force = out, default, force
         self._layers, self._memory = layers, memory
         self._process = os.getpid()
@@ -453,6 +458,8 @@ class ScriptRun:
             replacements.wrap(os, "_exit", self._saving_first)
             with accounts.within(PROFILER, BEGIN, count=0):
                 self._program.__enter__()
+                if self._looks is not None:
+                    self._looks.start()
             try:
                 outcome = run(self._script)
             except UsageError:  # there is no such program
@@ -479,7 +486,8 @@ class ScriptRun:
         with self._excused():
             with self._accounts.within(PROFILER, SAVING, count=0):
                 saved = self._results.save(self._program.watched)
-            budget = self._budget(str(outcome), ended)
+                looked = self._looked()
+            budget = replace(self._budget(str(outcome), ended), looked=looked)
             self._results.save_budget(budget)
             self._report(budget, saved, wanted, quiet)
 
@@ -526,6 +534,16 @@ class ScriptRun:
         wall_ns = sum(one.ns for one in spent)
         untimed = self._program.untimed
         return Budget(words, self._started, ended, outcome, wall_ns, spent, untimed)
+
+    def _looked(self) -> tuple[Looked, ...]:
+        """Where the main thread was seen beside Chainer."""
+        if self._looks is None:
+            return ()
+        own_ns = sum(one.ns for one in self._accounts.spent() if one.part not in (PROFILER, START))
+        found = self._looks.end(own_ns)
+        if self._looks.problem:
+            self._results.warn(f"functions beside Chainer are not told: {self._looks.problem}")
+        return found
 
     def _save_now_and_then(self, outcome: str = RUNNING) -> None:
         """Write the budget so far, for the case that the program is killed."""

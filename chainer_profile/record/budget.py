@@ -55,6 +55,21 @@ class Spent(Escaped):
 
 
 @dataclass(frozen=True)
+class Looked(Escaped):
+    """A function in which looks at the main thread found the program, beside calls of Chainer.
+
+    Attributes:
+        name: The program's function, its file, and what it calls of a library.
+        ns: Nanoseconds, about.
+        looks: How often it was seen there.
+    """
+
+    name: str
+    ns: int
+    looks: int
+
+
+@dataclass(frozen=True)
 class Budget(Escaped):
     """The wall time of a program: ``wall_ns`` is the sum of what was spent.
 
@@ -72,6 +87,7 @@ class Budget(Escaped):
         wall_ns: From the start of the process to the script's end.
         spent: What it was spent for, by part.
         untimed: What other threads called, and how often: it is counted alone.
+        looked: Functions beside Chainer that took the most time, the most first.
     """
 
     script: str
@@ -81,6 +97,7 @@ class Budget(Escaped):
     wall_ns: int
     spent: tuple[Spent, ...]
     untimed: dict[str, int] = field(default_factory=dict)
+    looked: tuple[Looked, ...] = ()
 
     def part(self, part: str) -> tuple[Spent, ...]:
         """What was spent for a part, the most first."""

@@ -541,6 +541,7 @@ def digest_of(recording: Recording) -> Digest:
     settings, environment = recording.settings, recording.environment
     clean = len(recording.clean_ns) > 0 and not recording.mixed
     samples = recording.clean_ns if clean else recording.trial_ns
+    samples = recording.all_ns if recording.by_link else samples
     times: dict[str, float] = {}
     if samples is not None and len(samples):
         mean_s = int(samples.sum()) / len(samples) * 1e-9

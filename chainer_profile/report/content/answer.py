@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from chainer_profile.analyse.summary import WARNING
 from chainer_profile.basics.units import (
     NOT_KNOWN,
+    format_count,
     format_duration,
     format_interval,
     format_percent,
@@ -51,6 +52,13 @@ def how_long(summary: Summary) -> str:
     which = "clean trial" if summary.totals.clean else "profiled trial"
     interval = format_interval(trial.ci_low_s, trial.ci_high_s)
     sure = "too few for an interval" if interval == NOT_KNOWN else f"95 % interval {interval}"
+    if summary.totals.every is not None:
+        noun = "iteration" if what == "training step" else "call"
+        return (
+            f"A {what} takes {format_duration(trial.median_s)}: median of "
+            f"{plural(trial.count, noun)} (mean {format_duration(trial.mean_s)}), {sure}; "
+            f"{format_count(recording.n_trials)} of them profiled."
+        )
     return (
         f"A {what}{by} takes {format_duration(trial.median_s)}: median of "
         f"{plural(trial.count, which)}, {sure}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from chainer_profile.analyse.grouping import OUTSIDE
@@ -14,6 +15,9 @@ from chainer_profile.basics.units import (
 )
 from chainer_profile.record.budget import (
     CALLS,
+    DATA,
+    EVALUATION,
+    EXTENSIONS,
     IMPORTS,
     ITERATIONS,
     PARTS,
@@ -21,6 +25,7 @@ from chainer_profile.record.budget import (
     REPORTS,
     REST,
     RUNNING,
+    SNAPSHOTS,
     START,
     Spent,
 )
@@ -41,6 +46,10 @@ _OUTSIDE = "code between the phases"
 #: Parts of the first sentence, names of a part, and layers of an iteration that are told.
 _PARTS, _NAMES, _LAYERS = 3, 5, 5
 _OWN = tuple(part for part in PARTS if part != PROFILER)
+#: Functions beside Chainer that are told.
+_BESIDE = 8
+#: Shares of the program from which something beside its network is advised on.
+_MUCH, _MUCH_EVALUATION, _MOVED = 0.2, 0.3, 0.05
 #: A name of a part, or a layer, that is less of the whole is told with others.
 _LEAST, _LEAST_IN_SHORT = 0.001, 0.01
 
@@ -88,6 +97,57 @@ def section(
         profiled = plural(summary.recording.n_trials, "profiled one")
         note += f" Times within an iteration are extrapolated from {profiled}."
     yield text(note)
+    yield from _beside(budget, least)
+    for what_to_do in suggestions(budget, summary):
+        yield text(what_to_do, below=True)
+
+
+def _beside(budget: Budget, least: float) -> Iterator[Block]:
+    """The functions beside Chainer in which the main thread was seen most."""
+    own_ns = _own_and_profiler(budget)[0]
+    found = [one for one in budget.looked if own_ns and one.ns >= least * own_ns]
+    if found:
+        columns = (
+            Column("beside Chainer", lambda one: one.name, folds=24, code=True),
+            Column("time, about", lambda one: format_duration(one.ns * NS)),
+            Column("share", lambda one: format_percent(one.ns / own_ns)),
+        )
+        caption = "Functions beside Chainer's, by 100 looks a second at the main thread"
+        yield Table(columns, found[:_BESIDE], caption)
+
+
+def suggestions(budget: Budget, summary: Summary | None = None) -> Iterator[str]:
+    """What would shorten the program, where something beside its network takes much of it."""
+    for one in budget.part(EXTENSIONS):
+        if _share(one, budget) >= _MUCH:
+            yield (
+                f"{_takes(one, budget)} in {plural(one.count, 'call')}: extend with a rarer "
+                "trigger, such as trigger=(1, 'epoch')."
+            )
+    for one in budget.part(SNAPSHOTS):
+        if _share(one, budget) >= _MUCH:
+            yield f"{_takes(one, budget)}: take snapshots at a rarer trigger."
+    evaluation = budget.of(EVALUATION)
+    if _share(evaluation, budget) >= _MUCH_EVALUATION:
+        yield (
+            f"{_takes(evaluation, budget)}: evaluate more rarely, on fewer examples, or in larger "
+            "batches."
+        )
+    if summary is not None and DATA in summary.phases.index and summary.totals.profiled:
+        share = float(summary.phases["total_s"][DATA]) / (summary.totals.profiled.mean_s or 1.0)
+        if share >= _MUCH:
+            yield (
+                f"Loading data takes {format_percent(share)} of an iteration: MultiprocessIterator "
+                "or MultithreadIterator loads while the network runs."
+            )
+    moved = sum(one.ns for one in budget.looked if re.search(r"\bto_(gpu|device)\b", one.name))
+    if moved >= _MOVED * _own_and_profiler(budget)[0] > 0:
+        yield "to_gpu takes time again and again: move a network once, before the loop."
+
+
+def _takes(spent: Spent, budget: Budget) -> str:
+    name = spent.name or spent.part
+    return f"{printable(name)} takes {format_percent(_share(spent, budget))} of the program"
 
 
 def overview(budget: Budget, summary: Summary | None = None) -> list[Block]:

@@ -1,0 +1,176 @@
+"""Looks at a program's main thread from another process: where its time goes beside Chainer.
+
+py-spy reads the stack a hundred times a second, and stops the program for each look: else those at
+code that goes on meanwhile would be lost. What rows and other
+accounts tell already, a call of a function, a link or a backward, an update or an import, is left
+out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
+from typing import IO
+
+from chainer_profile.record.budget import Looked
+
+#: Looks a second.
+RATE = 100
+#: Seconds that it is waited for what was seen.
+_PATIENCE = 3.0
+#: Functions that are told.
+_TOLD = 12
+_FRAME = re.compile(r"^(.*) \(([^()]*):(\d+)\)$")
+_MAIN = re.compile(r'^thread \(.*\)(: "?MainThread"?)?$')
+_LIBRARIES = tuple(
+    path + os.sep
+    for path in dict.fromkeys(map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
+)
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+#: Of Chainer: files, and methods in them whose time rows and accounts tell.
+_TOLD_OTHERWISE = {
+    ("link.py", "__call__"),
+    ("function_node.py", "apply"),
+    ("function.py", "__call__"),
+    ("variable.py", "backward"),
+    ("optimizer.py", "update"),
+    ("optimizer.py", "update_core"),
+}
+_CHAINER = f"{os.sep}chainer{os.sep}"
+
+
+class Looks:
+    """Looks at this process between :meth:`start` and :meth:`end`.
+
+    The looking process is no child of this one, so that a program that waits for its children does
+    not meet it. It ends with this process.
+
+    Attributes:
+        problem: Why nothing can be seen; or empty.
+    """
+
+    def __init__(self) -> None:
+        self.problem = ""
+        self._files = ExitStack()
+        self._out: IO[bytes] | None = None
+        self._pid = 0
+
+    def start(self) -> None:
+        """Begin to look."""
+        name = "py-spy"
+        program = shutil.which(name, path=sysconfig.get_path("scripts")) or shutil.which(name)
+        if program is None or not sys.platform.startswith("linux"):
+            self.problem = "py-spy is not installed (python -m pip install py-spy)"
+            return
+        from chainer_profile.measure.samplers import may_attach
+
+        # A file without a name: whatever ends this process leaves none behind.
+        out = self._files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
+        self._files.enter_context(may_attach())
+        look = f"record -r {RATE} -t --full-filenames -f raw -p {os.getpid()} -o"
+        words = [program, *look.split(), f"/dev/fd/{out.fileno()}"]
+        try:
+            started = subprocess.run(
+                # The shell ends at once and leaves the other to init.
+                ["sh", "-c", '"$0" "$@" >/dev/null 2>&1 & echo $!', *words],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(out.fileno(),),
+                start_new_session=True,  # Ctrl-C is for the program
+                check=True,
+            )
+            self._out, self._pid = out, int(started.stdout)
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            self.problem = f"py-spy does not start: {error}"
+
+    def end(self, own_ns: int) -> tuple[Looked, ...]:
+        """Look no more; the functions beside Chainer that took the most of so much time."""
+        if self._out is None:
+            return ()
+        try:
+            with suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGINT)
+            until = time.monotonic() + _PATIENCE
+            while time.monotonic() < until and _lives(self._pid):
+                time.sleep(0.01)
+            content = os.pread(self._out.fileno(), os.fstat(self._out.fileno()).st_size, 0)
+        except OSError:  # the program closed all files
+            return ()
+        finally:
+            with suppress(OSError):
+                self._files.close()
+        return told(content.decode(errors="replace"), own_ns)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return ") Z " not in file.read()
+    except OSError:
+        return False
+
+
+def told(text: str, own_ns: int) -> tuple[Looked, ...]:
+    """The functions of a program that took the most time beside Chainer.
+
+    Args:
+        text: Stacks with their counts, as py-spy writes them.
+        own_ns: Time of the program, which all looks of its main thread stand for.
+    """
+    counts: Counter[str] = Counter()
+    every = 0
+    for stack, count in _stacks(text):
+        every += count
+        name = _name_of(stack)
+        if name:
+            counts[name] += count
+    return tuple(
+        Looked(name, own_ns * count // every, count) for name, count in counts.most_common(_TOLD)
+    )
+
+
+def _stacks(text: str) -> Iterator[tuple[list[tuple[str, str]], int]]:
+    """Of the main thread: stacks as names and files, outermost first, and how often each was."""
+    for line in text.splitlines():
+        stack, _, count = line.rpartition(" ")
+        thread, *frames = stack.split(";")
+        if count.isdigit() and _MAIN.match(thread):
+            found = map(_FRAME.match, frames)
+            yield [(one[1], one[2]) for one in found if one], int(count)
+
+
+def _name_of(stack: Sequence[tuple[str, str]]) -> str:
+    """What a look counts for: the program's innermost function, and what it calls.
+
+    Empty for what is told otherwise, and for the profiler's own time.
+    """
+    if not stack or stack[-1][1].startswith(_OURS):
+        return ""
+    own, called = None, None
+    for name, file in stack:
+        method = name.rpartition(".")[2]
+        if file.startswith("<frozen importlib"):
+            return ""
+        if _CHAINER in file and (os.path.basename(file), method) in _TOLD_OTHERWISE:
+            return ""
+        if file.startswith(_OURS) or file.startswith("<"):
+            continue
+        if not file.startswith(_LIBRARIES):
+            own, called = (name, file), None
+        elif own is not None and called is None:
+            called = name
+    if own is None:
+        return ""
+    where = f"{own[0]} ({os.path.basename(own[1])})"
+    return f"{where}: {called}" if called else where
