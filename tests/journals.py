@@ -75,7 +75,8 @@ def trials_of(recording):
 
 def expected(trials):
     """The same of trials that were added; a recording does not keep every start."""
-    found = {kind: [] for kind in Kind if kind not in (Kind.VARIANT, Kind.OTHER)}
+    others = (Kind.VARIANT, Kind.OTHER, Kind.ROWS, Kind.ITERATION)
+    found = {kind: [] for kind in Kind if kind not in others}
     for kind, start, wall, more in trials:
         keeps_start = kind in (Kind.CLEAN, Kind.PROFILED)
         found[kind].append((start, wall, more) if keeps_start else (wall, more))

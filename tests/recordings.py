@@ -24,6 +24,7 @@ ARRAYS = (
     *DEVICE_ARRAYS,
     "self_ns",
     "framework_ns",
+    "calls",
     "trial_ns",
     "start_ns",
     "iteration",
@@ -108,6 +109,7 @@ def of_rank(**changes):
     ranks = {
         "layers": (first, *collectives),
         "iteration": np.array([7, 107, 207, 307]),
+        "calls": np.array([[1, 2, 0], [1, 0, 1], [0, 1, 1], [1, 1, 1]]),
         "arrived_ns": arrived_ns,
         "left_ns": arrived_ns + 700,
         "rank": Rank(1, 2, "a host", clock_offset_ns=-(2**40), clock_error_ns=30_000),

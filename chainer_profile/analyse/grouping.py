@@ -51,7 +51,7 @@ def group(layers: pd.DataFrame, recording: Recording, by: str) -> pd.DataFrame:
     calls, hot = layers["calls"].to_numpy(), layers["hot"].to_numpy()
     forward = phases == "forward"
     total_s, whole_s = add(mean_s), float(mean_s.sum())
-    counted = np.where(add(forward) > 0, add(calls * forward), add(calls)).astype(int)
+    counted = np.where(add(forward) > 0, add(calls * forward), add(calls))
     table = {
         "calls": counted,
         "total_s": total_s,

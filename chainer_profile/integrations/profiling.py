@@ -140,7 +140,10 @@ class Profiling:
             ProfileError: There are none, or no Chainer function was called in them.
         """
         live = self._live
-        recording = None if live is None or self._open is not None else live.recording()
+        recording = None
+        if live is not None and self._open is None:
+            live.pause()
+            recording = live.recording()
         if recording is not None:
             return recording
         if live is not None and live.iteration and self._open is None:

@@ -171,7 +171,9 @@ class Program:
         self._began_by = ""
         self._last: Any = None
         self._not_last: set[int] = set()
-        self._networks: dict[type, Watched] = {}
+        # Networks that are called outside of trainings, and the kind that each one is of.
+        self._networks: dict[int, tuple[ref[Any], Watched]] = {}
+        self._alike: dict[Any, Watched] = {}
         self._coin = Random(0)
 
     @property
@@ -369,18 +371,31 @@ class Program:
 
     def _own_call(self, link: Any, call: Callable[[], Any]) -> Any:
         """A call that is a trial of its own."""
-        # An evaluation may call a copy each time.
-        watched = self._networks.get(type(link))
-        if watched is None or watched.trial is None:
-            trial = LoopTrial([("", link)], command=self._command)
-            watched = self._networks[type(link)] = self._watch(TEST, trial)
-            self._measure(watched, not (self._has_trained or self._now_optimizers()))
-        elif watched.trial.roots[0][1] is not link:
+        watched = self._watched_network(link)
+        if watched.trial is not None and watched.trial.roots[0][1] is not link:
             watched.trial.roots = [("", link)]
         own = self._accounts.part in _OWN
         watched.spent = (self._calls, "") if own else self._accounts.account
+        first = not watched.count
         with self._trial(watched, int(own)):
-            return call()
+            given = call()
+        if first:  # parameters may have got their shapes
+            self._alike.setdefault(_likeness(link), watched)
+        return given
+
+    def _watched_network(self, link: Any) -> Watched:
+        """The trials of a network, and of its copies: an evaluation may make one each time."""
+        if id(link) in self._networks:
+            known, watched = self._networks[id(link)]
+            if known() is link and watched.trial is not None:
+                return watched
+        like = _likeness(link)
+        if like not in self._alike or self._alike[like].trial is None:
+            trial = LoopTrial([("", link)], command=self._command)
+            self._alike[like] = self._watch(TEST, trial)
+            self._measure(self._alike[like], not (self._has_trained or self._now_optimizers()))
+        self._networks[id(link)] = ref(link), self._alike[like]
+        return self._alike[like]
 
     # -- any trials
 
@@ -567,6 +582,13 @@ class Program:
                     seen.add((owner, method))
                     count = int(method == "__call__")
                     replacements.wrap(owner, method, functools.partial(by_instance, count))
+
+
+def _likeness(link: Any) -> tuple[Any, ...]:
+    """What is the same of a network and its copies: its class, and its parameters' shapes."""
+    arrays = [(path, param.array) for path, param in sorted(link.namedparams())]
+    shapes = [(path, None if array is None else array.shape) for path, array in arrays]
+    return type(link), *shapes
 
 
 def _account_of(extension: Any, name: str) -> Account:

@@ -88,6 +88,11 @@ class IterationMemory:
         except Exception as error:
             self.problem = f"the counting of memory does not end: {one_line(error)}"
 
+    def pause(self) -> None:
+        """Count no more; where no iteration was traced, another one begins anew."""
+        self.is_due = self.is_due or self.is_on
+        self.end()
+
     def _find(self, reads: _Reads, recorder: LinkRecorder) -> None:
         assert self._counter is not None
         if self._counter.failure:

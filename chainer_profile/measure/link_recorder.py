@@ -18,6 +18,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
+from threading import get_ident
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from weakref import ref
@@ -137,6 +138,8 @@ class _Fresh(NamedTuple):
     entry: Entry
     called: Called | None = None
     specs: Any = None
+    table: dict[Any, Entry] | None = None
+    key: Any = None
 
 
 class Running(Protocol):
@@ -194,6 +197,8 @@ class LinkRecorder:
         self._outside, self._paused = self._new_entry(_NO_ROW), self._new_entry(_NO_ROW)
         # Of every phase the entries of calls by class, path and shapes.
         self._tables: dict[str, dict[Any, Entry]] = {}
+        # Of calls that raised, whose next one is to tell what is not known of it yet.
+        self._untold: dict[Any, Entry] = {}
         self._of_marks: dict[tuple[str, ...], Entry] = {}
         self._of_old_graphs: dict[str, Entry] = {}
         self._paths = Paths(trial.roots)
@@ -219,21 +224,19 @@ class LinkRecorder:
             end_when_raising(self._replacements, self._raising, self)
             stack.enter_context(self._trial.timed(self.enter, self.leave))
             self.hook = stack.enter_context(self._make_hook())
-            calls: dict[int, int] = {}
-            self._running.link_calls = calls
-            stack.callback(self._add_link_calls, calls)
+            self._running.link_calls = {}
+            stack.callback(setattr, self._running, "link_calls", None)
             yield
 
-    def _add_link_calls(self, calls: dict[int, int]) -> None:
-        self._running.link_calls = None
-        for link, count_ in calls.items():
+    def _add_link_calls(self) -> None:
+        for link, count_ in (self._running.link_calls or {}).items():
             path = self._paths.by_link.get(link)
             if path is not None:
                 self._link_calls[path] = self._link_calls.get(path, 0) + count_
 
     def _begin(self, now_ns: NowNs) -> None:
         log: list[Any] = []
-        self.log = log
+        self.log, self._thread = log, get_ident()
         self._read = now_ns
         # The windows that are open, with the frame that runs each: None for a mark.
         self._opened: list[Entry] = []
@@ -243,13 +246,13 @@ class LinkRecorder:
         self._sums: list[Any] = []
         # Calls whose end is to be told of; and the places of marks, with the phase around each.
         self._fresh: list[_Fresh] = []
-        self._marks: list[tuple[int, str]] = []
+        self._marks: list[tuple[int, str, str]] = []
         self._weights = {
             id(param.array): (path, param)
             for path, param in self._paths.params()
             if param.array is not None
         }
-        self._phase = FORWARD.phase
+        self._phase, self._bare = FORWARD.phase, "/"
         self._table = self._tables.setdefault(self._phase, {})
         timed = self._events is not None and now_ns is self._now_ns
         self._record = self._events.record if timed and self._events is not None else None
@@ -282,6 +285,8 @@ class LinkRecorder:
 
     def enter(self, mark: Mark) -> None:
         """Note that a window begins that is no function's."""
+        if get_ident() != self._thread:
+            return
         key = (mark.phase, mark.path, mark.function, mark.of)
         entry = self._of_marks.get(key)
         if entry is None:
@@ -290,19 +295,21 @@ class LinkRecorder:
             if entry is not self._outside:
                 self._of_marks[key] = entry
             self._pause(began)
-        self._marks.append((len(self._frames), self._phase))
+        self._marks.append((len(self._frames), self._phase, self._bare))
         self._frames.append(None)
         self._opened.append(entry)
         if not mark.function:
             self._phase = mark.phase
+            if mark == FORWARD:
+                self._bare = "loss"
             self._table = self._tables.setdefault(mark.phase, {})
         self._note(entry)
 
     def leave(self) -> None:
         """Note that it ends."""
-        if not self._marks:  # of one that began before
+        if not self._marks or get_ident() != self._thread:  # of one that began before
             return
-        depth, self._phase = self._marks[-1]
+        depth, self._phase, self._bare = self._marks[-1]
         self._end_windows(depth)
         self._table = self._tables[self._phase]
 
@@ -316,30 +323,42 @@ class LinkRecorder:
         return 0
 
     def _end_windows(self, depth: int) -> None:
-        """End the windows beyond so many, the innermost first."""
+        """End the windows beyond so many, the innermost first.
+
+        Functions among them have raised: from now on is seen when they do.
+        """
         while len(self._frames) > depth:
-            if self._frames.pop() is None:
+            frame = self._frames.pop()
+            if frame is None:
                 self._marks.pop()
+            else:
+                self._note_raising(frame)
             self._opened.pop()
             self._stamp()
         opened = set(map(id, self._opened))
-        self._fresh[:] = [one for one in self._fresh if id(one.entry) in opened]
+        while self._fresh and id(self._fresh[-1].entry) not in opened:
+            one = self._fresh.pop()
+            # The next call is to tell.
+            if one.table is not None and one.table.pop(one.key, None) is not None:
+                self._untold[id(one.table), one.key] = one.entry
         self._backwards[:] = [one for one in self._backwards if id(one) in opened]
         sums = sum(self._function_of(one) == ACCUMULATION for one in self._opened)
         del self._sums[sums:]
+
+    def _note_raising(self, frame: FrameType) -> None:
+        function = frame.f_locals.get("self")
+        kind = kind_of(function)
+        if isinstance(function, FunctionNode | Function) and kind not in self._raising:
+            self._raising.add(kind)
+            end_when_raising(self._replacements, [kind], self)
 
     def _function_of(self, entry: Entry) -> str:
         return self._rows[entry.row].function if 0 <= entry.row < len(self._rows) else ""
 
     def _end_dead(self) -> None:
-        """End the windows of functions that have raised, and see from now on when they do."""
+        """End the windows of functions that have raised."""
         depth = len(self._frames)
         while depth and (frame := self._frames[depth - 1]) is not None and not is_running(frame):
-            function = frame.f_locals.get("self")
-            kind = kind_of(function)
-            if isinstance(function, FunctionNode | Function) and kind not in self._raising:
-                self._raising.add(kind)
-                end_when_raising(self._replacements, [kind], self)
             depth -= 1
         self._end_windows(depth)
 
@@ -366,7 +385,7 @@ class LinkRecorder:
             if kind is adapter:
                 kind = type(function.function)
             try:
-                path = paths[id(links[-1])] if links else "/"
+                path = paths[id(links[-1])] if links else recorder._bare
                 shapes = tuple([array.shape for array in in_data])
             except (KeyError, AttributeError):  # a link of no network so far; no array
                 path = recorder._path_of_running()
@@ -520,7 +539,7 @@ class LinkRecorder:
 
     def _path_of_running(self) -> str:
         """Path of the innermost running link; a link of no network so far becomes a root."""
-        path = "/"
+        path = "/" if self._links else self._bare
         for link in self._links:
             path = self._paths.by_link.get(id(link)) or self._adopt(link, path)
         return path
@@ -536,10 +555,15 @@ class LinkRecorder:
 
         No entry is passed for ``link.forward(x)``, or for functions that are given ``link.W``.
         """
-        below = path.rstrip("/") + "/"
+        below = "/" if path == self._bare else path.rstrip("/") + "/"
         for array in in_data:
             owner, param = self._weights.get(id(array), ("", None))
-            if param is not None and param.array is array and owner.startswith(below):
+            if (
+                param is not None
+                and param.array is array
+                and owner != "/"
+                and owner.startswith(below)
+            ):
                 return owner
         return path
 
@@ -550,17 +574,19 @@ class LinkRecorder:
         name, phase = str(function._impl_name), self._phase
         if phase == BACKWARD.phase and name in _SUMS and _sums_gradients(sys._getframe(2)):
             name = ACCUMULATION
-        row_path = "loss" if path == "/" and not self._links and self._in_lossfun else path
         parents = [one.row for one in self._opened if 0 <= one.row < _NO_ROW]
-        of_row = self._row_of.get((row_path, name, phase))
+        of_row = self._row_of.get((path, name, phase))
         crowded = of_row is not None and len(self._rows[of_row].entries) >= MOST_SHAPES
         key = (kind, path, None) if crowded else (kind, path, shapes)
         entry = self._table.get(key)
         if entry is None:
-            entry = self._entry_of(row_path, name, phase, parent=parents[-1] if parents else None)
+            entry = self._untold.pop((id(self._table), key), None)
+            if entry is None:
+                parent = parents[-1] if parents else None
+                entry = self._entry_of(path, name, phase, parent=parent)
             if entry is not self._outside:
                 self._table[key] = entry
-                self._fresh.append(_Fresh(function, entry))
+                self._fresh.append(_Fresh(function, entry, table=self._table, key=key))
                 entry.facts = self._facts_of_inputs(in_data)
         self._pause(began)
         return entry
@@ -572,11 +598,6 @@ class LinkRecorder:
             taken = [array for array in in_data if id(array) in self._weights]
             facts |= {"input_nbytes": nbytes_of(own), "parameter_nbytes": nbytes_of(taken)}
         return facts
-
-    @property
-    def _in_lossfun(self) -> bool:
-        lossfun = self._of_marks.get((FORWARD.phase, "", "", ""))
-        return any(one is lossfun for one in self._opened)
 
     def _entry_of_sum(self, function: Any, path: str, in_data: Sequence[Any]) -> Entry:
         key = (ACCUMULATION, path, tuple(array.shape for array in in_data))
@@ -616,11 +637,11 @@ class LinkRecorder:
         entry = self._of_old_graphs.get(name) if of is None else None
         if entry is None:
             entry = self._entry_of(path, name, BACKWARD.phase, forward=first)
-            if entry is not self._outside:
+            if entry is not self._outside and (of is None or of.phase != BACKWARD.phase):
                 self._learn_gradients(function, entry, forward, in_data, out_grad)
                 if of is None:
                     self._of_old_graphs[name] = entry
-        if forward is not None and entry is not self._outside:
+        if forward is not None and of is not None and entry is not self._outside:
             forward.backward = entry
         self._pause(began)
         return entry
@@ -641,7 +662,7 @@ class LinkRecorder:
 
     def _learn_backward(self, function: Any) -> None:
         began = self._read()
-        _, entry, called, specs = self._fresh.pop()
+        _, entry, called, specs, *_ = self._fresh.pop()
         name = str(function._impl_name)
         if called is not None:
             entry.work = work_by(name, called.work)
@@ -704,6 +725,7 @@ class LinkRecorder:
                 int(stamps[-1] - stamps[0]) - waited_ns,
             )
         self._iterations += 1
+        self._add_link_calls()
         for at in np.flatnonzero(calls).tolist():
             entry = self._entries[at]
             entry.calls += int(calls[at])
@@ -834,7 +856,7 @@ class Paths:
 
     def __init__(self, roots: Sequence[tuple[str, Any]]) -> None:
         self.by_link: dict[int, str] = {}
-        self.holders = {"/"}
+        self.holders = {"/", "loss"}
         self._links: dict[int, ref[Any]] = {}
         self._roots: dict[str, ref[Any]] = {}
         self.renew(roots)

@@ -181,7 +181,11 @@ class LiveTrials:
     def _counting(self, memory: IterationMemory) -> Iterator[None]:
         memory.begin()
         self._tell(memory.problem)
-        yield
+        try:
+            yield
+        except BaseException:
+            memory.end()
+            raise
 
     @contextmanager
     def _tracing(self, memory: IterationMemory) -> Iterator[None]:
@@ -288,6 +292,11 @@ class LiveTrials:
         """Measure no more."""
         if self._memory is not None:
             self._memory.end()
+
+    def pause(self) -> None:
+        """Measure nothing between trials: it is not known whether more are to come."""
+        if self._memory is not None:
+            self._memory.pause()
 
     def recording(self) -> Recording | None:
         """The trials so far; None without any."""

@@ -33,12 +33,12 @@ from __future__ import annotations
 
 import errno
 import io
-import json
 import os
 from array import array
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from io import BytesIO
+from json import loads
 from struct import Struct
 from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
@@ -332,7 +332,7 @@ def recover(path: Path) -> Recording:
         end = content.find(b"\n", begin)
         stop = end + 1 + int(content[begin:end]) if end > 0 else len(content) + 1
         if stop <= len(content):
-            text = json.loads(content[end + 1 : stop])
+            text = loads(content[end + 1 : stop])
             check_version(path, text["version"], VERSION)
             if not {"layers", "settings", "environment"} <= text.keys():
                 raise ValueError("the header has no layers")
@@ -395,13 +395,13 @@ def _assemble(
             if _WORD.unpack(rest[size:])[0] != kind:
                 break
             if kind is Kind.ROWS:
-                rows.tell(build(Variant, json.loads(rest[:size])))
+                rows.tell(build(Variant, loads(rest[:size])))
                 continue
             if kind is Kind.ITERATION:
                 rows.add(start_ns, wall_ns, counts, rest[:size])
                 continue
             if kind is Kind.VARIANT:
-                variant = build(Variant, json.loads(rest[:size]))
+                variant = build(Variant, loads(rest[:size]))
                 sizes[Kind.OTHER, len(variants)] = 8 * sum(_parts(variant, header))
                 variants.append(variant)
                 profiled.append(_Trials())

@@ -130,7 +130,7 @@ def test_the_whole_way_behind_a_program(end: str, code: int, folder: Path) -> No
     (folder / "program.py").write_text(f"{TRAINING}train()\n{end}")
     done = python("-m", "chainer_profile", "run", "--format", "none", "-o", "here", "program.py")
     assert done.returncode == code, done.stderr
-    assert "Where the program's time went\nprogram.py took " in done.stderr
+    assert "Where the time of program.py went\nprogram.py took " in done.stderr
     assert "Written to here\n" in done.stderr
     assert load_run(Path("here")).n_trials
 
@@ -222,7 +222,7 @@ def test_all_that_was_added_is_told() -> None:
     assert budget is not None
     assert {SAVING, REPORTS} < {one.name for one in budget.part(PROFILER)}
     assert sum(one.ns for one in budget.spent) == budget.wall_ns
-    assert f"and {format_duration(budget.of(PROFILER).ns * NS)} more to measure it," in said()
+    assert f"(plus {format_duration(budget.of(PROFILER).ns * NS)} of profiling," in said()
 
 
 #: What a program does, and the first layer's outputs of the trials in each folder.

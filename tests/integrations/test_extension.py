@@ -85,12 +85,12 @@ def losses_of(trainer):
 
 
 def test_the_iteration_after_each_firing_is_profiled():
-    # Fires after 5, 10, 15, 20: 6 teaches, 7 is traced, 8, 11, 16 are profiled; 21 never comes.
+    # Fires after 5, 10, 15, 20: 6, 11, 16 are profiled; 21 never comes.
     recording = run_profiled(trainer_of(20))
-    assert recording.iteration.tolist() == [8, 11, 16]
+    assert recording.iteration.tolist() == [6, 11, 16]
     assert recording.rank is recording.arrived_ns is None
-    # The iterations before 6, 11 and 16 and behind 8, 11 and 16.
-    assert len(recording.clean_ns) == 6
+    # All others but the two of the memory pass.
+    assert len(recording.clean_ns) == 20 - 3 - 2
     assert set(names_in("result/profile")) == FILES
 
 
@@ -244,54 +244,39 @@ def test_exact_times_on_a_fake_clock():
     assert recording.layers[0].function == "Iterator"
     assert recording.self_ns[:, 0].tolist() == [1000] * 3
     assert recording.trial_ns.tolist() == [1500] * 3
-    assert recording.clean_ns.tolist() == [1500] * 6
-    assert recording.conditions.calibrations == (CALIBRATION,) * 2
+    assert recording.clean_ns.tolist() == [1500] * 15
+    assert recording.conditions.calibrations == (CALIBRATION,)
     assert recording.clean_cpu_ns is not None
 
 
-def test_batches_of_another_size_are_another_kind():
-    class Uneven(chainer.iterators.SerialIterator):
-        count = 0
-
-        def next(self):
-            self.count += 1
-            return super().next()[: 2 if self.count % 3 == 0 else 5]
-
-    trainer = trainer_of(40, batchsize=5)
-    trainer.updater._iterators["main"] = Uneven(dataset(), 5, shuffle=False)
-    # 5 teaches, 6 is short and 7 is traced; 9 is short, and waits for a short one that teaches: 13
-    # and 17 do not, 21 does.
-    recording = run_profiled(trainer, trigger=(4, "iteration"))
-    assert recording.memory is not None
-    assert recording.left_out == 0
-    kinds = (recording, *recording.variants)
-    assert [one.settings.batchsize for one in kinds] == [5, 2]
-    for one in kinds:
-        batches = {
-            layer.input_shapes[0][0] for layer in one.layers if layer.path == "/predictor/fc1"
-        }
-        assert one.settings.batchsize in batches
-    assert sum(one.n_trials for one in kinds) == recording.settings.trials
-
-
-def test_a_network_that_changes_once_is_left_out_and_training_goes_on():
+def test_iterations_may_differ():
     class Changing(Net):
         calls = 0
 
         def forward(self, x):
             self.calls += 1
-            h = super().forward(x)
-            return F.tanh(h) if self.calls == 11 else h
+            h = super().forward(x[: 4 if self.calls % 2 else 2])
+            return F.pad(
+                F.tanh(h) if self.calls == 11 else h, ((0, 4 - len(h)), (0, 0)), "constant"
+            )
 
-    trainer = trainer_of(model=Changing())
-    losses = losses_of(trainer)
-    with pytest.warns(
-        UserWarning, match="1 profiled iteration of a kind .*: left out; .* was Tanh"
-    ):
-        recording = run_profiled(trainer)
-    assert len(losses) == 20
-    assert recording.left_out == 1
-    assert recording.variants == ()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        recording = run_profiled(trainer_of(model=Changing()), trigger=(1, "iteration"))
+    # But for the first one, which is before the first firing, and those of the memory pass.
+    assert recording.iteration.tolist() == [2, *range(5, 21)]
+    assert (recording.variants, recording.left_out) == ((), 0)
+    rows = [(layer.phase, layer.path, layer.function) for layer in recording.layers]
+    assert len(set(rows)) == len(rows)
+    for phase in ("forward", "backward"):
+        calls = recording.calls[:, rows.index((phase, "/predictor", "Tanh"))]
+        assert calls.tolist() == (recording.iteration == 11).astype(int).tolist()
+    # Half of the batches are half as large.
+    flops = {layer.path: layer.flops for layer in recording.layers if layer.phase == "forward"}
+    alone = run_profiled(trainer_of(), out="alone") and load_run(Path("result/alone"))
+    whole = {layer.path: layer.flops for layer in alone.layers if layer.phase == "forward"}
+    shorter = int((recording.iteration % 2 == 0).sum())
+    assert flops["/predictor/fc1"] == round(whole["/predictor/fc1"] * (17 - shorter / 2) / 17)
 
 
 def test_an_exception_of_the_training_is_its_own_and_what_was_measured_is_kept():
@@ -312,7 +297,7 @@ def test_an_exception_of_the_training_is_its_own_and_what_was_measured_is_kept()
     assert not chainer.get_function_hooks()
 
 
-# The iteration that teaches, the one whose memory is traced, and the first profiled one.
+# The first profiled one, the one from which on allocations are counted, and the traced one.
 @pytest.mark.parametrize("call", [6, 7, 8])
 def test_an_exception_in_an_iteration_under_hooks(call):
     class Failing(Net):
@@ -334,7 +319,7 @@ def test_an_exception_in_an_iteration_under_hooks(call):
     assert not tracemalloc.is_tracing()
     assert gc.isenabled()
     assert "update" not in vars(optimizer)
-    if call == 6:  # the one that was to teach
+    if call == 6:
         assert not Path("result/profile").exists()
     else:
         assert load_run(Path("result/profile")).n_trials == 1
@@ -433,7 +418,7 @@ def test_an_updater_that_goes_its_own_way():
     recording = run_profiled(trainer_of(updater=updater))
     phases = list(dict.fromkeys(layer.phase for layer in recording.layers))
     assert phases == ["data", "forward", "backward", "update"]
-    assert recording.phases == ("update",)
+    assert recording.phases == ("forward", "backward", "update")
 
 
 @pytest.mark.parametrize("memory", [False, True])

@@ -17,8 +17,8 @@ from chainer_profile.integrations import trainer as extension
 from chainer_profile.integrations.trainer import LayerProfile
 from chainer_profile.measure import environment, iteration_memory, machine, memory
 from chainer_profile.measure.limits import save_limits
+from chainer_profile.measure.link_recorder import LinkRecorder
 from chainer_profile.measure.memory import HostCounter
-from chainer_profile.measure.recorder import Recorder
 from chainer_profile.report.content import profile
 from chainer_profile.runs.folder import Path, load_run
 from tests.command import folder, stand_in  # noqa: F401
@@ -76,13 +76,13 @@ class Modes:
     def __init__(self, monkeypatch):
         self.tracing, self.collecting, self.recorded = [], [], []
         self.running = False
-        enter = Recorder.__enter__
+        start = LinkRecorder.start
 
-        def entered(recorder):
+        def started(recorder):
             self.running = True
-            return enter(recorder)
+            start(recorder)
 
-        monkeypatch.setattr(Recorder, "__enter__", entered)
+        monkeypatch.setattr(LinkRecorder, "start", started)
 
     def net(self):
         modes = self
@@ -106,9 +106,9 @@ def places(flags, value=True):
 def test_one_iteration_is_traced_and_counting_begins_before_it(monkeypatch):
     modes = Modes(monkeypatch)
     run_profiled(trainer_of(model=modes.net()))
-    assert places(modes.tracing) == [6, 7]
-    assert places(modes.collecting, False) == [7]
-    assert places(modes.recorded) == [8, 11, 16]
+    assert places(modes.tracing) == [7, 8]
+    assert places(modes.collecting, False) == [8]
+    assert places(modes.recorded) == [6, 11, 16]
 
 
 def test_without_it_nothing_is_traced(monkeypatch):
@@ -116,7 +116,7 @@ def test_without_it_nothing_is_traced(monkeypatch):
     recording = run_profiled(trainer_of(model=modes.net()), memory=False, machine=False)
     assert places(modes.tracing) == []
     assert places(modes.collecting, False) == []
-    assert places(modes.recorded) == [7, 11, 16]
+    assert places(modes.recorded) == [6, 11, 16]
     assert (recording.memory, recording.limits) == (None, None)
 
 
@@ -190,44 +190,19 @@ def test_batches_of_a_kind_of_their_own_do_not_matter():
     assert run_profiled(trainer).memory.input_nbytes == 4 * (3 * 4 + 4)  # as they were loaded
 
 
-class Changing(Net):
-    """Calls another function in these calls of its."""
+def test_the_traced_iteration_may_differ_from_all_others():
+    class Changing(Net):
+        calls = 0
 
-    def __init__(self, *others):
-        super().__init__()
-        self.calls = 0
-        self.others = others
-        self.tracing = []
+        def forward(self, x):
+            self.calls += 1
+            return F.tanh(super().forward(x)) if self.calls == 8 else super().forward(x)
 
-    def forward(self, x):
-        self.calls += 1
-        self.tracing.append(tracemalloc.is_tracing())
-        h = F.tanh(self.fc1(x)) if self.calls in self.others else F.relu(self.fc1(x))
-        return self.fc2(h)
-
-
-def test_an_iteration_that_differs_is_traced_again():
-    model = Changing(7, 8)
-    recording = run_profiled(trainer_of(model=model))
+    recording = run_profiled(trainer_of(model=Changing()))
+    assert recording.n_trials == 3
     assert recording.memory is not None
-    assert places(model.tracing) == [6, 7, 8, 9]
-    # 10 is the first profiled one, then 11 and 16.
-    assert recording.n_trials == 3
-
-
-def test_after_three_that_differ_there_is_no_memory_part():
-    trainer = trainer_of(model=Changing(7, 8, 9))
-    losses = losses_of(trainer)
-    message = (
-        "^LayerProfile: no iteration for the memory pass in 3: call 5 was Tanh, and ReLU in the "
-        "first trial$"
-    )
-    with pytest.warns(UserWarning, match=message):
-        recording = run_profiled(trainer)
-    assert recording.memory is None
-    assert recording.n_trials == 3
-    assert len(losses) == 20
-    assert not tracemalloc.is_tracing()
+    assert len(recording.memory.peak_nbytes) == len(recording.layers)
+    assert "Tanh" not in {layer.function for layer in recording.layers}
 
 
 @pytest.mark.parametrize("fails_at", ["begin", 1, 2, 9, "reset"])
@@ -269,13 +244,9 @@ def test_a_memory_pass_that_cannot_be_evaluated(monkeypatch):
 
 @pytest.mark.parametrize("end", [6, 7])
 def test_a_training_that_ends_meanwhile(end):
-    trainer = trainer_of(end)
-    trainer.extend(LayerProfile(trigger=(5, "iteration")))
-    trainer.run()
+    recording = run_profiled(trainer_of(end))
     assert not tracemalloc.is_tracing()
-    # What taught is all there is.
-    recording = load_run(Path("result/profile"))
-    assert (recording.n_trials, len(recording.clean_ns)) == (1, 0)
+    assert (recording.n_trials, len(recording.clean_ns), recording.memory) == (1, 5, None)
     assert (recording.self_ns > 0).all()
 
 
@@ -286,15 +257,16 @@ def test_another_extension_fails_meanwhile():
         assert tracemalloc.is_tracing()
         raise ZeroDivisionError("here")
 
-    trainer.extend(fail, name="fail", trigger=(6, "iteration"))
+    trainer.extend(fail, name="fail", trigger=(7, "iteration"))
     trainer.extend(LayerProfile(trigger=(5, "iteration")))
     with pytest.raises(ZeroDivisionError, match="here"):
         trainer.run(show_loop_exception_msg=False)
     assert not tracemalloc.is_tracing()
 
 
-# While it learns, and while it is traced: also what is no Exception ends the counting at once.
-@pytest.mark.parametrize("call", [2, 3])
+# From where on allocations are counted, and in the traced iteration: also what is no Exception ends
+# the counting at once.
+@pytest.mark.parametrize("call", [3, 4])
 def test_ctrl_c_takes_counting_off_before_the_end(call):
     class Stopping(Net):
         calls = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from contextlib import suppress
 
 import chainer
@@ -44,7 +45,7 @@ def chainer_s():
     return [vars(base).get(name) for _, base, names in _ENTRIES for name in names]
 
 
-def test_a_block_that_raises_while_it_teaches_measures_nothing_of_the_machine_again(monkeypatch):
+def test_blocks_that_raise_measure_nothing_of_the_machine_again(monkeypatch):
     asked = []
     monkeypatch.setattr(live, "calibrate", lambda *_: asked.append(1) or Calibration(1e-3, 7e-4))
     net, profile = Net(), profiling()
@@ -56,8 +57,7 @@ def test_a_block_that_raises_while_it_teaches_measures_nothing_of_the_machine_ag
     for _ in range(4):
         with profile:
             net(X)
-    # The other one is of the end.
-    assert len(profile.recording().conditions.calibrations) == len(asked) == 2
+    assert len(profile.recording().conditions.calibrations) == len(asked) == 1
 
 
 def test_every_other_block_is_profiled():
@@ -66,7 +66,7 @@ def test_every_other_block_is_profiled():
     for _ in range(11):
         with profile:
             net(X)
-    # The first taught, the second was traced; 3, 5, ..., 11 are profiled.
+    # The memory pass took 2 and 3; 1, 5, 7, 9 and 11 are profiled.
     recording = profile.recording()
     assert (recording.n_trials, len(recording.clean_ns)) == (5, 4)
     assert rows(recording) == ROWS
@@ -85,12 +85,12 @@ def test_the_times_are_those_of_the_functions(clock: FakeClock):
         LongWait(clock, 200).apply((X,))
 
     profile = profiling(memory=False, clock=clock)
-    for _ in range(3):  # one that teaches, one that is profiled, one as it is
+    for _ in range(3):
         with profile:
             work()
     recording = profile.recording()
-    assert recording.self_ns.tolist() == [[100, 200]]
-    assert (recording.trial_ns.tolist(), recording.clean_ns.tolist()) == ([307], [307])
+    assert recording.self_ns.tolist() == [[100, 200]] * 2
+    assert (recording.trial_ns.tolist(), recording.clean_ns.tolist()) == ([307] * 2, [307])
 
 
 def test_one_block_alone():
@@ -102,6 +102,21 @@ def test_one_block_alone():
     assert rows(recording) == ROWS
     assert (recording.self_ns > 0).all()
     assert recording.self_ns.sum() < recording.trial_ns.sum()
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 3])
+def test_nothing_goes_on_behind_the_last_block(blocks):
+    net, profile = Net(), profiling()
+    for _ in range(blocks):
+        with profile:
+            net(X)
+    assert (profile.recording().memory is not None) is (blocks == 3)
+    assert not tracemalloc.is_tracing()
+    for _ in range(5):
+        with profile:
+            net(X)
+    assert profile.recording().memory is not None
+    assert not tracemalloc.is_tracing()
 
 
 def test_a_training_step_has_phases_that_add_up():
@@ -160,8 +175,8 @@ def test_a_function_that_calls_itself_is_one_trial():
     for _ in range(3):
         deeper(X, 4)
     recording = deeper.profiling.recording()
-    assert recording.n_trials == 1
-    assert rows(recording) == [("/", "ReLU")] * 4
+    assert recording.calls.tolist() == [[4]]
+    assert rows(recording) == [("/", "ReLU")]
 
 
 def test_a_block_that_raises_counts_for_nothing():
@@ -175,21 +190,20 @@ def test_a_block_that_raises_counts_for_nothing():
         except ZeroDivisionError:
             assert number % 2
     recording = profile.recording()
-    assert recording.all_trials + len(recording.clean_ns) <= 4
-    assert recording.left_out == 0
+    assert recording.n_trials + len(recording.clean_ns) <= 4
     assert not chainer.get_function_hooks()
 
 
-def test_kinds_of_trials_are_kept_apart():
+def test_blocks_may_differ():
     net, profile = Net(), profiling(memory=False)
     for number in range(60):
         with profile:
-            net(X if number % 3 else X[:2])
+            for _ in range(number % 3 + 1):
+                net(X[: number % 4 + 1])
     recording = profile.recording()
-    assert [one.settings.input_shape for one in (recording, *recording.variants)] == [
-        (5, 3),
-        (2, 3),
-    ]
+    assert recording.variants == ()
+    assert rows(recording) == ROWS
+    assert recording.calls.tolist() == [[number % 3 + 1] * 3 for number in range(0, 60, 2)]
 
 
 def test_what_cannot_be():

@@ -281,7 +281,9 @@ def test_calls_without_an_optimizer(watching: Watching, clock: FakeClock) -> Non
     }
 
 
-def test_networks_that_no_optimizer_has(watching: Watching, clock: FakeClock) -> None:
+@pytest.mark.parametrize("layers", [False, True])
+def test_networks_that_no_optimizer_has(clock: FakeClock, layers: bool) -> None:
+    watching = Watching(clock, layers)
     with watching.within():
         model, optimizer = set_up(clock)
         features = Net(clock, 50)
@@ -290,11 +292,14 @@ def test_networks_that_no_optimizer_has(watching: Watching, clock: FakeClock) ->
             model.cleargrads()
             loss.backward()
             optimizer.update()
-        trial = watching.program.watched[0].trial
-        assert trial is not None
-        assert [(prefix, type(root)) for prefix, root in trial.roots] == [("", Net), ("/Net", Net)]
-        assert [root for _, root in trial.roots] == [model, features]
-    assert watching.spent[ITERATIONS, ""] == (3 * 1150, 3)
+    if not layers:
+        assert watching.spent[ITERATIONS, ""] == (3 * 1150, 3)
+        return
+    recording = watching.program.watched[0].recording
+    assert recording is not None
+    for phase in ("forward", "backward"):
+        paths = {layer.path for layer in recording.layers if layer.phase == phase}
+        assert {"/fc", "/Net/fc"} <= paths
 
 
 def test_an_optimizer_of_chainermn_made_by_hand(watching: Watching, clock: FakeClock) -> None:

@@ -690,17 +690,14 @@ def test_layer_profile(program, two, memory):
         updater.ledger = ledger
         before = dict(vars(updater))
         trainer = training.Trainer(updater, (N_TRIALS + 4, "iteration"), out=out)
-        extensions = [
-            LayerProfile(
-                (1, "iteration"), f"profile{n}", clock=ledger, memory=memory, machine=False
+        for n in range(1 + two):
+            trigger = 1, "iteration"
+            trainer.extend(
+                LayerProfile(trigger, f"profile{n}", clock=ledger, memory=memory, machine=False)
             )
-            for n in range(1 + two)
-        ]
-        for extension in extensions:
-            trainer.extend(extension)
         trainer.run()
         assert set(vars(updater)) == set(before)
-        for n, extension in enumerate(extensions):
+        for n in range(1 + two):
             recording = load_run(Path(out, f"profile{n}"))
             check_rows(recording, ledger)
             # The first iteration is before the first firing; two are the memory pass's.

@@ -22,6 +22,7 @@ from chainer_profile.record.recording import (
     Rank,
     Recording,
     Settings,
+    Variant,
 )
 from tests.absurd import VALUES, places
 from tests.journals import (
@@ -54,7 +55,9 @@ def file(path):
 times = st.integers(0, 2**62)
 
 #: What is of no other kind of trials than the header's.
-OF_ALL = [kind for kind in Kind if kind not in (Kind.VARIANT, Kind.OTHER)]
+OF_ALL = [
+    kind for kind in Kind if kind not in (Kind.VARIANT, Kind.OTHER, Kind.ROWS, Kind.ITERATION)
+]
 
 
 @st.composite
@@ -150,6 +153,7 @@ def test_the_bytes_are_as_described(path, file):
         "cpu",
         "iterations",
         "rank",
+        "by_link",
     ]
     assert header["version"] == VERSION
     assert rest[int(length) :] == b"".join(record(*trial) for trial in trials)
@@ -449,3 +453,55 @@ def test_a_file_of_the_program_s_that_has_the_journal_s_number_is_left_alone(pat
         os.close(kept)
     assert mine.read_bytes() == b""
     assert trials_of(recover(path)) == expected(trials[:1])
+
+
+# --- iterations by link
+
+ROWS = (Layer(0, "/a", "f", calls=1, flops=10), Layer(1, "/b", "g", calls=2))
+
+
+@pytest.mark.parametrize("in_file", [False, True])
+@pytest.mark.parametrize("on_device", [False, True])
+def test_rows_that_are_found_later(in_file, on_device, file, path):
+    """What an iteration did not know yet is zero; calls and work are means."""
+    journal = Journal(file if in_file else None)
+    journal.begin((), Settings(), ENVIRONMENT, on_device=on_device, cpu=True, by_link=True)
+    more = words(7, 8, 3, 4) if on_device else b""
+    journal.add_rows(Variant(ROWS[:1], ("forward",), (LinkCalls("/a", "A", 1, 2),), Settings()))
+    journal.add_iteration(100, 50, (1, 1, 1, 0), words(30, 2, 15) + more)
+    journal.add(Kind.CLEAN, 200, 40, words(39))
+    journal.add_rows(Variant(ROWS[1:], ("update",), (), Settings(model="later")))
+    more = words(1, 2, 3, 4, 5, 6) if on_device else b""
+    journal.add_iteration(300, 90, (3, 2, 2, 0), words(20, 40, 1, 4, 6, 9) + more)
+    found = [journal.recording(Conditions(), COMPLETE)]
+    if in_file:
+        content = path.read_bytes()
+        found.append(recover(path))
+        # An iteration whose end was not written is none.
+        path.write_bytes(content[:-8])
+        assert recover(path).n_trials == 1
+    for recording in found:
+        assert recording.by_link
+        assert recording.self_ns.tolist() == [[30, 0], [20, 40]]
+        assert recording.calls.tolist() == [[2, 0], [1, 4]]
+        assert recording.framework_ns.tolist() == [[15, 0], [6, 9]]
+        assert recording.trial_ns.tolist() == [50, 90]
+        assert recording.iteration.tolist() == [1, 3]
+        assert recording.all_ns.tolist() == [50, 90, 40]
+        assert [(row.path, row.calls) for row in recording.layers] == [("/a", 1.5), ("/b", 2)]
+        assert (recording.layers[0].flops, recording.layers[0].work_is_about) == (15, True)
+        assert (recording.phases, recording.settings.model) == (("forward", "update"), "later")
+        assert len(recording.links) == 1
+        if on_device:
+            assert recording.host_ns.tolist() == [[7, 0], [1, 2]]
+            assert recording.gap_ns.tolist() == [[8, 0], [3, 4]]
+            assert recording.span_ns.tolist() == [4, 6]
+
+
+def test_an_iteration_of_rows_that_were_not_told_ends_the_file(file, path):
+    journal = Journal(file)
+    journal.begin((), Settings(), ENVIRONMENT, by_link=True)
+    journal.add_rows(Variant(ROWS[:1], ("forward",), (), Settings()))
+    journal.add_iteration(100, 50, (1, 1, 1, 0), words(30, 2, 15))
+    journal.add_iteration(200, 50, (2, 2, 1, 0), words(30, 1, 2, 2, 15))
+    assert recover(path).n_trials == 1

@@ -35,7 +35,7 @@ from chainer_profile.report.rows import phases_of
 from chainer_profile.report.text import printable, short
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.record.budget import Budget
@@ -225,13 +225,16 @@ def _row(spent: Spent, name: str, level: int, budget: Budget) -> BudgetRow:
     return BudgetRow(name, level, spent.ns * NS, _share(spent, budget), count)
 
 
-def _names(spent: Iterable[Spent], budget: Budget, least: float) -> Iterator[BudgetRow]:
+def _names(spent: Sequence[Spent], budget: Budget, least: float) -> Iterator[BudgetRow]:
     named = [one for one in spent if one.name]
     told = [one for one in named if _share(one, budget) >= least][:_NAMES]
     for one in told:
         yield _row(one, printable(one.name), 1, budget)
     rest = [one for one in named if one not in told]
     ns = sum(one.ns for one in rest)
+    elsewhere = [one for one in spent if not one.name and one.ns]
+    if told and elsewhere:
+        yield _row(elsewhere[0], "elsewhere", 1, budget)
     if told and ns:
         share = _share(Spent("", "", ns), budget)
         yield BudgetRow(f"{format_count(len(rest))} others", 1, ns * NS, share)

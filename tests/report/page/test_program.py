@@ -22,8 +22,8 @@ def test_the_programs_time_is_the_first_picture() -> None:
     first = next(a for _, a in read.tags if a.get("role") == "img")
     assert str(first["aria-label"]).startswith("Where the time of the program went: iterations: 60")
     assert ("a", {"href": "#program"}) in read.tags
-    assert "took 10.00 s, and 1.000 s more to measure it" in read.text
-    assert "imports: numpy" in read.text
+    assert "took 10.00 s (plus 1.000 s of profiling)" in read.text
+    assert "numpy" in read.text
 
 
 def test_without_a_program_there_is_none_of_it() -> None:
@@ -40,7 +40,7 @@ def test_the_bar_is_the_whole_program() -> None:
         "imports: 10.0 %",
         "extensions: 9.0 %",
         "snapshots: 2.5 %",
-        "the script's own code: 2.5 %",
+        "train.py's own code: 2.5 %",
         "start of Python: 1.0 %",
     ]
     assert sum(box.width for box in found) == pytest.approx(100, abs=0.1)

@@ -1,0 +1,591 @@
+"""Times by link and function of whatever iterations do: each row has what its calls took.
+
+Programs are drawn at random, of which no iteration need repeat another: networks, functions outside
+of links, links of no network, graphs of earlier iterations, and exceptions that are caught. Each
+call writes down by itself how long it took on the fake clock.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from threading import Thread
+
+import chainer
+import chainer.functions as F
+import chainer.links as L
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chainer_profile.basics.paths import link_of
+from chainer_profile.measure.entries import Entries
+from chainer_profile.measure.link_recorder import MOST_SHAPES, LinkRecorder
+from chainer_profile.measure.loop import LoopTrial
+from tests.measure.test_doors import (
+    EXAMPLES,
+    Fn,
+    Ledger,
+    NewLink,
+    OldLink,
+    Spec,
+    WorkError,
+    build,
+    call,
+    nothing_left,
+    programs,
+)
+
+#: What Chainer does by itself between functions, which takes no time on the fake clock.
+SUMS = "gradient_accumulation"
+
+
+# -- what is drawn
+
+
+FUNCTIONS = st.builds(
+    Fn,
+    st.tuples(*[st.integers(0, 20)] * 3),
+    nested=st.sampled_from([(), (Fn((1, 2, 3)),), (Fn((1, 2, 3), raises=True),)]),
+    old_style=st.booleans(),
+    raises=st.sampled_from([False] * 4 + [True]),
+    caught=st.booleans(),
+)
+
+
+@dataclass(frozen=True)
+class Stranger:
+    """A call of a link that no network has: one of a list, by its number, or one made for it."""
+
+    number: int | None
+    old_style: bool
+    body: tuple[object, ...]
+
+    def __call__(self, ledger, x):
+        key = self.number, self.old_style
+        link = ledger.strangers.get(key)
+        if link is None:
+            kind = (OldStranger if self.old_style else NewStranger) if self.number else Made
+            link = kind(ledger, Spec("", False, (Fn((1, 1, 1)), *self.body)), ())
+            if self.number:
+                ledger.strangers[key] = link
+        ledger.running.append(ledger.path_of_stranger(link))
+        try:
+            with suppress(WorkError), ledger.within("forward"):
+                return link(x)
+        finally:
+            ledger.running.pop()
+            if not self.number:  # another one may get its identity
+                ledger.paths.pop(id(link), None)
+        return x
+
+
+class NewStranger(NewLink):
+    pass
+
+
+class OldStranger(OldLink):
+    pass
+
+
+class Made(NewLink):
+    pass
+
+
+MADE = st.builds(Stranger, st.none(), st.booleans(), st.lists(FUNCTIONS, max_size=2).map(tuple))
+STRANGERS = st.builds(
+    Stranger,
+    st.integers(1, 2),
+    st.booleans(),
+    st.lists(FUNCTIONS | MADE, max_size=2).map(tuple),
+)
+ACTIONS = st.one_of(
+    st.sampled_from(["call", "call", "backward", "update", "update with loss", "nothing"]),
+    *(FUNCTIONS, STRANGERS, MADE),
+)
+#: Iterations: whether each is recorded, and what it does.
+ITERATIONS = st.lists(
+    st.tuples(st.sampled_from([True] * 4 + [False]), st.lists(ACTIONS, max_size=5)),
+    min_size=1,
+    max_size=5,
+)
+
+
+# -- what writes down
+
+
+@dataclass
+class Rows(Ledger):
+    """Keeps for which row or phase the clock was advanced; outside of all for ``""``."""
+
+    spent: Counter = field(default_factory=Counter)
+    calls: Counter = field(default_factory=Counter)
+    phases: list[str] = field(default_factory=lambda: ["forward"])
+    strangers: dict = field(default_factory=dict)
+    raised_now: set[str] = field(default_factory=set)
+    recorded: bool = False
+    in_loss: bool = False
+
+    def begin(self, recorded):
+        self.recorded = recorded
+        self.spent, self.calls, self.raised_now = Counter(), Counter(), set()
+
+    def spend(self, duration_ns):
+        self.advance(duration_ns)
+        self.spent[self.windows[-1] if self.windows else ""] += duration_ns
+
+    @contextmanager
+    def within(self, phase, path="", name=""):
+        """A phase, or a row in one."""
+        self.windows.append((path, name, phase) if name else phase)
+        self.calls[self.windows[-1]] += 1
+        self.phases.append(phase)
+        try:
+            yield
+        finally:
+            self.windows.pop()
+            self.phases.pop()
+
+    @contextmanager
+    def window(self, phase, function):
+        name = type(function).__name__
+        if phase == "forward":
+            phase = self.phases[-1]
+            path = self.path_of(function.link)
+            function.row = (path, name) if self.recorded else ("/", name)
+        try:
+            with self.within(phase, *function.row):
+                yield
+        except WorkError:
+            self.raised_now.add(name)
+            raise
+
+    def path_of(self, link):
+        path = super().path_of(link)
+        return "loss" if path == "/" and not self.running and self.in_loss else path
+
+    def path_of_stranger(self, link):
+        """Path of a link that is of no network: that of its first call that is recorded."""
+        known = self.paths.get(id(link))
+        if known or not self.recorded:
+            return known or "/"
+        above = self.running[-1] if self.running else "/"
+        path = f"{above.rstrip('/')}/{type(link).__name__}"
+        if path in [self.paths.get(id(one)) for one in self.strangers.values()]:
+            path += "-2"
+        self.paths[id(link)] = path
+        return path
+
+
+class Rule(chainer.UpdateRule):
+    def __init__(self, parent, ledger, optimizer):
+        super().__init__(parent)
+        self.ledger, self.optimizer = ledger, optimizer
+
+    def update_core(self, param):
+        with self.ledger.within("update", self.optimizer.paths[id(param)], "Optimizer"):
+            self.ledger.spend(5)
+
+
+class Optimizer(chainer.GradientMethod):
+    def __init__(self, ledger, model):
+        super().__init__()
+        self.ledger, self.paths = ledger, {}
+        for path, param in model.namedparams():
+            self.paths.setdefault(id(param), link_of(path))
+
+    def create_update_rule(self):
+        return Rule(self.hyperparam, self.ledger, self)
+
+
+class Hook:
+    name, call_for_each_param, timing = "Hook", False, "pre"
+
+    def __init__(self, ledger):
+        self.ledger = ledger
+
+    def __call__(self, optimizer):
+        with self.ledger.within("update", "optimizer", "Hook"):
+            self.ledger.spend(7)
+            call(self.ledger, Fn((1, 2, 3)), np.zeros((1, 1), np.float32))
+
+
+# -- what is run
+
+
+class Runner:
+    """A network, an optimizer, and a recorder of iterations with them."""
+
+    def __init__(self, program):
+        self.model, self.ledger = build(program, Rows())
+        self.optimizer = Optimizer(self.ledger, self.model).setup(self.model)
+        self.optimizer.add_hook(Hook(self.ledger))
+        self.loop = recorder_of(self.ledger, self.model, self.optimizer)
+        self.y = None
+
+    def run(self, actions):
+        for action in actions:
+            self.do(action)
+
+    def do(self, action):
+        ledger = self.ledger
+        x = np.zeros((1, 1), np.float32)
+        ledger.spend(3)
+        if action == "call":
+            with ledger.within("forward"):
+                self.y = self.model(x)
+        elif action == "backward" and self.y is not None:
+            self.backward(self.y)
+        elif action == "update":
+            self.update()
+        elif action == "update with loss":
+            self.update(self.loss)
+        elif callable(action):
+            action(ledger, x)
+        elif isinstance(action, Fn):
+            with suppress(WorkError):
+                call(ledger, action, x, self.model)
+
+    def backward(self, y):
+        with self.ledger.within("backward"):
+            y.grad = np.ones_like(y.array)
+            y.backward()
+
+    def update(self, *args):
+        with self.ledger.within("update"), suppress(WorkError):
+            self.optimizer.update(*args)
+
+    def loss(self):
+        ledger = self.ledger
+        with ledger.within("forward"):
+            ledger.in_loss = True
+            try:
+                y = self.model(np.zeros((1, 1), np.float32))
+                y = call(ledger, Fn((1, 2, 3)), y)
+            finally:
+                ledger.in_loss = False
+        ledger.calls["cleargrads", "cleargrads", "backward"] += 1
+        y.grad = np.ones_like(y.array)
+        return y
+
+
+def recorder_of(clock, model=None, *optimizers):
+    """A recorder, and what stands at Chainer's entries for it."""
+    trial = LoopTrial([("", model)] if model else [], [("", one) for one in optimizers])
+    entries = Entries(trial.around)
+    return LinkRecorder(clock.now_ns, trial, entries), entries
+
+
+def iteration_of(loop, run, number=1):
+    recorder, entries = loop
+    with entries, recorder.recording():
+        recorder.start()
+        run()
+        return recorder.end(number)
+
+
+def rows_of(recorder, values):
+    """Values by row; there are no two of a row."""
+    keys = [(layer.path, layer.function, layer.phase) for layer in recorder.layers()]
+    assert len(set(keys)) == len(keys)
+    return Counter(dict(zip(keys, values.tolist(), strict=False)))
+
+
+def told(loop, iteration):
+    """What an iteration took by row and phase, and the rest, as a ledger has it."""
+    recorder, _ = loop
+    found = rows_of(recorder, iteration.rows_ns)
+    found.update(dict(zip(recorder.phases, iteration.phases_ns.tolist(), strict=False)))
+    found[""] = iteration.wall_ns - found.total()
+    return +found
+
+
+@settings(EXAMPLES, max_examples=60)
+@given(
+    program=programs(True, STRANGERS, MADE),
+    iterations=ITERATIONS,
+    read_ns=st.sampled_from([0, 0, 1]),
+)
+def test_every_row_has_its_own_time_whatever_iterations_do(program, iterations, read_ns):
+    runner = Runner(program)
+    runner.ledger.read_ns = read_ns
+    model, ledger = runner.model, runner.ledger
+    raised = set()
+    kept = [runner.optimizer, chainer.Variable, chainer.Optimizer]
+    kept += [param.update_rule for param in model.params()]
+    before = methods_of(kept)
+
+    with nothing_left(model):
+        for recorded, actions in iterations:
+            ledger.begin(recorded)
+            if not recorded:
+                runner.run(actions)
+                continue
+            begin_ns = ledger.time_ns
+            iteration = iteration_of(runner.loop, partial(runner.run, actions))
+            found, calls = told(runner.loop, iteration), rows_of(runner.loop[0], iteration.calls)
+            assert {of: n for of, n in calls.items() if n and of[1] != SUMS} == {
+                of: n for of, n in ledger.calls.items() if isinstance(of, tuple)
+            }
+            assert min(found.values(), default=0) >= 0
+            assert found.total() == iteration.wall_ns
+            if not read_ns:
+                assert iteration.wall_ns == ledger.time_ns - begin_ns
+                if ledger.raised_now <= raised:
+                    assert found == +ledger.spent
+            raised |= ledger.raised_now
+    assert methods_of(kept) == before
+
+
+def methods_of(objects):
+    return [{k: v for k, v in vars(one).items() if callable(v)} for one in objects]
+
+
+# -- examples
+
+
+class Busy(chainer.FunctionNode):
+    """Takes time, forward and backward, and may raise."""
+
+    def __init__(self, clock, forward_ns=0, backward_ns=0, raises=""):
+        super().__init__()
+        self.args = clock, forward_ns, backward_ns, raises
+
+    def forward(self, inputs):
+        clock, forward_ns, _, raises = self.args
+        clock.advance(forward_ns)
+        if raises == "forward":
+            raise WorkError
+        return (inputs[0].copy(),)
+
+    def backward(self, indexes, grads):
+        clock, _, backward_ns, raises = self.args
+        clock.advance(backward_ns)
+        if raises == "backward":
+            raise WorkError
+        return (F.identity(grads[0]),)
+
+
+class Net(chainer.Chain):
+    def __init__(self, function=F.identity):
+        super().__init__()
+        self.function = function
+        with self.init_scope():
+            self.fc = L.Linear(3, 3)
+
+    def forward(self, x, times=1):
+        for _ in range(times):
+            x = self.fc(x)
+        return self.function(x)
+
+
+def batch(size=2):
+    return np.ones((size, 3), np.float32)
+
+
+def layers_of(recorder):
+    return {(one.path, one.function, one.phase): one for one in recorder.layers()}
+
+
+def test_a_link_of_changing_length_is_one_row_of_mean_calls_and_work(clock):
+    model = Net()
+    loop = recorder_of(clock, model)
+    iteration_of(loop, lambda: model(batch()))
+    alone = layers_of(loop[0])["/fc", "LinearFunction", "forward"]
+    for times in (30, 5):
+        calls = iteration_of(loop, lambda times=times: model(batch(), times)).calls
+        assert rows_of(loop[0], calls)["/fc", "LinearFunction", "forward"] == times
+    found = layers_of(loop[0])
+    assert len(found) == 2
+    row = found["/fc", "LinearFunction", "forward"]
+    assert (row.calls, row.flops, row.macs) == (12, 12 * alone.flops, 12 * alone.macs)
+    assert {one.path: one.calls for one in loop[0].links()} == {"/": 1, "/fc": 12}
+
+
+def test_work_is_the_mean_over_shapes(clock):
+    model = Net()
+    loop = recorder_of(clock, model)
+
+    def run(size):
+        y = model(batch(size))
+        y.grad = np.ones_like(y.array)
+        y.backward()
+
+    flops = {}
+    for size in (2, 6):
+        alone = recorder_of(clock, model)
+        for one in (loop, alone):
+            iteration_of(one, lambda size=size: run(size))
+        for key, layer in layers_of(alone[0]).items():
+            flops.setdefault(key, []).append(layer.flops)
+    found = layers_of(loop[0])
+    assert set(found) == set(flops)
+    for key, layer in found.items():
+        assert layer.flops == sum(flops[key]) / 2
+        assert not layer.work_is_about
+
+
+def test_there_may_be_any_number_of_shapes(clock):
+    model = Net(lambda x: Busy(clock, len(x)).apply((x,))[0])
+    loop = recorder_of(clock, model)
+    sizes = range(1, 3 * MOST_SHAPES)
+    found = told(loop, iteration_of(loop, lambda: [model(batch(size)) for size in sizes]))
+    assert found == {("/", "Busy", "forward"): sum(sizes)}
+    row = layers_of(loop[0])["/fc", "LinearFunction", "forward"]
+    assert row.calls == len(sizes)
+    assert row.work_is_about
+    # Shapes that have no work of their own count as the mean of the others.
+    assert row.flops > len(sizes) * 2 * 9
+
+
+@pytest.mark.parametrize("raises", ["", "forward", "backward"])
+def test_what_is_planted_is_found(clock, raises):
+    model = Net(lambda x: Busy(clock, 11, 13, raises).apply((x,))[0])
+    optimizer = chainer.optimizers.SGD().setup(model)
+
+    def hook(_):
+        clock.advance(17)
+
+    optimizer.add_hook(hook, "planted")
+    loop = recorder_of(clock, model, optimizer)
+
+    def run():
+        clock.advance(1)
+        with suppress(WorkError):
+            model(batch())
+        with suppress(WorkError):
+            optimizer.update(lambda: F.sum(model(batch())))
+        clock.advance(2)
+        optimizer.update()
+
+    for _ in range(3):
+        assert told(loop, iteration_of(loop, run)) == +Counter(
+            {
+                ("/", "Busy", "forward"): 22,
+                ("/", "Busy", "backward"): 0 if raises == "forward" else 13,
+                ("optimizer", "planted", "update"): 17 * (1 if raises else 2),
+                "": 3,
+            }
+        )
+
+
+def test_what_raises_first_has_work_later(clock):
+    model, fails = Net(), [True]
+
+    class Sometimes(type(F.relu(batch()).creator)):
+        def forward(self, inputs):
+            if fails:
+                fails.pop()
+                raise WorkError
+            return super().forward(inputs)
+
+    model.function = lambda x: Sometimes().apply((x,))[0]
+    loop = recorder_of(clock, model)
+    for _ in range(2):
+        with suppress(WorkError):
+            iteration_of(loop, lambda: model(batch()))
+    (row,) = (one for one in loop[0].layers() if one.function == "Sometimes")
+    assert row.flops
+    assert row.output_shapes == ((2, 3),)
+
+
+def test_functions_within_a_backward_are_its_own_time_and_so_are_their_backwards(clock):
+    class Outer(Busy):
+        def backward(self, indexes, grads):
+            return Busy(clock, 5, 7).apply(grads)
+
+    model = Net(lambda x: Outer(clock, 3).apply((x,))[0])
+    loop = recorder_of(clock, model)
+
+    def run():
+        x = chainer.Variable(batch())
+        y = F.sum(model(x) ** 2)
+        y.backward(enable_double_backprop=True)
+        F.sum(x.grad_var).backward()
+
+    found = told(loop, iteration_of(loop, run))
+    assert found["/", "Outer", "forward"] == 3
+    assert found["/", "Outer", "backward"] == clock.time_ns - 1_000_000 - 3
+    assert found["/", "Outer", "backward"] >= 12
+    # What only some of its calls are known to do is no exact work of all.
+    rows = layers_of(loop[0])
+    assert rows["/", "Outer", "backward"].flops is None
+    assert rows["/", "PowVarConst", "backward"].work_is_about
+
+
+def test_a_graph_from_before_has_no_paths(clock):
+    model = Net(lambda x: Busy(clock, 3, 5).apply((x,))[0])
+    loop = recorder_of(clock, model)
+    y = F.sum(model(batch()))
+    found = told(loop, iteration_of(loop, y.backward))
+    assert found == {("/", "Busy", "backward"): 5}
+    assert {one.path for one in loop[0].layers()} == {"/"}
+    # One that was recorded has them in later iterations.
+    iteration_of(loop, lambda: setattr(model, "kept", F.sum(model(batch()))))
+    iteration_of(loop, model.kept.backward)
+    assert layers_of(loop[0])["/fc", "LinearFunction", "backward"].calls == 1 / 3
+
+
+def test_a_graph_made_while_memory_was_read_is_one_from_before(clock):
+    """Functions that were first seen then have no rows, and each its own backward."""
+    model = Net(lambda x: F.tanh(Busy(clock, 3, 5).apply((x,))[0]))
+    recorder, entries = loop = recorder_of(clock, model)
+    with entries, recorder.recording(lambda: 0):
+        y = F.sum(model(batch()))
+        recorder.close()
+    assert not any(one.calls for one in recorder.links())
+    found = told(loop, iteration_of(loop, y.backward))
+    assert found == {("/", "Busy", "backward"): 5}
+
+
+def test_other_threads_have_no_part_in_it(clock):
+    model = Net(lambda x: Busy(clock, 3).apply((x,))[0])
+    optimizer = chainer.optimizers.SGD().setup(model)
+    loop = recorder_of(clock, model, optimizer)
+
+    def elsewhere():
+        optimizer.update(lambda: F.sum(model(batch())))
+
+    def run():
+        thread = Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+        model(batch())
+
+    iteration = iteration_of(loop, run)
+    assert iteration.calls.sum() == 2
+    assert {one.phase for one in loop[0].layers()} == {"forward"}
+    assert told(loop, iteration)["/", "Busy", "forward"] == 3
+
+
+def test_several_at_once(clock):
+    model = Net(lambda x: Busy(clock, 3).apply((x,))[0])
+    (inner, within), outer = recorder_of(clock, model), recorder_of(clock, model)
+    found = []
+    iteration = iteration_of(
+        outer, lambda: found.append(iteration_of((inner, within), lambda: model(batch())))
+    )
+    assert told(outer, iteration) == told((inner, within), found[0])
+
+
+def test_an_iteration_that_raises_leaves_nothing_and_the_next_one_is_right(clock):
+    model = Net(lambda x: Busy(clock, 3, raises="forward" if raising else "").apply((x,))[0])
+    loop = recorder_of(clock, model)
+    for raising in (False, True, False):  # noqa: B007
+        with nothing_left(model), suppress(WorkError):
+            iteration = iteration_of(loop, lambda: model(batch()))
+            assert told(loop, iteration) == {("/", "Busy", "forward"): 3}
+            assert rows_of(loop[0], iteration.calls).total() == 2
+    assert {one.path: one.calls for one in loop[0].links()} == {"/": 1, "/fc": 1}
+
+
+def test_a_function_without_a_formula_has_no_work(clock):
+    model = Net(lambda x: Busy(clock).apply((x,))[0])
+    loop = recorder_of(clock, model)
+    iteration_of(loop, lambda: model(batch()))
+    rows = layers_of(loop[0])
+    assert rows["/", "Busy", "forward"].flops is None
+    assert rows["/fc", "LinearFunction", "forward"].flops > 0
