@@ -451,7 +451,7 @@ class Program:
         added_ns = max(0, min(ns, added_ns))
         if live.mode not in _SLOWED:
             watched.usual_ns = ns - added_ns
-            watched.profiling_ns += added_ns
+            self._spend(watched, added_ns)
         if added_ns:
             self._accounts.move(watched.spent, (PROFILER, WITHIN), added_ns)
         return ns - added_ns
@@ -475,6 +475,9 @@ class Program:
         count, chance = watched.count, self._coin.random()
         if watched.rank is not None:
             return chance < (_OFTEN if count < _OFTEN_TRIALS else _SELDOM)
+        optimizers = len(watched.trial.optimizers) if watched.trial is not None else 1
+        if optimizers > 1 and count < optimizers:
+            return False  # which one's update ends an iteration is not known yet
         if count < _FIRST:
             return True
         cheap = watched.profiling_ns <= _COST * watched.own_ns
@@ -508,9 +511,13 @@ class Program:
         try:
             yield
         finally:
-            ns = self._accounts.close()
-            if watched.live is None or watched.live.mode not in _SLOWED:
-                watched.profiling_ns += ns
+            self._spend(watched, self._accounts.close())
+
+    def _spend(self, watched: Watched, ns: int) -> None:
+        """Count what profiling a trial took, but what it takes once: looking up, and memory."""
+        live = watched.live
+        if live is not None and live.mode not in _SLOWED and live.profiled > 1:
+            watched.profiling_ns += ns
 
     # -- a Trainer
 
