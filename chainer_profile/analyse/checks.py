@@ -62,7 +62,8 @@ _PREFIXES = {"openblas": "OPENBLAS", "mkl": "MKL", "blis": "BLIS"}
 
 def check(summary: Summary) -> tuple[Finding, ...]:
     """All findings of a run, warnings first."""
-    findings = [finding for rule in _CHECKS for finding in rule(summary)]
+    rules = _OF_PROGRAMS if summary.recording.by_link else _CHECKS
+    findings = [finding for rule in rules for finding in rule(summary)]
     return tuple(sorted(findings, key=lambda finding: finding.severity != WARNING))
 
 
@@ -593,6 +594,18 @@ _CHECKS = (
     _outside_of_phases,
     _launch_bound,
     _no_held_trials,
+    _page_faults,
+    _threads,
+)
+#: What is said of a program's iterations: they differ, and it is the program that makes them.
+_OF_PROGRAMS = (
+    _ended_early,
+    _not_finite,
+    _busy,
+    _throttled,
+    _overhead,
+    _outside_of_phases,
+    _launch_bound,
     _page_faults,
     _threads,
 )

@@ -69,7 +69,10 @@ class Looks:
         """Begin to look."""
         name = "py-spy"
         program = shutil.which(name, path=sysconfig.get_path("scripts")) or shutil.which(name)
-        if program is None or not sys.platform.startswith("linux"):
+        if not sys.platform.startswith("linux"):
+            self.problem = "py-spy looks without being root on Linux alone"
+            return
+        if program is None:
             self.problem = "py-spy is not installed (python -m pip install py-spy)"
             return
         from chainer_profile.measure.samplers import may_attach
@@ -163,20 +166,30 @@ def _name_of(stack: Sequence[tuple[str, str]]) -> str:
     """
     if not stack or stack[-1][1].startswith(_OURS):
         return ""
-    own, called = None, None
+    own: tuple[str, str] | None = None
+    called: tuple[str, str] | None = None
+    # Whether what runs was called by the profiler, and not by the program in between.
+    is_ours = False
     for name, file in stack:
-        method = name.rpartition(".")[2]
+        place = os.path.basename(file), name.rpartition(".")[2]
         if file.startswith("<frozen importlib"):
             return ""
-        if _CHAINER in file and (os.path.basename(file), method) in _TOLD_OTHERWISE:
+        if _CHAINER in file and place in _TOLD_OTHERWISE:
             return ""
-        if file.startswith(_OURS) or file.startswith("<"):
+        if file.startswith(_OURS):
+            is_ours = True
+        elif file.startswith("<"):
             continue
-        if not file.startswith(_LIBRARIES):
-            own, called = (name, file), None
-        elif own is not None and called is None:
-            called = name
-    if own is None:
+        elif not file.startswith(_LIBRARIES):
+            own, called, is_ours = (name, file), None, False
+        else:
+            is_ours = is_ours and _CHAINER not in file
+            called = called or ((name, file) if own is not None else None)
+    if own is None or is_ours:
         return ""
     where = f"{own[0]} ({os.path.basename(own[1])})"
-    return f"{where}: {called}" if called else where
+    if called is None:
+        return where
+    # What a Trainer runs has lines of its own.
+    is_trainer = os.path.basename(called[1]) == "trainer.py" and called[0].endswith("run")
+    return "" if is_trainer else f"{where}: {called[0]}"

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 #: rarer, and the part of them that is left as it is, to see what profiling adds.
 _DENSE, _PLAIN = 400, 0.125
 #: First trials that are profiled whatever they cost, and what profiling may cost of the trials' own
-#: time behind them, as far as that is counted: caches and garbage collection cost as much again.
-_FIRST, _COST = 2, 0.035
+#: time behind them.
+_FIRST, _COST = 2, 0.07
 #: Of several ranks all profile the same trials: every second one at first, then every tenth.
 _OFTEN, _SELDOM, _OFTEN_TRIALS = 0.5, 0.1, 60
 #: Nanoseconds that the memory pass takes for each call, about: tracemalloc sees all of Python's

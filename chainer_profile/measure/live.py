@@ -203,6 +203,7 @@ class LiveTrials:
             self._conditions = Conditions(
                 clock_resolution_ns=float(clock.resolution_ns()),
                 window_ns=window_ns,
+                call_ns=self._call_ns,
                 calibrations=self._calibrations(),
             )
         if clock.device is not None:

@@ -326,6 +326,7 @@ class Conditions:
     Attributes:
         clock_resolution_ns: Smallest step of the clock that was seen.
         window_ns: Time that the recorder shows for a function that does nothing.
+        call_ns: What recording really adds to a call, where rows are by link; None elsewhere.
         other_cpu: Processor cores that other programs kept busy on average during the trials.
         gpu_before: How the GPU fared before the trials; None without NVML.
         gpu_after: The same after them.
@@ -336,6 +337,7 @@ class Conditions:
 
     clock_resolution_ns: float | None = None
     window_ns: float | None = None
+    call_ns: float | None = None
     other_cpu: float | None = None
     gpu_before: GpuState | None = None
     gpu_after: GpuState | None = None

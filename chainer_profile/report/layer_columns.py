@@ -168,6 +168,11 @@ def _whole(value: Any) -> str:
     return "" if pd.isna(value) else str(int(value))
 
 
+def _mean_count(value: Any) -> str:
+    """A number of calls, or the mean of such numbers."""
+    return str(int(value)) if value == int(value) else f"{value:.6g}"
+
+
 def _number(form: Callable[[float], str]) -> Callable[[Any], str]:
     """How a number is shown that may be NaN or <NA>."""
     return lambda value: form(float("nan") if pd.isna(value) else float(value))
@@ -227,7 +232,15 @@ _ALL = (
         folds=_MAX_PHASE,
         drop=11,
     ),
-    _count("calls", "calls", "Calls in a trial that count for the layer"),
+    _of(
+        "calls",
+        "calls",
+        "calls",
+        "Calls in a trial that count for the layer; the mean of a program's iterations",
+        format_count,
+        _mean_count,
+        kind=NUMBER,
+    ),
     _count(
         "forward_index",
         "goes back through",

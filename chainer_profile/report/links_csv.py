@@ -67,5 +67,7 @@ def render(summary: Summary) -> str:
     return table_text(COLUMNS, rows)
 
 
-def _count(value: int) -> str:
-    return "" if pd.isna(value) else str(value)
+def _count(value: float) -> str:
+    if pd.isna(value):
+        return ""
+    return str(int(value)) if value == int(value) else f"{value:.6g}"

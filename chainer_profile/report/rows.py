@@ -56,7 +56,7 @@ class GroupRow:
     """
 
     name: str
-    calls: int
+    calls: float
     phases_s: tuple[float, ...]
     total_s: float
     mean_s: float
@@ -89,7 +89,7 @@ class LinkRow:
     phases_s: tuple[float, ...]
     inclusive_s: float
     kind: str = ""
-    calls: int | None = None
+    calls: float | None = None
     parameters: int | None = None
     exclusive_s: float | None = None
     share: float | None = None
@@ -137,7 +137,7 @@ def group_rows(summary: Summary, by: str) -> list[GroupRow]:
     return [
         GroupRow(
             printable(str(name)),
-            int(row["calls"]),
+            float(row["calls"]),
             tuple(float(row.get(f"{phase}_s", 0.0)) for phase in phases),
             float(row["total_s"]),
             float(row["mean_s"]),
@@ -225,7 +225,7 @@ def _link_row(summary: Summary, path: str, seen_below: int) -> LinkRow:
         phases_s=tuple(float(row.get(f"{phase}_inclusive_s", 0.0)) for phase in phases),
         inclusive_s=float(row["inclusive_s"]),
         kind=printable(str(row["kind"])),
-        calls=None if pd.isna(row["calls"]) else int(row["calls"]),
+        calls=None if pd.isna(row["calls"]) else float(row["calls"]),
         parameters=None if pd.isna(row["parameters"]) else int(row["parameters"]),
         exclusive_s=float(row["exclusive_s"]),
         share=float(row["share"]),

@@ -246,7 +246,8 @@ def _inside(spent: Spent, summary: Summary, budget: Budget, least: float) -> Ite
     trains = summary.recording.settings.phase == "train"
     if profiled is None or not profiled.mean_s or trains != (spent.part == ITERATIONS):
         return
-    scale = spent.ns * NS / profiled.mean_s
+    added = _added(summary)
+    scale = spent.ns * NS / (profiled.mean_s - sum(added.values()))
     own_s = _own_and_profiler(budget)[0] * NS
 
     def row(name: str, level: int, mean_s: float, times: float = 0) -> BudgetRow:
@@ -256,10 +257,12 @@ def _inside(spent: Spent, summary: Summary, budget: Budget, least: float) -> Ite
     phases = [(str(name), float(s)) for name, s in summary.phases["total_s"].items()]
     several = len(phases_of(summary)) > 1
     if not several:
-        name, phase_s = phases[0]
-        yield from _rows_of(summary, name, profiled.mean_s, row, least, 1, spent.count)
+        name = phases[0][0]
+        phase_s = profiled.mean_s - added.get(name, 0.0)
+        yield from _rows_of(summary, name, phase_s, row, least, 1, spent.count)
         return
     left = 0.0
+    phases = [(name, phase_s - added.get(name, 0.0)) for name, phase_s in phases]
     for name, phase_s in sorted(phases, key=lambda one: -one[1]):
         phase = row(_OUTSIDE if name == OUTSIDE else name, 1, phase_s)
         if phase.share < least:
@@ -269,6 +272,23 @@ def _inside(spent: Spent, summary: Summary, budget: Budget, least: float) -> Ite
         yield from _rows_of(summary, name, phase_s, row, least, 2, spent.count)
     if left:
         yield row("other phases", 1, left)
+
+
+def _added(summary: Summary) -> dict[str, float]:
+    """Seconds that recording added between the functions of each phase, at most what passed there.
+
+    Rows hold hardly any of it: their clock reads are next to the functions.
+    """
+    conditions = summary.recording.conditions
+    if conditions.call_ns is None:
+        return {}
+    call_s = max(0.0, conditions.call_ns - (conditions.window_ns or 0.0)) * NS
+    calls = summary.layers.groupby("phase")["calls"].sum()
+    between = summary.phases["framework_s"].fillna(0.0)
+    return {
+        str(name): min(call_s * float(calls.get(name, 0.0)), float(framework_s))
+        for name, framework_s in between.items()
+    }
 
 
 def _rows_of(

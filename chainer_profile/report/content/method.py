@@ -46,6 +46,13 @@ def _points(summary: Summary) -> Iterator[str | Words]:
         yield f"{plural(warmups, 'warm-up trial')}{fewer} came first and count nowhere."
     if recording.settings.engine:
         yield from _of_engine(summary)
+    elif totals.every is not None:
+        yield (
+            f"{plural(totals.every.count, 'trial')} of the program were timed as a whole, and "
+            f"{format_count(recording.n_trials)} of them were profiled: the "
+            f"{'time' if several else 'latency'} to quote is that of all, the rows' times are "
+            "means of the profiled ones."
+        )
     elif recording.trial_ns is not None and totals.clean is not None:
         # Without their starts nothing is known of their order: in a race of engines the clean ones
         # come first.

@@ -47,9 +47,12 @@ def _all(summary: Summary) -> Iterator[Total]:
     found, recording = summary.totals, summary.recording
     clean, profiled, trial = found.clean, found.profiled, found.trial
     which = "Clean" if clean else "Profiled"
+    if found.every is not None:
+        which, clean = "Any", found.every
     yield Total(f"{which} trial, median", *_median(trial))
     yield Total(f"{which} trial, 95th percentile", format_duration(trial.p95_s if trial else None))
-    yield Total("Clean trial, mean", format_duration(clean.mean_s if clean else None))
+    mean_of = which if clean else "Clean"
+    yield Total(f"{mean_of} trial, mean", format_duration(clean.mean_s if clean else None))
     if found.fps is not None:
         of = "" if clean else "profiled trials"
         yield Total("Inputs per second (FPS)", format_significant(found.fps), of)

@@ -100,6 +100,8 @@ def _columns() -> Keys:
 
 
 _COUNT: Any = Annotated[int, Meta(ge=0)]
+#: A number of calls, or the mean of such numbers.
+_CALLS: Any = Annotated[float, Meta(ge=0)]
 _NUMBER: Any = float | None
 _LINK = links_csv.COLUMNS
 
@@ -175,7 +177,7 @@ _GROUP: Any = _object(
     "Group",
     {
         "name": (str, "Function, path, or function with input shapes"),
-        "calls": (_COUNT, "Calls in a trial, of the forward pass where there are any"),
+        "calls": (_CALLS, "Calls in a trial, of the forward pass where there are any"),
         "total_s": (float, "Time in a trial"),
         "mean_s": (_NUMBER, "Time a call"),
         "share": (float, "Part of the layers' time"),
@@ -197,7 +199,7 @@ _LINKS: Any = _object(
         "name": (str, "Last part of the path"),
         "kind": (str, _LINK["kind"]),
         "depth": (_COUNT, _LINK["depth"]),
-        "calls": (_COUNT | None, _LINK["calls"]),
+        "calls": (_CALLS | None, _LINK["calls"]),
         "parameters": (_COUNT | None, _LINK["parameters"]),
         **_LINK_TIMES,
         "share": (float, _LINK["share_percent"]),
