@@ -68,11 +68,9 @@ def check_version(path: Path, found: object, newest: int) -> None:
     Raises:
         ProfileError: It is.
     """
-    if not isinstance(found, int):
-        raise ProfileError(f"{path}: damaged (its format version is no number)")
-    if found > newest:
+    if not isinstance(found, int) or found > newest:
         raise ProfileError(
-            f"{path}: has format version {found}, this program reads up to {newest}: "
+            f"{path}: has format version {found!r}, this program reads up to {newest}: "
             "update the program, or use the one that wrote the file"
         )
 
