@@ -99,35 +99,35 @@ class Looks:
 
     def end(self, own_ns: int) -> tuple[Looked, ...]:
         """Look no more; the functions beside Chainer that took the most of so much time."""
-        if self._out is None:
+        out, self._out = self._out, None
+        if out is None:
             return ()
         try:
-            with suppress(ProcessLookupError):
-                os.kill(self._pid, signal.SIGINT)
             until = time.monotonic() + _PATIENCE
-            while time.monotonic() < until and _lives(self._pid):
+            if self._looks_on():
+                os.kill(self._pid, signal.SIGINT)
+            while time.monotonic() < until and self._looks_on():
                 time.sleep(0.01)
-            content = os.pread(self._out.fileno(), os.fstat(self._out.fileno()).st_size, 0)
-        except OSError:  # the program closed all files
+            content = os.pread(out.fileno(), os.fstat(out.fileno()).st_size, 0)
+        except (OSError, ValueError):  # the program closed all files
             return ()
         finally:
             with suppress(OSError):
                 self._files.close()
         return told(content.decode(errors="replace"), own_ns)
 
-
-def _lives(pid: int) -> bool:
-    # By the system's own calls: the program may have taken ``open`` away.
-    try:
-        file = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        return b") Z " not in os.read(file, 1000)
-    except OSError:
-        return False
-    finally:
-        os.close(file)
+    def _looks_on(self) -> bool:
+        """Whether the process is there, and still py-spy: its number may be another's by now."""
+        # By the system's own calls: the program may have taken ``open`` away.
+        try:
+            file = os.open(f"/proc/{self._pid}/stat", os.O_RDONLY)
+        except OSError:
+            return False
+        try:
+            name, _, state = os.read(file, 1000).partition(b")")
+        finally:
+            os.close(file)
+        return b"py-spy" in name and not state.startswith(b" Z")
 
 
 def told(text: str, own_ns: int) -> tuple[Looked, ...]:

@@ -1,0 +1,121 @@
+"""Where the main thread is seen beside Chainer."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import sysconfig
+import time
+from pathlib import Path
+
+import chainer
+import pytest
+
+import chainer_profile
+from chainer_profile.integrations.looks import Looks, told
+
+CHAINER = Path(chainer.__file__).parent
+OURS = Path(chainer_profile.__file__).parent
+SITE = Path(sysconfig.get_path("purelib"))
+STDLIB = Path(sysconfig.get_path("stdlib"))
+S = 10**9
+
+MAIN = "<module> (/home/me/train.py:9)"
+ACCURACY = "accuracy (/home/me/train.py:30)"
+ARGMAX = f"CRF1d.argmax ({CHAINER}/links/loss/crf1d.py:99)"
+APPLY = f"FunctionNode.apply ({CHAINER}/function_node.py:300)"
+LINK = f"Link.__call__ ({CHAINER}/link.py:287)"
+TRAINER = f"Trainer.run ({CHAINER}/training/trainer.py:320)"
+EXTENSION = f"PlotReport.__call__ ({CHAINER}/training/extensions/plot_report.py:10)"
+IMPORT = "_find_and_load (<frozen importlib._bootstrap>:1165)"
+WRAPPER = f"through ({OURS}/measure/entries.py:10)"
+WITH = f"_GeneratorContextManager.__enter__ ({STDLIB}/contextlib.py:137)"
+RUNPY = "run_path (<frozen runpy>:291)"
+
+
+def stacks(*lines: tuple[int, list[str]], thread: str = "thread (1): MainThread") -> str:
+    return "".join(f"{';'.join([thread, *frames])} {count}\n" for count, frames in lines)
+
+
+def names(text: str, own_ns: int = 10 * S) -> dict[str, float]:
+    return {one.name: one.ns / S for one in told(text, own_ns)}
+
+
+def test_a_function_and_what_it_calls() -> None:
+    text = stacks(
+        (30, [RUNPY, MAIN, ACCURACY, ARGMAX]),
+        (20, [MAIN, ACCURACY, ARGMAX, f"argmax ({SITE}/numpy/core.py:3)"]),
+        (10, [MAIN]),
+        (40, [MAIN, LINK, APPLY]),
+    )
+    # All looks stand for the whole time, also those at what is told otherwise.
+    assert names(text) == {"accuracy (train.py): CRF1d.argmax": 5.0, "<module> (train.py)": 1.0}
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [MAIN, LINK, ACCURACY, APPLY],
+        [MAIN, IMPORT, f"<module> ({SITE}/nltk/__init__.py:1)"],
+        [MAIN, TRAINER, EXTENSION],
+        [MAIN, WRAPPER],
+        [MAIN, WRAPPER, WITH],
+        [f"worker ({SITE}/pool.py:1)"],
+        [],
+    ],
+)
+def test_what_is_told_otherwise(frames: list[str]) -> None:
+    assert names(stacks((10, frames))) == {}
+
+
+def test_the_profilers_frames_between_are_passed_over() -> None:
+    text = stacks((10, [MAIN, TRAINER, WRAPPER, EXTENSION, WRAPPER, ACCURACY]))
+    assert names(text) == {"accuracy (train.py)": 10.0}
+
+
+def test_other_threads_and_what_cannot_be_read_count_for_nothing() -> None:
+    text = stacks((10, [MAIN])) + stacks((90, [ACCURACY]), thread="thread (2): Thread-1")
+    assert names(text + "no stack\n;;; x\n") == {"<module> (train.py)": 10.0}
+    assert names("") == {}
+
+
+def test_the_most_first_and_not_all() -> None:
+    lines = [(n + 1, [f"f{n} (/home/me/a.py:1)"]) for n in range(30)]
+    found = told(stacks(*lines), S)
+    assert [one.looks for one in found] == list(range(30, 18, -1))
+
+
+def spin(seconds: float) -> None:
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        pass
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or shutil.which("py-spy", path=sysconfig.get_path("scripts")) is None,
+    reason="py-spy looks",
+)
+def test_a_real_look() -> None:
+    looks = Looks()
+    looks.start()
+    try:
+        if looks.problem:
+            pytest.skip(looks.problem)
+        # It is no child of ours.
+        with pytest.raises(ChildProcessError):
+            os.waitpid(-1, os.WNOHANG)
+        spin(0.5)
+    finally:
+        found = looks.end(S)
+    assert looks.end(S) == ()
+    if found:  # where the system lets it look
+        assert any(one.name.startswith("spin (test_looks.py)") for one in found)
+
+
+def test_without_py_spy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
+    looks = Looks()
+    looks.start()
+    assert "py-spy is not installed" in looks.problem
+    assert looks.end(S) == ()
