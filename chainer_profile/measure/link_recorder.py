@@ -15,24 +15,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from threading import get_ident
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
-from weakref import ref
 
-import chainer
 import numpy as np
 from chainer import Function, FunctionHook, FunctionNode, _backprop_utils
 from chainer.function import FunctionAdapter
 
-from chainer_profile.basics.paths import above, joined, link_of
 from chainer_profile.basics.replacements import Replacements
 from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.costs.called import Called, specs_of
-from chainer_profile.costs.work import Work, backward_work, following, forward_work
+from chainer_profile.costs.work import backward_work, following, forward_work
 from chainer_profile.measure.facts import (
     ACCUMULATION,
     dtype_of,
@@ -41,6 +37,8 @@ from chainer_profile.measure.facts import (
     work_by,
 )
 from chainer_profile.measure.hooks import end_when_raising, kind_of, unique_name
+from chainer_profile.measure.link_paths import Paths
+from chainer_profile.measure.link_rows import MOST_SHAPES, Entry, Folded, Iteration, Row
 from chainer_profile.measure.links import is_running
 from chainer_profile.measure.windows import BACKWARD, FORWARD, Mark
 from chainer_profile.record.recording import Layer, LinkCalls
@@ -52,83 +50,11 @@ if TYPE_CHECKING:
     from chainer_profile.measure.events import EventPool
     from chainer_profile.measure.windows import Trial
 
-#: Shapes of inputs that are told apart in a row; the work of calls with others is their mean.
-MOST_SHAPES = 64
 #: Functions that may add up gradients.
 _SUMS = ("Add", "MultiAdd")
-_WORK = ("flops", "macs", "nbytes_read", "nbytes_written")
 _NUMBERS = count()
-#: Calls, and rounds of so many steps of a recurrent network, by which the cost of a call is told.
-_SHOWN, _ROUNDS, _STEPS = 500, 5, 20
 #: In place of the number of a row: behind all of them.
 _NO_ROW = 2**40
-
-
-class Entry:
-    """What is entered: calls of a row whose inputs have the same shapes; or a phase.
-
-    Attributes:
-        number: Its place among all entries.
-        row: Number of its row; of a phase, -1 - its number.
-        work: Work of a call; None where that is not known.
-        facts: What is known of the arrays of a call.
-        calls: Calls so far.
-        ns: Their time so far.
-        backward: The entry of the backwards of these calls.
-    """
-
-    __slots__ = ("backward", "calls", "facts", "ns", "number", "row", "work")
-
-    def __init__(self, number: int, row: int) -> None:
-        self.number, self.row = number, row
-        self.work: Work | None = None
-        self.facts: dict[str, Any] = {}
-        self.calls = self.ns = 0
-        self.backward: Entry | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Iteration:
-    """One iteration, on the rows that are known at its end.
-
-    Attributes:
-        number: Its number, from 1.
-        start_ns: Its start on the host's clock.
-        wall_ns: Its wall time, without what looking functions up took.
-        paused_ns: What that took.
-        rows_ns: Self time of every row, (rows,); on a device its time there.
-        calls: Calls of every row, (rows,).
-        phases_ns: Framework time of every phase, (phases,).
-        arrived_ns: When each row of communication was entered first; 0 where it was not.
-        left_ns: When it was left last.
-        device: On a device: the host's time in every row and the gap before it, (rows,) each, then
-            the time until all was launched, and the time on the device. None without one.
-    """
-
-    number: int
-    start_ns: int
-    wall_ns: int
-    paused_ns: int
-    rows_ns: NDArray[np.int64]
-    calls: NDArray[np.int64]
-    phases_ns: NDArray[np.int64]
-    arrived_ns: NDArray[np.int64]
-    left_ns: NDArray[np.int64]
-    device: tuple[NDArray[np.int64], NDArray[np.int64], int, int] | None = None
-
-
-class Folded(NamedTuple):
-    """A log by its clock reads.
-
-    Attributes:
-        stamps: The reads, (reads,).
-        owners: Number of the entry that the time behind each read belongs to, (reads,).
-        enters: Whether the read is the begin of a window, (reads,).
-    """
-
-    stamps: NDArray[np.int64]
-    owners: NDArray[np.intp]
-    enters: NDArray[np.bool_]
 
 
 class _Fresh(NamedTuple):
@@ -151,16 +77,6 @@ class Running(Protocol):
 
     link_calls: dict[int, int] | None
     """Counts the calls of links, by their identity, where it is set."""
-
-
-@dataclass
-class _Row:
-    path: str
-    function: str
-    phase: str
-    parent: int | None = None
-    forward: int | None = None
-    entries: list[Entry] = field(default_factory=list)
 
 
 class LinkRecorder:
@@ -190,7 +106,7 @@ class LinkRecorder:
         self._now_ns, self._trial, self._events = now_ns, trial, events
         self._running, self._links = running, running.links
         self._attribute = f"_chainer_profile_entry_{next(_NUMBERS)}"
-        self._rows: list[_Row] = []
+        self._rows: list[Row] = []
         self._row_of: dict[tuple[str, str, str], int] = {}
         self._entries: list[Entry] = []
         # Time outside of all windows, and time that is the profiler's.
@@ -512,7 +428,7 @@ class LinkRecorder:
             if self._read is not self._now_ns:
                 return self._outside
             number = self._row_of[key] = len(self._rows)
-            self._rows.append(_Row(path, function, phase, **more))
+            self._rows.append(Row(path, function, phase, **more))
         entry = self._new_entry(number)
         self._rows[number].entries.append(entry)
         return entry
@@ -798,209 +714,20 @@ class LinkRecorder:
 
     def layers(self, begin: int = 0) -> tuple[Layer, ...]:
         """The rows from one on: means over the iterations so far, shapes of most of the time."""
-        return tuple(self._layer(number) for number in range(begin, len(self._rows)))
-
-    def _layer(self, number: int) -> Layer:
-        row = self._rows[number]
-        main = max(row.entries, key=lambda entry: entry.ns)
-        calls = sum(entry.calls for entry in row.entries)
-        iterations = self._iterations or 1
-        facts = {name: value for name, value in main.facts.items() if name != "specs"}
-        if len(row.entries) > 1 or calls != iterations:
-            facts |= {
-                name: round(value * calls / iterations)
-                for name, value in facts.items()
-                if name.endswith("_nbytes") and row.phase == FORWARD.phase
-            }
-        return Layer(
-            number,
-            row.path,
-            row.function,
-            row.phase,
-            parent=row.parent,
-            forward=row.forward,
-            calls=_whole(calls / iterations) if calls else 1,
-            **facts,
-            **self._work(row, calls, iterations),
+        return tuple(
+            row.layer(number, self._iterations or 1)
+            for number, row in enumerate(self._rows[begin:], begin)
         )
-
-    def _work(self, row: _Row, calls: int, iterations: int) -> dict[str, Any]:
-        """The mean work of an iteration; calls with shapes of their own count as the others do."""
-        known = [(entry.work, entry.calls) for entry in row.entries if entry.work is not None]
-        counted = sum(n for _, n in known)
-        if not counted:
-            return dict.fromkeys(_WORK)
-        scale = calls / counted / iterations
-        sums: dict[str, Any] = {
-            name: round(sum(getattr(work, name) * n for work, n in known) * scale) for name in _WORK
-        }
-        about = counted < calls or len(row.entries) > MOST_SHAPES
-        return {**sums, "work_is_about": about or any(work.about for work, _ in known)}
 
     def links(self) -> tuple[LinkCalls, ...]:
         """The links of the networks, with their mean calls in an iteration."""
         return self._paths.links(self._link_calls, self._iterations or 1)
 
 
-class Paths:
-    """The paths of the links of networks, and whose their parameters are.
-
-    No link that is adopted is kept alive by it.
-
-    Args:
-        roots: The networks, each with what is put before the paths of its links.
-
-    Attributes:
-        by_link: Paths by the links' identities.
-        holders: Paths of links that hold others: calls of theirs may take parameters of those.
-    """
-
-    def __init__(self, roots: Sequence[tuple[str, Any]]) -> None:
-        self.by_link: dict[int, str] = {}
-        self.holders = {"/", "loss"}
-        self._links: dict[int, ref[Any]] = {}
-        self._roots: dict[str, ref[Any]] = {}
-        self.renew(roots)
-
-    def renew(self, roots: Sequence[tuple[str, Any]]) -> None:
-        """Know the networks that are there now, such as a copy that takes another's place."""
-        for prefix, root in roots:
-            known = self._roots.get(prefix)
-            if known is None or known() is not root:
-                self._add(prefix, root)
-
-    def _add(self, prefix: str, root: Any) -> None:
-        self._roots[prefix] = ref(root)
-        for path, link in root.namedlinks():
-            key = id(link)
-            if key not in self.by_link:  # a shared link goes by its first path
-                self.by_link[key] = known = joined(prefix, str(path))
-                self.holders.add(above(known) or "/")
-                self._links[key] = ref(link, partial(self._forget, key))
-
-    def _forget(self, key: int, link: ref[Any]) -> None:
-        if self._links.get(key) is link:
-            del self._links[key], self.by_link[key]
-
-    def adopt(self, link: Any, holder: str) -> str:
-        """Path of a link that is of no network here: below another, by the name of its class.
-
-        One that is gone leaves its path to the next one of its class.
-        """
-        first = prefix = f"{holder.rstrip('/')}/{type(link).__name__}"
-        number = 1
-        while (known := self._roots.get(prefix)) is not None and known() is not None:
-            number += 1
-            prefix = f"{first}-{number}"
-        self._add(prefix, link)
-        return self.by_link[id(link)]
-
-    def params(self) -> Iterator[tuple[str, Any]]:
-        """Every parameter, with the path of its link."""
-        for prefix, one in self._roots.items():
-            root = one()
-            for path, param in () if root is None else root.namedparams():
-                yield joined(prefix, link_of(path)), param
-
-    def parameters(self, path: str) -> tuple[Any, ...]:
-        """The arrays of the parameters of the link at a path."""
-        arrays = (param.array for of, param in self.params() if of == path)
-        return tuple(array for array in arrays if array is not None)
-
-    def links(self, calls: dict[str, int], iterations: int) -> tuple[LinkCalls, ...]:
-        """The links that are there, with their mean calls, and parameters of their own."""
-        own: dict[str, int] = {}
-        seen: set[int] = set()
-        for path, param in self.params():
-            if id(param) not in seen and param.array is not None:
-                seen.add(id(param))
-                own[path] = own.get(path, 0) + int(param.size)
-        alive = [(path, self._links[key]()) for key, path in self.by_link.items()]
-        return tuple(
-            LinkCalls(
-                path,
-                type(link).__name__,
-                _whole(calls.get(path, 0) / iterations),
-                own.get(path, 0),
-            )
-            for path, link in alive
-        )
-
-
-def cost_of_a_call(now_ns: NowNs) -> tuple[float, float]:
-    """Nanoseconds that are shown for a function that does nothing, and that a call really adds.
-
-    The second one is the median of differences: a small recurrent network and its gradients, in
-    turn as it is and recorded. No hooks of others hear of it.
-    """
-    recorder = LinkRecorder(now_ns, _Nothing(), _NoLinks())
-    function, inputs = _Function(), (np.empty(0),)
-    with recorder.recording():
-        hook = recorder.hook
-        for _ in range(_SHOWN):
-            hook.forward_preprocess(function, inputs)
-            hook.forward_postprocess(function, inputs)
-    stamps = recorder.fold().stamps[-2 * _SHOWN :]
-    others = chainer.get_function_hooks()
-    hooks = dict(others)
-    others.clear()
-    try:
-        with chainer.using_config("enable_backprop", True):
-            added = [_added_ns(recorder, now_ns) for _ in range(_ROUNDS)]
-    finally:
-        others.update(hooks)
-    return float(np.median(stamps[1::2] - stamps[::2])), float(np.median(added[1:]))
-
-
-def _added_ns(recorder: LinkRecorder, now_ns: NowNs) -> float:
-    def unrolled() -> int:
-        start_ns = now_ns()
-        x, weight = (chainer.Variable(np.ones((1, 1), np.float32)) for _ in range(2))
-        y = x
-        for _ in range(_STEPS):
-            y = chainer.functions.relu(chainer.functions.linear(y, weight) + y)
-        # No entry of Chainer's that something of ours stands at.
-        chainer.grad([y], [x, weight], [chainer.Variable(np.ones((1, 1), np.float32))])
-        return now_ns() - start_ns
-
-    plain_ns = unrolled()
-    with recorder.recording():
-        recorder.start()
-        recorded_ns = unrolled()
-        start_ns = now_ns()
-        found = recorder.end()
-    recorded_ns += now_ns() - start_ns - found.paused_ns
-    return max(0.0, recorded_ns - plain_ns) / max(1, int(found.calls.sum()))
-
-
-class _Nothing:
-    """A trial in which nothing is timed."""
-
-    roots = inputs = ()
-
-    @contextmanager
-    def timed(self, enter: Any, leave: Any) -> Iterator[None]:
-        yield
-
-
-class _NoLinks:
-    def __init__(self) -> None:
-        self.links: list[Any] = []
-        self.link_calls: dict[int, int] | None = None
-
-
-class _Function:
-    _impl_name = "Nothing"
-
-
 def _sums_gradients(frame: FrameType) -> bool:
     """Whether a call adds up gradients: its function was called by what does that."""
     caller = frame.f_back and frame.f_back.f_back
     return caller is not None and caller.f_code is _backprop_utils._reduce.__code__
-
-
-def _whole(value: float) -> int | float:
-    return int(value) if value == int(value) else value
 
 
 def _noting(

@@ -13,11 +13,12 @@ import numpy as np
 from chainer_profile.basics.describe import NS
 from chainer_profile.measure import environment
 from chainer_profile.measure.calibration import calibrate
+from chainer_profile.measure.call_cost import cost_of_a_call
 from chainer_profile.measure.devices import device_of
 from chainer_profile.measure.events import EventPool
 from chainer_profile.measure.finite import not_finite
 from chainer_profile.measure.iteration_memory import IterationMemory
-from chainer_profile.measure.link_recorder import LinkRecorder, cost_of_a_call
+from chainer_profile.measure.link_recorder import LinkRecorder
 from chainer_profile.measure.windows import Trial
 from chainer_profile.record.journal import Journal, JournalError, Kind
 from chainer_profile.record.recording import COMPLETE, Conditions, Recording, Settings, Variant
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chainer_profile.measure.clock import Clock
-    from chainer_profile.measure.link_recorder import Iteration, Running
+    from chainer_profile.measure.link_recorder import Running
+    from chainer_profile.measure.link_rows import Iteration
     from chainer_profile.record.recording import Calibration, Layer, MemoryUse, Rank
 
 #: How a trial is run: as it is, while allocations are counted, while each row's are read, and

@@ -23,7 +23,8 @@ from hypothesis import strategies as st
 
 from chainer_profile.basics.paths import link_of
 from chainer_profile.measure.entries import Entries
-from chainer_profile.measure.link_recorder import MOST_SHAPES, LinkRecorder
+from chainer_profile.measure.link_recorder import LinkRecorder
+from chainer_profile.measure.link_rows import MOST_SHAPES
 from chainer_profile.measure.loop import LoopTrial
 from tests.measure.test_doors import (
     EXAMPLES,
