@@ -111,6 +111,40 @@ class Watched:
         self.trial = None
 
 
+class _Plain:
+    """A trial that is timed as a whole and no more: as most are, it takes few steps.
+
+    Args:
+        accounts: Keeps the time.
+        watched: The kind of trials.
+        count: How often it counts in its account.
+    """
+
+    __slots__ = ("_accounts", "_began", "_count", "_live", "_watched")
+
+    def __init__(self, accounts: Accounts, watched: Watched, count: int) -> None:
+        self._accounts, self._watched, self._count = accounts, watched, count
+        self._live, self._began = watched.live, (0, 0)
+
+    def __enter__(self) -> None:
+        self._accounts.open(*self._watched.spent)
+        if self._live is not None:
+            self._began = self._live.begin_plain()
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, _: object) -> None:
+        watched = self._watched
+        if kind is not None:
+            into = error.args[0] if isinstance(error, _Abandoned) else None
+            self._accounts.close(into, 0)
+            return
+        if self._live is not None:
+            self._live.end_plain(self._began)
+        ns = self._accounts.close(None, self._count)
+        watched.count += 1
+        watched.own_ns += ns
+        watched.usual_ns = ns
+
+
 class Program:
     """Within ``with``, a program's time is kept by account, and its trials are measured.
 
@@ -418,19 +452,28 @@ class Program:
                 calibrates=len(self.watched) == 1,
             )
 
-    @contextmanager
-    def _trial(self, watched: Watched, count: int = 1) -> Iterator[None]:
+    def _trial(self, watched: Watched, count: int = 1) -> AbstractContextManager[None]:
         """A trial runs within this; what the profiler does around it is kept apart."""
-        accounts, live = self._accounts, watched.live
         self._saved()
+        live = watched.live
+        if live is not None:
+            most_ns = max(_MEMORY_NS, _MEMORY_COST * watched.own_ns)
+            live.counts = live.calls * _MEMORY_CALL_NS <= most_ns
+            if self._chooses(watched):
+                live.want()
+        if live is None or live.is_plain:
+            return _Plain(self._accounts, watched, count)
+        return self._seen_trial(watched, live, count)
+
+    @contextmanager
+    def _seen_trial(self, watched: Watched, live: LiveTrials, count: int) -> Iterator[None]:
+        """A trial that is profiled, or whose memory is counted."""
+        accounts = self._accounts
         accounts.open(*watched.spent)
         into: Account | None = None
         try:
-            if live is None:
+            with self._measured(watched, live):
                 yield
-            else:
-                with self._measured(watched, live):
-                    yield
         except BaseException as error:
             count = 0
             if isinstance(error, _Abandoned):
@@ -441,10 +484,8 @@ class Program:
         watched.count += 1
         watched.own_ns += self._without_added(watched, live, ns)
 
-    def _without_added(self, watched: Watched, live: LiveTrials | None, ns: int) -> int:
+    def _without_added(self, watched: Watched, live: LiveTrials, ns: int) -> int:
         """A trial's own time; what profiling added to it is the profiler's."""
-        if live is None:
-            return ns
         added_ns = live.added_ns
         if live.mode in _SLOWED and watched.usual_ns:
             added_ns = ns - watched.usual_ns
@@ -460,10 +501,6 @@ class Program:
     def _measured(self, watched: Watched, live: LiveTrials) -> Iterator[None]:
         with ExitStack() as stack:
             with self._around_trial(watched):
-                most_ns = max(_MEMORY_NS, _MEMORY_COST * watched.own_ns)
-                live.counts = live.calls * _MEMORY_CALL_NS <= most_ns
-                if self._chooses(watched):
-                    live.want()
                 trial = live.trial()
                 with self._excused(watched):
                     trial.__enter__()

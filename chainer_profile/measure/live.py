@@ -159,6 +159,33 @@ class LiveTrials:
         with run:
             yield
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether the next trial runs as it is, between :meth:`begin_plain` and :meth:`end_plain`.
+
+        On a GPU that takes more.
+        """
+        remembers = self.counts and self.remembers
+        return self._clock.device is None and not self.wanted and not remembers
+
+    def begin_plain(self) -> tuple[int, int]:
+        """A trial begins that runs as it is: the CPU's time and the clock's."""
+        self.iteration += 1
+        self.added_ns = 0
+        self.mode, self._last = PLAIN, None
+        return self._clock.cpu_ns(), self._clock.now_ns()
+
+    def end_plain(self, began: tuple[int, int]) -> None:
+        """It has ended."""
+        begin_ns, start_ns = began
+        wall_ns = self._clock.now_ns() - start_ns
+        self._add_plain(start_ns, wall_ns, self._clock.cpu_ns() - begin_ns)
+
+    def _add_plain(self, start_ns: int, wall_ns: int, used_ns: int) -> None:
+        self._plain_trials.append((start_ns, wall_ns, pack("<q", used_ns)))
+        if start_ns - self._plain_trials[0][0] >= _GROUP_NS:
+            self._write_plain()
+
     @contextmanager
     def _plain(self) -> Iterator[None]:
         """A trial as it is, timed as a whole.
@@ -175,9 +202,7 @@ class LiveTrials:
         begin_ns, start_ns = cpu_ns(), now_ns()
         yield
         wall_ns = now_ns() - start_ns
-        self._plain_trials.append((start_ns, wall_ns, pack("<q", cpu_ns() - begin_ns)))
-        if start_ns - self._plain_trials[0][0] >= _GROUP_NS:
-            self._write_plain()
+        self._add_plain(start_ns, wall_ns, cpu_ns() - begin_ns)
 
     @contextmanager
     def _counting(self, memory: IterationMemory) -> Iterator[None]:
