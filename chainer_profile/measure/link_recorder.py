@@ -13,7 +13,7 @@ time is a window too, whose time is not the iteration's.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -50,12 +50,15 @@ if TYPE_CHECKING:
     from chainer_profile.measure.clock import NowNs
     from chainer_profile.measure.events import EventPool
     from chainer_profile.measure.windows import Trial
+    from chainer_profile.record.recording import Recording
 
 #: Shapes of inputs that are told apart in a row; the work of calls with others is their mean.
 MOST_SHAPES = 64
 #: Functions that may add up gradients.
 _SUMS = ("Add", "MultiAdd")
 _WORK = ("flops", "macs", "nbytes_read", "nbytes_written")
+_SHAPES = ("input_shapes", "output_shapes", "dtype")
+_NBYTES = ("input_nbytes", "parameter_nbytes", "output_nbytes")
 _NUMBERS = count()
 #: Calls, and rounds of so many calls and their backwards, by which the cost of a call is told.
 _SHOWN, _ROUNDS, _CHAIN = 500, 9, 40
@@ -185,6 +188,7 @@ class LinkRecorder:
         self.phases: list[str] = []
         self.log: list[Any] = []
         self._now_ns, self._trial, self._events = now_ns, trial, events
+        self._read = now_ns
         self._running, self._links = running, running.links
         self._attribute = f"_chainer_profile_entry_{next(_NUMBERS)}"
         self._rows: list[_Row] = []
@@ -277,6 +281,55 @@ class LinkRecorder:
             events.wait()
             wall_ns = now_ns() - start_ns
         return self._iteration(number, start_ns, wall_ns, launch_ns)
+
+    def know(self, recording: Recording, raising: Collection[type]) -> list[Iteration]:
+        """Count trials as iterations whose rows are single calls; before all others.
+
+        Args:
+            recording: The trials, of the host alone and without phases.
+            raising: Classes of functions that raise an exception, which the network catches.
+        """
+        self._raising.update(raising)
+        times, trials = recording.self_ns, recording.n_trials
+        if not trials:
+            return []
+        entries: dict[Any, Entry] = {}
+        rows: list[int] = []
+        for layer, ns in zip(recording.layers, times.sum(axis=0).tolist(), strict=True):
+            key = layer.path, layer.function, layer.phase, layer.input_shapes
+            if key not in entries:
+                refers: dict[str, Any] = {
+                    name: None if (index := getattr(layer, name)) is None else rows[index]
+                    for name in ("parent", "forward")
+                }
+                entries[key] = self._entry_of(layer.path, layer.function, layer.phase, **refers)
+                entries[key].facts = _facts_of(layer)
+                entries[key].work = _work_of_call(layer)
+            entries[key].calls += int(layer.calls) * trials
+            entries[key].ns += ns
+            rows.append(entries[key].row)
+        for link in recording.links:
+            known = self._link_calls.get(link.path, 0)
+            self._link_calls[link.path] = known + int(link.calls) * trials
+        self._iterations += trials
+        of_rows = np.zeros((trials, len(self._rows)), np.int64)
+        np.add.at(of_rows.T, rows, times.T)
+        calls = np.zeros(len(self._rows), np.int64)
+        np.add.at(calls, rows, [int(layer.calls) for layer in recording.layers])
+        none = np.zeros(0, np.int64)
+        assert recording.start_ns is not None
+        assert recording.trial_ns is not None
+        spans = zip(recording.start_ns.tolist(), recording.trial_ns.tolist(), of_rows, strict=True)
+        return [
+            Iteration(0, start_ns, wall_ns, 0, rows_ns, calls, none, none, none)
+            for start_ns, wall_ns, rows_ns in spans
+        ]
+
+    def pauses(self) -> NDArray[np.int64]:
+        """When looking functions up began and ended in the last iteration, (pauses, 2)."""
+        folded = self.fold()
+        at = np.flatnonzero(folded.enters & (folded.owners == self._paused.number))
+        return np.stack([folded.stamps[at], folded.stamps[at + 1]], axis=1)
 
     # -- windows
 
@@ -972,6 +1025,18 @@ def _sums_gradients(frame: FrameType) -> bool:
     """Whether a call adds up gradients: its function was called by what does that."""
     caller = frame.f_back and frame.f_back.f_back
     return caller is not None and caller.f_code is _backprop_utils._reduce.__code__
+
+
+def _facts_of(layer: Layer) -> dict[str, Any]:
+    facts = {name: getattr(layer, name) for name in (*_SHAPES, *_NBYTES)}
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def _work_of_call(layer: Layer) -> Work | None:
+    if layer.flops is None:
+        return None
+    of_call = {name: round(getattr(layer, name) / layer.calls) for name in _WORK}
+    return Work(**of_call, about=layer.work_is_about)
 
 
 def _whole(value: float) -> int | float:

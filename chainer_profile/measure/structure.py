@@ -12,7 +12,7 @@ from weakref import ref
 import numpy as np
 
 from chainer_profile.basics.words import COMMUNICATION
-from chainer_profile.measure.calls import Entry, Log, difference, entered, read
+from chainer_profile.measure.calls import BACKWARD, Entry, Log, difference, entered, read
 from chainer_profile.record.recording import Layer, LinkCalls
 
 if TYPE_CHECKING:
@@ -146,27 +146,14 @@ class Structure:
         # Functions that raised may lack just as many ends as another one takes place.
         return stamps if set(map(type, stamps)) == {int} else None
 
-    def all_stamps(self, log: Log, count: int) -> NDArray[np.int64] | None:
-        """The clock reads of so many trials in a row, (trials, reads), if all are of this kind.
-
-        None where they are not, or where windows lie within one another, so that they have to be
-        looked at one by one. At once it takes a third of the time.
-        """
-        look, width = self._look, 5 * len(self.windows)
-        if len(self.log) != width or len(log) != count * width:
-            return None
-        whats, sizes = list(look.known_whats) * count, list(look.known_sizes) * count
-        if log[::5] != whats or log[1::5] != sizes:
-            return None
-        inputs = log[2::5]
-        for window, known in zip(look.with_parameter, look.known_inputs, strict=True):
-            if inputs[window :: len(self.windows)].count(known) != count:
-                return None
-        try:
-            stamps = np.array([log[3::5], log[4::5]], np.int64)
-        except TypeError:  # a class where a time is to be
-            return None
-        return stamps.T.reshape(count, -1)
+    def with_known_sizes(self, log: Log) -> Log:
+        """The log with the first inputs as large as these, to tell whether all else is as here."""
+        log = list(log)
+        if len(log) == len(self.log):
+            for at in self._look.enters:
+                if BACKWARD not in (log[at + 1], self.log[at + 1]):
+                    log[at + 1] = self.log[at + 1]
+        return log
 
     def _fits(self, log: Log) -> bool:
         """Whether no parameter of the network stands for another one in a trial.
