@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from chainer_profile.measure.call_history import CallHistory
     from chainer_profile.measure.calls import Log
-    from chainer_profile.measure.events import TimedTrial
     from chainer_profile.measure.link_recorder import Iteration, LinkRecorder
     from chainer_profile.measure.structure import Structure
 
@@ -43,9 +42,8 @@ class CalledNetwork:
         self.structure: Structure | None = None
         self.recorder: LinkRecorder | None = None
         self._settings = Settings()
-        # Of trials that are alike starts, wall times, clock reads that wait, and times of others.
-        self._starts, self._walls = array("q"), array("q")
-        self._reads, self._times = array("q"), array("q")
+        # Of trials that are alike starts and wall times, and times of those that are folded.
+        self._starts, self._walls, self._times = array("q"), array("q"), array("q")
         # Trials by link, and wall times of those whose calls are no row's.
         self._by_link: list[Iteration] = []
         self._lost_ns: list[int] = []
@@ -56,14 +54,14 @@ class CalledNetwork:
         return len(self._walls) if self.recorder is None else len(self._by_link)
 
     @property
-    def n_waiting(self) -> int:
-        """Number of clock reads that wait to be folded."""
-        return len(self._reads)
+    def is_alike(self) -> bool:
+        """Whether its calls are known, and no trial has differed."""
+        return self.structure is not None and self.recorder is None
 
     # -- trials that are alike
 
-    def learn(self, structure: Structure, first: TimedTrial) -> bool:
-        """Know what the first trial taught, and add it; see :meth:`add`."""
+    def learn(self, structure: Structure) -> None:
+        """Know what the first trial taught, which is still to be added."""
         self.structure = structure
         settings = settings_of(
             structure.layers,
@@ -72,26 +70,29 @@ class CalledNetwork:
             train_mode=bool(chainer.config.train),
         )
         self._settings = replace(settings, input="the caller's", phase="forward")
-        return self.add(structure.log, first.start_ns, first.wall_ns)
 
-    def add(self, log: Log, start_ns: int, wall_ns: int) -> bool:
-        """Add a trial by its log; False where its calls are others."""
+    def add(self, log: Log, begin: int, start_ns: int, wall_ns: int) -> bool:
+        """Add a trial, whose log begins there; False where its calls are others."""
         assert self.structure is not None
-        stamps = self.structure.stamps(log)
-        if stamps is None:
+        if not self.structure.fits(log, begin):
             return False
-        self._reads.extend(stamps)
         self._starts.append(start_ns)
         self._walls.append(wall_ns)
         return True
 
-    def fold(self, history: CallHistory) -> None:
-        """Keep the times of the trials that wait, and put them into the history."""
-        if not self._reads:
-            return
+    def add_of_other_shapes(self, log: Log, begin: int, start_ns: int, wall_ns: int) -> bool:
+        """Add one that differs by its shapes alone: the functions of its links are the others'."""
         assert self.structure is not None
-        stamps = np.array(self._reads, np.int64).reshape(-1, len(self.structure.owners))
-        del self._reads[:]
+        other = self.structure.with_known_sizes(log[begin:])
+        if not self.add(other, 0, start_ns, wall_ns):
+            return False
+        log[begin:] = other
+        return True
+
+    def fold(self, log: Log, history: CallHistory) -> None:
+        """Keep the times of trials that were added, by their log, and put them into the history."""
+        assert self.structure is not None
+        stamps = self.structure.all_stamps(log)
         history.add_trials(self.structure, stamps)
         self._times.frombytes(self.structure.times_ns(stamps).tobytes())
 
@@ -111,7 +112,7 @@ class CalledNetwork:
     # -- trials that differ
 
     def differs(self, recorder: LinkRecorder, wall_ns: int = 0) -> None:
-        """Have a recorder time all trials from now on; none of the others waits.
+        """Have a recorder time all trials from now on; the others are folded.
 
         Args:
             recorder: The recorder.
@@ -130,7 +131,7 @@ class CalledNetwork:
     # -- what came out
 
     def recording(self) -> Recording:
-        """Its trials; none of them waits.
+        """Its trials, which are folded.
 
         Those that tell of no row's time are warm-ups: the first one, which taught, where there are
         others, and one that differed by its calls.

@@ -236,6 +236,7 @@ class CallHook(LinkHook):
     ) -> None:
         self.name = unique_name("Calls")
         self._link, self._begin, self._end = link, begin, end
+        self._thread = get_ident()
 
     def __enter__(self) -> CallHook:
         if defines_call(type(self._link)) is Link:
@@ -248,7 +249,8 @@ class CallHook(LinkHook):
 
     def forward_preprocess(self, args: Any) -> None:
         """The call begins."""
-        if args.link is self._link:  # a copy has the same hooks
+        # A copy has the same hooks, and other threads call the link's, too.
+        if args.link is self._link and get_ident() == self._thread:
             self._begin(sys._getframe(1))
 
     def forward_postprocess(self, args: Any) -> None:
@@ -304,8 +306,10 @@ class Marks(LinkHook):
         self._replacements.undo()
 
     def forward_preprocess(self, args: Any) -> None:
-        """Note the call."""
-        self._note(self._marks[id(args.link)][1])
+        """Note the call; a copy of a link, which has the same hooks, is another link."""
+        known = self._marks.get(id(args.link))
+        if known is not None:
+            self._note(known[1])
 
     def _noting(self, kind: type, method: Any) -> Any:
         marks, note = self._marks, self._note

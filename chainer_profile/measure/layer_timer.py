@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from chainer_profile.measure.calls import Log
     from chainer_profile.measure.windows import Mark
 
-#: Clock reads of trials that wait at most before they are put into the history together.
-_MOST_READS = 200_000
+#: So long is the log of trials that are folded together.
+_MOST_ITEMS = 100_000
 #: Trials in which networks are looked for beside the first one.
 _SEARCHED = 3
 
@@ -75,8 +75,9 @@ class LayerTimerHook(FunctionHook):
     def __init__(self, clock: Clock = HOST_CLOCK) -> None:
         self.name = unique_name("LayerTimerHook")
         self._now_ns = clock.now_ns
-        # What is not in the history yet: behind the trials that wait in the last network.
+        # What is not in the history yet; it begins with trials that are alike, up to there.
         self._log: Log = []
+        self._alike = 0
         self._enter, self.leave = windows(self._now_ns, self._log)
         self._history = CallHistory()
         self._networks: dict[int, CalledNetwork] = {}
@@ -200,12 +201,8 @@ class LayerTimerHook(FunctionHook):
     @property
     def _knows_all(self) -> bool:
         """Whether the known networks are all, and their own hooks tell of their calls."""
-        networks = self._networks.values()
         return self._searched >= _SEARCHED and all(
-            one.structure is not None
-            and one.recorder is None
-            and defines_call(type(one.root)) is Link
-            for one in networks
+            one.is_alike and defines_call(type(one.root)) is Link for one in self._networks.values()
         )
 
     def _around(self, entry: str, owner: Any, call: Callable[[], Any]) -> Any:
@@ -244,7 +241,7 @@ class LayerTimerHook(FunctionHook):
             self._end()
 
     def _begin(self, network: CalledNetwork, frame: FrameType) -> None:
-        if self._log or network is not self._last:
+        if len(self._log) != self._alike or network is not self._last:
             self._fold()
         self._last = self._running = network
         self._frame = frame
@@ -252,7 +249,7 @@ class LayerTimerHook(FunctionHook):
     def _end(self) -> None:
         """The trial has ended; the log has its calls where its clock reads are not kept."""
         self._running, self._frame = None, None
-        if self._log:
+        if len(self._log) != self._alike:
             self._fold_trials()
             self._history.add_whole(self._log)
             self._log.clear()
@@ -270,26 +267,27 @@ class LayerTimerHook(FunctionHook):
                 given = call()
             finally:  # its times are without what learning takes
                 self._log[:] = learned.learner.log
+        structure = learned.structure()
+        network.learn(structure)
+        self._log[:] = structure.log
         assert learned.trial is not None
-        if network.learn(learned.structure(), learned.trial):
-            self._log.clear()
+        if network.add(self._log, 0, learned.trial.start_ns, learned.trial.wall_ns):
+            self._alike = len(self._log)
         self._watch(network)
         return given
 
     def _keep(self, network: CalledNetwork) -> None:
         """Keep the trial that ends; once one differs, the others are timed by link."""
         wall_ns = self._now_ns() - self._start_ns
-        if network.add(self._log, self._start_ns, wall_ns):
-            self._log.clear()
-            if network.n_waiting >= _MOST_READS:
+        begin, start_ns = self._alike, self._start_ns
+        if network.add(self._log, begin, start_ns, wall_ns):
+            self._alike = len(self._log)
+            if self._alike >= _MOST_ITEMS:
                 self._fold_trials()
             return
-        assert network.structure is not None
-        # Where the shapes alone differ, the links' functions are those of the other trials.
-        log = network.structure.with_known_sizes(self._log)
-        alike = network.add(log, self._start_ns, wall_ns)
+        alike = network.add_of_other_shapes(self._log, begin, start_ns, wall_ns)
         if alike:
-            self._log.clear()
+            self._alike = len(self._log)
         self._fold_trials()
         recorder = LinkRecorder(self._now_ns, LoopTrial([("", network.root)]), self._entries)
         network.differs(recorder, 0 if alike else wall_ns)
@@ -346,5 +344,8 @@ class LayerTimerHook(FunctionHook):
             self._log.clear()
 
     def _fold_trials(self) -> None:
-        if self._last is not None:
-            self._last.fold(self._history)
+        if self._alike:
+            assert self._last is not None
+            self._last.fold(self._log[: self._alike], self._history)
+            del self._log[: self._alike]
+            self._alike = 0

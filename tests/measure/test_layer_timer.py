@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import chainer
@@ -202,6 +203,23 @@ class TestRecording:
         recording = hook.recording()
         assert recording.self_ns.tolist() == [[100, 40, 40]]
         assert recording.trial_ns.tolist() == [208]
+
+    def test_an_exception_when_only_the_network_is_listened_to(self, clock, hook):
+        def does(self, x, n):
+            y = self.a(x)
+            if n == 6:
+                raise ValueError
+            return y
+
+        model = Does(does, a=Step(clock, 3))
+        with hook:
+            for _ in range(9):
+                with suppress(ValueError):
+                    model(image())
+                F.identity(image())
+        assert hook.recording().self_ns.tolist() == [[3]] * 7
+        assert hook.recording().trial_ns.tolist() == [10] * 7
+        assert [name for name, _ in hook.call_history] == ["Wait", "Identity"] * 9
 
     def test_an_exception_in_the_first_trial_is_not_counted(self, clock, hook):
         class Fails(Chain):
@@ -500,6 +518,18 @@ class TestProgramsThatTimerHookMeasures:
                 model(image())
         leaves = [("/leaf", 3)] * 2 + [("/", 1)]
         assert rows(hook.recording()) == (leaves * 2 + [("/", 1)], 2)
+
+    def test_copies_and_other_threads_are_no_trials_of_a_network(self, clock, hook):
+        model = Chain(clock)
+        with hook:
+            for _ in range(5):
+                model(image())
+            model.copy()(image())
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(model, image()).result()
+            model(image())
+        assert hook.recording(model).n_trials == 5
+        assert len(hook.call_history) == 7 * 3
 
     def test_forget(self, clock, hook):
         fc = L.Linear(2, 2)
