@@ -11,11 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from chainer_profile.basics.units import format_nbytes
 from chainer_profile.measure.windows import Mark
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from numpy.typing import NDArray
 
 #: What a trial may enter: a function's class, or another window.
 Entry = type | Mark
@@ -61,6 +65,14 @@ def read(log: Log, begin: int = 0) -> Calls:
         calls.stamps.append(at)
         at += 1
     return calls
+
+
+def take_out(pauses: NDArray[np.int64], log: Log) -> None:
+    """Let the clock of a log stand still in pauses: their begins and ends, (pauses, 2)."""
+    begins, ends = pauses.T
+    spent = np.concatenate([[0], np.cumsum(ends - begins)])
+    for at in read(log).stamps:
+        log[at] -= int(spent[np.searchsorted(ends, log[at], side="right")])
 
 
 def entered(log: Log) -> list[tuple[Entry, int | str, int]]:

@@ -222,6 +222,42 @@ class EntryHook(FunctionHook):
         self._leave()
 
 
+class CallHook(LinkHook):
+    """Tells of the calls of one link, by the frames that run them; of exceptions it tells nothing.
+
+    Args:
+        link: The link; of one whose class has a ``__call__`` of its own Chainer tells nothing.
+        begin: Is told of a call that begins.
+        end: Is told of its end.
+    """
+
+    def __init__(
+        self, link: Any, begin: Callable[[FrameType], None], end: Callable[[FrameType], None]
+    ) -> None:
+        self.name = unique_name("Calls")
+        self._link, self._begin, self._end = link, begin, end
+        self._thread = get_ident()
+
+    def __enter__(self) -> CallHook:
+        if defines_call(type(self._link)) is Link:
+            self._link.add_hook(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if defines_call(type(self._link)) is Link:
+            self._link.delete_hook(self.name)
+
+    def forward_preprocess(self, args: Any) -> None:
+        """The call begins."""
+        # A copy has the same hooks, and other threads call the link's, too.
+        if args.link is self._link and get_ident() == self._thread:
+            self._begin(sys._getframe(1))
+
+    def forward_postprocess(self, args: Any) -> None:
+        """It ends."""
+        self._end(sys._getframe(1))
+
+
 class LinkSet:
     """Links by identity, which are not kept alive by it: a class of links need have no hash."""
 
@@ -270,8 +306,10 @@ class Marks(LinkHook):
         self._replacements.undo()
 
     def forward_preprocess(self, args: Any) -> None:
-        """Note the call."""
-        self._note(self._marks[id(args.link)][1])
+        """Note the call; a copy of a link, which has the same hooks, is another link."""
+        known = self._marks.get(id(args.link))
+        if known is not None:
+            self._note(known[1])
 
     def _noting(self, kind: type, method: Any) -> Any:
         marks, note = self._marks, self._note

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import count
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -63,8 +62,8 @@ class _Row:
     phase: str
     fields: dict[str, Any] = field(default_factory=dict)
     calls: int = 1
-    # What gives the work of each call, in their order.
-    work: list[Callable[[], Work | None]] = field(default_factory=list)
+    # Of each call, in their order.
+    work: list[Work | None] = field(default_factory=list)
 
 
 class _Running(NamedTuple):
@@ -89,16 +88,13 @@ class _Running(NamedTuple):
 class Learner:
     """Notes everything about every window: its callbacks are those of a hook.
 
-    It is slow, so it is used in a structure pass only. What needs no hurry, such as formulas, is
-    done in :meth:`structure`.
+    It is slow, so it is used in a structure pass only.
 
     Args:
         roots: The networks, each with what is put before the paths of its links.
         links: Knows the links that run.
         log: Where windows are noted as the recorder does.
         now_ns: The times in it.
-        later: Let formulas wait until :meth:`structure`. That keeps the functions until then, and
-            so the graph of a network that is trained.
     """
 
     def __init__(
@@ -107,7 +103,6 @@ class Learner:
         links: LinkStack,
         log: Log | None = None,
         now_ns: NowNs = lambda: 0,
-        later: bool = False,
     ) -> None:
         self.log: Log = [] if log is None else log
         self._begin_of_log = len(self.log)
@@ -122,7 +117,6 @@ class Learner:
         self._error: tuple[BaseException | None, str] = None, ""
         # Rows of several windows: of backwards by the call's row, and of marks.
         self._shared: dict[int | Mark, int] = {}
-        self._later = later
         self._row_of = _ROW.format(next(_PASSES))
         self._links = links
         links.noted = self.called
@@ -215,8 +209,7 @@ class Learner:
         self._add_work(row, function, lambda: forward_work(function, *specs))
 
     def _add_work(self, row: int, function: Any, formula: Callable[[], Work | None]) -> None:
-        work = partial(work_by, str(function._impl_name), formula)
-        self._rows[row].work.append(work if self._later else partial(_known, work()))
+        self._rows[row].work.append(work_by(str(function._impl_name), formula))
 
     def _phase(self, kind: str, number: int) -> str:
         """Phase of a call in this window; outside of all phases it is the forward pass."""
@@ -279,7 +272,7 @@ class Learner:
             row = self._shared[mark] = self._new_row(mark.phase, mark.path, mark.function, **fields)
         if mark.work is not None:
             # Of what is there now, such as gradients.
-            self._rows[row].work.append(partial(_known, work_by(mark.function, mark.work)))
+            self._rows[row].work.append(work_by(mark.function, mark.work))
         self._begin(_Running("whole", row, None, mark))
 
     def leave(self) -> None:
@@ -397,7 +390,7 @@ class Learner:
                     row.function,
                     row.phase,
                     calls=row.calls,
-                    **(row.fields | _sum_of([work() for work in row.work])),
+                    **(row.fields | _sum_of(row.work)),
                 )
                 for index, row in enumerate(self._rows)
             ),
@@ -432,10 +425,6 @@ class Learner:
             row = self._rows[last]
             return f"after layer {last}_{row.function} at {row.path}"
         return "before its first layer"
-
-
-def _known(work: Work | None) -> Work | None:
-    return work
 
 
 def _sum_of(works: list[Work | None]) -> dict[str, Any]:
@@ -514,12 +503,17 @@ class Learning:
 
 
 @contextmanager
-def learning(step: Trial, now_ns: NowNs = lambda: 0) -> Iterator[Learning]:
+def learning(
+    step: Trial,
+    now_ns: NowNs = lambda: 0,
+    running: tuple[Any, FrameType] | None = None,
+) -> Iterator[Learning]:
     """Within this a step runs once, and every window is noted: function, path, shapes, nesting.
 
     Args:
         step: What a trial is.
         now_ns: A clock for its times, which are without what the noting takes.
+        running: A link whose call has begun, and a frame that runs until it ends.
     """
     links, clock = LinkStack(), Paused(now_ns)
     learner = Learner(step.roots, links, now_ns=lambda: clock.at_ns)
@@ -528,6 +522,8 @@ def learning(step: Trial, now_ns: NowNs = lambda: 0) -> Iterator[Learning]:
     windows = step.timed(clock.around(learner.enter), clock.around(learner.leave))
     found = Learning(learner)
     with links, hook, windows:
+        if running is not None:
+            links.add_running(*running)
         clock.spent_ns, start_ns = 0, now_ns()
         yield found
         wall_ns = now_ns() - clock.spent_ns - start_ns

@@ -13,7 +13,7 @@ time is a window too, whose time is not the iteration's.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import count
@@ -38,7 +38,15 @@ from chainer_profile.measure.facts import (
 )
 from chainer_profile.measure.hooks import end_when_raising, kind_of, unique_name
 from chainer_profile.measure.link_paths import Paths
-from chainer_profile.measure.link_rows import MOST_SHAPES, Entry, Folded, Iteration, Row
+from chainer_profile.measure.link_rows import (
+    MOST_SHAPES,
+    Entry,
+    Folded,
+    Iteration,
+    Row,
+    facts_of,
+    work_of_call,
+)
 from chainer_profile.measure.links import is_running
 from chainer_profile.measure.windows import BACKWARD, FORWARD, Mark
 from chainer_profile.record.recording import Layer, LinkCalls
@@ -49,6 +57,7 @@ if TYPE_CHECKING:
     from chainer_profile.measure.clock import NowNs
     from chainer_profile.measure.events import EventPool
     from chainer_profile.measure.windows import Trial
+    from chainer_profile.record.recording import Recording
 
 #: Functions that may add up gradients.
 _SUMS = ("Add", "MultiAdd")
@@ -104,6 +113,7 @@ class LinkRecorder:
         self.phases: list[str] = []
         self.log: list[Any] = []
         self._now_ns, self._trial, self._events = now_ns, trial, events
+        self._read = now_ns
         self._running, self._links = running, running.links
         self._attribute = f"_chainer_profile_entry_{next(_NUMBERS)}"
         self._rows: list[Row] = []
@@ -197,6 +207,55 @@ class LinkRecorder:
             events.wait()
             wall_ns = now_ns() - start_ns
         return self._iteration(number, start_ns, wall_ns, launch_ns)
+
+    def know(self, recording: Recording, raising: Collection[type]) -> list[Iteration]:
+        """Count trials as iterations whose rows are single calls; before all others.
+
+        Args:
+            recording: The trials, of the host alone and without phases.
+            raising: Classes of functions that raise an exception, which the network catches.
+        """
+        self._raising.update(raising)
+        times, trials = recording.self_ns, recording.n_trials
+        if not trials:
+            return []
+        entries: dict[Any, Entry] = {}
+        rows: list[int] = []
+        for layer, ns in zip(recording.layers, times.sum(axis=0).tolist(), strict=True):
+            key = layer.path, layer.function, layer.phase, layer.input_shapes
+            if key not in entries:
+                refers: dict[str, Any] = {
+                    name: None if (index := getattr(layer, name)) is None else rows[index]
+                    for name in ("parent", "forward")
+                }
+                entries[key] = self._entry_of(layer.path, layer.function, layer.phase, **refers)
+                entries[key].facts = facts_of(layer)
+                entries[key].work = work_of_call(layer)
+            entries[key].calls += int(layer.calls) * trials
+            entries[key].ns += ns
+            rows.append(entries[key].row)
+        for link in recording.links:
+            known = self._link_calls.get(link.path, 0)
+            self._link_calls[link.path] = known + int(link.calls) * trials
+        self._iterations += trials
+        of_rows = np.zeros((trials, len(self._rows)), np.int64)
+        np.add.at(of_rows.T, rows, times.T)
+        calls = np.zeros(len(self._rows), np.int64)
+        np.add.at(calls, rows, [int(layer.calls) for layer in recording.layers])
+        none = np.zeros(0, np.int64)
+        assert recording.start_ns is not None
+        assert recording.trial_ns is not None
+        spans = zip(recording.start_ns.tolist(), recording.trial_ns.tolist(), of_rows, strict=True)
+        return [
+            Iteration(0, start_ns, wall_ns, 0, rows_ns, calls, none, none, none)
+            for start_ns, wall_ns, rows_ns in spans
+        ]
+
+    def pauses(self) -> NDArray[np.int64]:
+        """When looking functions up began and ended in the last iteration, (pauses, 2)."""
+        folded = self.fold()
+        at = np.flatnonzero(folded.enters & (folded.owners == self._paused.number))
+        return np.stack([folded.stamps[at], folded.stamps[at + 1]], axis=1)
 
     # -- windows
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from chainer_profile.costs.work import Work
 from chainer_profile.measure.link_paths import whole_or_mean
 from chainer_profile.measure.windows import FORWARD
 from chainer_profile.record.recording import Layer
@@ -13,11 +14,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from chainer_profile.costs.work import Work
 
 #: Shapes of inputs that are told apart in a row; the work of calls with others is their mean.
 MOST_SHAPES = 64
 _WORK = ("flops", "macs", "nbytes_read", "nbytes_written")
+_SHAPES = ("input_shapes", "output_shapes", "dtype")
+_NBYTES = ("input_nbytes", "parameter_nbytes", "output_nbytes")
 
 
 class Entry:
@@ -133,3 +135,17 @@ class Row:
         }
         about = counted < calls or len(self.entries) > MOST_SHAPES
         return {**sums, "work_is_about": about or any(work.about for work, _ in known)}
+
+
+def facts_of(layer: Layer) -> dict[str, Any]:
+    """What a row of a single call tells of its arrays."""
+    facts = {name: getattr(layer, name) for name in (*_SHAPES, *_NBYTES)}
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def work_of_call(layer: Layer) -> Work | None:
+    """The work of one of its calls."""
+    if layer.flops is None:
+        return None
+    of_call = {name: round(getattr(layer, name) / layer.calls) for name in _WORK}
+    return Work(**of_call, about=layer.work_is_about)

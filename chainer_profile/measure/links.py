@@ -62,6 +62,16 @@ class LinkStack(LinkHook):
         self._replacements.undo()
         super().__exit__(*exception)
 
+    def add_running(self, link: Any, frame: FrameType) -> None:
+        """Know a link whose call has begun; of one by Chainer's ``__call__`` a hook is yet to tell.
+
+        Args:
+            link: The link.
+            frame: What runs until its call ends.
+        """
+        if defines_call(type(link)) is not chainer.Link:
+            self._begin(link, frame, True)
+
     def _noting(self, thread: int, kind: type, method: Any) -> Any:
         def noting_call(link: Any, *args: Any, **kwargs: Any) -> Any:
             # It may be called by a subclass's.

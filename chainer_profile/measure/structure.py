@@ -12,7 +12,7 @@ from weakref import ref
 import numpy as np
 
 from chainer_profile.basics.words import COMMUNICATION
-from chainer_profile.measure.calls import Entry, Log, difference, entered, read
+from chainer_profile.measure.calls import BACKWARD, Entry, Log, difference, entered, read
 from chainer_profile.record.recording import Layer, LinkCalls
 
 if TYPE_CHECKING:
@@ -146,27 +146,46 @@ class Structure:
         # Functions that raised may lack just as many ends as another one takes place.
         return stamps if set(map(type, stamps)) == {int} else None
 
-    def all_stamps(self, log: Log, count: int) -> NDArray[np.int64] | None:
-        """The clock reads of so many trials in a row, (trials, reads), if all are of this kind.
+    def fits(self, log: Log, begin: int) -> bool:
+        """Whether what a log has from there on is one of these windows; see :meth:`stamps`.
 
-        None where they are not, or where windows lie within one another, so that they have to be
-        looked at one by one. At once it takes a third of the time.
+        Where no window lies in another one, that is told in a fifth of the time.
         """
-        look, width = self._look, 5 * len(self.windows)
-        if len(self.log) != width or len(log) != count * width:
+        flat = self._flat
+        if flat is not None and len(log) - begin == len(self.log):
+            whats, sizes, inputs = flat
+            if (
+                log[begin::5] == whats
+                and log[begin + 1 :: 5] == sizes
+                and inputs(log[begin + 2 :: 5]) == self._look.known_inputs
+            ):
+                return True
+        return self.stamps(log[begin:]) is not None
+
+    def all_stamps(self, log: Log) -> NDArray[np.int64]:
+        """The clock reads of trials that fit, one behind the other: (trials, reads)."""
+        width, reads = len(self.log), len(self.owners)
+        if self._flat is not None:
+            return np.array([log[3::5], log[4::5]], np.int64).T.reshape(-1, reads)
+        trials = [log[at : at + width] for at in range(0, len(log), width)]
+        return np.array([self._look.stamps(trial) for trial in trials], np.int64)
+
+    @cached_property
+    def _flat(self) -> tuple[Log, Log, Callable[[Log], Any]] | None:
+        """What and how large every window is, and what gets the inputs; None where they nest."""
+        whats, sizes = self.log[::5], self.log[1::5]
+        if not self.windows or list(zip(whats, sizes, strict=False)) != list(self.windows):
             return None
-        whats, sizes = list(look.known_whats) * count, list(look.known_sizes) * count
-        if log[::5] != whats or log[1::5] != sizes:
-            return None
-        inputs = log[2::5]
-        for window, known in zip(look.with_parameter, look.known_inputs, strict=True):
-            if inputs[window :: len(self.windows)].count(known) != count:
-                return None
-        try:
-            stamps = np.array([log[3::5], log[4::5]], np.int64)
-        except TypeError:  # a class where a time is to be
-            return None
-        return stamps.T.reshape(count, -1)
+        return whats, sizes, _items(self._look.with_parameter)
+
+    def with_known_sizes(self, log: Log) -> Log:
+        """The log with the first inputs as large as these, to tell whether all else is as here."""
+        log = list(log)
+        if len(log) == len(self.log):
+            for at in self._look.enters:
+                if BACKWARD not in (log[at + 1], self.log[at + 1]):
+                    log[at + 1] = self.log[at + 1]
+        return log
 
     def _fits(self, log: Log) -> bool:
         """Whether no parameter of the network stands for another one in a trial.

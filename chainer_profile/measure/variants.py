@@ -7,7 +7,6 @@ a first input of as many bytes, and with the same link's parameter as its last o
 from __future__ import annotations
 
 from dataclasses import replace
-from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
 from chainer_profile.measure.calls import read
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 #: Kinds of trials that are told apart, and trials that wait for a structure pass to see theirs.
 MOST_VARIANTS = 32
 MOST_WAITING = 200
-#: Trials that teach a structure, for each that was of no known kind.
-PASSES = 2
 
 
 class Known(NamedTuple):
@@ -62,9 +59,6 @@ class Variants:
         self.lost: list[TimedTrial] = []
         self.difference = ""
         self._timelines: list[Timeline] = []
-        # Structure passes in a row that taught nothing.
-        self._fruitless = 0
-        self._coin = Random(0)
         self._last = 0
         for structure in structures:
             self.learn(structure)
@@ -82,15 +76,6 @@ class Variants:
     def watched(self, number: int = 0) -> Structure:
         """A kind, with what raised in any of them: where calls are equal, one may raise at last."""
         return replace(self.structures[number], raising=frozenset(self.raising))
-
-    def wants_pass(self) -> bool:
-        """Whether the next trial is to teach of those that wait.
-
-        Kinds that take turns might keep pace with the passes: chance breaks that.
-        """
-        if not self.waiting or self.full:
-            return False
-        return self._fruitless < PASSES or self._coin.random() < 0.5
 
     def find(self, log: Log) -> tuple[int, tuple[int, ...]] | None:
         """Number of the kind of a log, and its clock reads; None where it is of none."""
@@ -133,10 +118,8 @@ class Variants:
         # Also of a known kind: of calls that are the same, one may raise at its end.
         self.raising |= structure.raising
         if self.find(structure.log) is not None or self.full:
-            self._fruitless += 1
             self._lose()
             return []
-        self._fruitless = 0
         self.structures.append(structure)
         self._timelines.append(Timeline(structure))
         waiting, self.waiting = self.waiting, []

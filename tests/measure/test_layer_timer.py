@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import chainer
@@ -14,6 +15,7 @@ from chainer.function_hooks import TimerHook
 from chainer_profile import LayerTimerHook, fold_call_history, profile, summarise
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure.learner import Learner
+from chainer_profile.measure.link_recorder import LinkRecorder
 from chainer_profile.measure.runner import run
 from chainer_profile.measure.steps import ForwardStep
 from chainer_profile.record.recording import Settings as RunSettings
@@ -202,6 +204,23 @@ class TestRecording:
         assert recording.self_ns.tolist() == [[100, 40, 40]]
         assert recording.trial_ns.tolist() == [208]
 
+    def test_an_exception_when_only_the_network_is_listened_to(self, clock, hook):
+        def does(self, x, n):
+            y = self.a(x)
+            if n == 6:
+                raise ValueError
+            return y
+
+        model = Does(does, a=Step(clock, 3))
+        with hook:
+            for _ in range(9):
+                with suppress(ValueError):
+                    model(image())
+                F.identity(image())
+        assert hook.recording().self_ns.tolist() == [[3]] * 7
+        assert hook.recording().trial_ns.tolist() == [10] * 7
+        assert [name for name, _ in hook.call_history] == ["Wait", "Identity"] * 9
+
     def test_an_exception_in_the_first_trial_is_not_counted(self, clock, hook):
         class Fails(Chain):
             def forward(self, x):
@@ -260,99 +279,154 @@ class Does(chainer.Chain):
         return self.does(self, x, self.count - 1)
 
 
-def kinds(recording):
-    """Of every kind of trial: its rows' paths and times, and the number of trials."""
-    everything = (recording, *recording.variants)
-    for one in everything:
-        assert (one.self_ns == one.self_ns[0]).all()
+def rows(recording):
+    """The paths and times of all rows, which are those of every trial; and the trials' number."""
+    assert not recording.by_link
+    assert (recording.self_ns == recording.self_ns[0]).all()
+    times = recording.self_ns[0].tolist()
     return [
-        (
-            [(a.path, time) for a, time in zip(one.layers, one.self_ns[0].tolist(), strict=True)],
-            one.n_trials,
-        )
-        for one in everything
-    ]
+        (layer.path, time) for layer, time in zip(recording.layers, times, strict=True)
+    ], recording.n_trials
 
 
-class TestKindsOfTrials:
-    def test_other_shapes_are_another_kind(self, clock, hook):
+def in_turn(**links):
+    """A network that calls its links in turn."""
+    names = list(links)
+    return Does(lambda self, x, n: getattr(self, names[n % len(names)])(x), **links)
+
+
+class TestTrialsThatDiffer:
+    def test_other_shapes(self, clock, hook):
         model = Does(lambda self, x, n: Busy(clock, x.shape[1]).apply((x,))[0])
         with hook:
             for width in (16, 16, 16, 64, 64, 64, 64, 16):
                 model(image(1, width))
         recording = hook.recording()
-        # The first and the fifth taught; the fourth waited for that.
-        assert kinds(recording) == [([("/", 16)], 3), ([("/", 64)], 3)]
-        assert [one.layers[0].input_shapes for one in (recording, *recording.variants)] == [
-            ((1, 16),),
-            ((1, 64),),
-        ]
-        assert [one.settings.input_shape for one in (recording, *recording.variants)] == [
-            (1, 16),
-            (1, 64),
-        ]
-        assert (recording.left_out, len(recording.warmup_ns)) == (0, 2)
-        assert recording.all_trials == 6
+        assert recording.by_link
+        (layer,) = recording.layers
+        assert (layer.path, layer.function, layer.calls) == ("/", "Busy", 1)
+        assert layer.input_shapes == ((1, 64),)  # most of the time
+        assert recording.self_ns[:, 0].tolist() == [16, 16, 64, 64, 64, 64, 16]
+        assert recording.trial_ns.tolist() == recording.self_ns[:, 0].tolist()
+        assert recording.warmup_ns.tolist() == [16]
 
-    def test_links_in_turn_keep_their_paths(self, clock, hook):
-        model = Does(
-            lambda self, x, n: (self.a if n % 2 == 0 else self.b)(x),
-            a=Step(clock, 3),
-            b=Step(clock, 3),
-        )
+    def test_other_calls(self, clock, hook):
+        model = Does(lambda self, x, n: self.a(self.b(x)) if n > 3 else self.a(x))
+        with model.init_scope():
+            model.a, model.b = Step(clock, 3), Step(clock, 5)
         with hook:
-            for _ in range(9):
+            for _ in range(8):
                 model(image())
-        assert kinds(hook.recording()) == [([("/a", 3)], 3), ([("/b", 3)], 3)]
+        recording = hook.recording()
+        assert [(layer.path, layer.calls) for layer in recording.layers] == [("/a", 1), ("/b", 0.5)]
+        # The first one taught; nothing tells of the links of the first one that made other calls.
+        assert recording.self_ns.tolist() == [[3, 0]] * 3 + [[3, 5]] * 3
+        assert recording.calls.tolist() == [[1, 0]] * 3 + [[1, 1]] * 3
+        assert recording.warmup_ns.tolist() == [10, 22]
+        assert {link.path: link.calls for link in recording.links} == {"/": 1, "/a": 1, "/b": 0.5}
+        assert [name for name, _ in hook.call_history] == ["Wait"] * 12
+        assert summarise(recording).layers["path"].tolist() == ["/a", "/b"]
 
-    def test_links_with_parameters_in_turn_keep_their_paths(self, hook):
-        model = Does(
-            lambda self, x, n: (self.a if n % 2 == 0 else self.b)(x),
-            a=L.Linear(2, 2),
-            b=L.Linear(2, 2),
-        )
+    def test_rows_are_those_of_calls_folded(self, hook):
+        """Shapes, bytes and work of a row count the calls before the first trial that differed."""
+        model = Does(lambda self, x, n: F.relu(self.a(F.relu(self.a(x)))), a=L.Linear(3, 3))
+        with hook:
+            for _ in range(5):
+                model(image(2, 3))
+            exact = hook.recording()
+            model(image(1, 3))
+        recording = hook.recording()
+        assert exact.n_trials == 4
+        assert recording.n_trials == 5
+        assert [(layer.path, layer.function) for layer in recording.layers] == [
+            ("/a", "LinearFunction"),
+            ("/", "ReLU"),
+        ]
+        for number, row in enumerate(recording.layers):
+            calls = exact.layers[number::2]
+            assert row.calls == 2
+            for name in ("flops", "nbytes_read", "nbytes_written", "output_nbytes"):
+                assert getattr(row, name) == sum(getattr(call, name) for call in calls)
+            of_calls = exact.self_ns[:, number::2].sum(axis=1)
+            assert recording.self_ns[:4, number].tolist() == of_calls.tolist()
+
+    def test_links_with_parameters_in_turn(self, hook):
+        model = in_turn(a=L.Linear(2, 2), b=L.Linear(2, 2))
         with hook:
             for _ in range(9):
                 model(image())
         recording = hook.recording()
-        assert [one.layers[0].path for one in (recording, *recording.variants)] == ["/a", "/b"]
+        assert {layer.path for layer in recording.layers} == {"/a", "/b"}
+        assert (recording.calls > 0).sum(axis=1).tolist() == [1] * 7
 
     @pytest.mark.parametrize("call", [False, True])
     @pytest.mark.parametrize("with_parameter", [False, True])
     def test_links_in_turn_that_no_parameter_tells_apart(self, clock, hook, call, with_parameter):
         class Plain(Step):
-            def __init__(self):
-                super().__init__(clock, 3)
+            def __init__(self, duration_ns):
+                super().__init__(clock, duration_ns)
                 if with_parameter:  # which its function does not take
                     with self.init_scope():
                         self.W = chainer.Parameter(image())
 
         if call:
             Plain.__call__ = lambda self, x: self.forward(x)
-        model = Does(lambda self, x, n: (self.a if n % 2 == 0 else self.b)(x), a=Plain(), b=Plain())
+        model = in_turn(a=Plain(3), b=Plain(4))
         with hook:
             for _ in range(9):
                 model(image())
-        assert kinds(hook.recording()) == [([("/a", 3)], 3), ([("/b", 3)], 3)]
-        model.count = 0
-        step = ForwardStep(model, (image(),))
-        recording = run(
-            step, RunSettings(trials=8, warmups=1, clean_trials=1), clock=clock, memory=False
-        )
-        assert kinds(recording) == [([("/b", 3)], 4), ([("/a", 3)], 4)]
-
-    def test_kinds_that_keep_pace_with_the_passes_are_learned(self, clock, hook):
-        """Of three kinds in turn two would teach for ever."""
-        model = Does(
-            lambda self, x, n: getattr(self, "abc"[n % 3])(x),
-            **{name: Step(clock, 3) for name in "abc"},
-        )
-        with hook:
-            for _ in range(60):
-                model(image())
         recording = hook.recording()
-        assert {kind[0][0][0] for kind in kinds(recording)} == {"/a", "/b", "/c"}
-        assert recording.all_trials + len(recording.warmup_ns) == 60
+        assert [layer.path for layer in recording.layers] == ["/a", "/b"]
+        # The second one showed that they differ.
+        assert recording.self_ns.tolist() == [[3, 0], [0, 4]] * 3 + [[3, 0]]
+        step = ForwardStep(model, (image(),))
+        model.count = 0
+        plan = RunSettings(trials=8, warmups=1, clean_trials=1)
+        recording = run(step, plan, clock=clock, memory=False)
+        assert [rows(one) for one in (recording, recording.variants[0])] == [
+            ([("/b", 4)], 4),
+            ([("/a", 3)], 4),
+        ]
+
+    def test_two_networks_of_which_one_differs(self, clock, hook):
+        same, differs = Chain(clock), in_turn(a=Step(clock, 3), b=Step(clock, 4))
+        with hook:
+            for _ in range(6):
+                differs(same(image()))
+        assert rows(hook.recording(same)) == (
+            [("/first", 100), ("/second", 40), ("/second", 40)],
+            5,
+        )
+        assert hook.recording(differs).self_ns.tolist() == [[3, 0], [0, 4]] * 2
+        assert [name for name, _ in hook.call_history] == [
+            "Wait",
+            "LongWait",
+            "LongWait",
+            "Wait",
+        ] * 6
+
+    def test_an_exception_in_a_trial_counts_for_nothing(self, clock, hook):
+        def does(self, x, n):
+            y = (self.a if n % 2 else self.b)(x)
+            if n == 5:
+                raise ValueError
+            return y
+
+        model = Does(does, a=Step(clock, 3), b=Step(clock, 4))
+        with hook:
+            for _ in range(8):
+                with suppress(ValueError):
+                    model(image())
+        assert hook.recording().n_trials == 5
+        assert len(hook.call_history) == 8
+
+    def test_a_second_use_goes_on(self, clock, hook):
+        model = in_turn(a=Step(clock, 3), b=Step(clock, 4))
+        for _ in range(2):
+            with hook:
+                for _ in range(4):
+                    model(image())
+        assert hook.recording().self_ns.tolist() == [[3, 0], [0, 4]] * 3
 
     def test_a_call_of_its_own_that_calls_another_counts_once(self, clock, hook):
         class Old(Step):
@@ -368,16 +442,6 @@ class TestKindsOfTrials:
             model(image())
         assert {link.path: link.calls for link in hook.recording().links} == {"/": 1, "/a": 1}
 
-    def test_one_odd_call_spoils_nothing(self, clock, hook):
-        model = Chain(clock)
-        with hook:
-            for n in range(20):
-                model(image(1 if n == 10 else 5, 2))
-        recording = hook.recording()
-        assert recording.left_out == 1  # none like it came that could teach
-        # The first one taught, and two that were to teach of the odd one.
-        assert recording.self_ns.tolist() == [[100, 40, 40]] * 16
-
     def test_train_and_test_mode_in_turn(self, hook):
         model = Does(lambda self, x, n: self.bn(x), bn=L.BatchNormalization(2))
         with hook:
@@ -385,10 +449,11 @@ class TestKindsOfTrials:
                 with chainer.using_config("train", train):
                     model(image(4, 2))
         recording = hook.recording()
-        assert [
-            (one.layers[0].function, one.settings.train_mode, one.n_trials)
-            for one in (recording, *recording.variants)
-        ] == [("BatchNormalization", True, 5), ("FixedBatchNormalization", False, 2)]
+        assert [layer.function for layer in recording.layers] == [
+            "BatchNormalization",
+            "FixedBatchNormalization",
+        ]
+        assert recording.calls.tolist() == [[1, 0]] * 2 + [[0, 1]] * 2 + [[1, 0]] * 3
 
     def test_networks_have_recordings_of_their_own(self, clock, hook):
         first, second = Chain(clock), Step(clock, 1)
@@ -415,7 +480,7 @@ class TestProgramsThatTimerHookMeasures:
             for _ in range(4):
                 model(image())
         recording = hook.recording()
-        assert kinds(recording) == [([("/", 5), ("/a", 3)], 3)]
+        assert rows(recording) == ([("/", 5), ("/a", 3)], 3)
         assert recording.trial_ns.tolist() == [5 + 2 + 3 + 7] * 3
 
     def test_an_exception_within_a_link(self, clock, hook):
@@ -433,7 +498,7 @@ class TestProgramsThatTimerHookMeasures:
         with hook:
             for _ in range(4):
                 model(image())
-        assert kinds(hook.recording()) == [([("/a", 3), ("/", 4), ("/", 0)], 3)]
+        assert rows(hook.recording()) == ([("/a", 3), ("/", 4), ("/", 0)], 3)
 
     def test_a_network_that_calls_itself(self, clock, hook):
         class Tree(chainer.Chain):
@@ -452,7 +517,19 @@ class TestProgramsThatTimerHookMeasures:
             for _ in range(3):
                 model(image())
         leaves = [("/leaf", 3)] * 2 + [("/", 1)]
-        assert kinds(hook.recording()) == [(leaves * 2 + [("/", 1)], 2)]
+        assert rows(hook.recording()) == (leaves * 2 + [("/", 1)], 2)
+
+    def test_copies_and_other_threads_are_no_trials_of_a_network(self, clock, hook):
+        model = Chain(clock)
+        with hook:
+            for _ in range(5):
+                model(image())
+            model.copy()(image())
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(model, image()).result()
+            model(image())
+        assert hook.recording(model).n_trials == 5
+        assert len(hook.call_history) == 7 * 3
 
     def test_forget(self, clock, hook):
         fc = L.Linear(2, 2)
@@ -536,7 +613,7 @@ class TestProgramsThatTimerHookMeasures:
         for hook, n_trials in ((first, 4), (second, 5)):
             del chainer.get_function_hooks()[hook.name]
             hook.deleted(None)
-            assert kinds(hook.recording()) == [([("/a", 3)], n_trials)]
+            assert rows(hook.recording()) == ([("/a", 3)], n_trials)
             model(image())
         assert dict(vars(Block)) == before
 
@@ -555,7 +632,7 @@ class TestProgramsThatTimerHookMeasures:
             for _ in range(3):
                 model(image())
         for one in (recording, hook.recording()):
-            assert [kind for kind, _ in kinds(one)] == [[("/", 5), ("/a", 3)]]
+            assert rows(one)[0] == [("/", 5), ("/a", 3)]
             assert set(one.trial_ns.tolist()) == {5 + 3 + 7}
         assert recording.n_trials == 4
 
@@ -577,6 +654,22 @@ class TestOwnTime:
         assert [round(seconds * 1e9) for _, seconds in hook.call_history] == [100, 40, 40]
         assert hook.total_time() == pytest.approx(180e-9)
         assert hook.recording().trial_ns.tolist() == [208]
+
+    def test_looking_up_counts_for_nothing(self, clock, hook):
+        """Neither in the rows nor in the history, where a trial differs."""
+        model, look = in_turn(a=Step(clock, 3), b=Step(clock, 4)), LinkRecorder._entry_of
+
+        def slow(*args, **kwargs):
+            clock.advance(1000)
+            return look(*args, **kwargs)
+
+        with pytest.MonkeyPatch.context() as patch, hook:
+            patch.setattr(LinkRecorder, "_entry_of", slow)
+            for _ in range(6):
+                model(image())
+        assert [round(seconds * 1e9) for _, seconds in hook.call_history] == [3, 4] * 3
+        assert hook.recording().self_ns.tolist() == [[3, 0], [0, 4]] * 2
+        assert hook.recording().trial_ns.tolist() == [10, 11] * 2
 
     def test_functions_without_links_know_what_is_nested(self, clock, hook):
         with hook:

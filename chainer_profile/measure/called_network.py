@@ -1,0 +1,176 @@
+"""A network that a program calls, and its trials: by call while they are alike, then by link."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import chainer
+import numpy as np
+
+from chainer_profile.basics.errors import ProfileError
+from chainer_profile.measure import environment
+from chainer_profile.measure.devices import device_name, device_of
+from chainer_profile.measure.loop import settings_of
+from chainer_profile.record.recording import Recording, Settings
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from chainer_profile.measure.call_history import CallHistory
+    from chainer_profile.measure.calls import Log
+    from chainer_profile.measure.link_recorder import LinkRecorder
+    from chainer_profile.measure.link_rows import Iteration
+    from chainer_profile.measure.structure import Structure
+
+
+class CalledNetwork:
+    """An outermost link that was called, and its trials.
+
+    As long as they make the same calls, each call is a row. Once one differs, a row is a link's
+    function in a phase, and those before are folded into such rows.
+
+    Attributes:
+        root: The link.
+        structure: What the first trial taught; None before it has ended.
+        recorder: Times the trials since one has differed; None as long as none has.
+    """
+
+    def __init__(self, root: Any) -> None:
+        self.root = root
+        self.structure: Structure | None = None
+        self.recorder: LinkRecorder | None = None
+        self._settings = Settings()
+        # Of trials that are alike starts and wall times, and times of those that are folded.
+        self._starts, self._walls, self._times = array("q"), array("q"), array("q")
+        # Trials by link, and wall times of those whose calls are no row's.
+        self._by_link: list[Iteration] = []
+        self._lost_ns: list[int] = []
+
+    @property
+    def n_trials(self) -> int:
+        """Number of trials, the first one included."""
+        return len(self._walls) if self.recorder is None else len(self._by_link)
+
+    @property
+    def is_alike(self) -> bool:
+        """Whether its calls are known, and no trial has differed."""
+        return self.structure is not None and self.recorder is None
+
+    # -- trials that are alike
+
+    def learn(self, structure: Structure) -> None:
+        """Know what the first trial taught, which is still to be added."""
+        self.structure = structure
+        settings = settings_of(
+            structure.layers,
+            type(self.root).__name__,
+            device_name(device_of(self.root)),
+            train_mode=bool(chainer.config.train),
+        )
+        self._settings = replace(settings, input="the caller's", phase="forward")
+
+    def add(self, log: Log, begin: int, start_ns: int, wall_ns: int) -> bool:
+        """Add a trial, whose log begins there; False where its calls are others."""
+        assert self.structure is not None
+        if not self.structure.fits(log, begin):
+            return False
+        self._starts.append(start_ns)
+        self._walls.append(wall_ns)
+        return True
+
+    def add_of_other_shapes(self, log: Log, begin: int, start_ns: int, wall_ns: int) -> bool:
+        """Add one that differs by its shapes alone: the functions of its links are the others'."""
+        assert self.structure is not None
+        other = self.structure.with_known_sizes(log[begin:])
+        if not self.add(other, 0, start_ns, wall_ns):
+            return False
+        log[begin:] = other
+        return True
+
+    def fold(self, log: Log, history: CallHistory) -> None:
+        """Keep the times of trials that were added, by their log, and put them into the history."""
+        assert self.structure is not None
+        stamps = self.structure.all_stamps(log)
+        history.add_trials(self.structure, stamps)
+        self._times.frombytes(self.structure.times_ns(stamps).tobytes())
+
+    def _alike(self, begin: int) -> Recording:
+        """These trials, from one on."""
+        assert self.structure is not None
+        layers = self.structure.layers
+        times = np.array(self._times, np.int64).reshape(len(self._walls), len(layers))
+        return Recording(
+            layers=layers,
+            links=self.structure.links,
+            self_ns=times[begin:],
+            trial_ns=np.array(self._walls[begin:], np.int64),
+            start_ns=np.array(self._starts[begin:], np.int64),
+        )
+
+    # -- trials that differ
+
+    def differs(self, recorder: LinkRecorder, wall_ns: int = 0) -> None:
+        """Have a recorder time all trials from now on; the others are folded.
+
+        Args:
+            recorder: The recorder.
+            wall_ns: How long the trial took that differs, where it is not added.
+        """
+        assert self.structure is not None
+        self.recorder = recorder
+        self._lost_ns += [wall_ns] if wall_ns else []
+        self._by_link = recorder.know(self._alike(1), self.structure.raising)
+
+    def add_by_link(self, trial: Iteration) -> None:
+        """Add a trial that the recorder has timed; one without a call has no time of a row's."""
+        if trial.calls.any():
+            self._by_link.append(trial)
+
+    # -- what came out
+
+    def recording(self) -> Recording:
+        """Its trials, which are folded.
+
+        Those that tell of no row's time are warm-ups: the first one, which taught, where there are
+        others, and one that differed by its calls.
+
+        Raises:
+            ProfileError: No call that called a function came to its end.
+        """
+        if not self._walls:
+            raise ProfileError("no call of the network came to its end under this hook")
+        warmups = [self._walls[0], *self._lost_ns]
+        if self.recorder is not None and self._by_link:
+            found = self._folded_by_link(self.recorder)
+        elif len(self._walls) > 1:
+            found = self._alike(1)
+        else:
+            found, warmups = self._alike(0), self._lost_ns
+        return replace(
+            found,
+            warmup_ns=np.array(warmups, np.int64),
+            environment=environment.collect(self._settings.device),
+            settings=replace(self._settings, trials=found.n_trials),
+        )
+
+    def _folded_by_link(self, recorder: LinkRecorder) -> Recording:
+        layers, trials = recorder.layers(), self._by_link
+        return Recording(
+            layers=layers,
+            links=recorder.links(),
+            self_ns=_table([one.rows_ns for one in trials], len(layers)),
+            calls=_table([one.calls for one in trials], len(layers)),
+            trial_ns=np.array([one.wall_ns for one in trials], np.int64),
+            start_ns=np.array([one.start_ns for one in trials], np.int64),
+        )
+
+
+def _table(trials: Sequence[NDArray[np.int64]], n_rows: int) -> NDArray[np.int64]:
+    """The values of all rows in every trial: 0 where a row was not known yet."""
+    table = np.zeros((len(trials), n_rows), np.int64)
+    for line, values in zip(table, trials, strict=True):
+        line[: len(values)] = values
+    return table
