@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _DENSE, _PLAIN = 400, 0.125
 #: First trials that are profiled whatever they cost, and what profiling may cost of the trials' own
 #: time behind them.
-_FIRST, _COST = 2, 0.07
+_FIRST, _COST = 2, 0.05
 #: Of several ranks all profile the same trials: every second one at first, then every tenth.
 _OFTEN, _SELDOM, _OFTEN_TRIALS = 0.5, 0.1, 60
 #: Nanoseconds that the memory pass takes for each call, about: tracemalloc sees all of Python's
@@ -134,7 +134,11 @@ class _Plain:
     def __exit__(self, kind: type[BaseException] | None, error: object, _: object) -> None:
         watched = self._watched
         if kind is not None:
-            into = error.args[0] if isinstance(error, _Abandoned) else None
+            into = None
+            if isinstance(error, _Abandoned):
+                into = error.args[0]
+                if self._live is not None:
+                    self._live.iteration -= 1
             self._accounts.close(into, 0)
             return
         if self._live is not None:
@@ -478,6 +482,7 @@ class Program:
             count = 0
             if isinstance(error, _Abandoned):
                 into = error.args[0]
+                live.iteration -= 1
             raise
         finally:
             ns = accounts.close(into, count)
