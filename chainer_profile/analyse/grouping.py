@@ -52,6 +52,8 @@ def group(layers: pd.DataFrame, recording: Recording, by: str) -> pd.DataFrame:
     forward = phases == "forward"
     total_s, whole_s = add(mean_s), float(mean_s.sum())
     counted = np.where(add(forward) > 0, add(calls * forward), add(calls))
+    if not recording.by_link:
+        counted = counted.astype(int)
     table = {
         "calls": counted,
         "total_s": total_s,

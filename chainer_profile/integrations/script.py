@@ -405,7 +405,8 @@ class ScriptRun:
         samples: bool = True,
     ) -> None:
         self._script, self._command = script, command
-        self._looks = Looks() if samples else None
+        # Looking takes time of a core that another rank may need: it would be told as a straggler.
+        self._looks = Looks() if samples and _launched_rank() is None else None
         self._out, self._default, self._force = out, default, force
         self._layers, self._memory = layers, memory
         self._process = os.getpid()
