@@ -365,29 +365,6 @@ def take(group: argparse._ActionsContainer, *names: str, short: bool = True, **t
         group.add_argument(*(words if short else words[-1:]), **{**usual, **told})
 
 
-def add_machine(group: argparse._ArgumentGroup) -> None:
-    """Options of where a network runs, without ``-d``: a training takes its data by that."""
-    take(group, *MACHINE[:-1])
-    take(group, "--device", short=False)
-
-
-def add_fast(group: argparse._ArgumentGroup) -> None:
-    """The option of faster kernels."""
-    take(group, "--fast")
-
-
-def add_messages(group: argparse._ArgumentGroup) -> None:
-    """Options of what is said."""
-    take(group, *MESSAGES)
-
-
-def add_out(group: argparse._ArgumentGroup, what: str, force: str = "") -> None:
-    """The option of the folder of the results, and of replacing what is in it."""
-    take(group, "--out", help=what)
-    if force:
-        take(group, "--force", help=force)
-
-
 #: Settings that an option of the same name does not say: its words name what is to be found first.
 _FOUND = ("model", "input", "input_shape", "loss")
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.parsing import Parser
 from chainer_profile.basics.words import COMMAND, PROG
-from chainer_profile.cli.options import add_out
+from chainer_profile.cli.options import take
 from chainer_profile.cli.running import Context
-from chainer_profile.cli.shown import add_format, formats
+from chainer_profile.cli.shown import formats
 
 if TYPE_CHECKING:
     from chainer_profile.integrations.script import Outcome, Script
@@ -57,12 +57,11 @@ def parser() -> argparse.ArgumentParser:
         help="do not look at the main thread, 100 times a second, for what takes time beside "
         "Chainer",
     )
-    add_out(
-        parser.add_argument_group("output"),
-        "folder of the results (default: the next free reports/NAME of the script)",
-        "replace a run in the --out folder",
-    )
-    add_format(parser)
+    about = "folder of the results (default: the next free reports/NAME of the script)"
+    group = parser.add_argument_group("output")
+    take(group, "--out", help=about)
+    take(group, "--force")
+    take(parser, "--format")
     parser.add_argument("-q", "--quiet", action="store_true", help="print nothing of our own")
     parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser

@@ -28,11 +28,6 @@ def add_shown(parser: argparse.ArgumentParser) -> None:
     take(group, "--format", "--json", "--title", "--author", "--course", "--trace-trial")
 
 
-def add_format(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """The option of the report files; :func:`formats` reads it."""
-    take(parser, "--format")
-
-
 def formats(args: argparse.Namespace) -> Wanted:
     """The report files that are asked for."""
     asked = tuple(name for name in args.formats if name != NONE)

@@ -23,7 +23,7 @@ from chainer_profile.basics.units import (
 )
 from chainer_profile.basics.words import COMMAND, PROG
 from chainer_profile.cli.interrupts import Interrupted
-from chainer_profile.cli.options import add_messages, add_out
+from chainer_profile.cli.options import MESSAGES, take
 from chainer_profile.cli.running import Context, printing, show
 from chainer_profile.runs.executors import check_executor, open_workers
 from chainer_profile.runs.sweep_cases import KNOWN, LISTS, SINGLES, Case, cases_of, read_toml
@@ -65,12 +65,10 @@ def parser() -> argparse.ArgumentParser:
         "--dry-run", action="store_true", help="list the cases and their commands, and exit"
     )
     group = parser.add_argument_group("output")
-    add_out(
-        group,
-        "folder of the results (default: reports/sweep-NAME, by the file or the networks)",
-        "measure all again, and replace another sweep",
-    )
-    add_messages(group)
+    about = "folder of the results (default: reports/sweep-NAME, by the file or the networks)"
+    take(group, "--out", help=about)
+    take(group, "--force", help="measure all again, and replace another sweep")
+    take(group, *MESSAGES)
     return parser
 
 

@@ -18,7 +18,7 @@ from chainer_profile.basics.parsing import Parser, checked, folder, number, whol
 from chainer_profile.basics.units import format_count, plural
 from chainer_profile.basics.words import DEFAULT_MODEL, PROG, TRAIN_COMMAND, TRAIN_PROG, VERSION
 from chainer_profile.cli.interrupts import Interrupted
-from chainer_profile.cli.options import add_fast, add_machine, add_messages, add_out, check_fast
+from chainer_profile.cli.options import MACHINE, MESSAGES, check_fast, take
 from chainer_profile.cli.running import Context
 from chainer_profile.runs.written import LIST, Written, refuse_foreign
 
@@ -128,8 +128,10 @@ def parser() -> argparse.ArgumentParser:
         help="seed of the weights, the order, the crops and the synthetic set "
         "(default: %(default)s)",
     )
-    add_machine(group)
-    add_fast(group)
+    # Without -d: a training takes its data by that.
+    take(group, *MACHINE[:-1])
+    take(group, "--device", short=False)
+    take(group, "--fast")
     group.add_argument(
         "--profile",
         metavar="every=N",
@@ -138,7 +140,8 @@ def parser() -> argparse.ArgumentParser:
     )
 
     group = parser.add_argument_group("output")
-    add_out(group, "folder (default: results/MODEL-DATASET)", "replace a training in the folder")
+    take(group, "--out", help="folder (default: results/MODEL-DATASET)")
+    take(group, "--force", help="replace a training in the folder")
     group.add_argument(
         "-r",
         "--resume",
@@ -151,7 +154,7 @@ def parser() -> argparse.ArgumentParser:
         type=checked(_every),
         help="write a snapshot every N iterations (default: every epoch); the last 3 are kept",
     )
-    add_messages(group)
+    take(group, *MESSAGES)
     return parser
 
 
