@@ -36,6 +36,7 @@ from chainer_profile.integrations.own_modules import give_way, put_back
 from chainer_profile.integrations.script_report import REPORTING, Ended
 from chainer_profile.measure.accounts import Accounts
 from chainer_profile.record.budget import (
+    BENEATH,
     IMPORTS,
     PROFILER,
     RUNNING,
@@ -353,7 +354,13 @@ def counted_imports(accounts: Accounts) -> Iterator[None]:
             if accounts.part == PROFILER or get_ident() != thread or os.getpid() != process:
                 return find_and_load(name, import_)
             package = name.partition(".")[0]
-            accounts.open(*((PROFILER, BEGIN) if package == _PACKAGE else (IMPORTS, package)))
+            part, around = accounts.account
+            if part == IMPORTS:  # of the package whose import is open
+                outer = around.partition(BENEATH)[0]
+                named = outer if outer == package else outer + BENEATH + package
+            else:
+                named = package
+            accounts.open(*((PROFILER, BEGIN) if package == _PACKAGE else (IMPORTS, named)))
             try:
                 return find_and_load(name, import_)
             finally:

@@ -28,6 +28,8 @@ PROFILER = "profiler"
 SAVING, REPORTS = "saving", "making the reports"
 #: Outcome of a program that has not ended.
 RUNNING = "running"
+#: Between a package and one that it imports.
+BENEATH = " > "
 #: What other threads call, beside networks.
 UPDATES = "updates of optimizers"
 #: The parts of a budget, in the order in which they are told.
@@ -43,7 +45,8 @@ class Spent(Escaped):
 
     Attributes:
         part: One of :data:`PARTS`.
-        name: What of it: a package that was imported, an extension; empty for the part as such.
+        name: What of it: a package that was imported (``nltk > scipy`` for one that it imports), an
+            extension; empty for the part as such.
         ns: Nanoseconds, without those of other things within it.
         count: How often; 0 where that says nothing.
     """

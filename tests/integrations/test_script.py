@@ -268,9 +268,9 @@ def test_imports_by_package(timed: FakeClock) -> None:
     times = {(one.part, one.name): one.ns for one in accounts.spent()}
     assert times == {
         (IMPORTS, "outer"): 5 + 7,
-        (IMPORTS, "inner"): 11 + 13,
+        (IMPORTS, "outer > inner"): 11 + 13,
         (IMPORTS, "fails"): 17,
-        (IMPORTS, "no_such_module"): 0,
+        (IMPORTS, "fails > no_such_module"): 0,
         (REST, ""): 2 + 19,
     }
 

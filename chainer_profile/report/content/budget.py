@@ -14,6 +14,7 @@ from chainer_profile.basics.units import (
     plural,
 )
 from chainer_profile.record.budget import (
+    BENEATH,
     CALLS,
     DATA,
     EVALUATION,
@@ -226,18 +227,53 @@ def _row(spent: Spent, name: str, level: int, budget: Budget) -> BudgetRow:
 
 
 def _names(spent: Sequence[Spent], budget: Budget, least: float) -> Iterator[BudgetRow]:
-    named = [one for one in spent if one.name]
+    """What is in a part: the largest, each with what is beneath it, and all others."""
+    named = sorted(_outermost(spent), key=lambda one: -one.ns)
     told = [one for one in named if _share(one, budget) >= least][:_NAMES]
     for one in told:
         yield _row(one, printable(one.name), 1, budget)
+        yield from _beneath(one, spent, budget, least)
     rest = [one for one in named if one not in told]
     ns = sum(one.ns for one in rest)
     elsewhere = [one for one in spent if not one.name and one.ns]
     if told and elsewhere:
         yield _row(elsewhere[0], "elsewhere", 1, budget)
     if told and ns:
+        yield _others(len(rest), ns, 1, budget)
+
+
+def _outermost(spent: Sequence[Spent]) -> list[Spent]:
+    """What has a name, with the time and count of all beneath it."""
+    found: dict[str, Spent] = {}
+    for one in spent:
+        outer = one.name.partition(BENEATH)[0]
+        if outer:
+            known = found.get(outer, Spent(one.part, outer, 0))
+            count = known.count + one.count
+            found[outer] = Spent(one.part, outer, known.ns + one.ns, count)
+    return list(found.values())
+
+
+def _beneath(
+    outer: Spent, spent: Sequence[Spent], budget: Budget, least: float
+) -> Iterator[BudgetRow]:
+    """What of the time of a package went to those that it imports."""
+    inner = [one for one in spent if one.name.startswith(outer.name + BENEATH)]
+    told = sorted(inner, key=lambda one: -one.ns)
+    told = [one for one in told if _share(one, budget) >= least][:_NAMES]
+    if not told:
+        return
+    for one in told:
+        yield _row(one, printable(one.name.partition(BENEATH)[2]), 2, budget)
+    ns = outer.ns - sum(one.ns for one in told)
+    if ns:
         share = _share(Spent("", "", ns), budget)
-        yield BudgetRow(f"{format_count(len(rest))} others", 1, ns * NS, share)
+        yield BudgetRow(f"{printable(outer.name)} itself, and others", 2, ns * NS, share)
+
+
+def _others(number: int, ns: int, level: int, budget: Budget) -> BudgetRow:
+    share = _share(Spent("", "", ns), budget)
+    return BudgetRow(f"{format_count(number)} others", level, ns * NS, share)
 
 
 def _inside(spent: Spent, summary: Summary, budget: Budget, least: float) -> Iterator[BudgetRow]:

@@ -15,6 +15,7 @@ from chainer_profile.report import layer_columns, links_csv
 from chainer_profile.report.columns import MAX_NAME, properties
 from chainer_profile.report.content.advice import section as tried
 from chainer_profile.report.content.answer import answer
+from chainer_profile.report.content.budget import script_name
 from chainer_profile.report.content.budget import section as program
 from chainer_profile.report.content.counters_section import counters
 from chainer_profile.report.content.device_section import device
@@ -120,10 +121,16 @@ class Beside:
     budget: Budget | None = None
 
 
-def heading_text(summary: Summary, title: ReportTitle) -> str:
-    """The report's title, on one line."""
+def heading_text(summary: Summary, title: ReportTitle, budget: Budget | None = None) -> str:
+    """The report's title, on one line; it names the program that the run is of, if there is one."""
     given = printable(title.title.strip())
-    return given or f"Layer-wise profile of {model_name(summary.recording.settings)}"
+    return given or f"Layer-wise profile of {subject(summary, budget)}"
+
+
+def subject(summary: Summary, budget: Budget | None = None) -> str:
+    """The network, or the program and its network."""
+    model = model_name(summary.recording.settings)
+    return model if budget is None else f"{script_name(budget)} ({model})"
 
 
 def report(
@@ -148,7 +155,7 @@ def report(
     long = [name for name in sections if name in _LONG or _is_long(sections[name])]
     appended = _under(sections, long)
     parts: list[Block] = [
-        Heading(1, heading_text(summary, title)),
+        Heading(1, heading_text(summary, title, budget)),
         *([Lines(by_whom)] if by_whom else []),
         *(program(budget, summary) if budget is not None else []),
         *answer(summary),

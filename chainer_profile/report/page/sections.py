@@ -23,7 +23,7 @@ from chainer_profile.report.content.inside_section import inside
 from chainer_profile.report.content.memory_section import memory
 from chainer_profile.report.content.method import method_points
 from chainer_profile.report.content.next_steps import next_steps
-from chainer_profile.report.content.profile import experiment_rows
+from chainer_profile.report.content.profile import experiment_rows, subject
 from chainer_profile.report.content.result_section import (
     by_block,
     by_function,
@@ -41,7 +41,6 @@ from chainer_profile.report.page.roofline_chart import roofline_chart
 from chainer_profile.report.rows import has_blocks, phases_of
 from chainer_profile.report.text import (
     environment_rows,
-    model_name,
     printable,
     settings_text,
     versions,
@@ -64,7 +63,7 @@ def context(summary: Summary, beside: Beside | None = None) -> dict[str, Any]:
     links = data.link_table(summary)
     layers = data.layer_table(summary)
     return {
-        "title": model_name(recording.settings),
+        "title": subject(summary, budget),
         "subtitle": settings_text(recording.settings),
         "kind": "Layer-wise profile",
         "first": "summary",

@@ -122,6 +122,23 @@ def test_each_level_adds_up_to_the_one_above(least: float) -> None:
         assert len({one.name for one in inner}) == len(inner)
 
 
+def test_packages_beneath_a_package() -> None:
+    spent = (
+        Spent("imports", "nltk", 2 * S, 10),
+        Spent("imports", "nltk > scipy", 5 * S, 30),
+        Spent("imports", "nltk > re", S // 1000, 1),
+        Spent("imports", "yaml", S, 1),
+    )
+    budget = replace(BUDGET, wall_ns=sum(one.ns for one in spent), spent=spent)
+    rows = [(row.level, row.name, row.seconds) for row in budget_rows(budget, least=0.01)]
+    assert rows[1:5] == [
+        (1, "nltk", pytest.approx(7.001)),
+        (2, "scipy", pytest.approx(5.0)),
+        (2, "nltk itself, and others", pytest.approx(2.001)),
+        (1, "yaml", pytest.approx(1.0)),
+    ]
+
+
 def test_what_an_iteration_is_made_of() -> None:
     rows = list(budget_rows(BUDGET, summarise(make_training())))
     (_, phases), *_ = [one for one in below(rows) if one[0].name == "iterations"]

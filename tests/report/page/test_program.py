@@ -22,6 +22,7 @@ def test_the_programs_time_is_the_first_picture() -> None:
     first = next(a for _, a in read.tags if a.get("role") == "img")
     assert str(first["aria-label"]).startswith("Where the time of the program went: iterations: 60")
     assert ("a", {"href": "#program"}) in read.tags
+    assert "train.py (" in page.partition("</title>")[0]
     assert "took 10.00 s (plus 1.000 s of profiling)" in read.text
     assert "numpy" in read.text
 
