@@ -46,7 +46,9 @@ def parser() -> argparse.ArgumentParser:
         help="mend Chainer, run the program, and measure nothing",
     )
     parser.add_argument(
-        "--no-layers", action="store_true", help="measure the program's parts, and no layers"
+        "--no-layers",
+        action="store_true",
+        help="measure the program's parts alone: no layers, and no functions beside Chainer",
     )
     parser.add_argument(
         "--no-memory", action="store_true", help="leave out the memory pass, one trial of a kind"
@@ -99,7 +101,7 @@ def _watched(args: argparse.Namespace, script: Script, context: Context) -> Outc
         command=command,
         layers=not args.no_layers,
         memory=not args.no_memory,
-        samples=not args.no_samples,
+        samples=not (args.no_samples or args.no_layers),
     ) as running:
         outcome = running.run()
         _explain(outcome, args)

@@ -311,9 +311,10 @@ def _inside(spent: Spent, summary: Summary, budget: Budget, least: float) -> Ite
 
 
 def _added(summary: Summary) -> dict[str, float]:
-    """Seconds that recording added between the functions of each phase, at most what passed there.
+    """Seconds that recording added between the functions of each phase.
 
-    Rows hold hardly any of it: their clock reads are next to the functions.
+    Rows hold hardly any of it: their clock reads are next to the functions. Which call added how
+    much is not known, so that each phase has a part by the time that passed between its functions.
     """
     conditions = summary.recording.conditions
     if conditions.call_ns is None:
@@ -321,10 +322,12 @@ def _added(summary: Summary) -> dict[str, float]:
     call_s = max(0.0, conditions.call_ns - (conditions.window_ns or 0.0)) * NS
     calls = summary.layers.groupby("phase")["calls"].sum()
     between = summary.phases["framework_s"].fillna(0.0)
-    return {
-        str(name): min(call_s * float(calls.get(name, 0.0)), float(framework_s))
-        for name, framework_s in between.items()
-    }
+    between = between[[name in calls.index for name in between.index]]
+    whole_s = float(between.sum())
+    if not whole_s:
+        return {}
+    part = min(1.0, call_s * float(calls.sum()) / whole_s)
+    return {str(name): part * float(seconds) for name, seconds in between.items()}
 
 
 def _rows_of(

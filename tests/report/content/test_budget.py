@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from io import StringIO
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -253,3 +254,19 @@ def test_a_program_without_any_time() -> None:
         BudgetRow("a.py", -1, 0.0, 1.0),
         BudgetRow("profiling, on top", 0, 0.0, 0.0),
     ]
+
+
+def test_what_recording_added_is_taken_off_between_functions() -> None:
+    """The rows' times are those of all iterations as they would be without it."""
+    training = make_training()
+    calls = np.ones_like(training.self_ns)
+    n_calls = sum(layer.calls for layer in training.layers)
+    conditions = replace(training.conditions, window_ns=1_000.0, call_ns=11_000.0)
+    recorded = summarise(replace(training, calls=calls, conditions=conditions))
+    rows = list(budget_rows(BUDGET, recorded, 0.0))
+    added_s = n_calls * 10_000 / S
+    scale = 6.0 / (3.7e-3 - added_s)
+    for row, inner in below(rows):
+        assert sum(one.seconds for one in inner) == pytest.approx(row.seconds), row.name
+    first = next(row for row in rows if row.name == "/res/1/conv Convolution")
+    assert first.seconds == pytest.approx(scale * 0.6e-3)
