@@ -92,6 +92,7 @@ def _layer_table(
     columns |= statistics
     # Of a row that not every iteration has, the median may be nothing.
     typical = columns["mean_s" if recording.by_link else "median_s"]
+    columns["typical_s"] = typical
     total = float(typical.sum())
     share = typical / total if total else np.zeros(len(layers))
     slowest_first = np.argsort(-share, kind="stable")

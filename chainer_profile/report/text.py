@@ -110,6 +110,11 @@ def weights_text(settings: Settings) -> str:
     return "initial weights" + ("" if settings.seed is None else f", seed {settings.seed}")
 
 
+def typical_word(recording: Recording) -> str:
+    """What stands for the trials of a layer: not every iteration of a program has each row."""
+    return "mean" if recording.by_link else "median"
+
+
 def trials_text(recording: Recording) -> str:
     """The trials that were made: ``10,000 profiled trials, 1,000 clean trials, 50 warm-ups``."""
     if recording.kind > 1:
@@ -233,7 +238,7 @@ def gaps(recording: Recording) -> list[str]:
             "The clean trials are of all kinds together, so the latency is that of the profiled "
             "trials of the commonest kind."
         )
-    elif not len(recording.clean_ns):
+    elif not len(recording.clean_ns) and not recording.by_link:
         found.append("No clean trials were made, so the time without the recorder is not known.")
     if recording.settings.inclusive:
         found.append(

@@ -79,7 +79,7 @@ def recording_line(recording: Recording) -> str:
 def summary_line(summary: Summary) -> str:
     """What a summary says in short: ``<Summary of resnet20: 6.722 ms a trial, 66 layers, ...>``."""
     layers = summary.layers
-    hottest = layers.loc[layers["median_s"].idxmax()]
+    hottest = layers.loc[layers["typical_s"].idxmax()]
     trial = summary.totals.trial
     parts = [
         f"{format_duration(trial.median_s)} a trial" if trial else "trials not timed",

@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -381,3 +382,26 @@ def test_clean_trials_of_no_time_are_passed_over():
         totals = summarise(recording).totals
     assert totals.overhead is None
     assert totals.fps is None
+
+
+def test_rows_that_not_every_iteration_has_go_by_their_means() -> None:
+    """Of half of the iterations alone: its median would be nothing, or all."""
+    training = make_training()
+    self_ns = training.self_ns.copy()
+    self_ns[::2, 1] = 0
+    mixed = replace(training, self_ns=self_ns, calls=(self_ns > 0).astype(np.int64))
+    summary = summarise(mixed)
+    assert summary.layers["typical_s"].equals(summary.layers["mean_s"].rename("typical_s"))
+    assert summary.layers["share"].sum() == pytest.approx(1)
+    plain = summarise(training).layers
+    assert plain["typical_s"].equals(plain["median_s"].rename("typical_s"))
+
+
+def test_the_trial_of_a_program_is_any_of_its_iterations() -> None:
+    training = make_training()
+    mixed = replace(training, calls=np.ones_like(training.self_ns))
+    every = summarise(mixed).totals.every
+    assert every is not None
+    assert every.count == len(training.trial_ns) + len(training.clean_ns)
+    assert summarise(mixed).totals.trial == every
+    assert summarise(training).totals.every is None

@@ -85,7 +85,7 @@ def layer_bars(summary: Summary, most: int = MOST) -> Bars:
         groups.setdefault(key, []).append(at)
     if len(groups) <= most:
         return _by_block(summary, groups)
-    slowest = np.argsort(-layers["median_s"].to_numpy(), kind="stable")[:SLOWEST]
+    slowest = np.argsort(-layers["typical_s"].to_numpy(), kind="stable")[:SLOWEST]
     share = float(layers["share"].to_numpy()[slowest].sum())
     found = _by_layer(summary, sorted(map(int, slowest)))
     note = (
@@ -97,7 +97,7 @@ def layer_bars(summary: Summary, most: int = MOST) -> Bars:
 
 def _by_layer(summary: Summary, rows: Sequence[int]) -> Bars:
     layers, names = summary.layers.iloc[rows], names_of(summary)
-    typical_s = layers["median_s"].to_numpy()
+    typical_s = layers["typical_s"].to_numpy()
     return Bars(
         [names[at] for at in rows],
         layers["phase"].tolist(),

@@ -10,6 +10,7 @@ import numpy as np
 from chainer_profile.basics.units import duration_unit, format_count, format_duration, in_unit
 from chainer_profile.report.charts.bars import MOST, Bars, layer_bars
 from chainer_profile.report.content.gpu_text import on_gpu
+from chainer_profile.report.text import typical_word
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -88,7 +89,7 @@ def layer_chart(summary: Summary, most: int = MOST) -> LayerChart:
         limit if line is None else max(limit, line * _ABOVE),
         line,
         f"{bars.kind}, in the order of the calls{said}",
-        f"median self time{on_gpu(summary)} [{unit}]",
+        f"{typical_word(summary.recording)} self time{on_gpu(summary)} [{unit}]",
         f"hot: {summary.hotspots.rule} ({of})",
         "" if line is None else f"line of the rule: {format_duration(line_s)}",
         f"cut (up to {format_duration(float(bars.high_s.max()))})" if cut.any() else "",

@@ -273,7 +273,7 @@ def _beneath(
 
 def _others(number: int, ns: int, level: int, budget: Budget) -> BudgetRow:
     share = _share(Spent("", "", ns), budget)
-    return BudgetRow(f"{format_count(number)} others", level, ns * NS, share)
+    return BudgetRow(plural(number, "other"), level, ns * NS, share)
 
 
 def _inside(spent: Spent, summary: Summary, budget: Budget, least: float) -> Iterator[BudgetRow]:

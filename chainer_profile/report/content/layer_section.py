@@ -11,6 +11,7 @@ from chainer_profile.report.content.engine_words import engine_text, node_column
 from chainer_profile.report.content.gpu_text import on_gpu
 from chainer_profile.report.document import HOT, LAYERS, PLOT, Figure, Table, file, text
 from chainer_profile.report.rows import phases_of
+from chainer_profile.report.text import typical_word
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,11 +32,11 @@ def bars(summary: Summary) -> Iterator[Block]:
     several = len(phases_of(summary)) > 1
     yield Figure(
         PLOT,
-        "Bar plot of the median self time of every layer",
+        f"Bar plot of the {typical_word(summary.recording)} self time of every layer",
         "One bar for each layer in the order of the calls"
         + (", phase after phase" if several else "")
-        + f": median self time{on_gpu(summary)}, with whiskers from the 5th to the 95th "
-        "percentile. Hot layers are red here, and bold in the table.",
+        + f": {typical_word(summary.recording)} self time{on_gpu(summary)}, with whiskers from "
+        "the 5th to the 95th percentile. Hot layers are red here, and bold in the table.",
     )
 
 
@@ -108,7 +109,7 @@ def _chosen(layers: pd.DataFrame) -> pd.DataFrame:
         return layers
     # Whatever the rule, the hot layers are the slowest ones.
     count = min(MAX_ROWS, max(SLOWEST, int(layers["hot"].sum())))
-    slowest = layers.sort_values("median_s", ascending=False, kind="stable")
+    slowest = layers.sort_values("typical_s", ascending=False, kind="stable")
     return layers.loc[slowest.head(count).index.sort_values()]
 
 

@@ -184,7 +184,7 @@ def _bounds_on_gpu(summary: Summary) -> Iterator[str]:
 
 def _where_to_begin(summary: Summary) -> Iterator[str]:
     layers, functions = summary.layers, summary.functions
-    half = find_hotspots(layers["median_s"].to_numpy(), parse_rule(DEFAULT_RULE)).hot
+    half = find_hotspots(layers["typical_s"].to_numpy(), parse_rule(DEFAULT_RULE)).hot
     count = int(half.sum())
     counts = layers["function"][half].value_counts()
     most = int(counts.iloc[0])
@@ -315,7 +315,7 @@ def _data(summary: Summary) -> Iterator[str]:
     data_s = float(summary.phases["total_s"].get("data", 0.0))
     if rows.empty or data_s < _MUCH * whole:
         return
-    name = printable(str(rows["function"][rows["median_s"].idxmax()]))
+    name = printable(str(rows["function"][rows["typical_s"].idxmax()]))
     sentence = (
         f"Loading of data takes {format_percent(data_s / whole)} of the {what}, the largest part "
         f"of it in {name}"
@@ -357,7 +357,7 @@ def _nearness_to_limits(summary: Summary) -> Iterator[str]:
     if calls["share"].sum() < _MUCH:
         return
     slow = calls[~calls["verdict"].isin((COMPUTE, MEMORY))]
-    rate = float(calls["flops"].sum()) / float(calls["median_s"].sum()) / limits.flops_per_s
+    rate = float(calls["flops"].sum()) / float(calls["typical_s"].sum()) / limits.flops_per_s
     name, settings = printable(function), summary.recording.settings
     about = "about " if calls["work_is_about"].any() else ""
     sentence = (

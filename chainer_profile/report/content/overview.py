@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from chainer_profile.report.document import Block
 
 _SORT_COLUMNS = {
-    "time": "median_s",
+    "time": "typical_s",
     "median": "median_s",
     "mean": "mean_s",
     "p95": "p95_s",

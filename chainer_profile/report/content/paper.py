@@ -64,7 +64,7 @@ def tables(summary: Summary) -> Iterator[tuple[str, Table]]:
 def _by_layer(summary: Summary, of: str) -> Iterator[tuple[str, Table]]:
     """The slowest layers, and all of them, or the slowest of very many."""
     layers, several = summary.layers, len(phases_of(summary)) > 1
-    slowest = layers.sort_values("median_s", ascending=False, kind="stable")
+    slowest = layers.sort_values("typical_s", ascending=False, kind="stable")
     # As many as fit between the margins of the article class.
     keys = [*layer_columns.WHICH, "median", "ci", "share"]
     some = layers["ci_low_s"].notna().any()

@@ -184,10 +184,10 @@ def hotspots(summary: Summary) -> Iterator[Block]:
     layers, hot = summary.layers, summary.layers[summary.layers["hot"]]
     yield text(f"The rule: hot are {summary.hotspots.rule}.")
     if hot.empty:
-        slowest = layers.loc[layers["median_s"].idxmax()]
+        slowest = layers.loc[layers["typical_s"].idxmax()]
         yield text(
             f"No layer is hot. The slowest is {slowest['label']} with "
-            f"{format_duration(slowest['median_s'])}."
+            f"{format_duration(slowest['typical_s'])}."
         )
         return
     sentence = (
@@ -221,7 +221,7 @@ def hotspots(summary: Summary) -> Iterator[Block]:
 
 def target(summary: Summary, factor: float) -> Iterator[Block]:
     """Which layers must become how fast, for a trial that is so many times as fast."""
-    found = ways(summary.recording, summary.layers["median_s"].to_numpy(), factor)
+    found = ways(summary.recording, summary.layers["typical_s"].to_numpy(), factor)
     if found is None:
         return
     wanted = f"For a trial {factor:g}x as fast"
@@ -242,7 +242,7 @@ def target(summary: Summary, factor: float) -> Iterator[Block]:
 
 def _hot_layers(summary: Summary, hot: pd.DataFrame) -> Table:
     """The hot layers, slowest first; the number of a layer says when it is called."""
-    slowest = hot.sort_values("median_s", ascending=False, kind="stable").head(MAX_HOT)
+    slowest = hot.sort_values("typical_s", ascending=False, kind="stable").head(MAX_HOT)
     keys = [*layer_columns.WHICH, "median", "interval", "share", "cumulative_share"]
     if hot["ci_low_s"].isna().all():
         keys.remove("interval")

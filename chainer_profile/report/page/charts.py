@@ -151,7 +151,7 @@ def _window(summary: Summary) -> tuple[int, int]:
     count = len(summary.layers)
     if count <= MAX_AT_ONCE:
         return 0, count
-    first = int(summary.layers["median_s"].to_numpy().argmax()) - MAX_AT_ONCE // 2
+    first = int(summary.layers["typical_s"].to_numpy().argmax()) - MAX_AT_ONCE // 2
     first = min(max(0, first), count - MAX_AT_ONCE)
     return first, first + MAX_AT_ONCE
 

@@ -136,7 +136,7 @@ def _views(summary: Summary) -> list[tuple[str, str]]:
 
 
 def _hottest(summary: Summary) -> list[dict[str, Any]]:
-    layers = summary.layers.sort_values("median_s", ascending=False, kind="stable").head(_HOTTEST)
+    layers = summary.layers.sort_values("typical_s", ascending=False, kind="stable").head(_HOTTEST)
     most = float(layers["share"].max()) or 1.0
     names = names_of(summary)
     several = len(phases_of(summary)) > 1
@@ -146,7 +146,7 @@ def _hottest(summary: Summary) -> list[dict[str, Any]]:
             "name": names[int(row.Index)],
             "label": printable(row.label),
             "phase": printable(row.phase) if several else "",
-            "time": format_duration(row.median_s),
+            "time": format_duration(row.typical_s),
             "share": format_percent(row.share),
             "width": round(100 * row.share / most, 1),
             "hot": bool(row.hot),

@@ -105,7 +105,7 @@ def _name_functions(ax: Any, chart: Roofline) -> None:
     times = layers.groupby("function")["mean_s"].sum().sort_values(ascending=False, kind="stable")
     for function in times.index[:_NAMED]:
         of_function = layers["function"].to_numpy() == function
-        slowest = int(np.where(of_function, layers["median_s"], -1.0).argmax())
+        slowest = int(np.where(of_function, layers["typical_s"], -1.0).argmax())
         at = (chart.x[slowest], chart.y[slowest])
         x0, y0 = ax.transData.transform(at)
         name = shorten(printable(str(function)), _MAX_NAME)
