@@ -111,14 +111,20 @@ class IterationMemory:
             self.problem = f"the memory pass fails: {one_line(error)}"
 
     def use_of_rows(self, n_rows: int) -> MemoryUse | None:
-        """What was found, for so many rows: those that came later allocated nothing."""
-        if self.use is None:
+        """What was found, for so many rows: those that came later allocated nothing.
+
+        Of a trial that raised there may be rows that no profiled one has.
+        """
+        use = self.use
+        if use is None:
             return None
-        more = (0,) * (n_rows - len(self.use.peak_nbytes))
+        more = (0,) * (n_rows - len(use.peak_nbytes))
+        highest = use.high_water_layer
         return replace(
-            self.use,
-            peak_nbytes=self.use.peak_nbytes + more,
-            retained_nbytes=self.use.retained_nbytes + more,
+            use,
+            peak_nbytes=(use.peak_nbytes + more)[:n_rows],
+            retained_nbytes=(use.retained_nbytes + more)[:n_rows],
+            high_water_layer=None if highest is None or highest >= n_rows else highest,
         )
 
 

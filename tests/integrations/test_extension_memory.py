@@ -18,7 +18,9 @@ from chainer_profile.integrations.trainer import LayerProfile
 from chainer_profile.measure import environment, iteration_memory, machine, memory
 from chainer_profile.measure.limits import save_limits
 from chainer_profile.measure.link_recorder import LinkRecorder
+from chainer_profile.measure.loop import LoopTrial
 from chainer_profile.measure.memory import HostCounter
+from chainer_profile.record.recording import MemoryUse
 from chainer_profile.report.content import profile
 from chainer_profile.runs.folder import Path, load_run
 from tests.command import folder, stand_in  # noqa: F401
@@ -370,3 +372,15 @@ def test_on_a_device_its_own_times_are_taken(monkeypatch):
     # Plain iterations are timed behind profiled ones only: waiting in all would slow them down.
     assert len(recording.clean_ns) <= recording.n_trials
     assert set(recording.clean_ns.tolist()) == {510}
+
+
+def test_rows_of_a_trial_that_raised_are_left_out_where_no_profiled_one_has_them():
+    found = iteration_memory.IterationMemory(LoopTrial([]))
+    assert found.use_of_rows(2) is None
+    found.use = MemoryUse((10, 20), (1, 2), 5, 6, 30, high_water_layer=1)
+    assert found.use_of_rows(2) == found.use
+    longer, shorter = found.use_of_rows(3), found.use_of_rows(1)
+    assert longer is not None
+    assert shorter is not None
+    assert (longer.peak_nbytes, longer.retained_nbytes) == ((10, 20, 0), (1, 2, 0))
+    assert (shorter.peak_nbytes, shorter.high_water_layer) == ((10,), None)
