@@ -90,6 +90,11 @@ def format_exact(value: float) -> str:
     return "" if math.isnan(value) else repr(float(value))
 
 
+def format_exact_count(value: float) -> str:
+    """A number of calls, or the mean of such numbers, for a file."""
+    return str(int(value)) if value == int(value) else f"{value:.6g}"
+
+
 def format_exact_giga(value: float) -> str:
     """A number in billions with all its digits, for a file; empty where it is not known."""
     return format_exact(value / 1e9)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,10 +17,12 @@ import sysconfig
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from typing import IO
 
+from chainer_profile.measure import samplers
+from chainer_profile.measure.samplers import Frames
 from chainer_profile.record.budget import Looked
 
 #: Looks a second.
@@ -30,7 +31,6 @@ RATE = 100
 _PATIENCE = 3.0
 #: Functions that are told.
 _TOLD = 12
-_FRAME = re.compile(r"^(.*) \(([^()]*):(\d+)\)$")
 _MAIN = re.compile(r'^thread \(.*\)(: "?MainThread"?)?$')
 _LIBRARIES = tuple(
     path + os.sep
@@ -67,19 +67,16 @@ class Looks:
 
     def start(self) -> None:
         """Begin to look."""
-        name = "py-spy"
-        program = shutil.which(name, path=sysconfig.get_path("scripts")) or shutil.which(name)
+        program = samplers.find_py_spy()
         if not sys.platform.startswith("linux"):
             self.problem = "py-spy looks without being root on Linux alone"
             return
         if program is None:
             self.problem = "py-spy is not installed (python -m pip install py-spy)"
             return
-        from chainer_profile.measure.samplers import may_attach
-
         # A file without a name: whatever ends this process leaves none behind.
         out = self._files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
-        self._files.enter_context(may_attach())
+        self._files.enter_context(samplers.may_attach())
         look = f"record -r {RATE} -t --full-filenames -f raw -p {os.getpid()} -o"
         words = [program, *look.split(), f"/dev/fd/{out.fileno()}"]
         try:
@@ -149,28 +146,25 @@ def told(text: str, own_ns: int) -> tuple[Looked, ...]:
     )
 
 
-def _stacks(text: str) -> Iterator[tuple[list[tuple[str, str]], int]]:
-    """Of the main thread: stacks as names and files, outermost first, and how often each was."""
-    for line in text.splitlines():
-        stack, _, count = line.rpartition(" ")
-        thread, *frames = stack.split(";")
-        if count.isdigit() and _MAIN.match(thread):
-            found = map(_FRAME.match, frames)
-            yield [(one[1], one[2]) for one in found if one], int(count)
+def _stacks(text: str) -> Iterator[tuple[Frames, int]]:
+    """Of the main thread: stacks, outermost first, and how often each was."""
+    for (thread, *stack), count in samplers.folded(text):
+        if _MAIN.match(thread):
+            yield samplers.py_spy_frames(stack), count
 
 
-def _name_of(stack: Sequence[tuple[str, str]]) -> str:
+def _name_of(stack: Frames) -> str:
     """What a look counts for: the program's innermost function, and what it calls.
 
     Empty for what is told otherwise, and for the profiler's own time.
     """
-    if not stack or stack[-1][1].startswith(_OURS):
+    if not stack or stack[-1].file.startswith(_OURS):
         return ""
     own: tuple[str, str] | None = None
     called: tuple[str, str] | None = None
     # Whether what runs was called by the profiler, and not by the program in between.
     is_ours = False
-    for name, file in stack:
+    for file, name, _ in stack:
         place = os.path.basename(file), name.rpartition(".")[2]
         if file.startswith("<frozen importlib"):
             return ""

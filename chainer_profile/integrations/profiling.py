@@ -128,7 +128,7 @@ class Profiling:
         if not live.profiled or live.mode == PLAIN:
             live.want()
         with ExitStack() as stack:
-            if live.wanted or live.remembers:
+            if live.looks:
                 stack.enter_context(self._entries)
             stack.enter_context(live.trial())
             self._open = stack.pop_all()

@@ -6,7 +6,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -69,6 +69,16 @@ class _Abandoned(BaseException):
     """A trial that turned out to be none."""
 
 
+def _abandoned(error: object, live: LiveTrials | None) -> Account | None:
+    """Where the time goes of a trial that turned out to be none: it is not counted."""
+    if not isinstance(error, _Abandoned):
+        return None
+    if live is not None:
+        live.iteration -= 1
+    account: Account = error.args[0]
+    return account
+
+
 @dataclass
 class Watched:
     """Trials of one kind of a program.
@@ -95,9 +105,8 @@ class Watched:
     count: int = 0
     own_ns: int = 0
     profiling_ns: int = 0
-    # Time of the last trial that no counting of memory slowed; and what that took of the others.
+    # Time of the last trial that no counting of memory slowed.
     usual_ns: int = 0
-    slowed: list[tuple[Account, int]] = field(default_factory=list)
 
     def stop(self) -> None:
         """Measure no more."""
@@ -105,10 +114,6 @@ class Watched:
         if live is not None:
             live.end()
             self.recording = live.recording()
-
-    def end(self) -> None:
-        """Forget the network too."""
-        self.trial = None
 
 
 class _Plain:
@@ -134,12 +139,7 @@ class _Plain:
     def __exit__(self, kind: type[BaseException] | None, error: object, _: object) -> None:
         watched = self._watched
         if kind is not None:
-            into = None
-            if isinstance(error, _Abandoned):
-                into = error.args[0]
-                if self._live is not None:
-                    self._live.iteration -= 1
-            self._accounts.close(into, 0)
+            self._accounts.close(_abandoned(error, self._live), 0)
             return
         if self._live is not None:
             self._live.end_plain(self._began)
@@ -250,7 +250,7 @@ class Program:
         if watched.trial is not None:
             with self._accounts.within(PROFILER, FOLDING), self._excused(watched):
                 watched.stop()
-            watched.end()
+            watched.trial = None  # its network may go
 
     def _put_account(self, owner: Any, name: str, part: str) -> None:
         """Have the time of a function of Chainer's in an account of its own."""
@@ -479,10 +479,7 @@ class Program:
             with self._measured(watched, live):
                 yield
         except BaseException as error:
-            count = 0
-            if isinstance(error, _Abandoned):
-                into = error.args[0]
-                live.iteration -= 1
+            into, count = _abandoned(error, live), 0
             raise
         finally:
             ns = accounts.close(into, count)

@@ -30,7 +30,6 @@ from chainer_profile.basics.replacements import Replacements
 from chainer_profile.basics.words import PROG
 from chainer_profile.compat import install_in_children
 from chainer_profile.integrations.isolated import Start, say
-from chainer_profile.integrations.looks import Looks
 from chainer_profile.integrations.numpy_changes import advice
 from chainer_profile.integrations.own_modules import give_way, put_back
 from chainer_profile.integrations.script_report import REPORTING, Ended
@@ -47,6 +46,7 @@ from chainer_profile.record.budget import (
 )
 
 if TYPE_CHECKING:
+    from chainer_profile.integrations.looks import Looks
     from chainer_profile.runs.wanted import Wanted
 
 #: The budget of a program that runs is written this often, for the case that it is killed.
@@ -412,8 +412,8 @@ class ScriptRun:
         samples: bool = True,
     ) -> None:
         self._script, self._command = script, command
-        # Looking takes time of a core that another rank may need: it would be told as a straggler.
-        self._looks = Looks() if samples and _launched_rank() is None else None
+        self._samples = samples
+        self._looks: Looks | None = None
         self._out, self._default, self._force = out, default, force
         self._layers, self._memory = layers, memory
         self._process = os.getpid()
@@ -433,8 +433,12 @@ class ScriptRun:
             import chainer  # noqa: F401
 
             with self._accounts.within(PROFILER, BEGIN, count=0):
+                from chainer_profile.integrations.looks import Looks
                 from chainer_profile.integrations.program import Program
                 from chainer_profile.integrations.results import Results
+        # Looking takes time of a core that another rank may need: it would be told as a straggler.
+        if self._samples and self._rank is None:
+            self._looks = Looks()
         self._results = Results(self._out, self._default, self._force, self._rank)
         self._program = Program(
             self._accounts,

@@ -109,7 +109,7 @@ class LayerProfile(Extension):
         def instead(update: Callable[[], None]) -> Callable[[], None]:
             def profiled_update() -> None:
                 live.iteration = trainer.updater.iteration
-                with entries if live.wanted or live.remembers else nullcontext(), live.trial():
+                with entries if live.looks else nullcontext(), live.trial():
                     update()
                 if self._with_report:
                     chainer.report(_scalars(live.times()))

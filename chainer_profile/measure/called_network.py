@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +13,10 @@ from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure import environment
 from chainer_profile.measure.devices import device_name, device_of
 from chainer_profile.measure.loop import settings_of
+from chainer_profile.record.journal import padded
 from chainer_profile.record.recording import Recording, Settings
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from chainer_profile.measure.call_history import CallHistory
     from chainer_profile.measure.calls import Log
     from chainer_profile.measure.link_recorder import LinkRecorder
@@ -161,16 +159,8 @@ class CalledNetwork:
         return Recording(
             layers=layers,
             links=recorder.links(),
-            self_ns=_table([one.rows_ns for one in trials], len(layers)),
-            calls=_table([one.calls for one in trials], len(layers)),
+            self_ns=padded([one.rows_ns for one in trials], len(layers)),
+            calls=padded([one.calls for one in trials], len(layers)),
             trial_ns=np.array([one.wall_ns for one in trials], np.int64),
             start_ns=np.array([one.start_ns for one in trials], np.int64),
         )
-
-
-def _table(trials: Sequence[NDArray[np.int64]], n_rows: int) -> NDArray[np.int64]:
-    """The values of all rows in every trial: 0 where a row was not known yet."""
-    table = np.zeros((len(trials), n_rows), np.int64)
-    for line, values in zip(table, trials, strict=True):
-        line[: len(values)] = values
-    return table

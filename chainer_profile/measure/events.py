@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from chainer_profile.measure.clock import DeviceQueue, Event
+    from chainer_profile.measure.clock import DeviceQueue, Event, NowNs
     from chainer_profile.measure.structure import Structure
 
 _NS_PER_MS = 1e6
@@ -92,6 +92,38 @@ class EventPool:
     def clear(self) -> None:
         """Forget what was recorded; the events are used again."""
         self.used = 0
+
+
+class Stopwatch:
+    """Times a trial by the host's clock, until the device is done.
+
+    Args:
+        now_ns: The host's clock.
+        events: Where a device's events are recorded; None where the host does all the work.
+    """
+
+    def __init__(self, now_ns: NowNs, events: EventPool | None = None) -> None:
+        self._now_ns, self._events = now_ns, events
+        self._start_ns = 0
+
+    def begin(self) -> None:
+        """A trial begins."""
+        self._start_ns = self._now_ns()
+        if self._events is not None:
+            self._events.record()
+
+    def end(self, length: int) -> TimedTrial:
+        """It has ended, with a log that is so long by now; says how long it took."""
+        now_ns, events, start_ns = self._now_ns, self._events, self._start_ns
+        if events is None:
+            return TimedTrial(start_ns, now_ns() - start_ns, length, 0, None)
+        events.record()
+        launch_ns = now_ns() - start_ns
+        events.wait()
+        wall_ns = now_ns() - start_ns
+        device = events.times_ns()
+        events.clear()
+        return TimedTrial(start_ns, wall_ns, length, launch_ns, device)
 
 
 @dataclass(frozen=True)

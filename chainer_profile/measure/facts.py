@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable, Sequence
 from types import FrameType
@@ -47,13 +46,11 @@ def work_by(name: str, formula: Callable[[], Work | None]) -> Work | None:
         return None
 
 
-def accumulates_gradients() -> bool:
-    """Whether the running function adds up gradients of a variable that several functions use."""
-    frame: FrameType | None = sys._getframe(1)
-    for _ in range(12):
-        if frame is None or frame.f_code is _backprop_utils.backprop_step.__code__:
-            return False
-        if frame.f_code is _backprop_utils._reduce.__code__:
-            return True
-        frame = frame.f_back
-    return False
+def sums_gradients(frame: FrameType) -> bool:
+    """Whether a call adds up gradients of a variable that several functions use.
+
+    Args:
+        frame: What runs the call: Chainer adds by a function that is called for that.
+    """
+    caller = frame.f_back and frame.f_back.f_back
+    return caller is not None and caller.f_code is _backprop_utils._reduce.__code__

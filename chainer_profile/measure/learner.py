@@ -21,10 +21,10 @@ from chainer_profile.measure.calls import BACKWARD, LINK, Entry, Log, entered, r
 from chainer_profile.measure.events import TimedTrial
 from chainer_profile.measure.facts import (
     ACCUMULATION,
-    accumulates_gradients,
     dtype_of,
     nbytes_of,
     shapes_of,
+    sums_gradients,
     work_by,
 )
 from chainer_profile.measure.hooks import (
@@ -170,7 +170,7 @@ class Learner:
     def _begin_forward(self, function: Any, in_data: tuple[Any, ...], frame: FrameType) -> None:
         what = kind_of(function)
         kind, number = self._running[-1][:2]
-        if accumulates_gradients():
+        if sums_gradients(frame):
             path = self._rows[number].path if kind in _WHOLE else "/"
             row = self._new_row("backward", path, ACCUMULATION, input_shapes=shapes_of(in_data))
             kind = "sum"

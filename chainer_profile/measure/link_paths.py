@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 from weakref import ref
@@ -78,12 +78,7 @@ class Paths:
 
     def links(self, calls: dict[str, int], iterations: int) -> tuple[LinkCalls, ...]:
         """The links that are there, with their mean calls, and parameters of their own."""
-        own: dict[str, int] = {}
-        seen: set[int] = set()
-        for path, param in self.params():
-            if id(param) not in seen and param.array is not None:
-                seen.add(id(param))
-                own[path] = own.get(path, 0) + int(param.size)
+        own = own_sizes(self.params())
         alive = [(path, self._links[key]()) for key, path in self.by_link.items()]
         return tuple(
             LinkCalls(
@@ -94,6 +89,21 @@ class Paths:
             )
             for path, link in alive
         )
+
+
+def own_sizes(params: Iterable[tuple[str, Any]]) -> dict[str, int]:
+    """Number of parameters of every link's own; one that several share is the first one's.
+
+    Args:
+        params: The parameters, each with the path of its link.
+    """
+    own: dict[str, int] = {}
+    seen: set[int] = set()
+    for path, param in params:
+        if id(param) not in seen and param.array is not None:
+            seen.add(id(param))
+            own[path] = own.get(path, 0) + int(param.size)
+    return own
 
 
 def whole_or_mean(value: float) -> int | float:

@@ -22,18 +22,20 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
-from chainer import Function, FunctionHook, FunctionNode, _backprop_utils
+from chainer import Function, FunctionHook, FunctionNode
 from chainer.function import FunctionAdapter
 
 from chainer_profile.basics.replacements import Replacements
 from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.costs.called import Called, specs_of
 from chainer_profile.costs.work import backward_work, following, forward_work
+from chainer_profile.measure.events import Stopwatch
 from chainer_profile.measure.facts import (
     ACCUMULATION,
     dtype_of,
     nbytes_of,
     shapes_of,
+    sums_gradients,
     work_by,
 )
 from chainer_profile.measure.hooks import end_when_raising, kind_of, unique_name
@@ -55,7 +57,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from chainer_profile.measure.clock import NowNs
-    from chainer_profile.measure.events import EventPool
+    from chainer_profile.measure.events import EventPool, TimedTrial
     from chainer_profile.measure.windows import Trial
     from chainer_profile.record.recording import Recording
 
@@ -132,7 +134,7 @@ class LinkRecorder:
         self._raising: set[type] = set()
         self._iterations = 0
         self._link_calls: dict[str, int] = {}
-        self._start_ns = 0
+        self._watch = Stopwatch(now_ns, events)
 
     # -- an iteration
 
@@ -161,6 +163,11 @@ class LinkRecorder:
             if path is not None:
                 self._link_calls[path] = self._link_calls.get(path, 0) + count_
 
+    @property
+    def _times(self) -> bool:
+        """Whether the clock is read, and not what is read in its place."""
+        return self._read is self._now_ns
+
     def _begin(self, now_ns: NowNs) -> None:
         log: list[Any] = []
         self.log, self._thread = log, get_ident()
@@ -181,15 +188,13 @@ class LinkRecorder:
         }
         self._phase, self._bare = FORWARD.phase, "/"
         self._table = self._tables.setdefault(self._phase, {})
-        timed = self._events is not None and now_ns is self._now_ns
-        self._record = self._events.record if timed and self._events is not None else None
+        events = self._events if self._times else None
+        self._record = None if events is None else events.record
         self._note, self._stamp = _noting(log, now_ns, self._record)
 
     def start(self) -> None:
         """An iteration begins; within :meth:`recording`."""
-        self._start_ns = self._read()
-        if self._events is not None:
-            self._events.record()
+        self._watch.begin()
 
     def close(self) -> None:
         """End the windows that are open."""
@@ -197,16 +202,8 @@ class LinkRecorder:
 
     def end(self, number: int = 0) -> Iteration:
         """It has ended: how long it took, by row."""
-        events, now_ns, start_ns = self._events, self._read, self._start_ns
         self.close()
-        if events is None:
-            launch_ns = wall_ns = now_ns() - start_ns
-        else:
-            events.record()
-            launch_ns = now_ns() - start_ns
-            events.wait()
-            wall_ns = now_ns() - start_ns
-        return self._iteration(number, start_ns, wall_ns, launch_ns)
+        return self._iteration(number, self._watch.end(len(self.log)))
 
     def know(self, recording: Recording, raising: Collection[type]) -> list[Iteration]:
         """Count trials as iterations whose rows are single calls; before all others.
@@ -321,6 +318,13 @@ class LinkRecorder:
         sums = sum(self._function_of(one) == ACCUMULATION for one in self._opened)
         del self._sums[sums:]
 
+    def _uncover(self, frame: FrameType) -> bool:
+        """End the windows within that of a frame; False where it has none, of before."""
+        if frame not in self._frames:
+            return False
+        self._end_windows(self._frames.index(frame) + 1)
+        return True
+
     def _note_raising(self, frame: FrameType) -> None:
         function = frame.f_locals.get("self")
         kind = kind_of(function)
@@ -355,7 +359,7 @@ class LinkRecorder:
             kind = type(function)
             if backwards:  # its own time, but for sums of gradients
                 setattr(function, attribute, backwards[-1])
-                if kind.__name__ in _SUMS and _sums_gradients(frame):
+                if kind.__name__ in _SUMS and sums_gradients(frame):
                     recorder._within_backward(function, in_data, frame)
                 return
             if kind is adapter:
@@ -384,10 +388,8 @@ class LinkRecorder:
                     recorder._left_within_backward(function, in_data)
                 return
             frame = get_frame(1)
-            if not frames or frames[-1] is not frame:
-                if frame not in frames:
-                    return
-                recorder._end_windows(frames.index(frame) + 1)
+            if (not frames or frames[-1] is not frame) and not recorder._uncover(frame):
+                return
             frames.pop()
             opened.pop()
             stamp(now_ns())
@@ -412,10 +414,8 @@ class LinkRecorder:
 
         def backward_postprocess(self: Any, function: Any, in_data: Any, out_grad: Any) -> None:
             frame = get_frame(1)
-            if not frames or frames[-1] is not frame:
-                if frame not in frames:
-                    return
-                recorder._end_windows(frames.index(frame) + 1)
+            if (not frames or frames[-1] is not frame) and not recorder._uncover(frame):
+                return
             frames.pop()
             opened.pop()
             backwards.pop()
@@ -484,7 +484,7 @@ class LinkRecorder:
         key = (path, function, phase)
         number = self._row_of.get(key)
         if number is None:
-            if self._read is not self._now_ns:
+            if not self._times:
                 return self._outside
             number = self._row_of[key] = len(self._rows)
             self._rows.append(Row(path, function, phase, **more))
@@ -495,7 +495,7 @@ class LinkRecorder:
     def _entry_of_mark(self, mark: Mark) -> Entry:
         if not mark.function:
             if mark.phase not in self.phases:
-                if self._read is not self._now_ns:
+                if not self._times:
                     return self._outside
                 self.phases.append(mark.phase)
             return self._new_entry(-1 - self.phases.index(mark.phase))
@@ -548,7 +548,7 @@ class LinkRecorder:
     ) -> Entry:
         began = self._read()
         name, phase = str(function._impl_name), self._phase
-        if phase == BACKWARD.phase and name in _SUMS and _sums_gradients(sys._getframe(2)):
+        if phase == BACKWARD.phase and name in _SUMS and sums_gradients(sys._getframe(2)):
             name = ACCUMULATION
         parents = [one.row for one in self._opened if 0 <= one.row < _NO_ROW]
         of_row = self._row_of.get((path, name, phase))
@@ -677,27 +677,26 @@ class LinkRecorder:
         An index of rows, behind these one of phases, and -1 for all else.
         """
         folded = self.fold()
-        rows = np.array([entry.row for entry in self._entries], np.intp)
+        rows = self._row_numbers()
         of_entries = np.where(rows < 0, len(self._rows) - 1 - rows, rows)
         of_entries[rows == _NO_ROW] = -1
         return of_entries[folded.owners], folded.enters
 
-    def _iteration(self, number: int, start_ns: int, wall_ns: int, launch_ns: int) -> Iteration:
+    def _iteration(self, number: int, timed: TimedTrial) -> Iteration:
         folded = self.fold()
+        rows = self._row_numbers()
         host = self._by_entry(folded.stamps, folded.owners)
         paused_ns = int(host[self._paused.number])
         calls = np.bincount(folded.owners[folded.enters], minlength=len(self._entries))
         times, device = host, None
-        if self._events is not None:
-            stamps = self._events.times_ns()
-            self._events.clear()
-            owners = np.concatenate([[self._outside.number], folded.owners])
+        if timed.device is not None:
+            stamps, owners = timed.device, np.concatenate([[self._outside.number], folded.owners])
             times = self._by_entry(stamps, owners)
             waited_ns = int(times[self._paused.number])
             device = (
-                self._by_row(host),
+                self._by_row(host, rows),
                 self._gaps(stamps, owners),
-                launch_ns - paused_ns,
+                timed.launch_ns - paused_ns,
                 int(stamps[-1] - stamps[0]) - waited_ns,
             )
         self._iterations += 1
@@ -707,30 +706,31 @@ class LinkRecorder:
             entry.calls += int(calls[at])
             entry.ns += int(times[at])
         phases = np.zeros(len(self.phases), np.int64)
-        for entry in self._entries:
-            if entry.row < 0:
-                phases[-1 - entry.row] += times[entry.number]
+        np.add.at(phases, -1 - rows[rows < 0], times[rows < 0])
         arrived, left = self._collectives(folded)
         return Iteration(
             number,
-            start_ns,
-            wall_ns - paused_ns,
+            timed.start_ns,
+            timed.wall_ns - paused_ns,
             paused_ns,
-            self._by_row(times),
-            self._by_row(calls),
+            self._by_row(times, rows),
+            self._by_row(calls, rows),
             phases,
             arrived,
             left,
             device,
         )
 
+    def _row_numbers(self) -> NDArray[np.int64]:
+        """The row of every entry; below 0 for phases."""
+        return np.array([entry.row for entry in self._entries], np.int64)
+
     def _by_entry(self, stamps: NDArray[np.int64], owners: NDArray[np.intp]) -> NDArray[np.int64]:
         times = np.zeros(len(self._entries), np.int64)
         np.add.at(times, owners[:-1] if len(owners) == len(stamps) else owners, np.diff(stamps))
         return times
 
-    def _by_row(self, values: NDArray[Any]) -> NDArray[np.int64]:
-        rows = np.array([entry.row for entry in self._entries], np.int64)
+    def _by_row(self, values: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[np.int64]:
         of_rows = (rows >= 0) & (rows < _NO_ROW)
         sums = np.zeros(len(self._rows), np.int64)
         np.add.at(sums, rows[of_rows], values[of_rows])
@@ -752,6 +752,8 @@ class LinkRecorder:
         """When each row of communication was entered first, and left last."""
         rows = [n for n, row in enumerate(self._rows) if row.phase == COMMUNICATION]
         arrived, left = (np.zeros(len(rows), np.int64) for _ in range(2))
+        if not rows:
+            return arrived, left
         places = {row: place for place, row in enumerate(rows)}
         running: list[int | None] = []
         for stamp, owner, enters in zip(*(part.tolist() for part in folded), strict=True):
@@ -760,7 +762,7 @@ class LinkRecorder:
                 running.append(place)
                 if place is not None and not arrived[place]:
                     arrived[place] = stamp
-            elif rows and (place := running.pop()) is not None:
+            elif (place := running.pop()) is not None:
                 left[place] = stamp
         return arrived, left
 
@@ -781,12 +783,6 @@ class LinkRecorder:
     def links(self) -> tuple[LinkCalls, ...]:
         """The links of the networks, with their mean calls in an iteration."""
         return self._paths.links(self._link_calls, self._iterations or 1)
-
-
-def _sums_gradients(frame: FrameType) -> bool:
-    """Whether a call adds up gradients: its function was called by what does that."""
-    caller = frame.f_back and frame.f_back.f_back
-    return caller is not None and caller.f_code is _backprop_utils._reduce.__code__
 
 
 def _noting(

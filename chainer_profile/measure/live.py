@@ -140,39 +140,45 @@ class LiveTrials:
             memory.is_on or (memory.is_due and self._journal is not None)
         )
 
-    @contextmanager
-    def trial(self) -> Iterator[None]:
-        """A trial runs within this; one that ends in an exception counts for nothing."""
-        self.iteration += 1
-        self.added_ns = 0
-        self._last = None
-        memory = self._memory
-        if memory is not None and memory.is_on:
-            self.mode, run = TRACING, self._tracing(memory)
-        elif memory is not None and self.counts and self.remembers:
-            self.mode, run = COUNTING, self._counting(memory)
-        elif self.wanted:
-            self.wanted = False
-            self.mode, run = PROFILING, self._profiling()
-        else:
-            self.mode, run = PLAIN, self._plain()
-        with run:
-            yield
+    @property
+    def looks(self) -> bool:
+        """Whether the next trial does not run as it is: its entries are to be known."""
+        return self.wanted or (self.counts and self.remembers)
 
     @property
     def is_plain(self) -> bool:
-        """Whether the next trial runs as it is, between :meth:`begin_plain` and :meth:`end_plain`.
+        """Whether the next trial runs between :meth:`begin_plain` and :meth:`end_plain`.
 
-        On a GPU that takes more.
+        So do those that run as they are; on a GPU that takes more.
         """
-        remembers = self.counts and self.remembers
-        return self._clock.device is None and not self.wanted and not remembers
+        return self._clock.device is None and not self.looks
+
+    @contextmanager
+    def trial(self) -> Iterator[None]:
+        """A trial runs within this; one that ends in an exception counts for nothing."""
+        memory = self._memory
+        if memory is not None and memory.is_on:
+            mode, run = TRACING, self._tracing(memory)
+        elif memory is not None and self.counts and self.remembers:
+            mode, run = COUNTING, self._counting(memory)
+        elif self.wanted:
+            self.wanted = False
+            mode, run = PROFILING, self._profiling()
+        else:
+            mode, run = PLAIN, self._plain()
+        self._next(mode)
+        with run:
+            yield
+
+    def _next(self, mode: str) -> None:
+        """Another trial begins."""
+        self.iteration += 1
+        self.added_ns = 0
+        self.mode, self._last = mode, None
 
     def begin_plain(self) -> tuple[int, int]:
         """A trial begins that runs as it is: the CPU's time and the clock's."""
-        self.iteration += 1
-        self.added_ns = 0
-        self.mode, self._last = PLAIN, None
+        self._next(PLAIN)
         return self._clock.cpu_ns(), self._clock.now_ns()
 
     def end_plain(self, began: tuple[int, int]) -> None:

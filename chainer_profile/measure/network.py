@@ -13,7 +13,7 @@ import pandas as pd
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.units import format_shape
 from chainer_profile.measure.arguments import Arguments, arrays_in, as_network, network_name
-from chainer_profile.measure.facts import accumulates_gradients
+from chainer_profile.measure.facts import sums_gradients
 from chainer_profile.measure.hooks import WalkHook
 from chainer_profile.measure.learner import StructureError
 from chainer_profile.measure.steps import ForwardStep, learn_first
@@ -21,6 +21,8 @@ from chainer_profile.record.network import LAYER_COLUMNS, TEXTS, ModelSummary
 from chainer_profile.record.recording import Shape
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from chainer_profile.record.recording import Layer
 
 _WORK = ("macs", "flops", "nbytes_read", "nbytes_written")
@@ -99,9 +101,9 @@ class _Outputs:
         self._running: list[list[int] | None] = []
         self.hook = WalkHook(self._begin, self._end)
 
-    def _begin(self, function: Any, in_data: Any, backward: bool, *_: Any) -> None:
+    def _begin(self, function: Any, in_data: Any, backward: bool, frame: FrameType) -> None:
         noted: list[int] | None = None if backward else []
-        if noted is not None and None not in self._running and not accumulates_gradients():
+        if noted is not None and None not in self._running and not sums_gradients(frame):
             self.outputs.append(noted)
         self._running.append(noted)
 

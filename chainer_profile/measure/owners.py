@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from chainer_profile.basics.paths import joined, link_of
+from chainer_profile.measure.link_paths import own_sizes
 from chainer_profile.record.recording import LinkCalls
 
 
@@ -117,15 +118,8 @@ class Owners:
         Args:
             calls: Number of calls by the links' identities.
         """
-        own = dict.fromkeys(self._paths, 0)
-        seen = set[int]()
-        for identity, (_, link) in self._paths.items():
-            for name, param in link.namedparams(include_uninit=False):
-                # One of its own: a child's are named /child/W. A shared one is the first link's.
-                if name.count("/") == 1 and id(param) not in seen:
-                    seen.add(id(param))
-                    own[identity] += int(param.size)
+        own = own_sizes(self.params)
         return [
-            LinkCalls(path, type(link).__name__, calls.get(identity, 0), own[identity])
+            LinkCalls(path, type(link).__name__, calls.get(identity, 0), own.get(path, 0))
             for identity, (path, link) in self._paths.items()
         ]

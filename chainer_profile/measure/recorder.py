@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chainer_profile.measure.calls import read
-from chainer_profile.measure.events import TimedTrial
+from chainer_profile.measure.events import Stopwatch
 from chainer_profile.measure.hooks import recording_hook, watching, windows
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from chainer_profile.measure.calls import Log
     from chainer_profile.measure.clock import NowNs
-    from chainer_profile.measure.events import EventPool
+    from chainer_profile.measure.events import EventPool, TimedTrial
     from chainer_profile.measure.windows import Trial
 
 _DEVICE_WINDOWS = 200
@@ -63,7 +63,7 @@ class Recorder:
         self._record = None if events is None else events.record
         self.enter, self.leave = windows(now_ns, self.log, self._record)
         self._stack = ExitStack()
-        self._start_ns = 0
+        self._watch = Stopwatch(now_ns, events)
 
     def __enter__(self) -> Recorder:
         with ExitStack() as stack:
@@ -89,22 +89,11 @@ class Recorder:
 
     def begin(self) -> None:
         """A trial begins; within ``with recorder``."""
-        self._start_ns = self._now_ns()
-        if self._events is not None:
-            self._events.record()
+        self._watch.begin()
 
     def end(self) -> TimedTrial:
         """It has ended; says how long it took."""
-        now_ns, events, start_ns = self._now_ns, self._events, self._start_ns
-        if events is None:
-            return TimedTrial(start_ns, now_ns() - start_ns, len(self.log), 0, None)
-        events.record()
-        launch_ns = now_ns() - start_ns
-        events.wait()
-        wall_ns = now_ns() - start_ns
-        device = events.times_ns()
-        events.clear()
-        return TimedTrial(start_ns, wall_ns, len(self.log), launch_ns, device)
+        return self._watch.end(len(self.log))
 
     def clear(self) -> None:
         """Forget the trial, also one that an exception left unfinished."""

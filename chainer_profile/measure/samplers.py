@@ -13,7 +13,7 @@ import sys
 import sysconfig
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,8 +92,13 @@ def sampled(run: Run, now_ns: NowNs, *, stopped: bool) -> tuple[Seen, tuple[str,
     return seen, ()
 
 
+def find_py_spy() -> str | None:
+    """The program, of this environment before others."""
+    return shutil.which("py-spy", path=sysconfig.get_path("scripts")) or shutil.which("py-spy")
+
+
 def _py_spied(run: Run, stopped: bool) -> Seen:
-    program = shutil.which("py-spy", path=sysconfig.get_path("scripts")) or shutil.which("py-spy")
+    program = find_py_spy()
     if program is None:
         raise ProfileError("py-spy is not installed (python -m pip install py-spy)")
     how = f"-r {STOPPED_RATE}" if stopped else f"-r {RATE} --nonblocking"
@@ -179,9 +184,14 @@ _PY_SPY = re.compile(r"^(.*) \(([^()]*):(\d+)\)$")
 
 def read_py_spy(text: str) -> Iterator[tuple[Frames, int]]:
     """The stacks of ``py-spy record -f raw``; of those that are no Python functions nothing."""
-    for stack, count in _folded(text):
-        found = map(_PY_SPY.match, stack)
-        yield tuple(Frame(one[2], one[1], int(one[3])) for one in found if one), count
+    for stack, count in folded(text):
+        yield py_spy_frames(stack), count
+
+
+def py_spy_frames(stack: Iterable[str]) -> Frames:
+    """The Python functions among what py-spy names in a stack."""
+    found = map(_PY_SPY.match, stack)
+    return tuple(Frame(one[2], one[1], int(one[3])) for one in found if one)
 
 
 def read_collapsed(text: str) -> Iterator[tuple[Frames, int]]:
@@ -201,7 +211,7 @@ def read_collapsed(text: str) -> Iterator[tuple[Frames, int]]:
         found = [path for path in files.get(file, ()) if _holds(path, function, int(line))]
         return Frame(found[0] if found else file, function, int(line))
 
-    for (_thread, *stack), count in _folded(text):
+    for (_thread, *stack), count in folded(text):
         yield tuple(known.setdefault(text, frame(text)) for text in stack), count
 
 
@@ -212,7 +222,7 @@ def _holds(path: str, function: str, line: int) -> bool:
     return line <= len(lines) and any(map(wanted.match, lines[max(0, line - 400) : line]))
 
 
-def _folded(text: str) -> Iterator[tuple[list[str], int]]:
+def folded(text: str) -> Iterator[tuple[list[str], int]]:
     """The lines ``a;b;c 12``."""
     for line in text.splitlines():
         stack, _, count = line.rpartition(" ")

@@ -61,7 +61,7 @@ from chainer_profile.record.recording import (
 from chainer_profile.record.versioned import build, check_version
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -500,11 +500,8 @@ class _ByLink:
         self.samples.append(np.split(samples, np.cumsum(self._parts(counts)[:-1])))
 
     def _column(self, number: int, width: int) -> NDArray[np.int64]:
-        """The samples of one thing, with zeros for what an iteration did not know yet."""
-        found = np.zeros((len(self.samples), width), np.int64)
-        for row, parts in zip(found, self.samples, strict=True):
-            row[: len(parts[number])] = parts[number]
-        return found
+        """The samples of one thing."""
+        return padded([parts[number] for parts in self.samples], width)
 
     def fields(self) -> dict[str, Any]:
         """The fields of a recording."""
@@ -530,6 +527,14 @@ class _ByLink:
             found |= {"host_ns": self._column(5, n_rows), "gap_ns": self._column(6, n_rows)}
             found |= {"launch_ns": whole[:, 0].copy(), "span_ns": whole[:, 1].copy()}
         return found
+
+
+def padded(trials: Sequence[NDArray[np.int64]], width: int) -> NDArray[np.int64]:
+    """Samples of trials, (trials, width), with zeros for what a trial did not know yet."""
+    table = np.zeros((len(trials), width), np.int64)
+    for row, values in zip(table, trials, strict=True):
+        row[: len(values)] = values
+    return table
 
 
 def _with_mean_calls(layer: Layer, calls: NDArray[np.int64]) -> Layer:

@@ -15,6 +15,7 @@ from chainer_profile.basics.units import (
     format_bare_percent,
     format_count,
     format_exact,
+    format_exact_count,
     format_exact_giga,
     format_exact_ms,
     format_exact_percent,
@@ -168,11 +169,6 @@ def _whole(value: Any) -> str:
     return "" if pd.isna(value) else str(int(value))
 
 
-def _mean_count(value: Any) -> str:
-    """A number of calls, or the mean of such numbers."""
-    return str(int(value)) if value == int(value) else f"{value:.6g}"
-
-
 def _number(form: Callable[[float], str]) -> Callable[[Any], str]:
     """How a number is shown that may be NaN or <NA>."""
     return lambda value: form(float("nan") if pd.isna(value) else float(value))
@@ -238,7 +234,7 @@ _ALL = (
         "calls",
         "Calls in a trial that count for the layer; the mean of a program's iterations",
         format_count,
-        _mean_count,
+        format_exact_count,
         kind=NUMBER,
     ),
     _count(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from chainer_profile.basics.units import format_exact_ms, format_exact_percent
+from chainer_profile.basics.units import format_exact_count, format_exact_ms, format_exact_percent
 from chainer_profile.basics.words import BACKWARD, DATA, FORWARD, UPDATE
 from chainer_profile.report.csv_file import safe, table_text
 
@@ -68,6 +68,4 @@ def render(summary: Summary) -> str:
 
 
 def _count(value: float) -> str:
-    if pd.isna(value):
-        return ""
-    return str(int(value)) if value == int(value) else f"{value:.6g}"
+    return "" if pd.isna(value) else format_exact_count(value)

@@ -239,7 +239,7 @@ def _names(spent: Sequence[Spent], budget: Budget, least: float) -> Iterator[Bud
     if told and elsewhere:
         yield _row(elsewhere[0], "elsewhere", 1, budget)
     if told and ns:
-        yield _others(len(rest), ns, 1, budget)
+        yield _sum(plural(len(rest), "other"), ns, 1, budget)
 
 
 def _outermost(spent: Sequence[Spent]) -> list[Spent]:
@@ -267,13 +267,11 @@ def _beneath(
         yield _row(one, printable(one.name.partition(BENEATH)[2]), 2, budget)
     ns = outer.ns - sum(one.ns for one in told)
     if ns:
-        share = _share(Spent("", "", ns), budget)
-        yield BudgetRow(f"{printable(outer.name)} itself, and others", 2, ns * NS, share)
+        yield _sum(f"{printable(outer.name)} itself, and others", ns, 2, budget)
 
 
-def _others(number: int, ns: int, level: int, budget: Budget) -> BudgetRow:
-    share = _share(Spent("", "", ns), budget)
-    return BudgetRow(plural(number, "other"), level, ns * NS, share)
+def _sum(name: str, ns: int, level: int, budget: Budget) -> BudgetRow:
+    return BudgetRow(name, level, ns * NS, _share(Spent("", "", ns), budget))
 
 
 def _inside(spent: Spent, summary: Summary, budget: Budget, least: float) -> Iterator[BudgetRow]:
