@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 Shape = tuple[int, ...]
-T = TypeVar("T")
 
 #: Name of a data type, and bytes of one: NumPy makes both anew each time.
 dtype_name = cache(lambda dtype: str(np.dtype(dtype)))
@@ -32,7 +31,9 @@ class ArraySpec:
 
     @classmethod
     def of(cls, array: Any) -> ArraySpec:
-        """That of an array, a Variable or a variable's node; no array is kept."""
+        """That of an array, a Variable or its node; an output that is not there has no elements."""
+        if array is None:
+            return cls((0,), "float32")
         return cls(tuple(int(n) for n in array.shape), dtype_name(array.dtype))
 
     @property
@@ -49,9 +50,14 @@ class ArraySpec:
 Specs = tuple[ArraySpec, ...]
 
 
+def specs_of(arrays: Iterable[Any]) -> Specs:
+    """Shapes and types of arrays."""
+    return tuple(map(ArraySpec.of, arrays))
+
+
 @dataclass(frozen=True)
 class Work:
-    """Work of one call; :mod:`chainer_profile.costs.work` says how it is counted.
+    """Work of one call; docs/functions.md says how it is counted.
 
     Attributes:
         flops: Floating-point operations; a multiply-add is two.
@@ -82,6 +88,7 @@ class Work:
         )
 
 
+@dataclass(frozen=True)
 class Call:
     """One call of a function, forward or backward, as its formula sees it.
 
@@ -90,17 +97,12 @@ class Call:
         inputs: Shapes and types of the input arrays.
         outputs: Those of the output arrays; in backward also those of their gradients.
         needed: In backward, which inputs' gradients are computed; empty in forward.
-        inputs_read: Bytes read of each input, once the work is known.
     """
 
-    def __init__(
-        self, function: Any, inputs: Specs, outputs: Specs, needed: tuple[bool, ...] = ()
-    ) -> None:
-        self.function = function
-        self.inputs = inputs
-        self.outputs = outputs
-        self.needed = needed
-        self.inputs_read = tuple(x.nbytes for x in inputs)
+    function: Any
+    inputs: Specs
+    outputs: Specs
+    needed: tuple[bool, ...] = ()
 
     @property
     def x(self) -> ArraySpec:
@@ -112,58 +114,35 @@ class Call:
         """The first output; its gradient is as large."""
         return self.outputs[0]
 
-    def kept(self, name: str, like: ArraySpec) -> int:
-        """Bytes of an array that the function keeps; before it does, of one like this."""
-        value: Any = getattr(self.function, name, None)
-        return int(value.nbytes) if hasattr(value, "nbytes") else like.nbytes
+    @property
+    def largest(self) -> int:
+        """Elements of the largest array."""
+        return max(array.size for array in (*self.inputs, *self.outputs))
+
+    def read(self, *inputs: int) -> int:
+        """Bytes of these inputs, and in backward of the gradients that come in."""
+        coming = sum(y.nbytes for y in self.outputs) if self.needed else 0
+        return coming + sum(self.inputs[i].nbytes for i in inputs)
 
     def work(
         self,
         flops: int,
         *,
         macs: int = 0,
-        inputs: Sequence[int] | Mapping[int, int] | None = None,
-        gradients: int | None = None,
-        others: int = 0,
+        read: int | None = None,
         written: int | None = None,
+        about: bool = False,
     ) -> Work:
-        """The work of the call.
+        """The work of so many operations; unless told otherwise each array is moved once.
 
-        Args:
-            flops: All its operations.
-            macs: Multiply-adds of products among them.
-            inputs: Which inputs it reads, or how many bytes of which; by default all of all.
-            gradients: Bytes that a backward reads of the outputs' gradients; by default all.
-            others: Bytes that it reads of arrays that the function keeps.
-            written: Bytes that it writes; by default the outputs, in backward the gradients that
-                are needed.
+        It reads all inputs and writes the outputs; in backward it reads the inputs and the
+        gradients that come in, and writes the gradients that are needed.
         """
-        if inputs is not None:
-            if not isinstance(inputs, Mapping):
-                inputs = {i: self.inputs[i].nbytes for i in inputs}
-            self.inputs_read = tuple(
-                min(inputs.get(i, 0), x.nbytes) for i, x in enumerate(self.inputs)
-            )
-        made = sum(y.nbytes for y in self.outputs)
-        if gradients is None:
-            gradients = made if self.needed else 0
+        if read is None:
+            read = self.read(*range(len(self.inputs)))
         if written is None and self.needed:
             pairs = zip(self.inputs, self.needed, strict=True)
             written = sum(x.nbytes for x, need in pairs if need)
         elif written is None:
-            written = made
-        return Work(flops, sum(self.inputs_read) + gradients + others, written, macs)
-
-    def products(self, macs: int, beside: int = 0) -> Work:
-        """The work of so many multiply-adds, and of operations beside them; each array once."""
-        return self.work(2 * macs + beside, macs=macs)
-
-
-def named(names: str, value: T) -> dict[str, T]:
-    """The same for all of these names."""
-    return dict.fromkeys(names.split(), value)
-
-
-def is_a(cls: type, *names: str) -> bool:
-    """Whether a class is one of these, known by name, since this needs no Chainer."""
-    return any(f"{base.__module__}.{base.__qualname__}" in names for base in cls.__mro__)
+            written = sum(y.nbytes for y in self.outputs)
+        return Work(max(0, flops), read, written, macs, about)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from chainer_profile.costs.call import ArraySpec, Specs, Work, is_a
+from chainer_profile.basics.words import UPDATE
+from chainer_profile.costs.call import ArraySpec, Specs, Work
+from chainer_profile.costs.work import find, is_a
 
 
+@dataclass(frozen=True)
 class UpdateCall:
     """A rule's work on its parameter, or a hook's on one or on all, as a user's formula sees it.
 
@@ -15,13 +19,15 @@ class UpdateCall:
         function: The update rule or hook.
         params: Shapes and types of its parameters; a hook that is called once for all has several.
             Gradients are like their parameters.
-        inputs: The parameters, then their gradients; ``outputs`` are the parameters.
     """
 
-    def __init__(self, function: Any, params: Specs) -> None:
-        self.function = function
-        self.params = self.grads = self.outputs = params
-        self.inputs = (*params, *params)
+    function: Any
+    params: Specs
+
+    @property
+    def grads(self) -> Specs:
+        """The gradients."""
+        return self.params
 
     @property
     def p(self) -> ArraySpec:
@@ -31,7 +37,7 @@ class UpdateCall:
     @property
     def g(self) -> ArraySpec:
         """Its gradient."""
-        return self.grads[0]
+        return self.params[0]
 
 
 class Update(NamedTuple):
@@ -68,9 +74,8 @@ def _noise(call: UpdateCall) -> Update | None:
     return Update(2, reads_param=False) if from_chainer else None
 
 
-Formula = Callable[[UpdateCall], "Update | Work | int | None"]
 #: Of Chainer's rules and hooks, by the name of the class: what they do, or a function that says so.
-RULES: dict[str, Update | Formula] = {
+UPDATES: dict[str, Update | Callable[[UpdateCall], Update | None]] = {
     "SGDRule": Update(2),
     "MomentumSGDRule": Update(4, 1),
     "CorrectedMomentumSGDRule": Update(4, 1),
@@ -82,8 +87,6 @@ RULES: dict[str, Update | Formula] = {
     "SMORMS3Rule": Update(21, 3),
     "MSVAGRule": Update(24, 2),
     "AdamRule": _adam,
-}
-HOOKS: dict[str, Update | Formula] = {
     "WeightDecay": Update(2),
     "Lasso": Update(3),
     "GradientLARS": Update(7, once=5),
@@ -91,42 +94,66 @@ HOOKS: dict[str, Update | Formula] = {
     "GradientHardClipping": _hard_clipping,
     "GradientNoise": _noise,
 }
+_NOTHING = Work(0, 0, 0)
 
 
-def work(
-    functions: Sequence[tuple[Any, Update | Formula]],
-    params: Specs,
-    *,
-    scaled: bool = False,
-    copied: bool = False,
-) -> Work | None:
-    """Work of rules and hooks that take the same parameters one after the other.
+def update_work(rule: Any, params: Specs, *, scaled: bool = False) -> Work | None:
+    """Work of an update rule's ``update`` of each of these parameters, with the rule's own hooks.
 
-    ``scaled`` says that gradients are divided first, by the scale of the loss; ``copied`` that the
-    rule works on a copy of the parameter in float32, which it keeps. None if one is not known.
+    Parameters without a gradient are to be left out. ``scaled`` says that gradients are divided
+    first, by the scale of the loss. None where the work is not known.
     """
+    hookable = getattr(rule, "_hookable", None)
+    hooks = [
+        hook
+        for when in ("pre", "post")
+        for hook in getattr(hookable, f"_{when}_update_hooks", {}).values()
+    ]
+    in_float32 = bool(getattr(rule, "_use_fp32_update", False))
+    steps = [
+        _work(function, (p,), in_float32 and p.dtype == "float16")
+        for p in params
+        for function in (*hooks, rule)
+    ]
+    if scaled:
+        steps += [Work(p.size, p.nbytes, p.nbytes) for p in params]
+    return _total(steps)
+
+
+def hook_work(hook: Any, params: Specs) -> Work | None:
+    """Work of an optimizer's hook on these parameters, which have gradients; None if not known."""
+    if getattr(hook, "call_for_each_param", False):
+        return _total(_work(hook, (p,)) for p in params)
+    return _work(hook, params) if params else _NOTHING
+
+
+def _work(function: Any, params: Specs, copied: bool = False) -> Work | None:
+    """Work of a rule or hook.
+
+    It reads gradients, and writes them if it is a hook, the parameters if it is a rule. ``copied``
+    says that a rule works on a copy of the parameter in float32, which it keeps.
+    """
+    what = find(UPDATE, type(function), UPDATES)
+    if callable(what):
+        what = what(UpdateCall(function, params))
+    if what is None or isinstance(what, Work):
+        return what
+    if not isinstance(what, Update):
+        what = Update(0, once=int(what))
     size, nbytes = sum(p.size for p in params), sum(p.nbytes for p in params)
     kept = 4 * size if copied else nbytes
-    flops, states, known = size if scaled else 0, 0, Work(0, 0, 0)
-    reads = {"gradient"} if scaled else set()
-    writes = {"gradient"} if scaled else set()
-    for function, found in functions:
-        what = found if isinstance(found, Update) else found(UpdateCall(function, params))
-        if what is None:
+    states, written = what.states * kept, nbytes
+    if copied and is_a(type(function), "chainer.optimizer.UpdateRule"):
+        written += kept
+    read = nbytes + states + (kept if what.reads_param else 0)
+    return Work(size * what.each + what.once, read, states + written)
+
+
+def _total(works: Iterable[Work | None]) -> Work | None:
+    """The sum; None if one of them is not known."""
+    total = _NOTHING
+    for work in works:
+        if work is None:
             return None
-        if isinstance(what, Work):
-            known += what
-            continue
-        if not isinstance(what, Update):
-            what = Update(0, once=int(what))
-        flops += size * what.each + what.once
-        states += what.states
-        reads |= {"gradient", "param"} if what.reads_param else {"gradient"}
-        writes.add("param" if is_a(type(function), "chainer.optimizer.UpdateRule") else "gradient")
-    if copied:
-        writes.discard("gradient")  # that of the copy, which is temporary
-    read = states * kept + nbytes * ("gradient" in reads) + kept * ("param" in reads)
-    written = states * kept + nbytes * ("gradient" in writes)
-    if "param" in writes:
-        written += kept + (nbytes if copied else 0)
-    return known + Work(flops, read, written)
+        total += work
+    return total

@@ -15,8 +15,8 @@ import numpy as np
 
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.units import format_shape
-from chainer_profile.costs.called import Called, specs_of
-from chainer_profile.costs.work import Work, backward_work, following, forward_work
+from chainer_profile.costs.call import Work, specs_of
+from chainer_profile.costs.work import backward_work, forward_work
 from chainer_profile.measure.calls import BACKWARD, LINK, Entry, Log, entered, read
 from chainer_profile.measure.events import TimedTrial
 from chainer_profile.measure.facts import (
@@ -75,14 +75,12 @@ class _Running(NamedTuple):
         number: Of the phase, or of the row.
         frame: Of what runs it, where an exception may end it without a word.
         entered: What was entered.
-        called: Follows a backward whose work is that of the functions it calls.
     """
 
     kind: str
     number: int
     frame: FrameType | None = None
     entered: Entry | None = None
-    called: Called | None = None
 
 
 class Learner:
@@ -161,11 +159,6 @@ class Learner:
         self._end()
         if outputs is not None and window.kind in ("forward", "sum"):
             self._note_outputs(window.number, function, in_data, outputs)
-        around = self._running[-1].called
-        if outputs is not None and around is not None:
-            around.call(function, in_data, outputs)
-        if window.called is not None:
-            self._add_work(window.number, function, window.called.work)
 
     def _begin_forward(self, function: Any, in_data: tuple[Any, ...], frame: FrameType) -> None:
         what = kind_of(function)
@@ -240,12 +233,11 @@ class Learner:
             )
             if forward is not None:
                 self._shared[forward] = row
-        called = following(function, arrays)
-        if called is None and specs is not None:
-            inputs, outputs = specs
-            asked = tuple(bool(node.requires_grad) for node in function.inputs)
-            self._add_work(row, function, lambda: backward_work(function, inputs, outputs, asked))
-        self._begin(_Running("whole", row, frame, kind_of(function), called), BACKWARD)
+        # Of a graph that was there before its nodes know the inputs.
+        inputs, outputs = specs or (specs_of(function.inputs), specs_of(out_grad))
+        asked = tuple(bool(node.requires_grad) for node in function.inputs)
+        self._add_work(row, function, lambda: backward_work(function, inputs, outputs, asked))
+        self._begin(_Running("whole", row, frame, kind_of(function)), BACKWARD)
 
     def enter(self, mark: Mark) -> None:
         """Note that a window of another kind begins."""

@@ -27,8 +27,8 @@ from chainer.function import FunctionAdapter
 
 from chainer_profile.basics.replacements import Replacements
 from chainer_profile.basics.words import COMMUNICATION
-from chainer_profile.costs.called import Called, specs_of
-from chainer_profile.costs.work import backward_work, following, forward_work
+from chainer_profile.costs.call import specs_of
+from chainer_profile.costs.work import backward_work, forward_work
 from chainer_profile.measure.events import Stopwatch
 from chainer_profile.measure.facts import (
     ACCUMULATION,
@@ -73,8 +73,6 @@ class _Fresh(NamedTuple):
 
     function: Any
     entry: Entry
-    called: Called | None = None
-    specs: Any = None
     table: dict[Any, Entry] | None = None
     key: Any = None
 
@@ -384,7 +382,7 @@ class LinkRecorder:
 
         def forward_postprocess(self: Any, function: Any, in_data: Any) -> None:
             if backwards:
-                if sums or fresh:
+                if sums:
                     recorder._left_within_backward(function, in_data)
                 return
             frame = get_frame(1)
@@ -404,7 +402,7 @@ class LinkRecorder:
             forward = getattr(function, attribute, None)
             entry = None if forward is None else forward.backward
             if entry is None:
-                entry = recorder._entry_of_backward(function, forward, in_data, out_grad)
+                entry = recorder._entry_of_backward(function, forward, out_grad)
             frames.append(get_frame(1))
             opened.append(entry)
             backwards.append(entry)
@@ -422,8 +420,6 @@ class LinkRecorder:
             stamp(now_ns())
             if record is not None:
                 record()
-            if fresh and fresh[-1].function is function:
-                recorder._learn_backward(function)
 
         callbacks = {
             one.__name__: one
@@ -456,14 +452,6 @@ class LinkRecorder:
             self._stamp()
             if self._fresh and self._fresh[-1].function is function:
                 self._learn_forward(function, in_data, sys._getframe(2))
-            return
-        fresh = self._fresh[-1] if self._fresh else None
-        if fresh is not None and fresh.called is not None:
-            began = self._read()
-            outputs = sys._getframe(2).f_locals.get("outputs")
-            if outputs is not None:
-                fresh.called.call(function, in_data, outputs)
-            self._pause(began)
 
     # -- what is looked up once
 
@@ -602,9 +590,7 @@ class LinkRecorder:
         entry.work = work_by(name, partial(forward_work, function, *specs))
         self._pause(began)
 
-    def _entry_of_backward(
-        self, function: Any, forward: Entry | None, in_data: Sequence[Any], out_grad: Any
-    ) -> Entry:
+    def _entry_of_backward(self, function: Any, forward: Entry | None, out_grad: Any) -> Entry:
         began = self._read()
         of = None if forward is None or forward is self._outside else self._rows[forward.row]
         path, name = (of.path, of.function) if of else ("/", str(function._impl_name))
@@ -614,7 +600,7 @@ class LinkRecorder:
         if entry is None:
             entry = self._entry_of(path, name, BACKWARD.phase, forward=first)
             if entry is not self._outside and (of is None or of.phase != BACKWARD.phase):
-                self._learn_gradients(function, entry, forward, in_data, out_grad)
+                self._learn_gradients(function, entry, forward, out_grad)
                 if of is None:
                     self._of_old_graphs[name] = entry
         if forward is not None and of is not None and entry is not self._outside:
@@ -623,7 +609,7 @@ class LinkRecorder:
         return entry
 
     def _learn_gradients(
-        self, function: Any, entry: Entry, forward: Entry | None, in_data: Any, out_grad: Any
+        self, function: Any, entry: Entry, forward: Entry | None, out_grad: Any
     ) -> None:
         needed = tuple(node for node in function.inputs if node.requires_grad)
         entry.facts = {
@@ -631,22 +617,13 @@ class LinkRecorder:
             "output_shapes": shapes_of(needed),
             "dtype": dtype_of(needed),
         }
-        called = following(function, (*in_data, *out_grad))
-        specs = None if forward is None else forward.facts.get("specs")
-        if called is not None or specs is not None:
-            self._fresh.append(_Fresh(function, entry, called, specs))
-
-    def _learn_backward(self, function: Any) -> None:
-        began = self._read()
-        _, entry, called, specs, *_ = self._fresh.pop()
-        name = str(function._impl_name)
-        if called is not None:
-            entry.work = work_by(name, called.work)
-        else:
-            asked = tuple(bool(node.requires_grad) for node in function.inputs)
-            inputs, outputs = specs
-            entry.work = work_by(name, lambda: backward_work(function, inputs, outputs, asked))
-        self._pause(began)
+        # Of a graph that was there before its nodes know the inputs.
+        before = specs_of(function.inputs), specs_of(out_grad)
+        inputs, outputs = before if forward is None else forward.facts.get("specs", before)
+        asked = tuple(bool(node.requires_grad) for node in function.inputs)
+        entry.work = work_by(
+            str(function._impl_name), lambda: backward_work(function, inputs, outputs, asked)
+        )
 
     # -- folding
 

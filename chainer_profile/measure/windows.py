@@ -17,7 +17,8 @@ import chainer
 from chainer_profile.basics.paths import joined, link_of
 from chainer_profile.basics.replacements import Replacements
 from chainer_profile.basics.words import COMMUNICATION
-from chainer_profile.costs.work import ArraySpec, Work, hook_work, update_work
+from chainer_profile.costs.call import ArraySpec, Work
+from chainer_profile.costs.update import hook_work, update_work
 from chainer_profile.measure.communication import collectives
 
 

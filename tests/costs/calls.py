@@ -9,8 +9,7 @@ from typing import Any
 import chainer
 import numpy as np
 
-from chainer_profile.costs.work import ArraySpec, Work, backward_work, following, forward_work
-from chainer_profile.measure.hooks import WalkHook
+from chainer_profile.costs.work import ArraySpec, Work, backward_work, forward_work
 
 RNG = np.random.default_rng(0)
 
@@ -55,13 +54,13 @@ class Ran:
         return not self.grads or any(grad is not None for grad in self.grads)
 
     def work(self, phase: str, needed: tuple[bool, ...] | None = None) -> Work | None:
-        """Its work, by a formula or by the functions that its backward calls; or not known."""
+        """Its work, if it is known."""
         if phase == "forward":
             return forward_work(self.function, *self.specs)
         needed = needed or self.needed
         if not any(needed) or not self.differentiable:
             return None
-        return backward_work(self.function, *self.specs, needed) or self.followed(needed)
+        return backward_work(self.function, *self.specs, needed)
 
     def forward(self) -> Work:
         work = self.work("forward")
@@ -72,29 +71,6 @@ class Ran:
         work = self.work("backward", needed)
         assert work is not None
         return work
-
-    def followed(self, needed: tuple[bool, ...]) -> Work | None:
-        """The work by the functions that its backward calls."""
-        followed: list[Any] = []
-        running: list[Any] = []
-
-        def begin(function: Any, arrays: Any, backward: bool, _frame: Any) -> None:
-            if function is self.function and backward:
-                followed.append(following(function, arrays))
-            running.append(function)
-
-        def end(function: Any, arrays: Any, outputs: Any, _frame: Any) -> None:
-            running.pop()
-            if running == [self.function] and followed[0] is not None:
-                followed[0].call(function, arrays, outputs)
-
-        assert self.function.inputs is not None
-        xs = [
-            v.get_variable() for v, need in zip(self.function.inputs, needed, strict=True) if need
-        ]
-        with WalkHook(begin, end):
-            chainer.grad(list(self.ys), xs, list(map(chainer.Variable, self.gys)))
-        return followed[0] and followed[0].work()
 
 
 class Recorder(chainer.FunctionHook):

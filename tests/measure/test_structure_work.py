@@ -13,7 +13,7 @@ import pytest
 from chainer import optimizer_hooks as hooks
 from chainer import optimizers
 
-from chainer_profile.costs import table
+from chainer_profile.costs import work as costs
 from chainer_profile.costs.work import register_cost
 from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.recorder import Recorder
@@ -148,7 +148,7 @@ class TestTrainingStep:
         optimizer = optimizers.SGD().setup(model)
         optimizer.loss_scaling(scale=8)
         (row,) = updates(learn(model, image(4, 2), optimizer=optimizer))
-        assert work(row) == (3 * 9, 0, 8 * 9, 8 * 9)
+        assert work(row) == (3 * 9, 0, (4 + 8) * 9, 8 * 9)
 
 
 class TestUnusualUpdates:
@@ -159,28 +159,23 @@ class TestUnusualUpdates:
         structure = learn(model, image(), loss=slow_loss(clock), optimizer=optimizer)
         assert [work(a) for a in updates(structure)] == [UNKNOWN] * 3
 
-    def test_formulas_of_users(self, clock):
+    def test_formulas_of_users(self, clock, monkeypatch):
+        monkeypatch.setattr(costs, "_users", {})
         register_cost(SlowRule)(lambda call: call.p.size)
         register_cost(SlowHook)(lambda call: 7)
-        try:
-            model = Trained(clock)
-            optimizer = SlowOptimizer(clock).setup(model)
-            optimizer.add_hook(SlowHook(clock, 1))
-            structure = learn(model, image(), loss=slow_loss(clock), optimizer=optimizer)
-        finally:
-            table.forget(SlowRule)
-            table.forget(SlowHook)
+        model = Trained(clock)
+        optimizer = SlowOptimizer(clock).setup(model)
+        optimizer.add_hook(SlowHook(clock, 1))
+        structure = learn(model, image(), loss=slow_loss(clock), optimizer=optimizer)
         assert [a.flops for a in updates(structure)] == [7, 2, 2]
 
-    def test_a_formula_that_fails_is_left_out(self, clock):
+    def test_a_formula_that_fails_is_left_out(self, clock, monkeypatch):
+        monkeypatch.setattr(costs, "_users", {})
         register_cost(SlowRule)(lambda call: 1 / 0)
-        try:
-            model = Trained(clock)
-            optimizer = SlowOptimizer(clock).setup(model)
-            with pytest.warns(UserWarning, match="cost formula of SlowOptimizer fails"):
-                structure = learn(model, image(), loss=slow_loss(clock), optimizer=optimizer)
-        finally:
-            table.forget(SlowRule)
+        model = Trained(clock)
+        optimizer = SlowOptimizer(clock).setup(model)
+        with pytest.warns(UserWarning, match="cost formula of SlowOptimizer fails"):
+            structure = learn(model, image(), loss=slow_loss(clock), optimizer=optimizer)
         assert [work(a) for a in updates(structure)] == [UNKNOWN] * 2
 
     def test_a_parameter_without_a_gradient_is_not_updated(self):
@@ -217,7 +212,7 @@ class TestUnusualUpdates:
         optimizer = optimizers.SGD().setup(model)
         model.W.update_rule.add_hook(hooks.WeightDecay(0.1))
         (row,) = updates(learn(model, image(), optimizer=optimizer))
-        assert work(row) == (4 * 4, 0, 32, 32)
+        assert work(row) == (4 * 4, 0, 2 * 32, 32)
 
 
 class TestMarks:
