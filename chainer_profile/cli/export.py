@@ -141,11 +141,12 @@ def _write(
 
 def _take_opset(writer: Engine, opset: int) -> None:
     from chainer_profile.engines.protocol import EngineError
+    from chainer_profile.engines.runtimes.batch import take_opset
     from chainer_profile.engines.runtimes.onnxruntime_engine import OnnxRuntimeEngine
 
     assert isinstance(writer, OnnxRuntimeEngine)
     try:
-        writer.take_opset(opset)
+        take_opset(writer, opset)
     except EngineError as error:
         raise ProfileError(f"--opset {opset}: {error}") from error
 
@@ -153,13 +154,14 @@ def _take_opset(writer: Engine, opset: int) -> None:
 def _batch(network: Network, writer: Engine, any_batch: bool | None) -> str:
     """Let a model take any batch, if it can and is to; gives for which batch it is, in words."""
     from chainer_profile.engines.protocol import EngineError
+    from chainer_profile.engines.runtimes.batch import take_any_batch
     from chainer_profile.engines.runtimes.onnxruntime_engine import OnnxRuntimeEngine
 
     size = f"for a batch of {network.inputs[0].shape[0]}"
     if any_batch is False or not isinstance(writer, OnnxRuntimeEngine):
         return size
     try:
-        writer.take_any_batch()
+        take_any_batch(writer)
     except EngineError as error:
         if any_batch:
             raise ProfileError(f"--dynamic-batch: {error}") from error

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from chainer_profile.engines.catalogue import ENGINES
 from chainer_profile.engines.other_inputs import other_inputs
 from chainer_profile.engines.protocol import EngineError, flat_arrays
-from chainer_profile.engines.runtimes.onnxruntime_engine import OnnxRuntimeEngine
 from tests.engines.exporting import network_of
 from tests.engines.random_networks import drawn
 from tests.engines.varied import output
@@ -50,11 +50,11 @@ class Outcome:
     refused: str = ""
 
 
-def check_exported(seed: int) -> Outcome:
-    """Draw a network, run it under ONNX Runtime, and compare it on two inputs."""
+def check_exported(seed: int, name: str = "onnxruntime") -> Outcome:
+    """Draw a network, run it under an engine of that name, and compare it on two inputs."""
     with np.errstate(all="ignore"):
         model, inputs = drawn(seed)
-        engine = OnnxRuntimeEngine()
+        engine = ENGINES[name].make()
         try:
             engine.prepare(network_of(model, *inputs, threads=1))
         except EngineError as error:

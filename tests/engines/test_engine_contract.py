@@ -186,13 +186,15 @@ def test_missing_and_damaged_files(kind: Kind, tmp_path: Path) -> None:
     path = tmp_path / kind.files[0]
     engine = prepared(kind.make, network)
     engine.save(path)
-    for content in (path.read_bytes()[:200], b"something else"):
+    for content in (path.read_bytes()[:200], b"something else", b"", b"\x08\x07" * 9):
         path.write_bytes(content)
         assert f"{path} is damaged, or no " in refusal(engine.load, network, path)
     # The one that is named comes last.
     for name in kind.files[::-1]:
         (tmp_path / name).unlink()
         assert refusal(engine.load, network, path) == f"there is no file {tmp_path / name}"
+    path.mkdir()
+    assert "cannot be read" in refusal(engine.load, network, path)
 
 
 def test_a_full_disk(kind: Kind, tmp_path: Path) -> None:

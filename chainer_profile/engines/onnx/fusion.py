@@ -1,6 +1,7 @@
-"""Which nodes of a graph are done by which nodes of the same graph after a runtime's optimiser.
+"""Which steps of an exported network are done by which steps of a runtime.
 
-Needs no runtime: graphs are given as :class:`Step` s.
+Needs no runtime: graphs are given as :class:`Step` s. Tensors are named after Chainer's layers, and
+an optimiser keeps the names of those that are left.
 """
 
 from __future__ import annotations
@@ -17,11 +18,9 @@ _VIEWS = frozenset(
 )
 # These do nothing with one such number.
 _NEUTRAL = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1}
-#: Steps of ONNX Runtime between its layout of images (NCHWc) and the usual one.
-_REORDERS = frozenset(("ReorderInput", "ReorderOutput"))
-# Such a step is named after the tensor that the usual one would give; a batch normalisation or a
-# product becomes a convolution.
-_BLOCKED = re.compile(r"(.+)_nchwc(?:(?:_token)?_\d+)?")
+# ONNX Runtime names what it makes of a step after it; in its layout of images (NCHWc) after the
+# tensor that the usual one would give. A batch normalisation or a product becomes a convolution.
+_MADE_OF = re.compile(r"(?:fused )?(.+?)(?:_nchwc(?:(?:_token)?_\d+)?|/\w+Fusion/)?")
 
 
 @dataclass(frozen=True)
@@ -78,9 +77,8 @@ def done_by(
 ) -> list[list[int]]:
     """Which original steps every optimised one does.
 
-    A step does what lies between its own tensors: from its outputs back to its inputs, or to what
-    other steps give. What comes after, but is in no step's way, belongs to the step that gives its
-    last input.
+    A step is done by the one that gives its output. Where none does, it is a part of the one that
+    takes its output, or, with nothing behind it, of the one before.
 
     Args:
         original: The graph as it was, in an order in which it can run.
@@ -91,88 +89,71 @@ def done_by(
         list: For each optimised step indices of original ones, ascending; each once at most.
         Missing are steps that are gone: computed beforehand, or without any work.
     """
-    producers = {name: place for place, step in enumerate(original) for name in step.outputs}
-    named = {step.name: place for place, step in enumerate(original)}
-    known = {name for step in optimised for name in step.outputs} | set(constants)
-    twins = _computed_once(original, known)
-    same = {
-        name: other
-        for at, twin in twins.items()
-        for name, other in zip(original[at].outputs, original[twin].outputs, strict=False)
-    }
-    owners: dict[int, int] = {}
+    named = {step.name: step.outputs for step in original}
+    known = {name for outputs in named.values() for name in outputs}
+    given: dict[str, int | None] = dict.fromkeys(constants)
     for number, step in enumerate(optimised):
-        if step.kind in _REORDERS:
-            continue
-        waiting = [name for name in step.outputs if name in producers]
-        if not waiting and step.name in named:
-            waiting = [name for name in original[named[step.name]].outputs if name not in known]
-        ends = known.union(step.inputs).difference(waiting)
-        while waiting:
-            name = waiting.pop()
-            name = same.get(name, name)
-            place = producers.get(name)
-            if place is None or place in owners or name in ends:
-                continue
-            if not original[place].idle or step.kind == original[place].kind:
-                owners[place] = number
-            ends.add(name)
-            waiting += original[place].inputs
-    _add_epilogues(original, owners, producers)
-    owners.update((at, owners[twin]) for at, twin in twins.items() if twin in owners)
+        outputs = step.outputs if known.intersection(step.outputs) else named.get(step.name, ())
+        given |= dict.fromkeys(outputs, number)
+    alike: dict[int, tuple[str, ...]] = {}
+    takers: dict[str, int] = {}
+    for place, step in enumerate(original):
+        first = place if step.twin is None else step.twin
+        alike[first] = alike.get(first, ()) + step.outputs
+        for name in step.inputs:
+            takers.setdefault(name, place)
+    owners: dict[int, int | None] = {}
+    for place in reversed(range(len(original))):
+        step = original[place]
+        twins = alike[place if step.twin is None else step.twin]
+        found = [given[name] for name in (*step.outputs, *twins) if name in given]
+        found += [owners[takers[name]] for name in step.outputs if takers.get(name) in owners]
+        if found:
+            owners[place] = found[0]
+    _add_to_those_before(original, owners)
+    for place, owner in owners.items():
+        step = original[place]
+        if step.idle and owner is not None and optimised[owner].kind != step.kind:
+            owners[place] = None
     return _by_owner(owners, len(optimised))
 
 
-def blocked_by(original: Sequence[Step], optimised: Sequence[Step]) -> list[list[int]]:
-    """The same for the step from a graph to the same one with ONNX Runtime's layout of images.
+def blocked_by(original: Sequence[Step], names: Sequence[str]) -> list[list[int]]:
+    """The same for the step from a graph to the one that ONNX Runtime ran of it.
 
-    The tensors of that have new names; its steps are named after the old ones.
+    The tensors of that may have new names; its steps are named after the old ones.
+
+    Args:
+        original: The graph.
+        names: Those of the steps that ran.
     """
-    producers = {name: place for place, step in enumerate(original) for name in step.outputs}
-    named = {step.name: step for step in original}
-    owners: dict[int, int] = {}
-    for number, step in enumerate(optimised):
-        if step.kind in _REORDERS:
-            continue
-        match = _BLOCKED.fullmatch(step.name)
-        said = (
-            [match[1], match[1].removesuffix("_bn"), match[1].removesuffix("_mul")] if match else []
-        )
-        if step.name in named and named[step.name].kind == step.kind:
-            said += named[step.name].outputs
-        for name in (*step.outputs, *said):
-            if name in producers:
-                owners.setdefault(producers[name], number)
-    _add_epilogues(original, owners, producers)
-    return _by_owner(owners, len(optimised))
+    named = {step.name: place for place, step in enumerate(original)}
+    gives = {name: place for place, step in enumerate(original) for name in step.outputs}
+    places = gives | named
+    owners: dict[int, int | None] = {}
+    for number, name in enumerate(names):
+        said = [name]
+        if name not in named and (match := _MADE_OF.fullmatch(name)):
+            said = [match[1], match[1].removesuffix("_bn"), match[1].removesuffix("_mul")]
+        for known in said:
+            if known in places:
+                owners.setdefault(places[known], number)
+    _add_to_those_before(original, owners)
+    return _by_owner(owners, len(names))
 
 
-def _computed_once(original: Sequence[Step], known: set[str]) -> dict[int, int]:
-    """Steps that the optimiser has not kept because another does just the same, with that one."""
-    alike: dict[int, list[int]] = {}
-    for place, step in enumerate(original):
-        alike.setdefault(place if step.twin is None else step.twin, []).append(place)
-    found: dict[int, int] = {}
-    for places in alike.values():
-        kept = [at for at in places if not known.isdisjoint(original[at].outputs)]
-        found |= {at: (kept or places)[0] for at in places if at not in (kept or places[:1])}
-    return found
-
-
-def _add_epilogues(
-    original: Sequence[Step], owners: dict[int, int], producers: dict[str, int]
-) -> None:
+def _add_to_those_before(original: Sequence[Step], owners: dict[int, int | None]) -> None:
     """Give what has no owner to the one that gives its last input."""
+    makers = {name: place for place, step in enumerate(original) for name in step.outputs}
     for place, step in enumerate(original):
-        if place in owners or step.idle:
-            continue
-        givers = [owners[producers[n]] for n in step.inputs if producers.get(n) in owners]
-        if givers:
-            owners[place] = max(givers)
+        if place not in owners and not step.idle:
+            givers = [owners.get(makers[name]) for name in step.inputs if name in makers]
+            owners[place] = max((number for number in givers if number is not None), default=None)
 
 
-def _by_owner(owners: dict[int, int], count: int) -> list[list[int]]:
+def _by_owner(owners: dict[int, int | None], count: int) -> list[list[int]]:
     found: list[list[int]] = [[] for _ in range(count)]
     for place, number in sorted(owners.items()):
-        found[number].append(place)
+        if number is not None:
+            found[number].append(place)
     return found

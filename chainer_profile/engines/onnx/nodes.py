@@ -1,7 +1,4 @@
-"""Which of Chainer's layers a node of an exported model belongs to, and what a model says of them.
-
-Needs no package of ONNX: models are taken as they are.
-"""
+"""What an exported model says of itself: whose layer each node is, and what network it is for."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from chainer_profile.basics.units import format_shapes
@@ -150,3 +148,66 @@ def read_origin(model: Any) -> Origin | None:
         if entry.key == METADATA:
             return Origin.from_json(entry.value)
     return None
+
+
+def read_file(path: Path) -> bytes:
+    """The content of a file.
+
+    Raises:
+        EngineError: It cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise EngineError(f"there is no file {path}") from error
+    except OSError as error:
+        raise EngineError(f"{path} cannot be read ({error.strerror})") from error
+
+
+def read_model(path: Path) -> Any:
+    """The model in an ONNX file.
+
+    Raises:
+        EngineError: It cannot be read, or is no ONNX model.
+    """
+    import onnx
+
+    content = read_file(path)
+    try:
+        model = onnx.load_model_from_string(content)
+    except Exception as error:  # protobuf's, of several kinds
+        raise EngineError(f"{path} is damaged, or no ONNX model") from error
+    if not model.graph.node:
+        raise EngineError(f"{path} is damaged, or no ONNX model: it has no nodes")
+    return model
+
+
+def input_shapes(model: Any) -> list[tuple[int | None, ...]]:
+    """Shapes of an ONNX model's inputs; None for a dimension without a number."""
+    constants = {tensor.name for tensor in model.graph.initializer}
+    return [
+        tuple(
+            dim.dim_value if dim.HasField("dim_value") else None
+            for dim in value.type.tensor_type.shape.dim
+        )
+        for value in model.graph.input
+        if value.name not in constants
+    ]
+
+
+def check_inputs(shapes: list[tuple[int | None, ...]], network: Network) -> None:
+    """Check that a network's inputs fit a model of others; None stands for any number.
+
+    Raises:
+        EngineError: They do not.
+    """
+    given = [tuple(map(int, array.shape)) for array in network.inputs]
+    fits = len(shapes) == len(given) and all(
+        len(shape) == len(other) and all(n in (None, m) for n, m in zip(shape, other, strict=True))
+        for shape, other in zip(shapes, given, strict=True)
+    )
+    if not fits:
+        words = " ".join("x".join("?" if n is None else str(n) for n in shape) for shape in shapes)
+        raise EngineError(
+            f"the file takes inputs of {words}, and the network's are {format_shapes(tuple(given))}"
+        )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from abc import ABC, abstractmethod
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from chainer_profile.basics.errors import one_line
-from chainer_profile.engines.onnx.files import layer_outputs
+from chainer_profile.basics.files import replacing
+from chainer_profile.engines.onnx.nodes import check_inputs
 from chainer_profile.engines.protocol import EngineError, EngineNode, EngineProfile, Network
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -18,55 +20,79 @@ if TYPE_CHECKING:
     from chainer_profile.engines.onnx.fusion import Step
     from chainer_profile.engines.onnx.nodes import Origin
 
+    #: Nodes, their int64 nanoseconds (trials, nodes), and those of the trials.
+    Timed = tuple[Sequence[EngineNode], NDArray[Any], NDArray[Any]]
 
-class ExportedEngine:
+
+class ExportedEngine(ABC):
     """An engine on an exported network, whose nodes are named after Chainer's layers.
 
-    A runtime says what it cannot do (``_check``), makes its model of an exported one or of a file
-    (``_converted``, ``_read``), tells whose layers the model's nodes are (``_described``), and
-    compiles it (``_compile``).
-
     Attributes:
+        name: What tables call it, and the runtime's package.
+        suffix: What its files end with.
         title: What messages call the runtime.
+        network: The network that it is ready for.
+        model: The runtime's model of it.
+        origin: What the model says of Chainer's layers; None for a model that others exported.
     """
 
-    title = ""
+    name: str
+    suffix: str
+    title: str
+    network: Network
+    model: Any
+    origin: Origin | None
 
-    def __init__(self) -> None:
-        self._network: Network | None = None
-        self._model: Any = None
-        self._compiled: Any = None
-        #: What the model says of Chainer's layers; None for a model that others exported.
-        self._origin: Origin | None = None
-        #: The nodes of the network as it was exported, by which its parts are found again.
-        self._steps: list[Step] = []
+    @property
+    def version(self) -> str:
+        """Version of the runtime."""
+        return str(import_module(self.name).__version__).partition("-")[0]
 
     # -- what a runtime does in its own way
 
-    def _check(self, network: Network) -> None:
-        """Refuse what the runtime cannot do, before anything is exported."""
-        if network.gpu:
-            raise EngineError("it runs on CPUs only here: leave out --gpu")
+    @abstractmethod
+    def _check(self, precision: str) -> None:
+        """Refuse a precision that the runtime cannot compute in, before anything is exported."""
 
+    @abstractmethod
     def _converted(self, exported: Any) -> Any:
         """The runtime's model of an exported one."""
-        return exported
 
+    @abstractmethod
     def _read(self, path: Path) -> Any:
         """The runtime's model in a file."""
-        raise NotImplementedError
 
-    def _described(self, model: Any, network: Network) -> tuple[Origin | None, list[Step]]:
-        """What a model says of itself, after a check that it is for this network."""
-        raise NotImplementedError
+    @abstractmethod
+    def _files(self, path: Path) -> Mapping[Path, bytes]:
+        """What is written to save the model; the file that the user names comes last."""
 
-    def _compile(self, model: Any, **settings: Any) -> Any:
-        """Compile a model; nothing but the settings may change what is measured."""
-        raise NotImplementedError
+    @abstractmethod
+    def _said(self, model: Any) -> tuple[Origin | None, list[Step]]:
+        """Where a model comes from, and the nodes of the network as it was exported."""
 
+    @abstractmethod
+    def _shapes(self, model: Any) -> list[tuple[int | None, ...]]:
+        """Shapes of a model's inputs; None for a dimension that is not fixed."""
+
+    @abstractmethod
+    def _compiled(self, model: Any, **settings: Any) -> Any:
+        """A model ready to run; nothing but the settings may change what is measured."""
+
+    @abstractmethod
+    def _use(self, compiled: Any) -> None:
+        """Run this compiled model from now on."""
+
+    @abstractmethod
+    def run(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """One forward pass; the outputs are new arrays."""
+
+    @abstractmethod
     def _tensors(self, names: Sequence[str], inputs: tuple[Any, ...]) -> dict[str, Any]:
         """Arrays within the model by their names, as far as it still has them."""
-        raise NotImplementedError
+
+    @abstractmethod
+    def _timed(self, inputs: tuple[Any, ...], trials: int) -> Timed:
+        """Times of its nodes."""
 
     # -- getting ready
 
@@ -78,8 +104,8 @@ class ExportedEngine:
         """
         from chainer_profile.engines.onnx.export import export_model
 
-        self._check(network)
-        self._start(network, self._converted(export_model(network)))
+        self._refuse(network)
+        self.start(network, self._converted(export_model(network)))
 
     def load(self, network: Network, path: Path) -> None:
         """Make the engine ready from a file; weights and all are the file's.
@@ -87,49 +113,68 @@ class ExportedEngine:
         Raises:
             EngineError: The file cannot be read, or is not for this network and its inputs.
         """
-        self._check(network)
-        self._start(network, self._read(path))
+        self._refuse(network)
+        self.start(network, self._read(path))
 
-    def _start(self, network: Network, model: Any) -> None:
-        self._network = network
-        self._origin, self._steps = self._described(model, network)
-        self._model = model
-        self._compiled = self._compile(model)
+    def _refuse(self, network: Network) -> None:
+        if network.gpu:
+            raise EngineError("it runs on CPUs only here: leave out --gpu")
+        self._check(network.precision)
 
-    @property
-    def _known(self) -> Network:
-        assert self._network is not None, "prepare or load comes first"
-        return self._network
+    def start(self, network: Network, model: Any) -> None:
+        """Run a model of a network from now on.
 
-    @contextmanager
-    def _failing(self, what: str) -> Iterator[None]:
-        """Turn the runtime's exceptions, of many kinds, into one that says what it cannot do."""
+        Raises:
+            EngineError: It is of another network, takes other inputs, or cannot be compiled.
+        """
+        origin, steps = self._said(model)
+        if origin is None:
+            check_inputs(self._shapes(model), network)
+        else:
+            origin.check(network)
+        self.network, self.model, self.origin, self._steps = network, model, origin, steps
+        self._use(self._compile(model))
+
+    def save(self, path: Path) -> None:
+        """Write the model into the files of this name.
+
+        Raises:
+            ProfileError: They cannot be written.
+        """
+        for place, content in self._files(path).items():
+            with replacing(place) as file:
+                file.write(content)
+
+    def _compile(self, model: Any, **settings: Any) -> Any:
         try:
-            yield
-        except Exception as error:
-            raise EngineError(f"{self.title} cannot {what} it: {one_line(error)}") from error
+            return self._compiled(model, **settings)
+        except Exception as error:  # of many kinds
+            raise EngineError(f"{self.title} cannot compile it: {one_line(error)}") from error
 
     # -- layers
 
+    def layers(self, inputs: tuple[Any, ...], trials: int) -> EngineProfile | None:
+        """Times of its nodes; layers that none of them does are gone."""
+        nodes, node_ns, run_ns = self._timed(inputs, trials)
+        done = {index for node in nodes for index in node.layers}
+        gone = tuple(index for index in range(len(self.network.layers)) if index not in done)
+        return EngineProfile(tuple(nodes), node_ns, run_ns, gone)
+
     def intermediates(self, inputs: tuple[Any, ...]) -> dict[int, Any]:
         """Output arrays by index of Chainer's layer, of those that have nodes."""
-        if self._origin is None:
+        # A layer of several nodes gives what its last one does.
+        names = {
+            index: step.outputs[0] for step in self._steps for index in self._layers_at(step)[:1]
+        }
+        if not names:
             return {}
-        names = layer_outputs(self._steps, self._origin)
         arrays = self._tensors(list(dict.fromkeys(names.values())), inputs)
         return {index: arrays[name] for index, name in names.items() if name in arrays}
 
-    def _layers_of(self, steps: Iterable[int]) -> tuple[int, ...]:
-        """Indices of Chainer's layers that steps of the exported network belong to, ascending."""
-        if self._origin is None:
-            return ()
-        names = [self._steps[place].name for place in steps]
-        return tuple(sorted({index for name in names for index in self._origin.layers_of(name)}))
+    def _node(self, name: str, kind: str, places: Iterable[int]) -> EngineNode:
+        """A node that does these steps of the exported network."""
+        layers = {index for place in places for index in self._layers_at(self._steps[place])}
+        return EngineNode(name, kind, tuple(sorted(layers)))
 
-    def _profile_of(
-        self, nodes: Sequence[EngineNode], node_ns: NDArray[Any], run_ns: NDArray[Any]
-    ) -> EngineProfile:
-        """The profile of nodes; layers that none of them does are gone."""
-        done = {index for node in nodes for index in node.layers}
-        gone = tuple(index for index in range(len(self._known.layers)) if index not in done)
-        return EngineProfile(tuple(nodes), node_ns, run_ns, gone)
+    def _layers_at(self, step: Step) -> tuple[int, ...]:
+        return () if self.origin is None else self.origin.layers_of(step.name)

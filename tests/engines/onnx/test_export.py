@@ -14,10 +14,9 @@ import onnxruntime
 import pytest
 
 from chainer_profile.engines.onnx.export import OPSET, export_model
-from chainer_profile.engines.onnx.files import check_model, layer_outputs, read_model
-from chainer_profile.engines.onnx.fusion import steps_of
 from chainer_profile.engines.onnx.nodes import METADATA, read_origin
 from chainer_profile.engines.protocol import EngineError
+from chainer_profile.engines.runtimes.onnxruntime_engine import OnnxRuntimeEngine
 from models.registry import REGISTRY
 from tests.engines.checking import check_exported
 from tests.engines.exporting import NETWORKS, Net, assert_close, images, network_of, outputs_of
@@ -210,7 +209,6 @@ def test_nodes_of_one_layer_are_counted() -> None:
     origin = read_origin(model)
     assert origin is not None
     assert {origin.layers_of(node.name) for node in model.graph.node} == {(0,)}
-    assert layer_outputs(steps_of(model.graph), origin) == {0: "output"}
 
 
 class Doubling(chainer.FunctionNode):
@@ -346,43 +344,19 @@ def test_calls_that_chance_decides() -> None:
 # Files.
 
 
-def saved(model: Any, path: Any) -> Any:
-    path.write_bytes(model.SerializeToString())
-    return path
-
-
-def test_a_file_is_checked_against_the_network(tmp_path: Any) -> None:
-    network = network_of(NETWORKS["branches"]())
-    model = read_model(saved(export_model(network), tmp_path / "a.onnx"))
-    origin = check_model(model, network)
-    assert origin is not None
-    assert origin.network == "net"
-    other = network_of(NETWORKS["branches"](), images(3, 8, 8, 8))
-    with pytest.raises(
-        EngineError, match=r"takes inputs of 2x8x8x8, and the network's are 3x8x8x8"
-    ):
-        check_model(model, other)
-    with pytest.raises(EngineError, match="of another network: its layer 1 is ReLU at /, and the"):
-        check_model(model, network_of(NETWORKS["residual"]()))
-
-
 def test_a_file_of_a_shorter_network() -> None:
     model = export_model(network_of(Net(lambda net, x: F.relu(x))))
     with pytest.raises(EngineError, match="it has 1 layers, and the network has 2"):
-        check_model(model, network_of(Net(lambda net, x: F.tanh(F.relu(x)))))
+        OnnxRuntimeEngine().start(network_of(Net(lambda net, x: F.tanh(F.relu(x)))), model)
 
 
-def test_a_model_of_others() -> None:
-    network = network_of(NETWORKS["branches"]())
-    model = export_model(network)
+def test_a_model_of_others_with_a_size_that_may_be_any() -> None:
+    model = export_model(network_of(NETWORKS["branches"]()))
     del model.metadata_props[:]
-    assert check_model(model, network) is None
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "batch"
-    other = network_of(NETWORKS["branches"](), images(3, 8, 8, 8))
-    assert check_model(model, other) is None
     wrong = network_of(Net(lambda net, x: F.relu(x)), images(3, 8, 9, 9))
     with pytest.raises(EngineError, match=r"inputs of \?x8x8x8, and the network's are 3x8x9x9"):
-        check_model(model, wrong)
+        OnnxRuntimeEngine().start(wrong, model)
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", "{", '{"version": 1}', '{"version": 9}', "null"])
@@ -391,19 +365,8 @@ def test_damaged_metadata(text: str) -> None:
     model = export_model(network)
     next(entry for entry in model.metadata_props if entry.key == METADATA).value = text
     with pytest.raises(EngineError, match=r"is damaged|another version") as error:
-        check_model(model, network)
+        OnnxRuntimeEngine().start(network, model)
     assert "\n" not in str(error.value)
-
-
-def test_files_that_are_no_models(tmp_path: Any) -> None:
-    with pytest.raises(EngineError, match="there is no file"):
-        read_model(tmp_path / "missing.onnx")
-    with pytest.raises(EngineError, match="cannot be read"):
-        read_model(tmp_path)
-    for content in (b"", b"text", b"\x08\x07" * 9):
-        (tmp_path / "a.onnx").write_bytes(content)
-        with pytest.raises(EngineError, match=r"a\.onnx is damaged, or no ONNX model"):
-            read_model(tmp_path / "a.onnx")
 
 
 def test_an_exported_random_network_is_never_wrong() -> None:

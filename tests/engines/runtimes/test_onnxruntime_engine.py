@@ -106,7 +106,7 @@ def test_events_are_put_in_order() -> None:
 
 def test_a_file_that_onnx_runtime_cannot_compile(tmp_path: Path) -> None:
     network = network_of(Net(lambda net, x: F.relu(x)))
-    model = prepared(OnnxRuntimeEngine, network)._model
+    model = prepared(OnnxRuntimeEngine, network).model
     model.graph.node[0].op_type = "NoSuchThing"
     (tmp_path / "net.onnx").write_bytes(model.SerializeToString())
     with pytest.raises(EngineError, match="ONNX Runtime cannot compile it: ") as error:
@@ -116,5 +116,5 @@ def test_a_file_that_onnx_runtime_cannot_compile(tmp_path: Path) -> None:
 
 def test_threads_are_those_asked_for() -> None:
     engine = prepared(OnnxRuntimeEngine, network_of(NETWORKS["mlp"](), threads=3))
-    options = engine._compiled.get_session_options()
+    options = engine._session.get_session_options()
     assert (options.intra_op_num_threads, options.inter_op_num_threads) == (3, 1)

@@ -12,8 +12,6 @@ import numpy as np
 import openvino
 import pytest
 
-from chainer_profile.engines.onnx.export import export_model
-from chainer_profile.engines.onnx.folding import fold_normalisations
 from chainer_profile.engines.protocol import EngineError
 from chainer_profile.engines.runtimes import openvino_engine
 from chainer_profile.engines.runtimes.openvino_engine import OpenVinoEngine
@@ -44,39 +42,12 @@ def test_trials_are_made_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_accounts(profile, network, 2)
 
 
-def test_normalisations_fold_into_convolutions() -> None:
-    network = network_of(NETWORKS["residual"]())
-    model = export_model(network)
-    fold_normalisations(model)
-    assert [node.op_type for node in model.graph.node].count("BatchNormalization") == 0
-    names = {node.name for node in model.graph.node}
-    assert "1_FixedBatchNormalization@/bn1" in names
-    used = {name for node in model.graph.node for name in node.input}
-    assert {tensor.name for tensor in model.graph.initializer} < used
-
-
-@pytest.mark.parametrize("name", ["before", "branches", "twice"])
-def test_folding_keeps_the_numbers(name: str) -> None:
-    import onnxruntime
-
-    network = network_of(NETWORKS[name]())
-    model = export_model(network)
-    before = len(model.graph.node)
-    fold_normalisations(model)
-    # In one of them the normalisation comes before its convolution.
-    assert len(model.graph.node) < before or name == "before"
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), providers=["CPUExecutionProvider"]
-    )
-    assert_close(tuple(session.run(None, {"input": network.inputs[0]})), outputs_of(network))
-
-
 # Precision.
 
 
 def test_precision_is_always_stated() -> None:
     network = network_of(NETWORKS["mlp"](), threads=2)
-    compiled = prepared(OpenVinoEngine, network)._compiled
+    compiled = prepared(OpenVinoEngine, network)._request.get_compiled_model()
     assert compiled.get_property("INFERENCE_PRECISION_HINT") == openvino.Type.f32
     assert compiled.get_property("INFERENCE_NUM_THREADS") == 2
 

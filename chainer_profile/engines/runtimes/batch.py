@@ -1,4 +1,4 @@
-"""An exported model for any batch size: the exporter writes that of its input as a number."""
+"""An exported model for any batch size, and of other versions of ONNX's operators."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chainer_profile.basics.errors import one_line
+from chainer_profile.engines.equality import TOLERANCES, difference, outputs_of
 from chainer_profile.engines.onnx.nodes import read_origin, write_origin
 from chainer_profile.engines.other_inputs import other_inputs
 from chainer_profile.engines.protocol import EngineError, Network
@@ -14,8 +16,51 @@ from chainer_profile.engines.protocol import EngineError, Network
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from chainer_profile.engines.runtimes.exported import ExportedEngine
+
 #: Name of the dimension.
 BATCH = "batch"
+
+
+def take_any_batch(engine: ExportedEngine) -> None:
+    """Have an engine's model take any batch size, where it is right for another one, too.
+
+    Raises:
+        EngineError: It is not: says why.
+    """
+    network = engine.network
+    larger = larger_batch(network)
+    try:
+        expected = outputs_of(larger.model, larger.inputs)
+    except Exception as error:  # the network's own code
+        raise EngineError(f"the network takes no other: {one_line(error)}") from error
+    other = type(engine)()
+    try:
+        other.start(larger, with_any_batch(engine.model, network, expected))
+        found = difference(expected, other.run(larger.inputs))
+    except Exception as error:  # the runtime's, of many kinds
+        raise EngineError(f"the model holds the batch size: {one_line(error)}") from error
+    if not found.relative <= TOLERANCES[network.precision]:
+        raise EngineError("the model gives other outputs than Chainer for another batch")
+    engine.start(network, other.model)
+
+
+def take_opset(engine: ExportedEngine, opset: int) -> None:
+    """Have an engine's model of another version of ONNX's operators.
+
+    Raises:
+        EngineError: ``onnx`` cannot convert it, or the runtime cannot run it then.
+    """
+    import onnx
+
+    try:
+        model = onnx.version_converter.convert_version(engine.model, opset)
+        model.ir_version = onnx.helper.find_min_ir_version_for(model.opset_import)
+    except Exception as error:  # onnx's, of many kinds
+        raise EngineError(f"cannot be converted: {one_line(error)}") from error
+    if engine.origin is not None:
+        write_origin(model, engine.origin)
+    engine.start(engine.network, model)
 
 
 def larger_batch(network: Network) -> Network:

@@ -8,8 +8,8 @@ import chainer.links as L
 import numpy as np
 import pytest
 
-from chainer_profile.engines.onnx.batch import larger_batch
 from chainer_profile.engines.protocol import EngineError
+from chainer_profile.engines.runtimes.batch import larger_batch, take_any_batch
 from chainer_profile.engines.runtimes.onnxruntime_engine import OnnxRuntimeEngine
 from tests.engines.exporting import (
     NETWORKS,
@@ -43,7 +43,7 @@ def test_any_batch(name: str, batch: int) -> None:
     # 6 is a side of the images, too: a number may stand for either.
     model = Net(lambda net, x: FUNCTIONS[name](F.relu(x)))
     engine, _ = engine_of(model, images(batch, 4, 6, 6))
-    engine.take_any_batch()
+    take_any_batch(engine)
     for other in (1, 3, 7):
         network = network_of(model, images(other, 4, 6, 6))
         assert_close(engine.run(network.inputs), outputs_of(network))
@@ -52,7 +52,7 @@ def test_any_batch(name: str, batch: int) -> None:
 @pytest.mark.parametrize("name", [name for name in NETWORKS if name != "grouped"])
 def test_networks_of_any_batch(name: str) -> None:
     engine, network = engine_of(NETWORKS[name]())
-    engine.take_any_batch()
+    take_any_batch(engine)
     other = larger_batch(larger_batch(network))
     assert_close(engine.run(other.inputs), outputs_of(other), 1e-4)
 
@@ -60,7 +60,7 @@ def test_networks_of_any_batch(name: str) -> None:
 def test_a_network_of_the_registry() -> None:
     model, x = given("resnet20")
     engine, network = engine_of(model, x)
-    engine.take_any_batch()
+    take_any_batch(engine)
     other = larger_batch(network)
     assert other.inputs[0].shape == (2, 3, 32, 32)
     assert_close(engine.run(other.inputs), outputs_of(other), 1e-4)
@@ -74,7 +74,7 @@ def tiled(net: Any, x: Any) -> Any:
 def test_a_batch_that_is_held_is_refused(make: Any) -> None:
     engine, network = engine_of(make())
     with pytest.raises(EngineError):
-        engine.take_any_batch()
+        take_any_batch(engine)
     # It is as it was.
     assert_close(engine.run(network.inputs), outputs_of(network))
 
@@ -96,6 +96,6 @@ def test_labels_stay_labels() -> None:
             return F.reshape(self.embed(x), (len(x), -1))
 
     engine, network = engine_of(Labelled(), np.array([[1, 3], [0, 2]], np.int32))
-    engine.take_any_batch()
+    take_any_batch(engine)
     other = larger_batch(network)
     assert_close(engine.run(other.inputs), outputs_of(other))
