@@ -72,9 +72,10 @@ def _flag(about: str, **more: Any) -> _Told:
 
 def _layer_columns(text: str) -> tuple[str, ...]:
     """Names of columns of the layer table."""
-    from chainer_profile.report.layer_columns import choose_layer_columns
+    from chainer_profile.report.columns import LAYER_COLUMNS
+    from chainer_profile.report.tables import choose
 
-    return choose_layer_columns(split_names(text))
+    return choose(split_names(text), LAYER_COLUMNS, "the layer table")
 
 
 SORT_KEYS = (

@@ -1,106 +1,267 @@
-"""The columns of the tables by phase, group and link, for the terminal and for the report."""
+"""The columns of a run's tables: layers, links, phases, groups."""
 
 from __future__ import annotations
 
-from operator import itemgetter
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, Any
 
-from chainer_profile.basics.units import format_bare_percent, format_count, format_ms, format_ratio
+from chainer_profile.basics.units import NOT_KNOWN, format_ms, format_ratio
 from chainer_profile.basics.words import BACKWARD, FORWARD
-from chainer_profile.report.document import Column, Table
-from chainer_profile.report.rows import GroupRow, LinkRow, PhaseRow
-from chainer_profile.report.text import printable
+from chainer_profile.report.tables import Column, Table, columns, headed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    import pandas as pd
 
+    from chainer_profile.report.rows import GroupRow, LinkRow
     from chainer_profile.report.text import Row
 
-MAX_NAME = 32
-_MAX_KIND = 20
+
+def _interval(row: Any) -> str:
+    low = format_ms(row.ci_low_s)
+    return low if low == NOT_KNOWN else f"{low} to {format_ms(row.ci_high_s)}"
+
+
+#: The columns of ``Summary.layers``; all but the last three are those of ``layers.csv``. Times are
+#: self times of one layer in the profiled trials.
+LAYER_COLUMNS = columns(
+    """
+index Index index index | # | plain | Place of the layer in a trial, from 0
+label | | text | Index and function
+path | | text 30 | Path of the link that made the call; / is the network itself, and a path without
+  a slash is outside of it: loss, cleargrads, optimizer, data
+function | | text | Chainer's name of the function, or of the optimizer or its hook
+phase | !11 | text 12 | Phase of the trial that the layer belongs to: forward, backward, update or
+  data
+calls | | calls | Calls in a trial that count for the layer; the mean of a program's iterations
+forward_index forward forward_index forward_index | goes back through | count_? | In backward, index
+  of the call that this goes back through; empty where there is none
+input_shapes | input | shapes 36 | Shapes of the input arrays, parameters included, such as
+  1x3x32x32 16x3x3x3; in backward of the gradients that come in, in update of the parameters
+output_shapes | output !5 | shapes_beside | Shapes of the output arrays; in backward of the
+  gradients that go out
+dtype | | text 12 | Data type of the first output
+trials | | count | Number of profiled trials
+mean | mean = mean [ms] !6 | ms | Mean self time
+std | std ms | ms? | Standard deviation of the self time (with trials - 1)
+ci95_low ci_low_s ci95_low_ms ci95_low_s | low ms | ms? | Lower end of the 95 % confidence interval
+  of the median; not known of fewer than 30 trials
+ci95_high ci_high_s ci95_high_ms ci95_high_s | high ms | ms? | Upper end of this interval
+min | | ms | Shortest self time
+p5 | p5 = 5th percentile [ms] | ms | 5th percentile
+median | median ms | ms | Median
+p95 | p95 = 95th percentile [ms] !9 | ms | 95th percentile
+p99 | | ms | 99th percentile
+max | | ms | Longest self time
+host | host = host [ms] !12 | ms? | On a GPU, mean time of the host in the layer's call, mostly
+  launching; empty on a CPU, where the times above are the host's
+gap | gap = gap [ms] !10 | ms? | On a GPU, mean time on the device between the layer before and this
+  one; empty likewise
+busy | busy = busy [ms] !13 | ms? | On a GPU, median time on the device when it never waits for the
+  host; empty without held trials
+share | % = share [%] | bar | Part that the median has of the sum of all layers' medians
+cumulative_share | cum. % !7 | percent | Part that this and all slower layers hold together
+if_twice | if 2x | times? | How many times as fast a trial would be if the layer were twice as fast,
+  by Amdahl's law on the clean trials; empty on a GPU
+hot | "" | hot | Whether the rule for hotspots chose the layer: true or false
+flops | MFLOP | ~mega? | Floating-point operations in a trial, a multiply-add being two; empty
+  without a formula
+macs | MMAC | ~mega? | Multiply-adds of convolutions and matrix products in a trial; empty likewise
+read nbytes_read nbytes_read | MB read | ~mega? | Bytes that the layer must read at least; empty
+  likewise
+written nbytes_written nbytes_written | MB written | ~mega? | Bytes that it must write at least;
+  empty likewise
+work_is_about | about | about | Whether figures of work are approximate, and shown with ~: true or
+  false
+gflops flops_per_s gflops_per_s | GFLOP/s !1 | ~giga? | Billions of operations a second, from the
+  median self time
+gbytes nbytes_per_s gbytes_per_s | GB/s | ~giga? | Billions of bytes a second, read and written
+intensity | flop/byte = operations a byte | ~number? | Operations a byte
+reached | % of limit = limit reached [%] !4 | ~percent? | Least time at this machine's limits over
+  the median self time; empty where the limits are not known
+verdict | limit = limited by !14 | text? 20 | What takes most of the layer's time: compute or memory
+  where a third of that limit is reached; else the largest part that is known, if it is a quarter:
+  page faults (each at the least that one costs on the machine), waiting (the thread gave its
+  processor up), and by --why copying, matrix product, elementwise arithmetic, allocation, call
+  cost, garbage collection, where without it copying (of im2col's windows) and call cost are
+  estimates; or below both limits
+peak | !2 | bytes? | Most bytes that were allocated in the layer beyond those at its begin; empty
+  without a memory pass
+retained | left allocated | bytes? | Bytes that the layer left allocated; negative where it freed
+  more
+input_bytes input_nbytes input_nbytes | input size | bytes? | Bytes of the input arrays that are no
+  parameters, of a forward call; empty where they are not known
+parameter_bytes parameter_nbytes parameter_nbytes | parameters | bytes? | Bytes of the parameters
+  among its inputs; empty likewise
+output_bytes output_nbytes output_nbytes | output size | bytes? | Bytes of its outputs; empty
+  likewise
+workspace | | bytes? | The peak of a forward call beyond its outputs, at least 0; empty likewise
+cpu | cpu ms = CPU [ms] | ms? | Mean CPU time of the thread that calls the layer, in the trials of
+  the counters pass; empty without one
+page_faults | page faults | number? | How often the system handed out a page of memory in a trial,
+  mean of the counters pass; empty where it is not counted
+waits | | number? | How often the thread gave its processor up in a trial, mean of the counters
+  pass; empty where it is not counted
+preemptions | | number? | How often its processor was taken from it in a trial, mean of the counters
+  pass; empty where it is not counted
+ci half - | +/- ms !8 | ms | Half of the 95 % interval of the median
+interval interval - | 95 % interval ms | figure | The 95 % confidence interval of the median
+moved moved - | MB moved | ~mega | Bytes that the layer must read and write at least; empty without
+  a formula
+""",
+    half=lambda row: (row.ci_high_s - row.ci_low_s) / 2,
+    interval=_interval,
+    moved=lambda row: row.nbytes_read + row.nbytes_written,
+)
+#: What the mark of approximate figures means.
+ABOUT = (
+    "~ is about: so many operations for each element of the largest array, and each array read or "
+    "written once."
+)
+#: Those that only a run on a GPU fills.
+DEVICE = ("host", "gap", "busy")
+#: Those of the terminal's table, where none were chosen.
+USUAL = (
+    *("index", "hot", "path", "function", "phase", "output_shapes"),
+    *("median", "ci", "mean", "p95", "host", "gap", "busy", "share", "cumulative_share"),
+    *("gflops", "reached", "verdict", "peak"),
+)
+#: Those of the report's two tables by layer.
+WHICH = ("index", "path", "function", "phase")
+TIMES = ("output_shapes", "median", "interval", "mean", "p95", "host", "gap", "busy", "share")
+WORK = (
+    *("flops", "moved", "intensity", "gflops", "gbytes", "reached", "verdict"),
+    *("peak", "workspace", "retained"),
+)
+
+#: The columns of ``links.csv``, of :func:`link_frame`. Times are means over the profiled trials.
+LINK_COLUMNS = columns("""
+path Index path path | link | text | Path of the link; / is the network, and a path without a slash
+  is no link, but what is outside of it: loss, cleargrads, optimizer, data
+kind | !1 | text 20 | Its class; empty where it is not known
+depth | | plain | Levels below the network
+calls | !2 | calls_? | Calls of the link in a trial; 0 where its functions or parameters are used
+  without calling it
+parameters | params = parameters !3 | count_? | Number of its parameters, with those of the links
+  below; what several links share counts for the first alone
+inclusive | incl. ms = inclusive [ms] | ms | Time of the functions of the link and of all links
+  below
+exclusive | excl. ms = exclusive [ms] !4 | ms_ | Time of the functions that the link calls itself
+data_inclusive | | ms? | The inclusive time in the data phase; empty where a trial has none
+data_exclusive | | ms? | The exclusive time in the data phase; empty where a trial has none
+forward_inclusive | | ms? | The inclusive time in the forward phase; empty where a trial has none
+forward_exclusive | | ms? | The exclusive time in the forward phase; empty where a trial has none
+backward_inclusive | | ms? | The inclusive time in the backward phase; empty where a trial has none
+backward_exclusive | | ms? | The exclusive time in the backward phase; empty where a trial has none
+update_inclusive | | ms? | The inclusive time in the update phase; empty where a trial has none
+update_exclusive | | ms? | The exclusive time in the update phase; empty where a trial has none
+share | % = share [%] | bar_ | Inclusive part of the sum of all layers' means
+hot_layers hot hot_layers hot_layers | hot = hot layers !5 | count_ | Number of hot layers of the
+  link and of all links below
+""")
+
+
+def layer_columns(keys: Iterable[str], *, several_phases: bool = True) -> list[Column]:
+    """The columns of these names; that of the phase only where there are several."""
+    return [LAYER_COLUMNS[key] for key in keys if several_phases or key != "phase"]
+
+
+def link_frame(links: pd.DataFrame) -> pd.DataFrame:
+    """The tree of links with columns for all phases, so that files of runs can be compared."""
+    fields = [f"{key}_s" for key, one in LINK_COLUMNS.items() if not one.known and "_" in key]
+    return links.reindex(columns=[*links, *(name for name in fields if name not in links)])
+
+
+def interval_note(layers: pd.DataFrame) -> str:
+    """What ``+/-`` is; where no layer has it, why not."""
+    if layers["ci_low_s"].notna().any():
+        return "+/- is half of the 95 % interval of the median"
+    return "these are too few trials for intervals"
+
+
+_PROPERTIES = columns(
+    """
+name | "" | text
+value | "" | text
+""",
+    name=itemgetter(0),
+    value=itemgetter(1),
+)
 
 
 def properties(rows: Iterable[Row], caption: str = "") -> Table:
     """Names and their values: a table without a head."""
-    columns = (Column("", itemgetter(0), folds=MAX_NAME), Column("", itemgetter(1), folds=MAX_NAME))
-    return Table(columns, list(rows), caption)
+    return Table(_PROPERTIES, list(rows), caption)
 
 
-def phase_columns() -> list[Column]:
-    """Columns of :func:`~chainer_profile.report.rows.phase_rows`."""
-
-    def layers(row: PhaseRow) -> str:
-        return format_count(row.layers) if row.layers else ""
-
-    return [
-        Column("phase", lambda row: row.name, folds=MAX_NAME),
-        Column("layers", layers, drop=1),
-        Column("layers ms", lambda row: format_ms(row.layers_s), "layers [ms]", drop=2),
-        Column("framework ms", lambda row: format_ms(row.framework_s), "framework [ms]", drop=3),
-        Column("total ms", lambda row: format_ms(row.total_s), "total [ms]"),
-        Column("%", lambda row: format_bare_percent(row.share), "share of the trial [%]"),
-    ]
-
-
-def kind_columns() -> list[Column]:
-    """Columns of :attr:`.Summary.kinds`."""
-    return [
-        Column("kind", lambda row: str(row.number)),
-        Column("trials", lambda row: format_count(row.trials)),
-        Column("%", lambda row: format_bare_percent(row.share), "share of the trials [%]"),
-        Column("calls", lambda row: format_count(row.calls)),
-        Column("median ms", lambda row: format_ms(row.median_s), "median trial [ms]"),
-        Column(
-            "how it differs",
-            lambda row: printable(row.difference) or "shown here",
-            folds=MAX_NAME,
-        ),
-    ]
+#: The columns of :func:`~chainer_profile.report.rows.phase_rows`.
+PHASES = columns(
+    """
+name | phase | text
+layers number | !1 | count_
+layers_time layers_s | layers ms !2 | ms
+framework | framework ms !3 | ms
+total | total ms | ms
+share | % = share of the trial [%] | percent
+""",
+    number=lambda row: row.layers or None,
+)
+#: The columns of :attr:`.Summary.kinds`.
+KINDS_OF_TRIALS = columns(
+    """
+number | kind | plain
+trials | | count
+share | % = share of the trials [%] | percent
+calls | | count
+median | median ms = median trial [ms] | ms
+difference how | how it differs | text
+""",
+    how=lambda row: row.difference or "shown here",
+)
+#: The columns of :func:`~chainer_profile.report.rows.group_rows`; the last one is that of a phase.
+_GROUPS = columns("""
+name | | text
+calls | | calls
+total | total ms | ms
+mean | mean ms | ms
+share | % = share [%] | bar
+hot | hot layers | count
+ratio name | bwd/fwd = backward / forward !1 | figure
+phase name | !6 | ms_
+""")
 
 
 def group_columns(by: str, phases: Sequence[str]) -> list[Column]:
-    """Columns of :func:`~chainer_profile.report.rows.group_rows`: by phase for more than one."""
-    several = len(phases) > 1
-    return [
-        Column(by, lambda row: row.name, folds=MAX_NAME),
-        Column("calls", lambda row: format_count(row.calls), drop=2 if several else 0),
-        *(_phase_times(phases) if several else ()),
-        Column("total ms", lambda row: format_ms(row.total_s), "total [ms]"),
-        *(_ratio(phases) if several else [Column("mean ms", _mean, "mean [ms]")]),
-        Column("%", lambda row: format_bare_percent(row.share), "share [%]", bar=_part),
-        Column("hot", lambda row: format_count(row.hot), "hot layers", drop=5)
-        if several
-        else Column("hot layers", lambda row: format_count(row.hot)),
-    ]
-
-
-def _part(row: GroupRow | LinkRow) -> float | None:
-    return row.share
-
-
-def _mean(row: GroupRow) -> str:
-    return format_ms(row.mean_s)
+    """The columns of a table of groups: by phase for more than one."""
+    name, hot = headed(_GROUPS["name"], by), _GROUPS["hot"]
+    share, calls, total = (_GROUPS[key] for key in ("share", "calls", "total"))
+    if len(phases) < 2:
+        return [name, calls, total, _GROUPS["mean"], share, hot]
+    calls, hot = replace(calls, drop=2), replace(headed(hot, "hot", hot.title), drop=5)
+    return [name, calls, *_phase_times(phases), total, *_ratio(phases), share, hot]
 
 
 def _ratio(phases: Sequence[str]) -> Iterator[Column]:
     """Backward over forward, where a trial has both."""
     if BACKWARD in phases and FORWARD in phases:
-        backward, forward = phases.index(BACKWARD), phases.index(FORWARD)
-
-        def ratio(row: GroupRow) -> str:
-            return format_ratio(row.phases_s[backward], row.phases_s[forward])
-
-        yield Column("bwd/fwd", ratio, "backward / forward", drop=1)
+        places = phases.index(BACKWARD), phases.index(FORWARD)
+        yield replace(
+            _GROUPS["ratio"],
+            value=lambda row: format_ratio(*(row.phases_s[place] for place in places)),
+        )
 
 
 def _phase_times(phases: Sequence[str]) -> Iterator[Column]:
     """A column a phase; empty where a row has no part in it."""
     for at, phase in enumerate(phases):
+        column = headed(_GROUPS["phase"], phase, f"{phase} [ms]")
+        yield replace(column, value=partial(_in_phase, at=at))
 
-        def time(row: GroupRow | LinkRow, at: int = at) -> str:
-            return format_ms(row.phases_s[at]) if row.phases_s[at] else ""
 
-        yield Column(phase, time, f"{phase} [ms]", drop=6)
+def _in_phase(row: GroupRow | LinkRow, at: int) -> float | None:
+    return row.phases_s[at] or None
 
 
 def tree_columns(phases: Sequence[str], rows: Sequence[LinkRow], *, indent: bool) -> list[Column]:
@@ -112,31 +273,13 @@ def tree_columns(phases: Sequence[str], rows: Sequence[LinkRow], *, indent: bool
         indent: Show a link's last name, indented by its depth, in place of its path.
     """
 
-    def link(row: LinkRow) -> str:
-        return "  " * row.depth + row.name if indent else row.path
+    def indented(row: LinkRow) -> str:
+        return "  " * row.depth + row.name
 
-    columns = [
-        Column("link", link, folds=MAX_NAME),
-        Column("kind", lambda row: row.kind, folds=_MAX_KIND, drop=1),
-        Column("calls", lambda row: _count(row.calls), drop=2),
-        Column("params", lambda row: _count(row.parameters), "parameters", drop=3),
+    unsure = [LINK_COLUMNS[key] for key in ("kind", "calls", "parameters")]
+    return [
+        replace(LINK_COLUMNS["path"], value=indented if indent else attrgetter("path")),
+        *(column for column in unsure if any(map(column.cell, rows))),
         *(_phase_times(phases) if len(phases) > 1 else ()),
-        Column("incl. ms", lambda row: format_ms(row.inclusive_s), "inclusive [ms]"),
-        Column("excl. ms", _exclusive, "exclusive [ms]", drop=4),
-        Column("%", _share, "share [%]", bar=_part),
-        Column("hot", lambda row: _count(row.hot), "hot layers", drop=5),
+        *(LINK_COLUMNS[key] for key in ("inclusive", "exclusive", "share", "hot_layers")),
     ]
-    unknown = {"kind", "calls", "params"}
-    return [c for c in columns if c.name not in unknown or any(map(c.cell, rows))]
-
-
-def _count(value: int | None) -> str:
-    return "" if value is None else format_count(value)
-
-
-def _exclusive(row: LinkRow) -> str:
-    return "" if row.exclusive_s is None else format_ms(row.exclusive_s)
-
-
-def _share(row: LinkRow) -> str:
-    return "" if row.share is None else format_bare_percent(row.share)

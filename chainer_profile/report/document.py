@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from chainer_profile.report.tables import Table
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -105,49 +107,6 @@ class Column:
     drop: int = 0
     code: bool = False
     bar: Callable[[Any], float | None] | None = None
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table.
-
-    Attributes:
-        columns: Its columns; without headings they are names and values.
-        rows: What the columns make cells of.
-        caption: What it shows.
-        marks: For each row its mark, or nothing; rows behind the last mark have none.
-        legend: Sentences below the table, each with the name of the column that it is of: it is
-            said where that column is shown. One without a name is always said.
-        wider: How to see columns that a narrow terminal does without.
-        number: Its number; 0 until it has one.
-    """
-
-    columns: Sequence[Column]
-    rows: Sequence[Any]
-    caption: str = ""
-    marks: Sequence[str] = ()
-    legend: Sequence[tuple[str, str]] = ()
-    wider: str = "a wider terminal shows them"
-    number: int = 0
-
-    @property
-    def head(self) -> list[str]:
-        """The headings in full; empty where there are none."""
-        names = [column.title or column.name for column in self.columns]
-        return names if any(names) else []
-
-    def cells(self) -> list[list[str]]:
-        """The rows as texts."""
-        return [[column.cell(row) for column in self.columns] for row in self.rows]
-
-    def mark(self, row: int) -> str:
-        """The mark of a row."""
-        return self.marks[row] if row < len(self.marks) else ""
-
-    def notes(self, shown: Iterable[Column] | None = None) -> str:
-        """The legend, where these columns are shown or all are."""
-        names = {column.name for column in (self.columns if shown is None else shown)}
-        return " ".join(note for name, note in self.legend if not name or name in names)
 
 
 @dataclass(frozen=True)

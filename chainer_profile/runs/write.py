@@ -89,18 +89,19 @@ def _usual_reports(
 ) -> dict[str, Callable[[], bytes]]:
     from chainer_profile.analyse.roofline import has_plot
     from chainer_profile.analyse.summaries import summarise
-    from chainer_profile.report import layer_columns, links_csv, page
+    from chainer_profile.report import page
+    from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, link_frame
     from chainer_profile.report.content import advice as tried
     from chainer_profile.report.content.profile import report
-    from chainer_profile.report.csv_file import table_text
     from chainer_profile.report.pictures import layers as plot
     from chainer_profile.report.pictures import roofline
+    from chainer_profile.report.tables import to_csv
     from chainer_profile.report.text import of_kind
     from chainer_profile.report.writers import markdown
 
     usual: dict[str, Callable[[], bytes]] = {
-        "layers.csv": lambda: layer_columns.render_csv(summary).encode(),
-        "links.csv": lambda: links_csv.render(summary).encode(),
+        "layers.csv": lambda: to_csv(LAYER_COLUMNS, summary.layers).encode(),
+        "links.csv": lambda: to_csv(LINK_COLUMNS, link_frame(summary.links)).encode(),
         "layers.png": lambda: plot.render(summary, "png"),
         "layers.svg": lambda: plot.render(summary, "svg"),
         "report.md": lambda: markdown.write(report(summary, wanted.title, beside=beside)).encode(),
@@ -116,8 +117,8 @@ def _usual_reports(
         def layers(number: int = kind.number) -> bytes:
             other = summary.recording.variant(number)
             if not other.layers:  # a trial without calls
-                return table_text(layer_columns.COLUMNS, ()).encode()
-            return layer_columns.render_csv(summarise(other, summary.hotspots.rule)).encode()
+                return to_csv(LAYER_COLUMNS, ()).encode()
+            return to_csv(LAYER_COLUMNS, summarise(other, summary.hotspots.rule).layers).encode()
 
         usual[of_kind("layers.csv", kind.number)] = layers
     return usual

@@ -13,7 +13,7 @@ import chainer.functions as F
 import pytest
 
 from chainer_profile.record.recording import Recording
-from chainer_profile.report import layer_columns
+from chainer_profile.report import tables
 from chainer_profile.runs.folder import load_run
 from tests import names_in
 from tests.cli.test_faults import said
@@ -267,7 +267,7 @@ def test_a_failure_and_no_space_are_both_said(
 def test_reports_for_which_there_is_no_space(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(layer_columns, "render_csv", lambda summary: "x" * 80_000)
+    monkeypatch.setattr(tables, "to_csv", lambda *_: "x" * 80_000)
     with file_size_limit(40_000):
         assert main("-n", "6", "-o", "run") == 1
     out, err = capsys.readouterr()

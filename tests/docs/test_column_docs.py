@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from chainer_profile.report import layer_columns, links_csv
+from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, USUAL
 from chainer_profile.report.content import network, ranks
-from chainer_profile.report.layer_columns import LAYER_COLUMNS, USUAL
+from chainer_profile.report.tables import meanings as meanings_of
 from chainer_profile.report.writers import comparison_csv
 from tests import ROOT
 
@@ -87,7 +87,7 @@ def layer_table() -> str:
     rows = [
         (
             f"`{name}`",
-            described.column.name,
+            described.name,
             "yes" if name in USUAL else "",
             f"`{described.csv}`" if described.csv else "",
             described.meaning,
@@ -108,8 +108,8 @@ def summary_table(view: str) -> str:
 
 def documentation() -> str:
     parts = [
-        *(HEAD, TERMINAL, layer_table(), LAYERS, meanings(layer_columns.COLUMNS)),
-        *(LINKS, meanings(links_csv.COLUMNS), SUMMARY),
+        *(HEAD, TERMINAL, layer_table(), LAYERS, meanings(meanings_of(LAYER_COLUMNS))),
+        *(LINKS, meanings(meanings_of(LINK_COLUMNS)), SUMMARY),
     ]
     for view, heading in _VIEWS.items():
         parts += [heading, summary_table(view)]

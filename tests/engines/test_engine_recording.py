@@ -15,9 +15,8 @@ from chainer_profile.analyse.summaries import summarise
 from chainer_profile.engines.engine_recording import engine_recording, node_rows
 from chainer_profile.engines.protocol import EngineError, EngineNode, EngineProfile
 from chainer_profile.record.recording import LinkCalls, Recording
-from chainer_profile.report import layer_columns
 from tests.engines.fake_engines import SETTINGS, layers, profile, recordings
-from tests.report.reading import report_md
+from tests.report.reading import layers_csv, report_md
 
 FAST = replace(SETTINGS, engine="fast 1.0", precision="fp32")
 
@@ -127,4 +126,4 @@ def test_it_is_saved_reported_and_read_like_any_other(tmp_path: Path) -> None:
         assert word not in report.partition("## 3")[2].partition("Appendix")[0].replace(
             SETTINGS.command, ""
         ).replace("---", ""), word
-    assert len(layer_columns.render_csv(summary).splitlines()) == 3
+    assert len(layers_csv(summary).splitlines()) == 3

@@ -18,8 +18,8 @@ from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.record.journal import recover
 from chainer_profile.record.recording import Recording
-from chainer_profile.report import layer_columns
 from chainer_profile.runs.folder import JOURNAL, RECORDING, load_run
+from tests.report.reading import layers_csv
 
 STORED = Path(__file__).parent / "stored"
 FORWARD = ["Convolution2DFunction", "FixedBatchNormalization", "ReLU", "Reshape", "LinearFunction"]
@@ -60,7 +60,7 @@ def test_it_loads(name: str) -> None:
     assert recording.settings.input_shape == (1, 3, 8, 8)
     summary = summarise(recording)
     assert summary.layers["share"].sum() == pytest.approx(1)
-    assert len(layer_columns.render_csv(summary).splitlines()) == len(functions) + 1
+    assert len(layers_csv(summary).splitlines()) == len(functions) + 1
 
 
 @pytest.mark.parametrize("name", EXPECTED)

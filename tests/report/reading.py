@@ -9,9 +9,11 @@ from typing import Any
 from markdown_it import MarkdownIt
 
 from chainer_profile.analyse.summary import Summary
+from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, link_frame
 from chainer_profile.report.content.overview import overview
 from chainer_profile.report.content.profile import ReportTitle, report
 from chainer_profile.report.document import Block
+from chainer_profile.report.tables import to_csv
 from chainer_profile.report.writers import markdown, terminal
 
 
@@ -96,3 +98,11 @@ def report_md(summary: Summary, title: ReportTitle | None = None) -> str:
 def on_terminal(summary: Summary, width: int | None = 200, **shown: Any) -> str:
     """What a terminal of this width shows of a run; see :func:`.overview.overview`."""
     return terminal.written(overview(summary, **shown), width)
+
+
+def layers_csv(summary: Summary) -> str:
+    return to_csv(LAYER_COLUMNS, summary.layers)
+
+
+def links_csv(summary: Summary) -> str:
+    return to_csv(LINK_COLUMNS, link_frame(summary.links))

@@ -12,13 +12,13 @@ import pytest
 
 from chainer_profile import summarise
 from chainer_profile.analyse.summary import Summary
-from chainer_profile.report import layer_columns
+from chainer_profile.report.columns import LAYER_COLUMNS
 from chainer_profile.report.content import network
 from chainer_profile.report.page import data
 from chainer_profile.report.writers import json_report, terminal
 from tests.conftest import make_recording
 from tests.report.documents import network_of, network_row
-from tests.report.reading import on_terminal, report_md
+from tests.report.reading import layers_csv, on_terminal, report_md
 from tests.report.working import with_work, working
 
 FIGURES = ("flops", "macs", "read", "written", "moved", "gflops", "gbytes", "intensity", "reached")
@@ -36,13 +36,13 @@ def some() -> Summary:
 def test_its_cells_have_a_mark_and_others_have_none(some: Summary) -> None:
     first, second, *_ = some.layers.itertuples()
     exact = next(working().layers.itertuples())
-    for key in layer_columns.LAYER_COLUMNS:
-        cell = layer_columns.LAYER_COLUMNS[key].column.cell
+    for key in LAYER_COLUMNS:
+        cell = LAYER_COLUMNS[key].cell
         if key != "work_is_about":
             assert cell(first) == ("~" if key in FIGURES else "") + cell(exact)
         assert not cell(second).startswith("~")
     nothing = first._replace(flops=0)
-    assert layer_columns.LAYER_COLUMNS["flops"].column.cell(nothing) == "0"
+    assert LAYER_COLUMNS["flops"].cell(nothing) == "0"
 
 
 @pytest.mark.parametrize("shown", [on_terminal, report_md])
@@ -57,7 +57,7 @@ def test_tables_of_layers_and_of_functions_have_it_and_say_what_it_is(shown, som
 
 
 def test_files_have_a_flag(some: Summary) -> None:
-    first, second, *_ = csv.DictReader(io.StringIO(layer_columns.render_csv(some)))
+    first, second, *_ = csv.DictReader(io.StringIO(layers_csv(some)))
     assert (first["work_is_about"], second["work_is_about"]) == ("true", "false")
     assert first["flops"] == "10000000"
     layers = json.loads(json_report.render(some))["layers"]

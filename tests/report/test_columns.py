@@ -2,8 +2,9 @@ from __future__ import annotations
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
-from chainer_profile.report.columns import group_columns, phase_columns, tree_columns
+from chainer_profile.report.columns import PHASES, group_columns, tree_columns
 from chainer_profile.report.rows import group_rows, phase_rows, phases_of, tree_rows
+from chainer_profile.report.tables import Table
 from tests.conftest import make_recording, make_training
 
 
@@ -53,8 +54,7 @@ def test_a_ratio_needs_both_phases() -> None:
 
 
 def test_phases() -> None:
-    columns = phase_columns()
-    rows = [[column.cell(row) for column in columns] for row in phase_rows(_training())]
+    rows = Table(PHASES, phase_rows(_training())).cells()
     assert rows[1] == ["backward", "11", "1.8000", "0.2500", "2.0500", "55.4"]
     assert rows[3] == ["outside of the phases", "", "0.0000", "0.0500", "0.0500", "1.4"]
     assert rows[4] == ["profiled trial", "25", "3.0000", "0.7000", "3.7000", "100.0"]

@@ -20,12 +20,12 @@ from chainer_profile.report.document import (
     Code,
     Column,
     Heading,
-    Table,
     code,
     points,
     strong,
     text,
 )
+from chainer_profile.report.tables import Table
 from chainer_profile.report.text import model_name, printable, settings_text
 
 if TYPE_CHECKING:

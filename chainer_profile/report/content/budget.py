@@ -31,8 +31,9 @@ from chainer_profile.record.budget import (
     Spent,
 )
 from chainer_profile.record.recording import COMPLETE
-from chainer_profile.report.document import TOTAL, Column, Heading, Table, strong, text
+from chainer_profile.report.document import TOTAL, Column, Heading, strong, text
 from chainer_profile.report.rows import phases_of
+from chainer_profile.report.tables import Table
 from chainer_profile.report.text import printable, short
 
 if TYPE_CHECKING:

@@ -35,12 +35,12 @@ from chainer_profile.report.document import (
     Column,
     Figure,
     Heading,
-    Table,
     file,
     points,
     strong,
     text,
 )
+from chainer_profile.report.tables import Table
 from chainer_profile.report.text import model_name, printable, profiled_text, settings_text
 
 if TYPE_CHECKING:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from chainer_profile.analyse.counted import counters_by, trial_counters
 from chainer_profile.basics.units import (
     format_duration,
-    format_ms,
     format_percent,
-    format_significant,
     plural,
 )
-from chainer_profile.report.columns import MAX_NAME
-from chainer_profile.report.document import Column, Table, text
-from chainer_profile.report.layer_columns import with_content
+from chainer_profile.report.document import text
 from chainer_profile.report.rows import phases_of
-from chainer_profile.report.text import printable
+from chainer_profile.report.tables import Table, columns, headed, listed, with_content
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,22 +60,17 @@ def _faults(trial: TrialCounters) -> str:
     return f". A trial has {faults} of at least {format_duration(trial.fault_s)} each: {at_least}"
 
 
+_COLUMNS = columns("""
+name Index | | text
+wall counted_s | wall ms !2 | ms
+cpu | cpu ms = CPU [ms] | ms
+page_faults | page faults | number
+waits | !4 | number
+preemptions | !3 | number
+""")
+
+
 def _table(summary: Summary, by: str) -> Table:
-    rows = list(counters_by(summary.layers, by).itertuples())
-    columns = [
-        Column(by, lambda row: printable(row.Index), folds=MAX_NAME),
-        Column("wall ms", _ms("counted_s"), "wall [ms]", drop=2),
-        Column("cpu ms", _ms("cpu_s"), "CPU [ms]"),
-        Column("page faults", _number("page_faults")),
-        Column("waits", _number("waits"), drop=4),
-        Column("preemptions", _number("preemptions"), drop=3),
-    ]
-    return Table(with_content(columns, rows), rows, f"CPU time and page faults by {by}")
-
-
-def _ms(field: str) -> Any:
-    return lambda row: format_ms(getattr(row, field))
-
-
-def _number(field: str) -> Any:
-    return lambda row: format_significant(getattr(row, field))
+    rows = counters_by(summary.layers, by)
+    found = [headed(_COLUMNS["name"], by), *listed(_COLUMNS)[1:]]
+    return Table(with_content(found, rows), rows, f"CPU time and page faults by {by}")

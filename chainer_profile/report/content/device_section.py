@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 from chainer_profile.analyse.device_use import phase_device
 from chainer_profile.basics.units import (
-    format_bare_percent,
     format_duration,
     format_ms,
     format_percent,
     plural,
 )
-from chainer_profile.report.columns import MAX_NAME, properties
-from chainer_profile.report.document import TOTAL, Column, Table, strong, text
+from chainer_profile.report.columns import properties
+from chainer_profile.report.document import TOTAL, strong, text
 from chainer_profile.report.rows import phases_of
+from chainer_profile.report.tables import Table, columns
 from chainer_profile.report.text import Row, printable
 
 if TYPE_CHECKING:
@@ -141,6 +141,16 @@ def _held(use: DeviceUse) -> list[Row]:
     return [("A held trial on the GPU, median", f"{format_ms(use.held_span_s)} ms")]
 
 
+_PHASES = columns("""
+name | phase | text
+host | host in the layers' calls [ms] | ms
+layers | layers on the GPU [ms] | ms
+gaps | between the layers [ms] | ms
+busy | GPU busy [ms] | ms
+busy_share | busy part of the layers [%] | percent
+""")
+
+
 def _phases(summary: Summary, use: DeviceUse) -> Iterator[Block]:
     rows = [
         _PhaseUse(printable(str(row.Index)), row.host_s, row.layers_s, row.gap_s, row.busy_s)
@@ -148,20 +158,12 @@ def _phases(summary: Summary, use: DeviceUse) -> Iterator[Block]:
     ]
     busy_s = float("nan") if use.busy_s is None else use.busy_s
     whole = _PhaseUse("all layers", use.calls_s, use.layers_s, use.gaps_s, busy_s)
-    columns = [
-        Column("phase", lambda row: row.name, folds=MAX_NAME),
-        Column("host in the layers' calls [ms]", lambda row: format_ms(row.host_s)),
-        Column("layers on the GPU [ms]", lambda row: format_ms(row.layers_s)),
-        Column("between the layers [ms]", lambda row: format_ms(row.gaps_s)),
-        Column("GPU busy [ms]", lambda row: format_ms(row.busy_s)),
-        Column("busy part of the layers [%]", lambda row: format_bare_percent(row.busy_share)),
-    ]
     yield text(
         "By phase; the time between two layers is that of the phase of the second one, and what "
         "the host does between the layers' calls is of no phase:"
     )
     marks = ["" for _ in rows] + [TOTAL]
-    yield Table(columns, [*rows, whole], "The phases on the GPU", marks)
+    yield Table(_PHASES, [*rows, whole], "The phases on the GPU", marks)
 
 
 def _busy_text(use: DeviceUse) -> str:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chainer_profile.basics.units import NOT_KNOWN, format_count, format_ms
-from chainer_profile.report.document import Column
+from chainer_profile.basics.units import NOT_KNOWN
+from chainer_profile.report.tables import Column, columns, listed
 from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.record.recording import Settings
-
-_MAX_NODE = 40
 
 
 def engine_text(settings: Settings) -> str:
@@ -28,14 +26,21 @@ def between(summary: Summary) -> str:
 
 def node_columns(summary: Summary) -> list[Column]:
     """Columns of a table of nodes; its rows are those of ``Summary.layers``."""
-    layers, covers = summary.recording.layers, "Chainer's layers"
-    return [
-        Column("#", lambda row: str(row.Index)),
-        Column("node", lambda row: printable(layers[row.Index].node), folds=_MAX_NODE),
-        Column(covers, lambda row: _indices(layers[row.Index].covers), folds=_MAX_NODE),
-        Column("number", lambda row: format_count(len(layers[row.Index].covers))),
-        Column("median ms", lambda row: format_ms(row.median_s), "median [ms]"),
-    ]
+    layers = summary.recording.layers
+    return listed(
+        columns(
+            """
+index Index | # | plain
+node | | text 40
+covers | Chainer's layers | text 40
+number | | count
+median | median ms | ms
+""",
+            node=lambda row: layers[row.Index].node,
+            covers=lambda row: _indices(layers[row.Index].covers),
+            number=lambda row: len(layers[row.Index].covers),
+        )
+    )
 
 
 def _indices(covers: tuple[int, ...]) -> str:

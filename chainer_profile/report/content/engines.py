@@ -31,12 +31,12 @@ from chainer_profile.report.document import (
     Column,
     Figure,
     Heading,
-    Table,
     file,
     points,
     strong,
     text,
 )
+from chainer_profile.report.tables import Table
 from chainer_profile.report.text import (
     environment_lines,
     environment_rows,

@@ -15,7 +15,8 @@ from chainer_profile.basics.units import (
     format_significant,
 )
 from chainer_profile.report import csv_file as csv
-from chainer_profile.report.document import Column, Table
+from chainer_profile.report.document import Column
+from chainer_profile.report.tables import Table
 from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:

@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from chainer_profile.analyse.inside import REST
 from chainer_profile.basics.units import (
     NOT_KNOWN,
-    format_bare_percent,
     format_duration,
-    format_ms,
     format_percent,
     plural,
 )
-from chainer_profile.report.columns import MAX_NAME
-from chainer_profile.report.document import Column, Table, text
+from chainer_profile.report.document import text
 from chainer_profile.report.rows import phases_of
+from chainer_profile.report.tables import Column, Table, columns, headed
 from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:
@@ -92,38 +90,36 @@ def _rows(found: Iterable[Parts], most: int) -> list[_Row]:
     return rows
 
 
-def _columns(summary: Summary, head: str) -> list[Column]:
-    several = len(phases_of(summary)) > 1
-    return [
-        Column(head, lambda row: printable(row.name), folds=MAX_NAME),
-        # What a function does in each phase are rows of one name.
-        *([Column("phase", lambda row: row.phase, folds=8)] if several else []),
-        *_part_columns(),
-        Column("cause", lambda row: row.part.cause, folds=12, drop=3),
-        Column("where", _where, folds=MAX_NAME, drop=1, code=True),
-    ]
-
-
-def _where(row: _Row) -> str:
-    """The file without its folders."""
-    return printable(row.part.where.rpartition("/")[2])
-
-
-def _part_columns() -> list[Column]:
-    return [
-        Column("part", lambda row: printable(row.part.name), folds=MAX_NAME),
-        Column(
-            "%", lambda row: format_bare_percent(row.part.share), bar=lambda row: row.part.share
-        ),
-        Column("+/- points", lambda row: _half(row.part), drop=2),
-        Column("ms", lambda row: format_ms(row.part.seconds)),
-    ]
-
-
-def _half(part: Part) -> str:
+def _half(row: _Row) -> str:
+    part = row.part
     if part.low is None or part.high is None:
         return NOT_KNOWN
     return f"{(part.high - part.low) * 50:.1f}"
+
+
+_COLUMNS = columns(
+    """
+name | | text
+phase | | text 8
+part part.name | | text
+share part.share | % | bar
+half | +/- points !2 | figure
+ms part.seconds | | ms
+cause part.cause | !3 | text 12
+where | !1 | code
+""",
+    half=_half,
+    # The file without its folders.
+    where=lambda row: row.part.where.rpartition("/")[2],
+)
+_PART = [_COLUMNS[key] for key in ("part", "share", "half", "ms")]
+
+
+def _columns(summary: Summary, head: str) -> list[Column]:
+    # What a function does in each phase are rows of one name.
+    phase = [_COLUMNS["phase"]] if len(phases_of(summary)) > 1 else []
+    name, cause, where = (_COLUMNS[key] for key in ("name", "cause", "where"))
+    return [headed(name, head), *phase, *_PART, cause, where]
 
 
 def inside(summary: Summary, *, brief: bool = False) -> Iterator[Block]:
@@ -151,7 +147,7 @@ def inside(summary: Summary, *, brief: bool = False) -> Iterator[Block]:
     if found.framework is not None:
         yield text(f"Between the layers pass {format_duration(found.framework.seconds)} a trial:")
         rows = [_Row("", "", part) for part in found.framework.parts]
-        yield Table(_part_columns(), rows, "Between the layers, by kind")
+        yield Table(_PART, rows, "Between the layers, by kind")
     hot = [one for one in found.layers if one.row in summary.hotspots.indices]
     hot = sorted(hot, key=lambda parts: -parts.seconds)[:_LAYERS]
     if hot and not brief:

@@ -5,12 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chainer_profile.basics.units import format_count, format_percent, plural
-from chainer_profile.report import layer_columns
+from chainer_profile.report.columns import (
+    ABOUT,
+    DEVICE,
+    LAYER_COLUMNS,
+    TIMES,
+    WHICH,
+    WORK,
+    layer_columns,
+)
 from chainer_profile.report.content.device_section import explained
 from chainer_profile.report.content.engine_words import engine_text, node_columns
 from chainer_profile.report.content.gpu_text import on_gpu
-from chainer_profile.report.document import HOT, LAYERS, PLOT, Figure, Table, file, text
+from chainer_profile.report.document import HOT, LAYERS, PLOT, Figure, file, text
 from chainer_profile.report.rows import phases_of
+from chainer_profile.report.tables import Table, with_content
 from chainer_profile.report.text import typical_word
 
 if TYPE_CHECKING:
@@ -19,7 +28,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from chainer_profile.analyse.summary import Summary
-    from chainer_profile.report.document import Block, Column
+    from chainer_profile.report.document import Block
+    from chainer_profile.report.tables import Column
 
 #: With more layers than this the report shows the hot and the slowest ones only; and of more links
 #: those of the longest times.
@@ -52,16 +62,16 @@ def by_layer(summary: Summary) -> Iterator[Block]:
             file(LAYERS),
             ".",
         )
-    times = list(layer_columns.TIMES)
+    times = list(TIMES)
     if summary.layers["ci_low_s"].isna().all():
         yield text("The trials are too few for intervals of the medians.")
         times.remove("interval")
     rows = list(shown.itertuples())
-    known = layer_columns.with_content(layer_columns.columns(layer_columns.DEVICE), rows)
-    times = [key for key in times if key not in layer_columns.DEVICE or _column(key) in known]
+    known = with_content(layer_columns(DEVICE), rows)
+    times = [key for key in times if key not in DEVICE or LAYER_COLUMNS[key] in known]
     if said := explained([column.name for column in known]):
         yield text(f"Median, interval, mean and percentile are times on the GPU. {said}")
-    columns = [*_which(summary), *layer_columns.columns(times)]
+    columns = [*_which(summary), *layer_columns(times)]
     yield Table(columns, rows, "Self time by layer", _hot(shown))
 
 
@@ -69,9 +79,9 @@ def work_by_layer(summary: Summary) -> Iterator[Block]:
     """The table of work and memory by layer; nothing where none is known."""
     shown = _chosen(summary.layers)
     rows = list(shown.itertuples())
-    work = layer_columns.with_content(layer_columns.columns(layer_columns.WORK), rows)
+    work = with_content(layer_columns(WORK), rows)
     if work:
-        said = f"{layer_columns.ABOUT} " if shown["work_is_about"].any() else ""
+        said = f"{ABOUT} " if shown["work_is_about"].any() else ""
         yield text(said + _explained([column.name for column in work]))
         yield Table([*_which(summary), *work], rows, "Work and memory by layer", _hot(shown))
 
@@ -92,15 +102,11 @@ def by_node(summary: Summary) -> Iterator[Block]:
 
 def _which(summary: Summary) -> list[Column]:
     several = len(phases_of(summary)) > 1
-    return layer_columns.columns(layer_columns.WHICH, several_phases=several)
+    return layer_columns(WHICH, several_phases=several)
 
 
 def _hot(layers: pd.DataFrame) -> list[str]:
     return [HOT if hot else "" for hot in layers["hot"]]
-
-
-def _column(key: str) -> Column:
-    return layer_columns.LAYER_COLUMNS[key].column
 
 
 def _chosen(layers: pd.DataFrame) -> pd.DataFrame:

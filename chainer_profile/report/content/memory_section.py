@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from chainer_profile.basics.units import format_nbytes, plural
-from chainer_profile.report import layer_columns
-from chainer_profile.report.columns import MAX_NAME
-from chainer_profile.report.document import Column, Table, text
+from chainer_profile.report.columns import WHICH, layer_columns
+from chainer_profile.report.document import text
 from chainer_profile.report.rows import phases_of
+from chainer_profile.report.tables import Column, Table, columns, with_content
 from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:
@@ -84,13 +84,12 @@ def phase_memory(summary: Summary) -> tuple[PhaseMemory, ...]:
     return use.phases if use is not None and len(use.phases) > 1 else ()
 
 
-def phase_memory_columns() -> list[Column]:
-    """Columns of :func:`phase_memory`."""
-    return [
-        Column("phase", lambda row: printable(row.phase), folds=MAX_NAME),
-        Column("high water", lambda row: format_nbytes(row.high_nbytes)),
-        Column("left allocated", lambda row: format_nbytes(row.retained_nbytes)),
-    ]
+#: The columns of :func:`phase_memory`.
+PHASE_MEMORY = columns("""
+phase | | text
+high | high water | bytes
+retained | left allocated | bytes
+""")
 
 
 def peak_rows(summary: Summary, most: int) -> list[Any]:
@@ -104,12 +103,12 @@ def peak_rows(summary: Summary, most: int) -> list[Any]:
 def peak_columns(summary: Summary) -> list[Column]:
     """Columns of :func:`peak_rows`."""
     several = len(phases_of(summary)) > 1
-    which = layer_columns.columns(layer_columns.WHICH, several_phases=several)
+    which = layer_columns(WHICH, several_phases=several)
     sizes = [
         replace(column, drop=drop)
-        for column, drop in zip(layer_columns.columns(_SIZES), _DROPS, strict=True)
+        for column, drop in zip(layer_columns(_SIZES), _DROPS, strict=True)
     ]
-    return which + layer_columns.with_content(sizes, list(summary.layers.itertuples()))
+    return which + with_content(sizes, summary.layers)
 
 
 def peaks_sentence(rows: list[Any]) -> str:
@@ -134,7 +133,7 @@ def memory(summary: Summary) -> Iterator[Block]:
             "By phase: the most that is allocated in it beyond what is there at the trial's begin, "
             "and what it leaves allocated, negative where it frees more:"
         )
-        yield Table(phase_memory_columns(), phases, "Memory by phase")
+        yield Table(PHASE_MEMORY, phases, "Memory by phase")
     rows = peak_rows(summary, _MAX_LAYERS)
     yield text(peaks_sentence(rows))
     yield Table(peak_columns(summary), rows, "The layers with the highest peaks of memory")

@@ -19,9 +19,9 @@ from chainer_profile.basics.units import (
 )
 from chainer_profile.record.network import LAYER_COLUMNS, LINK_COLUMNS, TEXTS
 from chainer_profile.report import csv_file as csv
-from chainer_profile.report.columns import properties
-from chainer_profile.report.document import Column, Heading, Table, text
-from chainer_profile.report.layer_columns import ABOUT
+from chainer_profile.report.columns import ABOUT, properties
+from chainer_profile.report.document import Column, Heading, text
+from chainer_profile.report.tables import Table
 from chainer_profile.report.text import Row, printable
 
 if TYPE_CHECKING:

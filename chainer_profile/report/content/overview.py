@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING
 from chainer_profile.analyse.summary import WARNING
 from chainer_profile.basics.units import format_percent, plural
 from chainer_profile.basics.words import DEFAULT_DEPTH
-from chainer_profile.report import layer_columns
 from chainer_profile.report.columns import (
+    ABOUT,
+    DEVICE,
+    KINDS_OF_TRIALS,
+    LAYER_COLUMNS,
+    USUAL,
     group_columns,
-    kind_columns,
+    interval_note,
+    layer_columns,
     properties,
     tree_columns,
 )
@@ -22,12 +27,12 @@ from chainer_profile.report.content.engine_words import engine_text
 from chainer_profile.report.content.gpu_text import gpu_lines, on_gpu
 from chainer_profile.report.content.inside_section import inside
 from chainer_profile.report.content.memory_section import (
+    PHASE_MEMORY,
     memory_sentences,
     peak_columns,
     peak_rows,
     peaks_sentence,
     phase_memory,
-    phase_memory_columns,
 )
 from chainer_profile.report.content.result_section import phase_table
 from chainer_profile.report.content.totals import total_rows
@@ -38,8 +43,17 @@ from chainer_profile.report.content.work_section import (
     work_columns,
     work_rows,
 )
-from chainer_profile.report.document import HOT, TOTAL, Column, Table, strong, text
+from chainer_profile.report.document import HOT, TOTAL, strong, text
 from chainer_profile.report.rows import group_rows, phases_of, tree_rows
+from chainer_profile.report.tables import (
+    HOT_MARK,
+    Column,
+    Table,
+    columns,
+    kept,
+    listed,
+    with_content,
+)
 from chainer_profile.report.text import environment_lines, printable, run_lines
 
 if TYPE_CHECKING:
@@ -67,8 +81,9 @@ _MAX_PEAKS = 5
 #: Columns that an order needs to be seen, beside the usual ones or in place of one of them.
 _SHOWN_FOR = {"flops": "flops", "memory": "peak", "reached": "reached"}
 _IN_PLACE_FOR = {"std": ("ci", "std")}
+_MARKED = columns('marked | "" | hot')
 #: Columns that there are only where there is something in them.
-_WHERE_KNOWN = frozenset({"gflops", "reached", "verdict", "peak", *layer_columns.DEVICE})
+_WHERE_KNOWN = frozenset({"gflops", "reached", "verdict", "peak", *DEVICE})
 
 
 def overview(
@@ -95,8 +110,8 @@ def overview(
         tree: Show the tree of links in place of the layers.
         depth: Levels of the tree below the network.
         macs: Show multiply-adds in place of operations.
-        columns: Names of the columns of the layer table (see :mod:`.layer_columns`), which are
-            all shown, on a narrow terminal too; None for the usual ones.
+        columns: Names of the columns of the layer table (:data:`.columns.LAYER_COLUMNS`), which
+            are all shown, on a narrow terminal too; None for the usual ones.
         hint: How to see the rows that a limit leaves out, if there is a way.
     """
     recording = summary.recording
@@ -110,12 +125,12 @@ def overview(
     if len(phases_of(summary)) > 1:
         yield phase_table(summary)
     if summary.kinds:
-        yield Table(kind_columns(), summary.kinds, "The kinds of trials")
+        yield Table(KINDS_OF_TRIALS, summary.kinds, "The kinds of trials")
     yield from _tree(summary, depth) if tree else _layers(summary, sort, limit, columns, hint)
     yield from _groups(summary, group_by, limit, hint)
     yield from inside(summary, brief=True)
     if has_work(summary):
-        legend = [("", layer_columns.ABOUT)] if has_about(summary) else []
+        legend = [("", ABOUT)] if has_about(summary) else []
         rows = work_rows(summary)
         yield Table(work_columns(summary, macs), rows, "Work by function", legend=legend)
         if sentence := limits_sentence(summary):
@@ -138,16 +153,16 @@ def _layers(
     if chosen is None:
         columns = _usual_columns(summary, sort)
     else:
-        columns = list(map(layer_columns.kept, layer_columns.columns(chosen)))
+        columns = list(map(kept, layer_columns(chosen)))
     kind = "inclusive" if summary.recording.settings.inclusive else "self times"
     hidden = layers.iloc[len(shown) :]
     said = _hidden(plural(len(hidden), "layer"), float(hidden["share"].sum()), hint)
     legend = [
         *([("", said)] if said else []),
-        ("", f"{layer_columns.HOT_MARK} hot: {summary.hotspots.rule}."),
+        ("", f"{HOT_MARK} hot: {summary.hotspots.rule}."),
         ("", f"Times are {kind}{on_gpu(summary)} in ms."),
         *_legend_of_marks(columns, shown),
-        ("+/- ms", f"{layer_columns.interval_note(layers)}."),
+        ("+/- ms", f"{interval_note(layers)}."),
         ("% of limit", "% of limit is the least time at this machine's limits over the median."),
         *((name, f"{meaning}.") for name, meaning in MEANINGS.items()),
     ]
@@ -166,22 +181,22 @@ def _legend_of_marks(columns: Sequence[Column], shown: pd.DataFrame) -> list[tup
     rows = list(shown[shown["work_is_about"]].itertuples())
     marked = [column for column in columns if any(column.cell(row).startswith("~") for row in rows)]
     lasting = sorted(marked, key=lambda column: column.drop or math.inf)[-1:]
-    return [(column.name, layer_columns.ABOUT) for column in lasting]
+    return [(column.name, ABOUT) for column in lasting]
 
 
 def _usual_columns(summary: Summary, sort: str) -> list[Column]:
     """The columns where none were chosen: with that of the order, without what is not known."""
     instead, other = _IN_PLACE_FOR.get(sort, ("", ""))
-    keys = [other if key == instead else key for key in layer_columns.USUAL]
+    keys = [other if key == instead else key for key in USUAL]
     wanted = _SHOWN_FOR.get(sort)
     if wanted is not None and wanted not in keys:
         keys.append(wanted)
-    columns = layer_columns.columns(keys, several_phases=len(phases_of(summary)) > 1)
-    unsure = [layer_columns.LAYER_COLUMNS[key].column for key in keys if key in _WHERE_KNOWN]
-    known = layer_columns.with_content(unsure, list(summary.layers.itertuples()))
-    always = layer_columns.LAYER_COLUMNS[wanted].column if wanted is not None else None
+    columns = layer_columns(keys, several_phases=len(phases_of(summary)) > 1)
+    unsure = [LAYER_COLUMNS[key] for key in keys if key in _WHERE_KNOWN]
+    known = with_content(unsure, summary.layers)
+    always = LAYER_COLUMNS[wanted] if wanted is not None else None
     return [
-        layer_columns.kept(column) if column is always else column
+        kept(column) if column is always else column
         for column in columns
         if column not in unsure or column in known or column is always
     ]
@@ -205,7 +220,7 @@ def _tree(summary: Summary, depth: int) -> Iterator[Block]:
     links, beside = tree_rows(summary, depth)
     rows = [*links, *beside]
     columns = [
-        Column("", lambda row: layer_columns.HOT_MARK if row.marked else ""),
+        *listed(_MARKED),
         *tree_columns(phases_of(summary), rows, indent=True),
     ]
     legend = []
@@ -216,7 +231,7 @@ def _tree(summary: Summary, depth: int) -> Iterator[Block]:
         )
         legend.append(("", said))
     legend += [
-        ("", f"{layer_columns.HOT_MARK} hot: {summary.hotspots.rule}."),
+        ("", f"{HOT_MARK} hot: {summary.hotspots.rule}."),
         ("", "Times are in ms; incl. is a link with all links below it."),
         ("excl. ms", "excl. is the functions that it calls itself."),
     ]
@@ -242,7 +257,7 @@ def _memory(summary: Summary, limit: int | None) -> Iterator[Block]:
     for at, sentence in enumerate(memory_sentences(summary)):
         yield text(printable(sentence), below=at > 0)
     if phases := phase_memory(summary):
-        yield Table(phase_memory_columns(), phases, "Memory by phase")
+        yield Table(PHASE_MEMORY, phases, "Memory by phase")
     peaks = peak_rows(summary, _MAX_PEAKS if limit is None else min(limit, _MAX_PEAKS))
     if peaks:
         yield text(peaks_sentence(peaks))

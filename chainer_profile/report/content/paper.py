@@ -5,14 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chainer_profile.basics.units import format_count, plural
-from chainer_profile.report import layer_columns
-from chainer_profile.report.columns import group_columns, kind_columns, phase_columns, properties
+from chainer_profile.report.columns import (
+    KINDS_OF_TRIALS,
+    PHASES,
+    WHICH,
+    group_columns,
+    layer_columns,
+    properties,
+)
 from chainer_profile.report.content.gpu_text import gpu_rows, on_gpu
 from chainer_profile.report.content.layer_section import MAX_ROWS, SLOWEST
 from chainer_profile.report.content.profile import experiment_rows
 from chainer_profile.report.content.totals import total_rows
-from chainer_profile.report.document import HOT, Table
+from chainer_profile.report.document import HOT
 from chainer_profile.report.rows import group_rows, phase_rows, phases_of, shortened
+from chainer_profile.report.tables import Table
 from chainer_profile.report.text import environment_rows, model_name, printable
 
 if TYPE_CHECKING:
@@ -47,9 +54,9 @@ def tables(summary: Summary) -> Iterator[tuple[str, Table]]:
     yield "times", properties(total_rows(summary), f"A trial {of}.")
     if summary.kinds:
         caption = f"The kinds of trials {of}; all other tables are of the first."
-        yield "kinds", Table(kind_columns(), summary.kinds, caption)
+        yield "kinds", Table(KINDS_OF_TRIALS, summary.kinds, caption)
     if len(phases_of(summary)) > 1:
-        yield "phases", Table(phase_columns(), phase_rows(summary), f"Time by phase {of}.")
+        yield "phases", Table(PHASES, phase_rows(summary), f"Time by phase {of}.")
     yield (
         "functions",
         Table(
@@ -66,11 +73,11 @@ def _by_layer(summary: Summary, of: str) -> Iterator[tuple[str, Table]]:
     layers, several = summary.layers, len(phases_of(summary)) > 1
     slowest = layers.sort_values("typical_s", ascending=False, kind="stable")
     # As many as fit between the margins of the article class.
-    keys = [*layer_columns.WHICH, "median", "ci", "share"]
+    keys = [*WHICH, "median", "ci", "share"]
     some = layers["ci_low_s"].notna().any()
     if not some:
         keys.remove("ci")
-    columns = layer_columns.columns(keys, several_phases=several)
+    columns = layer_columns(keys, several_phases=several)
     count = format_count(len(layers))
     if len(layers) > TOP:
         caption = f"The {TOP} slowest of {count} layers {of}{on_gpu(summary)}."

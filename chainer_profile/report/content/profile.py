@@ -7,12 +7,10 @@ next, and an appendix with the command, the versions and the long tables.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from chainer_profile.basics.units import format_count, plural
-from chainer_profile.report import layer_columns, links_csv
-from chainer_profile.report.columns import MAX_NAME, properties
+from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, properties
 from chainer_profile.report.content.advice import section as tried
 from chainer_profile.report.content.answer import answer
 from chainer_profile.report.content.budget import script_name
@@ -46,10 +44,8 @@ from chainer_profile.report.document import (
     LAYERS,
     LINKS,
     Code,
-    Column,
     Heading,
     Lines,
-    Table,
     Text,
     code,
     file,
@@ -59,6 +55,7 @@ from chainer_profile.report.document import (
     text,
 )
 from chainer_profile.report.rows import phases_of
+from chainer_profile.report.tables import Column, Table, columns
 from chainer_profile.report.text import (
     Row,
     environment_rows,
@@ -358,18 +355,18 @@ def _files(*, columns: bool) -> Iterator[Block]:
         file(LAYERS),
         ". Its columns (times are self times in milliseconds over the profiled trials):",
     )
-    yield _meanings(layer_columns.COLUMNS, LAYERS)
+    yield _meanings(LAYER_COLUMNS, LAYERS)
     yield text(
         "All links are in ",
         file(LINKS),
         ". Its columns (times are means in milliseconds over the profiled trials):",
     )
-    yield _meanings(links_csv.COLUMNS, LINKS)
+    yield _meanings(LINK_COLUMNS, LINKS)
 
 
-def _meanings(columns: Mapping[str, str], name: str) -> Table:
-    found = (
-        Column("column", itemgetter(0), folds=MAX_NAME, code=True),
-        Column("meaning", itemgetter(1), folds=MAX_NAME),
-    )
-    return Table(found, list(columns.items()), f"The columns of {name}")
+_MEANINGS = columns("csv | column | code\nmeaning | | text")
+
+
+def _meanings(described: Mapping[str, Column], name: str) -> Table:
+    rows = [column for column in described.values() if column.csv]
+    return Table(_MEANINGS, rows, f"The columns of {name}")

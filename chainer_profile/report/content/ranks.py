@@ -30,11 +30,11 @@ from chainer_profile.report.document import (
     TOTAL,
     Column,
     Heading,
-    Table,
     file,
     strong,
     text,
 )
+from chainer_profile.report.tables import Table
 from chainer_profile.report.text import model_name, printable
 
 if TYPE_CHECKING:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from chainer_profile.analyse.amdahl import ways
 from chainer_profile.analyse.grouping import common_link
 from chainer_profile.basics.paths import part_below
 from chainer_profile.basics.units import (
-    format_bare_percent,
     format_count,
     format_duration,
     format_ms,
@@ -16,12 +16,12 @@ from chainer_profile.basics.units import (
     plural,
 )
 from chainer_profile.basics.words import DEFAULT_DEPTH
-from chainer_profile.report import layer_columns
 from chainer_profile.report.columns import (
-    MAX_NAME,
+    KINDS_OF_TRIALS,
+    PHASES,
+    WHICH,
     group_columns,
-    kind_columns,
-    phase_columns,
+    layer_columns,
     properties,
     tree_columns,
 )
@@ -34,8 +34,6 @@ from chainer_profile.report.document import (
     LAYERS,
     LINKS,
     TOTAL,
-    Column,
-    Table,
     file,
     joined,
     text,
@@ -48,7 +46,8 @@ from chainer_profile.report.rows import (
     shortened,
     tree_rows,
 )
-from chainer_profile.report.text import of_kind, of_layers, printable
+from chainer_profile.report.tables import Table, columns, headed, listed
+from chainer_profile.report.text import of_kind, of_layers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,7 +104,7 @@ def phase_table(summary: Summary) -> Table:
     """Time by phase."""
     rows = phase_rows(summary)
     marks = [TOTAL if row.whole else "" for row in rows]
-    return Table(phase_columns(), rows, "Time by phase", marks)
+    return Table(PHASES, rows, "Time by phase", marks)
 
 
 def kinds(summary: Summary) -> Iterator[Block]:
@@ -116,7 +115,7 @@ def kinds(summary: Summary) -> Iterator[Block]:
         "Trials that make other calls, or calls with other shapes, are of other kinds. All other "
         "tables and pictures are of the first kind."
     )
-    yield Table(kind_columns(), summary.kinds, "The kinds of trials")
+    yield Table(KINDS_OF_TRIALS, summary.kinds, "The kinds of trials")
     if left_out := summary.recording.left_out:
         yield text(f"Of {plural(left_out, 'more trial')} the kind is not known.")
     others = (file(of_kind(LAYERS, kind.number)) for kind in summary.kinds[1:])
@@ -243,22 +242,32 @@ def target(summary: Summary, factor: float) -> Iterator[Block]:
 def _hot_layers(summary: Summary, hot: pd.DataFrame) -> Table:
     """The hot layers, slowest first; the number of a layer says when it is called."""
     slowest = hot.sort_values("typical_s", ascending=False, kind="stable").head(MAX_HOT)
-    keys = [*layer_columns.WHICH, "median", "interval", "share", "cumulative_share"]
+    keys = [*WHICH, "median", "interval", "share", "cumulative_share"]
     if hot["ci_low_s"].isna().all():
         keys.remove("interval")
     rows = list(slowest.itertuples())
     ranks = {row.Index: format_count(rank) for rank, row in enumerate(rows, 1)}
     several = len(phases_of(summary)) > 1
-    columns = [
-        Column("rank", lambda row: ranks[row.Index]),
-        *layer_columns.columns(keys, several_phases=several),
-    ]
+    rank = columns("rank | | figure", rank=lambda row: ranks[row.Index])
+    found = [*listed(rank), *layer_columns(keys, several_phases=several)]
     caption = (
         f"The {format_count(len(slowest))} slowest of {plural(len(hot), 'hot layer')}"
         if len(slowest) < len(hot)
         else "The hot layers, slowest first"
     )
-    return Table(columns, rows, caption)
+    return Table(found, rows, caption)
+
+
+_HOT = columns(
+    """
+name | | text
+size | hot layers | count
+share | share of the layers' time [%] | percent
+""",
+    name=itemgetter(0),
+    size=itemgetter(1),
+    share=itemgetter(2),
+)
 
 
 def _hot_by(name: str, hot: pd.DataFrame, by: pd.Series[Any]) -> Table:
@@ -269,9 +278,5 @@ def _hot_by(name: str, hot: pd.DataFrame, by: pd.Series[Any]) -> Table:
     if rest := rows[MAX_GROUPS:]:
         others = sum(size for _, size, _ in rest), sum(share for _, _, share in rest)
         rows[MAX_GROUPS:] = [(f"{len(rest)} others", *others)]
-    columns = [
-        Column(name, lambda row: printable(row[0]), folds=MAX_NAME),
-        Column("hot layers", lambda row: format_count(row[1])),
-        Column("share of the layers' time [%]", lambda row: format_bare_percent(row[2])),
-    ]
-    return Table(columns, rows, f"Hot layers by {name}")
+    found = [headed(_HOT["name"], name), *listed(_HOT)[1:]]
+    return Table(found, rows, f"Hot layers by {name}")

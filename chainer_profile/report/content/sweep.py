@@ -21,10 +21,10 @@ from chainer_profile.report.document import (
     Column,
     Figure,
     Heading,
-    Table,
     points,
     text,
 )
+from chainer_profile.report.tables import Table
 from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:

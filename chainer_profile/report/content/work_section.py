@@ -7,22 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from chainer_profile.analyse.roofline import REACHED, has_plot, without_formula, work_by_function
 from chainer_profile.basics.units import (
-    format_about,
-    format_bare_percent,
     format_giga,
-    format_mega,
     format_percent,
     format_significant,
     plural,
 )
-from chainer_profile.report.columns import MAX_NAME
-from chainer_profile.report.document import ROOFLINE, Column, Figure, Table, text
-from chainer_profile.report.layer_columns import ABOUT
+from chainer_profile.report.columns import ABOUT
+from chainer_profile.report.document import ROOFLINE, Figure, text
 from chainer_profile.report.rows import phases_of
-from chainer_profile.report.text import printable
+from chainer_profile.report.tables import Column, Table, columns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.report.document import Block
@@ -46,6 +42,22 @@ def work_rows(summary: Summary) -> list[Any]:
     return list(work_by_function(summary.layers).itertuples())
 
 
+_COLUMNS = columns(
+    """
+function | | text
+phase | !5 | text 12
+mostly | !6 | text 17
+macs | MMAC !3 | ~mega
+flops | MFLOP !3 | ~mega
+gflops flops_per_s | GFLOP/s | ~giga
+gbytes nbytes_per_s | GB/s !4 | ~giga
+reached | % of limit | ~percent
+share | % of time | percent
+""",
+    mostly=lambda row: row.verdict or ("no formula" if math.isnan(row.flops) else "mixed"),
+)
+
+
 def work_columns(summary: Summary, macs: bool = False) -> list[Column]:
     """Columns of :func:`work_rows`.
 
@@ -53,38 +65,12 @@ def work_columns(summary: Summary, macs: bool = False) -> list[Column]:
         summary: The summary of a run.
         macs: Show multiply-adds in place of operations.
     """
-    work = (
-        Column("MMAC", _figure(lambda row: format_mega(row.macs)), drop=3)
-        if macs
-        else Column("MFLOP", _figure(lambda row: format_mega(row.flops)), drop=3)
-    )
-    limits = summary.recording.limits is not None
-    return [
-        Column("function", lambda row: printable(row.function), folds=MAX_NAME),
-        *(
-            [Column("phase", lambda row: printable(row.phase), folds=_MAX_PHASE, drop=5)]
-            if len(phases_of(summary)) > 1
-            else []
-        ),
-        *([Column("mostly", _mostly, folds=17, drop=6)] if limits else []),
-        work,
-        Column("GFLOP/s", _figure(lambda row: format_giga(row.flops_per_s))),
-        Column("GB/s", _figure(lambda row: format_giga(row.nbytes_per_s)), drop=4),
-        *([Column("% of limit", _figure(_reached))] if limits else []),
-        Column("% of time", lambda row: format_bare_percent(row.share)),
-    ]
-
-
-def _figure(shown: Callable[[Any], str]) -> Callable[[Any], str]:
-    return lambda row: format_about(shown(row), row.work_is_about)
-
-
-def _reached(row: Any) -> str:
-    return format_bare_percent(row.reached)
-
-
-def _mostly(row: Any) -> str:
-    return row.verdict or ("no formula" if math.isnan(row.flops) else "mixed")
+    without = {"flops" if macs else "macs"}
+    if summary.recording.limits is None:
+        without |= {"mostly", "reached"}
+    if len(phases_of(summary)) < 2:
+        without.add("phase")
+    return [column for key, column in _COLUMNS.items() if key not in without]
 
 
 def limits_sentence(summary: Summary) -> str:

@@ -10,11 +10,10 @@ import numpy as np
 import pandas as pd
 
 from chainer_profile.basics.units import NOT_KNOWN
-from chainer_profile.report import layer_columns
-from chainer_profile.report.columns import tree_columns
-from chainer_profile.report.document import Column
+from chainer_profile.report.columns import LAYER_COLUMNS, tree_columns
 from chainer_profile.report.page.distributions import Distribution, blocks_of, distribution
 from chainer_profile.report.rows import phases_of, tree_rows
+from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,17 +88,16 @@ def layer_table(summary: Summary) -> dict[str, Any]:
     keys = [key for key in _SORTED_BY if several or key != "phase"]
     columns = []
     for key in keys:
-        described = layer_columns.LAYER_COLUMNS[key]
-        column = described.column
-        cells = [column.cell(row) for row in rows]
+        column = LAYER_COLUMNS[key]
+        cells = [printable(column.cell(row)) for row in rows]
         if key not in _ALWAYS and all(cell in ("", NOT_KNOWN) for cell in cells):
             continue
         by = _SORTED_BY[key]
         columns.append(
             {
                 "key": key,
-                "title": column.title or _title(column),
-                "meaning": described.meaning,
+                "title": "peak memory" if key == "peak" else column.title,
+                "meaning": column.meaning,
                 "text": column.folds is not None or key in ("output_shapes",),
                 "printed": key in _PRINTED,
                 "stays": key in _STAY,
@@ -112,12 +110,6 @@ def layer_table(summary: Summary) -> dict[str, Any]:
         "columns": columns,
         "hot": [int(i) for i in summary.hotspots.indices],
     }
-
-
-def _title(column: Column) -> str:
-    """The heading with a unit, where the terminal does without it."""
-    plain = {"p5": "5th percentile [ms]", "std": "std [ms]", "peak": "peak memory"}
-    return plain.get(column.name, column.name)
 
 
 def _cells(cells: Sequence[str]) -> dict[str, Any]:
@@ -147,10 +139,11 @@ def link_table(summary: Summary) -> dict[str, Any] | None:
         "count": len(rows),
         "columns": [
             {
-                "title": column.title or column.name,
+                "title": column.title,
                 "text": column.folds is not None,
                 "cells": [
-                    _link_name(row) if column.name == "link" else column.cell(row) for row in rows
+                    printable(_link_name(row) if column.name == "link" else column.cell(row))
+                    for row in rows
                 ],
             }
             for column in columns

@@ -13,16 +13,17 @@ from chainer_profile.report.document import (
     Heading,
     Lines,
     Points,
-    Table,
     Text,
     pieces,
 )
+from chainer_profile.report.tables import Table
 from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from chainer_profile.report.document import Block, Column, Words
+    from chainer_profile.report.document import Block, Words
+    from chainer_profile.report.tables import Column
 
 #: Texts of more characters take several lines.
 _LONG = 40

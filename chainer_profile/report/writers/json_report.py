@@ -26,7 +26,9 @@ from chainer_profile.analyse.verdicts import BELOW, FAULTS
 from chainer_profile.basics.paths import above
 from chainer_profile.basics.words import GROUPS
 from chainer_profile.record import recording as records
-from chainer_profile.report import layer_columns, links_csv
+from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS
+from chainer_profile.report.tables import meanings, to_json
+from chainer_profile.report.tables import schema as schema_of
 
 if TYPE_CHECKING:
     from chainer_profile.analyse.summary import Summary
@@ -75,27 +77,9 @@ def _times() -> Keys:
     return {
         f"{name}_s".replace("ci95", "ci"): (
             _NUMBER if name in ("std", "ci95_low", "ci95_high") else float,
-            layer_columns.COLUMNS[f"{name}_ms"].replace("self time", "time"),
+            LAYER_COLUMNS[name].meaning.replace("self time", "time"),
         )
         for name in names
-    }
-
-
-def _columns() -> Keys:
-    """The columns of layers.csv, where a cell that is not known is empty."""
-    types: dict[str, Any] = {
-        layer_columns.TEXT: str,
-        layer_columns.COUNT: int,
-        layer_columns.NUMBER: float,
-        layer_columns.TRUTH: bool,
-        layer_columns.SHAPES: list[list[_COUNT]],
-    }
-    return {
-        column.json: (
-            types[column.kind] if column.known else types[column.kind] | None,
-            column.meaning.replace("empty", "null"),
-        )
-        for column in layer_columns.json_columns()
     }
 
 
@@ -103,7 +87,7 @@ _COUNT: Any = Annotated[int, Meta(ge=0)]
 #: A number of calls, or the mean of such numbers.
 _CALLS: Any = Annotated[float, Meta(ge=0)]
 _NUMBER: Any = float | None
-_LINK = links_csv.COLUMNS
+_LINK = meanings(LINK_COLUMNS)
 
 _TRIALS = _object(
     "Trials",
@@ -207,7 +191,7 @@ _LINKS: Any = _object(
         "phases": (dict[str, _BY_PHASE], "The same times by phase"),
     },
 )
-_CSV = _columns()
+_CSV = schema_of(LAYER_COLUMNS)
 _LAYER: Any = _object(
     "Layer",
     _CSV
@@ -465,17 +449,14 @@ def _rows(table: pd.DataFrame) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _layers(summary: Summary) -> list[dict[str, Any]]:
-    columns = layer_columns.json_columns()
+    rows = to_json(LAYER_COLUMNS, summary.layers)
+    more = (
+        {"parent_index": layer.parent, "covers": layer.covers, "node": layer.node}
+        for layer in summary.recording.layers
+    )
     return [
-        {
-            **{described.json: described.value(row) for described in columns},
-            "bound_s": row.bound_s,
-            "verdict": row.verdict or None,
-            "parent_index": layer.parent,
-            "covers": layer.covers,
-            "node": layer.node,
-        }
-        for layer, row in zip(summary.recording.layers, summary.layers.itertuples(), strict=True)
+        row | {"bound_s": bound_s, "verdict": row["verdict"] or None} | others
+        for row, bound_s, others in zip(rows, summary.layers["bound_s"].tolist(), more, strict=True)
     ]
 
 

@@ -16,7 +16,7 @@ from chainer_profile.report.text import printable
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from chainer_profile.report.document import Table
+    from chainer_profile.report.tables import Table
 
 #: Signs with a meaning in LaTeX or in a language of babel; \symbol is in every encoding of fonts.
 _SIGNS = {

@@ -15,11 +15,11 @@ from chainer_profile.report.document import (
     Lines,
     Piece,
     Points,
-    Table,
     Text,
     caption_text,
     pieces,
 )
+from chainer_profile.report.tables import Table
 from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ from chainer_profile.report.document import (
     Heading,
     Lines,
     Points,
-    Table,
     Text,
     pieces,
     plain,
 )
+from chainer_profile.report.tables import Table
 from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from chainer_profile.report.document import Block, Column
+    from chainer_profile.report.document import Block
+    from chainer_profile.report.tables import Column
 
 #: A line and its style, in rich's words.
 Line = tuple[str, str]

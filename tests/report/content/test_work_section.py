@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from chainer_profile import summarise
-from chainer_profile.report import layer_columns
+from chainer_profile.report.columns import LAYER_COLUMNS
 from chainer_profile.report.content.work_section import (
     has_work,
     limits_sentence,
@@ -13,8 +13,9 @@ from chainer_profile.report.content.work_section import (
     work_columns,
     work_rows,
 )
+from chainer_profile.report.tables import meanings
 from tests.conftest import make_recording
-from tests.report.reading import as_markdown, report_md
+from tests.report.reading import as_markdown, layers_csv, report_md
 from tests.report.working import LIMITS, training, working
 
 
@@ -65,9 +66,9 @@ def test_the_report_holds_both_sections():
 
 
 def test_the_csv_holds_work_and_memory():
-    lines = layer_columns.render_csv(working()).splitlines()
+    lines = layers_csv(working()).splitlines()
     head = lines[0].split(",")
-    assert head == list(layer_columns.COLUMNS)
+    assert head == list(meanings(LAYER_COLUMNS))
     first = dict(zip(head, lines[1].split(","), strict=True))
     assert (first["flops"], first["macs"]) == ("10000000", "5000000")
     assert (first["nbytes_read"], first["nbytes_written"]) == ("400000", "200000")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from chainer_profile import summarise
 from chainer_profile.record.recording import Layer
-from chainer_profile.report import layer_columns
+from chainer_profile.report.columns import LAYER_COLUMNS
 from chainer_profile.report.page import data
 from tests.conftest import make_recording, make_training
 from tests.report import working
@@ -48,7 +48,7 @@ def test_cells_are_those_of_the_other_tables():
     assert table["count"] == len(rows)
     assert table["hot"] == summary.hotspots.indices
     for found in table["columns"]:
-        cell = layer_columns.LAYER_COLUMNS[found["key"]].column.cell
+        cell = LAYER_COLUMNS[found["key"]].cell
         assert cells(found) == [cell(row) for row in rows]
         assert found["meaning"]
         assert found["stays"] == (found["key"] in ("index", "path"))

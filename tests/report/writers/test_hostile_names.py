@@ -21,7 +21,7 @@ from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.record.recording import Layer, Recording
-from chainer_profile.report import csv_file, layer_columns, links_csv
+from chainer_profile.report import csv_file
 from chainer_profile.report.content import history, network, ranks, sweep
 from chainer_profile.report.pictures import comparison as comparison_plot
 from chainer_profile.report.pictures import layers as plot
@@ -38,6 +38,7 @@ from tests.report.documents import (
     profiles,
     runs,
 )
+from tests.report.reading import layers_csv, links_csv
 from tests.report.working import training, working
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -51,8 +52,8 @@ def hostile() -> Summary:
 
 
 TABLES = {
-    "layers": lambda: layer_columns.render_csv(hostile()),
-    "links": lambda: links_csv.render(hostile()),
+    "layers": lambda: layers_csv(hostile()),
+    "links": lambda: links_csv(hostile()),
     "comparison": lambda: comparison_csv.render([compared(NAMES)]),
     "engines": lambda: engines_csv.render(*engines_run(NAMES)),
     "ranks": lambda: ranks.layers_csv(merged_ranks(NAMES)),

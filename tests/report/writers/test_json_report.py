@@ -23,13 +23,13 @@ from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.units import format_exact_giga, format_exact_ms, format_exact_percent
 from chainer_profile.basics.words import GROUPS
 from chainer_profile.record.recording import Layer, Recording, Settings
-from chainer_profile.report import layer_columns, links_csv
 from chainer_profile.report.text import printable
 from chainer_profile.report.writers import json_report
 from chainer_profile.report.writers.json_report import schema
 from tests.conftest import make_recording, make_training
 from tests.recordings import on_gpu, trained
 from tests.report.devicing import launching, make_device_training
+from tests.report.reading import layers_csv, links_csv
 from tests.report.working import training, working
 
 
@@ -100,7 +100,7 @@ def test_every_report_fits_the_schema(name: str) -> None:
 @pytest.mark.parametrize("name", SUMMARIES)
 def test_layers_are_those_of_layers_csv(name: str) -> None:
     summary = summary_of(name)
-    rows = list(csv_files.DictReader(io.StringIO(layer_columns.render_csv(summary))))
+    rows = list(csv_files.DictReader(io.StringIO(layers_csv(summary))))
     layers = read(json_report.render(summary))["layers"]
     assert len(rows) == len(layers)
     for row, layer in zip(rows, layers, strict=True):
@@ -130,7 +130,7 @@ def as_cell(column: str, layer: dict[str, Any]) -> str:
 @pytest.mark.parametrize("name", SUMMARIES)
 def test_links_are_those_of_links_csv(name: str) -> None:
     summary = summary_of(name)
-    rows = list(csv_files.DictReader(io.StringIO(links_csv.render(summary))))
+    rows = list(csv_files.DictReader(io.StringIO(links_csv(summary))))
     links = read(json_report.render(summary))["links"]
     assert [row["path"] for row in rows] == [link["path"] for link in links]
     for row, link in zip(rows, links, strict=True):

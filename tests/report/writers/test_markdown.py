@@ -11,11 +11,12 @@ import pytest
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Finding
 from chainer_profile.record.recording import Conditions, Layer, Recording, Settings
-from chainer_profile.report import layer_columns, links_csv
+from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS
 from chainer_profile.report.content.layer_section import MAX_ROWS, SLOWEST
 from chainer_profile.report.content.profile import ReportTitle
 from chainer_profile.report.content.result_section import MAX_HOT
 from chainer_profile.report.document import HOT, Code, Column, Heading, Table, file, points, text
+from chainer_profile.report.tables import meanings
 from chainer_profile.report.text import printable
 from chainer_profile.report.writers import markdown
 from tests.conftest import make_recording, make_training
@@ -45,7 +46,7 @@ def test_parts_of_the_report() -> None:
     assert report.code == ["python profile.py --model chain\n"] * 2
     assert report.images == [("Bar plot of the median self time of every layer", "layers.png")]
     explained = [[row[0] for row in t[1:]] for t in report.tables if t[0] == ["column", "meaning"]]
-    assert explained == [list(layer_columns.COLUMNS), list(links_csv.COLUMNS)]
+    assert explained == [list(meanings(LAYER_COLUMNS)), list(meanings(LINK_COLUMNS))]
     assert "Note:" not in report.words
 
 

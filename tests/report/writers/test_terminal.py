@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from chainer_profile.analyse.summaries import summarise
+from chainer_profile.report.columns import LAYER_COLUMNS
 from chainer_profile.report.document import (
     FASTER,
     HOT,
@@ -24,7 +25,6 @@ from chainer_profile.report.document import (
     strong,
     text,
 )
-from chainer_profile.report.layer_columns import LAYER_COLUMNS
 from chainer_profile.report.writers.terminal import pairs, show, wrapped, written
 from tests.conftest import make_recording
 from tests.report.documents import profiles
@@ -197,5 +197,5 @@ def test_chosen_columns_are_all_there_and_in_order(keys: list[str], width: int) 
     keys = ["index", *keys]
     shown = on_terminal(training(), width, columns=keys, sort="index", limit=3)
     found = next(line for line in shown.splitlines() if line.lstrip().startswith("#"))
-    assert found.split() == " ".join(LAYER_COLUMNS[key].column.name for key in keys).split()
+    assert found.split() == " ".join(LAYER_COLUMNS[key].name for key in keys).split()
     assert "\u2026" not in shown

@@ -1,0 +1,340 @@
+"""Tables: rows and a line for each of their columns; all files and texts are made from the two.
+
+A line is ``key | heading | kind | meaning``; one that is set in goes on with the meaning above.
+
+- ``key`` may be ``key field csv json``: the field of a row that it shows (of a frame's index it is
+  ``Index``), and its names in files, where they do not follow from the key and the kind; ``-`` in
+  place of these for what no file has.
+- ``heading`` may be ``heading = heading in full``, with ``!N`` behind it for what a narrow terminal
+  does without, the first N first. Without one it is the key; ``""`` is none at all.
+- ``kind`` is one of :data:`KINDS`, and the width to which its texts are folded at most. ``~``
+  before it says that figures may be approximate, ``?`` behind it that they may not be known, and
+  ``_`` that the cell to read is then empty and no ``-``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from chainer_profile.basics import units
+from chainer_profile.basics.choosing import choose_names
+from chainer_profile.report.csv_file import safe, table_text
+
+#: Not folded to less, where a line does not say it.
+_FOLDS = 32
+_COUNT: Any = Annotated[int, Meta(ge=0)]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How the values of a column are shown.
+
+    Attributes:
+        shown: A value -> its cell to read.
+        exact: A value -> its cell in CSV, with all digits.
+        json: The type of a value in JSON.
+        field: How the field of a row ends behind the key.
+        csv: How the name in CSV ends behind the key.
+        text: Whether it is a text, which stands on the left and may be folded.
+        code: Whether it is a name in a program.
+        bar: Whether a bar behind the row shows it.
+    """
+
+    shown: Callable[[Any], str]
+    exact: Callable[[Any], str] = units.format_exact
+    json: Any = float
+    field: str = ""
+    csv: str = ""
+    text: bool = False
+    code: bool = False
+    bar: bool = False
+
+
+def _whole(value: Any) -> str:
+    return str(int(value))
+
+
+def _mark(sign: str) -> Callable[[Any], str]:
+    return lambda value: sign if value else ""
+
+
+def _truth(value: Any) -> str:
+    return str(bool(value)).lower()
+
+
+def _count(value: Any) -> str:
+    return units.format_count(value)
+
+
+HOT_MARK = "*"
+_TEXT = Kind(str, lambda value: safe(str(value)), str, text=True)
+_TRUTH = Kind(_truth, _truth, bool)
+KINDS = {
+    "text": _TEXT,
+    "code": replace(_TEXT, code=True),
+    "figure": replace(_TEXT, text=False),
+    "truth": _TRUTH,
+    "hot": replace(_TRUTH, shown=_mark(HOT_MARK)),
+    "about": replace(_TRUTH, shown=_mark("~")),
+    "shapes": Kind(units.format_shapes, units.format_shapes, list[list[_COUNT]], text=True),
+    "shapes_beside": Kind(units.format_shapes, units.format_shapes, list[list[_COUNT]]),
+    "count": Kind(_count, _whole, int),
+    # A number of calls, or the mean of such numbers.
+    "calls": Kind(_count, units.format_exact_count),
+    "plain": Kind(str, _whole, int),
+    "ms": Kind(units.format_ms, units.format_exact_ms, float, "_s", "_ms"),
+    "duration": Kind(units.format_duration, units.format_exact, float, "_s", "_s"),
+    "percent": Kind(units.format_bare_percent, units.format_exact_percent, csv="_percent"),
+    "bar": Kind(units.format_bare_percent, units.format_exact_percent, csv="_percent", bar=True),
+    "mega": Kind(units.format_mega, _whole, int),
+    "giga": Kind(units.format_giga, units.format_exact_giga),
+    "bytes": Kind(units.format_nbytes, _whole, int, "_nbytes", "_nbytes"),
+    "number": Kind(units.format_significant),
+    "times": Kind(lambda value: f"{value:.3f}"),
+    "factor": Kind(units.format_factor),
+    "scientific": Kind(units.format_scientific),
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table: for the terminal and ``--columns``, reports, files, documentation.
+
+    Attributes:
+        key: Its name for ``--columns``.
+        name: Its heading on the terminal.
+        title: Its heading in a report.
+        kind: How its values are shown.
+        meaning: What it says.
+        value: A row -> its value; None, NaN and <NA> are not known.
+        csv: Its name in CSV.
+        json: Its name in JSON.
+        known: Whether it is always known.
+        missing: Its cell to read where it is not.
+        about: Whether it is approximate in a row whose ``work_is_about``.
+        folds: Text that may take several lines (at least this wide); None for numbers.
+        drop: Where the terminal is too narrow, columns go in this order; 0 stays.
+    """
+
+    key: str
+    name: str
+    title: str
+    kind: Kind
+    meaning: str
+    value: Callable[[Any], Any]
+    csv: str
+    json: str
+    known: bool = True
+    missing: str = units.NOT_KNOWN
+    about: bool = False
+    folds: int | None = None
+    drop: int = 0
+
+    def cell(self, row: Any) -> str:
+        """Its cell of a row, to read."""
+        value = self.value(row)
+        if is_missing(value):
+            return self.missing
+        shown = self.kind.shown(value)
+        if self.about:
+            shown = units.format_about(shown, row.work_is_about)
+        return shown if shown or self.known else self.missing
+
+    def exact(self, row: Any) -> str:
+        """Its cell with all digits; empty where it is not known."""
+        value = self.value(row)
+        return "" if is_missing(value) else self.kind.exact(value)
+
+    @property
+    def code(self) -> bool:
+        """Whether its cells are names in a program."""
+        return self.kind.code
+
+    @property
+    def bar(self) -> Callable[[Any], float | None] | None:
+        """A row -> the part that a bar shows; None where there are no bars."""
+        return self.value if self.kind.bar else None
+
+
+#: Columns, with or without their keys.
+Columns = Mapping[str, Column] | Iterable[Column]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table.
+
+    Attributes:
+        columns: Its columns; without headings they are names and values.
+        rows: A frame, or rows: what the columns make cells of.
+        caption: What it shows.
+        marks: For each row its mark, or nothing; rows behind the last mark have none.
+        legend: Sentences below the table, each with the name of the column that it is of: it is
+            said where that column is shown. One without a name is always said.
+        wider: How to see columns that a narrow terminal does without.
+        number: Its number; 0 until it has one.
+    """
+
+    columns: Any
+    rows: Any
+    caption: str = ""
+    marks: Sequence[str] = ()
+    legend: Sequence[tuple[str, str]] = ()
+    wider: str = "a wider terminal shows them"
+    number: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", listed(self.columns))
+        object.__setattr__(self, "rows", rows_of(self.rows))
+
+    @property
+    def head(self) -> list[str]:
+        """The headings in full; empty where there are none."""
+        names = [column.title or column.name for column in self.columns]
+        return names if any(names) else []
+
+    def cells(self) -> list[list[str]]:
+        """The rows as texts: what the terminal, Markdown, HTML, PDF and LaTeX write."""
+        return [[column.cell(row) for column in self.columns] for row in self.rows]
+
+    def mark(self, row: int) -> str:
+        """The mark of a row."""
+        return self.marks[row] if row < len(self.marks) else ""
+
+    def notes(self, shown: Iterable[Column] | None = None) -> str:
+        """The legend, where these columns are shown or all are."""
+        names = {column.name for column in (self.columns if shown is None else shown)}
+        return " ".join(note for name, note in self.legend if not name or name in names)
+
+
+def columns(lines: str, /, **computed: Callable[[Any], Any]) -> dict[str, Column]:
+    """Columns from their lines, by key.
+
+    Args:
+        lines: The lines; see the begin of this file.
+        computed: For fields that rows do not have, what makes them of a row.
+    """
+    found: list[str] = []
+    for line in lines.strip().splitlines():
+        if line.startswith(" "):
+            found[-1] += f" {line.strip()}"
+        else:
+            found.append(line)
+    made = [_column(line, computed) for line in found]
+    by_key = {column.key: column for column in made}
+    if len(by_key) < len(made):
+        raise ValueError(f"columns of the same key: {[column.key for column in made]}")
+    return by_key
+
+
+def _column(line: str, computed: Mapping[str, Callable[[Any], Any]]) -> Column:
+    parts = [part.strip() for part in line.split("|")]
+    if len(parts) not in (3, 4):
+        raise ValueError(f"a column is key | heading | kind | meaning: {line}")
+    names, heading, how, meaning = (*parts, "")[:4]
+    key, *others = names.split()
+    word, *folds = how.split()
+    kind = KINDS[word.strip("~?_")]
+    source, csv, json = (*others, *[""] * 3)[:3]
+    source, csv = source or key + kind.field, csv or key + kind.csv
+    in_files = csv != "-"
+    shown, _, drop = heading.partition("!")
+    name, _, title = (part.strip() for part in shown.partition(" = "))
+    name = "" if name == '""' else name or key
+    # A time's heading in full has its unit in brackets.
+    own = f"{name.removesuffix(' ms')} [ms]" if name.endswith(" ms") else name
+    return Column(
+        key,
+        name,
+        title or own,
+        kind,
+        meaning,
+        computed.get(source) or attrgetter(source),
+        csv if in_files else "",
+        json or (source.rpartition(".")[2] if in_files else ""),
+        known="?" not in word,
+        missing="" if word.endswith(("_", "_?")) else units.NOT_KNOWN,
+        about="~" in word,
+        folds=(int(folds[0]) if folds else _FOLDS) if kind.text else None,
+        drop=int(drop or 0),
+    )
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value is not known: None, NaN, or the <NA> of pandas, which is not imported."""
+    if value is None or type(value).__name__ == "NAType":
+        return True
+    return isinstance(value, float) and math.isnan(value)
+
+
+def rows_of(rows: Any) -> list[Any]:
+    """The rows of a frame, each a named tuple; or rows that are rows already."""
+    return list(rows.itertuples() if hasattr(rows, "itertuples") else rows)
+
+
+def listed(found: Columns) -> list[Column]:
+    """Columns as a list, with or without their keys."""
+    return list(found.values() if isinstance(found, Mapping) else found)
+
+
+def to_csv(found: Columns, rows: Any) -> str:
+    """Rows with all digits; what is not known is an empty cell, and no text is a formula."""
+    chosen = [one for one in listed(found) if one.csv]
+    lines = ({one.csv: one.exact(row) for one in chosen} for row in rows_of(rows))
+    return table_text([one.csv for one in chosen], lines)
+
+
+def to_json(found: Columns, rows: Any) -> list[dict[str, Any]]:
+    """Rows for JSON: values as they are, in seconds, bytes and fractions."""
+    chosen = [one for one in listed(found) if one.json]
+    return [{one.json: one.value(row) for one in chosen} for row in rows_of(rows)]
+
+
+def schema(found: Columns) -> dict[str, tuple[Any, str]]:
+    """The types of what :func:`to_json` gives, and their meanings; null is what is not known."""
+    return {
+        one.json: (one.kind.json, one.meaning)
+        if one.known
+        else (one.kind.json | None, one.meaning.replace("empty", "null"))
+        for one in listed(found)
+        if one.json
+    }
+
+
+def meanings(found: Columns) -> dict[str, str]:
+    """The names in CSV and what they mean."""
+    return {one.csv: one.meaning for one in listed(found) if one.csv}
+
+
+def with_content(found: Columns, rows: Any) -> list[Column]:
+    """The columns that say something about a row."""
+    every = rows_of(rows)
+    unknown = ("", units.NOT_KNOWN)
+    return [one for one in listed(found) if any(one.cell(row) not in unknown for row in every)]
+
+
+def headed(column: Column, name: str, title: str = "") -> Column:
+    """The column with another heading."""
+    return replace(column, name=name, title=title or name)
+
+
+def kept(column: Column) -> Column:
+    """The column, to be shown on a narrow terminal too."""
+    return replace(column, drop=0)
+
+
+def choose(names: Sequence[str], known: Mapping[str, Column], where: str) -> tuple[str, ...]:
+    """The keys of columns asked for, by key or by name in CSV, each of them once.
+
+    Raises:
+        UsageError: There is no such column; says the nearest one, and which there are.
+    """
+    by_csv = {one.csv: key for key, one in known.items() if one.csv}
+    chosen = choose_names(names, known, where, by_csv)
+    return tuple(dict.fromkeys(name if name in known else by_csv[name] for name in chosen))

@@ -1,0 +1,181 @@
+"""Columns are lines; a new one is in every file and every text."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections import namedtuple
+from dataclasses import replace
+from runpy import run_path
+
+import pandas as pd
+import pytest
+
+from chainer_profile.analyse.summaries import summarise
+from chainer_profile.analyse.summary import Summary
+from chainer_profile.basics.errors import UsageError
+from chainer_profile.basics.units import format_ms
+from chainer_profile.report.columns import (
+    LAYER_COLUMNS,
+    LINK_COLUMNS,
+    TIMES,
+    USUAL,
+    WHICH,
+    WORK,
+    layer_columns,
+)
+from chainer_profile.report.tables import Table, choose, columns, meanings, to_csv, with_content
+from chainer_profile.report.writers import html, json_report, latex, markdown, pdf, terminal
+from tests.conftest import make_recording, make_training
+from tests.docs.test_column_docs import documentation
+from tests.report.reading import layers_csv, on_terminal
+from tests.report.working import training, working
+
+_NO_NUMBERS = ("hot", "output_shapes", "work_is_about")
+TABLES = {"layers": LAYER_COLUMNS, "links": LINK_COLUMNS}
+
+
+@pytest.mark.parametrize("known", TABLES.values(), ids=TABLES)
+def test_each_column_has_a_name_a_heading_and_a_meaning_of_its_own(known) -> None:
+    for names in (
+        [one.csv for one in known.values() if one.csv],
+        [one.json for one in known.values() if one.json],
+        [one.name for one in known.values()],
+        [one.meaning for one in known.values()],
+    ):
+        assert len(set(names)) == len(names)
+    assert all(one.meaning for one in known.values())
+    # A name in CSV that is a key, too, is the same column.
+    by_csv = {one.csv: key for key, one in known.items()}
+    assert all(by_csv.get(key, key) == key for key in known)
+
+
+def test_the_choices_are_of_columns_that_there_are() -> None:
+    assert {*USUAL, *WHICH, *TIMES, *WORK} <= set(LAYER_COLUMNS)
+
+
+def chosen(*names: str) -> tuple[str, ...]:
+    return choose(names, LAYER_COLUMNS, "the layer table")
+
+
+def test_names_of_the_csv_will_do() -> None:
+    assert chosen("peak_nbytes", "mean", "mean_ms") == ("peak", "mean")
+    assert chosen(*meanings(LAYER_COLUMNS)) == tuple(
+        key for key, one in LAYER_COLUMNS.items() if one.csv
+    )
+    with pytest.raises(UsageError, match=r"'peek' \(did you mean peak\?\); known are index, label"):
+        chosen("peek")
+
+
+@pytest.mark.parametrize("summary", [working(), training()], ids=["forward", "training"])
+def test_numbers_to_read_are_those_of_the_csv(summary: Summary) -> None:
+    """To the digits that are shown."""
+    scales = dict.fromkeys(("flops", "macs", "read", "written"), 1e6)
+    lines = csv.DictReader(io.StringIO(layers_csv(summary)))
+    for row, line in zip(summary.layers.itertuples(), lines, strict=True):
+        for key, column in LAYER_COLUMNS.items():
+            shown, exact = column.cell(row), line.get(column.csv, "")
+            if not exact or column.folds is not None or key in _NO_NUMBERS:
+                continue
+            if shown.endswith("B"):
+                number, unit = shown.split()
+                factor = 1024 ** ("B", "KiB", "MiB", "GiB").index(unit)
+                assert float(number) * factor == pytest.approx(float(exact), abs=0.051 * factor)
+            else:
+                value = float(shown.replace(",", "")) * scales.get(key, 1.0)
+                assert value == pytest.approx(float(exact), rel=1e-3, abs=0.051)
+    first = next(summary.layers.itertuples())
+    assert math.isclose(float(LAYER_COLUMNS["moved"].cell(first)), 0.6)
+
+
+def test_what_is_not_known_is_a_dash() -> None:
+    row = next(summarise(make_recording(n_trials=1)).layers.itertuples())
+    for key in (*WORK, "ci", "if_twice"):
+        shown = LAYER_COLUMNS[key].cell(row)
+        assert shown == "-" or key == "if_twice"
+    assert LAYER_COLUMNS["forward_index"].cell(row) == ""
+    for column in LAYER_COLUMNS.values():
+        assert not {"nan", "None", "<NA>"} & set(column.cell(row).split())
+
+
+@pytest.mark.parametrize("value", [None, math.nan, pd.NA])
+def test_a_value_that_is_missing_is_empty_in_files(value: object) -> None:
+    known = columns("a a_s | | ms?\nb | | count_?\nc | | text?")
+    row = namedtuple("Row", ["a_s", "b", "c"])(value, value, value)
+    assert [column.cell(row) for column in known.values()] == ["-", "", "-"]
+    assert to_csv(known, [row]) == "a_ms,b,c\n,,\n"
+
+
+@pytest.mark.parametrize(
+    "line", ["a | b", "a | b | ms | c | d", "a | | day", "a | | ms\na | | text"]
+)
+def test_a_line_that_says_no_column_is_an_error(line: str) -> None:
+    with pytest.raises((ValueError, KeyError)):
+        columns(line)
+
+
+def test_a_backward_says_what_it_goes_back_through() -> None:
+    rows = list(summarise(make_training()).layers.itertuples())
+    cells = [LAYER_COLUMNS["forward_index"].cell(row) for row in rows[8:12]]
+    assert cells == ["", "", "8", "7"]
+
+
+def test_columns_without_content_are_left_out() -> None:
+    names = [one.name for one in with_content(layer_columns(WORK), working(limits=None).layers)]
+    assert names == [
+        *("MFLOP", "MB moved", "flop/byte", "GFLOP/s", "GB/s"),
+        *("peak", "workspace", "left allocated"),
+    ]
+    assert with_content(layer_columns(WORK), summarise(make_recording()).layers) == []
+
+
+def test_the_phase_is_there_for_several() -> None:
+    assert [one.name for one in layer_columns(WHICH)] == ["#", "path", "function", "phase"]
+    one_phase = layer_columns(WHICH, several_phases=False)
+    assert [one.name for one in one_phase] == ["#", "path", "function"]
+
+
+LINE = "range | range ms !1 | ms | From the shortest to the longest"
+
+
+@pytest.fixture
+def widened(monkeypatch: pytest.MonkeyPatch) -> Summary:
+    """A run whose layers have a column more: a field of their frame, and a line."""
+    monkeypatch.setitem(LAYER_COLUMNS, "range", columns(LINE)["range"])
+    summary = summarise(make_recording(3))
+    layers = summary.layers.assign(range_s=summary.layers["max_s"] - summary.layers["min_s"])
+    return replace(summary, layers=layers)
+
+
+def test_a_new_column_is_in_every_file(widened: Summary) -> None:
+    value = widened.layers["range_s"][0]
+    head, first, *_ = layers_csv(widened).splitlines()
+    assert head.split(",")[-1] == "range_ms"
+    assert float(first.split(",")[-1]) == pytest.approx(value * 1e3)
+    assert json_report.content(widened)["layers"][0]["range_s"] == value
+    made = run_path(json_report.__file__)["schema"]()["$defs"]["Layer"]["properties"]["range_s"]
+    assert made == {"type": "number", "description": "From the shortest to the longest"}
+    assert "| `range` | range ms |  | `range_ms` | From the shortest" in documentation()
+    assert "| `range_ms` | From the shortest to the longest |" in documentation()
+
+
+def test_a_new_column_is_in_every_text(widened: Summary) -> None:
+    assert chosen("range", "range_ms") == ("range",)
+    cell = format_ms(widened.layers["range_s"][0])
+    shown = on_terminal(widened, columns=("path", "range"))
+    assert "range ms" in shown
+    assert cell in shown
+    block = Table(layer_columns(("path", "range")), widened.layers, "The layers")
+    for write in (
+        lambda: markdown.write([block]),
+        lambda: html.write([block]),
+        lambda: terminal.written([block]).replace("range ms", "range [ms]"),
+        lambda: "".join(pdf._pages([block], pdf._Missing())),
+        lambda: latex.write([("layers", block)], title="A", prefix="a").translate(
+            str.maketrans("", "", "{}")
+        ),
+    ):
+        text = write().replace("\\", "")
+        assert "range [ms]" in text
+        assert cell in text
