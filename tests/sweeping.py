@@ -31,7 +31,7 @@ from chainer_profile.record.recording import (
 
 if __name__ != "__main__":  # the stand-in begins at once without them
     from chainer_profile.record.digest import Digest, Run
-    from chainer_profile.runs.sweep_cases import Case
+    from chainer_profile.runs.sweep import Case
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAM = Path(__file__).resolve()

@@ -25,13 +25,13 @@ from chainer_profile.basics.words import COMMAND, PROG
 from chainer_profile.cli.interrupts import Interrupted
 from chainer_profile.cli.options import MESSAGES, take
 from chainer_profile.cli.running import Context, printing, show
+from chainer_profile.cli.sweep_cases import KNOWN, LISTS, SINGLES, cases_of, read_toml
 from chainer_profile.runs.executors import check_executor, open_workers
-from chainer_profile.runs.sweep_cases import KNOWN, LISTS, SINGLES, Case, cases_of, read_toml
+from chainer_profile.runs.sweep import Case, SweepFolder, run_cases, take_sweep
 
 if TYPE_CHECKING:
     from chainer_profile.networks.loading import RegisteredModel
     from chainer_profile.record.digest import Run
-    from chainer_profile.runs.sweep import SweepFolder
 
 
 def parser() -> argparse.ArgumentParser:
@@ -46,13 +46,14 @@ def parser() -> argparse.ArgumentParser:
         "file", metavar="FILE.toml", nargs="?", type=Path, help="the cases, in place of the lists"
     )
     titles = "cases, a combination of lists", "every case, in place of what the file says"
-    for title, options in zip(titles, (LISTS, SINGLES), strict=True):
+    told: tuple[Mapping[str, tuple[str | None, str]], ...] = (LISTS, SINGLES)
+    for title, options in zip(titles, told, strict=True):
         group = parser.add_argument_group(title)
-        for name, option in options.items():
-            kind: dict[str, Any] = {"metavar": option.metavar}
-            if not option.metavar:
+        for name, (metavar, help) in options.items():
+            kind: dict[str, Any] = {"metavar": metavar}
+            if metavar is None:
                 kind = {"action": "store_true", "default": None}
-            group.add_argument(f"--{name}", help=option.help, **kind)
+            group.add_argument(f"--{name}", help=help, **kind)
     group = parser.add_argument_group("running")
     group.add_argument(
         "--executor",
@@ -74,8 +75,6 @@ def parser() -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace, context: Context) -> int:
     """Run the cases that are not done, or list them; the exit code is 1 where one failed."""
-    from chainer_profile.runs.sweep import SweepFolder, take_sweep
-
     name, asked = _cases(args, context.registry)
     counts = Counter(asked)
     cases = [*counts]
@@ -143,7 +142,6 @@ def _run(
 ) -> None:
     """Run the cases that are not done; all results are added as they come."""
     from chainer_profile.report.content.sweep import render_csv
-    from chainer_profile.runs.sweep import run_cases
     from chainer_profile.runs.written import write_files
 
     results |= {case: done for case in cases if (done := folder.finished(case))}
@@ -155,7 +153,7 @@ def _run(
         _Progress(args.quiet, len(cases), len(results)) as progress,
     ):
         folder.begin()
-        with closing(run_cases(todo, folder, workers, progress.say, progress.running)) as found:
+        with closing(run_cases(todo, folder, workers, progress.say)) as found:
             for case, result in found:
                 results[case] = result
                 in_order = [results[case] for case in cases if case in results]
@@ -206,17 +204,17 @@ class _Progress:
 
     def __init__(self, quiet: bool, total: int, done: int) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress
 
         self._total, self._done, self._first, self._begin = total, done, done, monotonic()
         self._bar = Progress(
-            *(BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}")),
+            *(BarColumn(), MofNCompleteColumn()),
             console=Console(stderr=True, quiet=quiet),
             auto_refresh=False,  # the thread that does it would disturb the cases
             transient=True,
             disable=quiet or not sys.stderr.isatty(),
         )
-        self._task = self._bar.add_task("", total=total)
+        self._task = self._bar.add_task("", total=total, completed=done)
 
     def __enter__(self) -> _Progress:
         if self._done:
@@ -233,14 +231,10 @@ class _Progress:
 
         self._bar.console.out(f"{PROG}: {printable(text)}", highlight=False)
 
-    def running(self, names: Sequence[str]) -> None:
-        """Show which cases are running."""
-        self._bar.update(self._task, completed=self._done, description=", ".join(names))
-        self._bar.refresh()
-
     def ended(self, result: Run) -> None:
         """Say how a case ended, and about how long the others will take."""
         self._done += 1
+        self._bar.update(self._task, completed=self._done, refresh=True)
         said = f"failed: {result.error}"
         if not result.error:
             times = map(format_duration, (result.digest.median_s, result.digest.std_s))

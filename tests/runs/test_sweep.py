@@ -16,8 +16,7 @@ from chainer_profile.record.digest import Run
 from chainer_profile.record.recording import Recording
 from chainer_profile.runs.executors import Outcome, Workers
 from chainer_profile.runs.folder import load_run, save_recording
-from chainer_profile.runs.sweep import SweepFolder, run_cases, take_sweep
-from chainer_profile.runs.sweep_cases import Case
+from chainer_profile.runs.sweep import Case, SweepFolder, run_cases, take_sweep
 from tests import names_in
 from tests.sweeping import make_case, recording_of
 
@@ -41,11 +40,9 @@ def good(case: Case) -> Outcome:
 class Heard:
     """Workers that answer at once, and what the user is told."""
 
-    def __init__(self, answer: Answer = good, *sizes: int) -> None:
+    def __init__(self, answer: Answer = good) -> None:
         self.answer = answer
-        self.sizes = [*sizes]
         self.said: list[str] = []
-        self.running: list[list[str]] = []
         self.stopped: list[str] = []
         self.tried: list[Case] = []
 
@@ -62,14 +59,8 @@ class Heard:
 
     def run(self, taken: SweepFolder, cases: list[Case] = CASES) -> list[Run]:
         taken.begin()
-        workers = Workers(
-            self.submit, lambda: self.sizes.pop(0) if self.sizes else 1, self.stopped.append
-        )
-        names = self.running
-        found = run_cases(
-            cases, taken, workers, self.said.append, lambda running: names.append(list(running))
-        )
-        return [result for _, result in found]
+        workers = Workers(self.submit, self.stopped.append)
+        return [result for _, result in run_cases(cases, taken, workers, self.said.append)]
 
 
 def test_cases_are_run_one_after_another_and_kept() -> None:
@@ -80,7 +71,6 @@ def test_cases_are_run_one_after_another_and_kept() -> None:
         assert [taken.finished(case) for case in CASES] == results
     assert [result.name for result in results] == NAMES
     assert {result.machine for result in results} == {"there"}
-    assert heard.running == [[name] for name in NAMES]
     assert (heard.said, heard.stopped) == ([], [])
     assert names_in(OUT) == sorted([*NAMES, "sweep.json"])
     assert names_in(OUT / NAMES[0]) == ["case.json", "recording.npz"]
@@ -88,14 +78,6 @@ def test_cases_are_run_one_after_another_and_kept() -> None:
     words = " ".join(CASES[0].words)
     command = load_run(OUT / NAMES[0]).settings.command
     assert command == f"python profile.py {words} --out s/{NAMES[0]}"
-
-
-def test_as_many_cases_run_as_there_are_workers() -> None:
-    heard = Heard(good, 2, 0, 0, 1)
-    with take_sweep(OUT, CASES, force=False) as taken:
-        assert len(heard.run(taken)) == 3
-    assert heard.running == [NAMES[:2], NAMES[2:]]
-    assert heard.said == ["no worker is there; waiting for one"]
 
 
 def failing(times: int, what: Outcome | Exception) -> Answer:
@@ -120,7 +102,6 @@ def failing(times: int, what: Outcome | Exception) -> Answer:
         (Outcome(error="no luck"), "no luck"),
         (Outcome(b"something else"), "what came back is bad: "),
         (ImportError("no\nmodule"), "ImportError: no module"),
-        (CancelledError(), "its worker cannot be reached"),
     ],
 )
 def test_a_case_that_fails_is_tried_twice_and_the_rest_done(
@@ -130,29 +111,23 @@ def test_a_case_that_fails_is_tried_twice_and_the_rest_done(
     with take_sweep(OUT, CASES, force=False) as taken:
         results = heard.run(taken)
         assert bool(taken.finished(CASES[1])) is (times == 1)
-    assert heard.tried == [CASES[0], CASES[1], CASES[1], CASES[2]]
+    assert heard.tried == [*CASES, CASES[1]]
     (said,) = heard.said
     assert said.startswith(f"{NAMES[1]}: {error}")
     assert said.endswith("; it is tried once more")
-    assert [result.name for result in results] == NAMES
-    assert results[1].error.startswith(error if times == 2 else "")
-    assert [bool(result.error) for result in results] == [False, times == 2, False]
-    assert results[1].digest.settings.model == "resnet34"
+    assert [result.name for result in results] == [NAMES[0], NAMES[2], NAMES[1]]
+    assert results[2].error.startswith(error if times == 2 else "")
+    assert [bool(result.error) for result in results] == [False, False, times == 2]
+    assert results[2].digest.settings.model == "resnet34"
 
 
-def test_an_interruption_stops_the_workers() -> None:
-    def never(*_: Any) -> Future[Outcome]:
-        return Future()
-
-    def impatient(names: Any) -> None:
-        raise KeyboardInterrupt
-
-    stopped: list[str] = []
+def test_a_sweep_that_ends_early_stops_its_workers() -> None:
+    heard = Heard(failing(1, CancelledError()))
     with take_sweep(OUT, CASES, force=False) as taken:
-        workers = Workers(never, lambda: 1, stopped.append)
-        with pytest.raises(KeyboardInterrupt):
-            list(run_cases(CASES, taken, workers, print, impatient))
-    assert len(stopped) == 1
+        with pytest.raises(ProfileError, match="the scheduler went away; the same command goes on"):
+            heard.run(taken)
+        assert taken.finished(CASES[0])
+    assert len(heard.stopped) == 1
 
 
 @pytest.mark.parametrize("what", ["other settings", "interrupted", "damaged", "gone", "no machine"])

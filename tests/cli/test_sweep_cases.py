@@ -11,7 +11,8 @@ import pytest
 
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.cli.profile import parser as run_parser
-from chainer_profile.runs.sweep_cases import Case, case_names, cases_of, read_toml
+from chainer_profile.cli.sweep_cases import cases_of, read_toml
+from chainer_profile.runs.sweep import Case, case_names
 from tests.sweeping import make_case
 
 R3 = {
@@ -40,7 +41,7 @@ def test_a_case_for_each_combination() -> None:
     assert [case.model for case in cases[::4]] == ["resnet18", "resnet34", "resnet50"]
     assert " ".join(cases_of(R3 | {"threads": "1", "max-seconds": "60"}, find)[1].words) == (
         "--model resnet18 --input-size 1024x2048 --batchsize 1 --device gpu:0 --phase forward "
-        "--trials 300 --warmups 25 --threads 1 --seed 0 --dtype float32 --max-seconds 60.0"
+        "--trials 300 --warmups 25 --threads 1 --seed 0 --dtype float32 --max-seconds 60"
     )
 
 
@@ -62,17 +63,20 @@ def test_profile_takes_the_words_of_a_case_and_has_the_same_defaults() -> None:
     ("options", "message"),
     [
         ({"models": "resnet18,unknown"}, "unknown model 'unknown'"),
-        ({"models": []}, "--models: the list is empty; give at least one entry"),
+        ({"models": []}, "models: the list is empty; give at least one entry"),
         ({"models": "a:b"}, "--model a:b: give the shape of its input"),
-        ({"devices": "tpu"}, "--devices: 'tpu' is no device"),
-        ({"input-sizes": "1024"}, "--input-sizes: not a height and a width: '1024'"),
-        ({"input-sizes": "0x3"}, "--input-sizes: not a shape: '0x3'"),
-        ({"input-sizes": "3x3", "input-shapes": "3"}, "--input-shapes: give one of them"),
-        ({"batchsizes": "0"}, "--batchsizes: must be a whole number, 1 or more, not '0'"),
-        ({"batchsizes": " "}, "--batchsizes: must be a whole number, 1 or more, not ''"),
+        ({"devices": "tpu"}, "--device: 'tpu' is no device"),
+        ({"input-sizes": "1024"}, "--input-size: not a height and a width: '1024'"),
+        ({"input-sizes": "0x3"}, "--input-size: not a shape: '0x3'"),
+        (
+            {"input-sizes": "3x3", "input-shapes": "3"},
+            "input-sizes and input-shapes: give one of them",
+        ),
+        ({"batchsizes": "0"}, "--batchsize: must be a whole number, 1 or more, not '0'"),
+        ({"batchsizes": " "}, "--batchsize: must be a whole number, 1 or more, not ''"),
         ({"batchsizes": ",".join(map(str, range(1, 20_000)))}, "a sweep takes up to 10,000"),
-        ({"phases": "backward"}, "--phases: must be forward or forward-backward or train"),
-        ({"dtype": "int8"}, "--dtype: must be float32"),
+        ({"phases": "backward"}, "--phase: invalid choice: 'backward'"),
+        ({"dtype": "int8"}, "--dtype: invalid choice: 'int8'"),
         ({"max-seconds": "-1"}, "--max-seconds: must be a number of seconds above 0"),
     ],
 )
@@ -169,20 +173,23 @@ def test_toml(tmp_path: Path) -> None:
         ("[common]\ntrails = 3", "[common]: unknown key 'trails': did you mean trials?"),
         ("[[cases]]\n[[cases]]\nmodles = 3", "[[cases]] 2: unknown key 'modles': did you mean"),
         ("[[cases]]\nzzz = 3", "[[cases]] 1: unknown key 'zzz': known are models, "),
-        ("[[case]]\nmodel = 'a'", "unknown key 'case': did you mean cases?"),
-        ("trials = 3", "trials must stand below [common] or [[cases]]"),
-        ("cases = 3", "cases must be tables"),
-        ("cases = []", "cases must be tables"),
-        ("cases = [3]", "[[cases]] 1: must be a table"),
-        ("common = 3", "[common]: must be a table"),
+        ("[[case]]\nmodel = 'a'", "unknown field `case`; it takes a name"),
+        (
+            "trials = 3",
+            "unknown field `trials`; it takes a name of letters, digits and ._+-, and options b",
+        ),
+        ("cases = 3", "got `int` - at `$.cases`"),
+        ("cases = []", "Expected `array` of length >= 1 - at `$.cases`"),
+        ("cases = [3]", "got `int` - at `$.cases[0]`"),
+        ("common = 3", "got `int` - at `$.common`"),
         ("[common]\nmodels = []", "[common]: models: the list is empty"),
-        ("[[cases]]\nbatchsize = true", "batchsizes: must be a whole number, 1 or more, not"),
+        ("[[cases]]\nbatchsize = true", "--batchsize: must be a whole number, 1 or more, not"),
         ("[[cases]]\ntrials = [1, 2]", "trials: must be a whole number, 1 or more, not '[1, 2]'"),
         ("[[cases]]\ntrials = 1.5", "trials: must be a whole number, 1 or more, not '1.5'"),
         ("[common]\nno-machine = 1", "no-machine: must be true or false, not '1'"),
         ("[[cases]]\nmodel = 'a'\nmodels = 'b'", "models is given twice"),
-        ("name = '../x'", "name must be a text of letters"),
-        ("name = 5", "name must be a text of letters"),
+        ("name = '../x'", "at `$.name`; it takes a name of letters"),
+        ("name = 5", "at `$.name`; it takes a name of letters"),
     ],
 )
 def test_bad_toml_is_one_line(tmp_path: Path, text: str, message: str) -> None:
