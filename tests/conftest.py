@@ -32,11 +32,12 @@ from tests.fakes import load_cupy
 CALIBRATION = Calibration(1e-3, 7e-4)
 
 # Examples take as long as they take: a busy machine is no failure. What checks a commit (CI) draws
-# the same examples every time, so that it fails for the commit's sake alone; runs by hand draw new
-# ones.
+# many, and the same ones every time, so that it fails for the commit's sake alone; runs by hand
+# draw a few new ones.
 hypothesis.settings.register_profile(
     "here",
     deadline=None,
+    max_examples=200 if os.environ.get("CI") else 20,
     derandomize=bool(os.environ.get("CI")),
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )

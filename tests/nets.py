@@ -227,3 +227,19 @@ def slow_sums(monkeypatch: pytest.MonkeyPatch, clock: FakeClock, duration_ns: in
 
 def image(*shape: int) -> Any:
     return np.zeros(shape or (1, 2), np.float32)
+
+
+def net(forward: Any, **links: Any) -> Any:
+    """A network of these links, by the function that is its forward."""
+
+    class Net(chainer.Chain):
+        def __init__(self) -> None:
+            super().__init__()
+            with self.init_scope():
+                for name, link in links.items():
+                    setattr(self, name, link)
+
+        def forward(self, *inputs: Any) -> Any:
+            return forward(self, *inputs)
+
+    return Net()

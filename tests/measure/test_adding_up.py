@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import chainer
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chainer_profile.measure.learner import learn_structure
@@ -65,6 +65,8 @@ class Inner(chainer.FunctionNode):
         if owner is None:
             owner = "forward", ledger.calls
             ledger.calls += 1
+        elif duration_ns % 3 == 2:  # within a backward all is its own, however deep
+            Inner(ledger, 1, owner).apply(inputs)
         ledger.spend(duration_ns, *owner)
         return (inputs[0].copy(),)
 
@@ -286,7 +288,6 @@ def found(structure, times_ns):
 
 
 @pytest.mark.parametrize("phase", ["forward", "forward-backward", "train"])
-@settings(max_examples=120)
 @given(
     program=st.lists(calls, min_size=1, max_size=5),
     aliases=st.lists(st.integers(0, 3), min_size=1, max_size=4),

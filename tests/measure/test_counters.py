@@ -10,7 +10,7 @@ import warnings
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chainer_profile import profile
@@ -59,7 +59,6 @@ def test_a_counter_is_folded_like_the_clock(clock):
     nested=st.booleans(),
     between=st.integers(0, 1000),
 )
-@settings(max_examples=40, deadline=None)
 def test_nothing_is_lost_or_counted_twice(durations, nested, between):
     clock = FakeClock()
     kinds = [Outer if nested and at % 2 else Wait for at in range(len(durations))]

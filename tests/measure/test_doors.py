@@ -447,7 +447,7 @@ def run(step, ledger, **kwargs):
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 # To shrink such a program takes minutes, and hardly helps.
-EXAMPLES = settings(max_examples=20, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+EXAMPLES = settings(phases=[Phase.explicit, Phase.reuse, Phase.generate])
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -18,7 +18,7 @@ import chainer.functions as F
 import chainer.links as L
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chainer_profile.basics.paths import link_of
@@ -304,7 +304,7 @@ def told(loop, iteration):
     return +found
 
 
-@settings(EXAMPLES, max_examples=60)
+@EXAMPLES
 @given(
     program=programs(True, STRANGERS, MADE),
     iterations=ITERATIONS,

@@ -23,8 +23,7 @@ from chainer_profile.measure.memory import (
     trace_memory,
 )
 from chainer_profile.measure.steps import make_step
-from tests.measure.test_structure_training import net
-from tests.nets import Chain, Nesting, Outer, Trained, Wait, image, slow_loss
+from tests.nets import Chain, Nesting, Outer, Trained, Wait, image, net, slow_loss
 
 # What Python objects of a call may take: variables, nodes of the graph, tuples.
 OBJECTS = 8_000

@@ -8,7 +8,7 @@ import tracemalloc
 import chainer
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chainer_profile.measure.learner import learn_structure
@@ -95,7 +95,6 @@ def no_collection():
 @pytest.mark.usefixtures("no_collection")
 class TestAddingUp:
     @pytest.mark.parametrize("phase", ["forward", "forward-backward", "train"])
-    @settings(max_examples=25)
     @given(**programs, data=st.data())
     def test_all_that_is_retained_is_what_the_trial_grew_by(
         self,
@@ -134,7 +133,6 @@ class TestAddingUp:
             assert not tracemalloc.is_tracing()
 
     @pytest.mark.parametrize("phase", ["forward", "forward-backward", "train"])
-    @settings(max_examples=25)
     @given(**programs)
     def test_every_byte_is_found_where_it_was_allocated(
         self,

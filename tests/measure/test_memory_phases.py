@@ -14,7 +14,7 @@ from chainer_profile.measure.steps import make_step
 from chainer_profile.record.recording import MemoryUse, PhaseMemory, Recording
 from tests.conftest import make_recording
 from tests.measure.test_memory import MB, about, by_phase, measure, ones
-from tests.measure.test_structure_training import net
+from tests.nets import net
 from tests.recordings import refusal, rewrite
 
 

@@ -12,11 +12,12 @@ import pandas as pd
 import pytest
 
 import chainer_profile
-from chainer_profile import ModelSummary, ProfileError, UsageError
+from chainer_profile import ModelSummary, ProfileError, UsageError, profile
 from chainer_profile.record.network import LAYER_COLUMNS, LINK_COLUMNS
 from chainer_profile.record.recording import digest_of
 from chainer_profile.report.views import model_text
 from models.registry import REGISTRY
+from tests.nets import net
 
 ADDED_UP = (
     "parameters",
@@ -65,14 +66,6 @@ def of(forward: Any, shape: Any = (1, 2), dtype: Any = "float32", **links: Any) 
     return chainer_profile.summary(net(forward, **links), shape, dtype)
 
 
-def net(forward: Any, **links: Any) -> Any:
-    class Net(chainer.Chain):
-        def forward(self, *inputs: Any) -> Any:
-            return forward(self, *inputs)
-
-    return Net(**links)
-
-
 @pytest.fixture(scope="module")
 def mixed() -> ModelSummary:
     return chainer_profile.summary(Mixed(), (4, 2, 5, 5))
@@ -80,6 +73,9 @@ def mixed() -> ModelSummary:
 
 def test_a_row_is_a_layer(mixed: ModelSummary) -> None:
     table = mixed.table
+    assert [table.index.name, *table] == list(LAYER_COLUMNS)
+    links = mixed.by_link(1)
+    assert [links.index.name, *links] == list(LINK_COLUMNS)
     assert list(zip(table["path"], table["function"], table["output_shapes"], strict=True)) == [
         ("/conv", "Convolution2DFunction", ((4, 2, 5, 5),)),
         ("/bn", "FixedBatchNormalization", ((4, 2, 5, 5),)),
@@ -98,12 +94,6 @@ def test_a_row_is_a_layer(mixed: ModelSummary) -> None:
     assert table["nbytes_output"].tolist() == [800, 800, 800, 800, 1000, 0, 48]
 
 
-def test_columns_are_the_documented_ones(mixed: ModelSummary) -> None:
-    assert [mixed.table.index.name, *mixed.table] == list(LAYER_COLUMNS)
-    links = mixed.by_link(1)
-    assert [links.index.name, *links] == list(LINK_COLUMNS)
-
-
 def test_totals_of_known_figures(mixed: ModelSummary) -> None:
     assert (mixed.parameters, mixed.trainable, mixed.persistent) == (193, 193, 4)
     assert mixed.macs == 2 * 3600 + 600
@@ -114,22 +104,24 @@ def test_totals_of_known_figures(mixed: ModelSummary) -> None:
     assert mixed.forward_nbytes == 4 * 800 + 800 + 200 + 48
 
 
-@pytest.mark.parametrize("depth", [0, 1, 2, 99])
-@pytest.mark.parametrize("name", ["mixed", "resnet20-he", "se-resnet9-fixup"])
-def test_by_link_is_by_layer_added_up(name: str, depth: int, mixed: ModelSummary) -> None:
+@pytest.mark.parametrize("name", ["mixed", "resnet20-he"])
+def test_by_link_is_by_layer_added_up(name: str, mixed: ModelSummary) -> None:
     found = mixed
     if name != "mixed":
         entry = REGISTRY[name]
         found = chainer_profile.summary(entry.build(), (1, *entry.input_shape))
-    links = found.by_link(depth)
-    for column in ADDED_UP:
-        total = getattr(found, column)
-        assert int(links[column].sum()) == int(found.table[column].sum()) == total
-    assert links["layers"].sum() == len(found.table)
-    assert links["without_formula"].sum() == sum(found.without_formula.values())
-    assert max(path.count("/") for path in links.index if path != "/" or not depth) <= max(1, depth)
-    if not depth:
-        assert list(links.index) == ["/"]
+    for depth in (0, 1, 2, 99):
+        links = found.by_link(depth)
+        for column in ADDED_UP:
+            total = getattr(found, column)
+            assert int(links[column].sum()) == int(found.table[column].sum()) == total
+        assert links["layers"].sum() == len(found.table)
+        assert links["without_formula"].sum() == sum(found.without_formula.values())
+        assert (
+            max(path.count("/") for path in links.index if path != "/") <= depth
+            if depth
+            else (list(links.index) == ["/"])
+        )
 
 
 def test_links_come_before_those_below_them_and_keep_their_own_calls() -> None:
@@ -158,9 +150,7 @@ def test_a_link_without_a_formula_holds_what_is_known(mixed: ModelSummary) -> No
     ("name", "parameters", "giga_macs"),
     [
         ("resnet18", 11_689_512, 1.814),
-        ("resnet34", 21_797_672, 3.664),
         ("resnet50", 25_557_032, 4.089),
-        ("resnet101", 44_549_160, 7.801),
     ],
 )
 def test_published_figures(name: str, parameters: int, giga_macs: float) -> None:
@@ -178,12 +168,9 @@ def test_work_grows_with_the_batch_and_parameters_do_not(mixed: ModelSummary) ->
     assert twice.forward_nbytes == 2 * mixed.forward_nbytes
 
 
-def test_str_is_the_table(mixed: ModelSummary) -> None:
+def test_text_and_name(mixed: ModelSummary) -> None:
     assert str(mixed) == model_text(mixed) == repr(mixed)
     assert "Convolution2DFunction" in str(mixed)
-
-
-def test_the_name_is_that_of_the_class_or_given(mixed: ModelSummary) -> None:
     assert mixed.name == "Mixed"
     assert chainer_profile.summary(Mixed(), (1, 2, 5, 5), name="mine").name == "mine"
 
@@ -208,18 +195,11 @@ def test_what_is_shared_counts_once() -> None:
     found = chainer_profile.summary(model, (1, 2))
     assert (found.parameters, found.parameter_nbytes) == (6, 24)
     assert found.table["parameters"].tolist() == [6, 0, 0]
-
-
-def test_a_run_counts_parameters_as_the_summary_does() -> None:
-    tied = L.Linear(2, 2, nobias=True)
-    model = net(lambda self, x: self.c(self.a(x)), a=L.Linear(2, 2), c=tied)
-    tied.W = model.a.W
-    x = np.ones((1, 2), np.float32)
-    recording = chainer_profile.profile(model, x, trials=2, warmups=0, memory=False)
-    found = chainer_profile.summary(model, (1, 2))
-    table = chainer_profile.summarise(recording).links
-    assert digest_of(recording).parameters == table.loc["/", "parameters"] == found.parameters == 6
-    assert table.loc[["/a", "/c"], "parameters"].tolist() == [6, 0]
+    # As a run counts them.
+    recording = profile(model, np.ones((1, 2), np.float32), trials=2, warmups=0, memory=False)
+    links = chainer_profile.summarise(recording).links
+    assert digest_of(recording).parameters == links.loc["/", "parameters"] == 6
+    assert links.loc[["/a", "/c"], "parameters"].tolist() == [6, 0]
 
 
 def test_links_that_are_not_called_come_last() -> None:
@@ -295,11 +275,6 @@ def test_a_network_that_calls_nothing() -> None:
     assert "no function" in str(found)
 
 
-def test_a_network_without_parameters() -> None:
-    found = of(lambda self, x: F.relu(x), (3, 2))
-    assert (found.parameters, found.flops, found.forward_nbytes) == (0, 6, 24)
-
-
 def test_arrays_without_elements() -> None:
     found = of(lambda self, x: F.relu(self.a(x)), (0, 2), a=L.Linear(2, 2))
     assert (found.macs, found.flops, found.forward_nbytes, found.parameters) == (0, 0, 0, 6)
@@ -327,11 +302,6 @@ def test_several_inputs() -> None:
     assert found.input_nbytes == 80 + 20
 
 
-def test_float64_all_the_way() -> None:
-    found = of(lambda self, x: F.relu(x), (1, 2), np.float64)
-    assert (found.input_nbytes, found.forward_nbytes) == (16, 16)
-
-
 def test_a_failing_network_is_one_line() -> None:
     with pytest.raises(
         ProfileError, match=r"fails with an input of 1x3, in .*Linear at /a"
@@ -340,13 +310,10 @@ def test_a_failing_network_is_one_line() -> None:
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("shape", [5, "3x4", (1, -2), (1, 2.0), [(1, 2), 3], None])
-def test_no_shape(shape: Any) -> None:
-    with pytest.raises(UsageError, match="not a shape: "):
-        of(lambda self, x: x, shape)
-
-
-def test_other_wrong_arguments() -> None:
+def test_wrong_arguments() -> None:
+    for shape in (5, "3x4", (1, -2), (1, 2.0), [(1, 2), 3], None):
+        with pytest.raises(UsageError, match="not a shape: "):
+            of(lambda self, x: x, shape)
     with pytest.raises(UsageError, match=r"is a chainer\.Link or a function, not a int"):
         chainer_profile.summary(3, (1, 2))
     with pytest.raises(UsageError, match="unknown data type 'floaty'"):
@@ -355,8 +322,5 @@ def test_other_wrong_arguments() -> None:
         of(lambda self, x: x, (1, 2), "complex64")
     with pytest.raises(UsageError, match="2 data types are given, for 1 input"):
         of(lambda self, x: x, (1, 2), ["float32", "int32"])
-
-
-def test_too_large_an_input() -> None:
     with pytest.raises(ProfileError, match="does not fit into memory"):
         of(lambda self, x: x, (10**9, 10**9))

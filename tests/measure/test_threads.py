@@ -14,7 +14,7 @@ from chainer_profile.basics import parsing
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.engines.runtimes.chainer_engine import ChainerEngine
 from chainer_profile.measure import environment, machine, runner, threads
-from chainer_profile.measure.machine import find_device, limits_key, measure_limits
+from chainer_profile.measure.machine import find_device, measure_limits
 from chainer_profile.measure.steps import make_step
 from chainer_profile.record.journal import Journal, recover
 from chainer_profile.record.recording import BlasLibrary, Environment, Settings
@@ -99,20 +99,19 @@ def test_one_thread_where_it_is_faster_from_the_probe_to_the_memory_pass(
     assert set(recording.probe_ns[recording.probe_threads == MANY].tolist()) == {10_208}
 
 
-def test_all_threads_where_they_are_faster(clock: FakeClock, blas: Blas) -> None:
-    net = Net(clock, blas, 100, 0)
-    recording = run(net)
-    assert set(net.ran[3 + len(PROBE) :]) == {MANY}
-    assert recording.environment.blas[0].threads == MANY
-    assert len(recording.probe_ns) == 60
-
-
-@pytest.mark.parametrize(("many_ns", "chosen"), [(0, 1), (-4, 1), (-20, None)])
-def test_one_thread_is_as_good_as_several_that_gain_little(
-    clock: FakeClock, blas: Blas, many_ns: int, chosen: int | None
+@pytest.mark.parametrize(
+    ("one_ns", "many_ns", "chosen"),
+    # One thread is as good as several that gain little.
+    [(100, 0, MANY), (0, 0, 1), (0, -4, 1), (0, -20, MANY)],
+)
+def test_all_threads_where_they_are_faster(
+    clock: FakeClock, blas: Blas, one_ns: int, many_ns: int, chosen: int
 ) -> None:
-    net = Net(clock, blas, 0, many_ns)
-    assert (1 if run(net).environment.blas[0].threads == 1 else None) == chosen
+    net = Net(clock, blas, one_ns, many_ns)
+    recording = run(net)
+    assert set(net.ran[3 + len(PROBE) :]) == {chosen}
+    assert recording.environment.blas[0].threads == chosen
+    assert len(recording.probe_ns) == 60
 
 
 def test_one_slow_trial_decides_nothing(clock: FakeClock, blas: Blas) -> None:
@@ -125,54 +124,40 @@ def test_one_slow_trial_decides_nothing(clock: FakeClock, blas: Blas) -> None:
     assert run(Disturbed(clock, blas, 0, 1000)).environment.blas[0].threads == 1
 
 
-@pytest.mark.parametrize("name", threads._VARIABLES)
-def test_a_variable_is_a_choice(
-    clock: FakeClock, blas: Blas, monkeypatch: pytest.MonkeyPatch, name: str
+def test_what_is_a_choice_and_holds_for_the_whole_run(
+    clock: FakeClock, blas: Blas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(name, str(MANY))
-    net = Net(clock, blas, 0, 10_000)
-    assert not len(run(net).probe_ns)
-    assert set(net.ran) == {MANY}
+    def ran(**changes: Any) -> int:
+        net = Net(clock, blas, 0, 10_000)
+        recording = run(net, **changes)
+        assert not len(recording.probe_ns)
+        (count,) = set(net.ran)
+        assert recording.environment.blas[0].threads == count
+        return count
 
-
-@pytest.mark.parametrize("asked", [2, MANY])
-def test_the_option_is_a_choice_and_holds_for_the_whole_run(
-    clock: FakeClock, blas: Blas, asked: int
-) -> None:
-    net = Net(clock, blas, 0, 10_000)
-    recording = run(net, threads=asked)
-    assert not len(recording.probe_ns)
-    assert set(net.ran) == {asked}
-    assert recording.environment.blas[0].threads == asked
+    for name in threads._VARIABLES:
+        with monkeypatch.context() as patch:
+            patch.setenv(name, str(MANY))
+            assert ran() == MANY
+    assert [ran(threads=asked) for asked in (2, MANY)] == [2, MANY]
     assert blas.threads == MANY
+    with blas.limit(2, "blas"):  # of the program itself
+        assert ran() == 2
 
 
-def test_a_limit_of_the_program_itself_is_a_choice(clock: FakeClock, blas: Blas) -> None:
-    net = Net(clock, blas, 0, 10_000)
-    with blas.limit(2, "blas"):
-        assert not len(run(net).probe_ns)
-    assert set(net.ran) == {2}
-
-
-@pytest.mark.parametrize(
-    ("physical", "usable", "found"),
-    [(None, None, MANY), (2, 4, MANY), (4, 2, MANY), (8, 16, 1), (64, 128, 1)],
-)
-def test_a_library_takes_the_cores_by_itself(
-    blas: Blas, physical: int | None, usable: int | None, found: int
-) -> None:
-    where = Environment(physical_cores=physical, usable_cores=usable, blas=blas.libraries())
-    assert threads.free_threads(where) == found
-
-
-def test_a_library_takes_no_more_than_it_can(blas: Blas) -> None:
+def test_a_library_takes_the_cores_by_itself_but_no_more_than_it_can(blas: Blas) -> None:
+    cores = {(None, None): MANY, (2, 4): MANY, (4, 2): MANY, (8, 16): 1, (64, 128): 1}
+    found = {
+        (physical, usable): threads.free_threads(
+            Environment(physical_cores=physical, usable_cores=usable, blas=blas.libraries())
+        )
+        for physical, usable in cores
+    }
+    assert found == cores
     blas.threads = 64
     where = Environment(physical_cores=96, usable_cores=192, blas=blas.libraries())
     assert threads.free_threads(where) == 64
-
-
-def test_without_a_library_nothing_is_tried(blas: Blas) -> None:
-    assert threads.free_threads(Environment()) == 1
+    assert threads.free_threads(Environment()) == 1  # without a library
 
 
 def test_the_probe_takes_about_two_seconds_at_most(clock: FakeClock, blas: Blas) -> None:
@@ -275,16 +260,6 @@ def test_the_limits_of_the_machine_are_those_of_the_chosen_threads(
     assert blas.threads == MANY
     measure_limits(Environment(), find_device("cpu"))
     assert seen[3:] == [MANY] * 3
-
-
-def test_limits_depend_on_the_kernels() -> None:
-    device = find_device("cpu")
-    slow, fast = (
-        Environment(blas=(BlasLibrary("openblas", "1", 1, kernels),))
-        for kernels in ("Nehalem", "Haswell")
-    )
-    assert limits_key(slow, device) != limits_key(fast, device)
-    assert limits_key(fast, device).endswith("openblas 1 Haswell x1")
 
 
 def test_an_engine_that_was_measured_with_all_is_profiled_with_all(

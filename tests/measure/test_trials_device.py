@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chainer_profile.measure import runner, trials
@@ -323,7 +323,6 @@ class Ledger:
                 self.running.pop()
 
 
-@settings(max_examples=60)
 @given(first=_call, rest=st.lists(_host | _kernel | _call, max_size=6))
 def test_any_network_is_as_in_the_ledger(first, rest):
     plan = (*rest[:2], first, *rest[2:])

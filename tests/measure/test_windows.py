@@ -48,36 +48,18 @@ class Thing:
 
 
 class TestReplacements:
-    def test_a_method_of_the_class_is_one_again(self):
-        thing = Thing()
-        with Replacements() as replacements:
-            replacements.put(thing, "method", lambda: "another")
-            assert thing.method() == "another"
-        assert thing.method() == "its own"
-        assert vars(thing) == {}
-
-    def test_an_attribute_of_the_object_comes_back(self):
-        thing = Thing()
-        mine = thing.method = lambda: "mine"
-        with Replacements() as replacements:
-            replacements.put(thing, "method", lambda: "another")
-        assert thing.method is mine
-
-    def test_an_attribute_that_is_none_comes_back(self):
-        thing = Thing()
-        thing.method = None
-        with Replacements() as replacements:
-            replacements.put(thing, "method", lambda: "another")
-        assert vars(thing) == {"method": None}
-
-    def test_the_same_one_twice(self):
-        thing = Thing()
-        with Replacements() as replacements:
-            replacements.put(thing, "method", lambda: "another")
-            replacements.put(thing, "method", lambda: "a third")
-            assert thing.method() == "a third"
-        assert thing.method() == "its own"
-        assert vars(thing) == {}
+    @pytest.mark.parametrize("before", [{}, {"method": None}, {"method": lambda: "mine"}])
+    def test_what_was_there_comes_back(self, before):
+        thing, replacements = Thing(), Replacements()
+        vars(thing).update(before)
+        replacements.undo()
+        for _ in range(2):
+            with replacements:
+                replacements.put(thing, "method", lambda: "another")
+                assert thing.method() == "another"
+                replacements.put(thing, "method", lambda: "a third")
+                assert thing.method() == "a third"
+            assert vars(thing) == before
 
     @pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1), (1, 0, 2), (2, 0, 1)])
     def test_several_are_undone_in_any_order(self, order):
@@ -131,26 +113,13 @@ class TestReplacements:
         assert set(vars(model)) == before
         model.cleargrads()
 
-    def test_undone_once_and_usable_again(self):
-        thing, replacements = Thing(), Replacements()
-        replacements.undo()
-        for _ in range(2):
-            replacements.put(thing, "method", lambda: "another")
-            replacements.undo()
-            assert vars(thing) == {}
 
-
-class TestTimed:
-    def test_arguments_and_results_go_through(self, events):
-        call = timed(lambda a, *, b: (a, b), UPDATE, events.enter, events.leave)
-        assert call(1, b=2) == (1, 2)
-        assert events == [UPDATE, "leave"]
-
-    def test_a_window_ends_with_an_exception_too(self, events):
-        """Which the program may catch."""
-        with pytest.raises(ZeroDivisionError):
-            timed(lambda: 1 / 0, UPDATE, events.enter, events.leave)()
-        assert events == [UPDATE, "leave"]
+def test_a_window_has_arguments_results_and_ends_with_an_exception_too(events):
+    call = timed(lambda a, *, b: (a, 1 / b), UPDATE, events.enter, events.leave)
+    assert call(1, b=2) == (1, 0.5)
+    with pytest.raises(ZeroDivisionError):  # which the program may catch
+        call(1, b=0)
+    assert events == [UPDATE, "leave"] * 2
 
 
 class TestTimedLoss:
@@ -184,21 +153,15 @@ class TestTimedLoss:
         finally:
             gc.enable()
 
-    def test_what_is_no_variable_goes_through(self, events):
-        assert timed_loss(lambda: 3.0, events.enter, events.leave)() == 3.0
-        assert events == [FORWARD, "leave"]
-
-    def test_a_loss_that_is_the_same_every_time(self, events):
+    def test_a_loss_that_is_the_same_every_time_or_no_variable(self, events):
         x = chainer.Parameter(np.array(3.0, np.float32))
         lossfun = timed_loss(lambda: x, events.enter, events.leave)
         for _ in range(3):
             events.clear()
             lossfun().backward()
             assert events == [FORWARD, "leave", BACKWARD, "leave"]
-
-
-def names(events):
-    return [event if event == "leave" else event.function or event.phase for event in events]
+        assert timed_loss(lambda: 3.0, events.enter, events.leave)() == 3.0
+        assert events[4:] == [FORWARD, "leave"]
 
 
 class TestTimeOptimizer:
@@ -225,19 +188,9 @@ class TestTimeOptimizer:
             Mark("update", "/second", "SlowOptimizer"),
             Mark("update", "optimizer", "after"),
         ]
-        assert names(events)[:3] == ["update", "forward", "leave"]
+        assert events[:3] == [UPDATE, FORWARD, "leave"]
         assert events.count("leave") == len(marks)
         assert events[-1] == "leave"
-
-    def test_without_a_loss_function(self, clock, events):
-        model = Trained(clock)
-        optimizer = SlowOptimizer(clock).setup(model)
-        slow_loss(clock)(model(image())).backward()
-        assert [mark.function for mark in self.update(optimizer, events)] == [
-            "",
-            "SlowOptimizer",
-            "SlowOptimizer",
-        ]
 
     def test_a_prefix_stands_before_the_paths(self, events):
         model = L.Classifier(L.Linear(2, 3))
@@ -252,22 +205,17 @@ class TestTimeOptimizer:
             "/main/predictor",
         ]
 
-    def test_parameters_without_a_rule_have_no_window(self, clock, events):
-        model = Trained(clock)
-        optimizer = SlowOptimizer(clock).setup(model)
-        model.first.W.update_rule = None
-        model.cleargrads()
-        marks = self.update(optimizer, events)
-        assert [mark.path for mark in marks[1:]] == ["/second"]
-
-    def test_a_shared_parameter_goes_by_its_first_path(self, clock, events):
+    def test_of_parameters_that_are_shared_or_have_no_rule(self, clock, events):
         model = Trained(clock)
         with model.init_scope():
-            model.third = model.first
+            model.third = model.first  # a shared parameter goes by its first path
         optimizer = SlowOptimizer(clock).setup(model)
         model.cleargrads()
-        paths = [mark.path for mark in self.update(optimizer, events)[1:]]
-        assert paths == ["/first", "/second", "/first"]
+        marks = self.update(optimizer, events)
+        assert [mark.path for mark in marks] == ["", "/first", "/second", "/first"]
+        model.second.W.update_rule = None
+        events.clear()
+        assert [mark.path for mark in self.update(optimizer, events)] == ["", "/first", "/first"]
 
     def test_rules_of_every_kind_of_optimizer_are_really_called(self, events):
         kinds = [
@@ -301,27 +249,18 @@ class TestTimeOptimizer:
         assert not events
 
 
-class TestNames:
-    def test_of_hooks(self):
-        class Named:
-            name = "by its name"
+def test_names_of_hooks():
+    class Named:
+        name = "by its name"
 
-        class Plain:
-            pass
+    class Plain:
+        pass
 
-        def function():
-            pass
+    hooks = Named(), Plain(), image, chainer.optimizer_hooks.WeightDecay(1)
+    assert [hook_name(hook) for hook in hooks] == ["by its name", "Plain", "image", "WeightDecay"]
 
-        assert [hook_name(hook) for hook in (Named(), function, Plain())] == [
-            "by its name",
-            "function",
-            "Plain",
-        ]
-        assert hook_name(chainer.optimizer_hooks.WeightDecay(1)) == "WeightDecay"
 
-    def test_of_a_parameters_link(self):
-        assert [link_of(path) for path in ("/W", "/conv1/W", "/a/0/b")] == ["/", "/conv1", "/a/0"]
-
-    def test_joined(self):
-        cases = [("", "/"), ("", "/a"), ("/main", "/"), ("/main", "/a")]
-        assert [joined(*case) for case in cases] == ["/", "/a", "/main", "/main/a"]
+def test_paths():
+    assert [link_of(path) for path in ("/W", "/conv1/W", "/a/0/b")] == ["/", "/conv1", "/a/0"]
+    cases = [("", "/"), ("", "/a"), ("/main", "/"), ("/main", "/a")]
+    assert [joined(*case) for case in cases] == ["/", "/a", "/main", "/main/a"]
