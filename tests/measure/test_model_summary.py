@@ -117,11 +117,7 @@ def test_by_link_is_by_layer_added_up(name: str, mixed: ModelSummary) -> None:
             assert int(links[column].sum()) == int(found.table[column].sum()) == total
         assert links["layers"].sum() == len(found.table)
         assert links["without_formula"].sum() == sum(found.without_formula.values())
-        assert (
-            max(path.count("/") for path in links.index if path != "/") <= depth
-            if depth
-            else (list(links.index) == ["/"])
-        )
+        assert all(path.count("/") <= depth for path in links.index if path != "/")
 
 
 def test_links_come_before_those_below_them_and_keep_their_own_calls() -> None:

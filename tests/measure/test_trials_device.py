@@ -15,6 +15,7 @@ from chainer_profile.measure import runner, trials
 from chainer_profile.measure.threads import _VARIABLES
 from chainer_profile.record.journal import Journal, recover
 from chainer_profile.record.recording import BlasLibrary, Environment, GpuState
+from tests.conftest import FakeClock
 from tests.nets import SlowHook, SlowOptimizer, Trained, slow_loss, slow_sums
 from tests.queues import (
     DEVICE_BOUND,
@@ -24,10 +25,8 @@ from tests.queues import (
     Launcher,
     PlannedNet,
     asked,
-    calls,
     check,
     device_clock,
-    kernel,
     run,
 )
 
@@ -39,75 +38,8 @@ def clock():
     return device_clock()
 
 
-class TestExactTimes:
-    @pytest.mark.parametrize(
-        ("plan", "own", "gaps", "tail", "launch", "wait", "host", "kernels"),
-        [
-            (
-                LAUNCH_BOUND,
-                [130, 120, 150],
-                [50, 20, 30],
-                30,
-                530,
-                0,
-                [100, 100, 100],
-                [30, 20, 50],
-            ),
-            (DEVICE_BOUND, [310, 200, 500], [5, 0, 0], 0, 50, 965, [10, 10, 10], [300, 200, 500]),
-            # A kernel outside of all functions: the device waits 10 for it, and its 70 end at 80.
-            (
-                (("host", 10), ("kernel", 70), *calls(kernel(20, 40))),
-                [40],
-                [80],
-                0,
-                30,
-                90,
-                [20],
-                [40],
-            ),
-        ],
-        ids=["launch-bound", "device-bound", "outside"],
-    )
-    def test_a_trial(self, clock, plan, own, gaps, tail, launch, wait, host, kernels):
-        recording = run(PlannedNet(clock, plan), clock=clock)
-        check(recording)
-        assert recording.ended == "complete"
-        assert recording.self_ns.tolist() == [own] * 20
-        assert recording.gap_ns.tolist() == [gaps] * 20
-        assert recording.host_ns.tolist() == [host] * 20
-        assert recording.launch_ns.tolist() == [launch] * 20
-        span = sum(own) + sum(gaps) + tail
-        assert recording.span_ns.tolist() == [span] * 20
-        assert recording.trial_ns.tolist() == [launch + wait] * 20 == [span] * 20
-        # Trials without events wait for the device all the same.
-        assert recording.clean_ns.tolist() == [span] * 5
-        assert recording.warmup_ns.tolist() == [span] * 2
-        # Held, the device never waits: these are the kernels.
-        assert recording.held_ns.tolist() == [kernels] * N_HELD
-        outside = sum(value for kind, value in plan if kind == "kernel")
-        assert recording.held_span_ns.tolist() == [sum(kernels) + outside] * N_HELD
-        assert (recording.phases, recording.framework_ns) == ((), None)
-
-    def test_nested_calls_count_once(self, clock):
-        inner = kernel(100, 10)
-        outer = (("host", 20), ("kernel", 5), ("call", inner), ("host", 30), ("kernel", 200))
-        recording = run(PlannedNet(clock, calls(outer)), clock=clock)
-        check(recording)
-        # Entered at 0; its first kernel from 20 to 25. The inner call is entered at 25, its kernel
-        # is launched at 120 and ends at 130. The second kernel is launched at 150, ends at 350.
-        assert recording.self_ns.tolist() == [[25 + 220, 105]] * 20
-        assert recording.host_ns.tolist() == [[50, 100]] * 20
-        assert recording.gap_ns.tolist() == [[0, 0]] * 20
-        assert recording.held_ns.tolist() == [[205, 10]] * N_HELD
-
-    def test_what_the_network_waits_for_is_launched_late(self, clock):
-        # The device is at 110 when the host waits; the second kernel follows from 120 to 170.
-        plan = (*calls(kernel(10, 100)), ("wait", 0), *calls(kernel(10, 50)))
-        recording = run(PlannedNet(clock, plan), clock=clock)
-        check(recording)
-        assert recording.self_ns.tolist() == [[110, 60]] * 20
-        assert recording.launch_ns.tolist() == [120] * 20
-        assert recording.trial_ns.tolist() == [170] * 20
+class TestRun:
+    """That the times of any network are those of a ledger is below."""
 
     def test_reads_of_the_clock_pass_time_of_the_host_only(self):
         # Each read takes 3; the kernels keep the device busy all the while.
@@ -158,6 +90,9 @@ class TestExactTimes:
             monkeypatch.delenv(name, raising=False)
         recording = run(PlannedNet(clock, LAUNCH_BOUND), asked(trials=100), clock=clock)
         assert not len(recording.probe_ns)
+        assert (recording.ended, len(recording.clean_ns), len(recording.warmup_ns)) == (
+            *("complete", 5, 2),
+        )
 
     def test_how_the_gpu_fares_is_asked_before_and_after(self, clock, monkeypatch):
         states = []
@@ -186,91 +121,68 @@ class TestExactTimes:
         check(recovered)
 
 
-# Trained under a SlowOptimizer with one hook: its times as in test_runner_training.py, but of
-# kernels. The update's own two are before the hook and behind the last parameter.
-ROWS = [100, 40, 40, 20, 9, 30, 83, 83, 13, 200, 17 + 1, 50, 50]
-# The network's 10 and the links' 5 before and 2 after; the loss function's 11; the update's 1.
-GAPS = [15, 7, 7, 13, 0, 0, 0, 0, 0, 0, 1, 0, 0]
-
-
-@pytest.fixture(params=[0, 1000], ids=["device-bound", "launch-bound"])
-def launcher(request, clock, monkeypatch):
-    launcher = Launcher(clock, request.param)
-    slow_sums(monkeypatch, launcher)
-    return launcher
-
-
-def trained(launcher, phase, clock):
-    optimizer = None
-    model = Trained(launcher)
-    if phase == "train":
-        optimizer = SlowOptimizer(launcher).setup(model)
-        optimizer.add_hook(SlowHook(launcher, 17))
-    loss = slow_loss(launcher)
-    recording = run(model, asked(phase=phase), phase, loss, optimizer, clock=clock)
-    check(recording)
-    return recording
-
-
-class TestPhases:
+@pytest.mark.parametrize("phase", ["forward", "forward-backward", "train"])
+@pytest.mark.parametrize("launch_ns", [0, 1000])
+def test_phases_of_a_device_are_those_of_the_host(clock, monkeypatch, phase, launch_ns):
     """Every advance of the network, the loss and the optimizer is a kernel."""
 
-    @pytest.mark.parametrize(
-        ("phase", "n_rows", "framework", "tail"),
-        [
-            ("forward", 3, {}, 2),
-            ("forward-backward", 10, {"forward": 42, "backward": 0}, 0),
-            ("train", 13, {"update": 2, "forward": 42, "backward": 0}, 1),
-        ],
-    )
-    def test_times_add_up(self, clock, launcher, phase, n_rows, framework, tail):
-        recording = trained(launcher, phase, clock)
-        rows, gaps = ROWS[:n_rows], GAPS[:n_rows]
-        span = sum(rows) + sum(gaps) + tail
-        assert recording.phases == tuple(framework)
-        # Held, the device works through all of them without waiting, whatever the host needs.
-        assert recording.held_ns.tolist() == [rows] * N_HELD
-        assert recording.held_span_ns.tolist() == [span] * N_HELD
-        if framework:
-            # Nothing passes outside of the phases.
-            inside = recording.self_ns.sum(axis=1) + recording.framework_ns.sum(axis=1)
-            assert inside.tolist() == recording.span_ns.tolist()
-        if recording.launch_ns[0]:
-            return
-        # Where launching takes no time they are the same in every trial.
-        assert recording.self_ns.tolist() == [rows] * 20
-        assert recording.gap_ns.tolist() == [gaps] * 20
-        assert recording.span_ns.tolist() == recording.trial_ns.tolist() == [span] * 20
-        assert not recording.host_ns.any()
-        if framework:
-            assert recording.framework_ns.tolist() == [list(framework.values())] * 20
+    def trained(host, **more):
+        optimizer = None
+        model = Trained(host)
+        with monkeypatch.context() as patch:
+            slow_sums(patch, host)
+            if phase == "train":
+                optimizer = SlowOptimizer(host).setup(model)
+                optimizer.add_hook(SlowHook(host, 17))
+            return run(model, asked(phase=phase), phase, slow_loss(host), optimizer, **more)
 
-    @pytest.mark.parametrize("phase", ["forward-backward", "train"])
-    def test_launch_bound(self, clock, monkeypatch, phase):
-        """A kernel is launched every 1000 ns and soon done: the device waits in every row."""
-        launcher = Launcher(clock, 1000)
-        slow_sums(monkeypatch, launcher)
-        recording = trained(launcher, phase, clock)
-        # Kernels of the forward pass, launched at 1000, 2000, ...: the network's 10, then a link's
-        # 5, 100 and 2, 5, 40 and 2, 5, 40 and 2, the loss function's 11 and 20. So the first row
-        # is entered at 2005 and left at 3100, the next ones from 5005 to 6040 and 8005 to 9040,
-        # and the loss from 11011 to 12020. cleargrads is entered then, and left at 13009.
-        assert recording.self_ns[0, :5].tolist() == [1095, 1035, 1035, 1009, 989]
-        assert recording.gap_ns[0, :5].tolist() == [2005, 1905, 1965, 1971, 0]
-        assert recording.host_ns[0, :5].tolist() == [1000] * 5
-        framework = dict(zip(recording.phases, recording.framework_ns[0].tolist(), strict=True))
-        assert framework["forward"] == 2005 + 1905 + 1965 + 1971
-        assert framework["backward"] == 0
+    host = FakeClock()
+    known = trained(host, clock=host)
+    recording = trained(Launcher(clock, launch_ns), clock=clock)
+    check(recording)
+    assert recording.phases == known.phases
+    # Held, the device works through all of them without waiting, whatever the host needs.
+    assert (recording.held_ns == known.self_ns[0]).all()
+    assert set(recording.held_span_ns.tolist()) == {int(known.trial_ns[0])}
+    if recording.phases:
+        # Nothing passes outside of the phases.
+        inside = recording.self_ns.sum(axis=1) + recording.framework_ns.sum(axis=1)
+        assert inside.tolist() == recording.span_ns.tolist()
+    if launch_ns:
         # The last row ends with its kernel, which is launched when all before are done.
-        kernels = int(recording.launch_ns[0]) // 1000
-        last = 1 if phase == "train" else 200
-        assert recording.span_ns[0] == recording.trial_ns[0] == 1000 * kernels + last
+        assert (recording.span_ns == recording.trial_ns).all()
+        assert (recording.span_ns > recording.launch_ns).all()
+        return
+    assert (recording.self_ns == known.self_ns).all()
+    assert (recording.trial_ns == known.trial_ns).all()
+    assert not recording.host_ns.any()
+    if recording.phases:
+        assert (recording.framework_ns == known.framework_ns).all()
+
+
+@pytest.mark.parametrize("phase", ["forward-backward", "train"])
+def test_where_launching_is_slow_the_device_waits_in_every_row(clock, monkeypatch, phase):
+    """A kernel is launched every 1000 ns and soon done."""
+    launcher = Launcher(clock, 1000)
+    slow_sums(monkeypatch, launcher)
+    recording = run(Trained(launcher), asked(phase=phase), phase, slow_loss(launcher), clock=clock)
+    # Kernels of the forward pass, launched at 1000, 2000, ...: the network's 10, then a link's
+    # 5, 100 and 2, 5, 40 and 2, 5, 40 and 2, the loss function's 11 and 20. So the first row
+    # is entered at 2005 and left at 3100, the next ones from 5005 to 6040 and 8005 to 9040,
+    # and the loss from 11011 to 12020. cleargrads is entered then, and left at 13009.
+    assert recording.self_ns[0, :5].tolist() == [1095, 1035, 1035, 1009, 989]
+    assert recording.gap_ns[0, :5].tolist() == [2005, 1905, 1965, 1971, 0]
+    assert recording.host_ns[0, :5].tolist() == [1000] * 5
+    framework = dict(zip(recording.phases, recording.framework_ns[0].tolist(), strict=True))
+    assert framework["forward"] == 2005 + 1905 + 1965 + 1971
+    assert framework["backward"] == 0
 
 
 # --- any network
 
 _host = st.tuples(st.just("host"), st.integers(0, 300) | st.integers(0, 30_000))
 _kernel = st.tuples(st.just("kernel"), st.integers(0, 300) | st.integers(0, 30_000))
+_wait = st.just(("wait", 0))
 
 
 def _plans(inner):
@@ -311,6 +223,8 @@ class Ledger:
                 self.host += value
             elif kind == "kernel":
                 self.end = (self.end if self.held else max(self.host, self.end)) + value
+            elif kind == "wait":
+                self.host = max(self.host, self.end)
             else:
                 self.book()
                 self.gaps.append(self.outside)
@@ -323,7 +237,7 @@ class Ledger:
                 self.running.pop()
 
 
-@given(first=_call, rest=st.lists(_host | _kernel | _call, max_size=6))
+@given(first=_call, rest=st.lists(_host | _kernel | _call | _wait, max_size=6))
 def test_any_network_is_as_in_the_ledger(first, rest):
     plan = (*rest[:2], first, *rest[2:])
     clock, known, held = device_clock(), Ledger(plan), Ledger(plan, held=True)
@@ -342,5 +256,6 @@ def test_any_network_is_as_in_the_ledger(first, rest):
     assert sum(known.own) + sum(known.gaps) + known.tail == known.span
     assert recording.trial_ns.tolist() == [max(known.host, known.end)] * 3
     assert recording.clean_ns.tolist() == recording.trial_ns.tolist()[:1]
-    assert recording.held_ns.tolist() == [held.own] * 2
-    assert recording.held_span_ns.tolist() == [held.span] * 2
+    if ("wait", 0) not in plan:  # else it is not held
+        assert recording.held_ns.tolist() == [held.own] * 2
+        assert recording.held_span_ns.tolist() == [held.span] * 2

@@ -28,23 +28,21 @@ def clock():
 
 
 class TestHeld:
-    def test_it_is_twice_as_long_as_launching(self, clock):
-        plan = calls(kernel(2 * MS, 30), kernel(MS, 20))
+    @pytest.mark.parametrize(
+        ("launches_ns", "hold_ns", "count"),
+        [
+            ([2 * MS, MS], 6 * MS, N_HELD),  # twice as long as launching
+            ([100], MS, N_HELD),  # a millisecond at least
+            # Long trials are few: of 100 ms of launching, so 300 ms in all, 6 in two seconds.
+            ([100 * MS], 200 * MS, 6),
+            ([400 * MS], 800 * MS, 3),
+        ],
+    )
+    def test_how_long_and_how_often(self, clock, launches_ns, hold_ns, count):
+        plan = calls(*(kernel(launch_ns, 30) for launch_ns in launches_ns))
         recording = run(PlannedNet(clock, plan), clock=clock)
-        assert clock.device.holds == [6 * MS] * N_HELD
-        assert recording.held_ns.tolist() == [[30, 20]] * N_HELD
-
-    def test_it_is_a_millisecond_at_least(self, clock):
-        run(PlannedNet(clock, LAUNCH_BOUND), clock=clock)
-        assert clock.device.holds == [MS] * N_HELD
-
-    def test_long_trials_are_few(self, clock):
-        # 100 ms of launching, so 200 ms of hold and 300 ms in all: 6 of them in two seconds.
-        recording = run(PlannedNet(clock, calls(kernel(100 * MS, 30))), clock=clock)
-        assert clock.device.holds == [200 * MS] * 6
-        assert len(recording.held_ns) == 6
-        recording = run(PlannedNet(clock, calls(kernel(400 * MS, 30))), clock=clock)
-        assert len(recording.held_ns) == 3
+        assert clock.device.holds == [hold_ns] * count
+        assert recording.held_ns.tolist() == [[30] * len(launches_ns)] * count
 
     def test_a_time_limit_ends_them(self, clock):
         # Trials end at four fifths of the two seconds; a held one takes 300 ms.
