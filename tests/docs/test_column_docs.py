@@ -114,8 +114,8 @@ def documentation() -> str:
     for view, heading in _VIEWS.items():
         parts += [heading, summary_table(view)]
     parts += [COMPARISON, meanings(comparison_csv.COLUMNS)]
-    parts += [RANKS, meanings(ranks.LAYER_COLUMNS)]
-    parts += [COLLECTIVES, meanings(ranks.COLLECTIVE_COLUMNS)]
+    parts += [RANKS, meanings(meanings_of(ranks.LAYER_COLUMNS))]
+    parts += [COLLECTIVES, meanings(meanings_of(ranks.COLLECTIVE_COLUMNS))]
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 

@@ -2,39 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from types import SimpleNamespace as Row
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.units import (
     NOT_KNOWN,
-    format_bare_percent,
     format_count,
     format_duration,
-    format_exact,
-    format_exact_ms,
-    format_exact_percent,
     format_factor,
-    format_ms,
-    format_nbytes,
     format_percent,
     format_significant,
     plural,
 )
 from chainer_profile.comparison.compare import MIN_TRIALS
-from chainer_profile.report.csv_file import safe, table_text
-from chainer_profile.report.document import (
-    HOT,
-    TOTAL,
-    Column,
-    Heading,
-    file,
-    strong,
-    text,
-)
-from chainer_profile.report.tables import Table
+from chainer_profile.report.document import HOT, TOTAL, Heading, file, strong, text
+from chainer_profile.report.tables import Column, Columns, Table, columns, to_csv
 from chainer_profile.report.text import model_name, printable
 
 if TYPE_CHECKING:
@@ -42,6 +27,7 @@ if TYPE_CHECKING:
 
     from chainer_profile.ranks.merging import Ranks
     from chainer_profile.ranks.stragglers import Straggler
+    from chainer_profile.record.recording import Layer
     from chainer_profile.report.document import Block
 
 #: The files beside the report.
@@ -52,31 +38,36 @@ _NAMED = 3
 _LARGE = 0.2
 
 #: The columns of :data:`LAYERS`, a row for each layer of each rank.
-LAYER_COLUMNS = {
-    "rank": "Number of the rank",
-    "index": "Index of the layer",
-    "path": "Path of its link",
-    "function": "Name of its function",
-    "phase": "Its phase",
-    "median_ms": "Median self time on this rank",
-    "others_ms": "Median over the iterations of the other ranks' median; empty for communication",
-    "excess_ms": "Median of the difference in every iteration; likewise",
-    "mean_excess_ms": "Mean of the difference; likewise",
-    "late_excess_ms": "Difference of the 95th percentiles; likewise",
-    "straggler": "yes where it takes longer here beyond noise",
-}
+LAYER_COLUMNS = columns(
+    """
+rank | | plain | Number of the rank
+index | | plain | Index of the layer
+path | | text | Path of its link
+function | | text | Name of its function
+phase | | text | Its phase
+median | | ms | Median self time on this rank
+others | | ms? | Median over the iterations of the other ranks' median; empty for communication
+excess | | ms? | Median of the difference in every iteration; likewise
+mean_excess | | ms? | Mean of the difference; likewise
+late_excess | | ms? | Difference of the 95th percentiles; likewise
+straggler | | text | yes where it takes longer here beyond noise
+"""
+)
 #: The columns of :data:`COLLECTIVES`, a row for each collective of each rank.
-COLLECTIVE_COLUMNS = {
-    "order": "Place among the collectives of an iteration, from 1",
-    "path": "Path of the parameter or of the bucket",
-    "function": "Name of the collective",
-    "nbytes": "Bytes of its buffer",
-    "rank": "Number of the rank",
-    "waiting_ms": "Median time that the rank waited for the last one",
-    "moving_ms": "Median of the rest of its time there",
-    "last_percent": "Part of the iterations in which it came last",
-    "mb_per_s": "Bytes over the median moving time of the last to come, in millions a second",
-}
+COLLECTIVE_COLUMNS = columns(
+    """
+order | # = order | text | Place among the collectives of an iteration, from 1
+path | | text 20 | Path of the parameter or of the bucket
+function | !1 | text 14 | Name of the collective
+nbytes nbytes nbytes | size | bytes? | Bytes of its buffer
+rank | | plain | Number of the rank
+waiting | | ms | Median time that the rank waited for the last one
+moving | | ms | Median of the rest of its time there
+last | | percent | Part of the iterations in which it came last
+mb_per_s | MB/s | number? | Bytes over the median moving time of the last to come, in millions a
+  second
+"""
+)
 
 
 def report(ranks: Ranks, limit: int | None = None) -> list[Block]:
@@ -127,18 +118,19 @@ def merged(ranks: Ranks, limit: int | None = None, hint: str = "") -> Iterator[B
     if ranks.collectives:
         yield Heading(2, "Collectives")
         rows = _collective_rows(ranks)
-        yield _shown(_COLLECTIVE_COLUMNS, rows, "The collectives that take longest", limit, hint)
+        read = [one for key, one in COLLECTIVE_COLUMNS.items() if key not in ("rank", "last")]
+        yield _shown(read, rows, "The collectives that take longest", limit, hint)
 
 
 def _shown(
-    columns: Sequence[Column], rows: Sequence[object], caption: str, limit: int | None, hint: str
+    found: Columns, rows: Sequence[object], caption: str, limit: int | None, hint: str
 ) -> Table:
     shown = rows if limit is None else rows[:limit]
     legend = [("", "Times are medians of the iterations, in ms."), *_LEGEND]
     if hidden := len(rows) - len(shown):
         legend.insert(0, ("", f"{plural(hidden, 'row')} not shown{f' ({hint})' if hint else ''}."))
     marks = [getattr(row, "mark", "") for row in shown]
-    return Table(columns, shown, caption, marks, legend)
+    return Table(found, shown, caption, marks, legend)
 
 
 _LEGEND = (
@@ -242,110 +234,106 @@ def doubts(ranks: Ranks) -> Iterator[str]:
         )
 
 
-@dataclass(frozen=True)
-class _RankRow:
-    """A rank, and what an iteration is on it: whole, computing, waiting, moving, between; in s."""
-
-    number: int
-    host: str
-    times_s: tuple[float, ...]
-    last: float
-    mark: str
-
-
-def _rank_rows(ranks: Ranks) -> list[_RankRow]:
-    """A row for each rank, of many those with the longest computing first."""
-    waits, moves = (times.sum(axis=2) for times in (ranks.waiting_ns, ranks.moving_ns))
-    parts = (ranks.iteration_ns, ranks.computing_ns, waits, moves, ranks.between_ns)
-    times = (np.median(parts, axis=2) * NS).T.tolist()
-    found = {one.rank for one in ranks.judged.slow}
-    found |= {one.rank for one in ranks.judged.stragglers}
-    rows = [
-        _RankRow(
-            rank.number,
-            rank.host,
-            times[at],
-            float(ranks.last[at]),
-            HOT if at in found else "",
-        )
-        for at, rank in enumerate(ranks.ranks)
-    ]
-    return sorted(rows, key=lambda row: -row.times_s[1]) if len(rows) > MANY else rows
-
-
 #: From so many ranks on they are not in the order of their numbers.
 MANY = 16
 
 
-def _rank_columns(ranks: Ranks) -> list[Column]:
-    host = Column("host", lambda row: printable(row.host), folds=16, drop=1)
-    columns = [
-        Column("rank", lambda row: str(row.number)),
-        *([host] if len(ranks.hosts) > 1 else []),
-        Column("iteration", lambda row: format_ms(row.times_s[0])),
-        Column("computing", lambda row: format_ms(row.times_s[1])),
+def _rank_rows(ranks: Ranks) -> list[Row]:
+    """A row for each rank, of many those with the longest computing first."""
+    waits, moves = (times.sum(axis=2) for times in (ranks.waiting_ns, ranks.moving_ns))
+    parts = (ranks.iteration_ns, ranks.computing_ns, waits, moves, ranks.between_ns)
+    names = ("iteration_s", "computing_s", "waiting_s", "moving_s", "between_s")
+    times = (np.median(parts, axis=2) * NS).T.tolist()
+    found = {one.rank for one in ranks.judged.slow}
+    found |= {one.rank for one in ranks.judged.stragglers}
+    rows = [
+        Row(
+            number=rank.number,
+            host=rank.host,
+            last=float(ranks.last[at]),
+            mark=HOT if at in found else "",
+            **dict(zip(names, times[at], strict=True)),
+        )
+        for at, rank in enumerate(ranks.ranks)
     ]
-    if ranks.collectives:
-        columns += [
-            Column("waiting", lambda row: format_ms(row.times_s[2])),
-            Column("moving", lambda row: format_ms(row.times_s[3])),
-            Column("between", lambda row: format_ms(row.times_s[4]), drop=2),
-            Column("last %", lambda row: format_bare_percent(row.last)),
-        ]
-    return columns
+    return sorted(rows, key=lambda row: -row.computing_s) if len(rows) > MANY else rows
 
 
-@dataclass(frozen=True)
-class _PhaseRow:
-    name: str
-    median_s: float
-    least: tuple[int, float]
-    most: tuple[int, float]
+_RANK_COLUMNS = columns(
+    """
+rank number | | plain
+host | !1 | text 16
+iteration | | ms
+computing | | ms
+waiting | | ms
+moving | | ms
+between | !2 | ms
+last | last % | percent
+"""
+)
 
 
-def _phase_rows(ranks: Ranks) -> list[_PhaseRow]:
+def _rank_columns(ranks: Ranks) -> list[Column]:
+    left_out = set() if len(ranks.hosts) > 1 else {"host"}
+    left_out |= set() if ranks.collectives else {"waiting", "moving", "between", "last"}
+    return [one for key, one in _RANK_COLUMNS.items() if key not in left_out]
+
+
+def _phase_rows(ranks: Ranks) -> list[Row]:
     rows = []
     for at, phase in enumerate(ranks.phases):
         times = np.median(ranks.phase_ns[:, :, at], axis=1) * NS
-        ends = [
-            (ranks.ranks[place].number, float(times[place]))
-            for place in (int(times.argmin()), int(times.argmax()))
-        ]
-        rows.append(_PhaseRow(printable(phase), float(np.median(times)), *ends))
+        least, most = int(times.argmin()), int(times.argmax())
+        rows.append(
+            Row(
+                phase=phase,
+                median_s=float(np.median(times)),
+                least_s=float(times[least]),
+                least_rank=ranks.ranks[least].number,
+                most_s=float(times[most]),
+                most_rank=ranks.ranks[most].number,
+                ratio=float(times[most] / times[least]) if times[least] > 0 else None,
+            )
+        )
     return rows
 
 
-_PHASE_COLUMNS = [
-    Column("phase", lambda row: row.name, folds=18),
-    Column("median ms", lambda row: format_ms(row.median_s)),
-    Column("least ms", lambda row: format_ms(row.least[1])),
-    Column("on rank", lambda row: str(row.least[0]), drop=1),
-    Column("most ms", lambda row: format_ms(row.most[1])),
-    Column("on rank", lambda row: str(row.most[0]), drop=1),
-    Column(
-        "most / least",
-        lambda row: format_factor(row.most[1] / row.least[1]) if row.least[1] > 0 else NOT_KNOWN,
-    ),
-]
+_PHASE_COLUMNS = columns(
+    """
+phase | | text 18
+median | median ms | ms
+least | least ms | ms
+least_rank | on rank !1 | plain
+most | most ms | ms
+most_rank | on rank !1 | plain
+ratio | most / least | factor?
+"""
+)
 
 
-def _straggler_columns(ranks: Ranks) -> list[Column]:
-    def layer(one: Straggler) -> tuple[str, str, str]:
-        row = ranks.layers[ranks.computing[one.layer]]
-        return printable(row.path), printable(row.function), printable(row.phase)
+def _straggler_columns(ranks: Ranks) -> Columns:
+    def layer(one: Straggler) -> Layer:
+        return ranks.layers[ranks.computing[one.layer]]
 
-    return [
-        Column("rank", lambda one: str(ranks.ranks[one.rank].number)),
-        Column("path", lambda one: layer(one)[0], folds=20),
-        Column("function", lambda one: layer(one)[1], folds=20),
-        Column("phase", lambda one: layer(one)[2], folds=10, drop=2),
-        Column("there", lambda one: format_ms(one.here_s)),
-        Column("elsewhere", lambda one: format_ms(one.elsewhere_s), drop=3),
-        Column("longer by", lambda one: format_ms(one.excess_s)),
-        Column("mean", lambda one: format_ms(one.mean_s)),
-        Column("late", lambda one: format_ms(one.late_s), drop=1),
-        Column("95 %", lambda one: _interval(one.low_s, one.high_s), "95 % interval", drop=1),
-    ]
+    return columns(
+        """
+rank number | | plain
+path | | text 20
+function | | text 20
+phase | !2 | text 10
+there here_s | | ms
+elsewhere | !3 | ms
+longer excess_s | longer by | ms
+mean | | ms
+late | !1 | ms
+interval | 95 % = 95 % interval !1 | figure
+""",
+        number=lambda one: ranks.ranks[one.rank].number,
+        path=lambda one: layer(one).path,
+        function=lambda one: layer(one).function,
+        phase=lambda one: layer(one).phase,
+        interval=lambda one: _interval(one.low_s, one.high_s),
+    )
 
 
 def _interval(low_s: float, high_s: float) -> str:
@@ -354,68 +342,42 @@ def _interval(low_s: float, high_s: float) -> str:
     return f"{format_significant(low_s * 1e3)}-{format_significant(high_s * 1e3)}"
 
 
-@dataclass(frozen=True)
-class _CollectiveRow:
-    """A collective, or all of them; times in seconds."""
-
-    order: str
-    path: str
-    function: str
-    nbytes: int | None
-    waiting_s: float
-    moving_s: float
-    mark: str = ""
-
-    @property
-    def nbytes_per_s(self) -> float | None:
-        return self.nbytes / self.moving_s if self.nbytes and self.moving_s else None
+def _collective(order: str, nbytes: int | None, moving_s: float, **more: Any) -> Row:
+    """A collective, or all of them."""
+    rate = nbytes / moving_s / 1e6 if nbytes and moving_s else None
+    return Row(order=order, nbytes=nbytes, moving_s=moving_s, mb_per_s=rate, **more)
 
 
-def _collectives(ranks: Ranks) -> list[_CollectiveRow]:
+def _collectives(ranks: Ranks) -> list[Row]:
     """All collectives in their order; waiting is the mean of the ranks, moving of the last."""
     waiting = np.median(ranks.waiting_ns.mean(axis=0), axis=0) * NS
     moving = np.median(ranks.moving_of_last_ns, axis=0) * NS
+    layers = [ranks.layers[index] for index in ranks.collectives]
     return [
-        _CollectiveRow(
+        _collective(
             str(at + 1),
-            ranks.layers[index].path,
-            ranks.layers[index].function,
-            ranks.layers[index].input_nbytes,
-            float(waiting[at]),
+            layer.input_nbytes,
             float(moving[at]),
+            waiting_s=float(waiting[at]),
+            path=layer.path,
+            function=layer.function,
         )
-        for at, index in enumerate(ranks.collectives)
+        for at, layer in enumerate(layers)
     ]
 
 
-def _collective_rows(ranks: Ranks) -> list[_CollectiveRow]:
+def _collective_rows(ranks: Ranks) -> list[Row]:
     rows = _collectives(ranks)
-    whole = _CollectiveRow(
-        "",
-        "all",
+    whole = _collective(
         "",
         sum(row.nbytes or 0 for row in rows) or None,
-        _typical_s(ranks.waiting_ns.sum(axis=2)),
         float(np.median(ranks.moving_of_last_ns.sum(axis=1))) * NS,
-        TOTAL,
+        waiting_s=_typical_s(ranks.waiting_ns.sum(axis=2)),
+        path="all",
+        function="",
+        mark=TOTAL,
     )
     return [whole, *sorted(rows, key=lambda row: -row.waiting_s - row.moving_s)]
-
-
-_COLLECTIVE_COLUMNS = [
-    Column("#", lambda row: row.order, "order"),
-    Column("path", lambda row: printable(row.path), folds=20),
-    Column("function", lambda row: printable(row.function), folds=14, drop=1),
-    Column("size", lambda row: format_nbytes(row.nbytes)),
-    Column("waiting", lambda row: format_ms(row.waiting_s)),
-    Column("moving", lambda row: format_ms(row.moving_s)),
-    Column(
-        "MB/s",
-        lambda row: (
-            NOT_KNOWN if row.nbytes_per_s is None else format_significant(row.nbytes_per_s / 1e6)
-        ),
-    ),
-]
 
 
 def layers_csv(ranks: Ranks) -> str:
@@ -423,25 +385,28 @@ def layers_csv(ranks: Ranks) -> str:
     medians = np.median(ranks.self_ns, axis=1) * NS
     judged, place = ranks.judged, {index: at for at, index in enumerate(ranks.computing)}
     found = {(one.rank, one.layer) for one in judged.stragglers}
+    apart = {
+        "others_s": judged.elsewhere_s,
+        "excess_s": judged.excess_s,
+        "mean_excess_s": judged.mean_s,
+        "late_excess_s": judged.late_s,
+    }
 
-    def row(rank: int, index: int) -> dict[str, str]:
-        layer, at = ranks.layers[index], place.get(index)
-        return {
-            "rank": str(ranks.ranks[rank].number),
-            "index": str(index),
-            "path": safe(layer.path),
-            "function": safe(layer.function),
-            "phase": safe(layer.phase),
-            "median_ms": format_exact_ms(float(medians[rank, index])),
-            "others_ms": "" if at is None else format_exact_ms(float(judged.elsewhere_s[rank, at])),
-            "excess_ms": "" if at is None else format_exact_ms(float(judged.excess_s[rank, at])),
-            "mean_excess_ms": "" if at is None else format_exact_ms(float(judged.mean_s[rank, at])),
-            "late_excess_ms": "" if at is None else format_exact_ms(float(judged.late_s[rank, at])),
-            "straggler": "yes" if (rank, at) in found else "",
-        }
+    def row(rank: int, layer: Layer) -> Row:
+        at = place.get(layer.index)
+        return Row(
+            rank=ranks.ranks[rank].number,
+            index=layer.index,
+            path=layer.path,
+            function=layer.function,
+            phase=layer.phase,
+            median_s=float(medians[rank, layer.index]),
+            straggler="yes" if (rank, at) in found else "",
+            **{name: None if at is None else float(of[rank, at]) for name, of in apart.items()},
+        )
 
-    places = ((r, index) for r in range(len(ranks.ranks)) for index in range(len(ranks.layers)))
-    return table_text(LAYER_COLUMNS, (row(*one) for one in places))
+    rows = (row(rank, layer) for rank in range(len(ranks.ranks)) for layer in ranks.layers)
+    return to_csv(LAYER_COLUMNS, rows)
 
 
 def collectives_csv(ranks: Ranks) -> str:
@@ -450,19 +415,17 @@ def collectives_csv(ranks: Ranks) -> str:
         np.median(times, axis=1) * NS for times in (ranks.waiting_ns, ranks.moving_ns)
     )
     last = ranks.arrived_ns == ranks.arrived_ns.max(axis=0)
-    rows = [
-        {
-            "order": one.order,
-            "path": safe(one.path),
-            "function": safe(one.function),
-            "nbytes": "" if one.nbytes is None else str(one.nbytes),
-            "rank": str(rank.number),
-            "waiting_ms": format_exact_ms(float(waiting[place, at])),
-            "moving_ms": format_exact_ms(float(moving[place, at])),
-            "last_percent": format_exact_percent(float(last[place, :, at].mean())),
-            "mb_per_s": "" if one.nbytes_per_s is None else format_exact(one.nbytes_per_s / 1e6),
-        }
+    rows = (
+        Row(
+            **{
+                **vars(one),
+                "rank": rank.number,
+                "waiting_s": float(waiting[place, at]),
+                "moving_s": float(moving[place, at]),
+                "last": float(last[place, :, at].mean()),
+            }
+        )
         for at, one in enumerate(_collectives(ranks))
         for place, rank in enumerate(ranks.ranks)
-    ]
-    return table_text(COLLECTIVE_COLUMNS, rows)
+    )
+    return to_csv(COLLECTIVE_COLUMNS, rows)
