@@ -30,7 +30,7 @@ from chainer_profile.engines.protocol import (
     Serving,
     Versioned,
 )
-from chainer_profile.engines.results import EngineResult
+from chainer_profile.engines.results import EngineResult, trials_in_a_round
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
 from chainer_profile.measure.process_memory import Growth
 from chainer_profile.measure.time_limit import WARMUP_SECONDS
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from chainer_profile.engines.protocol import Engine, EngineProfile, Network
     from chainer_profile.measure.trials import Progress, Stop
 
-#: Trials that an engine makes in a round at most, and rounds that there are to be at least.
-_BLOCK, _ROUNDS = 10, 30
 #: Seconds that the timing of one engine's nodes may take.
 LAYERS_S = 10.0
 #: Seconds that an engine makes several runs at a time, and how many rounds of them at most.
@@ -61,14 +59,14 @@ class Contestant(EngineResult):
         make: Makes another such engine, which runs a copy of the network with other parameters
             once; none is made if this is None.
         saved: The file that it is loaded from, in place of being prepared.
-        trials: Of each trial its start on the clock, its wall time, and its round.
+        trials: Of each trial its start on the clock, and its wall time.
         profile: Times of its nodes; None where there are none.
     """
 
     engine: Any
     make: Callable[[], Engine] | None = None
     saved: Path | None = None
-    trials: list[tuple[int, int, int]] = field(default_factory=list)
+    trials: list[tuple[int, int]] = field(default_factory=list)
     profile: EngineProfile | None = None
 
     @property
@@ -78,7 +76,7 @@ class Contestant(EngineResult):
 
     def fold(self) -> None:
         """Make arrays of its trials."""
-        self.clean_ns, self.round = self._column(1), self._column(2)
+        self.clean_ns = self._column(1)
 
     def _column(self, number: int) -> NDArray[np.int64]:
         return np.array([one[number] for one in self.trials], np.int64)
@@ -129,7 +127,9 @@ class Race:
         self.network = network
         self.ended = COMPLETE
         self._trials, self._warmups = trials, warmups
+        self._block = trials_in_a_round(trials)
         for one in self.contestants:
+            one.block = self._block
             one.tolerance = TOLERANCES[one.precision] if tolerance is None else tolerance
         self._now_ns = clock.now_ns
         self._max_seconds = max_seconds
@@ -317,10 +317,9 @@ class Race:
 
     def _make_trials(self) -> None:
         """Rounds, in each of which every engine makes an untimed run and a block of timed ones."""
-        block = max(1, min(_BLOCK, self._trials // _ROUNDS))
         begin_ns = self._now_ns()
-        for number, first in enumerate(range(0, self._trials, block)):
-            count = min(block, self._trials - first)
+        for number, first in enumerate(range(0, self._trials, self._block)):
+            count = min(self._block, self._trials - first)
             running = self.running
             turn = number % len(running)
             for contestant in running[turn:] + running[:turn]:
@@ -328,7 +327,7 @@ class Race:
                 block_of = engine.block if isinstance(engine, Blockwise) else nullcontext
                 try:
                     with block_of():
-                        self._make_block(contestant, count, number, begin_ns)
+                        self._make_block(contestant, count, begin_ns)
                 except Exception as error:  # as in _guarded
                     contestant.error = f"after {len(contestant.trials)} trials: {_said(error)}"
                     if contestant is self.contestants[0]:
@@ -336,7 +335,7 @@ class Race:
                 if self.ended != COMPLETE:
                     return
 
-    def _make_block(self, contestant: Contestant, count: int, number: int, begin_ns: int) -> None:
+    def _make_block(self, contestant: Contestant, count: int, begin_ns: int) -> None:
         """Trials of one engine in a round; fewer where the race is to end."""
         run, inputs, now_ns = contestant.engine.run, self.network.inputs, self._now_ns
         # The engine before has left the caches to its own arrays.
@@ -345,7 +344,7 @@ class Race:
             start_ns = now_ns()
             run(inputs)
             wall_ns = now_ns() - start_ns
-            contestant.trials.append((start_ns, wall_ns, number))
+            contestant.trials.append((start_ns, wall_ns))
             self._done += 1
             self._total_ns += wall_ns
             left = any(len(one.trials) < self._trials for one in self.running)

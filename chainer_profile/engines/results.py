@@ -1,4 +1,8 @@
-"""What came out of running a network under several engines; written as JSON, and read again."""
+"""What came out of running a network under several engines.
+
+An engine's times, its version and precision, the settings, the machine and its software are in the
+recordings, Chainer's and each engine's. Beside them a JSON file has what they do not hold.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +23,20 @@ from chainer_profile.record.recording import COMPLETE, Environment, Settings
 from chainer_profile.record.versioned import build, read_known
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from chainer_profile.record.recording import Layer
+    from chainer_profile.record.recording import Layer, Recording
 
 FORMAT = "chainer-profile engines"
-VERSION = 1
+VERSION = 2
 #: The file of a run, in its folder.
 RESULTS = "engines.json"
+#: What an engine's recording holds as well, and what Chainer's does.
+_RECORDED = ("version", "precision", "clean_ns")
+_RECORDED_OF_ALL = ("n_layers", "settings", "environment", "other_cpu")
+#: Trials that an engine makes in a round at most, and rounds that there are to be at least.
+_BLOCK, _ROUNDS = 10, 30
 
 
 def _no_times() -> NDArray[np.int64]:
@@ -85,7 +94,7 @@ class EngineResult:
         memory_nbytes: By how much the process grew for it, at its most in the warm-up runs: what it
             holds, weights of its own among it, and what a run takes beyond. None where not known.
         clean_ns: Wall time of every trial in int64 nanoseconds, (trials,).
-        round: Number of the round of every trial, (trials,); the engines took turns in it.
+        block: Trials that it made in each round; the engines took turns in it.
         jobs: How many runs it made at a time where that was tried; else 1.
         served_per_s: Runs a second then; None where it cannot, or it was not tried.
         differences: How far its outputs are from Chainer's: on the trials' input, on a second one,
@@ -106,7 +115,7 @@ class EngineResult:
     prepare_s: float | None = None
     memory_nbytes: int | None = None
     clean_ns: NDArray[np.int64] = field(default_factory=_no_times)
-    round: NDArray[np.int64] = field(default_factory=_no_times)
+    block: int = 1
     jobs: int = 1
     served_per_s: float | None = None
     differences: tuple[OutputDifference, ...] = ()
@@ -115,10 +124,6 @@ class EngineResult:
     error: str = ""
     install: str = ""
     note: str = ""
-
-    def __post_init__(self) -> None:
-        if len(self.clean_ns) != len(self.round):
-            raise ValueError("clean_ns and round differ in length")
 
     @property
     def measured(self) -> bool:
@@ -205,18 +210,22 @@ def speedup(fast: EngineResult, slow: EngineResult) -> Speedup | None:
     """
     if fast.wrong or slow.wrong or not (fast.measured and slow.measured):
         return None
-    ours, theirs = round_medians(fast), round_medians(slow)
-    both = [number for number in ours if number in theirs and ours[number] > 0]
-    if not both:
+    pairs = zip(round_medians(fast), round_medians(slow), strict=False)
+    ratios = np.array([theirs / ours for ours, theirs in pairs if ours > 0])
+    if not len(ratios):
         return None
-    ratios = np.array([theirs[number] / ours[number] for number in both])
     return Speedup(float(np.median(ratios)), *median_interval(ratios))
 
 
-def round_medians(engine: EngineResult) -> dict[int, float]:
+def round_medians(engine: EngineResult) -> list[float]:
     """The median of an engine's trials in every round, in nanoseconds."""
-    numbers = np.unique(engine.round)
-    return {int(n): float(np.median(engine.clean_ns[engine.round == n])) for n in numbers}
+    begins = range(0, len(engine.clean_ns), engine.block)
+    return [float(np.median(engine.clean_ns[at : at + engine.block])) for at in begins]
+
+
+def trials_in_a_round(trials: int) -> int:
+    """How many of so many trials an engine makes in each round."""
+    return max(1, min(_BLOCK, trials // _ROUNDS))
 
 
 def main_layer(covers: Sequence[int], layers: Sequence[Layer]) -> int:
@@ -229,39 +238,37 @@ def main_layer(covers: Sequence[int], layers: Sequence[Layer]) -> int:
     return max(covers, key=lambda index: (layers[index].flops or 0, -index))
 
 
-def write_json(run: EnginesRun) -> str:
-    """A run as JSON, with all times."""
-    content = {
-        "format": FORMAT,
-        "version": VERSION,
-        "ended": run.ended,
-        "n_layers": run.n_layers,
-        "settings": dataclasses.asdict(run.settings),
-        "environment": dataclasses.asdict(run.environment),
-        "other_cpu": run.other_cpu,
-        "engines": [_entry(engine) for engine in run.engines],
-    }
+def write_json(run: EnginesRun, recordings: Mapping[str, Recording]) -> str:
+    """What the recordings of a run do not hold, as JSON."""
+    content = {"format": FORMAT, "version": VERSION, "ended": run.ended}
+    if BASELINE not in recordings:
+        content |= {name: _plain(getattr(run, name)) for name in _RECORDED_OF_ALL}
+    content["engines"] = [
+        {
+            item.name: _plain(getattr(engine, item.name))
+            for item in dataclasses.fields(engine)
+            if item.name != "block" and not (engine.name in recordings and item.name in _RECORDED)
+        }
+        for engine in run.engines
+    ]
     return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
 
-def _entry(engine: EngineResult) -> dict[str, Any]:
-    # Times on one line: there are thousands of them. And JSON knows no infinite numbers.
-    return {item.name: getattr(engine, item.name) for item in dataclasses.fields(engine)} | {
-        "clean_ns": " ".join(map(str, engine.clean_ns.tolist())),
-        "round": " ".join(map(str, engine.round.tolist())),
-        "differences": [
-            {name: _number(value) for name, value in dataclasses.asdict(one).items()}
-            for one in engine.differences
-        ],
-    }
-
-
-def _number(value: float) -> float | str:
-    return value if math.isfinite(value) else str(value)
+def _plain(value: Any) -> Any:
+    """A value for JSON, which knows no infinite numbers; times on one line, as there are many."""
+    if isinstance(value, np.ndarray):
+        return " ".join(map(str, value.tolist()))
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, tuple):
+        return [_plain(part) for part in value]
+    if dataclasses.is_dataclass(value):
+        return {item.name: _plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
+    return value
 
 
 def read_json(path: Path) -> EnginesRun:
-    """Read a run from its file.
+    """What a run's file holds; :func:`recorded` adds the rest.
 
     Raises:
         ProfileError: The file is missing, damaged, of another kind, or from a newer version.
@@ -276,6 +283,27 @@ def read_json(path: Path) -> EnginesRun:
         return build(EnginesRun, content, words=True)
     except ValueError as error:
         raise ProfileError(f"{path}: damaged ({one_line(error)})") from None
+
+
+def recorded(run: EnginesRun, recordings: Mapping[str, Recording]) -> EnginesRun:
+    """A run with what its recordings hold, by the engines' names."""
+    for engine in run.engines:
+        if (one := recordings.get(engine.name)) is not None:
+            own = one.settings.engine.removeprefix(engine.name).strip()
+            engine.version = own or one.environment.chainer or ""
+            engine.precision = one.settings.precision or engine.precision
+            engine.clean_ns = one.clean_ns
+    if (one := recordings.get(BASELINE)) is not None:
+        run = dataclasses.replace(
+            run,
+            n_layers=len(one.layers),
+            settings=dataclasses.replace(one.settings, trials=one.settings.clean_trials),
+            environment=one.environment,
+            other_cpu=one.conditions.other_cpu,
+        )
+    for engine in run.engines:
+        engine.block = trials_in_a_round(run.settings.trials)
+    return run
 
 
 def folder_names(names: Sequence[str]) -> dict[str, str]:

@@ -14,6 +14,7 @@ from chainer_profile.engines.results import (
     EnginesRun,
     folder_names,
     read_json,
+    recorded,
     write_json,
 )
 from chainer_profile.runs import write
@@ -58,7 +59,7 @@ def write_run(folder: Path, run: EnginesRun, recordings: Mapping[str, Recording]
             place = folder / engine.folder
             make_folder(place)
             save_recording(place, recordings[engine.name])
-    write_files(folder, {RESULTS: write_json(run).encode()})
+    write_files(folder, {RESULTS: write_json(run, recordings).encode()})
     for name in old - {engine.folder for engine in run.engines}:
         Written(folder / name).remove_all()
 
@@ -83,7 +84,7 @@ def read_run(folder: Path) -> tuple[EnginesRun, dict[str, Recording]]:
         for engine in run.engines
         if engine.folder and (folder / engine.folder / RECORDING).exists()
     }
-    return run, recordings
+    return recorded(run, recordings), recordings
 
 
 def write_reports(

@@ -92,7 +92,9 @@ class InspectingEngine(FakeEngine):
         return self.shown
 
 
-ENVIRONMENT = Environment(processor="A processor", usable_cores=2, python="CPython 3.11.7")
+ENVIRONMENT = Environment(
+    processor="A processor", usable_cores=2, python="CPython 3.11.7", chainer="1.0"
+)
 SETTINGS = Settings(
     model="chain",
     input="random image, seed 0",
@@ -124,21 +126,27 @@ def result(name: str, time_us: int, **changes: Any) -> EngineResult:
         "folder": name,
         "prepare_s": 0.5,
         "clean_ns": np.repeat(time_us * (1000 + np.arange(30) % 7 * 10 - 30), 2).astype(np.int64),
-        "round": np.repeat(np.arange(30), 2).astype(np.int64),
+        "block": 2,
         "differences": (OutputDifference(2e-6, 2.0), OutputDifference(1e-6, 2.0)),
         "tolerance": 1e-4,
     }
     return EngineResult(**(values | changes))
 
 
+def _trials(time_us: int) -> dict[str, Any]:
+    clean_ns = result("", time_us).clean_ns
+    starts = np.cumsum(clean_ns) * 2
+    return {"clean_ns": clean_ns, "clean_start_ns": starts, "environment": ENVIRONMENT}
+
+
 def recordings() -> dict[str, Recording]:
     """Chainer with 1,000 us in six layers and 200 between, and an engine with three nodes."""
     own = profile([400, 100, 50, 350, 80, 20], [(i,) for i in range(6)], 1200)
-    chainer = engine_recording(own, layers(), SETTINGS, environment=ENVIRONMENT)
+    chainer = engine_recording(own, layers(), SETTINGS, **_trials(1000))
     fused = profile([60, 5, 30], [(0, 1, 2), (), (3, 4)], 100)
     settings = Settings(**{**vars(SETTINGS), "engine": "fast 1.0", "precision": "fp32"})
     fused = EngineProfile(fused.nodes, fused.node_ns, fused.run_ns, gone=(5,))
-    fast = engine_recording(fused, layers(), settings, environment=ENVIRONMENT)
+    fast = engine_recording(fused, layers(), settings, **_trials(100))
     return {"chainer": chainer, "fast": fast}
 
 

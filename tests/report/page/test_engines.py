@@ -72,7 +72,7 @@ def test_without_recordings_and_without_chainer() -> None:
         ([0, 1], ["chainer fp32", "fast fp32"])
     ]
     assert drawn(replace(run, engines=run.engines[1:]), {})[1] == ["100.0 us"]
-    one = [replace(e, clean_ns=e.clean_ns[:1], round=e.round[:1]) for e in run.engines]
+    one = [replace(e, clean_ns=e.clean_ns[:1]) for e in run.engines]
     assert drawn(replace(run, engines=tuple(one)), {})[1][1] == "97.00 us, 10.00x"
 
 
