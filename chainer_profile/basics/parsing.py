@@ -110,6 +110,14 @@ def factor(text: str) -> float:
     return value
 
 
+def every(text: str) -> int:
+    """A number of iterations, from ``every=100``."""
+    match = re.fullmatch("every=([1-9][0-9]{0,17})", text)
+    if match is None:
+        raise UsageError(f"must be every=N with N iterations, 1 or more, not {text[:40]!r}")
+    return int(match[1])
+
+
 def checked(parse: Callable[[str], Any]) -> Callable[[str], Any]:
     """One of our parsers as argparse wants it."""
 

@@ -19,11 +19,13 @@ from chainer_profile.basics.input_spec import InputSpec, parse_input
 from chainer_profile.basics.parsing import (
     checked,
     duration,
+    every,
     factor,
     folder,
     fraction,
     input_shape,
     named_device,
+    number,
     parse_device,
     parse_shape,
     positive_seconds,
@@ -241,6 +243,27 @@ OPTIONS: dict[str, _Told] = {
         action=argparse.BooleanOptionalAction,
     ),
     "--opset N": _value(".onnx: the version of ONNX's operators, such as 17; 11 by default", int),
+    # -- training
+    "-d, --dataset": _choice(
+        ("cifar10", "cifar100", "synthetic"),
+        "what to train on (default: %(default)s); synthetic needs no download",
+    ),
+    "--synthetic-size N": _value("training images of the synthetic set (default: 1000)", whole(1)),
+    "--no-augmentation": _flag("do not crop and flip the training images"),
+    "-e, --epoch N": _value("epochs (default: 164, for synthetic 6)", whole(1)),
+    "-l, --learning-rate RATE": _value(
+        "learning rate at the begin (default: 0.1, for synthetic 0.02)", number("a number above 0")
+    ),
+    "--profile every=N": _value(
+        "profile every N-th iteration layer by layer, into OUT/profile", checked(every)
+    ),
+    "-r, --resume": _flag(
+        "go on from the newest snapshot in the folder; give the other options as before"
+    ),
+    "--snapshot every=N": _value(
+        "write a snapshot every N iterations (default: every epoch); the last 3 are kept",
+        checked(every),
+    ),
     # -- comparing
     "--variant N": _value(
         "kind of trials to show, where a run has several (default: 1, the commonest)", whole(1), 1

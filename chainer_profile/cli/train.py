@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import re
 import shlex
 import sys
 import warnings
@@ -14,9 +13,9 @@ from typing import Any, NamedTuple
 
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.files import locked, made, remove_file, replacing
-from chainer_profile.basics.parsing import Parser, checked, folder, number, whole
+from chainer_profile.basics.parsing import Parser, folder
 from chainer_profile.basics.units import format_count, plural
-from chainer_profile.basics.words import DEFAULT_MODEL, PROG, TRAIN_COMMAND, TRAIN_PROG, VERSION
+from chainer_profile.basics.words import PROG, TRAIN_COMMAND, TRAIN_PROG, VERSION
 from chainer_profile.cli.interrupts import Interrupted
 from chainer_profile.cli.options import MACHINE, MESSAGES, check_fast, take
 from chainer_profile.cli.running import Context
@@ -47,16 +46,8 @@ DATASETS = {
 SYNTHETIC_SIZE = 1000
 
 
-def _every(text: str) -> int:
-    match = re.fullmatch("every=([1-9][0-9]{0,17})", text)
-    if match is None:
-        raise UsageError(f"must be every=N with N iterations, 1 or more, not {text[:40]!r}")
-    return int(match[1])
-
-
 def parser() -> argparse.ArgumentParser:
     """Options of a training."""
-    usual, small = DATASETS["cifar10"], DATASETS["synthetic"]
     parser = Parser(
         prog=TRAIN_PROG,
         description="Trains a network on CIFAR-10, CIFAR-100 or a small synthetic set with "
@@ -64,96 +55,32 @@ def parser() -> argparse.ArgumentParser:
         "at three quarters of the epochs.",
     )
     parser.add_argument("--version", action="version", version=VERSION)
-
     group = parser.add_argument_group("network and data")
-    group.add_argument(
-        "-m",
-        "--model",
-        default=DEFAULT_MODEL,
-        help=f"a network of {PROG} --list-models, package.module:Callable or "
-        "path/to/file.py:Callable (default: %(default)s)",
+    model = (
+        f"a network of {PROG} --list-models, package.module:Callable or path/to/file.py:Callable"
     )
-    group.add_argument(
-        "-d",
-        "--dataset",
-        choices=tuple(DATASETS),
-        default="cifar10",
-        help="what to train on (default: %(default)s); synthetic needs no download",
+    take(group, "--model", help=f"{model} (default: %(default)s)")
+    take(group, "--dataset")
+    archive = (
+        "folder with the archive of the set, such as cifar-10-python.tar.gz (default: Chainer's "
+        "own copy, downloaded if need be)"
     )
-    group.add_argument(
-        "--data-dir",
-        metavar="DIR",
-        type=folder,
-        help="folder with the archive of the set, such as cifar-10-python.tar.gz (default: "
-        "Chainer's own copy, downloaded if need be)",
-    )
-    group.add_argument(
-        "--synthetic-size",
-        metavar="N",
-        type=whole(1),
-        help=f"training images of the synthetic set (default: {SYNTHETIC_SIZE})",
-    )
-    group.add_argument(
-        "--no-augmentation", action="store_true", help="do not crop and flip the training images"
-    )
-
+    take(group, "--data-dir", type=folder, help=archive)
+    take(group, "--synthetic-size", "--no-augmentation")
     group = parser.add_argument_group("training")
-    group.add_argument(
-        "-e",
-        "--epoch",
-        metavar="N",
-        type=whole(1),
-        help=f"epochs (default: {usual.epochs}, for synthetic {small.epochs})",
-    )
-    group.add_argument(
-        "-b",
-        "--batchsize",
-        metavar="N",
-        type=whole(1),
-        help=f"images per iteration (default: {usual.batchsize}, for synthetic {small.batchsize})",
-    )
-    group.add_argument(
-        "-l",
-        "--learning-rate",
-        metavar="RATE",
-        type=number("a number above 0"),
-        help=f"learning rate at the begin (default: {usual.learning_rate}, for synthetic "
-        f"{small.learning_rate})",
-    )
-    group.add_argument(
-        "--seed",
-        metavar="N",
-        type=whole(0),
-        default=0,
-        help="seed of the weights, the order, the crops and the synthetic set "
-        "(default: %(default)s)",
-    )
+    take(group, "--epoch")
+    take(group, "--batchsize", help="images per iteration (default: 128, for synthetic 32)")
+    take(group, "--learning-rate")
+    what = "the weights, the order, the crops and the synthetic set"
+    take(group, "--seed", help=f"seed of {what} (default: %(default)s)")
     # Without -d: a training takes its data by that.
     take(group, *MACHINE[:-1])
     take(group, "--device", short=False)
-    take(group, "--fast")
-    group.add_argument(
-        "--profile",
-        metavar="every=N",
-        type=checked(_every),
-        help="profile every N-th iteration layer by layer, into OUT/profile",
-    )
-
+    take(group, "--fast", "--profile")
     group = parser.add_argument_group("output")
     take(group, "--out", help="folder (default: results/MODEL-DATASET)")
     take(group, "--force", help="replace a training in the folder")
-    group.add_argument(
-        "-r",
-        "--resume",
-        action="store_true",
-        help="go on from the newest snapshot in the folder; give the other options as before",
-    )
-    group.add_argument(
-        "--snapshot",
-        metavar="every=N",
-        type=checked(_every),
-        help="write a snapshot every N iterations (default: every epoch); the last 3 are kept",
-    )
+    take(group, "--resume", "--snapshot")
     take(group, *MESSAGES)
     return parser
 

@@ -91,6 +91,9 @@ def test_the_defaults() -> None:
     assert (args.resume, args.profile, args.snapshot, args.out) == (False, None, None, None)
     assert DATASETS["cifar10"] == (10, 164, 128, 0.1)
     assert DATASETS["cifar100"] == (100, 164, 128, 0.1)
+    told = " ".join(parser().format_help().split())
+    for values in zip(DATASETS["cifar10"][1:], DATASETS["synthetic"][1:], strict=True):
+        assert "(default: {}, for synthetic {})".format(*values) in told
 
 
 def test_every_network_of_the_registry_with_classes_takes_theirs() -> None:
