@@ -22,17 +22,7 @@ def split_names(text: str) -> list[str]:
 def choose_names(
     names: Sequence[str], known: Collection[str], table: str, also: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """The columns asked for, each of them once.
-
-    Args:
-        names: What was asked for.
-        known: All columns that there are.
-        table: Which table they are of, in words.
-        also: Other spellings that are taken, but not listed.
-
-    Raises:
-        UsageError: There is no such column; says the nearest one, and which there are.
-    """
+    """The columns asked for, each of them once."""
     unknown = [name for name in names if name not in known and name not in also]
     if unknown or not names:
         wrong = ", ".join(with_nearest(name, known) for name in unknown[:_MAX_WRONG])

@@ -21,16 +21,7 @@ _JUNK = ("Thumbs.db", "desktop.ini")
 
 
 def lock(opened: BinaryIO | int, folder: Path, by: str = "its run is still going on") -> None:
-    """Mark an open file or folder as in use, until it is closed or the process ends.
-
-    Args:
-        opened: The file, or the descriptor of a folder.
-        folder: The folder, for the message.
-        by: What uses it, where another process does.
-
-    Raises:
-        ProfileError: Another process uses it.
-    """
+    """Mark an open file or folder as in use, until it is closed or the process ends."""
     if sys.platform == "win32":
         return
     try:
@@ -45,14 +36,7 @@ def lock(opened: BinaryIO | int, folder: Path, by: str = "its run is still going
 def made(folder: Path, *, fresh: bool = False) -> Iterator[None]:
     """Within this, a folder is there; what was made for it goes again where nothing is in it.
 
-    Args:
-        folder: The folder.
-        fresh: Whether it must be new.
-
-    Raises:
-        FileExistsError: It is not new.
-        UsageError: It is a file, or is in one.
-        ProfileError: It cannot be made.
+    With ``fresh`` it must be new, or FileExistsError is raised.
     """
     new = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
@@ -108,22 +92,14 @@ def numbered(default: Path) -> Iterator[Path]:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file that the user has named, and make the folders that it needs.
-
-    Raises:
-        ProfileError: It cannot be written.
-    """
+    """Write a file that the user has named, and make the folders that it needs."""
     make_folder(path.parent)
     with replacing(path) as file:
         file.write(content)
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, unless it is there.
-
-    Raises:
-        ProfileError: It cannot be made.
-    """
+    """Make a folder, unless it is there."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -145,15 +121,7 @@ NEW = os.O_CREAT | os.O_EXCL
 
 
 def open_unfollowed(path: Path, how: int = 0) -> BinaryIO:
-    """Open a file to read and write it, and follow no symbolic link.
-
-    Args:
-        path: The file.
-        how: ``os.O_CREAT`` for one that need not be there, :data:`NEW` for one that must not.
-
-    Raises:
-        OSError: It cannot be opened, or is a link.
-    """
+    """Open a file to read and write it, and follow no symbolic link; ``how`` may be :data:`NEW`."""
     how |= getattr(os, "O_NOFOLLOW", 0)
 
     def opener(name: str, flags: int) -> int:

@@ -20,12 +20,7 @@ _V1 = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"
 
 
 def free_nbytes(process: Path = _PROCESS, groups: Path = _GROUPS) -> int | None:
-    """Bytes that this process can still take; None where the system does not tell.
-
-    Args:
-        process: What the kernel tells of the process.
-        groups: Where the control groups are mounted.
-    """
+    """Bytes that this process can still take; None where the system does not tell."""
     import psutil
 
     found = [*_left_in_groups(process, groups), *_left_by_limits(process)]
@@ -58,12 +53,7 @@ def no_more_than_is_free() -> Iterator[int | None]:
 
 
 def does_not_fit(error: MemoryError, free: int | None) -> str:
-    """What to say of memory that was refused: what was needed, and what was there.
-
-    Args:
-        error: The refusal.
-        free: Bytes that could be taken before.
-    """
+    """What to say of memory that was refused: what was needed, and what was there."""
     shape, dtype, now = getattr(error, "shape", None), getattr(error, "dtype", None), free_nbytes()
     if shape is None or dtype is None or free is None or now is None:
         return f"does not fit into memory ({one_line(error)})"
@@ -91,12 +81,7 @@ def _left_in_groups(process: Path, groups: Path) -> Iterator[int]:
 
 
 def _left_in(group: Path, limit: str, usage: str, prefix: str) -> int:
-    """What is left of a control group's limit.
-
-    Raises:
-        OSError: There is no such group here.
-        ValueError: It has no limit.
-    """
+    """What is left of a control group's limit."""
     most, used = int((group / limit).read_text()), int((group / usage).read_text())
     numbers = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
     names = (f"{prefix}inactive_file", f"{prefix}active_file")

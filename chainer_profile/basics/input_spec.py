@@ -41,9 +41,6 @@ def parse_input(text: str) -> InputSpec:
 
     ``SHAPE`` is ``3x32x32``, ``one`` for a number of every input, or ``5..20`` and ``5..20x128``
     for a list of sequences. ``RANGE`` is for integers: ``1000`` for 0 to 999, or ``1..10``.
-
-    Raises:
-        UsageError: It is anything else; says what would be right.
     """
     match = re.fullmatch(r"(?:([^\W\d]\w*)=)?([^:=]+)(?::(\w+))?(?::([^:]+))?", text.strip())
     if match is None:
@@ -70,11 +67,7 @@ def parse_input(text: str) -> InputSpec:
 
 
 def parse_range(text: str) -> tuple[int, int]:
-    """Reads ``1000``, which is 0 to 999, or ``1..10``.
-
-    Raises:
-        UsageError: It is anything else, or holds no number.
-    """
+    """Reads ``1000``, which is 0 to 999, or ``1..10``."""
     match = re.fullmatch(r"(?:(-?[0-9]{1,18})\.\.)?(-?[0-9]{1,18})", text)
     if match is None:
         raise UsageError(f"not a range: {text!r}; write 1000 for 0 to 999, or 1..10")

@@ -37,11 +37,7 @@ def usable_cores() -> int | None:
 
 
 def check_threads(threads: int | None) -> None:
-    """Refuse more BLAS threads than there are cores: they would wait for one another.
-
-    Raises:
-        UsageError: There are more.
-    """
+    """Refuse more BLAS threads than there are cores: they would wait for one another."""
     cores = usable_cores()
     if threads is not None and cores and threads > cores:
         raise UsageError(f"{threads:,} threads are more than {plural(cores, 'core')} can run")
@@ -150,9 +146,6 @@ def parse_device(text: str) -> int:
 
     ``@cupy:0``, ``cupy:0``, ``gpu:0``, ``cuda:0`` and ``0`` are the first GPU; ``@numpy``,
     ``cpu`` and ``-1`` the CPU.
-
-    Raises:
-        UsageError: The text names no such device.
     """
     if text in ("@numpy", "numpy", "cpu", "-1"):
         return -1
@@ -166,18 +159,7 @@ def parse_device(text: str) -> int:
 
 
 def parse_shape(text: str) -> tuple[int, ...]:
-    """Reads a shape as ``3,32,32`` or ``3x32x32``.
-
-    Args:
-        text: Positive whole numbers with commas or ``x`` between them.
-
-    Returns:
-        The numbers.
-
-    Raises:
-        UsageError: If it is anything else.
-
-    """
+    """Reads a shape as ``3,32,32`` or ``3x32x32``."""
     parts = [part.strip() for part in re.split("[,xX]", text)]
     # Nine digits are more than any side has, and keep int() away from endless ones.
     if not all(re.fullmatch("[0-9]{1,9}", part) for part in parts):

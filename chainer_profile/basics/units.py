@@ -204,11 +204,7 @@ def format_shapes(shapes: tuple[tuple[int, ...], ...]) -> str:
 
 
 def parse_duration(text: str) -> float:
-    """Seconds from a number with a unit: ``0.36ms``, ``360 us``, ``1e-3s``.
-
-    Raises:
-        UsageError: The text is no positive time with a unit.
-    """
+    """Seconds from a number with a unit: ``0.36ms``, ``360 us``, ``1e-3s``."""
     match = re.fullmatch(
         r"\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*(s|ms|us|\u00b5s|\u03bcs|ns)\s*", text
     )
@@ -222,11 +218,7 @@ def parse_duration(text: str) -> float:
 
 
 def parse_percent(text: str) -> float:
-    """A fraction from per cent: ``5%``.
-
-    Raises:
-        UsageError: The text is no percentage above 0 and up to 100.
-    """
+    """A fraction from per cent: ``5%``."""
     match = re.fullmatch(r"\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*%?\s*", text)
     try:
         fraction = float(match[1]) / 100 if match else math.nan

@@ -38,12 +38,6 @@ def apart(xp: Any, shape: tuple[int, ...], value: float, dtype: Any = np.float32
 
     Once a large array of its own is freed, glibc keeps others of that size from then on: what is
     measured behind that would have faster memory than it has by itself.
-
-    Args:
-        xp: NumPy, or another module with arrays, which are then its own.
-        shape: Its shape.
-        value: What it holds.
-        dtype: Its data type.
     """
     if xp is not np:
         return xp.full(shape, value, dtype)
@@ -65,11 +59,7 @@ def afresh(xp: Any, count: int) -> Any:
 
 @contextmanager
 def keeping_memory() -> Iterator[None]:
-    """Within this freed memory stays.
-
-    Raises:
-        UsageError: There is no glibc.
-    """
+    """Within this freed memory stays."""
     keeper = object()
     try:
         try:
@@ -87,12 +77,6 @@ def keep(keeper: object) -> bool:
 
     By itself it gives the memory of large arrays back, and the kernel hands it out again page by
     page. Chainer's passes make an array for every function. The peak stays the same.
-
-    Args:
-        keeper: Who wants it.
-
-    Returns:
-        bool: Whether it does; it is glibc's alone.
     """
     libc = _glibc()
     if libc is None:

@@ -32,10 +32,6 @@ def load_cifar(name: str, data_dir: Path | None = None) -> tuple[Any, Any]:
     The images are float32 of shape ``(3, 32, 32)``, from 0 to 1. Chainer keeps a copy below its
     dataset root. Where there is none it reads the archive, as its site gives it; it downloads the
     archive unless the folder ``data_dir`` has it.
-
-    Raises:
-        ProfileError: The archive is missing, another file, or cannot be downloaded; or Chainer's
-            copy is damaged.
     """
     from chainer import datasets
 
@@ -63,11 +59,7 @@ def load_cifar(name: str, data_dir: Path | None = None) -> tuple[Any, Any]:
 def load_cifar10_test(
     data_dir: Path | None = None,
 ) -> tuple[numpy.ndarray[Any, Any], numpy.ndarray[Any, Any]]:
-    """The test images of CIFAR-10 as uint8 and their labels, without the memory that all take.
-
-    Raises:
-        ProfileError: As of :func:`load_cifar`.
-    """
+    """The test images of CIFAR-10 as uint8 and their labels, without the memory that all take."""
     import numpy
 
     copy = _copy("cifar-10")

@@ -49,17 +49,7 @@ class InputBatch:
 
 
 def make_arguments(specs: Sequence[InputSpec], batchsize: int, seed: int) -> InputBatch:
-    """Random arguments for a network.
-
-    Args:
-        specs: What each is like.
-        batchsize: Number of inputs in the batch.
-        seed: Seed of the values; they do not touch NumPy's global generator.
-
-    Raises:
-        ProfileError: They do not fit into memory.
-        UsageError: Integers of a data type do not hold the range that is asked for.
-    """
+    """Random arguments for a network, which do not touch NumPy's global generator."""
     import numpy
 
     generator = numpy.random.default_rng(seed)
@@ -110,14 +100,9 @@ def as_batch(args: tuple[Any, ...], kwargs: Mapping[str, Any], description: str)
 
 
 def load_arguments(path: Path) -> InputBatch:
-    """Arguments from a file of NumPy's.
+    """Arguments from a file of NumPy's: one array of a ``.npy``, batch included, or an ``.npz``.
 
-    Args:
-        path: ``.npy``: one array, batch included; ``.npz``: arguments by their names, those called
-            ``arr_0`` and so on by position.
-
-    Raises:
-        ProfileError: There is no such file, it is damaged, or holds objects.
+    Of an ``.npz`` arguments go by their names, those called ``arr_0`` and so on by position.
     """
     import numpy
 
@@ -154,32 +139,10 @@ def make_input(
 ) -> InputBatch:
     """Makes an input batch for a network that takes ``shape``.
 
-    Args:
-        kind: What to make:
-
-            - ``random``: for an image shape, ``(channels, height, width)``, uniform values
-              in 0..1, normalised by ``mean`` and ``std``; for any other shape standard
-              normal values. Always float32, so it suits no network that takes indices.
-            - ``cifar10``: test images of CIFAR-10 from ``index`` on.
-            - anything else: the path of a picture that Pillow reads (png, jpg, bmp, webp,
-              ...), the same in every place of the batch. It is turned as its EXIF data
-              say, resized to fill height x width, and cropped in the middle.
-        shape: Shape of one input without the batch. Images need ``(3, height, width)``, a
-            picture can be ``(1, height, width)``, grey, as well.
-        batchsize: Number of inputs in the batch.
-        seed: Seed of the random values; they do not touch NumPy's global generator.
-        index: First test image of CIFAR-10, from 0.
-        data_dir: Folder with the archive of CIFAR-10; see :func:`.load_cifar`.
-        mean: What to subtract from each channel of an image scaled to 0..1.
-        std: What to divide each channel by after that.
-
-    Returns:
-        InputBatch: The batch and what it is.
-
-    Raises:
-        UsageError: If the values given do not go together.
-        ProfileError: If a file is missing or cannot be read.
-
+    ``random`` is uniform from 0 to 1 for images, ``(channels, height, width)``, normalised by
+    ``mean`` and ``std``, and standard normal for any other shape. ``cifar10`` are test images from
+    ``index`` on. Anything else is the path of a picture, the same in every place of the batch:
+    turned as its EXIF data say, resized to fill height x width, and cropped in the middle.
     """
     if batchsize < 1:
         raise UsageError(f"the batch size must be at least 1, not {batchsize}")
@@ -200,11 +163,7 @@ def make_input(
 
 @contextmanager
 def _in_memory(what: str) -> Iterator[None]:
-    """Within this arrays are made that must fit into the memory that is free.
-
-    Raises:
-        ProfileError: They do not; says what is asked for, and what is there.
-    """
+    """Within this arrays are made that must fit into the memory that is free."""
     with no_more_than_is_free() as free:
         try:
             yield
@@ -350,17 +309,7 @@ def normalise(
     mean: Sequence[float] | None,
     std: Sequence[float] | None,
 ) -> numpy.ndarray[Any, numpy.dtype[numpy.float32]]:
-    """Normalises a batch of images channel by channel.
-
-    Args:
-        array: float32, shape ``(batch, channels, height, width)``, 0 to 1.
-        mean: What to subtract from each channel, or None.
-        std: What to divide each channel by after that, or None.
-
-    Returns:
-        float32, of the same shape.
-
-    """
+    """Normalises a batch of images from 0 to 1, (batch, channels, height, width), by channel."""
     import numpy
 
     if mean is not None:

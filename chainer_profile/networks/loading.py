@@ -87,28 +87,11 @@ def find_model(
     classes: int | None = None,
     arguments: str = "",
 ) -> ModelSource:
-    """Finds the network that ``name`` stands for.
+    """Finds the network that a name of the registry, or of the user's own code, stands for.
 
-    Args:
-        name: A name in ``registry``, or the user's own network as
-            ``package.module:Callable`` (installed, or in the current folder) or
-            ``path/to/file.py:Callable``. ``Callable`` is a class or a function that is
-            called with ``arguments`` and gives a :class:`chainer.Link`, or a link that
-            exists already, which is taken as it is.
-        registry: The networks known by name.
-        classes: Number of outputs in place of the network's own; for names of the registry.
-        arguments: Arguments of the callable as Python writes them, literals only:
-            ``100, n_out=10``.
-
-    Returns:
-        ModelSource: The network. The user's own code has been imported, but nothing has
-        been built yet.
-
-    Raises:
-        UsageError: If the name is not known or stands for something that is no network, or
-            if the network has no classes to choose.
-        ProfileError: If the user's code fails while it is imported.
-
+    Its own code is ``package.module:Callable`` or ``path/to/file.py:Callable``, a class or a
+    function that is called with ``arguments`` (literals as Python writes them), or a link that
+    exists already. It is imported, but nothing is built yet. ``classes`` is for the registry's.
     """
     if arguments and name in registry:
         raise UsageError(
@@ -148,18 +131,6 @@ def build_model(source: ModelSource, seed: int) -> chainer.Link:
     Chainer's initializers draw from NumPy's global generator, which is seeded just
     before. Two things are outside the seed's reach: a network that existed before
     (``module:link``), and parameters that are initialised at the first call.
-
-    Args:
-        source: The network, from :func:`find_model`.
-        seed: Seed of NumPy's global generator, 0 to 2**32 - 1.
-
-    Returns:
-        chainer.Link: The network.
-
-    Raises:
-        UsageError: If the seed is out of range.
-        ProfileError: If building fails or does not give a link.
-
     """
     import chainer  # noqa: F401  (imported first, so that the draws begin with the network)
     import numpy
@@ -351,16 +322,7 @@ _LABELS = frozenset({"t", "ts", "label", "labels", "target", "targets", "gt", "y
 
 
 def check_arguments(model: chainer.Link, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Refuses a network that takes other arguments, and says which are missing.
-
-    Args:
-        model: The network.
-        args: What it is to be called with by position.
-        kwargs: The same by name.
-
-    Raises:
-        UsageError: It takes others.
-    """
+    """Refuses a network that takes other arguments, and says which are missing."""
     import chainer
 
     own = type(model).__call__ is not chainer.Link.__call__

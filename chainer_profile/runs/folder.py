@@ -159,11 +159,7 @@ def save_recording(folder: Path, recording: Recording) -> Recording:
 
 
 def load_run(place: Path) -> Recording:
-    """The recording in a folder, or in a file. What a killed run left is made whole first.
-
-    Raises:
-        ProfileError: There is none, or it is damaged.
-    """
+    """The recording in a folder, or in a file. What a killed run left is made whole first."""
     from chainer_profile.record.journal import recover
     from chainer_profile.record.recording import Recording
 

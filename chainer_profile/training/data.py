@@ -26,9 +26,6 @@ def load(name: str, data_dir: Path | None, synthetic_size: int, seed: int) -> tu
     """The training and the test set: float32 images from 0 to 1, int32 labels.
 
     ``synthetic_size`` is the number of training images; the synthetic set has half as many to test.
-
-    Raises:
-        ProfileError: As of :func:`.load_cifar`.
     """
     if name != "synthetic":
         return load_cifar(name, data_dir)

@@ -1,6 +1,7 @@
 """Loading weights from every kind of file."""
 
 import os
+import pickle
 import zipfile
 from pathlib import Path
 
@@ -208,8 +209,11 @@ def test_a_part_that_does_not_fit_is_named(tmp_path, trained):
     assert "(updater/model:main/predictor) does not fit" in refused(Net(units=6), path)
 
 
+@pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
 @pytest.mark.parametrize("size", [None, 3])
-def test_a_file_saved_before_the_first_call_holds_no_values(tmp_path, size):
+def test_a_file_saved_before_the_first_call_holds_no_values(tmp_path, size, protocol, monkeypatch):
+    dump = pickle.dump
+    monkeypatch.setattr(pickle, "dump", lambda *a, **_: dump(*a, protocol=protocol))
     path = tmp_path / "weights.npz"
     serializers.save_npz(str(path), L.Linear(None, 4))
     text = refused(L.Linear(size, 4), path)
@@ -291,7 +295,7 @@ def test_a_pickled_program_in_a_weights_file_is_not_run(tmp_path, trained):
     evil[()] = Evil(trap)
     np.savez(path, **{**everything(trained), "l1/W": evil})
     text = refused(Net(), path)
-    assert f"l1/W is a Python object (it asks for {os.mkdir.__module__}.mkdir)" in text
+    assert "l1/W is a Python object, not an array" in text
     assert not trap.exists()
     # The trap works: reading the same file the ordinary way springs it.
     np.load(path, allow_pickle=True)["l1/W"]
@@ -301,4 +305,4 @@ def test_a_pickled_program_in_a_weights_file_is_not_run(tmp_path, trained):
 def test_a_plain_object_where_an_array_should_be(tmp_path, trained):
     path = tmp_path / "weights.npz"
     np.savez(path, **{**everything(trained), "l1/W": np.array({"a": 1}, dtype=object)})
-    assert "l1/W is a Python object in the file, not an array" in refused(Net(), path)
+    assert "l1/W is a Python object, not an array" in refused(Net(), path)
