@@ -26,10 +26,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from chainer_profile.advice.changes import Candidate, Change
+from chainer_profile.advice.changes import Candidate
 from chainer_profile.advice.results import Tried
 from chainer_profile.advice.trying import Trial
 from chainer_profile.advice.worker import BLOCK, Worker, serve_here
+from chainer_profile.analyse.findings import Change
 
 #: How many times as fast each change makes it: the planted ones, and useless ones.
 PLANTED = {"5 %": 1.05, "10 %": 1.10, "30 %": 1.30, "none 1": 1.0, "none 2": 1.0, "none 3": 1.0}

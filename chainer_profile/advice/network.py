@@ -27,7 +27,7 @@ from chainer_profile.measure.threads import limited
 from chainer_profile.record.recording import Settings
 
 if TYPE_CHECKING:
-    from chainer_profile.advice.changes import Change
+    from chainer_profile.analyse.findings import Change
     from chainer_profile.measure.steps import AnyStep
 
 #: Trials in which layers are timed, at most, and about how many seconds they take.

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import stdtrit
 
-from chainer_profile.advice.changes import CPU, Candidate, Untried
+from chainer_profile.advice.changes import CPU, Candidate
+from chainer_profile.analyse.changes import Untried
 from chainer_profile.basics.describe import CONFIDENCE
 from chainer_profile.engines.results import Speedup
 from chainer_profile.record.recording import COMPLETE, Environment, Settings

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from chainer_profile.advice.changes import AS_IT_IS, WALL, Candidate, Change, Untried, summed
+from chainer_profile.advice.changes import AS_IT_IS, WALL, Candidate, summed
 from chainer_profile.advice.results import (
     LEAST_PAIRS,
     PAIRS,
@@ -27,6 +27,8 @@ from chainer_profile.advice.results import (
     settled,
 )
 from chainer_profile.advice.worker import BLOCK, CHECK, LAYERS, READY, Block, WorkerError
+from chainer_profile.analyse.changes import Untried
+from chainer_profile.analyse.findings import Change
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.engines.results import Speedup
 

@@ -9,27 +9,37 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chainer_profile.analyse.counted import counters_by, trial_counters
+from chainer_profile.analyse.counted import trial_counters
+from chainer_profile.analyse.findings import (
+    LEAST_GAIN,
+    NOTE,
+    WARNING,
+    Finding,
+    bracketed,
+    in_order,
+    option,
+)
 from chainer_profile.analyse.grouping import OUTSIDE, place_of_most
-from chainer_profile.analyse.summary import NOTE, WARNING, Finding
+from chainer_profile.analyse.steps import steps
 from chainer_profile.basics.describe import MIN_TRIALS, NS, halves_differ
 from chainer_profile.basics.units import (
     format_count,
     format_duration,
-    format_factor,
     format_percent,
     plural,
 )
-from chainer_profile.basics.words import PROG, is_run, is_script
+from chainer_profile.basics.words import PROG
 from chainer_profile.record.recording import COMPLETE, FEW_LEFT_OUT, INTERVAL, TIME_LIMIT
 
 if TYPE_CHECKING:
     from chainer_profile.analyse.kinds import Kind
     from chainer_profile.analyse.summary import Summary
-    from chainer_profile.record.recording import Recording, Settings
+    from chainer_profile.record.recording import Recording
 
 #: Half width of the median trial's 95 % interval, as a fraction of it, above which trials are few.
 WIDE_INTERVAL = 0.02
+#: No more than so many times the trials are advised; trials that vary more need a quieter machine.
+MOST_TIMES_MORE = 100
 #: pyperf's limit: a standard deviation of this part of the mean is called unstable.
 UNSTABLE = 0.10
 #: Change of the mean over the run, and of the first trials against the others, worth a word.
@@ -50,8 +60,6 @@ CLOCK_CHANGE = 0.05
 MOST_KINDS = 3
 #: Places of numbers that are not finite that a finding names.
 MOST_NAMED = 3
-#: Part of a trial's CPU time that the system takes, worth a word; half of it above its error.
-MUCH_SYSTEM = 0.05
 #: Part of the wall time in which the thread did not run, worth a word.
 MUCH_OFF = 0.05
 #: Lower clocks that somebody has chosen are no fault; they make runs comparable.
@@ -61,19 +69,10 @@ _PREFIXES = {"openblas": "OPENBLAS", "mkl": "MKL", "blis": "BLIS"}
 
 
 def check(summary: Summary) -> tuple[Finding, ...]:
-    """All findings of a run, warnings first."""
+    """All findings of a run: warnings, then what may take less time, then notes."""
     rules = _OF_PROGRAMS if summary.recording.by_link else _CHECKS
-    findings = [finding for rule in rules for finding in rule(summary)]
-    return tuple(sorted(findings, key=lambda finding: finding.severity != WARNING))
-
-
-def takes_options(settings: Settings) -> bool:
-    """Whether advice may name our options: not under an engine, which takes others, nor where
-    another program makes the trials.
-    """
-    if settings.engine or is_script(settings.command):
-        return False
-    return settings.phase == "forward" or is_run(settings.command)
+    found = [finding for rule in (*rules, steps) for finding in rule(summary)]
+    return in_order(one for one in found if one.gain is None or one.gain >= LEAST_GAIN)
 
 
 def _ended_early(summary: Summary) -> Iterator[Finding]:
@@ -148,8 +147,8 @@ def _left_out(summary: Summary) -> Iterator[Finding]:
 
 
 def _few_trials(summary: Summary) -> Iterator[Finding]:
-    trial, count = summary.totals.profiled, summary.recording.n_trials
-    options = takes_options(summary.recording.settings)
+    totals, count = summary.totals, summary.recording.n_trials
+    settings = summary.recording.settings
     if count < MIN_TRIALS:
         yield Finding(
             "few-trials",
@@ -157,20 +156,30 @@ def _few_trials(summary: Summary) -> Iterator[Finding]:
             f"{plural(count, 'trial')}: too few for an interval, and for percentiles that can be "
             "relied on.",
             f"Run at least {MIN_TRIALS} trials, better 1,000"
-            f"{' (--trials 1000)' if options else ''}.",
+            f"{bracketed(option(settings, 'trials', 1000))}.",
         )
-    elif trial is not None and trial.half_width > WIDE_INTERVAL:
-        # The width falls with the root of the number of trials.
-        needed = int(np.ceil(count * (trial.half_width / WIDE_INTERVAL) ** 2))
-        yield Finding(
-            "few-trials",
-            WARNING,
-            f"The median trial is known only within {format_percent(trial.half_width)} "
-            "(95 % interval).",
-            f"About {format_count(needed)} trials would narrow it to "
-            f"{format_percent(WIDE_INTERVAL, 0)}"
-            f"{'; --until-ci 2 ends the trials when they are enough' if options else ''}.",
+        return
+    timed = (("clean", totals.clean), ("profiled", totals.profiled))
+    wide = [(kind, of) for kind, of in timed if of is not None and of.half_width > WIDE_INTERVAL]
+    if not wide:
+        return
+    widths = " and ".join(
+        f"{format_percent(of.half_width)} of the median of the {plural(of.count, f'{kind} trial')}"
+        for kind, of in wide
+    )
+    # The width falls with the root of the number of trials.
+    needed = {kind: math.ceil(of.count * (of.half_width / WIDE_INTERVAL) ** 2) for kind, of in wide}
+    if any(needed[kind] > MOST_TIMES_MORE * of.count for kind, of in wide):
+        advice = "They vary too much for more trials to help: close other programs and run again."
+    else:
+        names = {"clean": "clean_trials", "profiled": "trials"}
+        options = " ".join(option(settings, names[kind], n) for kind, n in needed.items()).strip()
+        more = " and ".join(plural(n, f"{kind} trial") for kind, n in needed.items())
+        advice = (
+            f"About {more} would narrow it to {format_percent(WIDE_INTERVAL, 0)}"
+            f"{bracketed(options)}."
         )
+    yield Finding("few-trials", WARNING, f"The 95 % interval is +/- {widths}.", advice)
 
 
 def _unstable(summary: Summary) -> Iterator[Finding]:
@@ -184,7 +193,8 @@ def _unstable(summary: Summary) -> Iterator[Finding]:
             f"The trials vary: their standard deviation is {format_percent(trial.spread, 0)} of "
             f"the mean, and the slowest took {format_duration(trial.max_s)} against a median of "
             f"{format_duration(trial.median_s)}.",
-            "Close other programs and run again; quote the median, the mean hangs on slow trials.",
+            "Close other programs and run again. Report the median; a few slow trials distort the "
+            "mean.",
         )
     if len(unstable):
         spread = std_s[unstable] / mean_s[unstable]
@@ -225,16 +235,17 @@ def _slow_start(summary: Summary) -> Iterator[Finding]:
     if excess >= SLOW_START and (walls[:count] > high).mean() > 0.5:
         wanted = summary.recording.settings.warmups
         warmups = len(summary.recording.warmup_ns) or wanted
-        more = takes_options(summary.recording.settings) and warmups >= wanted
+        settings = summary.recording.settings
+        asked = option(settings, "warmups", max(2 * warmups, warmups + 2 * count))
         yield Finding(
             "short-warmup",
             WARNING,
             f"The first {count} trials were {format_percent(excess, 0)} slower than the rest: "
             f"a warm-up of {plural(warmups, 'trial')} was too short.",
-            f"Use more warm-up trials (--warmups {max(2 * warmups, warmups + 2 * count)})."
-            if more
+            f"Use more warm-up trials ({asked})."
+            if asked and warmups >= wanted
             else "Compare the medians."
-            if takes_options(summary.recording.settings) or summary.recording.settings.engine
+            if asked or settings.engine
             else "Compare the medians, or profile later in the training.",
         )
 
@@ -273,7 +284,7 @@ def _overhead(summary: Summary) -> Iterator[Finding]:
             "overhead",
             WARNING,
             f"Profiling made a trial {format_percent(overhead.fraction)} slower.",
-            "Quote the clean trials; the layers' times are too long by up to this part.",
+            "Report the clean trials; the layers' times are too long by up to this part.",
         )
 
 
@@ -291,21 +302,21 @@ def _threads(summary: Summary) -> Iterator[Finding]:
                 "threads",
                 NOTE,
                 f"BLAS used {threads} threads. Small layers are often faster with one.",
-                f"Try {'--threads 1' if takes_options(settings) else 'one'} and compare.",
+                f"Try {option(settings, 'threads', 1) or 'one'} and compare.",
             )
     elif threads == 1:
+        asked = option(settings, "threads", probe.many)
         variable = f"{_PREFIXES.get(libraries[0].name, 'OMP')}_NUM_THREADS=1"
-        option = "--threads " if takes_options(settings) else "threads="
         yield Finding(
             "threads",
             NOTE,
             f"BLAS ran with {probe.text(1)}.",
-            f"Other programs run it with {probe.many} unless {variable} is set; "
-            f"{option}{probe.many} measures that.",
+            f"Other programs run it with {probe.many} unless {variable} is set"
+            f"{f'; {asked} measures that' if asked else ''}.",
         )
     # Older versions tried one thread behind the trials, and did not take it.
     elif probe.one_s <= (1 - FASTER_WITH_ONE_THREAD) * probe.many_s:
-        yield Finding("threads", NOTE, f"BLAS ran with {probe.text()}.", "Run with --threads 1.")
+        yield Finding("threads", NOTE, f"BLAS ran with {probe.text()}.", "Run with one thread.")
 
 
 @dataclass(frozen=True)
@@ -389,40 +400,6 @@ def _busy(summary: Summary) -> Iterator[Finding]:
         )
 
 
-def _page_faults(summary: Summary) -> Iterator[Finding]:
-    trial, recording = trial_counters(summary.recording), summary.recording
-    if trial is None or not trial.system_share >= MUCH_SYSTEM or trial.page_faults < 1:
-        return
-    if not trial.system_s > 2 * trial.system_error_s:  # nor where that is not known
-        return
-    by = counters_by(summary.layers, "function")["page_faults"]
-    place = place_of_most(by, trial.page_faults)
-    faults = plural(round(trial.page_faults), "page fault")
-    if place is not None:
-        faults += f", {format_percent(by[place] / trial.page_faults)} of them in {place}"
-    at_least_s = min(trial.page_faults * trial.fault_s, trial.system_s)
-    settings = recording.settings
-    kept = bool(settings.fast) or settings.keep_memory
-    yield Finding(
-        "page-faults",
-        NOTE,
-        f"The system takes {format_percent(trial.system_share, 0)} of the trial's CPU time "
-        f"({format_duration(trial.system_s)})"
-        + (
-            f", with {faults}."
-            if math.isnan(at_least_s)
-            else f". Handing out memory takes at least {format_duration(at_least_s)} of it: "
-            f"{faults}."
-        ),
-        "Memory is kept already: larger arrays than glibc keeps are left."
-        if kept
-        else "Keep memory in the process: --keep-memory shows what it brings, "
-        "chainer_profile.accelerate() does it in a program."
-        if takes_options(settings)
-        else "Keep memory in the process: chainer_profile.accelerate() does.",
-    )
-
-
 def _disturbed(summary: Summary) -> Iterator[Finding]:
     trial = trial_counters(summary.recording)
     # With several threads the calling one waits for the others.
@@ -467,41 +444,6 @@ def _outside_of_phases(summary: Summary) -> Iterator[Finding]:
             f"({', '.join(phase for phase in summary.phases.index if phase != OUTSIDE)}).",
             "No layer holds this time: look at what the training loop does around the step.",
         )
-
-
-def _launch_bound(summary: Summary) -> Iterator[Finding]:
-    use, settings = summary.device, summary.recording.settings
-    if use is None or not use.launch_bound:
-        return
-    launching = (
-        f"GPU waits for the host: launching takes {format_duration(use.launch_s)} of a trial's "
-        f"{format_duration(use.trial_s)}"
-    )
-    if use.busy_s is None:
-        text = (
-            f"It seems that the {launching}, and the host then waits for "
-            f"{format_duration(use.wait_s)} only. That is so as well where the network waits for "
-            "the GPU in its middle."
-        )
-    else:
-        text = (
-            f"The {launching}, and the GPU works for {format_duration(use.busy_s)} of it "
-            f"({format_percent(use.busy_share)})."
-        )
-    option = " (-b)" if takes_options(settings) else ""
-    more = ""
-    if use.busy_share:
-        more = (
-            f", with which the inputs per second grow until the GPU is busy, about "
-            f"{format_factor(1 / use.busy_share)}"
-        )
-    yield Finding(
-        "launch-bound",
-        NOTE,
-        text,
-        f"Try a larger batch{option}{more}; fewer and larger functions; or an engine that launches "
-        "without Python (profile.py engines).",
-    )
 
 
 def _throttled(summary: Summary) -> Iterator[Finding]:
@@ -592,9 +534,7 @@ _CHECKS = (
     _overhead,
     _near_resolution,
     _outside_of_phases,
-    _launch_bound,
     _no_held_trials,
-    _page_faults,
     _threads,
 )
 #: What is said of a program's iterations: they differ, and it is the program that makes them.
@@ -605,7 +545,5 @@ _OF_PROGRAMS = (
     _throttled,
     _overhead,
     _outside_of_phases,
-    _launch_bound,
-    _page_faults,
     _threads,
 )

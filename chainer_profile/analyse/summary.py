@@ -15,31 +15,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chainer_profile.analyse.device_use import DeviceUse
+    from chainer_profile.analyse.findings import Finding
     from chainer_profile.analyse.hotspots import Hotspots
     from chainer_profile.analyse.inside import InsideParts
     from chainer_profile.analyse.kinds import Kind
     from chainer_profile.basics.describe import Statistics
     from chainer_profile.record.recording import Recording
-
-WARNING = "warning"
-NOTE = "note"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing to know about a run.
-
-    Attributes:
-        code: Short name of the check: ``unstable``.
-        severity: ``warning`` where a number may mislead; ``note`` otherwise.
-        text: What was found, with its number: one sentence or two.
-        advice: What to do about it: one sentence.
-    """
-
-    code: str
-    severity: str
-    text: str
-    advice: str
 
 
 @dataclass(frozen=True)
@@ -125,7 +106,7 @@ class Summary(Shown):
             :func:`.grouping.link_tree`.
         totals: A trial as a whole.
         hotspots: The rule, and what it chose.
-        findings: What the reader should know or do.
+        findings: What the reader should know or do; one list, which all reports show.
         device: How a trial uses the GPU; None for a run on the host.
         inside: In which parts the layers' and the framework's time goes; None without that pass.
         kinds: The kinds of trials, this one's first; empty where there is one kind.

@@ -28,8 +28,9 @@ from chainer_profile.cli.options import (
 from chainer_profile.cli.running import Context, show
 
 if TYPE_CHECKING:
-    from chainer_profile.advice.changes import Change, Possible
+    from chainer_profile.advice.changes import Possible
     from chainer_profile.advice.worker import Worker
+    from chainer_profile.analyse.findings import Change
     from chainer_profile.record.recording import Recording
 
 #: Trials of the profile of the network as it is, and the part of the budget that it may take.
@@ -159,9 +160,10 @@ def _advise(
     """Try the changes, write what came of them, and print it."""
     from dataclasses import replace
 
-    from chainer_profile.advice.changes import Candidate, Change, propose
+    from chainer_profile.advice.changes import Candidate, propose
     from chainer_profile.advice.results import ADVICE, Advice, promising, write_json
     from chainer_profile.advice.trying import Trial
+    from chainer_profile.analyse.findings import Change
     from chainer_profile.analyse.summaries import summarise
     from chainer_profile.measure.progress import ProgressBar
     from chainer_profile.record.recording import COMPLETE
@@ -257,9 +259,9 @@ def _start(words: list[str], threads: int, stop: Any, change: Change) -> Worker:
 
 def _work(asked: dict[str, Any], context: Context) -> int:
     """What such a process does."""
-    from chainer_profile.advice.changes import Change
     from chainer_profile.advice.network import network_under
     from chainer_profile.advice.worker import serve_here
+    from chainer_profile.analyse.findings import Change
     from chainer_profile.cli import profile
     from chainer_profile.measure.arguments import Arguments
     from chainer_profile.networks import loading, weights

@@ -13,11 +13,11 @@ from chainer_profile.advice.changes import (
     CPU,
     WALL,
     Candidate,
-    Change,
     Possible,
     propose,
     summed,
 )
+from chainer_profile.analyse.findings import Change
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.record.recording import MemoryUse
 from tests.conftest import make_recording, make_training
@@ -50,10 +50,10 @@ def test_a_forward_pass_of_convolutions() -> None:
         "onnxruntime",
         "openvino",
         "memory kept",
-        "one BLAS thread",
         "batch size 4",
+        "one BLAS thread",
     ]
-    assert found["accelerate()"].reason.endswith("80.0 % of a trial")
+    assert found["accelerate()"].reason.endswith("80.0 % of the trial")
     assert found["one BLAS thread"].change == AS_IT_IS
     assert found["one BLAS thread"].against == Change(threads=2)
     assert {one.decides for name, one in found.items() if "thread" not in name} == {CPU}

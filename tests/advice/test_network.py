@@ -11,9 +11,9 @@ import chainer.links as L
 import numpy as np
 import pytest
 
-from chainer_profile.advice.changes import Change
 from chainer_profile.advice.network import network_under
 from chainer_profile.advice.worker import WorkerError
+from chainer_profile.analyse.findings import Change
 from chainer_profile.kernels import numpy_kernels
 from chainer_profile.measure.arguments import Arguments
 from chainer_profile.record.recording import Settings

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainer_profile.advice.changes import WALL, Candidate, Change, Untried
+from chainer_profile.advice.changes import WALL, Candidate
 from chainer_profile.advice.results import (
     ADVICE,
     Advice,
@@ -24,6 +24,8 @@ from chainer_profile.advice.results import (
     settled,
     write_json,
 )
+from chainer_profile.analyse.changes import Untried
+from chainer_profile.analyse.findings import Change
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.engines.results import Speedup
 from chainer_profile.record.recording import Settings

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from chainer_profile.advice.changes import AS_IT_IS, Candidate, Change
+from chainer_profile.advice.changes import AS_IT_IS, Candidate
 from chainer_profile.advice.results import Tried
 from chainer_profile.advice.trying import Trial
 from chainer_profile.advice.worker import BLOCK, CHECK, LAYERS, READY, WorkerError
+from chainer_profile.analyse.findings import Change
 from chainer_profile.basics.errors import ProfileError
 
 

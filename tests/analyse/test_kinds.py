@@ -7,9 +7,9 @@ import dataclasses
 import numpy as np
 import pytest
 
+from chainer_profile.analyse.findings import NOTE, WARNING
 from chainer_profile.analyse.kinds import kinds
 from chainer_profile.analyse.summaries import summarise
-from chainer_profile.analyse.summary import NOTE, WARNING
 from chainer_profile.basics.units import format_duration
 from chainer_profile.record.folding import fold_call_history
 from chainer_profile.record.recording import Layer, Recording, digest_of

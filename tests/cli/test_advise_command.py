@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from chainer_profile.advice.changes import AS_IT_IS, Change, Possible
+from chainer_profile.advice.changes import AS_IT_IS, Possible
 from chainer_profile.advice.results import ADVICE, read_advice
 from chainer_profile.advice.worker import BLOCK, READY, WorkerError
+from chainer_profile.analyse.findings import Change
 from chainer_profile.cli import advise
 from chainer_profile.cli import main as cli
 from chainer_profile.engines.catalogue import ENGINES

@@ -65,7 +65,9 @@ def section(advice: Advice) -> Iterator[Block]:
     if advice.helping:
         yield _table(advice.helping, "What helps")
         yield text(_explained(advice))
-        yield points(_keeping(one) for one in advice.helping)
+        yield points(
+            (strong(printable(one.candidate.name)), ": ", *keeping(one)) for one in advice.helping
+        )
     for one in [one for one in advice.helping if one.layers][:_MOST_SHOWN]:
         yield text(f"Where {printable(one.candidate.name)} helped the most:")
         yield Table(_LAYER_COLUMNS, one.layers, f"Layers under {printable(one.candidate.name)}")
@@ -91,11 +93,15 @@ def section(advice: Advice) -> Iterator[Block]:
     )
 
 
+def best_of(advice: Advice) -> Tried | None:
+    """What helps the most; what the run has already only where nothing else helps."""
+    best = next((one for one in advice.helping if one.candidate.against == AS_IT_IS), None)
+    return best or next(iter(advice.helping), None)
+
+
 def verdict(advice: Advice) -> str:
     """The answer: ``accelerate() makes a training step 2.40x as fast: 540 ms an input ...``."""
-    what = _TRIALS.get(advice.settings.phase, "trial")
-    best = next((one for one in advice.helping if one.candidate.against == AS_IT_IS), None)
-    best = best or next(iter(advice.helping), None)
+    what, best = _TRIALS.get(advice.settings.phase, "trial"), best_of(advice)
     if best is None or best.gain is None:
         tried = plural(sum(1 for one in advice.tried if one.gain), "change")
         return f"Nothing makes a {what} faster beyond doubt: {tried} measured."
@@ -154,11 +160,10 @@ def _explained(advice: Advice) -> str:
     )
 
 
-def _keeping(one: Tried) -> Words:
+def keeping(one: Tried) -> Words:
+    """What to write or to type to keep a change, and why it helps."""
     than = "" if one.candidate.against == AS_IT_IS else "; the other rows have it already"
     return (
-        strong(printable(one.candidate.name)),
-        ": ",
         code(printable(one.candidate.keep)),
         f" ({printable(one.candidate.reason)}{than})",
     )

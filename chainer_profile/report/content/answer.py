@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chainer_profile.analyse.summary import WARNING
+from chainer_profile.analyse.findings import WARNING, Finding, next_step
 from chainer_profile.basics.units import (
     NOT_KNOWN,
     format_count,
@@ -13,29 +13,55 @@ from chainer_profile.basics.units import (
     format_percent,
     plural,
 )
+from chainer_profile.report.content.advice import best_of, keeping, verdict
 from chainer_profile.report.content.engine_words import engine_text
 from chainer_profile.report.content.gpu_text import on_gpu
 from chainer_profile.report.content.inside_section import said
-from chainer_profile.report.content.next_steps import first_step
-from chainer_profile.report.document import Text, strong, text
+from chainer_profile.report.document import Text, code, strong, text
 from chainer_profile.report.text import gaps, interruption, printable, trial_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from chainer_profile.advice.results import Advice
     from chainer_profile.analyse.summary import Summary
+    from chainer_profile.report.document import Words
 
 #: Parts of a trial that are named, and the least that is worth a name.
 _PARTS, _LEAST = 3, 0.03
 
 
-def answer(summary: Summary) -> Iterator[Text]:
-    """Three sentences, and behind the first what makes it doubtful."""
+def answer(summary: Summary, advice: Advice | None = None) -> Iterator[Text]:
+    """Three sentences, and behind the first what makes it doubtful.
+
+    Args:
+        summary: The summary of a run.
+        advice: What was tried on its network; then that says what to do next.
+    """
     yield text(strong(how_long(summary)))
     yield from doubts(summary)
-    for sentence in (where(summary), *said(summary)[:1], first_step(summary)):
+    for sentence in (where(summary), *said(summary)[:1]):
         if sentence:
             yield text(sentence, below=True)
+    if words := what_next(summary, advice):
+        yield text("Next: ", *words, below=True)
+
+
+def what_next(summary: Summary, advice: Advice | None = None) -> Words:
+    """What helped the most, where that was tried; else what promises the most."""
+    if advice is not None and (best := best_of(advice)) is not None:
+        return (f"{verdict(advice)} To keep it: ", *keeping(best))
+    found = next_step(summary.findings)
+    return () if found is None else finding_words(found)
+
+
+def finding_words(finding: Finding, *, full: bool = False) -> Words:
+    """A finding in a row; its numbers in full, or those that matter."""
+    parts = (finding.text, finding.evidence if full else "", finding.advice)
+    said = printable(" ".join(filter(None, parts)))
+    if not finding.command:
+        return (said,)
+    return (f"{said.removesuffix('.')}: ", code(finding.command))
 
 
 def how_long(summary: Summary) -> str:
@@ -74,8 +100,7 @@ def doubts(summary: Summary) -> Iterator[Text]:
         yield text(sentence, note=True, below=True)
     for finding in summary.findings:
         if finding.severity == WARNING:
-            said = printable(f"{finding.text} {finding.advice}")
-            yield text(f"{WARNING}: {said}", note=True, below=True)
+            yield text(f"{WARNING}: ", *finding_words(finding), note=True, below=True)
 
 
 def shares(summary: Summary) -> list[tuple[str, float]]:
@@ -103,10 +128,11 @@ def shares(summary: Summary) -> list[tuple[str, float]]:
 
 def where(summary: Summary) -> str:
     """``Convolution2DFunction takes 52 % of it, between the functions pass 29 %, ...``."""
+    whole = "layers' time" if summary.totals.framework is None else "time of a trial"
     named = [part for part in shares(summary) if part[1] >= _LEAST][:_PARTS]
     if not named:
         return ""
     said = ", ".join(f"{name} {format_percent(share)}" for name, share in named)
     rest = 1 - sum(share for _, share in named)
     more = f", all else {format_percent(rest)}" if rest >= _LEAST else ""
-    return f"Where the time goes{on_gpu(summary)}: {said}{more}."
+    return f"Where the {whole} goes{on_gpu(summary)}: {said}{more}."

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chainer_profile.analyse.checks import probed_threads, takes_options
+from chainer_profile.analyse.checks import probed_threads
+from chainer_profile.analyse.findings import takes_options
 from chainer_profile.basics.describe import MIN_TRIALS, NS
 from chainer_profile.basics.units import format_count, format_duration, plural
 from chainer_profile.basics.words import COMMUNICATION
@@ -187,8 +188,11 @@ def _on_device(summary: Summary) -> Iterator[str]:
 
 def has_rate_of_zero(settings: Settings) -> bool:
     """Whether the run trained with the default optimizer of our own command line."""
-    ours = takes_options(settings) and settings.command
-    return bool(ours) and settings.phase == "train" and settings.optimizer == "MomentumSGD"
+    return (
+        takes_options(settings)
+        and settings.phase == "train"
+        and settings.optimizer == "MomentumSGD"
+    )
 
 
 def _rows(summary: Summary) -> Iterator[str | Words]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from chainer_profile.analyse.summary import WARNING
+from chainer_profile.analyse.findings import WARNING, next_step
 from chainer_profile.basics.units import format_percent, plural
 from chainer_profile.basics.words import DEFAULT_DEPTH
 from chainer_profile.report.columns import (
@@ -20,7 +20,7 @@ from chainer_profile.report.columns import (
     properties,
     tree_columns,
 )
-from chainer_profile.report.content.answer import answer
+from chainer_profile.report.content.answer import answer, finding_words
 from chainer_profile.report.content.counters_section import counters
 from chainer_profile.report.content.device_section import MEANINGS, device_rows
 from chainer_profile.report.content.engine_words import engine_text
@@ -137,9 +137,10 @@ def overview(
             yield text(sentence, below=True)
     yield from _memory(summary, limit)
     yield from counters(summary, brief=True)
+    first = next_step(summary.findings)
     for finding in summary.findings:
-        if finding.severity != WARNING:
-            yield text(strong(finding.severity), f": {finding.text} {finding.advice}")
+        if finding.severity != WARNING and finding != first:
+            yield text(strong(finding.severity), ": ", *finding_words(finding))
     lines = [*environment_lines(recording.environment), *gpu_lines(recording)]
     for at, line in enumerate(lines):
         yield text(line, aside=True, below=at > 0)

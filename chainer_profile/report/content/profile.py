@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from chainer_profile.analyse.findings import STEP
 from chainer_profile.basics.units import format_count, plural
 from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, properties
 from chainer_profile.report.content.advice import section as tried
-from chainer_profile.report.content.answer import answer
+from chainer_profile.report.content.answer import answer, finding_words
 from chainer_profile.report.content.budget import script_name
 from chainer_profile.report.content.budget import section as program
 from chainer_profile.report.content.counters_section import counters
@@ -29,7 +30,6 @@ from chainer_profile.report.content.layer_section import (
 )
 from chainer_profile.report.content.memory_section import memory
 from chainer_profile.report.content.method import method_points
-from chainer_profile.report.content.next_steps import next_steps
 from chainer_profile.report.content.result_section import (
     by_block,
     by_function,
@@ -155,7 +155,7 @@ def report(
         Heading(1, heading_text(summary, title, budget)),
         *([Lines(by_whom)] if by_whom else []),
         *(program(budget, summary) if budget is not None else []),
-        *answer(summary),
+        *answer(summary, advice),
         *_experiment(summary),
         *_environment(summary),
         *_method(summary),
@@ -319,13 +319,21 @@ def _command(summary: Summary) -> Block:
 
 def _next_steps(summary: Summary) -> Iterator[Block]:
     yield Heading(2, "5 Next step for improvement")
-    yield points(next_steps(summary))
-    if summary.findings:
+    found = summary.findings
+    steps = [finding_words(one, full=True) for one in found if one.severity == STEP]
+    yield (
+        points(steps)
+        if steps
+        else text("All layers took less than the clock can show, so nothing follows from this run.")
+    )
+    checked = [
+        (strong(one.severity), ": ", *finding_words(one, full=True))
+        for one in found
+        if one.severity != STEP
+    ]
+    if checked:
         yield text("What the checks of this run found:")
-        yield points(
-            (strong(finding.severity), f": {finding.text} {finding.advice}")
-            for finding in summary.findings
-        )
+        yield points(checked)
 
 
 def _command_and_versions(summary: Summary) -> Iterator[Block]:

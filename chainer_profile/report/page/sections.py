@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from chainer_profile.analyse.findings import NOTE, STEP, WARNING
 from chainer_profile.analyse.roofline import has_plot
-from chainer_profile.analyse.summary import WARNING
 from chainer_profile.basics.units import (
     format_count,
     format_duration,
@@ -22,7 +22,6 @@ from chainer_profile.report.content.gpu_text import gpu_rows, on_gpu
 from chainer_profile.report.content.inside_section import inside
 from chainer_profile.report.content.memory_section import memory
 from chainer_profile.report.content.method import method_points
-from chainer_profile.report.content.next_steps import next_steps
 from chainer_profile.report.content.profile import experiment_rows, subject
 from chainer_profile.report.content.result_section import (
     by_block,
@@ -69,7 +68,7 @@ def context(summary: Summary, beside: Beside | None = None) -> dict[str, Any]:
         "first": "summary",
         "program": blocks(program(budget, summary)) if budget is not None else "",
         "budget": boxes.budget(budget) if budget is not None else "",
-        "answer": blocks(answer(summary)),
+        "answer": blocks(answer(summary, advice)),
         "doubtful": any(finding.severity == WARNING for finding in summary.findings),
         "parts": boxes.parts(summary),
         "timeline": boxes.timeline(summary),
@@ -81,11 +80,15 @@ def context(summary: Summary, beside: Beside | None = None) -> dict[str, Any]:
         "rule": printable(str(summary.hotspots.rule)),
         "n_hot": format_count(len(summary.hotspots.indices)),
         "findings": [
-            (finding.severity, f"{printable(finding.text)} {printable(finding.advice)}")
+            (finding.severity, printable(finding.said(full=True)))
             for finding in summary.findings
-            if finding.severity != WARNING
+            if finding.severity == NOTE
         ],
-        "steps": [printable(sentence) for sentence in next_steps(summary)],
+        "steps": [
+            printable(finding.said(full=True))
+            for finding in summary.findings
+            if finding.severity == STEP
+        ],
         "tried": blocks(tried(advice)) if advice is not None else "",
         "settings": experiment_rows(summary),
         "environment": environment_rows(recording.environment) + gpu_rows(recording),

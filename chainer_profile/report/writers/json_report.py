@@ -18,7 +18,7 @@ import msgspec
 import pandas as pd
 from msgspec import Meta, Struct
 
-from chainer_profile.analyse import counted, device_use, kinds
+from chainer_profile.analyse import counted, device_use, findings, kinds
 from chainer_profile.analyse import inside as insides
 from chainer_profile.analyse import summary as summaries
 from chainer_profile.analyse.roofline import COMPUTE, MEMORY
@@ -211,9 +211,7 @@ _LAYER: Any = _object(
         "node": (str, "In such a recording, the engine's own words for the row"),
     },
 )
-_FINDING: Any = _of(
-    summaries.Finding, {"severity": (Literal[summaries.WARNING, summaries.NOTE], "")}
-)
+_FINDING: Any = _of(findings.Finding, {"severity": (Literal[findings.SEVERITIES], "")})
 _LIMITS = _of(
     records.MachineLimits,
     {"ridge": (float, "Operations a byte from which arithmetic and not memory is the bound")},
@@ -326,7 +324,7 @@ def schema() -> dict[str, Any]:
     (whole,), parts = msgspec.json.schema_components([Report])
     described = {
         kind.__name__: _meanings(kind)
-        for module in (records, kinds, summaries, device_use, counted, insides)
+        for module in (records, kinds, findings, summaries, device_use, counted, insides)
         for kind in vars(module).values()
         if isinstance(kind, type) and is_dataclass(kind)
     }

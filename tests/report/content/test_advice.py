@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from chainer_profile.advice.changes import WALL, Candidate, Change, Untried
+from chainer_profile.advice.changes import WALL, Candidate
 from chainer_profile.advice.results import Advice, LayerGain, Tried
+from chainer_profile.analyse.changes import Untried
+from chainer_profile.analyse.findings import Change
 from chainer_profile.engines.results import Speedup
 from chainer_profile.record.recording import Settings
 from chainer_profile.report.content.advice import report, section, verdict

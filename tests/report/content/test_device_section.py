@@ -222,12 +222,10 @@ def test_the_method_says_how_times_are_taken() -> None:
 @pytest.mark.parametrize("make", [working, training])
 def test_nothing_of_a_gpu_is_said_of_a_cpu(make: Any) -> None:
     summary = make()
+    # That one might do it better is said.
+    summary = replace(summary, findings=tuple(one for one in summary.findings if one.code != "gpu"))
     text, report = on_terminal(summary, 200), report_md(summary)
-    report = (
-        report.partition("### Files beside this report")[0]
-        .replace("a GPU does well", "")
-        .replace("--gpu 0", "")
-    )
+    report = report.partition("### Files beside this report")[0]
     for words in (text, report):
         assert not re.search(r"GPU|\bdevice's|host \[|\bbusy\b|\bheld\b|launch bound", words)
     assert device_rows(summary) == list(device(summary)) == []

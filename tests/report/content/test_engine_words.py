@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from chainer_profile.analyse.checks import check, takes_options
+from chainer_profile.analyse.checks import check
+from chainer_profile.analyse.findings import takes_options
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.record.recording import BlasLibrary, Environment, Recording
@@ -19,8 +20,8 @@ from chainer_profile.report.content.engine_words import (
 )
 from chainer_profile.report.content.layer_section import by_node
 from chainer_profile.report.content.method import method_points
-from chainer_profile.report.content.next_steps import next_steps
 from chainer_profile.report.document import plain
+from tests.analyse.test_steps import said as steps_said
 from tests.engines.fake_engines import recordings
 from tests.report.reading import as_markdown, on_terminal, read, report_md
 
@@ -105,11 +106,11 @@ def test_chainers_own_report_has_no_nodes() -> None:
 
 
 def test_advice_is_none_of_chainers(summary: Summary) -> None:
-    steps = "\n".join(next_steps(summary))
+    steps = steps_said(summary)
     for word in ("framework", "--", "im2col", "folded into the convolution", "stay on the CPU"):
         assert word not in steps
     much = fast(trial_ns=np.full(40, 200_000))
-    said = "\n".join(next_steps(summarise(much)))
+    said = steps_said(summarise(much))
     assert "52.5 % of the trial passes between the engine's nodes" in said
 
 

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from chainer_profile.analyse.findings import Finding
 from chainer_profile.analyse.summaries import summarise
-from chainer_profile.analyse.summary import Finding, Summary
+from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.units import format_bare_percent, format_giga, format_ms
 from chainer_profile.cli.options import SORT_KEYS
 from chainer_profile.record.recording import Recording

@@ -12,7 +12,6 @@ from chainer_profile.comparison.compare import Side, compare
 from chainer_profile.record.recording import Layer, LinkCalls, Settings
 from chainer_profile.report.content.answer import answer
 from chainer_profile.report.content.comparison import verdict
-from chainer_profile.report.content.next_steps import next_steps
 from chainer_profile.report.document import Figure, Heading, plain, text
 from chainer_profile.report.page import charts, render, render_comparison, render_engines
 from chainer_profile.report.page.html import context, digest, own_file, script_text
@@ -109,10 +108,12 @@ def test_charts_of_a_run(page):
 
 def test_says_what_the_report_says(page):
     summary = working.training()
-    for sentence in (*next_steps(summary), *(plain(block.words) for block in answer(summary))):
+    for block in answer(summary):
+        sentence = plain(block.words)
         assert " ".join(sentence.split()) in page.text
     for finding in summary.findings:
         assert finding.text in page.text
+        assert finding.to_do in page.text
     assert "python profile.py --phase train" in page.text
     assert "Clean trial, mean" in page.text
 

@@ -7,7 +7,7 @@ import io
 import json
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import lru_cache
 from typing import Any
 
@@ -201,8 +201,8 @@ def test_values_are_those_of_the_recording() -> None:
     assert report["device"]["trial_s"] == pytest.approx(4e-3)
     assert report["device"]["busy_share"] == pytest.approx(0.15)
     assert report["findings"] == [
-        {"code": f.code, "severity": f.severity, "text": f.text, "advice": f.advice}
-        for f in summary.findings
+        asdict(one) | {"changes": [asdict(change) for change in one.changes]}
+        for one in summary.findings
     ]
     work = read(json_report.render(working()))
     assert work["limits"]["ridge"] == 5.0

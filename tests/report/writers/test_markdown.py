@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from chainer_profile.analyse.findings import Finding
 from chainer_profile.analyse.summaries import summarise
-from chainer_profile.analyse.summary import Finding
 from chainer_profile.record.recording import Conditions, Layer, Recording, Settings
 from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS
 from chainer_profile.report.content.layer_section import MAX_ROWS, SLOWEST

@@ -106,7 +106,7 @@ def test_it_has_the_parts_of_the_report_in_their_order(report: Any) -> None:
 
 def test_the_answer_is_on_the_first_page(report: Any) -> None:
     shown = words(report.pages[:1])
-    for part in ("A forward pass takes", "Where the time goes:", "Next:"):
+    for part in ("A forward pass takes", "Where the time of a trial goes:", "Next:"):
         assert squeezed(part) in shown
 
 

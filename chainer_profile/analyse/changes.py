@@ -1,0 +1,309 @@
+"""Summary -> the changes that may make a network faster, as findings; ``advise`` tries them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from chainer_profile.analyse.counted import counters_by, trial_counters
+from chainer_profile.analyse.findings import (
+    FOLDER,
+    STEP,
+    Change,
+    Finding,
+    of_program,
+    takes_options,
+)
+from chainer_profile.analyse.grouping import OUTSIDE, place_of_most
+from chainer_profile.basics.units import (
+    format_duration,
+    format_nbytes,
+    format_percent,
+    plural,
+)
+from chainer_profile.basics.words import BACKWARD, PROG, is_run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from chainer_profile.analyse.counted import TrialCounters
+    from chainer_profile.analyse.summary import Summary
+
+#: Functions that accelerate() replaces, by what their names begin with; and those of PyTorch alone.
+_REPLACED: tuple[str, ...] = (
+    *("Convolution", "Deconvolution", "BatchNormalization", "FixedBatchNormalization"),
+    *("MaxPooling", "AveragePooling"),
+)
+_BY_TORCH = ("ReLU",)
+#: Part of a trial from which a change of it can bring what is worth a word.
+MUCH = 0.05
+#: glibc gives arrays of this size and more back to the kernel.
+_LARGE_NBYTES = 128 << 10
+#: So many times the batch is tried, up to this one.
+LARGER, LARGEST = 4, 128
+
+
+class KnownGain(NamedTuple):
+    """How many times as fast networks became in benchmarks: the least and the most; and where."""
+
+    least: float
+    most: float
+    source: str
+
+    @property
+    def typical(self) -> float:
+        """The middle of both, as factors have it."""
+        return math.sqrt(self.least * self.most)
+
+    @property
+    def text(self) -> str:
+        """``2.1 to 11.1 times as fast in our benchmarks (docs/engines.md)``."""
+        return (
+            f"{self.least:.1f} to {self.most:.1f} times as fast in our benchmarks ({self.source})"
+        )
+
+
+#: The tables of the documents that are named.
+KNOWN_GAINS = {
+    "onnxruntime": KnownGain(2.23, 11.11, "docs/engines.md"),
+    "openvino": KnownGain(2.12, 10.65, "docs/engines.md"),
+    "numpy": KnownGain(1.27, 3.28, "docs/accelerate.md"),
+    "torch": KnownGain(1.52, 6.17, "docs/accelerate.md"),
+}
+
+
+@dataclass(frozen=True)
+class Untried:
+    """A change that was not tried, and why."""
+
+    name: str
+    why: str
+
+
+def whole(summary: Summary) -> tuple[float, str]:
+    """The time that a change is held against, and what it is."""
+    profiled = summary.totals.profiled
+    if profiled is not None and profiled.mean_s:
+        return profiled.mean_s, "trial"
+    return float(summary.layers["mean_s"].sum()), "layers' time"
+
+
+def larger_batch(summary: Summary) -> int | None:
+    """A larger batch that is worth a try; None where it is large already."""
+    batchsize = summary.recording.settings.batchsize
+    larger = min(LARGER * batchsize, LARGEST)
+    return larger if larger > batchsize else None
+
+
+def proposed(summary: Summary) -> Iterator[Finding | Untried]:
+    """The changes of a network on the CPU that its profile gives a reason for, and the others."""
+    for rule in (_kernels, _engines, _memory, _batch, _dtype):
+        yield from rule(summary)
+
+
+def _measure(summary: Summary, otherwise: str) -> tuple[str, str]:
+    """What to do to see what a change brings: advice and command."""
+    if is_run(summary.recording.settings.command):
+        return "To measure what it brings here, run", f"{PROG} advise {FOLDER}"
+    where = "At the begin of the program write" if of_program(summary.recording.settings) else "Try"
+    return where, otherwise
+
+
+def _at_limits(summary: Summary) -> float | None:
+    """The time of a trial over that of its layers at the machine's limits; None if not known."""
+    if summary.recording.limits is None:
+        return None
+    layers = summary.layers
+    least_s = layers["bound_s"].astype(float).fillna(layers["mean_s"]).sum()
+    return whole(summary)[0] / least_s if least_s else None
+
+
+def _share(summary: Summary, names: tuple[str, ...]) -> float:
+    """The part of a trial that functions of these names take."""
+    functions = summary.functions
+    ours = functions["total_s"][[str(name).startswith(names) for name in functions.index]]
+    whole_s, _ = whole(summary)
+    return float(ours.sum()) / whole_s if whole_s else 0.0
+
+
+def _kernels(summary: Summary) -> Iterator[Finding | Untried]:
+    settings = summary.recording.settings
+    numpy, torch = Change(kernels="numpy"), Change(kernels="torch")
+    if settings.fast:
+        return  # it has them
+    if settings.dtype != "float32":
+        for change in (torch, numpy):
+            yield Untried(change.name, f"has no kernels for {settings.dtype}")
+        return
+    share, more = _share(summary, _REPLACED), _share(summary, _REPLACED + _BY_TORCH)
+    if share < MUCH:
+        why = "the functions that it replaces take {} of a trial"
+        yield Untried(numpy.name, why.format(format_percent(share)))
+        if more < MUCH:
+            yield Untried(torch.name, why.format(format_percent(more)))
+            return
+    changes, of = ((torch, numpy), share) if share >= MUCH else ((torch,), more)
+    known, limit = KNOWN_GAINS[changes[-1].kernels], _at_limits(summary)
+    gain = 1 / (1 - of + of / known.typical)
+    advice, command = _measure(summary, "chainer_profile.accelerate()")
+    yield Finding(
+        "kernels",
+        STEP,
+        f"The functions that {changes[-1].name} replaces take {format_percent(of)} of the "
+        f"trial. Networks became {known.text}, with PyTorch's kernels "
+        f"{KNOWN_GAINS['torch'].least:.1f} to {KNOWN_GAINS['torch'].most:.1f} times.",
+        f"{advice}.",
+        command=command,
+        gain=gain if limit is None else min(gain, max(1.0, limit)),
+        changes=changes,
+    )
+
+
+def _engines(summary: Summary) -> Iterator[Finding | Untried]:
+    settings = summary.recording.settings
+    why = ""
+    if settings.phase != "forward" or settings.train_mode:
+        why = "they only infer"
+    elif settings.with_graph:
+        why = "the network takes gradients in its forward pass, which they do not"
+    elif settings.dtype != "float32":
+        why = f"they compute in float32, and the run in {settings.dtype}"
+    if why:
+        yield Untried("engines", why)
+        return
+    known, limit = KNOWN_GAINS["onnxruntime"], _at_limits(summary)
+    evidence = ""
+    if limit is not None and limit >= 1:
+        least = format_duration(whole(summary)[0] / limit)
+        evidence = (
+            f"At this machine's limits of arithmetic and memory the layers would take {least}, "
+            f"{limit:.1f} times less than the {whole(summary)[1]}."
+        )
+    advice, command = _measure(summary, f"{PROG} engines --model FILE.py:NETWORK")
+    # The benchmarks are of networks of convolutions.
+    alike = _share(summary, _REPLACED) >= MUCH
+    gain = known.typical if limit is None else min(known.most, max(1.0, limit))
+    ran = f": under ONNX Runtime networks ran {known.text}" if alike else ""
+    yield Finding(
+        "engines",
+        STEP,
+        f"Inference engines make no graph and check no types{ran}.",
+        f"{advice}.",
+        evidence,
+        command,
+        gain if alike else None,
+        (Change(engine="onnxruntime"), Change(engine="openvino")),
+    )
+
+
+def _memory(summary: Summary) -> Iterator[Finding | Untried]:
+    recording = summary.recording
+    settings, memory = recording.settings, recording.memory
+    change, counted = Change(keep_memory=True), trial_counters(recording)
+    if settings.keep_memory or settings.fast:
+        return
+    peak = max(memory.peak_nbytes, default=0) if memory is not None else None
+    if peak is not None and peak < _LARGE_NBYTES:
+        yield Untried(
+            change.name,
+            f"no layer takes {format_nbytes(_LARGE_NBYTES)}, from where on glibc gives memory back",
+        )
+        return
+    text = "glibc gives large arrays back to the kernel and fetches them anew"
+    gain, evidence = None, ""
+    faults = "" if counted is None else _faults(summary.layers, counted)
+    if counted is not None and faults and counted.system_s > 2 * counted.system_error_s:
+        share = counted.system_share
+        text = (
+            f"The kernel takes {format_percent(share)} of a trial's CPU time "
+            f"({format_duration(counted.system_s)}), to hand out memory among others"
+        )
+        gain, evidence = 1 / (1 - share) if share < 1 else None, faults
+    elif peak is not None:
+        text += f", up to {format_nbytes(peak)} a layer"
+    if takes_options(settings):
+        advice, command = "To see what keeping it in the process brings, add", "--keep-memory"
+    else:
+        advice, command = "To keep it in the process, write", "chainer_profile.accelerate()"
+    yield Finding(
+        "page-faults",
+        STEP,
+        f"{text}.",
+        f"{advice}.",
+        evidence,
+        command,
+        gain,
+        (change,),
+    )
+
+
+def _faults(layers: pd.DataFrame, trial: TrialCounters) -> str:
+    """How many page faults a trial has, what they take, and where most of them are."""
+    if not trial.page_faults >= 1:
+        return ""
+    said = f"A trial has {plural(round(trial.page_faults), 'page fault')}"
+    at_least_s = min(trial.page_faults * trial.fault_s, trial.system_s)
+    if not math.isnan(at_least_s):
+        said += f", which take at least {format_duration(at_least_s)}"
+    by = counters_by(layers, "function")["page_faults"]
+    place = place_of_most(by, trial.page_faults)
+    if place is not None:
+        said += f"; {format_percent(by[place] / trial.page_faults)} of them are in {place}"
+    return f"{said}."
+
+
+def _batch(summary: Summary) -> Iterator[Finding | Untried]:
+    settings, larger = summary.recording.settings, larger_batch(summary)
+    framework, between = summary.totals.framework_share or 0.0, summary.totals.framework
+    if larger is None:
+        yield Untried("a larger batch", f"{settings.batchsize} are many already")
+    elif between is None or framework < MUCH:
+        yield Untried(
+            "a larger batch",
+            f"between the functions pass {format_percent(framework)} of a trial, and a larger "
+            "batch spreads no more than that",
+        )
+    else:
+        per_call_s = between.mean_s / int(summary.layers["calls"].sum())
+        yield Finding(
+            "batch",
+            STEP,
+            f"{format_percent(framework)} of the trial passes between the functions "
+            "(framework). A larger batch spreads this over more inputs"
+            f"{', and is another training' if _trains(summary) else ''}.",
+            f"Try a batch of {larger}.",
+            f"That is {format_duration(per_call_s)} a call{_mostly_in(summary)}.",
+            f"-b {larger}" if takes_options(settings) else "",
+            1 / (1 - framework),
+            (Change(batchsize=larger),),
+        )
+
+
+def _trains(summary: Summary) -> bool:
+    return BACKWARD in set(summary.layers["phase"])
+
+
+def _mostly_in(summary: Summary) -> str:
+    """The phase with the most framework time, where it is known by phase."""
+    by_phase, framework = summary.phases["framework_s"], summary.totals.framework
+    if len(by_phase.drop(OUTSIDE, errors="ignore")) < 2 or framework is None:
+        return ""
+    place = by_phase.idxmax()
+    part = format_percent(by_phase.max() / framework.mean_s)
+    return "" if place == OUTSIDE else f"; {part} of it in {place}"
+
+
+def _dtype(summary: Summary) -> Iterator[Finding | Untried]:
+    dtype = summary.recording.settings.dtype
+    if dtype == "float32":
+        yield Untried("float16", "NumPy computes it in software, slower than float32")
+    else:
+        yield Finding(
+            "dtype",
+            STEP,
+            f"NumPy computes {dtype} in software.",
+            "Try float32.",
+            changes=(Change(dtype="float32"),),
+        )

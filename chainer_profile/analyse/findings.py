@@ -1,0 +1,156 @@
+"""What a run tells its reader to know or to do; every report shows the same list of these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING
+
+from chainer_profile.basics.words import PROG, is_run, is_script
+
+if TYPE_CHECKING:
+    from chainer_profile.record.recording import Settings
+
+#: A number may mislead; something takes time, and may take less; worth knowing.
+WARNING, STEP, NOTE = "warning", "step", "note"
+SEVERITIES = (WARNING, STEP, NOTE)
+#: A gain below this is not worth a word.
+LEAST_GAIN = 1.05
+#: Stands for the folder of a run, which a summary does not know.
+FOLDER = "FOLDER"
+#: What keeps freed memory in a process.
+_KEEP_MEMORY = (
+    "MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=2147483647 MALLOC_TOP_PAD_=67108864 "
+    "before the command"
+)
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is done otherwise; nothing by default.
+
+    Attributes:
+        kernels: Kernels of ``accelerate()``: ``numpy`` or ``torch``; empty for Chainer's own.
+        keep_memory: Whether freed memory stays in the process.
+        engine: Name of the engine that runs the network; empty for Chainer.
+        threads: BLAS threads; None for those of the run.
+        batchsize: Inputs at a time; None for those of the run.
+        dtype: Chainer's ``config.dtype``; empty for that of the run.
+    """
+
+    kernels: str = ""
+    keep_memory: bool = False
+    engine: str = ""
+    threads: int | None = None
+    batchsize: int | None = None
+    dtype: str = ""
+
+    def with_(self, other: Change) -> Change:
+        """Both changes at once."""
+        plain = Change()
+        changed = {
+            one.name: getattr(other, one.name)
+            for one in fields(Change)
+            if getattr(other, one.name) != getattr(plain, one.name)
+        }
+        return replace(self, **changed)
+
+    @property
+    def name(self) -> str:
+        """What a change of one kind is called."""
+        if self.kernels:
+            return "accelerate()" if self.kernels == "numpy" else 'accelerate(kernels="torch")'
+        if self.batchsize:
+            return f"batch size {self.batchsize}"
+        return self.engine or ("memory kept" if self.keep_memory else self.dtype)
+
+    @property
+    def keep(self) -> str:
+        """What to write or to type to keep a change of one kind."""
+        if self.kernels:
+            return f"chainer_profile.{self.name}"
+        if self.engine:
+            ending = {"onnxruntime": "onnx", "openvino": "xml"}[self.engine]
+            return f"{PROG} export --to net.{ending}, with the network's options"
+        if self.batchsize:
+            return f"-b {self.batchsize}"
+        return _KEEP_MEMORY if self.keep_memory else f"--dtype {self.dtype} (chainer.config.dtype)"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing to know about a run, or to do.
+
+    Attributes:
+        code: Short name of what found it: ``unstable``.
+        severity: ``warning`` where a number may mislead; ``step`` where something takes time and
+            may take less; ``note`` otherwise.
+        text: What was found, with its number: one sentence or two.
+        advice: What to do about it: one sentence; empty where nothing follows.
+        evidence: More numbers that show it, for reports; empty without any.
+        command: What to type or to write for it; empty without.
+        gain: How many times as fast a trial would be, at most or as known in general (the text says
+            which); None where that is not known.
+        changes: What ``advise`` tries for it.
+    """
+
+    code: str
+    severity: str
+    text: str
+    advice: str = ""
+    evidence: str = ""
+    command: str = ""
+    gain: float | None = None
+    changes: tuple[Change, ...] = ()
+
+    @property
+    def to_do(self) -> str:
+        """The advice with its command: ``Measure it: profile.py advise FOLDER.``"""
+        return f"{self.advice.removesuffix('.')}: {self.command}" if self.command else self.advice
+
+    def said(self, *, full: bool = False) -> str:
+        """All of it in a row."""
+        parts = (self.text, self.evidence if full else "", self.to_do)
+        return " ".join(filter(None, parts))
+
+
+def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Warnings, then what may take less time, the largest gain first, then notes."""
+
+    def place(one: Finding) -> tuple[int, float]:
+        return SEVERITIES.index(one.severity), -(one.gain or 0.0) if one.severity == STEP else 0.0
+
+    return tuple(sorted(findings, key=place))
+
+
+def next_step(findings: Iterable[Finding]) -> Finding | None:
+    """What promises the most, of what there is something to do about."""
+    return next((one for one in in_order(findings) if one.severity == STEP and one.to_do), None)
+
+
+def takes_options(settings: Settings) -> bool:
+    """Whether advice may name options of our command line: where that made the run."""
+    return is_run(settings.command) and not settings.engine
+
+
+def in_python(settings: Settings) -> bool:
+    """Whether a call in Python made the run: ``profile()``, or a notebook."""
+    command = settings.command
+    return (not command or command.startswith("%")) and not settings.engine
+
+
+def option(settings: Settings, name: str, value: object) -> str:
+    """How a user asks for a setting: ``--trials 1000``, ``trials=1000``, or nothing."""
+    if takes_options(settings):
+        return f"--{name.replace('_', '-')} {value}"
+    return f"{name}={value}" if in_python(settings) else ""
+
+
+def bracketed(words: str) -> str:
+    """Words behind a sentence: `` (--trials 1000)``; nothing of nothing."""
+    return f" ({words})" if words else ""
+
+
+def of_program(settings: Settings) -> bool:
+    """Whether somebody's own program made the trials."""
+    return is_script(settings.command)

@@ -1,0 +1,481 @@
+"""Summary -> where its time goes and what may shorten it: findings that follow from the numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chainer_profile.analyse.changes import MUCH, larger_batch, proposed, whole
+from chainer_profile.analyse.findings import (
+    STEP,
+    Finding,
+    bracketed,
+    in_python,
+    option,
+    takes_options,
+)
+from chainer_profile.analyse.grouping import OUTSIDE, place_of_most
+from chainer_profile.analyse.hotspots import DEFAULT_RULE, find_hotspots, parse_rule
+from chainer_profile.analyse.roofline import COMPUTE, MEMORY, REACHED
+from chainer_profile.analyse.verdicts import BELOW
+from chainer_profile.basics.units import (
+    format_count,
+    format_duration,
+    format_factor,
+    format_giga,
+    format_percent,
+    format_ratio,
+    plural,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from chainer_profile.analyse.summary import Summary
+
+#: Framework time worth a word, as a fraction of the trial.
+_MUCH_FRAMEWORK = 0.10
+#: Part of the update's time from which a part of it is worth a word.
+_MUCH_OF_UPDATE = 0.10
+#: Part of the layers' time on a GPU from which what bounds them is worth a word.
+_MUCH_BOUND = 0.2
+#: At most so many times as fast a bound is still worth a word.
+_TELLING = 10
+_DENSE_MATHS = ("Convolution", "Deconvolution", "Dilated", "Linear")
+
+
+def steps(summary: Summary) -> Iterator[Finding]:
+    """What takes time and may take less; nothing that the run gives no reason for."""
+    if not float(summary.layers["mean_s"].sum()):  # less than the clock can show
+        return
+    recording = summary.recording
+    for rule in (
+        _launching,
+        _most_time,
+        _backward,
+        _update,
+        _data,
+        _accumulation,
+        _nearness_to_limits,
+        _bounds_on_gpu,
+        _normalisations,
+        _framework,
+        _another_device,
+    ):
+        yield from rule(summary)
+    if recording.settings.device == "cpu" and not recording.settings.engine:
+        for one in proposed(summary):
+            if not isinstance(one, Finding):
+                continue
+            # What only may be is worth a try, and no word; the batch of a program is its own.
+            no_word = (
+                one.gain is None
+                if one.code == "page-faults"
+                else one.code == "batch" and recording.by_link
+            )
+            if not no_word:
+                yield one
+
+
+def _launch_bound(summary: Summary) -> bool:
+    return summary.device is not None and summary.device.launch_bound
+
+
+def phases(summary: Summary) -> list[str]:
+    """The phases of a trial, in the order in which they begin."""
+    return [str(phase) for phase in summary.phases.index if phase != OUTSIDE]
+
+
+def _launching(summary: Summary) -> Iterator[Finding]:
+    """Where the host's time goes, in a run in which it sets the GPU's pace."""
+    use, settings = summary.device, summary.recording.settings
+    if use is None or not use.launch_bound:
+        return
+    launching = (
+        f"GPU waits for the host: launching takes {format_duration(use.launch_s)} of a trial's "
+        f"{format_duration(use.trial_s)}"
+    )
+    if use.busy_s is None:
+        text = (
+            f"It seems that the {launching}, and the host then waits for "
+            f"{format_duration(use.wait_s)} only. That is so as well where the network waits for "
+            "the GPU in its middle."
+        )
+    else:
+        text = (
+            f"The {launching}, and the GPU works for {format_duration(use.busy_s)} of it "
+            f"({format_percent(use.busy_share)}). Only less launching would shorten the trial."
+        )
+    by_function = summary.layers.groupby("function", sort=False)[["host_s", "calls"]].sum()
+    name = place_of_most(by_function["host_s"], use.calls_s)
+    most = ""
+    if name is not None:
+        host_s, calls = by_function["host_s"][name], int(by_function["calls"][name])
+        most = (
+            f", most of it in {plural(calls, 'call')} of {name} ({format_duration(host_s)}, "
+            f"{format_duration(host_s / calls)} each)"
+        )
+    larger = larger_batch(summary)
+    gain = 1 / use.busy_share if larger and use.busy_share else None
+    advice = "Try fewer and larger functions, or an engine that launches without Python"
+    if larger is not None:
+        grows = "" if gain is None else f", up to about {format_factor(gain)}"
+        advice = (
+            f"Try a batch of {larger}{bracketed(option(settings, 'batchsize', larger))}: the "
+            f"inputs per second grow until the GPU is busy{grows}"
+        )
+    yield Finding(
+        "launch-bound",
+        STEP,
+        text,
+        f"{advice}.",
+        f"{format_percent(use.calls_s / use.launch_s)} of the launching is in the layers' calls"
+        f"{most}.",
+        gain=gain,
+    )
+
+
+def _most_time(summary: Summary) -> Iterator[Finding]:
+    layers, functions = summary.layers, summary.functions
+    half = find_hotspots(layers["typical_s"].to_numpy(), parse_rule(DEFAULT_RULE)).hot
+    count = int(half.sum())
+    counts = layers["function"][half].value_counts()
+    most = int(counts.iloc[0]) if count else 0
+    if most == 0:  # of medians that are nothing
+        which = ""
+    elif most == 1:
+        which = f": {_listed(layers['label'][half])}"
+    else:
+        which = f"; {'all' if most == count else format_count(most)} of them are {counts.index[0]}"
+    if count and len(phases(summary)) > 1:
+        phase = layers[half].groupby("phase", sort=False)["mean_s"].sum().idxmax()
+        of_phase = int((layers["phase"][half] == phase).sum())
+        which += f"; {format_count(of_phase)} {'belongs' if of_phase == 1 else 'belong'} to {phase}"
+    first = functions.iloc[0]
+    name = str(functions.index[0])
+    whole_s, what = whole(summary)
+    part = first["total_s"] / whole_s
+    evidence = []
+    if 0 < count < len(layers):
+        evidence.append(
+            f"{format_count(count)} of {plural(len(layers), 'layer')} "
+            f"{'holds' if count == 1 else 'hold'} half of the layers' time{which}."
+        )
+    advice = ""
+    # Where the host sets the pace, a faster function on the GPU would not shorten the trial.
+    if not _launch_bound(summary):
+        advice = (
+            f"Begin there: twice as fast, it would shorten the {what} by "
+            f"{format_percent(part / 2)}."
+        )
+        if part < 1:
+            evidence.append(
+                f"Work on it alone can make the {what} {format_factor(1 / (1 - part))} as fast at "
+                "most (Amdahl's law)."
+            )
+    yield Finding(
+        "most-time",
+        STEP,
+        f"{name} takes the most time of all functions: {format_percent(part)} of the {what} in "
+        f"{plural(first['calls'], 'call')}{_by_phase(summary, first)}.",
+        advice,
+        " ".join(evidence),
+    )
+
+
+def _by_phase(summary: Summary, function: pd.Series[Any]) -> str:
+    """The times of a function in the phases, where it has several: ``(forward 2 ms, ...)``."""
+    found = [phase for phase in phases(summary) if function.get(f"{phase}_s", 0.0)]
+    if len(found) < 2:
+        return ""
+    times = (f"{phase} {format_duration(function[f'{phase}_s'])}" for phase in found)
+    return f" ({', '.join(times)})"
+
+
+def _backward(summary: Summary) -> Iterator[Finding]:
+    """Backward against forward, and the function that makes most of the difference."""
+    if not {"forward", "backward"} <= set(summary.phases.index):
+        return
+    totals = summary.phases["total_s"]
+    forward_s, backward_s = (float(totals[name]) for name in ("forward", "backward"))
+    ratio = format_ratio(backward_s, forward_s)
+    if not ratio:
+        return
+    whole_s, what = whole(summary)
+    functions, evidence = summary.functions, ""
+    if not {"forward_s", "backward_s"} <= set(functions.columns):  # a phase of framework alone
+        functions = functions.head(0).assign(forward_s=0.0, backward_s=0.0)
+    both = functions[(functions["forward_s"] > 0) & (functions["backward_s"] > 0)]
+    more_s = both["backward_s"] - both["forward_s"]
+    if len(more_s) and more_s.max() >= MUCH * whole_s:
+        worst = both.loc[more_s.idxmax()]
+        name = str(worst.name)
+        usual = " (the arithmetic of two gradients is twice as much)"
+        evidence = (
+            f"{name} has the largest gap: its backward takes {format_duration(more_s.max())} more "
+            f"than its forward, {format_ratio(worst['backward_s'], worst['forward_s'])} times as "
+            f"long{usual if name.startswith(_DENSE_MATHS) else ''}."
+        )
+    yield Finding(
+        "backward",
+        STEP,
+        f"Backward takes {format_percent(backward_s / whole_s)} of the {what}, {ratio} times as "
+        f"long as forward ({format_duration(backward_s)} and {format_duration(forward_s)}).",
+        evidence=evidence,
+    )
+
+
+def _update(summary: Summary) -> Iterator[Finding]:
+    """What the update costs, and what of it its hooks and the number of its calls do."""
+    rows = summary.layers[summary.layers["phase"] == "update"]
+    whole_s, what = whole(summary)
+    update_s = float(summary.phases["total_s"].get("update", 0.0))
+    if rows.empty or update_s < MUCH * whole_s:
+        return
+    evidence, advice = [], ""
+    hooks = rows[rows["path"] == "optimizer"]
+    part = float(hooks["mean_s"].sum()) / update_s
+    if part >= _MUCH_OF_UPDATE:
+        one = len(hooks) == 1
+        evidence.append(
+            f"{_listed(hooks['function'])} {'goes' if one else 'go'} over all parameters in "
+            f"{'a pass of its' if one else 'passes of their'} own, which {'is' if one else 'are'} "
+            f"{format_percent(part)} of the update."
+        )
+        if one and "WeightDecay" in set(hooks["function"]):
+            advice = "Decay within the update rule would save that pass."
+    params = rows[rows["path"].str.startswith("/")]
+    calls, params_s = params["calls"].sum(), float(params["mean_s"].sum())
+    # No call is quicker than what any call costs.
+    least_s = float((params["mean_s"] / params["calls"]).min()) if len(params) else 0.0
+    if calls > 1 and least_s * calls >= 0.5 * params_s >= 0.5 * _MUCH_OF_UPDATE * update_s:
+        evidence.append(
+            f"It makes {plural(calls, 'call')}, of which even the quickest takes "
+            f"{format_duration(least_s)}; so much for each is "
+            f"{format_percent(least_s * calls / params_s)} of their time. Fewer, larger parameters "
+            "would make it shorter."
+        )
+    larger = larger_batch(summary)
+    if not advice and larger is not None and not summary.recording.by_link:
+        advice = f"It does not grow with the batch: one of {larger} spreads it over more inputs."
+    yield Finding(
+        "update",
+        STEP,
+        f"The update takes {format_percent(update_s / whole_s)} of the {what} "
+        f"({format_duration(update_s)}).",
+        advice,
+        " ".join(evidence),
+    )
+
+
+def _data(summary: Summary) -> Iterator[Finding]:
+    rows = summary.layers[summary.layers["phase"] == "data"]
+    whole_s, what = whole(summary)
+    data_s = float(summary.phases["total_s"].get("data", 0.0))
+    if rows.empty or data_s < MUCH * whole_s:
+        return
+    name = str(rows["function"][rows["typical_s"].idxmax()])
+    advice, gain = "", None
+    if name.startswith("Multi"):
+        advice = "It does not keep up: give it more workers and let it prefetch more."
+    elif name.endswith("Iterator"):
+        advice = (
+            "MultiprocessIterator or MultithreadIterator would load the next batch while this one "
+            "is computed."
+        )
+    if advice and data_s < whole_s:
+        gain = 1 / (1 - data_s / whole_s)
+    yield Finding(
+        "data",
+        STEP,
+        f"Loading of data takes {format_percent(data_s / whole_s)} of the {what}, the largest part "
+        f"of it in {name}.",
+        advice,
+        gain=gain,
+    )
+
+
+def _accumulation(summary: Summary) -> Iterator[Finding]:
+    if "gradient_accumulation" not in summary.functions.index:
+        return
+    row = summary.functions.loc["gradient_accumulation"]
+    whole_s, what = whole(summary)
+    part = float(row["total_s"]) / whole_s
+    if part >= MUCH:
+        yield Finding(
+            "accumulation",
+            STEP,
+            "Adding up the gradients of variables that several functions use takes "
+            f"{format_percent(part)} of the {what} in {plural(row['calls'], 'call')}: each "
+            "shortcut and each branch costs one.",
+        )
+
+
+def _nearness_to_limits(summary: Summary) -> Iterator[Finding]:
+    """What the function of the most arithmetic reaches of the machine's matrix rate, and why."""
+    limits, layers = summary.recording.limits, summary.layers
+    if limits is None:
+        return
+    dense = layers[(layers["macs"] > 0) & (layers["phase"] == "forward")]
+    if dense.empty:
+        return
+    function = str(dense.groupby("function")["mean_s"].sum().idxmax())
+    calls = dense[dense["function"] == function]
+    if calls["share"].sum() < MUCH:
+        return
+    slow = calls[~calls["verdict"].isin((COMPUTE, MEMORY))]
+    rate = float(calls["flops"].sum()) / float(calls["typical_s"].sum()) / limits.flops_per_s
+    about = "about " if calls["work_is_about"].any() else ""
+    text = (
+        f"The {plural(len(calls), 'forward call')} of {function} "
+        f"{'runs' if len(calls) == 1 else 'run'} at {about}{format_percent(rate)} of this "
+        f"machine's matrix rate ({format_giga(limits.flops_per_s)} GFLOP/s)."
+    )
+    evidence = "Arithmetic and memory are what bounds most of them."
+    if len(slow) * 2 >= len(calls):
+        evidence = (
+            f"{format_count(len(slow))} of {plural(len(calls), 'call')} stay below "
+            f"{format_percent(REACHED, 0)} of what arithmetic and memory allow"
+        )
+        by_verdict = slow.groupby("verdict")["mean_s"].sum()
+        mostly = place_of_most(by_verdict, float(by_verdict.sum())) or BELOW
+        gpu = summary.recording.environment.gpu
+        if mostly != BELOW:
+            evidence += f": in most of them the largest part of the time is {mostly}"
+        elif gpu is not None and not gpu.cudnn and function.startswith("Convolution"):
+            evidence += ": without cuDNN Chainer copies windows (im2col) and multiplies matrices"
+        evidence += "."
+    yield Finding("matrix-rate", STEP, text, evidence=evidence)
+
+
+def _bounds_on_gpu(summary: Summary) -> Iterator[Finding]:
+    """What memory-bound and compute-bound layers on a GPU would gain from."""
+    settings, gpu = summary.recording.settings, summary.recording.environment.gpu
+    if not summary.recording.on_device or _launch_bound(summary):
+        return
+    shares = summary.layers.groupby("verdict")["share"].sum()
+    single, options = settings.dtype == "float32", takes_options(settings)
+    half = f"float16{' (--dtype mixed16)' if options else ''}"
+    tf32 = [f"TF32{' (--tf32)' if options else ''}"] if gpu and gpu.tf32 is False else []
+    for bound, advice in (
+        (
+            MEMORY,
+            "Fusing functions that follow one another saves reading and writing"
+            f"{f'; {half} halves the bytes' if single else ''}.",
+        ),
+        (
+            COMPUTE,
+            f"The GPU computes faster with fewer digits: {' or '.join([*tf32, half])}."
+            if single
+            else "",
+        ),
+    ):
+        share = float(shares.get(bound, 0.0))
+        if share >= _MUCH_BOUND:
+            text = f"{bound.capitalize()}-bound layers take {format_percent(share)} of the layers' "
+            yield Finding(f"{bound}-bound", STEP, f"{text}time.", advice)
+
+
+def _normalisations(summary: Summary) -> Iterator[Finding]:
+    """The batch normalisations that can be folded into the convolution before each."""
+    layers = summary.layers
+    # Weights that are trained cannot be folded; an engine folds what it can by itself.
+    if len(phases(summary)) > 1 or summary.recording.settings.engine:
+        return
+    fixed = layers["function"] == "FixedBatchNormalization"
+    foldable = layers[fixed & np.array(_follows_convolution(layers), bool)]
+    whole_s, what = whole(summary)
+    # Where the host sets the pace of a GPU, what is saved is the host's time.
+    times = foldable["host_s" if _launch_bound(summary) else "mean_s"]
+    part = float(times.sum()) / whole_s
+    if part >= MUCH:
+        one = len(foldable) == 1
+        yield Finding(
+            "normalisations",
+            STEP,
+            f"{format_count(len(foldable))} of {plural(int(fixed.sum()), 'call')} of "
+            f"FixedBatchNormalization {'comes' if one else 'come'} right after a convolution and "
+            f"{'takes' if one else 'take'} {format_percent(part)} of the {what}.",
+            f"In inference {'its' if one else 'their'} scale and shift can be folded into the "
+            "convolution's weights and bias, as ONNX Runtime does.",
+            # Less launching is worth more than what it saves of it.
+            gain=1 / (1 - part) if part < 1 and not _launch_bound(summary) else None,
+        )
+
+
+def _follows_convolution(layers: pd.DataFrame) -> list[bool]:
+    """Whether each layer takes the output of a convolution called right before it."""
+    names, inputs, outputs = (
+        layers[column].tolist() for column in ("function", "input_shapes", "output_shapes")
+    )
+    return [
+        at > 0
+        and names[at - 1] == "Convolution2DFunction"
+        and inputs[at][:1] == outputs[at - 1][:1]
+        for at in range(len(names))
+    ]
+
+
+def _framework(summary: Summary) -> Iterator[Finding]:
+    """Time between the functions that no larger batch spreads."""
+    settings, share = summary.recording.settings, summary.totals.framework_share
+    # On a GPU that is no time between functions, and what it tells is said of launching.
+    if summary.recording.on_device or share is None or share < _MUCH_FRAMEWORK:
+        return
+    if settings.engine:
+        yield Finding(
+            "framework",
+            STEP,
+            f"{format_percent(share)} of the trial passes between the engine's nodes, a "
+            "part of it in its profiling.",
+        )
+    elif larger_batch(summary) is None or summary.recording.by_link:
+        of = f", at a batch of {settings.batchsize}" if not summary.recording.by_link else ""
+        yield Finding(
+            "framework",
+            STEP,
+            f"{format_percent(share)} of the trial passes between the functions (framework){of}.",
+            "Fewer function calls would cut it.",
+        )
+
+
+def _another_device(summary: Summary) -> Iterator[Finding]:
+    settings = summary.recording.settings
+    if not settings.device.startswith("cpu"):
+        return
+    functions = summary.functions
+    functions = functions[functions["share"] >= MUCH]
+    dense = functions[functions.index.astype(str).str.startswith(_DENSE_MATHS)]
+    part = float(dense["share"].sum())
+    if part < 0.5:
+        return
+    framework = summary.totals.framework_share
+    evidence = ""
+    if framework and not settings.engine:
+        loading = summary.layers["phase"] == "data"
+        data = float(summary.layers["mean_s"][loading].sum()) / whole(summary)[0]
+        stays = f"{format_percent(framework)} between the functions"
+        if data:
+            stays += f" and the {format_percent(data)} of loading data"
+        evidence = f"The {stays} would stay on the CPU"
+        if (most := 1 / (framework + data)) <= _TELLING:
+            evidence += f": {format_factor(most)} at most at this batch"
+        evidence += "."
+    way = "--gpu 0" if takes_options(settings) else "it"
+    if in_python(settings):
+        way = 'model.to_device("@cupy:0")'
+    yield Finding(
+        "gpu",
+        STEP,
+        f"{_listed(dense.index)} {'takes' if len(dense) == 1 else 'take'} {format_percent(part)} "
+        "of the layers' time: dense arithmetic, which a GPU does well.",
+        f"Where there is one, try {way}.",
+        evidence,
+    )
+
+
+def _listed(names: Iterable[object]) -> str:
+    words = [str(name) for name in names]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
