@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import dataclass
-from random import Random
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 import chainer
 from chainer.training import extensions
 
-from chainer_profile.basics.errors import one_line
 from chainer_profile.basics.replacements import Replacements
+from chainer_profile.integrations.watched import Abandoned, Watched
 from chainer_profile.measure import entries
-from chainer_profile.measure.devices import clock_of, device_of
 from chainer_profile.measure.entries import Entries
-from chainer_profile.measure.live import COUNTING, TRACING, LiveTrials
 from chainer_profile.measure.loop import LoopTrial, name_of, trial_of
-from chainer_profile.measure.ranks import rank_of
 from chainer_profile.measure.windows import actual_optimizer
 from chainer_profile.record.budget import (
     CALLS,
@@ -39,114 +34,17 @@ from chainer_profile.record.budget import (
 if TYPE_CHECKING:
     from chainer_profile.measure.accounts import Account, Accounts
     from chainer_profile.record.journal import Journal
-    from chainer_profile.record.recording import Rank, Recording
 
-#: Trials of a kind that are all profiled as far as the cost allows, behind which they get ever
-#: rarer, and the part of them that is left as it is, to see what profiling adds.
-_DENSE, _PLAIN = 400, 0.125
-#: First trials that are profiled whatever they cost, and what profiling may cost of the trials' own
-#: time behind them.
-_FIRST, _COST = 2, 0.05
-#: Of several ranks all profile the same trials: every second one at first, then every tenth.
-_OFTEN, _SELDOM, _OFTEN_TRIALS = 0.5, 0.1, 60
-#: Nanoseconds that the memory pass takes for each call, about: tracemalloc sees all of Python's
-#: allocations. Those that it may add whatever the trials take, and else of their own time.
-_MEMORY_CALL_NS, _MEMORY_NS, _MEMORY_COST = 500_000, 300_000_000, 0.03
 #: Trainings that are measured, and networks that are called outside of them.
 _MOST = 4
-#: What the profiler does in a program.
-AROUND, WITHIN, FOLDING = "around trials", "in profiled trials", "putting trials together"
+#: What the profiler does in a program, beside :mod:`.watched`.
+FOLDING = "putting trials together"
 #: Names of the kinds of trials; the second one of a kind has a number behind it.
 TRAINING, TEST = "train", "test"
 #: Of a class that is not built in, whose methods can be replaced.
 _HEAP_TYPE = 1 << 9
-_SLOWED = (COUNTING, TRACING)
 #: Where a program's own code runs, in which a trial may begin.
 _OWN = (REST, IMPORTS)
-
-
-class _Abandoned(BaseException):
-    """A trial that turned out to be none."""
-
-
-def _abandoned(error: object, live: LiveTrials | None) -> Account | None:
-    """Where the time goes of a trial that turned out to be none: it is not counted."""
-    if not isinstance(error, _Abandoned):
-        return None
-    if live is not None:
-        live.iteration -= 1
-    account: Account = error.args[0]
-    return account
-
-
-@dataclass
-class Watched:
-    """Trials of one kind of a program.
-
-    Attributes:
-        name: ``train``, or ``test`` for calls of a network outside of a training; with a number
-            behind it from the second on.
-        trial: What a trial is; None when no more are to come, so that its network may go.
-        live: What measures them; None where none is to be measured.
-        rank: Which rank of several this process is.
-        recording: What was measured, at the end.
-        spent: The account that the time of a trial goes to.
-        count: Trials so far.
-        own_ns: Their time, without that of other accounts within.
-        profiling_ns: What profiling added to them so far.
-    """
-
-    name: str
-    trial: LoopTrial | None
-    live: LiveTrials | None = None
-    rank: Rank | None = None
-    recording: Recording | None = None
-    spent: Account = (ITERATIONS, "")
-    count: int = 0
-    own_ns: int = 0
-    profiling_ns: int = 0
-    # Time of the last trial that no counting of memory slowed.
-    usual_ns: int = 0
-
-    def stop(self) -> None:
-        """Measure no more."""
-        live, self.live = self.live, None
-        if live is not None:
-            live.end()
-            self.recording = live.recording()
-
-
-class _Plain:
-    """A trial that is timed as a whole and no more: as most are, it takes few steps.
-
-    Args:
-        accounts: Keeps the time.
-        watched: The kind of trials.
-        count: How often it counts in its account.
-    """
-
-    __slots__ = ("_accounts", "_began", "_count", "_live", "_watched")
-
-    def __init__(self, accounts: Accounts, watched: Watched, count: int) -> None:
-        self._accounts, self._watched, self._count = accounts, watched, count
-        self._live, self._began = watched.live, (0, 0)
-
-    def __enter__(self) -> None:
-        self._accounts.open(*self._watched.spent)
-        if self._live is not None:
-            self._began = self._live.begin_plain()
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, _: object) -> None:
-        watched = self._watched
-        if kind is not None:
-            self._accounts.close(_abandoned(error, self._live), 0)
-            return
-        if self._live is not None:
-            self._live.end_plain(self._began)
-        ns = self._accounts.close(None, self._count)
-        watched.count += 1
-        watched.own_ns += ns
-        watched.usual_ns = ns
 
 
 class Program:
@@ -185,7 +83,7 @@ class Program:
         self._accounts, self._journal = accounts, journal
         self._command, self._warn = command, warn
         self._saved, self._layers, self._memory = saved, layers, memory
-        self._entries = Entries(self._around)
+        self._entries = Entries(self._around, self._begin_plain)
         self._handlers: dict[str, Callable[[Any, Callable[[], Any]], Any]] = {
             entries.SETUP: self._set_up,
             entries.UPDATE: self._update,
@@ -212,7 +110,6 @@ class Program:
         # Networks that are called outside of trainings, and the kind that each one is of.
         self._networks: dict[int, tuple[ref[Any], Watched]] = {}
         self._alike: dict[Any, Watched] = {}
-        self._coin = Random(0)
 
     @property
     def called_chainer(self) -> bool:
@@ -248,9 +145,8 @@ class Program:
     def _end(self, watched: Watched) -> None:
         """Of these trials no more are to come."""
         if watched.trial is not None:
-            with self._accounts.within(PROFILER, FOLDING), self._excused(watched):
-                watched.stop()
-            watched.trial = None  # its network may go
+            with self._accounts.within(PROFILER, FOLDING):
+                watched.end()
 
     def _put_account(self, owner: Any, name: str, part: str) -> None:
         """Have the time of a function of Chainer's in an account of its own."""
@@ -334,7 +230,7 @@ class Program:
         return [one for one in found if one is not None and one.target is not None]
 
     def _call(self, link: Any, call: Callable[[], Any]) -> Any:
-        train, graph = chainer.config.train, chainer.config.enable_backprop
+        train, graph = _mode()
         test = not (train and graph)
         if self._open is not None:
             if (self._begun or not test) and (train or graph):
@@ -347,6 +243,27 @@ class Program:
             self._begun = True
             return self._through(entries.CALL, link, call)
         return self._own_call(link, call)
+
+    def _begin_plain(self, link: Any) -> Callable[[BaseException | None], None] | None:
+        """Begin the call of a network that is timed as a whole and no more; gives what ends it.
+
+        None where more is to be done. Calls in test mode may be many and short: it takes few steps.
+        """
+        known = self._networks.get(id(link))
+        if known is None or self._open is not None or self._updating is not None:
+            return None
+        network, watched = known
+        if not watched.ahead or not watched.is_settled or network() is not link:
+            return None
+        if self._optimizers and all(_mode()):
+            return None
+        watched.ahead -= 1
+        account = self._accounts.opened[-1]
+        if account[0] in _OWN:
+            watched.spent = EVALUATION if self._has_trained else CALLS, ""
+            return watched.begin_plain(1)
+        watched.spent = account
+        return watched.begin_plain(0)
 
     def _update(self, optimizer: Any, call: Callable[[], Any]) -> Any:
         if self._own and self._open is None:
@@ -386,7 +303,7 @@ class Program:
             self._training.trial = self._loop_trial()
             self._measure(self._training)
         self._begun, self._began_by = False, by
-        self._open = self._trial(self._training)
+        self._open = self._training.next_trial()
         self._open.__enter__()
 
     def _finish(self) -> None:
@@ -397,7 +314,7 @@ class Program:
     def _abandon(self, into: Account) -> None:
         opened, self._open = self._open, None
         assert opened is not None
-        opened.__exit__(_Abandoned, _Abandoned(into), None)
+        opened.__exit__(Abandoned, Abandoned(into), None)
 
     def _loop_trial(self) -> LoopTrial:
         """What an iteration of the training is that runs now."""
@@ -415,7 +332,7 @@ class Program:
         own = self._accounts.part in _OWN
         watched.spent = (self._calls, "") if own else self._accounts.account
         first = not watched.count
-        with self._trial(watched, int(own)):
+        with watched.next_trial(int(own)):
             given = call()
         if first:  # parameters may have got their shapes
             self._alike.setdefault(_likeness(link), watched)
@@ -439,124 +356,18 @@ class Program:
 
     def _watch(self, kind: str, trial: LoopTrial) -> Watched:
         number = sum(one.name.partition("-")[0] == kind for one in self.watched) + 1
-        self.watched.append(Watched(kind if number == 1 else f"{kind}-{number}", trial))
+        name = kind if number == 1 else f"{kind}-{number}"
+        warn = functools.partial(self._warn, name)
+        self.watched.append(Watched(name, trial, self._accounts, warn, self._saved))
         return self.watched[-1]
 
     def _measure(self, watched: Watched, memory: bool = True) -> None:
         """Measure some of these trials from now on; memory of one kind at a time."""
-        trial, number = watched.trial, watched.name.partition("-")[2]
-        if self._layers and trial is not None and int(number or 1) <= _MOST:
-            clock = clock_of(device_of(trial.roots[0][1]))
+        number = int(watched.name.partition("-")[2] or 1)
+        if self._layers and number <= _MOST:
             journal = functools.partial(self._journal, watched.name)
-            warn = functools.partial(self._warn, watched.name)
-            memory = memory and self._memory
-            watched.rank = rank_of(trial.optimizers, clock.now_ns)
-            watched.live = LiveTrials(
-                *(trial, clock, self._entries, journal, warn, memory, watched.rank),
-                calibrates=len(self.watched) == 1,
-            )
-
-    def _trial(self, watched: Watched, count: int = 1) -> AbstractContextManager[None]:
-        """A trial runs within this; what the profiler does around it is kept apart."""
-        self._saved()
-        live = watched.live
-        if live is not None:
-            most_ns = max(_MEMORY_NS, _MEMORY_COST * watched.own_ns)
-            live.counts = live.calls * _MEMORY_CALL_NS <= most_ns
-            if self._chooses(watched):
-                live.want()
-        if live is None or live.is_plain:
-            return _Plain(self._accounts, watched, count)
-        return self._seen_trial(watched, live, count)
-
-    @contextmanager
-    def _seen_trial(self, watched: Watched, live: LiveTrials, count: int) -> Iterator[None]:
-        """A trial that is profiled, or whose memory is counted."""
-        accounts = self._accounts
-        accounts.open(*watched.spent)
-        into: Account | None = None
-        try:
-            with self._measured(watched, live):
-                yield
-        except BaseException as error:
-            into, count = _abandoned(error, live), 0
-            raise
-        finally:
-            ns = accounts.close(into, count)
-        watched.count += 1
-        watched.own_ns += self._without_added(watched, live, ns)
-
-    def _without_added(self, watched: Watched, live: LiveTrials, ns: int) -> int:
-        """A trial's own time; what profiling added to it is the profiler's."""
-        added_ns = live.added_ns
-        if live.mode in _SLOWED and watched.usual_ns:
-            added_ns = ns - watched.usual_ns
-        added_ns = max(0, min(ns, added_ns))
-        if live.mode not in _SLOWED:
-            watched.usual_ns = ns - added_ns
-            self._spend(watched, added_ns)
-        if added_ns:
-            self._accounts.move(watched.spent, (PROFILER, WITHIN), added_ns)
-        return ns - added_ns
-
-    @contextmanager
-    def _measured(self, watched: Watched, live: LiveTrials) -> Iterator[None]:
-        with ExitStack() as stack:
-            with self._around_trial(watched):
-                trial = live.trial()
-                with self._excused(watched):
-                    trial.__enter__()
-            stack.push(self._ending(watched, trial))
-            yield
-
-    def _chooses(self, watched: Watched) -> bool:
-        """Whether the next trial is to be profiled: late ones are, too, however long it goes on."""
-        count, chance = watched.count, self._coin.random()
-        if watched.rank is not None:
-            return chance < (_OFTEN if count < _OFTEN_TRIALS else _SELDOM)
-        optimizers = len(watched.trial.optimizers) if watched.trial is not None else 1
-        if optimizers > 1 and count < optimizers:
-            return False  # which one's update ends an iteration is not known yet
-        if count < _FIRST:
-            return True
-        cheap = watched.profiling_ns <= _COST * watched.own_ns
-        return cheap and chance < min(1 - _PLAIN, _DENSE / count)
-
-    def _ending(
-        self, watched: Watched, trial: AbstractContextManager[None]
-    ) -> Callable[..., bool | None]:
-        def end(*raised: Any) -> bool | None:
-            goes_on = None
-            with self._around_trial(watched), self._excused(watched):
-                if watched.live is not None:
-                    goes_on = trial.__exit__(*raised)
-            return goes_on
-
-        return end
-
-    @contextmanager
-    def _excused(self, watched: Watched) -> Iterator[None]:
-        """What goes wrong in measuring ends that, and not the program."""
-        try:
-            yield
-        except Exception as error:
-            self._warn(watched.name, f"measured no further: {one_line(error)}")
-            with suppress(Exception):
-                watched.stop()
-
-    @contextmanager
-    def _around_trial(self, watched: Watched) -> Iterator[None]:
-        self._accounts.open(PROFILER, AROUND)
-        try:
-            yield
-        finally:
-            self._spend(watched, self._accounts.close())
-
-    def _spend(self, watched: Watched, ns: int) -> None:
-        """Count what profiling a trial took, but what it takes once: looking up, and memory."""
-        live = watched.live
-        if live is not None and live.mode not in _SLOWED and live.profiled > 1:
-            watched.profiling_ns += ns
+            calibrates = len(self.watched) == 1
+            watched.measure(self._entries, journal, memory and self._memory, calibrates)
 
     # -- a Trainer
 
@@ -575,7 +386,7 @@ class Program:
                 def measured_update() -> None:
                     if not self._entries.mine:  # a child goes on with it
                         return update()
-                    with self._trial(watched):
+                    with watched.next_trial():
                         self._updating = trial
                         try:
                             update()
@@ -628,6 +439,13 @@ class Program:
                     seen.add((owner, method))
                     count = int(method == "__call__")
                     replacements.wrap(owner, method, functools.partial(by_instance, count))
+
+
+def _mode() -> tuple[bool, bool]:
+    """``chainer.config.train`` and ``enable_backprop``, in a quarter of the time."""
+    here, elsewhere = chainer.config._local.__dict__, chainer.global_config
+    train = here.get("train", elsewhere.train)
+    return train, here.get("enable_backprop", elsewhere.enable_backprop)
 
 
 def _likeness(link: Any) -> tuple[Any, ...]:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.files import make_folder, part_of, remove_file
-from chainer_profile.integrations.program import TRAINING, Watched
+from chainer_profile.integrations.program import TRAINING
+from chainer_profile.integrations.watched import Watched
 from chainer_profile.measure import machine
 from chainer_profile.record.budget import BUDGET, Budget, write_json
 from chainer_profile.record.journal import Journal

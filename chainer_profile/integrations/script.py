@@ -360,7 +360,7 @@ def counted_imports(accounts: Accounts) -> Iterator[None]:
                 named = outer if outer == package else outer + BENEATH + package
             else:
                 named = package
-            accounts.open(*((PROFILER, BEGIN) if package == _PACKAGE else (IMPORTS, named)))
+            accounts.open((PROFILER, BEGIN) if package == _PACKAGE else (IMPORTS, named))
             try:
                 return find_and_load(name, import_)
             finally:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chainer_profile.record.budget import PARTS, REST, Spent
@@ -16,41 +15,45 @@ if TYPE_CHECKING:
 Account = tuple[str, str]
 
 
-@dataclass
-class _Open:
-    account: Account
-    own_ns: int = 0
-
-
 class Accounts:
     """Time by account; accounts are opened within others, whose time stands still meanwhile.
 
     Args:
         now_ns: The clock.
         start_ns: When the first account, that of the rest, was opened.
+
+    Attributes:
+        at_ns: When an account was opened or closed last.
+        opened: The accounts that are open, outermost first.
     """
 
     def __init__(self, now_ns: NowNs, start_ns: int) -> None:
+        self.at_ns = start_ns
         self._now_ns = now_ns
-        self._at_ns = start_ns
-        self._open = [_Open((REST, ""))]
-        self._times: dict[Account, int] = {}
-        self._counts: dict[Account, int] = {}
+        self.opened: list[Account] = [(REST, "")]
+        # Their own time so far.
+        self._own_ns = [0]
+        # Time of each account, and how often it was opened.
+        self._totals: dict[Account, list[int]] = {}
 
     @property
     def account(self) -> Account:
         """The account that is open."""
-        return self._open[-1].account
+        return self.opened[-1]
 
     @property
     def part(self) -> str:
         """The part that is open."""
-        return self._open[-1].account[0]
+        return self.opened[-1][0]
 
-    def open(self, part: str, name: str = "") -> None:
-        """Open an account, within the one that is open."""
-        self._pass()
-        self._open.append(_Open((part, name)))
+    def open(self, account: Account) -> int:
+        """Open an account, within the one that is open; gives when."""
+        now_ns = self._now_ns()
+        self._own_ns[-1] += now_ns - self.at_ns
+        self.at_ns = now_ns
+        self.opened.append(account)
+        self._own_ns.append(0)
+        return now_ns
 
     def close(self, into: Account | None = None, count: int = 1) -> int:
         """Close it again; gives its own time.
@@ -59,17 +62,30 @@ class Accounts:
             into: The account that gets the time in its place.
             count: How often that was.
         """
-        self._pass()
-        closed = self._open.pop()
-        account = into or closed.account
-        self._times[account] = self._times.get(account, 0) + closed.own_ns
-        self._counts[account] = self._counts.get(account, 0) + count
-        return closed.own_ns
+        now_ns = self._now_ns()
+        own_ns = self._own_ns.pop() + now_ns - self.at_ns
+        self.at_ns = now_ns
+        account = self.opened.pop()
+        if into is not None:
+            account = into
+        total = self._totals.get(account)
+        if total is None:
+            total = self._totals[account] = [0, 0]
+        total[0] += own_ns
+        total[1] += count
+        return own_ns
+
+    def _total(self, account: Account) -> list[int]:
+        """Time and count of an account."""
+        total = self._totals.get(account)
+        if total is None:
+            total = self._totals[account] = [0, 0]
+        return total
 
     @contextmanager
     def within(self, part: str, name: str = "", count: int = 1) -> Iterator[None]:
         """An account is open within this."""
-        self.open(part, name)
+        self.open((part, name))
         try:
             yield
         finally:
@@ -77,25 +93,21 @@ class Accounts:
 
     def add(self, account: Account, ns: int) -> None:
         """Add time that passed before the first account was opened."""
-        self._times[account] = self._times.get(account, 0) + ns
+        self._total(account)[0] += ns
 
     def move(self, source: Account, target: Account, ns: int) -> None:
         """Let time of one account be another's."""
-        self._times[source] = self._times.get(source, 0) - ns
-        self._times[target] = self._times.get(target, 0) + ns
-
-    def _pass(self) -> None:
-        now_ns = self._now_ns()
-        self._open[-1].own_ns += now_ns - self._at_ns
-        self._at_ns = now_ns
+        self._total(source)[0] -= ns
+        self._total(target)[0] += ns
 
     def spent(self) -> tuple[Spent, ...]:
         """All accounts until now, with what is still open, by part."""
-        self._pass()
-        times = dict(self._times)
-        for one in self._open:
-            times[one.account] = times.get(one.account, 0) + one.own_ns
-        ordered = sorted(times.items(), key=lambda item: (PARTS.index(item[0][0]), -item[1]))
-        return tuple(
-            Spent(part, name, ns, self._counts.get((part, name), 0)) for (part, name), ns in ordered
-        )
+        now_ns = self._now_ns()
+        self._own_ns[-1] += now_ns - self.at_ns
+        self.at_ns = now_ns
+        totals = {account: tuple(total) for account, total in self._totals.items()}
+        for account, own_ns in zip(self.opened, self._own_ns, strict=True):
+            ns, count = totals.get(account, (0, 0))
+            totals[account] = ns + own_ns, count
+        spent = [Spent(part, name, *total) for (part, name), total in totals.items()]
+        return tuple(sorted(spent, key=lambda one: (PARTS.index(one.part), -one.ns)))

@@ -17,6 +17,9 @@ from chainer_profile.measure.hooks import defines_call
 
 #: Gives what the call gives; asked with an entry, whose it is, and the call itself.
 Around = Callable[[str, Any, Callable[[], Any]], Any]
+#: Begins an outermost call of a network, and gives what ends it with what it raised; None where
+#: :data:`Around` is asked.
+Begin = Callable[[Any], Callable[[BaseException | None], None] | None]
 
 LOAD = "load"
 CONVERT = "convert"
@@ -62,16 +65,17 @@ class Entries:
 
     Args:
         around: What is asked.
+        begin: Is asked first of a network's call: in fewer steps.
 
     Attributes:
         links: The links that are running, outermost first.
         link_calls: Counts the calls of links, by their identity, where it is set.
     """
 
-    def __init__(self, around: Around) -> None:
+    def __init__(self, around: Around, begin: Begin = lambda link: None) -> None:
         self.links: list[Any] = []
         self.link_calls: dict[int, int] | None = None
-        self._around = around
+        self._around, self._begin = around, begin
         self._thread, self._forks = get_ident(), len(_forked)
         self._open: set[str] = set()
         self._counts: list[Counter[str]] = []
@@ -150,7 +154,7 @@ class Entries:
 
     def _through_call(self, kind: type, method: Any) -> Any:
         outermost = self._through(CALL, method)
-        links, inside = self.links, self._open
+        links, begin = self.links, self._begin
         thread, forks = self._thread, self._forks
 
         # Every call of every link comes here.
@@ -164,9 +168,18 @@ class Entries:
                 calls[id(link)] = calls.get(id(link), 0) + 1
             links.append(link)
             try:
-                if CALL in inside:
+                if len(links) > 1:
                     return method(link, *args, **kwargs)
-                return outermost(link, *args, **kwargs)
+                end = begin(link)
+                if end is None:
+                    return outermost(link, *args, **kwargs)
+                try:
+                    given = method(link, *args, **kwargs)
+                except BaseException as error:
+                    end(error)
+                    raise
+                end(None)
+                return given
             finally:
                 links.pop()
 

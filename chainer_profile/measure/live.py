@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from struct import pack
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -20,7 +20,7 @@ from chainer_profile.measure.finite import not_finite
 from chainer_profile.measure.iteration_memory import IterationMemory
 from chainer_profile.measure.link_recorder import LinkRecorder
 from chainer_profile.measure.windows import Trial
-from chainer_profile.record.journal import Journal, JournalError, Kind
+from chainer_profile.record.journal import Journal, JournalError
 from chainer_profile.record.recording import COMPLETE, Conditions, Recording, Settings, Variant
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ class LiveTrials:
         profiled: Number of profiled trials.
         calls: Calls in the last profiled trial.
         mode: How the last trial ran: plain, counting, tracing or profiling.
+        cpu_ns: Reads the CPU's time.
         added_ns: What profiling took within the last trial: exactly what looking functions up did,
             and for each call what a call of nothing takes.
     """
@@ -102,6 +103,7 @@ class LiveTrials:
         self.counts = True
         self.profiled = self.calls = self.added_ns = 0
         self.mode = PLAIN
+        self.cpu_ns = clock.cpu_ns
         self._trial, self._clock = trial, clock
         self._open, self._warn, self._rank = journal, warn, rank
         events = None if clock.device is None else EventPool(clock.device)
@@ -115,9 +117,9 @@ class LiveTrials:
         self._last: Iteration | None = None
         # Rows and phases that the journal knows.
         self._told_rows = self._told_phases = 0
-        # Start, wall and CPU time of plain trials that are not written yet, and whether the next
-        # one stands behind a profiled one.
-        self._plain_trials: list[tuple[int, int, bytes]] = []
+        # Start, wall and CPU time of plain trials that are not written yet, one after the other,
+        # and whether the next one stands behind a profiled one.
+        self._plain_trials = array("q")
         self._behind = False
 
     def times(self) -> dict[Layer | str, float]:
@@ -147,10 +149,7 @@ class LiveTrials:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the next trial runs between :meth:`begin_plain` and :meth:`end_plain`.
-
-        So do those that run as they are; on a GPU that takes more.
-        """
+        """Whether the next trial runs as it is, and :meth:`add_plain` may be told of it: no GPU."""
         return self._clock.device is None and not self.looks
 
     @contextmanager
@@ -176,20 +175,21 @@ class LiveTrials:
         self.added_ns = 0
         self.mode, self._last = mode, None
 
-    def begin_plain(self) -> tuple[int, int]:
-        """A trial begins that runs as it is: the CPU's time and the clock's."""
-        self._next(PLAIN)
-        return self._clock.cpu_ns(), self._clock.now_ns()
+    def add_plain(self, start_ns: int, wall_ns: int, used_ns: int) -> None:
+        """A trial ran that :attr:`is_plain`, and was timed by the caller.
 
-    def end_plain(self, began: tuple[int, int]) -> None:
-        """It has ended."""
-        begin_ns, start_ns = began
-        wall_ns = self._clock.now_ns() - start_ns
-        self._add_plain(start_ns, wall_ns, self._clock.cpu_ns() - begin_ns)
+        Args:
+            start_ns: Its start.
+            wall_ns: How long it took.
+            used_ns: CPU time that it used.
+        """
+        self.iteration += 1
+        self._add_plain(start_ns, wall_ns, used_ns)
 
     def _add_plain(self, start_ns: int, wall_ns: int, used_ns: int) -> None:
-        self._plain_trials.append((start_ns, wall_ns, pack("<q", used_ns)))
-        if start_ns - self._plain_trials[0][0] >= _GROUP_NS:
+        trials = self._plain_trials
+        trials.extend((start_ns, wall_ns, used_ns))
+        if start_ns - trials[0] >= _GROUP_NS:
             self._write_plain()
 
     @contextmanager
@@ -280,8 +280,8 @@ class LiveTrials:
     def _write_plain(self) -> None:
         journal, trials = self._journal, self._plain_trials
         if journal is not None and trials:
-            self._plain_trials = []
-            self._try_to_write(lambda: journal.add_group(Kind.CLEAN, trials))
+            self._plain_trials = array("q")
+            self._try_to_write(lambda: journal.add_clean(trials))
 
     def _try_to_write(self, write: Callable[[], object]) -> None:
         try:

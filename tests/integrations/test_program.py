@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import sys
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 import chainer
@@ -16,7 +18,7 @@ import pytest
 from chainer import training
 from chainer.training import extensions
 
-from chainer_profile.integrations import program
+from chainer_profile.integrations import watched
 from chainer_profile.integrations.program import Program
 from chainer_profile.measure.accounts import Accounts
 from chainer_profile.measure.live import LiveTrials
@@ -421,8 +423,49 @@ def test_what_fails_in_measuring_ends_that_alone(
     assert watching.spent[ITERATIONS, ""] == (4 * 1100, 4)
 
 
+def test_many_calls_in_test_mode(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watched, "clock_of", lambda device: clock)
+    watching = Watching(clock, layers=True)
+    with watching.within():
+        model = Net(clock)
+        with chainer.using_config("train", False):
+            for number in range(3000):
+                clock.advance(2)
+                model(X)
+                if number == 1000:  # a call that raises is none
+                    with pytest.raises(chainer.utils.type_check.InvalidType):
+                        model(X[:, :2])
+    assert watching.spent[CALLS, ""] == (3001 * 100, 3000)
+    assert watching.spent[REST, ""] == (3000 * 2, 0)
+    (calls,) = watching.program.watched
+    recording = calls.recording
+    assert recording is not None
+    # The second and third one are those of the memory pass.
+    assert recording.n_trials + len(recording.clean_ns) + 2 == calls.count == 3000
+    assert set(recording.clean_ns.tolist()) == {100}
+    # Late ones are profiled, too; that costs nothing here.
+    assert recording.iteration is not None
+    assert 350 < recording.n_trials < 1600
+    assert recording.iteration[-1] > 2500
+
+
+def test_an_iteration_that_waits_for_its_optimizers(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watched, "clock_of", lambda device: clock)
+    monkeypatch.setitem(sys.modules, "chainermn", ModuleType("chainermn"))
+    watching = Watching(clock, layers=True)
+    with watching.within():
+        model, optimizer = set_up(clock)
+        for _ in range(5):
+            learn(model, optimizer)
+    (training,) = watching.program.watched
+    assert training.recording is not None
+    assert training.recording.n_trials >= 1
+
+
 def test_iterations_without_a_function(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "clock_of", lambda device: clock)
+    monkeypatch.setattr(watched, "clock_of", lambda device: clock)
     watching = Watching(clock, layers=True)
 
     class Nothing(chainer.Link):

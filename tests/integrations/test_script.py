@@ -278,7 +278,7 @@ def test_imports_by_package(timed: FakeClock) -> None:
 def test_imports_of_the_profiler_and_of_other_threads_are_no_program_s(timed: FakeClock) -> None:
     accounts = Accounts(timed.now_ns, timed.time_ns)
     with counted_imports(accounts):
-        accounts.open(PROFILER, "importing itself")
+        accounts.open((PROFILER, "importing itself"))
         __import__("outer")
         accounts.close(count=0)
         thread = Thread(target=__import__, args=("elsewhere",))

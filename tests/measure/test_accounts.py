@@ -31,7 +31,7 @@ def test_an_account_stands_still_within_another(accounts: Accounts, clock: FakeC
     clock.advance(5)
     with accounts.within(EXTENSIONS, "LogReport"):
         clock.advance(7)
-        accounts.open(SNAPSHOTS, "save_npz")
+        accounts.open((SNAPSHOTS, "save_npz"))
         assert accounts.account == (SNAPSHOTS, "save_npz")
         clock.advance(11)
         assert accounts.close() == 11
@@ -46,9 +46,9 @@ def test_an_account_stands_still_within_another(accounts: Accounts, clock: FakeC
 
 
 def test_what_is_still_open_counts_until_now(accounts: Accounts, clock: FakeClock) -> None:
-    accounts.open(ITERATIONS)
+    accounts.open((ITERATIONS, ""))
     clock.advance(3)
-    accounts.open(ITERATIONS)
+    accounts.open((ITERATIONS, ""))
     clock.advance(4)
     assert accounts.spent() == (Spent(ITERATIONS, "", 7, 0), Spent(REST, "", 0, 0))
     clock.advance(5)
@@ -57,7 +57,7 @@ def test_what_is_still_open_counts_until_now(accounts: Accounts, clock: FakeCloc
 
 
 def test_an_account_may_turn_out_to_be_another(accounts: Accounts, clock: FakeClock) -> None:
-    accounts.open(ITERATIONS)
+    accounts.open((ITERATIONS, ""))
     clock.advance(9)
     assert accounts.close((REST, ""), count=0) == 9
     with accounts.within(DATA, "get_mnist", count=0):
@@ -105,7 +105,7 @@ def test_the_accounts_are_the_whole_time(
         clock.advance(passed_ns)
         match what, given_:
             case "open", [account]:
-                accounts.open(*account)  # type: ignore[misc]
+                accounts.open(account)  # type: ignore[arg-type]
                 depth += 1
             case "close", [into, count] if depth:
                 assert accounts.close(into, count) >= 0  # type: ignore[arg-type]

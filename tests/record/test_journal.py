@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import warnings
+from array import array
 
 import numpy as np
 import pytest
@@ -75,6 +76,13 @@ def any_trials(draw):
 
 
 # --- there and back
+
+
+def test_clean_trials_at_once():
+    one_by_one, at_once = Journal(), Journal()
+    add_groups(one_by_one, [(Kind.CLEAN, 100, 7, (3,)), (Kind.CLEAN, 200, 8, (4,))])
+    at_once.add_clean(array("q", (100, 7, 3, 200, 8, 4)))
+    assert at_once._kept == one_by_one._kept
 
 
 @settings(max_examples=100)

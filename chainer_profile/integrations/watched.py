@@ -1,0 +1,295 @@
+"""Trials of one kind in a program: which of them are profiled, and what that may cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from math import log
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from chainer_profile.basics.errors import one_line
+from chainer_profile.measure.devices import clock_of, device_of
+from chainer_profile.measure.live import COUNTING, TRACING, LiveTrials
+from chainer_profile.measure.ranks import rank_of
+from chainer_profile.record.budget import ITERATIONS, PROFILER
+
+if TYPE_CHECKING:
+    from chainer_profile.measure.accounts import Account, Accounts
+    from chainer_profile.measure.entries import Entries
+    from chainer_profile.measure.loop import LoopTrial
+    from chainer_profile.record.journal import Journal
+    from chainer_profile.record.recording import Rank, Recording
+
+#: Trials that are all profiled as far as the cost allows, behind which they get ever rarer, and
+#: the part of them that is left as it is, to see what profiling adds.
+_DENSE, _PLAIN = 400, 0.125
+#: First trials that are profiled whatever they cost, and what profiling may cost of the trials' own
+#: time behind them; where it costs more, so many trials go by until it is asked again.
+_FIRST, _COST, _UNTIL_ASKED = 2, 0.05, 100
+#: Of several ranks all profile the same trials: every second one at first, then every tenth.
+_OFTEN, _SELDOM, _OFTEN_TRIALS = 0.5, 0.1, 60
+#: Nanoseconds that the memory pass takes for each call, about: tracemalloc sees all of Python's
+#: allocations. Those that it may add whatever the trials take, and else of their own time.
+_MEMORY_CALL_NS, _MEMORY_NS, _MEMORY_COST = 500_000, 300_000_000, 0.03
+#: Trials that are left as they are take few steps so long; then it is asked what is to be done.
+_LOOK_NS = 100_000_000
+#: What the profiler does around trials, and within those that are profiled.
+AROUND, WITHIN = "around trials", "in profiled trials"
+_SLOWED = (COUNTING, TRACING)
+
+
+class Abandoned(BaseException):
+    """A trial that turned out to be none: its time is another account's, and it is not counted."""
+
+    def __init__(self, into: Account) -> None:
+        self.into = into
+
+
+class Watched:
+    """Trials of one kind of a program.
+
+    Args:
+        name: ``train``, or ``test`` for calls of a network outside of a training; with a number
+            behind it from the second on.
+        trial: What a trial is; None when no more are to come, so that its network may go.
+        accounts: Keeps the program's time.
+        warn: Is told of what goes wrong.
+        saved: Is called now and then, between trials.
+
+    Attributes:
+        live: What measures them; None where none is to be measured.
+        recording: What was measured, at the end.
+        spent: The account that the time of a trial goes to.
+        count: Trials so far.
+        own_ns: Their time, without that of other accounts within.
+        ahead: Trials that go by until one is profiled.
+        is_settled: Whether those are left as they are, and nothing else is to be done before them.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        trial: LoopTrial | None,
+        accounts: Accounts,
+        warn: Callable[[str], None],
+        saved: Callable[[], None],
+    ) -> None:
+        self.name, self.trial = name, trial
+        self.live: LiveTrials | None = None
+        self.recording: Recording | None = None
+        self.spent: Account = (ITERATIONS, "")
+        self.count = self.own_ns = 0
+        self._accounts, self._warn, self._saved = accounts, warn, saved
+        self._rank: Rank | None = None
+        self._coin = Random(0)
+        self.ahead, self.is_settled = 0, False
+        # When it is asked again what is to be done.
+        self._look_ns = 0
+        # Of the plain trial that is open: what measures it, its start and the CPU time until then,
+        # and how often it counts in its account.
+        self._plain: LiveTrials | None = None
+        self._start_ns = self._used_ns = 0
+        self._count = 1
+        # What profiling added so far, and the time of the last trial that no counting slowed.
+        self._profiling_ns = self._usual_ns = 0
+
+    def measure(
+        self, entries: Entries, journal: Callable[[], Journal], memory: bool, calibrates: bool
+    ) -> None:
+        """Measure some of these trials from now on; see :class:`LiveTrials`."""
+        assert self.trial is not None
+        clock = clock_of(device_of(self.trial.roots[0][1]))
+        self._rank = rank_of(self.trial.optimizers, clock.now_ns)
+        self.ahead = 0
+        self.live = LiveTrials(
+            *(self.trial, clock, entries, journal, self._warn, memory, self._rank),
+            calibrates=calibrates,
+        )
+
+    def end(self) -> None:
+        """No more are to come."""
+        if self.trial is not None:
+            with self._excused():
+                self._stop()
+            self.trial = None  # its network may go
+
+    def _stop(self) -> None:
+        """Measure no more."""
+        live, self.live = self.live, None
+        if live is not None:
+            live.end()
+            self.recording = live.recording()
+
+    # -- a trial
+
+    def next_trial(self, count: int = 1) -> AbstractContextManager[None]:
+        """The next trial runs within this; what the profiler does around it is kept apart.
+
+        Args:
+            count: How often it counts in its account.
+        """
+        if self.is_settled and self.ahead:
+            self.ahead -= 1
+            return _Plain(self, count)
+        self._saved()
+        live = self.live
+        if live is not None:
+            most_ns = max(_MEMORY_NS, _MEMORY_COST * self.own_ns)
+            live.counts = live.calls * _MEMORY_CALL_NS <= most_ns
+            if self._chooses():
+                live.want()
+        else:
+            self.ahead = _UNTIL_ASKED
+        self.is_settled = live is None or live.is_plain
+        if live is not None and not self.is_settled:
+            return self._seen_trial(live, count)
+        self._look_ns = self._accounts.at_ns + _LOOK_NS
+        return _Plain(self, count)
+
+    def begin_plain(self, count: int) -> Callable[[BaseException | None], None]:
+        """A trial begins that is timed as a whole and no more; gives what ends it.
+
+        As most trials are, it takes few steps.
+        """
+        live = self._plain = self.live
+        self._count = count
+        if live is not None:
+            self._used_ns = live.cpu_ns()
+        self._start_ns = self._accounts.open(self.spent)
+        return self.end_plain
+
+    def end_plain(self, error: BaseException | None) -> None:
+        """It has ended."""
+        live, accounts = self._plain, self._accounts
+        if error is not None:
+            into = _account_of(error)
+            if live is not None and into is None:
+                live.iteration += 1
+            accounts.close(into, 0)
+            return
+        self._usual_ns = ns = accounts.close(None, self._count)
+        if live is not None:
+            used_ns = live.cpu_ns() - self._used_ns
+            live.add_plain(self._start_ns, accounts.at_ns - self._start_ns, used_ns)
+        self.own_ns += ns
+        self.count += 1
+        if accounts.at_ns >= self._look_ns:
+            self.is_settled = False
+
+    def _chooses(self) -> bool:
+        """Whether the next trial is to be profiled: late ones are, too, however long it goes on."""
+        if self.ahead:
+            self.ahead -= 1
+            return False
+        optimizers = len(self.trial.optimizers) if self.trial is not None else 1
+        if optimizers > 1 and self.count < optimizers:
+            return False  # which one's update ends an iteration is not known yet
+        chance = min(1 - _PLAIN, _DENSE / (self.count + 1))
+        if self._rank is not None:
+            chance = _OFTEN if self.count < _OFTEN_TRIALS else _SELDOM
+        elif self.count < _FIRST:
+            return True
+        elif self._profiling_ns > _COST * self.own_ns:
+            self.ahead = _UNTIL_ASKED
+            return False
+        # How many trials go by until a coin of this chance falls on its head.
+        self.ahead = int(log(1 - self._coin.random()) / log(1 - chance))
+        return True
+
+    @contextmanager
+    def _seen_trial(self, live: LiveTrials, count: int) -> Iterator[None]:
+        """A trial that is profiled, or whose memory is counted."""
+        accounts = self._accounts
+        accounts.open(self.spent)
+        into: Account | None = None
+        try:
+            with self._measured(live):
+                yield
+        except BaseException as error:
+            into, count = _account_of(error), 0
+            if into is not None:
+                live.iteration -= 1
+            raise
+        finally:
+            ns = accounts.close(into, count)
+        self.count += 1
+        self.own_ns += self._without_added(live, ns)
+
+    def _without_added(self, live: LiveTrials, ns: int) -> int:
+        """A trial's own time; what profiling added to it is the profiler's."""
+        added_ns = live.added_ns
+        if live.mode in _SLOWED and self._usual_ns:
+            added_ns = ns - self._usual_ns
+        added_ns = max(0, min(ns, added_ns))
+        if live.mode not in _SLOWED:
+            self._usual_ns = ns - added_ns
+            self._spend(live, added_ns)
+        if added_ns:
+            self._accounts.move(self.spent, (PROFILER, WITHIN), added_ns)
+        return ns - added_ns
+
+    @contextmanager
+    def _measured(self, live: LiveTrials) -> Iterator[None]:
+        with ExitStack() as stack:
+            with self._around_trial(live):
+                trial = live.trial()
+                with self._excused():
+                    trial.__enter__()
+            stack.push(self._ending(live, trial))
+            yield
+
+    def _ending(
+        self, live: LiveTrials, trial: AbstractContextManager[None]
+    ) -> Callable[..., bool | None]:
+        def end(*raised: Any) -> bool | None:
+            goes_on = None
+            with self._around_trial(live), self._excused():
+                if self.live is not None:
+                    goes_on = trial.__exit__(*raised)
+            return goes_on
+
+        return end
+
+    @contextmanager
+    def _excused(self) -> Iterator[None]:
+        """What goes wrong in measuring ends that, and not the program."""
+        try:
+            yield
+        except Exception as error:
+            self._warn(f"measured no further: {one_line(error)}")
+            with suppress(Exception):
+                self._stop()
+
+    @contextmanager
+    def _around_trial(self, live: LiveTrials) -> Iterator[None]:
+        self._accounts.open((PROFILER, AROUND))
+        try:
+            yield
+        finally:
+            self._spend(live, self._accounts.close())
+
+    def _spend(self, live: LiveTrials, ns: int) -> None:
+        """Count what profiling a trial took, but what it takes once: looking up, and memory."""
+        if live.mode not in _SLOWED and live.profiled > 1:
+            self._profiling_ns += ns
+
+
+class _Plain:
+    """A trial that is timed as a whole and no more runs within this."""
+
+    __slots__ = ("_count", "_watched")
+
+    def __init__(self, watched: Watched, count: int) -> None:
+        self._watched, self._count = watched, count
+
+    def __enter__(self) -> None:
+        self._watched.begin_plain(self._count)
+
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        self._watched.end_plain(error)
+
+
+def _account_of(error: BaseException) -> Account | None:
+    """Where the time goes of a trial that turned out to be none."""
+    return error.into if isinstance(error, Abandoned) else None
