@@ -95,12 +95,12 @@ def write_reports(
 ) -> list[str]:
     """Write what is made from a run, or the files named in ``only``; returns the files' names."""
     from chainer_profile.report import page
-    from chainer_profile.report.content.engines import report
+    from chainer_profile.report.content.engines import report, to_file
     from chainer_profile.report.pictures import engines as engines_plot
-    from chainer_profile.report.writers import engines_csv, markdown
+    from chainer_profile.report.writers import markdown
 
     makers: dict[str, Callable[[], bytes]] = {
-        "engines.csv": lambda: engines_csv.render(run, recordings).encode(),
+        "engines.csv": lambda: to_file(run, recordings).encode(),
         "engines.md": lambda: markdown.write(report(run, recordings)).encode(),
         "engines.html": lambda: page.render_engines(run, recordings).encode(),
         "engines.png": lambda: engines_plot.render(run, recordings, "png"),

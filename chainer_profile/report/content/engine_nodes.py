@@ -9,23 +9,17 @@ import numpy as np
 
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.units import (
-    NOT_KNOWN,
     format_count,
     format_duration,
-    format_ms,
     format_percent,
     plural,
 )
-from chainer_profile.engines.catalogue import BASELINE
 from chainer_profile.engines.results import main_layer
-from chainer_profile.report.document import Column
 from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from chainer_profile.engines.results import EnginesRun
-    from chainer_profile.record.recording import Layer, Recording
+    from chainer_profile.record.recording import Recording
 
 #: Group of an engine's nodes that do none of Chainer's layers.
 OWN_STEPS = "the engine's own steps"
@@ -34,24 +28,6 @@ BETWEEN = "between the functions or nodes"
 _MAX_NAME = 24
 #: What an engine's own clock adds is said from this part of a trial on.
 _MUCH = 0.05
-
-
-@dataclass(frozen=True)
-class NodeRow:
-    """One node of an engine, and what became of Chainer's layers in it.
-
-    Attributes:
-        node: The engine's words for it; for layers that no node does any more, what they became.
-        layers: The layers, each with its path.
-        before_s: Chainer's mean self time of these layers, in seconds; of a layer that several
-            nodes do it counts at the first of them. None where it is not known.
-        after_s: The node's mean time.
-    """
-
-    node: str
-    layers: str
-    before_s: float | None
-    after_s: float
 
 
 @dataclass(frozen=True)
@@ -124,64 +100,6 @@ def fusion_text(found: Fusion) -> str:
     if found.profiling is not None and found.profiling >= _MUCH:
         said += f"; its own clock adds {format_percent(found.profiling)} to a trial"
     return said
-
-
-def fusion_lines(run: EnginesRun, recordings: Mapping[str, Recording]) -> list[str]:
-    """A line for each engine that timed its nodes."""
-    chainer = recordings.get(BASELINE)
-    return [
-        f"{printable(engine.name)}: {fusion_text(fusion(run, recordings[engine.name], chainer))}"
-        for engine in run.engines
-        if engine.name in recordings and engine.name != BASELINE
-    ]
-
-
-def node_rows(
-    run: EnginesRun, recording: Recording, chainer: Recording | None
-) -> Iterator[NodeRow]:
-    """The nodes of an engine in their order, and behind them the layers that are gone.
-
-    The times before add up to those of all of Chainer's layers, those after to the nodes'.
-
-    Args:
-        run: The run.
-        recording: The engine's recording.
-        chainer: Chainer's, where there is one.
-    """
-    layers = () if chainer is None else chainer.layers
-    before_s = [] if chainer is None else (chainer.self_ns.mean(axis=0) * NS).tolist()
-    means_s = (recording.self_ns.mean(axis=0) * NS).tolist()
-    seen: set[int] = set()
-
-    def time_before(indices: Sequence[int]) -> float | None:
-        new = [index for index in indices if index not in seen]
-        seen.update(indices)
-        return sum(before_s[index] for index in new) if before_s else None
-
-    # Where no node says whose it is, none is known to be of no layer.
-    nothing = 0.0 if any(row.covers for row in recording.layers) else None
-    for row, mean_s in zip(recording.layers, means_s, strict=True):
-        before = time_before(row.covers) if row.covers else nothing
-        yield NodeRow(printable(row.node), _listed(row.covers, layers), before, mean_s)
-    gone = [index for index in range(run.n_layers) if index not in seen]
-    if gone and seen:
-        yield NodeRow("no node", _listed(gone, layers), time_before(gone), 0.0)
-
-
-def _listed(indices: Sequence[int], layers: Sequence[Layer]) -> str:
-    if not layers:
-        return ", ".join(map(str, indices))
-    return " + ".join(printable(f"{layers[i].label} {layers[i].path}") for i in indices)
-
-
-def node_columns() -> list[Column]:
-    """The columns of :func:`node_rows`."""
-    return [
-        Column("node", lambda row: row.node, folds=_MAX_NAME),
-        Column("Chainer's layers", lambda row: row.layers or NOT_KNOWN, folds=_MAX_NAME),
-        Column("before ms", lambda row: format_ms(row.before_s), "before [ms]"),
-        Column("after ms", lambda row: format_ms(row.after_s), "after [ms]"),
-    ]
 
 
 def main_functions(recording: Recording, chainer: Recording | None) -> list[str]:

@@ -1,53 +1,47 @@
-"""A run of several engines -> what is said of it, the verdict first."""
+"""A run of several engines -> what is said of it, the verdict first, and its table."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
+from types import SimpleNamespace as Row
 from typing import TYPE_CHECKING
 
 from chainer_profile.analyse.checks import BUSY_CORES
+from chainer_profile.basics.describe import Statistics
+from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.units import (
     NOT_KNOWN,
     format_count,
     format_duration,
     format_factor,
-    format_ms,
-    format_nbytes,
     format_scientific,
     format_significant,
     plural,
 )
 from chainer_profile.basics.words import PROG
+from chainer_profile.comparison.compare import Side, compare
 from chainer_profile.engines.catalogue import BASELINE, FAST
 from chainer_profile.engines.results import EngineResult, EnginesRun, speedup
 from chainer_profile.record.recording import COMPLETE
 from chainer_profile.report import document
 from chainer_profile.report.columns import properties
-from chainer_profile.report.content.engine_nodes import fusion_lines, node_columns, node_rows
+from chainer_profile.report.content.comparison import layer_columns, unmatched_lines
+from chainer_profile.report.content.engine_nodes import fusion, fusion_text
 from chainer_profile.report.content.gpu_text import gpu_rows
-from chainer_profile.report.document import (
-    Code,
-    Column,
-    Figure,
-    Heading,
-    file,
-    points,
-    strong,
-    text,
-)
-from chainer_profile.report.tables import Table
+from chainer_profile.report.csv_file import safe
+from chainer_profile.report.document import Code, Figure, Heading, file, points, strong, text
+from chainer_profile.report.tables import KINDS, Column, Table, columns, to_csv
 from chainer_profile.report.text import (
     environment_lines,
     environment_rows,
     model_name,
-    printable,
     settings_text,
     weights_text,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from chainer_profile.engines.results import OutputDifference, Speedup
     from chainer_profile.record.recording import Recording
@@ -57,7 +51,102 @@ if TYPE_CHECKING:
 CSV, PLOT = "engines.csv", "engines.png"
 #: In place of a speed-up.
 WRONG = "wrong outputs"
-_MAX_NAME = 24
+
+#: The columns of ``engines.csv``, behind which there is one ``speedup_vs_NAME`` an engine.
+COLUMNS = columns("""
+engine name | | text 24 | Name of the engine
+version | !3 | text? 8 | Its version
+precision | !6 | text 9 | What it computed in
+network | | text | Name of the network
+batch | | plain | Inputs per trial
+device | | text | cpu, gpu:0 and so on
+trials | | plain | Number of trials
+mean | mean ms = Average Time [ms] | ms? | Mean time of a trial; empty for an engine that made none
+std | | ms? | Its standard deviation (with trials - 1)
+ci95_low ci_low_s | | ms? | Lower end of the 95 % interval of the median; empty where the trials are
+  too few for one
+ci95_high ci_high_s | | ms? | Upper end
+median | median ms = Median [ms] | ms? | Median time
+p95 | p95 ms !5 | ms? | 95th percentile
+p99 | | ms? | 99th percentile
+min | | ms? | Smallest time
+max | | ms? | Largest time
+iterations_per_s | iterations/s = Iterations/s !4 | number? | One over the mean
+prepare | | duration? | Seconds that making the engine ready took
+memory | memory = Memory !4 | bytes? | Bytes by which the process grew for the engine, at its most
+  in a warm-up run
+jobs | | plain? | Runs at a time where several were tried
+served_per_s | | number? | Runs a second then
+outputs | | text 7 | right, or wrong where they differ from Chainer's by more than the tolerance
+largest_difference | largest difference | scientific? | Largest absolute difference of an output
+  from Chainer's
+relative_difference | difference = Largest difference !7 | scientific? | The same as a fraction of
+  the largest output
+tolerance | | scientific? | The largest relative difference that is right
+layers | | plain | Number of Chainer's layers
+nodes | | plain? | Number of the engine's nodes; empty where it did not time them
+gone | | plain? | Number of layers that no node does any more
+nodes_time nodes_s nodes_ms | | ms? | Sum of the mean times of the nodes
+between | | ms? | Mean time between the nodes, in the trials in which they were timed
+worst_layer | | text | Where wrong outputs begin, where that is known
+error | | text | Why the engine did not run, or ran no further
+install | | text | The command that installs what it needs
+note | | text | What else is to be known
+""")
+_READ = ("engine", "version", "precision", "mean", "median", "p95", "iterations_per_s", "memory")
+_OUTPUTS = columns("""
+engine name | | text 8
+precision | | text 9
+largest_difference | largest difference | scientific
+magnitude | largest output | number
+relative_difference | difference / output | scientific
+tolerance | | scientific
+outputs | | text 7
+""")
+
+
+def _row(run: EnginesRun, engine: EngineResult, recordings: Mapping[str, Recording]) -> Row:
+    """An engine as a row of :data:`COLUMNS`."""
+    statistics, difference, fused = engine.statistics, engine.difference, None
+    if engine.name in recordings:
+        fused = fusion(run, recordings[engine.name], recordings.get(BASELINE))
+    times = {one.name: getattr(statistics, one.name, None) for one in fields(Statistics)}
+    served = engine.served_per_s is not None
+    known = {one.name: getattr(engine, one.name) for one in fields(EngineResult)} | times
+    known |= {
+        "network": run.settings.model,
+        "batch": run.settings.batchsize,
+        "device": run.settings.device,
+        "trials": len(engine.clean_ns),
+        "iterations_per_s": 1 / statistics.mean_s if statistics and statistics.mean_s else None,
+        "jobs": engine.jobs if served else None,
+        "outputs": "" if difference is None else "wrong" if engine.wrong else "right",
+        "largest_difference": difference and difference.largest,
+        "relative_difference": difference and difference.relative,
+        "magnitude": difference and difference.magnitude,
+        "tolerance": engine.tolerance if difference else None,
+        "layers": run.n_layers,
+        "nodes": fused and fused.nodes,
+        "gone": fused and (0 if engine.name == BASELINE else fused.gone),
+        "nodes_s": fused and fused.after_s,
+        "between_s": fused and fused.overhead_s,
+        "engine": engine,
+    }
+    return Row(**known)
+
+
+def to_file(run: EnginesRun, recordings: Mapping[str, Recording]) -> str:
+    """The engines with all digits; see :data:`COLUMNS`.
+
+    A speed-up is how many times as fast the row's engine is as the column's. It is empty for an
+    engine with wrong outputs.
+
+    Args:
+        run: The run.
+        recordings: The recordings of engines that timed their nodes, by the engines' names.
+    """
+    found = [*COLUMNS.values(), *(_versus(slow, in_file=True) for slow in run.measured)]
+    return to_csv(found, [_row(run, engine, recordings) for engine in run.engines])
 
 
 # -- the report, and what of it the terminal shows
@@ -109,23 +198,23 @@ def verdict(run: EnginesRun) -> str:
     before = format_duration(baseline.statistics.median_s)
     known = _speedups(run, baseline)
     if not known:
-        return f"No other engine ran beside {_name(baseline)}: {before} a trial."
+        return f"No other engine ran beside {baseline.name}: {before} a trial."
     faster = _surely_faster(known)
     if not faster:
-        return f"No engine is faster than {_name(baseline)} beyond doubt: {before} a trial."
+        return f"No engine is faster than {baseline.name} beyond doubt: {before} a trial."
     best, gain = faster[0]
     assert best.statistics is not None
     after = format_duration(best.statistics.median_s)
     if crowded(run):
         return (
-            f"{_name(best)} was {format_factor(gain.factor)} as fast as {_name(baseline)}, "
+            f"{best.name} was {format_factor(gain.factor)} as fast as {baseline.name}, "
             f"{before} a trial and {after}, while other programs kept the cores: how it is without "
             "them is not known."
         )
     said = interval_text(gain)
     within = "" if said == NOT_KNOWN else f", 95 % interval {said}"
     return (
-        f"{_name(best)} is {format_factor(gain.factor)} as fast as {_name(baseline)}: {before} a "
+        f"{best.name} is {format_factor(gain.factor)} as fast as {baseline.name}: {before} a "
         f"trial, and {after}{within}."
     )
 
@@ -160,7 +249,8 @@ def _verdict(run: EnginesRun) -> Iterator[Block]:
 
 def _table(run: EnginesRun) -> Table:
     marks = [document.WRONG if engine.wrong else "" for engine in run.measured]
-    return Table(table_columns(run), run.measured, "The engines", marks)
+    rows = [_row(run, engine, {}) for engine in run.measured]
+    return Table(table_columns(run), rows, "The engines", marks)
 
 
 def _engines(run: EnginesRun) -> Iterator[Block]:
@@ -180,11 +270,9 @@ def _engines(run: EnginesRun) -> Iterator[Block]:
     if len(run.right) > 1 and not crowded(run):
         yield Heading(3, "Speed-ups")
         yield text("How many times as fast the row's engine is as the column's, as 95 % intervals:")
-        columns = [
-            Column(f"vs {_name(slow)}", _interval_versus(slow), drop=at)
-            for at, slow in enumerate(run.right)
-        ]
-        yield Table([Column("engine", _name, folds=8), *columns], run.right, "Speed-ups")
+        versus = [_interval_versus(slow, drop=at) for at, slow in enumerate(run.right)]
+        rows = [_row(run, engine, {}) for engine in run.right]
+        yield Table([COLUMNS["engine"], *versus], rows, "Speed-ups")
     if others := [*other_lines(run), *note_lines(run)]:
         yield points(others)
 
@@ -200,26 +288,7 @@ def _outputs(run: EnginesRun) -> Iterator[Block]:
         "normalisations are, and again after the trials: the largest difference of all."
     )
     marks = [document.WRONG if engine.wrong else "" for engine in compared]
-    yield Table(_output_columns(), compared, "Outputs", marks)
-
-
-def _output_columns() -> list[Column]:
-    def of(name: str, form: Callable[[float], str]) -> Callable[[EngineResult], str]:
-        def cell(engine: EngineResult) -> str:
-            found = engine.difference
-            return "" if found is None else form(getattr(found, name))
-
-        return cell
-
-    return [
-        Column("engine", _name, folds=8),
-        Column("precision", lambda row: row.precision, folds=9),
-        Column("largest difference", of("largest", format_scientific)),
-        Column("largest output", of("magnitude", format_significant)),
-        Column("difference / output", of("relative", format_scientific)),
-        Column("tolerance", lambda row: format_scientific(row.tolerance)),
-        Column("outputs", lambda row: "wrong" if row.wrong else "right", folds=7),
-    ]
+    yield Table(_OUTPUTS, [_row(run, engine, {}) for engine in compared], "Outputs", marks)
 
 
 def _fused(run: EnginesRun, recordings: Mapping[str, Recording]) -> Iterator[Block]:
@@ -227,23 +296,41 @@ def _fused(run: EnginesRun, recordings: Mapping[str, Recording]) -> Iterator[Blo
     if not lines:
         return
     yield Heading(2, "What became of the layers")
-    yield text(
-        "Times are means of the trials in which an engine timed its own nodes: before is Chainer's "
-        "time of the layers, after the node's."
-    )
     yield points(lines)
-    chainer = recordings.get(BASELINE)
     for engine in run.engines:
-        recording = recordings.get(engine.name)
-        if recording is None or engine.name == BASELINE:
-            continue
-        yield Heading(3, engine.name)
-        nodes = list(node_rows(run, recording, chainer))
-        yield Table(node_columns(), nodes, f"The nodes of {engine.name}")
-        if engine.folder:
-            yield text(
-                f"The report of {engine.name} by itself: ", file(f"{engine.folder}/report.md")
-            )
+        if engine.name in recordings and engine.name != BASELINE:
+            yield Heading(3, engine.name)
+            if BASELINE in recordings:
+                yield from _groups(engine.name, recordings)
+            if engine.folder:
+                yield text(
+                    f"The report of {engine.name} by itself, with its nodes: ",
+                    file(f"{engine.folder}/report.md"),
+                )
+
+
+def _groups(name: str, recordings: Mapping[str, Recording]) -> Iterator[Block]:
+    """The layers of Chainer and of an engine, as a comparison has them."""
+    try:
+        before, after = (Side(one, (recordings[one],)) for one in (BASELINE, name))
+        found = compare(before, after)
+    except ProfileError:  # the nodes do not say whose layers they are
+        return
+    rows = f"The layers of {BASELINE} and of {name}"
+    legend = [("", "Times are medians of the trials in which the engines timed their nodes.")]
+    yield Table(layer_columns(found), found.layers, rows, legend=legend)
+    for line in unmatched_lines(found):
+        yield text(line)
+
+
+def fusion_lines(run: EnginesRun, recordings: Mapping[str, Recording]) -> list[str]:
+    """A line for each engine that timed its nodes."""
+    chainer = recordings.get(BASELINE)
+    return [
+        f"{engine.name}: {fusion_text(fusion(run, recordings[engine.name], chainer))}"
+        for engine in run.engines
+        if engine.name in recordings and engine.name != BASELINE
+    ]
 
 
 def _steps(run: EnginesRun) -> Iterator[Block]:
@@ -257,9 +344,9 @@ def _method(run: EnginesRun) -> Iterator[Block]:
     settings = run.settings
     yield Heading(2, "Method")
     if settings.command:
-        yield Code(printable(settings.command))
+        yield Code(settings.command)
     known = [e for e in run.engines if e.prepare_s is not None]
-    took = ", ".join(f"{_name(e)} {format_duration(e.prepare_s)}" for e in known) or "no time"
+    took = ", ".join(f"{e.name} {format_duration(e.prepare_s)}" for e in known) or "no time"
     yield points(
         [
             "Each engine was given the same network, the same weights and the same input, and made "
@@ -278,7 +365,7 @@ def _method(run: EnginesRun) -> Iterator[Block]:
 def _environment(run: EnginesRun, recordings: Mapping[str, Recording]) -> Iterator[Block]:
     rows = environment_rows(run.environment)
     rows += gpu_rows(recordings[BASELINE]) if BASELINE in recordings else []
-    rows += [(_name(e), printable(e.version)) for e in run.engines if e.version]
+    rows += [(e.name, e.version) for e in run.engines if e.version]
     if rows:
         yield Heading(2, "Environment")
         yield properties(rows, "The machine and its software")
@@ -304,7 +391,7 @@ def ended_line(run: EnginesRun) -> str:
         return ""
     counts = [len(engine.clean_ns) for engine in run.measured]
     made = f"{format_count(min(counts))} to {format_count(max(counts))}" if counts else "0"
-    return f"The trials ended before all were made ({printable(run.ended)}): {made} of each engine."
+    return f"The trials ended before all were made ({run.ended}): {made} of each engine."
 
 
 def warnings(run: EnginesRun) -> list[str]:
@@ -326,60 +413,35 @@ def warnings(run: EnginesRun) -> list[str]:
 def table_columns(run: EnginesRun) -> list[Column]:
     """The columns of the engines that made trials; one for each of them to be compared with."""
     baseline = run.baseline
-    versus = [
-        Column(f"vs {_name(slow)}", _versus(slow), drop=0 if slow is baseline else 1)
-        for slow in run.right
-    ]
-    if baseline is not None and not crowded(run):
-        at = run.right.index(baseline) + 1
-        versus.insert(at, Column("95 %", _interval_versus(baseline), "95 % interval", drop=2))
-    memory = [Column("memory", _of_memory, "Memory", drop=4)] if _knows_memory(run) else []
-    return [
-        Column("engine", _name, folds=_MAX_NAME),
-        Column("version", lambda row: printable(row.version) or NOT_KNOWN, folds=8, drop=3),
-        Column("precision", lambda row: row.precision, folds=9, drop=6),
-        Column("mean ms", _time("mean_s"), "Average Time [ms]"),
-        Column("median ms", _time("median_s"), "Median [ms]"),
-        Column("p95 ms", _time("p95_s"), "p95 [ms]", drop=5),
-        Column("iterations/s", _rate, "Iterations/s", drop=4),
-        *memory,
-        *versus,
-        Column("difference", _difference, "Largest difference", drop=7),
-    ]
+    found = [COLUMNS[key] for key in _READ if key != "memory" or _knows_memory(run)]
+    for slow in run.right:
+        found.append(_versus(slow, drop=0 if slow is baseline else 1))
+        if slow is baseline and not crowded(run):
+            found.append(_interval_versus(slow, "95 %", drop=2))
+    return [*found, COLUMNS["relative_difference"]]
 
 
-def _name(engine: EngineResult) -> str:
-    return printable(engine.name)
+def _versus(slow: EngineResult, drop: int = 0, in_file: bool = False) -> Column:
+    """How many times as fast engines are as this one; in a file wrong ones are as fast as none."""
+
+    def factor(row: Row) -> float | None:
+        found = None if row.engine is slow else speedup(row.engine, slow)
+        return None if found is None else found.factor
+
+    kind, csv = KINDS["number" if in_file else "figure"], f"speedup_vs_{safe(slow.name)}"
+    value = factor if in_file else lambda row: factor_text(row.engine, slow)
+    name = f"vs {slow.name}"
+    return Column(name, name, name, kind, "", value, csv, "", missing="", drop=drop)
 
 
-def _time(name: str) -> Callable[[EngineResult], str]:
-    def cell(engine: EngineResult) -> str:
-        statistics = engine.statistics
-        return NOT_KNOWN if statistics is None else format_ms(getattr(statistics, name))
-
-    return cell
-
-
-def _rate(engine: EngineResult) -> str:
-    statistics = engine.statistics
-    if statistics is None or not statistics.mean_s:
-        return NOT_KNOWN
-    return format_significant(1 / statistics.mean_s)
-
-
-def _versus(slow: EngineResult) -> Callable[[EngineResult], str]:
-    def cell(engine: EngineResult) -> str:
-        return factor_text(engine, slow)
-
-    return cell
-
-
-def _interval_versus(slow: EngineResult) -> Callable[[EngineResult], str]:
-    def cell(engine: EngineResult) -> str:
-        found = None if engine is slow else speedup(engine, slow)
+def _interval_versus(slow: EngineResult, name: str = "", *, drop: int) -> Column:
+    def cell(row: Row) -> str:
+        found = None if row.engine is slow else speedup(row.engine, slow)
         return "" if found is None else interval_text(found)
 
-    return cell
+    name = name or f"vs {slow.name}"
+    title = "95 % interval" if name == "95 %" else name
+    return Column(name, name, title, KINDS["figure"], "", cell, "", "", missing="", drop=drop)
 
 
 def factor_text(engine: EngineResult, slow: EngineResult) -> str:
@@ -397,12 +459,6 @@ def interval_text(found: Speedup) -> str:
     return f"{format_factor(found.low)} to {format_factor(found.high)}"
 
 
-def _difference(engine: EngineResult) -> str:
-    if engine.name == BASELINE:
-        return ""
-    return NOT_KNOWN if engine.difference is None else format_scientific(engine.difference.relative)
-
-
 # -- what else is to be known
 
 
@@ -414,20 +470,20 @@ def other_lines(run: EnginesRun) -> list[str]:
 def other_line(engine: EngineResult) -> str:
     """Why an engine made no trials, and how to get it."""
     if engine.install:
-        return f"{_name(engine)}: {printable(engine.error)}: {printable(engine.install)}"
-    return f"{_name(engine)}: {printable(engine.error) or 'made no trials'}"
+        return f"{engine.name}: {engine.error}: {engine.install}"
+    return f"{engine.name}: {engine.error or 'made no trials'}"
 
 
 def wrong_lines(run: EnginesRun) -> list[str]:
     """A line for each engine whose outputs are wrong: the figures, and the layer."""
-    return [f"{_name(engine)}: {wrong_text(engine)}" for engine in run.wrong]
+    return [f"{engine.name}: {wrong_text(engine)}" for engine in run.wrong]
 
 
 def wrong_text(engine: EngineResult) -> str:
     """How wrong an engine's outputs are."""
     found = engine.difference
     assert found is not None
-    worst = f"; {printable(engine.worst_layer)}" if engine.worst_layer else ""
+    worst = f"; {engine.worst_layer}" if engine.worst_layer else ""
     return f"wrong outputs: they differ by {_figures(found)}, above {_allowed(engine)}{worst}"
 
 
@@ -444,7 +500,7 @@ def _allowed(engine: EngineResult) -> str:
 
 def note_lines(run: EnginesRun) -> list[str]:
     """What else is to be known of engines that made trials."""
-    notes = [f"{_name(e)}: {printable(e.note)}" for e in run.measured if e.note]
+    notes = [f"{e.name}: {e.note}" for e in run.measured if e.note]
     return notes + [_served(e) for e in run.measured if e.served_per_s is not None]
 
 
@@ -454,7 +510,7 @@ def _served(engine: EngineResult) -> str:
     assert engine.statistics is not None
     gain = format_factor(engine.served_per_s * engine.statistics.median_s)
     rate = format_significant(engine.served_per_s)
-    at_a_time = f"{_name(engine)}: {engine.jobs} runs at a time: {rate} iterations/s"
+    at_a_time = f"{engine.name}: {engine.jobs} runs at a time: {rate} iterations/s"
     return f"{at_a_time}, {gain} as many as one by one"
 
 
@@ -473,10 +529,6 @@ def explained(run: EnginesRun) -> str:
     return _EXPLAINED + _MEMORY if _knows_memory(run) else _EXPLAINED
 
 
-def _of_memory(engine: EngineResult) -> str:
-    return format_nbytes(engine.memory_nbytes)
-
-
 def _knows_memory(run: EnginesRun) -> bool:
     return any(engine.memory_nbytes is not None for engine in run.measured)
 
@@ -487,14 +539,14 @@ def _knows_memory(run: EnginesRun) -> bool:
 def next_steps(run: EnginesRun) -> Iterator[str]:
     """Which engine to take, and how: a sentence or two each."""
     for engine in run.wrong:
-        yield f"Do not use {_name(engine)} as it is: {wrong_text(engine)}."
+        yield f"Do not use {engine.name} as it is: {wrong_text(engine)}."
     if crowded(run):
         yield "Close the other programs, or wait for them, and run again: then one can be chosen."
     elif run.baseline is not None:
         yield from _which(run.baseline, _speedups(run, run.baseline))
     for engine in run.others:
         if engine.install:
-            yield f"{_name(engine)} was not tried; {printable(engine.install)} installs it."
+            yield f"{engine.name} was not tried; {engine.install} installs it."
 
 
 def _which(baseline: EngineResult, known: list[tuple[EngineResult, Speedup]]) -> Iterator[str]:
@@ -502,20 +554,20 @@ def _which(baseline: EngineResult, known: list[tuple[EngineResult, Speedup]]) ->
         return
     faster = _surely_faster(known)
     if not faster:
-        yield f"No engine is faster than {_name(baseline)} here beyond doubt: stay with it."
+        yield f"No engine is faster than {baseline.name} here beyond doubt: stay with it."
         return
     best, gain = faster[0]
     said = interval_text(gain)
     interval = "" if said == NOT_KNOWN else f" (95 % interval {said})"
     yield (
-        f"Take {_name(best)}: it is {format_factor(gain.factor)} as fast as {_name(baseline)}"
+        f"Take {best.name}: it is {format_factor(gain.factor)} as fast as {baseline.name}"
         f"{interval}. {_how(best)}"
     )
     for engine, _ in faster[1:2]:
         lead = speedup(best, engine)
         if lead is not None and not lead.low > 1:
             yield (
-                f"{_name(engine)} is as fast as far as these trials can tell: take which suits "
+                f"{engine.name} is as fast as far as these trials can tell: take which suits "
                 f"you better. {_how(engine)}"
             )
     factors = {engine.name: gain.factor for engine, gain in known}

@@ -11,7 +11,7 @@ import pytest
 from chainer_profile.engines.results import EnginesRun
 from chainer_profile.report.charts.engines import MAX_FUNCTIONS, PLAIN, REST
 from chainer_profile.report.charts.engines import engines_chart as chart_of
-from chainer_profile.report.content.engine_nodes import BETWEEN, node_rows
+from chainer_profile.report.content.engine_nodes import BETWEEN
 from chainer_profile.report.content.engines import PLOT, verdict
 from chainer_profile.report.page import render_engines
 from chainer_profile.report.page.comparing import engines_chart
@@ -92,9 +92,6 @@ def test_the_page_says_what_the_report_says() -> None:
         "openvino: not installed: pip install openvino",
     ):
         assert part in f"{read.text} {read.charts}"
-    for row in node_rows(run, made["fast"], made["chainer"]):
-        assert row.node in read.text
-        assert row.layers in read.text
     # What points to files beside it is not there.
     assert "engines.csv" not in read.text
     assert render_engines(run, made) == read.html

@@ -9,8 +9,8 @@ import re
 import pytest
 
 from chainer_profile.engines.results import EnginesRun
-from chainer_profile.report.content.engines import overview, report
-from chainer_profile.report.writers import engines_csv, markdown, terminal
+from chainer_profile.report.content.engines import overview, report, to_file
+from chainer_profile.report.writers import markdown, terminal
 from tests.engines.fake_engines import MISSING, WRONG, make_run, recordings, result
 
 
@@ -63,7 +63,8 @@ def test_the_report_says_it_all() -> None:
         "![Bar plot of the time of a trial under every engine](engines.png)",
         "## Outputs",
         "- fast: 6 layers became 3 nodes, and 1 of them nothing: 1.000 ms -> 95.00 us",
-        "| no node | 5_ReLU /res2/1 | 0.0200 | 0.0000 |",
+        "| 0-2 | /res2/0/conv1 | Convolution2D + 2 fused | 0.5500 | 0.0600 | 9.17x faster |",
+        "Only in chainer: 1 layer, 20.00 us: 5_ReLU at /res2/1.",
         "[fast/report.md](fast/report.md)",
         "- Take fast: it is 10.00x as fast as chainer",
         "python profile.py engines --model chain",
@@ -74,10 +75,7 @@ def test_the_report_says_it_all() -> None:
 
 def test_the_csv_has_all_digits_and_the_matrix() -> None:
     run = make_run(WRONG, MISSING)
-    found = {
-        row["engine"]: row
-        for row in csv.DictReader(io.StringIO(engines_csv.render(run, recordings())))
-    }
+    found = {row["engine"]: row for row in csv.DictReader(io.StringIO(to_file(run, recordings())))}
     assert list(found) == ["chainer", "fast", "hasty", "openvino"]
     fast, hasty = found["fast"], found["hasty"]
     statistics = run.engines[1].statistics

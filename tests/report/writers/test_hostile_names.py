@@ -22,12 +22,12 @@ from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.record.recording import Layer, Recording
 from chainer_profile.report import csv_file
-from chainer_profile.report.content import history, network, ranks, sweep
+from chainer_profile.report.content import engines, history, network, ranks, sweep
 from chainer_profile.report.pictures import comparison as comparison_plot
 from chainer_profile.report.pictures import layers as plot
 from chainer_profile.report.pictures import roofline
 from chainer_profile.report.text import printable
-from chainer_profile.report.writers import comparison_csv, engines_csv, json_report
+from chainer_profile.report.writers import comparison_csv, json_report
 from tests.report.documents import (
     NAMES,
     a_network,
@@ -55,7 +55,7 @@ TABLES = {
     "layers": lambda: layers_csv(hostile()),
     "links": lambda: links_csv(hostile()),
     "comparison": lambda: comparison_csv.render([compared(NAMES)]),
-    "engines": lambda: engines_csv.render(*engines_run(NAMES)),
+    "engines": lambda: engines.to_file(*engines_run(NAMES)),
     "ranks": lambda: ranks.layers_csv(merged_ranks(NAMES)),
     "collectives": lambda: ranks.collectives_csv(merged_ranks(NAMES)),
     "history": lambda: history.render_csv(runs(NAMES)),
