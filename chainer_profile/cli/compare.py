@@ -97,14 +97,15 @@ def _write(comparisons: Sequence[Comparison], args: argparse.Namespace) -> list[
     from chainer_profile.report import page
     from chainer_profile.report.content import comparison as content
     from chainer_profile.report.pictures import comparison as comparison_plot
-    from chainer_profile.report.writers import comparison_csv, markdown
+    from chainer_profile.report.tables import to_csv
+    from chainer_profile.report.writers import markdown
     from chainer_profile.runs.written import write_files
 
     several = len(comparisons) > 1
     plots = [
         f"comparison{f'-{at}' if several else ''}.png" for at in range(1, 1 + len(comparisons))
     ]
-    contents = {"comparison.csv": comparison_csv.render(comparisons).encode()}
+    contents = {"comparison.csv": to_csv(content.COLUMNS, content.file_rows(comparisons)).encode()}
     for name, comparison in zip(plots, comparisons, strict=True):
         contents[name] = comparison_plot.render(comparison, "png")
     blocks = content.report(comparisons, plots=plots, **_shown(args))

@@ -102,13 +102,15 @@ def run(args: argparse.Namespace, context: Context) -> int:
         )
     else:
         from chainer_profile.report.content import history as content
+        from chainer_profile.report.tables import to_csv
         from chainer_profile.report.writers import markdown
 
         blocks = content.overview(shown, len(found.runs) - len(shown))
         if args.format == "table":
             show(blocks)
             return 0
-        made = markdown.write(blocks) if args.format == "markdown" else content.render_csv(shown)
+        csv = args.format == "csv"
+        made = to_csv(content.COLUMNS, shown) if csv else markdown.write(blocks)
         text = made.rstrip("\n")
     if text:
         with printing():

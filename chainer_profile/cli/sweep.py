@@ -141,7 +141,8 @@ def _run(
     cases: Sequence[Case], folder: SweepFolder, results: dict[Case, Run], args: argparse.Namespace
 ) -> None:
     """Run the cases that are not done; all results are added as they come."""
-    from chainer_profile.report.content.sweep import render_csv
+    from chainer_profile.report.content.sweep import COLUMNS
+    from chainer_profile.report.tables import to_csv
     from chainer_profile.runs.written import write_files
 
     results |= {case: done for case in cases if (done := folder.finished(case))}
@@ -157,7 +158,7 @@ def _run(
             for case, result in found:
                 results[case] = result
                 in_order = [results[case] for case in cases if case in results]
-                write_files(folder.path, {"sweep.csv": render_csv(in_order).encode()})
+                write_files(folder.path, {"sweep.csv": to_csv(COLUMNS, in_order).encode()})
                 progress.ended(result)
 
 
@@ -167,6 +168,7 @@ def _write(
     """Write the table and the plots; returns the names of the files."""
     from chainer_profile.report.content import sweep as content
     from chainer_profile.report.pictures import sweep as sweep_plot
+    from chainer_profile.report.tables import to_csv
     from chainer_profile.report.writers import markdown
     from chainer_profile.runs.written import write_files
 
@@ -176,7 +178,7 @@ def _write(
         plots |= {f"{plot}.{form}": picture for plot, picture in made.items()}
     shown = [plot for plot in plots if plot.endswith(".png")]
     blocks = content.report(name, results, planned, command, shown)
-    files = {"sweep.csv": content.render_csv(results).encode()}
+    files = {"sweep.csv": to_csv(content.COLUMNS, results).encode()}
     files |= {"sweep.md": markdown.write(blocks).encode(), **plots}
     write_files(path, files)
     return files

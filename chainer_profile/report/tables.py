@@ -72,6 +72,10 @@ def _count(value: Any) -> str:
     return units.format_count(value)
 
 
+def _shape(value: Any) -> str:
+    return units.format_shape(value) if value else ""
+
+
 HOT_MARK = "*"
 _TEXT = Kind(str, lambda value: safe(str(value)), str, text=True)
 _TRUTH = Kind(_truth, _truth, bool)
@@ -87,6 +91,7 @@ KINDS = {
     "count": Kind(_count, _whole, int),
     # A number of calls, or the mean of such numbers.
     "calls": Kind(_count, units.format_exact_count),
+    "shape": replace(_TEXT, shown=_shape, exact=_shape),
     "plain": Kind(str, _whole, int),
     "ms": Kind(units.format_ms, units.format_exact_ms, float, "_s", "_ms"),
     "duration": Kind(units.format_duration, units.format_exact, float, "_s", "_s"),
@@ -97,6 +102,7 @@ KINDS = {
     "bytes": Kind(units.format_nbytes, _whole, int, "_nbytes", "_nbytes"),
     "number": Kind(units.format_significant),
     "times": Kind(lambda value: f"{value:.3f}"),
+    "part": Kind(units.format_percent, units.format_exact_percent, csv="_percent"),
     "factor": Kind(units.format_factor),
     "scientific": Kind(units.format_scientific),
 }
@@ -120,6 +126,7 @@ class Column:
         about: Whether it is approximate in a row whose ``work_is_about``.
         folds: Text that may take several lines (at least this wide); None for numbers.
         drop: Where the terminal is too narrow, columns go in this order; 0 stays.
+        bar: A row -> the part that a bar behind the row shows, where there are bars.
     """
 
     key: str
@@ -135,6 +142,7 @@ class Column:
     about: bool = False
     folds: int | None = None
     drop: int = 0
+    bar: Callable[[Any], float | None] | None = None
 
     def cell(self, row: Any) -> str:
         """Its cell of a row, to read."""
@@ -155,11 +163,6 @@ class Column:
     def code(self) -> bool:
         """Whether its cells are names in a program."""
         return self.kind.code
-
-    @property
-    def bar(self) -> Callable[[Any], float | None] | None:
-        """A row -> the part that a bar shows; None where there are no bars."""
-        return self.value if self.kind.bar else None
 
 
 #: Columns, with or without their keys.
@@ -249,13 +252,14 @@ def _column(line: str, computed: Mapping[str, Callable[[Any], Any]]) -> Column:
     name = "" if name == '""' else name or key
     # A time's heading in full has its unit in brackets.
     own = f"{name.removesuffix(' ms')} [ms]" if name.endswith(" ms") else name
+    value = computed.get(source) or attrgetter(source)
     return Column(
         key,
         name,
         title or own,
         kind,
         meaning,
-        computed.get(source) or attrgetter(source),
+        value,
         csv if in_files else "",
         json or (source.rpartition(".")[2] if in_files else ""),
         known="?" not in word,
@@ -263,6 +267,7 @@ def _column(line: str, computed: Mapping[str, Callable[[Any], Any]]) -> Column:
         about="~" in word,
         folds=(int(folds[0]) if folds else _FOLDS) if kind.text else None,
         drop=int(drop or 0),
+        bar=value if kind.bar else None,
     )
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, USUAL
-from chainer_profile.report.content import network, ranks
+from chainer_profile.report.content import comparison, network, ranks
 from chainer_profile.report.tables import meanings as meanings_of
-from chainer_profile.report.writers import comparison_csv
 from tests import ROOT
 
 DOCS = ROOT / "docs" / "columns.md"
@@ -113,7 +112,7 @@ def documentation() -> str:
     ]
     for view, heading in _VIEWS.items():
         parts += [heading, summary_table(view)]
-    parts += [COMPARISON, meanings(comparison_csv.COLUMNS)]
+    parts += [COMPARISON, meanings(meanings_of(comparison.COLUMNS))]
     parts += [RANKS, meanings(meanings_of(ranks.LAYER_COLUMNS))]
     parts += [COLLECTIVES, meanings(meanings_of(ranks.COLLECTIVE_COLUMNS))]
     return "\n\n".join(part.strip() for part in parts) + "\n"

@@ -25,12 +25,12 @@ from chainer_profile.report.document import (
     Heading,
     Lines,
     Points,
-    Table,
     Text,
     caption_text,
     pieces,
     plain,
 )
+from chainer_profile.report.tables import Table
 from chainer_profile.report.text import printable
 from chainer_profile.report.writers import html, markdown, terminal
 

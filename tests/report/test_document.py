@@ -19,7 +19,6 @@ from chainer_profile.report.document import (
     Lines,
     Piece,
     Points,
-    Table,
     Text,
     Words,
     caption_text,
@@ -33,6 +32,7 @@ from chainer_profile.report.document import (
     strong,
     text,
 )
+from chainer_profile.report.tables import Table
 
 NAME = Column("name", itemgetter(0), "The name", folds=8)
 COUNT = Column("count", itemgetter(1))

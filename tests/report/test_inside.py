@@ -13,8 +13,8 @@ from chainer_profile.report import page
 from chainer_profile.report.content.inside_section import how_it_looked, inside, said
 from chainer_profile.report.content.overview import overview
 from chainer_profile.report.content.profile import report
-from chainer_profile.report.document import Table
 from chainer_profile.report.pictures import stacks
+from chainer_profile.report.tables import Table
 from chainer_profile.report.writers import json_report, markdown
 from tests.analyse.test_inside import recording
 

@@ -11,27 +11,25 @@ from chainer_profile.basics.units import (
     NOT_KNOWN,
     format_duration,
     format_factor,
-    format_ms,
     plural,
     roughly,
 )
 from chainer_profile.record.recording import COMPLETE
 from chainer_profile.report.document import (
     Code,
-    Column,
     Heading,
     code,
     points,
     strong,
     text,
 )
-from chainer_profile.report.tables import Table
+from chainer_profile.report.tables import Table, columns
 from chainer_profile.report.text import model_name, printable, settings_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from chainer_profile.advice.results import Advice, LayerGain, Tried
+    from chainer_profile.advice.results import Advice, Tried
     from chainer_profile.engines.results import Speedup
     from chainer_profile.report.document import Block, Words
 
@@ -127,29 +125,34 @@ def _factor(found: Speedup | None) -> str:
     return NOT_KNOWN if found is None else format_factor(found.factor)
 
 
-_COLUMNS = (
-    Column("change", lambda one: printable(one.candidate.name), "Change", folds=14),
-    Column("times as fast", lambda one: _factor(one.wall), "Times as fast (wall)"),
-    Column("95 %", lambda one: _interval(one.wall), "95 % interval", drop=3),
-    Column("CPU time", lambda one: _factor(one.cpu), "by CPU time"),
-    Column("95 % CPU", lambda one: _interval(one.cpu), "95 % interval of it", drop=2),
-    Column("decides", lambda one: one.candidate.decides, "What decides", folds=4, drop=4),
-    Column("before ms", lambda one: format_ms(one.before_s), "Before [ms]", drop=5),
-    Column("after ms", lambda one: format_ms(one.after_s), "After [ms]", drop=5),
-    Column("pairs", lambda one: str(one.pairs), "Pairs", drop=6),
+_COLUMNS = columns(
+    """
+change candidate.name | change = Change | text 14
+wall | times as fast = Times as fast (wall) | figure
+wall_interval | 95 % = 95 % interval !3 | figure
+cpu | CPU time = by CPU time | figure
+cpu_interval | 95 % CPU = 95 % interval of it !2 | figure
+decides candidate.decides | decides = What decides !4 | text 4
+before | before ms = Before [ms] !5 | ms
+after | after ms = After [ms] !5 | ms
+pairs | pairs = Pairs !6 | plain
+""",
+    wall=lambda one: _factor(one.wall),
+    wall_interval=lambda one: _interval(one.wall),
+    cpu=lambda one: _factor(one.cpu),
+    cpu_interval=lambda one: _interval(one.cpu),
 )
-_LAYER_COLUMNS = (
-    Column("layer", lambda one: printable(one.label), "Layer", folds=14),
-    Column("path", lambda one: printable(one.path), "Path", folds=8),
-    Column("phase", lambda one: printable(one.phase), "Phase", folds=8, drop=1),
-    Column("before ms", lambda one: format_ms(one.before_s), "Before [ms]"),
-    Column("after ms", lambda one: format_ms(one.after_s), "After [ms]"),
-    Column("times as fast", lambda one: _layer_factor(one), "Times as fast"),
+_LAYER_COLUMNS = columns(
+    """
+layer label | layer = Layer | text 14
+path | path = Path | text 8
+phase | phase = Phase !1 | text 8
+before | before ms = Before [ms] | ms
+after | after ms = After [ms] | ms
+times | times as fast = Times as fast | factor
+""",
+    times=lambda one: one.before_s / one.after_s if one.after_s else None,
 )
-
-
-def _layer_factor(one: LayerGain) -> str:
-    return format_factor(one.before_s / one.after_s) if one.after_s else NOT_KNOWN
 
 
 def _explained(advice: Advice) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from chainer_profile.analyse.grouping import OUTSIDE
@@ -31,9 +32,9 @@ from chainer_profile.record.budget import (
     Spent,
 )
 from chainer_profile.record.recording import COMPLETE
-from chainer_profile.report.document import TOTAL, Column, Heading, strong, text
+from chainer_profile.report.document import TOTAL, Heading, strong, text
 from chainer_profile.report.rows import phases_of
-from chainer_profile.report.tables import Table
+from chainer_profile.report.tables import Table, columns
 from chainer_profile.report.text import printable, short
 
 if TYPE_CHECKING:
@@ -109,13 +110,17 @@ def _beside(budget: Budget, least: float) -> Iterator[Block]:
     own_ns = _own_and_profiler(budget)[0]
     found = [one for one in budget.looked if own_ns and one.ns >= least * own_ns]
     if found:
-        columns = (
-            Column("beside Chainer", lambda one: one.name, folds=24, code=True),
-            Column("time, about", lambda one: format_duration(one.ns * NS)),
-            Column("share", lambda one: format_percent(one.ns / own_ns)),
+        own = columns(
+            """
+name | beside Chainer | code 24
+time | time, about | duration
+share | | part
+""",
+            time_s=lambda one: one.ns * NS,
+            share=lambda one: one.ns / own_ns,
         )
         caption = "Functions beside Chainer's, by 100 looks a second at the main thread"
-        yield Table(columns, found[:_BESIDE], caption)
+        yield Table(own, found[:_BESIDE], caption)
 
 
 def suggestions(budget: Budget, summary: Summary | None = None) -> Iterator[str]:
@@ -358,18 +363,18 @@ def _rows_of(
             yield found
 
 
-_COLUMNS = (
-    Column("part", lambda row: "  " * max(0, row.level) + row.name, folds=24),
-    Column("time", lambda row: format_duration(row.seconds)),
-    Column(
-        "share",
-        lambda row: format_percent(row.share),
-        bar=lambda row: row.share if row.level == 0 else None,
-    ),
-    Column("count", lambda row: format_count(round(row.times)) if row.times else "", drop=1),
-    Column(
-        "each",
-        lambda row: format_duration(row.seconds / row.times) if row.times else "",
-        drop=2,
-    ),
+_COLUMNS = columns(
+    """
+part | | text 24
+time seconds | | duration
+share | | part
+count | !1 | count_
+each | !2 | duration_
+""",
+    part=lambda row: "  " * max(0, row.level) + row.name,
+    count=lambda row: round(row.times) if row.times else None,
+    each_s=lambda row: row.seconds / row.times if row.times else None,
+)
+_COLUMNS["share"] = replace(
+    _COLUMNS["share"], bar=lambda row: row.share if row.level == 0 else None
 )

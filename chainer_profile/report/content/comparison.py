@@ -10,11 +10,9 @@ import pandas as pd
 
 from chainer_profile.basics.units import (
     NOT_KNOWN,
-    format_bare_percent,
     format_count,
     format_duration,
     format_factor,
-    format_ms,
     format_percent,
     format_significant,
     plural,
@@ -32,7 +30,6 @@ from chainer_profile.comparison.fused import CHAINER, place, short_name
 from chainer_profile.comparison.run_differences import COPY, OTHERS, PRODUCT
 from chainer_profile.report import document
 from chainer_profile.report.document import (
-    Column,
     Figure,
     Heading,
     file,
@@ -40,7 +37,7 @@ from chainer_profile.report.document import (
     strong,
     text,
 )
-from chainer_profile.report.tables import Table
+from chainer_profile.report.tables import Column, Columns, Table, columns
 from chainer_profile.report.text import model_name, printable, profiled_text, settings_text
 
 if TYPE_CHECKING:
@@ -137,7 +134,7 @@ def compared(
     for line in notes(comparison):
         yield text(line, note=not comparison.judged, below=True)
     if len(comparison.totals):
-        yield _table(total_columns(), comparison.totals, "Whole trials")
+        yield _table(_TOTALS, comparison.totals, "Whole trials")
     layers = shown_layers(comparison, sort=sort, everything=everything)
     shown = layers if limit is None else layers.head(limit)
     if len(shown):
@@ -154,9 +151,9 @@ def compared(
     )
 
 
-def _table(columns: Sequence[Column], table: pd.DataFrame, caption: str) -> Table:
+def _table(found: Columns, table: pd.DataFrame, caption: str) -> Table:
     marks = [_MARKS.get(verdict, "") for verdict in table["verdict"]]
-    return Table(columns, rows(table), caption, marks)
+    return Table(found, table, caption, marks)
 
 
 def verdict(comparison: Comparison) -> str:
@@ -353,15 +350,17 @@ def interval(ratio: float, low: float, high: float) -> str:
     return f"{low:.2f}-{high:.2f}"
 
 
-def total_columns() -> list[Column]:
-    """Columns of the table of totals."""
-    return [
-        Column("total", lambda row: str(row.Index), folds=14),
-        Column("before", lambda row: format_duration(row.before_s)),
-        Column("after", lambda row: format_duration(row.after_s)),
-        Column("change", lambda row: _total_change(row.ratio, row.verdict)),
-        Column("95 %", lambda row: interval(row.ratio, row.low, row.high), "95 % interval", drop=1),
-    ]
+_TOTALS = columns(
+    """
+total Index | | text 14
+before | | duration
+after | | duration
+change | | figure
+interval | 95 % = 95 % interval !1 | figure
+""",
+    change=lambda row: _total_change(row.ratio, row.verdict),
+    interval=lambda row: interval(row.ratio, row.low, row.high),
+)
 
 
 def _total_change(ratio: float, verdict: str) -> str:
@@ -369,24 +368,98 @@ def _total_change(ratio: float, verdict: str) -> str:
     return f"{towards(ratio)}, {words}" if verdict == SAME else words
 
 
+_LAYERS = columns(
+    """
+place | # !2 | figure
+path | | text 32
+function | | text 26
+phase | !4 | text 12
+before | before = before [ms] | ms
+after | after = after [ms] | ms
+change | | figure
+interval | 95 % = 95 % interval !3 | figure
+share after_share | share = share [%] !1 | percent
+""",
+    place=lambda row: _place(row.before_index, row.covers),
+    path=lambda row: _end(row.path, _MAX_PATH),
+    function=lambda row: _function(row.function),
+    phase=lambda row: _begin(row.phase, _MAX_PLACE),
+    change=lambda row: change(row.ratio, row.verdict),
+    interval=lambda row: interval(row.ratio, row.low, row.high),
+)
+
+
 def layer_columns(comparison: Comparison) -> list[Column]:
     """Columns of the table of layers, for rows of :func:`shown_layers`."""
     phases = comparison.layers["phase"].nunique() > 1
-    columns = [
-        Column("#", lambda row: _place(row.before_index, row.covers), drop=2),
-        Column("path", lambda row: _end(row.path, _MAX_PATH), folds=_MAX_PATH),
-        Column("function", lambda row: _function(row.function), folds=_MAX_FUNCTION),
-    ]
-    if phases:
-        columns.append(Column("phase", lambda row: _begin(row.phase, 12), folds=12, drop=4))
-    return [
-        *columns,
-        Column("before", lambda row: format_ms(row.before_s), "before [ms]"),
-        Column("after", lambda row: format_ms(row.after_s), "after [ms]"),
-        Column("change", lambda row: change(row.ratio, row.verdict)),
-        Column("95 %", lambda row: interval(row.ratio, row.low, row.high), "95 % interval", drop=3),
-        Column("share", lambda row: format_bare_percent(row.after_share), "share [%]", drop=1),
-    ]
+    return [column for key, column in _LAYERS.items() if phases or key != "phase"]
+
+
+#: The columns of ``comparison.csv``, of :func:`file_rows`. Times are medians; of several runs their
+#: geometric mean.
+COLUMNS = columns("""
+before | | text | The run to compare with, as it was named
+after | | text | The run that is compared with it
+row | | text | What the row is: total, layer, only before or only after (a layer that the other run
+  does not have)
+name | | text | Name of the total, or index and function of the layer in the run that has it
+before_index | | plain? | Place of the layer in a trial of the first run, from 0; empty for totals
+after_index | | plain? | Place in a trial of the second run; likewise
+path | | text | Path of the link that made the call; empty for totals
+function | | text | Chainer's name of the function; of a row that puts several together all of their
+  names; likewise
+phase | | text | Phase of the trial that the layer belongs to; likewise
+covers | | text | Indices of Chainer's layers that the row puts together, where a run of another
+  engine is compared; empty for what is the engine's own, and between runs of Chainer
+before_time before_s before_ms | | ms | Median time in the first run; of several runs the geometric
+  mean of theirs
+after_time after_s after_ms | | ms | The same in the second run
+before_share | | percent | Part of the sum of all layers' such times in the first run; empty for
+  totals
+after_share | | percent | The same in the second run
+ratio | | number | Second time over first; above 1 is slower
+ci95_low low | | number | Lower end of the ratio's 95 % interval, which holds what the machine may
+  account for; empty where it is not known
+ci95_high high | | number | Upper end
+p_value | | number | How likely such a difference is without a cause; for layers corrected for their
+  number (false discovery rate)
+verdict | | text | faster, slower, not significant, not known (too few trials), or, of totals,
+  machine or code (it differs, as the machine itself did)
+""")
+
+
+def file_rows(comparisons: Sequence[Comparison]) -> pd.DataFrame:
+    """Totals, layers and unmatched layers of all comparisons; see :data:`COLUMNS`."""
+    return pd.DataFrame([row for comparison in comparisons for row in _file_rows(comparison)])
+
+
+def _file_rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
+    both = {"before": comparison.before.name, "after": comparison.after.name}
+    for name, total in comparison.totals.to_dict("index").items():
+        yield both | {"row": "total", "name": name} | total
+    for layer in comparison.layers.to_dict("records"):
+        name = f"{layer['before_index']}_{layer['function']}"
+        yield both | layer | {"row": "layer", "name": name, "covers": _covers(layer["covers"])}
+    for which, side, layers in (
+        ("before", comparison.before, comparison.only_before),
+        ("after", comparison.after, comparison.only_after),
+    ):
+        for only in layers:
+            yield both | {
+                "row": f"only {which}",
+                "name": only.label,
+                f"{which}_index": only.index,
+                "path": only.path,
+                "function": only.function,
+                "phase": only.phase,
+                "covers": _covers(only.covers),
+                f"{which}_s": side.time_s(only.index),
+                f"{which}_share": side.share(only.index),
+            }
+
+
+def _covers(covers: Sequence[int]) -> str:
+    return " ".join(map(str, covers))
 
 
 def _function(function: str) -> str:
@@ -499,8 +572,3 @@ def gate_line(comparison: Comparison, fraction: float, cpu: bool = False) -> str
         moved = " The machine itself moved: try again." if comparison.moved and not cpu else ""
         return f"Gate: FAILED, {format_count(failed)} slower by more than {limit}.{of}{moved}"
     return f"Gate: passed, nothing is significantly slower by more than {limit}.{of}"
-
-
-def rows(table: pd.DataFrame) -> list[Any]:
-    """The rows of a table, for columns."""
-    return list(table.itertuples())

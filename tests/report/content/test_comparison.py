@@ -28,7 +28,8 @@ from chainer_profile.report.content.comparison import (
     unmatched_lines,
     verdict,
 )
-from chainer_profile.report.document import Figure, Heading, Points, Table, Text, plain
+from chainer_profile.report.document import Figure, Heading, Points, Text, plain
+from chainer_profile.report.tables import Table
 from tests.comparing import run, scaled
 from tests.comparison.test_comparison import conditions
 from tests.fusing import chainer_run, engine_run, in_threes
@@ -223,7 +224,7 @@ def test_the_verdict_is_that_of_the_table_of_totals(whole, n_clean, begin):
     comparison = compare(run(1), scaled(run(2, n_clean=n_clean), {}, whole))
     said = verdict(comparison)
     assert said.startswith(begin)
-    table = document.Table(module.total_columns(), module.rows(comparison.totals))
+    table = Table(module._TOTALS, comparison.totals)
     name, before, after, changed, within = table.cells()[0]
     assert name == "clean trial"
     assert f": {before}, now {after}" in said

@@ -9,7 +9,7 @@ import pytest
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.record.recording import Counters
 from chainer_profile.report.content.counters_section import counters as section
-from chainer_profile.report.document import Table
+from chainer_profile.report.tables import Table
 from tests.conftest import make_recording, make_training
 from tests.counting import counters
 

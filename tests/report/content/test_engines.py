@@ -27,7 +27,8 @@ from chainer_profile.report.content.engines import (
     warnings,
     wrong_lines,
 )
-from chainer_profile.report.document import Heading, Table, Text, plain, strong, text
+from chainer_profile.report.document import Heading, Text, plain, strong, text
+from chainer_profile.report.tables import Table
 from tests.engines.fake_engines import MISSING, WRONG, make_run, recordings, result
 
 

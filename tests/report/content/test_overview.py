@@ -15,8 +15,9 @@ from chainer_profile.basics.units import format_bare_percent, format_giga, forma
 from chainer_profile.cli.options import SORT_KEYS
 from chainer_profile.record.recording import Recording
 from chainer_profile.report.content.overview import overview
-from chainer_profile.report.document import HOT, TOTAL, Table
+from chainer_profile.report.document import HOT, TOTAL
 from chainer_profile.report.rows import group_rows
+from chainer_profile.report.tables import Table
 from tests.conftest import make_recording, make_training
 from tests.recordings import on_gpu
 from tests.report.reading import on_terminal

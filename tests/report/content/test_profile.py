@@ -17,11 +17,11 @@ from chainer_profile.report.document import (
     Figure,
     Heading,
     Lines,
-    Table,
     Text,
     pieces,
     text,
 )
+from chainer_profile.report.tables import Table
 from tests.conftest import make_recording, make_training
 from tests.report.devicing import launching
 from tests.report.working import training

@@ -11,7 +11,7 @@ from benchmarks.ranks import training
 from chainer_profile.ranks.merging import Ranks, merge
 from chainer_profile.record.parts import UNKNOWN_NS
 from chainer_profile.report.content.ranks import answer, doubts, merged, verdict
-from chainer_profile.report.document import Table
+from chainer_profile.report.tables import Table
 from tests.ranks.test_merging import two
 
 

@@ -9,6 +9,7 @@ import math
 from chainer_profile.basics.units import format_exact
 from chainer_profile.record.digest import Run
 from chainer_profile.report.content import sweep
+from chainer_profile.report.tables import meanings, to_csv
 from chainer_profile.report.writers import markdown, terminal
 from tests import ROOT
 from tests.sweeping import make_run
@@ -22,7 +23,7 @@ FAILED = make_run("resnet34", math.nan, error="out of memory | =1", **LACKING)
 
 
 def rows(results: list[Run]) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(sweep.render_csv(results))))
+    return list(csv.DictReader(io.StringIO(to_csv(sweep.COLUMNS, results))))
 
 
 def shown(results: list[Run], width: int | None = None) -> str:
@@ -31,7 +32,7 @@ def shown(results: list[Run], width: int | None = None) -> str:
 
 def test_csv_has_all_digits() -> None:
     first = rows(RESULTS)[0]
-    assert list(first) == list(sweep.COLUMNS)
+    assert list(first) == list(meanings(sweep.COLUMNS))
     assert (first["network"], first["input"], first["blocks"]) == ("resnet18", "1024x2048", "basic")
     assert float(first["mean_ms"]) == RESULTS[0].digest.mean_s * 1e3
     assert first["fps"] == format_exact(RESULTS[0].digest.fps)
@@ -108,5 +109,5 @@ def test_the_report() -> None:
 
 def test_the_columns_are_documented() -> None:
     text = (ROOT / "docs" / "sweep.md").read_text()
-    rows = [f"| `{name}` | {meaning} |" for name, meaning in sweep.COLUMNS.items()]
+    rows = [f"| `{name}` | {meaning} |" for name, meaning in meanings(sweep.COLUMNS).items()]
     assert "\n".join(rows) in text

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from chainer_profile.comparison.compare import Comparison, Side, compare
-from chainer_profile.report.writers import comparison_csv
+from chainer_profile.report.content.comparison import COLUMNS, file_rows
+from chainer_profile.report.tables import meanings, to_csv
 from tests.comparing import run, scaled
 from tests.fusing import chainer_run, engine_run, in_threes
 
@@ -20,14 +21,14 @@ def compared(**changes: Any) -> Comparison:
 
 
 def rows(*comparisons: Comparison) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(comparison_csv.render(comparisons))))
+    return list(csv.DictReader(io.StringIO(to_csv(COLUMNS, file_rows(comparisons)))))
 
 
 def test_totals_layers_and_unmatched_layers_with_all_digits() -> None:
     comparison = compared()
     longer = compare(Side("A", (run(1),)), Side("B", (run(2, 30),)))
     found = rows(comparison, longer)
-    assert list(found[0]) == list(comparison_csv.COLUMNS)
+    assert list(found[0]) == list(meanings(COLUMNS))
     usual = ["total"] * 4 + ["layer"] * 24
     assert [row["row"] for row in found] == [*usual, *usual, *["only after"] * 6]
     layer, expected = found[4 + 3], comparison.layers.loc[3]

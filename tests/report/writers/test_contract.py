@@ -30,13 +30,13 @@ from chainer_profile.report.document import (
     Figure,
     Heading,
     Lines,
-    Table,
     code,
     numbered,
     points,
     strong,
     text,
 )
+from chainer_profile.report.tables import Table
 from chainer_profile.report.text import printable
 from chainer_profile.report.writers import pdf
 from tests.conftest import make_recording, make_training

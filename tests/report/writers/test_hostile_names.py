@@ -22,12 +22,13 @@ from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.record.recording import Layer, Recording
 from chainer_profile.report import csv_file
-from chainer_profile.report.content import engines, history, network, ranks, sweep
+from chainer_profile.report.content import comparison, engines, history, network, ranks, sweep
 from chainer_profile.report.pictures import comparison as comparison_plot
 from chainer_profile.report.pictures import layers as plot
 from chainer_profile.report.pictures import roofline
+from chainer_profile.report.tables import to_csv
 from chainer_profile.report.text import printable
-from chainer_profile.report.writers import comparison_csv, json_report
+from chainer_profile.report.writers import json_report
 from tests.report.documents import (
     NAMES,
     a_network,
@@ -54,12 +55,12 @@ def hostile() -> Summary:
 TABLES = {
     "layers": lambda: layers_csv(hostile()),
     "links": lambda: links_csv(hostile()),
-    "comparison": lambda: comparison_csv.render([compared(NAMES)]),
+    "comparison": lambda: to_csv(comparison.COLUMNS, comparison.file_rows([compared(NAMES)])),
     "engines": lambda: engines.to_file(*engines_run(NAMES)),
     "ranks": lambda: ranks.layers_csv(merged_ranks(NAMES)),
     "collectives": lambda: ranks.collectives_csv(merged_ranks(NAMES)),
-    "history": lambda: history.render_csv(runs(NAMES)),
-    "sweep": lambda: sweep.render_csv(cases(NAMES)),
+    "history": lambda: to_csv(history.COLUMNS, runs(NAMES)),
+    "sweep": lambda: to_csv(sweep.COLUMNS, cases(NAMES)),
     "network": lambda: network.render_csv(a_network(NAMES)),
 }
 #: A column of names, and how many other rows there are.

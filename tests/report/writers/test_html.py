@@ -13,12 +13,12 @@ from chainer_profile.report.document import (
     Heading,
     Lines,
     Piece,
-    Table,
     code,
     file,
     strong,
     text,
 )
+from chainer_profile.report.tables import Table
 from chainer_profile.report.writers import html
 from tests.conftest import make_recording
 

@@ -15,8 +15,8 @@ from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS
 from chainer_profile.report.content.layer_section import MAX_ROWS, SLOWEST
 from chainer_profile.report.content.profile import ReportTitle
 from chainer_profile.report.content.result_section import MAX_HOT
-from chainer_profile.report.document import HOT, Code, Column, Heading, Table, file, points, text
-from chainer_profile.report.tables import meanings
+from chainer_profile.report.document import HOT, Code, Column, Heading, file, points, text
+from chainer_profile.report.tables import Table, meanings
 from chainer_profile.report.text import printable
 from chainer_profile.report.writers import markdown
 from tests.conftest import make_recording, make_training

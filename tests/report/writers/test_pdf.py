@@ -28,11 +28,11 @@ from chainer_profile.report.document import (
     Lines,
     Piece,
     Points,
-    Table,
     Text,
     caption_text,
     text,
 )
+from chainer_profile.report.tables import Table
 from chainer_profile.report.writers import pdf
 from chainer_profile.runs.wanted import Wanted
 from chainer_profile.runs.write import asked_for

@@ -20,11 +20,11 @@ from chainer_profile.report.document import (
     Figure,
     Heading,
     Lines,
-    Table,
     points,
     strong,
     text,
 )
+from chainer_profile.report.tables import Table
 from chainer_profile.report.writers.terminal import pairs, show, wrapped, written
 from tests.conftest import make_recording
 from tests.report.documents import profiles
