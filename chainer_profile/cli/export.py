@@ -113,8 +113,7 @@ def _write(
     opset: int | None,
 ) -> tuple[OutputDifference, str]:
     """Write a network into a file and read it again; gives how far it is off, and the batch."""
-    from chainer_profile.engines.equality import difference, host_copies
-    from chainer_profile.engines.other_inputs import other_inputs
+    from chainer_profile.engines.equality import difference, host_copies, other_inputs
     from chainer_profile.engines.protocol import Saving
     from chainer_profile.engines.runtimes.chainer_engine import ChainerEngine
 

@@ -79,12 +79,7 @@ def short_name(function: str) -> str:
 
 
 def place(index: int, covers: Sequence[int]) -> str:
-    """A row's place in a table: its index, or Chainer's layers that it stands for (``3-5, 9``).
-
-    Args:
-        index: The row's own index.
-        covers: Indices of Chainer's layers, ascending; empty where the row is none of several.
-    """
+    """A row's place in a table: its index, or Chainer's layers that it stands for (``3-5, 9``)."""
     if not covers:
         return str(index)
     runs: list[list[int]] = []
@@ -106,15 +101,6 @@ def merged(recordings: Sequence[Recording]) -> list[Recording]:
     than forward, stay as they are. So do Chainer's layers that an engine does not do at all: it has
     no row for them, and what became of them is not known. Bytes that layers allocate do not add up
     and are left out.
-
-    Args:
-        recordings: Recordings of one network, of Chainer and of other engines, in any order.
-
-    Returns:
-        A recording for each of them, in their order.
-
-    Raises:
-        ProfileError: They are not of the same network.
     """
     covers = [_covers(recording) for recording in recordings]
     names = _names(recordings, covers)

@@ -7,6 +7,9 @@ lie in memory, what else the machine does. No number of trials averages that awa
 one run of each calls everything different. It needs an error term of its own: the variance of
 several runs of each, or, with one run of each, what runs usually differ by in common and how the
 layers scatter about that.
+
+Samples, blocks and runs have a column a layer: (trials, columns), (blocks, columns) and (runs,
+columns); what is not known of a column is NaN.
 """
 
 from __future__ import annotations
@@ -59,14 +62,7 @@ def n_blocks(count: int) -> int:
 
 
 def block_medians(samples_ns: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Medians of successive blocks of equal length; trials left over are those of the begin.
-
-    Args:
-        samples_ns: Times in the order of the trials, (trials, columns).
-
-    Returns:
-        The medians in the samples' unit, (blocks, columns).
-    """
+    """Medians of successive blocks of equal length; trials left over are those of the begin."""
     count, columns = samples_ns.shape
     blocks = n_blocks(count)
     if not blocks:
@@ -87,13 +83,6 @@ def log_intervals(
     An Introduction to the Bootstrap, chapter 13). Blocks are drawn as a whole, the same for all
     columns. Each draw is used for either run in turn, so that exchanging the runs turns the
     interval round exactly.
-
-    Args:
-        before: Medians of the blocks of one run, (blocks, columns).
-        after: The same of the other, (blocks, columns).
-
-    Returns:
-        Lower and upper ends, (columns,) each; NaN where a time is 0, and for fewer than 2 blocks.
     """
     if min(len(before), len(after)) < 2:
         nothing = np.full(before.shape[1], np.nan)
@@ -142,10 +131,6 @@ def rank_test(before: NDArray[np.float64], after: NDArray[np.float64]) -> NDArra
     By the normal distribution that the statistic comes near to, with corrections for ties and for
     continuity (Conover, Practical Nonparametric Statistics, section 5.1). SciPy's function does the
     same, but importing it takes as long as a whole comparison.
-
-    Args:
-        before: Medians of the blocks of one run, (blocks, columns).
-        after: The same of the other, (blocks, columns).
     """
     counts = len(before), len(after)
     if min(counts) < 2:
@@ -222,12 +207,6 @@ def spread(
     at most: runs may be alike by chance, and a network whose layers are all changed by different
     factors must not hide them. Of functions with few layers nothing is known, and it is the larger
     one.
-
-    Args:
-        log_ratios: Logarithms of ratios, (columns,).
-        groups: The groups of the columns.
-        times_ns: The columns' times, (columns,).
-        moved: Logarithm of the largest ratio by which the machine itself moved.
     """
     # A machine that moves does not move all layers alike.
     most = np.sqrt(MOST_SPREAD**2 + (_SHORT_NS / np.maximum(times_ns, 1.0)) ** 2 + moved**2)
@@ -281,13 +260,6 @@ def judge_runs(
     Two tests must both find a difference, so the larger p-value counts: Mann and Whitney's on the
     blocks, for noise within the runs, and Student's on the log ratio without the machine's part,
     whose variance is that of the bootstrap and that from run to run together.
-
-    Args:
-        before_ns: Times of one run, (trials, columns).
-        after_ns: The same of the other.
-        run_spread: Standard deviation of a log ratio from run to run, (columns,), by
-            :func:`spread`.
-        shift: What of the log ratios the machine accounts for, (columns,).
     """
     blocks = block_medians(before_ns), block_medians(after_ns)
     ratios = log_ratio(np.median(before_ns, axis=0), np.median(after_ns, axis=0))
@@ -318,13 +290,6 @@ def judge_repeated(
     A test of Student's on the logarithms of the runs' medians. Of few runs a layer's variance is
     poorly known, so it is moderated by that of all layers of its kind (see :func:`variance_prior`);
     where these are few, by that of all layers.
-
-    Args:
-        before: Logarithms of the medians of the runs of one side, (runs, columns).
-        after: The same of the other; 3 runs in all at least.
-        shift: What of the log ratios the machine accounts for, (columns,).
-        kinds: A number for each column, the same for those that vary alike; None: all do.
-        more: How many times as large as it seems the variance is, (columns,).
     """
     degrees = len(before) + len(after) - 2
     variance = repeated_variance(before, after) * more
@@ -361,18 +326,14 @@ def variance_prior(variance: NDArray[np.float64], degrees: int) -> tuple[float, 
     By the moments of the logarithms of the columns' variances (Smyth, Linear models and empirical
     Bayes methods for assessing differential expression in microarray experiments, Statistical
     Applications in Genetics and Molecular Biology 3, 2004, section 6.2).
-
-    Returns:
-        The variance, and its degrees of freedom: 0 where there are too few columns to tell, and
-        infinite where the columns' variances differ no more than by chance.
     """
     logs = np.log(variance[np.isfinite(variance) & (variance > 0)])
-    if len(logs) < 3:
+    if len(logs) < 3:  # too few to tell
         return 0.0, 0.0
     half = degrees / 2
     centred = logs - psi(half) + np.log(half)
     excess = float(centred.var(ddof=1)) - float(polygamma(1, half))
-    if excess <= 0:
+    if excess <= 0:  # the columns differ no more than by chance
         return float(np.exp(centred.mean())), float("inf")
     half_0 = _trigamma_inverse(excess)
     return float(np.exp(centred.mean() + psi(half_0) - np.log(half_0))), 2 * half_0

@@ -12,15 +12,7 @@ from chainer_profile.engines.race import Contestant
 
 
 def choose(names: Sequence[str] | None) -> list[Contestant]:
-    """The engines that were named, Chainer first; without names all of the catalogue.
-
-    Args:
-        names: Names of the catalogue, or ``module:Class``.
-
-    Raises:
-        UsageError: There is no engine of a name.
-        ProfileError: A user's own engine fails while it is imported.
-    """
+    """The engines that were named, Chainer first; without names all of the catalogue."""
     found: list[Contestant] = []
     for name in dict.fromkeys([BASELINE, *(ENGINES if names is None else names)]):
         entry = ENGINES.get(name)
@@ -39,17 +31,7 @@ def choose(names: Sequence[str] | None) -> list[Contestant]:
 def place(
     contestants: Sequence[Contestant], *, precision: str, save: Path | None, load: Path | None
 ) -> None:
-    """Note what each engine is to compute in, and which is to be loaded from a file.
-
-    Args:
-        contestants: The engines.
-        precision: What the others than Chainer are to compute in.
-        save: The file that one of them is to be kept in, if any.
-        load: The file that one of them is to be loaded from, if any.
-
-    Raises:
-        UsageError: There is not one engine for such a file.
-    """
+    """Note what each engine is to compute in, and which is to be loaded from a file."""
     for contestant in contestants:
         contestant.precision = PRECISIONS[0] if contestant.name == BASELINE else precision
     if save is not None:
@@ -59,11 +41,7 @@ def place(
 
 
 def of_file(contestants: Sequence[Contestant], path: Path, option: str) -> Contestant:
-    """The engine whose files end as this one does.
-
-    Raises:
-        UsageError: There is none, or several.
-    """
+    """The engine whose files end as this one does."""
     able = {
         contestant.name: contestant.engine.suffix
         for contestant in contestants

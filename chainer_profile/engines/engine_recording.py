@@ -43,20 +43,6 @@ def engine_recording(
 
     A trial's time that no node took is the runtime's overhead, as framework time is Chainer's.
     Starts of the trials are not known.
-
-    Args:
-        profile: The engine's times.
-        layers: Chainer's layers.
-        settings: What was asked for, with the engine's name and precision. Without a name the
-            engine is Chainer itself: its rows are Chainer's layers.
-        links: The links of the network.
-        clean_ns: Wall times of the trials outside of the engine's profiling.
-        clean_start_ns: Their starts.
-        environment: Machine and software.
-        conditions: What was measured about the measuring.
-
-    Raises:
-        EngineError: The times do not go together: says why.
     """
     _check(profile, len(layers))
     if settings.engine:
@@ -105,11 +91,6 @@ def node_rows(
 
     A row has the path of its main layer and the names of all layers that the node does; its work is
     theirs, where it does them alone.
-
-    Args:
-        nodes: The nodes, in the order in which they run.
-        layers: Chainer's layers.
-        precision: What the engine computes in; only with ``fp32`` arrays are as large as Chainer's.
     """
     times_done = Counter(index for node in nodes for index in set(node.layers))
     rows = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -58,19 +59,7 @@ def host_copies(arrays: Sequence[Any]) -> tuple[NDArray[Any], ...]:
 
 
 def difference(expected: Sequence[Any], got: Sequence[Any]) -> OutputDifference:
-    """How far outputs are from the expected ones.
-
-    Args:
-        expected: Chainer's outputs: arrays, on the host or on a GPU.
-        got: The engine's, in the same order.
-
-    Returns:
-        The largest difference of all numbers. Where both are the same infinity, or both no number,
-        there is none; where only one of them is, it is infinite.
-
-    Raises:
-        EngineError: Their number, or a shape, is another.
-    """
+    """How far outputs are from the expected ones."""
     if len(expected) != len(got):
         raise EngineError(
             f"gives {plural(len(got), 'output')}, and Chainer {plural(len(expected), 'output')}"
@@ -98,11 +87,7 @@ def difference(expected: Sequence[Any], got: Sequence[Any]) -> OutputDifference:
 
 
 def chainer_intermediates(network: Network) -> dict[int, NDArray[Any]]:
-    """The first output of each of Chainer's layers, copied, by the index of the layer.
-
-    Args:
-        network: The network; it is called once, in test mode.
-    """
+    """The first output of each of Chainer's layers, copied, by the index of the layer."""
     from chainer_profile.measure.hooks import WalkHook
 
     outputs: dict[int, NDArray[Any]] = {}
@@ -125,18 +110,7 @@ def chainer_intermediates(network: Network) -> dict[int, NDArray[Any]]:
 def worst_layer(
     expected: Mapping[int, Any], got: Mapping[int, Any], layers: Sequence[Layer], tolerance: float
 ) -> str:
-    """Where an engine leaves Chainer, in words.
-
-    Args:
-        expected: Chainer's outputs by index of the layer; see :func:`chainer_intermediates`.
-        got: The engine's, as far as it tells them.
-        layers: Chainer's layers.
-        tolerance: The largest relative difference that is right.
-
-    Returns:
-        The first layer, in the order of the calls, that differs by more than the tolerance, or else
-        the one with the largest difference.
-    """
+    """Where an engine leaves Chainer, in words."""
     worst, most = -1, 0.0
     for index in sorted(expected.keys() & got.keys()):
         theirs = np.asarray(got[index].get() if hasattr(got[index], "get") else got[index])
@@ -158,3 +132,71 @@ def worst_layer(
 
 def _named(layer: Layer) -> str:
     return f"{layer.label} at {layer.path}"
+
+
+# -- what is kept of one input, or hidden by parameters, shows on others
+
+
+def other_inputs(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Other inputs of the same shapes and types: what was kept of the first is wrong for them.
+
+    Numbers are drawn from those that are there, and floating-point ones between two of them, so
+    that what is valid stays valid (an index, a label, a positive number). It is no permutation of
+    them: sums and extremes differ. Where all numbers are the same, floating-point ones are drawn
+    about it.
+    """
+    rng = np.random.default_rng(0)
+    return tuple(_other(array, rng) for array in inputs)
+
+
+def _other(array: Any, rng: np.random.Generator) -> Any:
+    xp = chainer.backend.get_array_module(array)
+    known = np.asarray(array if xp is np else array.get()).reshape(-1)
+    if not known.size:
+        return array.copy()
+    drawn = known[rng.integers(known.size, size=known.size)]
+    if known.dtype.kind == "f":
+        drawn = _between(drawn, known, rng)
+    return xp.asarray(drawn.astype(known.dtype).reshape(array.shape))
+
+
+def _between(drawn: Any, known: Any, rng: np.random.Generator) -> Any:
+    finite = known[np.isfinite(known)].astype(np.float64)
+    if not finite.size:
+        return drawn
+    if finite.min() == finite.max():
+        return finite[0] + rng.standard_normal(known.size) * (abs(finite[0]) or 1.0)
+    part = rng.uniform(0.25, 1.0, known.size)
+    with np.errstate(invalid="ignore"):
+        return part * drawn.astype(np.float64) + (1 - part) * rng.choice(finite, known.size)
+
+
+def with_other_parameters(model: Any) -> Any:
+    """A copy of a network with drawn numbers where a parameter's are all the same.
+
+    Initial normalisations (scale 1, shift 0, mean 0, variance 1) and weights of zero hide what is
+    done wrongly with them.
+    """
+    copied, rng = copy.deepcopy(model), np.random.default_rng(0)
+    alike = [array for array in _arrays_of(copied) if bool((array == array.reshape(-1)[0]).all())]
+    for array in alike:
+        number = float(array.reshape(-1)[0])
+        if number:
+            drawn = number * rng.uniform(0.5, 1.5, array.shape)
+        else:
+            scale = np.sqrt(2 / array[0].size) if array.ndim > 1 else 0.3
+            drawn = rng.normal(0, scale, array.shape)
+        xp = chainer.backend.get_array_module(array)
+        array[...] = xp.asarray(drawn, array.dtype)
+    return copied if alike else None
+
+
+def _arrays_of(model: Any) -> Iterator[Any]:
+    """Floating-point parameters and persistent arrays."""
+    known = chainer.get_array_types()
+    for _, link in sorted(model.namedlinks()):
+        for name in sorted(link._params | link._persistent):
+            value = getattr(link, name)
+            array = value.array if isinstance(value, chainer.Variable) else value
+            if isinstance(array, known) and array.dtype.kind == "f" and array.size:
+                yield array

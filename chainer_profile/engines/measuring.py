@@ -65,24 +65,7 @@ def measure(
     measuring: AbstractContextManager[None] | None = None,
     bar: ProgressBar | None = None,
 ) -> Measured:
-    """Have the engines race, and fold what came out.
-
-    Args:
-        model: The network, a :class:`chainer.Link`, on its device.
-        array: Its input.
-        settings: What was asked for.
-        contestants: The engines, Chainer first.
-        layer_trials: Trials of each in which its nodes are timed.
-        tolerance: The largest relative difference of outputs that is right; by precision if None.
-        save: The file that an engine is to be kept in.
-        clock: The clock that measures.
-        stop: Asked after every trial whether to stop.
-        measuring: Entered for the race: within it signals do not raise.
-        bar: Shows how far it is.
-
-    Raises:
-        ProfileError: Chainer cannot run the network.
-    """
+    """Have the engines race, and fold what came out."""
     step = make_step("forward", model, (array,))
     threads = (
         nullcontext() if settings.threads is None else threadpool_limits(settings.threads, "blas")
@@ -145,11 +128,7 @@ def _jobs(cores: int | None, threads: int | None) -> int:
 
 
 def _keep(contestants: Sequence[Contestant], path: Path) -> None:
-    """Write an engine into a file.
-
-    Raises:
-        ProfileError: It could not be made ready, or the file cannot be written.
-    """
+    """Write an engine into a file."""
     contestant = of_file(contestants, path, "--save-engine")
     if contestant.error or contestant.prepare_s is None:
         why = contestant.error or "the run was interrupted"

@@ -18,10 +18,11 @@ from chainer_profile.engines.equality import (
     chainer_intermediates,
     difference,
     host_copies,
+    other_inputs,
     outputs_of,
+    with_other_parameters,
     worst_layer,
 )
-from chainer_profile.engines.other_inputs import other_inputs, with_other_parameters
 from chainer_profile.engines.protocol import (
     Blockwise,
     EngineError,
@@ -146,11 +147,7 @@ class Race:
         return [one for one in self.contestants if not one.error]
 
     def run(self) -> None:
-        """Make the engines ready, compare their outputs, make the trials, and compare again.
-
-        Raises:
-            ProfileError: Chainer itself cannot run the network.
-        """
+        """Make the engines ready, compare their outputs, make the trials, and compare again."""
         for contestant in self.running:
             if self._stops():
                 return
@@ -167,12 +164,7 @@ class Race:
                 self._guarded(contestant, partial(self._compare, contestant, 0))
 
     def profile_nodes(self, trials: int, *, most_seconds: float = LAYERS_S) -> None:
-        """Have every engine time its nodes; one that cannot gets a note.
-
-        Args:
-            trials: Trials of each engine at most.
-            most_seconds: Fewer where these would take longer, by the median of its clean trials.
-        """
+        """Have every engine time its nodes; one that cannot gets a note."""
         for contestant in self.running:
             if not contestant.trials or self._stops():
                 continue
@@ -187,11 +179,7 @@ class Race:
                     contestant.note = "it does not tell the times of its nodes"
 
     def serve(self, jobs: int) -> None:
-        """Have every engine that can make several runs at a time; one that fails gets no figure.
-
-        Args:
-            jobs: How many at a time; below 2 nothing is tried.
-        """
+        """Have every engine that can make several runs at a time; one that fails gets no figure."""
         for contestant in self.running:
             engine = contestant.engine
             if jobs < 2 or not contestant.trials or not isinstance(engine, Serving):

@@ -199,14 +199,6 @@ def speedup(fast: EngineResult, slow: EngineResult) -> Speedup | None:
     The engines took turns in rounds: in each round the median of the one's block of trials is held
     against that of the other's, so that what slows the machine for a while slows both. The factor
     is the median of these ratios.
-
-    Args:
-        fast: The engine in question.
-        slow: The one that it is compared with.
-
-    Returns:
-        The factor with its interval; None where there is no round of both, and for an engine with
-        wrong outputs.
     """
     if fast.wrong or slow.wrong or not (fast.measured and slow.measured):
         return None
@@ -229,12 +221,7 @@ def trials_in_a_round(trials: int) -> int:
 
 
 def main_layer(covers: Sequence[int], layers: Sequence[Layer]) -> int:
-    """Of some of Chainer's layers the one that stands for all: that of the most operations.
-
-    Args:
-        covers: Indices of layers, one at least.
-        layers: All layers.
-    """
+    """Of some of Chainer's layers the one that stands for all: that of the most operations."""
     return max(covers, key=lambda index: (layers[index].flops or 0, -index))
 
 
@@ -268,11 +255,7 @@ def _plain(value: Any) -> Any:
 
 
 def read_json(path: Path) -> EnginesRun:
-    """What a run's file holds; :func:`recorded` adds the rest.
-
-    Raises:
-        ProfileError: The file is missing, damaged, of another kind, or from a newer version.
-    """
+    """What a run's file holds; :func:`recorded` adds the rest."""
     try:
         content = read_known(path, path.read_bytes(), FORMAT, VERSION)
     except FileNotFoundError:

@@ -1,21 +1,120 @@
-"""One forward pass as a list of calls: which function took what from which."""
+"""One forward pass as a list of calls, which must not depend on the network's data.
+
+What a network computes by Chainer's functions can be exported; what its code reads by itself (``if
+x.sum() > 0``, ``h.array *= 2``, ``x / 255`` of an array) may be another thing for every input. So a
+second pass is made, on other inputs, whose arrays tell when somebody looks at their numbers.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterator
+import sys
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import chainer
 import numpy as np
-from chainer.functions.array.reshape import Reshape
 
 from chainer_profile.basics.errors import one_line
-from chainer_profile.engines.other_inputs import other_inputs
+from chainer_profile.engines.equality import other_inputs
 from chainer_profile.engines.protocol import EngineError, flat_arrays
-from chainer_profile.engines.tracked import Tracked, listening, whose_line
 from chainer_profile.measure.hooks import WalkHook
+
+_listening: ContextVar[Callable[[str], None] | None] = ContextVar("listening", default=None)
+
+#: Functions of NumPy that look at shapes and types alone.
+_OF_SHAPES = frozenset(
+    [
+        *("shape", "ndim", "size", "reshape", "result_type", "can_cast", "shares_memory"),
+        *("zeros_like", "ones_like", "empty_like", "full_like", "may_share_memory"),
+    ]
+)
+#: Methods that do, or that give the same numbers with other axes at the same place.
+_HARMLESS = frozenset(["reshape", "ravel", "squeeze", "view", "setflags", "newbyteorder", "astype"])
+_OPERATORS = ("bool", "int", "float", "complex", "index", "iter", "contains", "getitem", "setitem")
+
+
+class Tracked(np.ndarray[Any, Any]):
+    """A view of an array in a pass in which somebody listens; see :func:`listening`."""
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        _tell(ufunc.__name__)
+        kwargs = {key: _plain(value) for key, value in kwargs.items()}
+        return getattr(ufunc, method)(*map(_plain, inputs), **kwargs)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if function.__name__ not in _OF_SHAPES:
+            _tell(function.__name__)
+        return function(*_plain(args), **_plain(kwargs))
+
+    def astype(self, dtype: Any, *args: Any, copy: Any = True, **kwargs: Any) -> Any:
+        """The array itself where it is of the type already, as Chainer's operators ask for it."""
+        if not copy and np.dtype(dtype) == self.dtype:
+            return self
+        _tell("astype")
+        convert: Any = super().astype
+        return convert(dtype, *args, copy=copy, **kwargs)
+
+
+def _telling(name: str) -> Callable[..., Any]:
+    original = getattr(np.ndarray, name)
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _tell(name.strip("_"))
+        return original(self, *args, **kwargs)
+
+    return method
+
+
+_PUBLIC = [name for name in dir(np.ndarray) if not name.startswith("_")]
+for _name in [*_PUBLIC, *(f"__{name}__" for name in _OPERATORS)]:
+    if callable(getattr(np.ndarray, _name)) and _name not in _HARMLESS:
+        setattr(Tracked, _name, _telling(_name))
+
+
+def _plain(value: Any) -> Any:
+    """The same without tracked arrays."""
+    if isinstance(value, Tracked):
+        return value.view(np.ndarray)
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        return type(value)(map(_plain, value))
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in value.items()}
+    return value
+
+
+def _tell(what: str) -> None:
+    listener = _listening.get()
+    if listener is not None:
+        listener(what)
+
+
+@contextmanager
+def _listening_to(listener: Callable[[str], None]) -> Iterator[None]:
+    """Within this, a function is told what looks at numbers of tracked arrays."""
+    token = _listening.set(listener)
+    try:
+        yield
+    finally:
+        _listening.reset(token)
+
+
+def _whose_line() -> str:
+    """File and line of the code that is running, outside of NumPy, Chainer and this package."""
+    own = [Path(module.__file__ or "").parent for module in (np, chainer)]
+    own.append(Path(__file__).parents[1])
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        path = Path(frame.f_code.co_filename)
+        if not any(folder in path.parents for folder in own):
+            return f"{path.name}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
 
 
 @dataclass(frozen=True)
@@ -36,13 +135,12 @@ class Call:
     """One function call.
 
     Attributes:
-        index: Its place in the order of calls, which is its layer's index; -1 for a change of an
-            array's shape outside of all functions, as ``L.Linear`` makes it of an array.
+        index: Its place in the order of calls, which is its layer's index.
         name: Chainer's name of the function.
         kind: Its class.
         settings: What it holds beside values.
-        inputs: What it takes: a :class:`Value`, or an array that is the same in every pass (a
-            parameter, a constant).
+        inputs: What it takes: a :class:`Value`, also in another shape as ``L.Linear`` gives it to
+            an array, or an array that is the same in every pass (a parameter, a constant).
         outputs: What it gives; None for an output that is not there. Empty where it takes nothing
             but what is the same in every pass: then its outputs are so as well.
         held: Numbers of the values that it holds, by the names of its attributes.
@@ -111,9 +209,7 @@ class _Tracer:
             # The same numbers in the same order: another array's with other axes.
             other, value = self._at.get(_address(array), (None, None))
             if other is not None and (other.size, other.dtype) == (array.size, array.dtype):
-                made = self.value(array)
-                self.calls.append(Call(-1, "Reshape", Reshape, {}, (value,), (made,), {}))
-                return made
+                return value
         if isinstance(array, Tracked):
             self.look("an array that is a part of another one")
         return array
@@ -121,7 +217,7 @@ class _Tracer:
     def look(self, what: str) -> None:
         """The network's own code does something with numbers."""
         if not self._depth and not self.looked:
-            self.looked = f"{what}, {whose_line()}".rstrip(" ,")
+            self.looked = f"{what}, {_whose_line()}".rstrip(" ,")
 
     @property
     def hook(self) -> WalkHook:
@@ -196,17 +292,12 @@ def _address(array: Any) -> int:
 
 
 def trace(model: Any, inputs: tuple[Any, ...]) -> Trace:
-    """Run the network once, in test mode, and note its calls.
-
-    Args:
-        model: The network, or any callable of arrays.
-        inputs: Its arguments, arrays or variables.
-    """
+    """Run the network once, in test mode, and note its calls."""
     tracer = _Tracer(tuple(chainer.as_variable(value).array for value in inputs))
     with (
         chainer.using_config("train", False),
         chainer.using_config("enable_backprop", False),
-        listening(tracer.look),
+        _listening_to(tracer.look),
         tracer.hook,
     ):
         result = model(*inputs)
@@ -298,13 +389,6 @@ def require_static(model: Any, inputs: tuple[Any, ...]) -> Trace:
 
     A copy of the network makes a second pass on other inputs, which must make the same calls. Its
     own code is watched meanwhile. What it reports is dropped, so nothing is left of that pass.
-
-    Args:
-        model: The network, or any callable of arrays.
-        inputs: Its arguments, arrays or variables.
-
-    Raises:
-        EngineError: The calls depend on the data, or the network fails.
     """
     try:
         first = trace(model, inputs)

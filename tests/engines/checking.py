@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from chainer_profile.engines.catalogue import ENGINES
-from chainer_profile.engines.other_inputs import other_inputs
+from chainer_profile.engines.equality import other_inputs
 from chainer_profile.engines.protocol import EngineError, flat_arrays
 from tests.engines.exporting import network_of
 from tests.engines.random_networks import drawn

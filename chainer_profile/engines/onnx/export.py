@@ -40,13 +40,6 @@ def export_model(network: Network) -> onnx.ModelProto:
     are the tensors between them. The inputs are called ``input``, or ``input_0`` and on; outputs
     likewise. Parameters are initializers and no inputs. :func:`.nodes.read_origin` gives what
     is written into the model about Chainer's layers.
-
-    Args:
-        network: The network. It is left as it is, but for parameters that had no shape yet.
-
-    Raises:
-        EngineError: A function cannot be expressed, or what the network does depends on the values
-            of its input.
     """
     from onnx_chainer.mapping import patch_functions
 
@@ -133,9 +126,6 @@ class _Calls:
 
         The exporter hands the network variables, and Chainer's own run had arrays: what the network
         does with those by NumPy is a call here, and no layer. That comes first as a rule.
-
-        Raises:
-            EngineError: There is no call for a layer.
         """
         waiting = list(layers)
         for call in reversed(self._calls):
@@ -309,12 +299,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _tidy(model: Any, inputs: list[str]) -> None:
-    """Make constants initializers, give tensors the names of their nodes, and check the model.
-
-    Args:
-        model: The exporter's model, which is changed.
-        inputs: Names of the inputs.
-    """
+    """Make constants initializers, give tensors the names of their nodes, and check the model."""
     import onnx
 
     graph = model.graph

@@ -79,15 +79,6 @@ def done_by(
 
     A step is done by the one that gives its output. Where none does, it is a part of the one that
     takes its output, or, with nothing behind it, of the one before.
-
-    Args:
-        original: The graph as it was, in an order in which it can run.
-        optimised: What the optimiser made of it; tensors that are still there have their names.
-        constants: Names of tensors that have become constants.
-
-    Returns:
-        list: For each optimised step indices of original ones, ascending; each once at most.
-        Missing are steps that are gone: computed beforehand, or without any work.
     """
     named = {step.name: step.outputs for step in original}
     known = {name for outputs in named.values() for name in outputs}
@@ -122,10 +113,6 @@ def blocked_by(original: Sequence[Step], names: Sequence[str]) -> list[list[int]
     """The same for the step from a graph to the one that ONNX Runtime ran of it.
 
     The tensors of that may have new names; its steps are named after the old ones.
-
-    Args:
-        original: The graph.
-        names: Those of the steps that ran.
     """
     named = {step.name: place for place, step in enumerate(original)}
     gives = {name: place for place, step in enumerate(original) for name in step.outputs}

@@ -73,11 +73,7 @@ class Origin:
 
     @classmethod
     def from_json(cls, text: str) -> Origin:
-        """From such a text.
-
-        Raises:
-            EngineError: It cannot be what was written.
-        """
+        """From such a text."""
         try:
             found = json.loads(text)
             if found.pop("version") != _VERSION:
@@ -89,11 +85,7 @@ class Origin:
             raise EngineError("what the file says of Chainer's layers is damaged") from error
 
     def check(self, network: Network) -> None:
-        """Check that the model is one of this network, for inputs of these shapes.
-
-        Raises:
-            EngineError: It is not; says what differs.
-        """
+        """Check that the model is one of this network, for inputs of these shapes."""
         given, begin = Origin.of(network, {}), int(self.any_batch)
         if [shape[begin:] for shape in self.shapes] != [shape[begin:] for shape in given.shapes]:
             raise EngineError(
@@ -139,11 +131,7 @@ def write_origin(model: Any, origin: Origin) -> None:
 
 
 def read_origin(model: Any) -> Origin | None:
-    """What an ONNX model's metadata say; None for a model that was exported by others.
-
-    Raises:
-        EngineError: It is damaged.
-    """
+    """What an ONNX model's metadata say; None for a model that was exported by others."""
     for entry in model.metadata_props:
         if entry.key == METADATA:
             return Origin.from_json(entry.value)
@@ -151,11 +139,7 @@ def read_origin(model: Any) -> Origin | None:
 
 
 def read_file(path: Path) -> bytes:
-    """The content of a file.
-
-    Raises:
-        EngineError: It cannot be read.
-    """
+    """The content of a file."""
     try:
         return path.read_bytes()
     except FileNotFoundError as error:
@@ -165,11 +149,7 @@ def read_file(path: Path) -> bytes:
 
 
 def read_model(path: Path) -> Any:
-    """The model in an ONNX file.
-
-    Raises:
-        EngineError: It cannot be read, or is no ONNX model.
-    """
+    """The model in an ONNX file."""
     import onnx
 
     content = read_file(path)
@@ -196,11 +176,7 @@ def input_shapes(model: Any) -> list[tuple[int | None, ...]]:
 
 
 def check_inputs(shapes: list[tuple[int | None, ...]], network: Network) -> None:
-    """Check that a network's inputs fit a model of others; None stands for any number.
-
-    Raises:
-        EngineError: They do not.
-    """
+    """Check that a network's inputs fit a model of others; None stands for any number."""
     given = [tuple(map(int, array.shape)) for array in network.inputs]
     fits = len(shapes) == len(given) and all(
         len(shape) == len(other) and all(n in (None, m) for n, m in zip(shape, other, strict=True))

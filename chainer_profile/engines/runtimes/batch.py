@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chainer_profile.basics.errors import one_line
-from chainer_profile.engines.equality import TOLERANCES, difference, outputs_of
+from chainer_profile.engines.equality import TOLERANCES, difference, other_inputs, outputs_of
 from chainer_profile.engines.onnx.nodes import read_origin, write_origin
-from chainer_profile.engines.other_inputs import other_inputs
 from chainer_profile.engines.protocol import EngineError, Network
 
 if TYPE_CHECKING:
@@ -23,11 +22,7 @@ BATCH = "batch"
 
 
 def take_any_batch(engine: ExportedEngine) -> None:
-    """Have an engine's model take any batch size, where it is right for another one, too.
-
-    Raises:
-        EngineError: It is not: says why.
-    """
+    """Have an engine's model take any batch size, where it is right for another one, too."""
     network = engine.network
     larger = larger_batch(network)
     try:
@@ -46,11 +41,7 @@ def take_any_batch(engine: ExportedEngine) -> None:
 
 
 def take_opset(engine: ExportedEngine, opset: int) -> None:
-    """Have an engine's model of another version of ONNX's operators.
-
-    Raises:
-        EngineError: ``onnx`` cannot convert it, or the runtime cannot run it then.
-    """
+    """Have an engine's model of another version of ONNX's operators."""
     import onnx
 
     try:
@@ -64,11 +55,7 @@ def take_opset(engine: ExportedEngine, opset: int) -> None:
 
 
 def larger_batch(network: Network) -> Network:
-    """The same network with one more in its batch, with other numbers.
-
-    Raises:
-        EngineError: Its inputs have no batch in common.
-    """
+    """The same network with one more in its batch, with other numbers."""
     sizes = {x.shape[0] if x.ndim else 0 for x in network.inputs}
     if len(sizes) != 1 or 0 in sizes:
         raise EngineError("its inputs are not of one batch")
@@ -82,11 +69,6 @@ def with_any_batch(model: Any, network: Network, outputs: Sequence[Any]) -> Any:
     """A copy of a model whose inputs' first dimension has a name in place of a number.
 
     Whether it is right for another batch has to be tried: a model may hold the batch size anywhere.
-
-    Args:
-        model: The exported model.
-        network: The network that it was exported of.
-        outputs: What the network gives for a larger batch: these tell which outputs have a batch.
     """
     import onnx
 

@@ -97,22 +97,14 @@ class ExportedEngine(ABC):
     # -- getting ready
 
     def prepare(self, network: Network) -> None:
-        """Export the network and compile it.
-
-        Raises:
-            EngineError: It cannot be exported, or the runtime cannot run it.
-        """
+        """Export the network and compile it."""
         from chainer_profile.engines.onnx.export import export_model
 
         self._refuse(network)
         self.start(network, self._converted(export_model(network)))
 
     def load(self, network: Network, path: Path) -> None:
-        """Make the engine ready from a file; weights and all are the file's.
-
-        Raises:
-            EngineError: The file cannot be read, or is not for this network and its inputs.
-        """
+        """Make the engine ready from a file; weights and all are the file's."""
         self._refuse(network)
         self.start(network, self._read(path))
 
@@ -122,11 +114,7 @@ class ExportedEngine(ABC):
         self._check(network.precision)
 
     def start(self, network: Network, model: Any) -> None:
-        """Run a model of a network from now on.
-
-        Raises:
-            EngineError: It is of another network, takes other inputs, or cannot be compiled.
-        """
+        """Run a model of a network from now on."""
         origin, steps = self._said(model)
         if origin is None:
             check_inputs(self._shapes(model), network)
@@ -136,11 +124,7 @@ class ExportedEngine(ABC):
         self._use(self._compile(model))
 
     def save(self, path: Path) -> None:
-        """Write the model into the files of this name.
-
-        Raises:
-            ProfileError: They cannot be written.
-        """
+        """Write the model into the files of this name."""
         for place, content in self._files(path).items():
             with replacing(place) as file:
                 file.write(content)

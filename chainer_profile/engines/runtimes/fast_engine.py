@@ -21,11 +21,7 @@ class FastEngine(ChainerEngine):
         self._is_fast = False
 
     def prepare(self, network: Network) -> None:
-        """Nothing has to be made ready.
-
-        Raises:
-            EngineError: It is on a GPU, or the precision is not float32.
-        """
+        """Nothing has to be made ready."""
         if network.gpu:
             raise EngineError("has kernels for the CPU alone")
         if network.precision != "fp32":

@@ -275,11 +275,7 @@ def _infer(request: Any, inputs: tuple[Any, ...]) -> None:
 
 
 def _steps(text: str) -> list[Step]:
-    """Steps from JSON.
-
-    Raises:
-        EngineError: They cannot be what was written.
-    """
+    """Steps from JSON."""
     try:
         return [
             Step(name, kind, tuple(inputs), tuple(outputs), idle, twin)

@@ -56,13 +56,7 @@ class Fusion:
 
 
 def fusion(run: EnginesRun, recording: Recording, chainer: Recording | None) -> Fusion:
-    """What an engine made of the layers.
-
-    Args:
-        run: The run.
-        recording: The engine's recording.
-        chainer: Chainer's, where there is one.
-    """
+    """What an engine made of the layers."""
     covered = {index for layer in recording.layers for index in layer.covers}
     nodes_s, runs = recording.self_ns.sum(axis=1), recording.trial_ns
     after_s = float(nodes_s.mean()) * NS

@@ -140,10 +140,6 @@ def to_file(run: EnginesRun, recordings: Mapping[str, Recording]) -> str:
 
     A speed-up is how many times as fast the row's engine is as the column's. It is empty for an
     engine with wrong outputs.
-
-    Args:
-        run: The run.
-        recordings: The recordings of engines that timed their nodes, by the engines' names.
     """
     found = [*COLUMNS.values(), *(_versus(slow, in_file=True) for slow in run.measured)]
     return to_csv(found, [_row(run, engine, recordings) for engine in run.engines])
@@ -153,12 +149,7 @@ def to_file(run: EnginesRun, recordings: Mapping[str, Recording]) -> str:
 
 
 def report(run: EnginesRun, recordings: Mapping[str, Recording]) -> list[Block]:
-    """The report of a run.
-
-    Args:
-        run: The run.
-        recordings: The recordings of engines that timed their nodes, by the engines' names.
-    """
+    """The report of a run."""
     title, how = about_lines(run)
     return [
         Heading(1, title),
