@@ -83,18 +83,12 @@ def rows(function: str, *, unused: bool) -> list[Mark]:
 
 
 class TestRows:
-    def test_a_row_for_each_parameter(self, clock: FakeClock) -> None:
-        step = Step(Made(clock))
+    @pytest.mark.parametrize("zero_fill", [False, True])
+    def test_a_row_for_each_parameter(self, clock: FakeClock, zero_fill: bool) -> None:
+        step = Step(Made(clock), zero_fill=zero_fill)
         assert step.windows() == rows("Bcast", unused=True)
-        assert step.windows() == rows("Allreduce", unused=True)
-
-    def test_a_parameter_without_a_gradient_is_not_moved(self, clock: FakeClock) -> None:
-        step = Step(Made(clock), zero_fill=False)
-        step()
-        assert step.windows() == rows("Allreduce", unused=False)
-
-    def test_a_prefix_stands_before_the_paths(self, clock: FakeClock) -> None:
-        step = Step(Made(clock))
+        # A parameter without a gradient is not moved.
+        assert step.windows() == rows("Allreduce", unused=zero_fill)
         step.prefix = "/main"
         assert [mark.path for mark in step.windows()][:2] == ["/main/a/W", "/main/b/W"]
 

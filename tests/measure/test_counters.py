@@ -6,7 +6,6 @@ import mmap
 import subprocess
 import sys
 import time
-import warnings
 from dataclasses import replace
 
 import pytest
@@ -18,6 +17,7 @@ from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.verdicts import FAULTS
 from chainer_profile.measure import counters as counters_module
 from chainer_profile.measure import runner
+from chainer_profile.measure.arguments import as_network
 from chainer_profile.measure.counters import LEAST_TRIALS, measure_counters, thread_usage
 from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.steps import make_step
@@ -35,6 +35,11 @@ def measure(clock, step, *, seconds=0.0, usage=None, **more):
         return structure, measure_counters(
             step, structure, now_ns=clock.now_ns, seconds=seconds, usage=usage, **more
         )
+
+
+def step_of(network):
+    """Of a function."""
+    return make_step("forward", as_network(network, [image()]), (image(),))
 
 
 def test_a_counter_is_folded_like_the_clock(clock):
@@ -69,9 +74,7 @@ def test_nothing_is_lost_or_counted_twice(durations, nested, between):
             (x,) = kind(clock, duration).apply((x,))
         return x
 
-    from chainer_profile.measure.arguments import as_network
-
-    step = make_step("forward", as_network(network, [image()]), (image(),))
+    step = step_of(network)
     structure, found = measure(clock, step)
     wall = found["wall_ns"]
     functions = sum(wall.layers)
@@ -98,9 +101,7 @@ def test_trials_of_other_kinds_are_left_out(clock):
             (x,) = Wait(clock, 10).apply((x,))
         return x
 
-    from chainer_profile.measure.arguments import as_network
-
-    step = make_step("forward", as_network(network, [image()]), (image(),))
+    step = step_of(network)
     with step.configured():
         structure = learn_structure(step)
 
@@ -140,14 +141,12 @@ class Faulting(Wait):
 
 @linux
 def test_page_faults_are_those_of_the_layer_that_has_them():
-    from chainer_profile.measure.arguments import as_network
-
     def network(x):
         (x,) = Wait(FakeClock(), 0).apply((x,))
         (x,) = Faulting(FakeClock(), 0).apply((x,))
         return x
 
-    step = make_step("forward", as_network(network, [image()]), (image(),))
+    step = step_of(network)
     with step.configured():
         structure = learn_structure(step)
         found = measure_counters(step, structure, now_ns=time.perf_counter_ns, seconds=0.0)
@@ -177,8 +176,6 @@ class FakeThread:
 
 
 def test_a_layer_of_page_faults_is_told_from_a_busy_one(clock):
-    from chainer_profile.measure.arguments import as_network
-
     thread = FakeThread(clock, fault_ns=1200)
 
     class Faults(Wait):
@@ -196,7 +193,7 @@ def test_a_layer_of_page_faults_is_told_from_a_busy_one(clock):
         (x,) = Busy(clock, 588_000).apply((x,))
         return x
 
-    step = make_step("forward", as_network(network, [image()]), (image(),))
+    step = step_of(network)
     _, found = measure(
         clock,
         step,
@@ -253,12 +250,6 @@ def test_its_failure_is_a_warning(clock, monkeypatch):
     with pytest.warns(UserWarning, match=r"counters pass fails \(OSError: no\): left out"):
         found = profile(Chain(clock), image(), trials=2, warmups=0, counters=None)
     assert found.counters is None
-
-
-def test_not_asked_for_not_made(clock):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert profile(Chain(clock), image(), trials=2, warmups=0, counters=False).counters is None
 
 
 @linux

@@ -106,10 +106,7 @@ def test_the_commit_of_the_current_folder(tmp_path: Path, monkeypatch: pytest.Mo
     assert collect().commit == clean
     Path("file").write_text("2")
     assert collect().commit == f"{clean}-dirty"
-
-
-def test_without_git_there_is_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))  # without git
     assert collect().commit == ""
 
 

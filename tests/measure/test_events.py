@@ -30,23 +30,14 @@ def queue(clock):
 
 
 class TestEventPool:
-    def test_events_are_made_once_and_used_again(self, queue):
+    def test_events_are_made_once_and_used_again_with_the_times_of_the_last_recording(
+        self, clock, queue
+    ):
         pool = EventPool(queue)
-        for count in (3, 5, 2, 5):
-            for _ in range(count):
-                pool.record()
-            assert pool.used == count
-            pool.wait()
-            assert len(pool.times_ns()) == count
+        assert pool.times_ns().tolist() == []
+        for kernels in ([], [70, 20, 5], [1, 2, 3, 4], [8]):
             pool.clear()
             assert pool.used == 0
-        assert len(queue.events) == 5
-        assert queue.log.count("record") == 3 + 5 + 2 + 5
-
-    def test_times_are_those_of_the_last_recording_in_order(self, clock, queue):
-        pool = EventPool(queue)
-        for kernels in ([70, 20, 5], [1, 2, 3, 4], [8]):
-            pool.clear()
             pool.record()
             for duration in kernels:
                 queue.launch(duration)
@@ -55,13 +46,10 @@ class TestEventPool:
             times = pool.times_ns()
             assert times.tolist() == [0, *np.cumsum(kernels).tolist()]
             assert times.dtype == np.int64
+            assert pool.used == len(times)
             clock.advance(1000)
-
-    def test_without_events_there_are_no_times(self, queue):
-        pool = EventPool(queue)
-        assert pool.times_ns().tolist() == []
-        pool.record()
-        assert pool.times_ns().tolist() == [0]
+        assert len(queue.events) == 5
+        assert queue.log.count("record") == 1 + 4 + 5 + 2
 
     def test_it_waits_once_and_for_the_last_event(self, clock, queue):
         pool = EventPool(queue)
@@ -111,18 +99,6 @@ class TestEventPool:
         short = np.array(spans) <= 8_000_000
         assert (found[short] == np.array(spans)[short]).all()
 
-    def test_differences_to_the_first_event_would_be_coarse(self, queue):
-        """What the sum of neighbours is good for: here 150 times 13,333,333 ns, 2 s in all."""
-        pool = EventPool(queue)
-        pool.record()
-        for _ in range(150):
-            queue.launch(13_333_333)
-            pool.record()
-        pool.wait()
-        assert pool.times_ns().tolist() == [13_333_333 * i for i in range(151)]
-        first, last = queue.events[0], queue.events[-1]
-        assert abs(queue.elapsed_ms(first, last) * 1e6 - 150 * 13_333_333) > 20
-
 
 def structure_of(owners, n_layers, phases=()):
     layers = tuple(range(n_layers))  # only their number counts
@@ -145,18 +121,12 @@ class TestTimeline:
 
     def test_gaps_before_each_call_of_a_row_add_up(self):
         # Row 0 is entered three times, row 1 once in between.
-        structure = structure_of([0, -1, 1, -1, 0, -1, 0, -1], 2)
-        device = Timeline(structure).divide(np.cumsum([0, 1, 10, 2, 20, 3, 30, 4, 40, 5]))
-        assert device.times_ns.tolist() == [10 + 30 + 40, 20]
-        assert device.gaps_ns.tolist() == [1 + 3 + 4, 2]
-        assert device.span_ns == 115
-
-    def test_one_timeline_divides_many_trials(self):
-        timeline = Timeline(structure_of([0, -1], 1))
-        for scale in (1, 5):
-            device = timeline.divide(np.array([0, 2, 5, 9]) * scale)
-            assert (device.times_ns.tolist(), device.gaps_ns.tolist()) == ([3 * scale], [2 * scale])
-            assert device.span_ns == 9 * scale
+        timeline = Timeline(structure_of([0, -1, 1, -1, 0, -1, 0, -1], 2))
+        for scale in (1, 5):  # one of many trials
+            device = timeline.divide(scale * np.cumsum([0, 1, 10, 2, 20, 3, 30, 4, 40, 5]))
+            assert device.times_ns.tolist() == [scale * (10 + 30 + 40), scale * 20]
+            assert device.gaps_ns.tolist() == [scale * (1 + 3 + 4), scale * 2]
+            assert device.span_ns == 115 * scale
 
 
 def learned(model):
@@ -166,7 +136,7 @@ def learned(model):
 
 
 class TestRecorder:
-    def test_an_event_goes_with_every_clock_read(self, clock, queue):
+    def test_an_event_goes_with_every_clock_read_and_is_in_no_layers_host_time(self, clock, queue):
         step, structure = learned(PlannedNet(clock, calls(kernel(10, 30), kernel(20, 40))))
         queue.synchronize()
         pool = EventPool(queue)
@@ -180,13 +150,8 @@ class TestRecorder:
         # The kernels are launched at 10 and 30, so the second begins when the first ends, at 40.
         assert pool.times_ns().tolist() == [0, 0, 40, 40, 80, 80]
         assert structure.times_ns(stamps_of(recorder.log)).tolist() == [10, 20]
-        # The events were recorded in the order of their times.
-        assert [event.time_ns for event in queue.events] == sorted(e.time_ns for e in queue.events)
-
-    def test_recording_an_event_is_in_no_layers_host_time(self, clock, queue):
-        step, structure = learned(PlannedNet(clock, calls(kernel(10, 30), kernel(20, 40))))
-        recorder = Recorder(clock.now_ns, step, EventPool(queue))
         queue.record_ns = 1000
+        recorder.clear()
         with step.configured(), recorder:
             step()
         assert structure.times_ns(stamps_of(recorder.log)).tolist() == [10, 20]
@@ -243,6 +208,7 @@ class TestRecorder:
         pool = EventPool(clock.device)
         step = ForwardStep(PlannedNet(clock, ()), (image(),))
         recorder = Recorder(clock.now_ns, step, pool)
+        clock.device.launch(1_000_000)  # a busy device does not hide the window
         # Both clock reads of a function are between its events.
         assert recorder.window_ns() == expected
         assert (pool.used, stamps_of(recorder.log), whats_of(recorder.log)) == (0, [], [])
@@ -250,13 +216,3 @@ class TestRecorder:
         assert clock.device.log.count("synchronize") == 2
         assert clock.device.log[0] == clock.device.log[-1] == "synchronize"
         assert len(clock.device.events) == 400
-
-    def test_a_busy_device_does_not_hide_the_window(self):
-        clock = device_clock(3)
-        recorder = Recorder(
-            clock.now_ns,
-            ForwardStep(PlannedNet(clock, ()), (image(),)),
-            EventPool(clock.device),
-        )
-        clock.device.launch(1_000_000)
-        assert recorder.window_ns() == 6

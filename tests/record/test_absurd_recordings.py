@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chainer_profile import ProfileError, summarise
@@ -87,7 +87,6 @@ ARRAYS = {
 }
 
 
-@settings(max_examples=150)
 @given(st.data())
 def test_a_changed_recording_is_refused_in_one_line_or_can_be_summarised(
     tmp_path_factory: pytest.TempPathFactory, data: Any
@@ -204,7 +203,6 @@ OPTIONAL = ("limits", "memory", "counters", "inside", "rank", "links", "conditio
 ARRAYS_BESIDE = ("iteration", "arrived_ns", "held_ns", "clean_cpu_ns", "warmup_ns", "probe_ns")
 
 
-@settings(max_examples=150)
 @given(st.data())
 def test_what_is_written_can_be_read_whatever_is_wrong_with_its_parts(
     tmp_path_factory: pytest.TempPathFactory, data: Any

@@ -8,7 +8,7 @@ from array import array
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chainer_profile.basics.errors import ProfileError
@@ -85,7 +85,6 @@ def test_clean_trials_at_once():
     assert at_once._kept == one_by_one._kept
 
 
-@settings(max_examples=100)
 @given(
     case=any_trials(),
     n_groups=st.integers(1, 13),
@@ -337,7 +336,6 @@ def assert_kept_or_refused_in_a_line(journal):
         assert "\n" not in str(error)  # noqa: PT017
 
 
-@settings(max_examples=300)
 @given(data=st.data())
 def test_a_changed_journal_is_refused_in_one_line_or_can_be_kept(data, tmp_path_factory):
     content = bytearray(JOURNAL)
@@ -357,7 +355,6 @@ def test_a_changed_journal_is_refused_in_one_line_or_can_be_kept(data, tmp_path_
     assert_kept_or_refused_in_a_line(path)
 
 
-@settings(max_examples=200)
 @given(data=st.data())
 def test_a_journal_with_a_changed_header(data, tmp_path_factory):
     length, _, rest = JOURNAL.removeprefix(MAGIC).partition(b"\n")
