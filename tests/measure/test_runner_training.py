@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import chainer
 import chainer.functions as F
-import chainer.links as L
 import numpy as np
 import pytest
 
 from chainer_profile.analyse.summaries import summarise
-from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure import trials
 from chainer_profile.measure.runner import RunError, run
 from chainer_profile.measure.steps import make_step
@@ -65,14 +63,6 @@ class TestTimes:
         assert recording.warmup_ns.tolist() == [TRIAL_NS] * 2
         assert model.calls == N_STRUCTURE + 2 + 20 + 5 + 1
 
-    def test_forward_and_backward(self, clock, model):
-        step = make_step("forward-backward", model, (image(),), loss=slow_loss(clock))
-        recording = run(step, settings("forward-backward"), clock=clock)
-        assert recording.self_ns.tolist() == [ROWS[:10]] * 20
-        assert recording.phases == ("forward", "backward")
-        assert recording.framework_ns.tolist() == [[42, 0]] * 20
-        assert recording.trial_ns.tolist() == [sum(ROWS[:10]) + 42] * 20
-
     def test_settings_say_what_a_trial_was(self, clock, model):
         recording = run(train(model, clock), settings(seed=3), clock=clock)
         made = recording.settings
@@ -80,22 +70,13 @@ class TestTimes:
         assert made.train_mode is True
         assert made.seed == 3
 
-    def test_every_trial_trains_in_train_mode_with_a_graph(self, clock, model):
-        seen = set()
-
-        def loss(y):
-            seen.add((bool(chainer.config.train), bool(chainer.config.enable_backprop)))
-            return slow_loss(clock)(y)
-
-        run(train(model, clock, loss), settings(), clock=clock)
-        assert seen == {(True, True)}
-
-    @pytest.mark.parametrize("group_ns", [1, 3 * TRIAL_NS, 10**9])
-    def test_trials_are_the_same_in_groups_of_any_size(self, clock, model, monkeypatch, group_ns):
-        monkeypatch.setattr(trials, "_GROUP_NS", group_ns)
-        recording = run(train(model, clock), settings(), clock=clock)
-        assert recording.self_ns.tolist() == [ROWS] * 20
-        assert recording.framework_ns.tolist() == [list(FRAMEWORK.values())] * 20
+    def test_trials_are_the_same_in_groups_of_any_size(self, clock, model, monkeypatch):
+        for group_ns in (1, 3 * TRIAL_NS):
+            monkeypatch.setattr(trials, "_GROUP_NS", group_ns)
+            recording = run(train(model, clock), settings(), clock=clock)
+            assert recording.self_ns.tolist() == [ROWS] * 20
+            assert recording.framework_ns.tolist() == [list(FRAMEWORK.values())] * 20
+            assert (np.diff(recording.start_ns) >= TRIAL_NS).all()
 
     def test_the_journal_holds_the_recording(self, clock, model, tmp_path):
         path = tmp_path / "journal"
@@ -130,16 +111,6 @@ class TestTimes:
         layers = summarise(recording).layers
         assert (layers["mean_s"] * 1e9).round().tolist() == ROWS
         assert layers["phase"].tolist() == ["forward"] * 4 + ["backward"] * 6 + ["update"] * 3
-
-    def test_nothing_is_left_on_the_network_or_the_step(self, clock, model):
-        step = train(model, clock)
-        run(step, settings(), clock=clock)
-        before = set(vars(model)), set(vars(step)), set(vars(step.optimizer))
-        run(step, settings(), clock=clock)
-        assert (set(vars(model)), set(vars(step)), set(vars(step.optimizer))) == before
-        assert "lossfun" not in vars(step)
-        assert not chainer.get_function_hooks()
-        assert not chainer._get_link_hooks()
 
 
 class Changing(Trained):
@@ -257,21 +228,6 @@ class TestFailures:
         assert not chainer.get_function_hooks()
         assert "update" not in vars(step.optimizer)
         assert "cleargrads" not in vars(model)
-
-    def test_an_input_that_the_network_refuses(self, clock):
-        step = make_step("train", L.Linear(3, 2), (image(),), loss=F.sum)
-        with pytest.raises(ProfileError) as caught:
-            run(step, settings(input_shape=(1, 2)), clock=clock)
-        message = str(caught.value)
-        assert message.startswith("the network fails with an input of 1x2, in Linear at /: ")
-        assert "\n" not in message
-
-    def test_a_loss_that_is_no_variable(self, clock, model):
-        step = train(model, clock, loss=lambda y: 3.0)
-        with pytest.raises(ProfileError) as caught:
-            run(step, settings(input_shape=(1, 2)), clock=clock)
-        assert "\n" not in str(caught.value)
-        assert "'float' object has no attribute 'backward'" in str(caught.value)
 
     def test_stop_keeps_the_trials_so_far(self, clock, model):
         def stop():
