@@ -46,78 +46,45 @@ def chainers(file: str, function: str) -> Frame:
     return Frame(CHAINER + file, function, 7)
 
 
-@pytest.mark.parametrize(
-    ("stack", "row", "function", "inner"),
-    [
-        pytest.param(
-            [
-                OWN,
-                label("0_Convolution2DFunction@"),
-                APPLY,
-                chainers("function_node.py", "forward"),
-            ],
-            0,
-            "",
-            1,
-            id="forward",
-        ),
-        pytest.param(
-            [
-                label("1_ReLU@/x"),
-                APPLY,
-                chainers("f.py", "ReLU.forward"),
-                Frame("/n.py", "maximum"),
-            ],
-            2,
-            "",
-            2,
-            id="a call in a call has no label",
-        ),
-        pytest.param([label("1_ReLU@"), APPLY], None, "", 1, id="apply itself is the framework's"),
-        pytest.param(
-            [label("1_ReLU@"), APPLY, chainers("variable.py", "Variable.__init__")],
-            None,
-            "",
-            2,
-            id="and what else it calls",
-        ),
-        pytest.param(
-            [label("1_ReLU@ backward"), STEP, chainers("f.py", "backward")], 3, "", 1, id="backward"
-        ),
-        pytest.param(
-            [label("1_ReLU@ backward"), STEP, chainers("_backprop_utils.py", "_reduce"), APPLY],
-            None,
-            "gradient_accumulation",
-            2,
-            id="a sum of gradients",
-        ),
-        pytest.param(
-            [chainers("variable.py", "Parameter.update"), chainers("optimizer.py", "update")],
-            None,
-            "MomentumSGD",
-            1,
-            id="update",
-        ),
-        pytest.param(
-            [chainers("optimizer_hooks/weight_decay.py", "__call__")],
-            None,
-            "WeightDecay",
-            1,
-            id="a hook",
-        ),
-        pytest.param(
-            [chainers("link.py", "Link.cleargrads")], None, "cleargrads", 1, id="cleargrads"
-        ),
-        pytest.param(
-            [label("9_Exp@"), APPLY, chainers("f.py", "forward")], None, "", 2, id="of no known row"
-        ),
-    ],
-)
-def test_whose_a_stack_is(stack: list[Frame], row: Any, function: str, inner: int) -> None:
-    found = inside._found(iter([(tuple(stack), 0.5, 3)]), LAYERS, lines=True)
-    ((owner, frames),) = found
-    assert (owner.row, owner.function, len(frames)) == (row, function, inner)
-    assert found[owner, frames] == (0.5, 3)
+BACKWARD = [label("1_ReLU@ backward"), STEP]
+WHOSE: list[tuple[list[Frame], int | None, str, int]] = [
+    (
+        [
+            *(OWN, label("0_Convolution2DFunction@"), APPLY),
+            chainers("function_node.py", "forward"),
+        ],
+        *(0, "", 1),
+    ),
+    # A call in a call has no label.
+    (
+        [label("1_ReLU@/x"), APPLY, chainers("f.py", "ReLU.forward"), Frame("/n.py", "maximum")],
+        *(2, "", 2),
+    ),
+    # apply itself is the framework's, and what else it calls.
+    ([label("1_ReLU@"), APPLY], None, "", 1),
+    ([label("1_ReLU@"), APPLY, chainers("variable.py", "Variable.__init__")], None, "", 2),
+    ([*BACKWARD, chainers("f.py", "backward")], 3, "", 1),
+    (
+        [*BACKWARD, chainers("_backprop_utils.py", "_reduce"), APPLY],
+        *(None, "gradient_accumulation", 2),
+    ),
+    (
+        [chainers("variable.py", "Parameter.update"), chainers("optimizer.py", "update")],
+        *(None, "MomentumSGD", 1),
+    ),
+    ([chainers("optimizer_hooks/weight_decay.py", "__call__")], None, "WeightDecay", 1),
+    ([chainers("link.py", "Link.cleargrads")], None, "cleargrads", 1),
+    # Of no known row.
+    ([label("9_Exp@"), APPLY, chainers("f.py", "forward")], None, "", 2),
+]
+
+
+def test_whose_a_stack_is() -> None:
+    for stack, *expected in WHOSE:
+        found = inside._found(iter([(tuple(stack), 0.5, 3)]), LAYERS, lines=True)
+        ((owner, frames),) = found
+        assert [owner.row, owner.function, len(frames)] == expected
+        assert found[owner, frames] == (0.5, 3)
 
 
 def test_what_apply_does_between_the_hooks_is_the_layers() -> None:
@@ -237,29 +204,14 @@ def test_a_sampler_that_ends_at_once_says_why() -> None:
         samplers._attached(command, "never", lambda: pytest.fail("nobody looks"))
 
 
-def test_ticks_count_for_the_time_since_the_last() -> None:
+@pytest.mark.parametrize("within", [False, True])
+def test_ticks_count_for_the_time_since_the_last(within: bool) -> None:
     before = signal.getsignal(signal.SIGALRM)
-    now = iter([0, 10, 40])
-
-    def run() -> None:
-        for _ in range(2):
-            signal.raise_signal(signal.SIGALRM)
-
-    # The timer itself is not to tick.
-    seen = with_still_timer(lambda: samplers.ticked(run, lambda: next(now)))
-    ((stack, seconds),) = seen.weights.items()
-    assert seconds == pytest.approx(40e-9)
-    assert seen.samples == {stack: 2}
-    assert "run" in stack[-1].function
-    assert signal.getsignal(signal.SIGALRM) is before
-
-
-def test_a_tick_within_the_handler_does_not_move_the_clock_back() -> None:
     times = iter([0, 10, 40, 50])
 
     def now_ns() -> int:
         now = next(times)
-        if now == 10:
+        if within and now == 10:  # a tick within the handler does not move the clock back
             signal.raise_signal(signal.SIGALRM)
         return now
 
@@ -267,9 +219,13 @@ def test_a_tick_within_the_handler_does_not_move_the_clock_back() -> None:
         for _ in range(2):
             signal.raise_signal(signal.SIGALRM)
 
+    # The timer itself is not to tick.
     seen = with_still_timer(lambda: samplers.ticked(run, now_ns))
-    assert list(seen.weights.values()) == [pytest.approx(40e-9)]
-    assert list(seen.samples.values()) == [2]
+    ((stack, seconds),) = seen.weights.items()
+    assert seconds == pytest.approx(40e-9)
+    assert seen.samples == {stack: 2}
+    assert "run" in stack[-1].function
+    assert signal.getsignal(signal.SIGALRM) is before
 
 
 def with_still_timer(call: Any) -> Any:

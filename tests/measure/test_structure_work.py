@@ -16,14 +16,10 @@ from chainer import optimizers
 from chainer_profile.costs import work as costs
 from chainer_profile.costs.work import register_cost
 from chainer_profile.measure.learner import learn_structure
-from chainer_profile.measure.recorder import Recorder
 from chainer_profile.measure.steps import ForwardStep, Loss, TrainStep, make_step
 from chainer_profile.measure.windows import CLEARGRADS, Mark
-from chainer_profile.record.journal import Journal, Kind, recover
-from chainer_profile.record.recording import Recording, Settings
 from tests import ROOT
-from tests.journals import ENVIRONMENT, add
-from tests.nets import SlowHook, SlowOptimizer, SlowRule, Trained, image, slow_loss
+from tests.nets import SlowHook, SlowOptimizer, SlowRule, Trained, image, net, slow_loss
 
 WORK = ("flops", "macs", "nbytes_read", "nbytes_written")
 SIZES = ("input_nbytes", "parameter_nbytes", "output_nbytes")
@@ -39,21 +35,24 @@ def sizes(row):
     return tuple(getattr(row, name) for name in SIZES)
 
 
-class Residual(chainer.Chain):
+def residual():
     """A network with a shortcut, whose gradients are added up."""
-
-    def __init__(self):
-        super().__init__()
-        with self.init_scope():
-            self.conv = L.Convolution2D(3, 4, 3, pad=1)
-            self.bn = L.BatchNormalization(4)
-            self.again = L.Convolution2D(4, 4, 3, pad=1)
-            self.fc = L.Linear(4, 5)
 
     def forward(self, x):
         h = F.relu(self.bn(self.conv(x)))
         h = h + self.again(h)
         return self.fc(F.average(h, axis=(2, 3)))
+
+    return net(
+        forward,
+        conv=L.Convolution2D(3, 4, 3, pad=1),
+        bn=L.BatchNormalization(4),
+        again=L.Convolution2D(4, 4, 3, pad=1),
+        fc=L.Linear(4, 5),
+    )
+
+
+X = image(2, 3, 6, 6)
 
 
 def learn(model, *inputs, phase="train", loss=F.sum, optimizer=None):
@@ -68,7 +67,7 @@ def updates(structure):
 
 class TestTrainingStep:
     def test_every_row_has_its_work(self):
-        structure = learn(Residual(), image(2, 3, 6, 6), loss="auto")
+        structure = learn(residual(), X, loss="auto")
         names = [a.function for a in structure.layers]
         assert {"gradient_accumulation", "cleargrads", "WeightDecay", "MomentumSGD"} <= set(names)
         assert [a.function for a in structure.layers if None in work(a)] == []
@@ -81,8 +80,8 @@ class TestTrainingStep:
         assert next(row.flops for row in rows if row.work_is_about) == 3 * 4 * 2
 
     def test_the_update_is_that_of_all_parameters(self):
-        model = Residual()
-        structure = learn(model, image(2, 3, 6, 6), loss="auto")
+        model = residual()
+        structure = learn(model, X, loss="auto")
         n = sum(param.size for param in model.params())
         hook, *rest = updates(structure)
         assert (hook.function, work(hook)) == ("WeightDecay", (2 * n, 0, 8 * n, 4 * n))
@@ -93,48 +92,36 @@ class TestTrainingStep:
         assert by_path["/fc"].flops == 4 * (4 * 5 + 5)
         assert by_path["/fc"].calls == 2
 
-    @pytest.mark.parametrize(
-        ("make", "flops"),
-        [
+    def test_of_any_optimizer(self):
+        model = residual()
+        n = sum(param.size for param in model.params())
+        for make, flops in (
             (optimizers.SGD, 2),
             (optimizers.Adam, 13),
             (optimizers.SMORMS3, 21),
             (optimizers.AMSBound, 16),
             (optimizers.RMSpropGraves, 15),
-        ],
-    )
-    def test_of_any_optimizer(self, make, flops):
-        model = Residual()
-        structure = learn(model, image(2, 3, 6, 6), optimizer=make().setup(model))
-        n = sum(param.size for param in model.params())
-        assert sum(a.flops for a in updates(structure)) == flops * n
+        ):
+            rows = updates(learn(model, X, optimizer=make().setup(model)))
+            assert {a.function for a in rows} == {make.__name__}
+            assert sum(a.flops for a in rows) == flops * n
 
-    def test_clearing_gradients_is_nothing(self):
-        structure = learn(Residual(), image(2, 3, 6, 6))
-        (row,) = [a for a in structure.layers if a.function == "cleargrads"]
-        assert work(row) == (0, 0, 0, 0)
-
-    def test_adding_up_gradients_is_an_addition_of_them(self):
-        structure = learn(Residual(), image(2, 3, 6, 6))
-        (row,) = [a for a in structure.layers if a.function == "gradient_accumulation"]
+    def test_clearing_gradients_is_nothing_and_adding_them_up_an_addition(self):
+        by_name = {a.function: work(a) for a in learn(residual(), X).layers}
         n = 2 * 4 * 6 * 6
-        assert work(row) == (n, 0, 8 * n, 4 * n)
+        assert by_name["cleargrads"] == (0, 0, 0, 0)
+        assert by_name["gradient_accumulation"] == (n, 0, 8 * n, 4 * n)
 
     def test_adding_up_lazily_too(self):
-        class Threefold(chainer.Chain):
-            def __init__(self):
-                super().__init__()
-                with self.init_scope():
-                    self.fc = L.Linear(2, 3)
-
-            def forward(self, x):
-                h = self.fc(x)
-                return F.tanh(h) + F.relu(h) + F.sigmoid(h)
+        def threefold(self, x):
+            h = self.fc(x)
+            return F.tanh(h) + F.relu(h) + F.sigmoid(h)
 
         with chainer.using_config("lazy_grad_sum", True):
-            structure = learn(Threefold(), image(4, 2))
+            structure = learn(net(threefold, fc=L.Linear(2, 3)), image(4, 2))
         (row,) = [a for a in structure.layers if a.function == "gradient_accumulation"]
         assert work(row) == (24, 0, 3 * 48, 48)
+        assert (row.phase, row.path, len(row.input_shapes)) == ("backward", "/", 3)
 
     def test_a_shared_parameter_is_updated_twice(self):
         shared = L.Linear(2, 2)
@@ -215,118 +202,67 @@ class TestUnusualUpdates:
         assert work(row) == (4 * 4, 0, 2 * 32, 32)
 
 
-class TestMarks:
-    def test_work_makes_no_difference(self):
-        mark = Mark("backward", "cleargrads", "cleargrads")
-        assert mark == CLEARGRADS
-        assert hash(mark) == hash(CLEARGRADS)
-        assert repr(mark) == repr(CLEARGRADS)
-
-    def test_trials_enter_what_the_structure_has(self, clock):
-        model = Residual()
-        step = make_step("train", model, (image(2, 3, 6, 6),))
-        recorder = Recorder(clock.now_ns, step)
-        with step.configured():
-            structure = learn_structure(step)
-            with recorder:
-                step()
-        assert structure.difference(recorder.log) == ""
-
-    def test_a_structure_holds_no_network(self):
-        model = Residual()
-        step = make_step("train", model, (image(2, 3, 6, 6),))
-        with step.configured():
-            structure = learn_structure(step)
-        assert {what.work for what, _ in structure.windows if isinstance(what, Mark)} == {None}
-        there = weakref.ref(model)
-        del model, step
-        gc.collect()
-        assert there() is None
+def test_work_makes_no_difference_to_a_mark():
+    mark = Mark("backward", "cleargrads", "cleargrads")
+    assert mark == CLEARGRADS
+    assert hash(mark) == hash(CLEARGRADS)
+    assert repr(mark) == repr(CLEARGRADS)
 
 
-class TestSizes:
-    def test_of_a_link(self):
-        model = L.Linear(3, 2)
-        (row,) = learn(model, image(4, 3), phase="forward").layers
-        assert sizes(row) == (4 * 3 * 4, (3 * 2 + 2) * 4, 4 * 2 * 4)
+def test_a_structure_holds_no_network():
+    model = residual()
+    structure = learn(model, X, loss="auto")
+    assert {what.work for what, _ in structure.windows if isinstance(what, Mark)} == {None}
+    there = weakref.ref(model)
+    del model
+    gc.collect()
+    assert there() is None
 
-    def test_other_rows_have_none(self):
-        structure = learn(Residual(), image(2, 3, 6, 6), loss="auto")
+
+def multiplied(x):
+    return x * x
+
+
+@pytest.mark.parametrize(
+    ("build", "x", "expected"),
+    [
+        (lambda: L.Linear(3, 2), image(4, 3), (4 * 3 * 4, (3 * 2 + 2) * 4, 4 * 2 * 4)),
+        # An array that is passed twice counts once.
+        (lambda: chainer.Sequential(multiplied), chainer.Variable(image(4, 3)), (48, 0, 48)),
+        (lambda: L.EmbedID(7, 5), np.zeros((2, 3), np.int32), (24, 7 * 5 * 4, 2 * 3 * 5 * 4)),
+        # A parameter that the call initializes.
+        (lambda: L.Linear(None, 2), image(4, 3), (48, 32, 32)),
+        # Statistics are no parameters.
+        (lambda: L.BatchNormalization(3), image(2, 3, 4, 4), (384 + 2 * 12, 24, 384)),
+    ],
+)
+def test_sizes(build, x, expected):
+    (row,) = learn(build(), x, phase="forward").layers
+    assert sizes(row) == expected
+
+
+def test_sizes_of_parameters_alone():
+    model = L.Linear(2, 2, nobias=True)
+    step = ForwardStep(chainer.Sequential(lambda x: F.sum(model.W)), (image(),))
+    (row,) = learn_structure(step).layers
+    assert sizes(row) == (16, 0, 4)  # of another network: an input like others
+    step = ForwardStep(model, (image(),))
+    model.forward = lambda x: F.sum(model.W)
+    (row,) = learn_structure(step).layers
+    assert sizes(row) == (0, 16, 4)
+
+
+def test_rows_of_other_phases_have_no_sizes():
+    model = L.Linear(2, 2)
+
+    def loss(y):
+        (gx,) = chainer.grad([F.sum(y)], [model.W], enable_double_backprop=True)
+        return F.sum(gx * gx)
+
+    for structure in (learn(model, image(), loss=loss), learn(residual(), X, loss="auto")):
         for row in structure.layers:
             assert (None in sizes(row)) == (row.phase != "forward")
             assert sizes(row) == (None,) * 3 or row.phase == "forward"
-
-    def test_an_array_that_is_passed_twice_counts_once(self):
-        x = chainer.Variable(image(4, 3))
-        (row,) = learn_structure(ForwardStep(chainer.Sequential(lambda x: x * x), (x,))).layers
-        assert row.input_shapes == ((4, 3), (4, 3))
-        assert sizes(row) == (48, 0, 48)
-
-    def test_arrays_of_other_types(self):
-        model = chainer.Sequential(L.EmbedID(7, 5))
-        labels = np.zeros((2, 3), np.int32)
-        (row,) = learn(model, labels, phase="forward").layers
-        assert sizes(row) == (24, 7 * 5 * 4, 2 * 3 * 5 * 4)
-
-    def test_parameters_alone(self):
-        model = L.Linear(2, 2, nobias=True)
-        step = ForwardStep(chainer.Sequential(lambda x: F.sum(model.W)), (image(),))
-        (row,) = learn_structure(step).layers
-        assert sizes(row) == (16, 0, 4)  # of another network: an input like others
-        step = ForwardStep(model, (image(),))
-        model.forward = lambda x: F.sum(model.W)
-        (row,) = learn_structure(step).layers
-        assert sizes(row) == (0, 16, 4)
-
-    def test_a_parameter_that_the_call_initializes(self):
-        model = L.Linear(None, 2)
-        (row,) = learn_structure(ForwardStep(model, (image(4, 3),))).layers
-        assert sizes(row) == (48, 32, 32)
-
-    def test_statistics_are_no_parameters(self):
-        model = L.BatchNormalization(3)
-        with chainer.using_config("train", False):
-            (row,) = learn_structure(ForwardStep(model, (image(2, 3, 4, 4),))).layers
-        assert row.function == "FixedBatchNormalization"
-        assert sizes(row) == (2 * 3 * 16 * 4 + 2 * 12, 24, 2 * 3 * 16 * 4)
-
-    def test_functions_in_another_phase_have_none(self):
-        model = L.Linear(2, 2)
-        optimizer = optimizers.SGD().setup(model)
-        optimizer.add_hook(lambda opt: None, name="hook")
-
-        def loss(y):
-            (gx,) = chainer.grad([F.sum(y)], [model.W], enable_double_backprop=True)
-            return F.sum(gx * gx)
-
-        structure = learn(model, image(), loss=loss, optimizer=optimizer)
-        assert all((None in sizes(row)) == (row.phase != "forward") for row in structure.layers)
-
-
-class TestFiles:
-    @pytest.fixture
-    def layers(self):
-        return learn(Residual(), image(2, 3, 6, 6), loss="auto").layers
-
-    def test_a_recording_keeps_them(self, layers, tmp_path):
-        path = tmp_path / "recording.npz"
-        Recording(layers, np.ones((2, len(layers)), np.int64)).save(path)
-        assert Recording.load(path).layers == layers
-
-    def test_a_journal_keeps_them(self, layers, tmp_path):
-        path = tmp_path / "run.journal"
-        with open(path, "w+b") as file:
-            journal = Journal(file)
-            journal.begin(layers, Settings(trials=1), ENVIRONMENT)
-            add(journal, (Kind.PROFILED, 0, 100, tuple(range(len(layers)))))
-        assert recover(path).layers == layers
-
-    @pytest.mark.parametrize(
-        "path", sorted(SAMPLES.glob("*/recording.npz")), ids=lambda path: path.parent.name
-    )
-    def test_samples_can_be_loaded(self, path):
-        for row in Recording.load(path).layers:
-            assert all(size is None or size >= 0 for size in sizes(row))
 
 
 def test_a_train_step_by_hand():

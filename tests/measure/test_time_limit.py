@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -52,14 +53,10 @@ def test_a_warm_up_takes_about_ten_seconds_at_most(
     recording = run(Slow(clock, seconds), trials=5, clean_trials=5)
     assert len(recording.warmup_ns) == made
     assert recording.settings.warmups == 50
-
-
-def test_no_warm_up_where_none_is_asked_for(clock: FakeClock) -> None:
     assert not len(run(Slow(clock, 1), trials=5, clean_trials=5, warmups=0).warmup_ns)
 
 
-@pytest.mark.parametrize("seconds", [0.01, 0.05, 0.2, 1.0])
-@pytest.mark.parametrize("memory_passes", [2, 4])
+@pytest.mark.parametrize(("seconds", "memory_passes"), [(0.01, 2), (0.05, 4), (0.2, 2), (1.0, 4)])
 def test_all_passes_end_in_time_with_trials_of_both_kinds(
     clock: FakeClock, seconds: float, memory_passes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,19 +116,18 @@ def test_without_a_limit_all_trials_are_made(clock: FakeClock) -> None:
     assert recording.memory is not None
 
 
-@pytest.mark.parametrize("after", range(2, 60, 7))
-def test_a_slow_run_that_is_interrupted_has_trials_of_both_kinds(
-    clock: FakeClock, after: int
-) -> None:
-    model = Slow(clock, 5)
+def test_a_slow_run_that_is_interrupted_has_trials_of_both_kinds(clock: FakeClock) -> None:
+    for after in range(2, 60, 7):
+        model = Slow(clock, 5)
 
-    def stop() -> str:
-        return "enough" if len(model.begins) >= N_STRUCTURE + 2 + after else ""
+        def stop(model: Slow = model, last: int = N_STRUCTURE + 2 + after) -> str:
+            return "enough" if len(model.begins) >= last else ""
 
-    recording = run(model, stop=stop)
-    assert recording.ended == "enough"
-    assert len(recording.clean_ns) >= 1
-    assert 4 <= recording.n_trials / len(recording.clean_ns) <= 20 or recording.n_trials < 12
+        recording = run(model, stop=stop)
+        assert recording.ended == "enough"
+        assert len(recording.clean_ns) >= 1
+        each = recording.n_trials / len(recording.clean_ns)
+        assert 4 <= each <= 20 or recording.n_trials < 12
 
 
 def test_blocks_of_a_fast_network_are_as_ever(clock: FakeClock) -> None:
@@ -155,14 +151,13 @@ def test_the_first_cycle_in_parts(
     assert list(opening(*cycle)) == parts
 
 
-@pytest.mark.parametrize("clean", range(40))
-@pytest.mark.parametrize("profiled", [1, 2, 7, 100, 333])
-def test_the_parts_are_the_cycle(profiled: int, clean: int) -> None:
-    made = list(opening((profiled + 1) // 2, clean, profiled // 2))
-    assert sum(before + behind for before, _, behind in made) == profiled
-    assert sum(part for _, part, _ in made) == clean
-    assert min(min(part) for part in made) >= 0
-    assert made[0][:2] == (1, min(clean, 1))
+def test_the_parts_are_the_cycle() -> None:
+    for profiled, clean in product((1, 2, 7, 100, 333), range(40)):
+        made = list(opening((profiled + 1) // 2, clean, profiled // 2))
+        assert sum(before + behind for before, _, behind in made) == profiled
+        assert sum(part for _, part, _ in made) == clean
+        assert min(min(part) for part in made) >= 0
+        assert made[0][:2] == (1, min(clean, 1))
 
 
 def test_parts_of_a_limit(clock: FakeClock) -> None:

@@ -66,14 +66,6 @@ def test_the_period_is_the_shortest_that_fits_twice(names):
             shortest_period(names)
 
 
-def test_the_call_i_belongs_to_layer_i_mod_l():
-    recording = fold_call_history([("a", 1e-3), ("b", 2e-3), ("a", 3e-3), ("b", 4e-3)])
-    assert recording.self_ns.tolist() == [[1_000_000, 2_000_000], [3_000_000, 4_000_000]]
-    layers = summarise(recording).layers
-    assert layers["label"].tolist() == ["0_a", "1_b"]
-    assert layers["mean_s"].tolist() == pytest.approx([2e-3, 3e-3], rel=1e-12)
-
-
 @given(st.lists(st.integers(0, 10**12), min_size=1, max_size=20))
 def test_times_are_rounded_to_the_nanosecond(times):
     recording = fold_call_history([("f", ns * 1e-9) for ns in times], layers_per_trial=1)
@@ -81,7 +73,11 @@ def test_times_are_rounded_to_the_nanosecond(times):
 
 
 def test_trial_times_are_not_known():
-    recording = fold_call_history(history(["a", "b"] * 2))
+    recording = fold_call_history([("a", 1e-3), ("b", 2e-3), ("a", 3e-3), ("b", 4e-3)])
+    assert recording.self_ns.tolist() == [[1_000_000, 2_000_000], [3_000_000, 4_000_000]]
+    layers = summarise(recording).layers
+    assert layers["label"].tolist() == ["0_a", "1_b"]
+    assert layers["mean_s"].tolist() == pytest.approx([2e-3, 3e-3], rel=1e-12)
     assert recording.trial_ns is None
     assert recording.start_ns is None
     totals = summarise(recording).totals
@@ -92,71 +88,44 @@ def test_trial_times_are_not_known():
 # --- errors
 
 
-def test_an_empty_history():
-    assert refusal([]) == "the call history is empty: run the network under the hook first"
-    assert "is empty" in refusal([], layers_per_trial=3)
-
-
-@pytest.mark.parametrize("length", [0, -1])
-def test_a_length_below_one(length):
-    assert refusal(history("ab"), length) == (
-        f"layers_per_trial is {length}: give a whole number from 1"
-    )
-
-
-@pytest.mark.parametrize("names", ["a", "ab", "abc", "aab", "abcab"])
-def test_a_history_that_does_not_repeat(names):
-    text = refusal(history(names))
-    assert f"the {len(names)} call" in text
-    assert "give layers_per_trial, or run more trials" in text
-
-
 @pytest.mark.parametrize(
     ("names", "length", "text"),
     [
+        ("", None, "the call history is empty: run the network under the hook first"),
+        ("", 3, "the call history is empty: run the network under the hook first"),
+        ("ab", 0, "layers_per_trial is 0: give a whole number from 1"),
+        ("ab", -1, "layers_per_trial is -1: give a whole number from 1"),
+        *(
+            (names, None, "give layers_per_trial, or run more trials")
+            for names in ("a", "ab", "abc", "aab", "abcab")
+        ),
         ("abcabca", None, "has 7 calls: that is 2 trials of 3 and 1 call more"),
         ("abab", 3, "has 4 calls: that is 1 trial of 3 and 1 call more"),
         ("abcd", 10, "has 4 calls: that is 0 trials of 10 and 4 calls more"),
+        # Trials that differ are told by the first call.
+        ("abcabXabc", 3, "call 5 of the history is X, and c in the first trial of 3 calls"),
+        ("abcabXabc", 3, "layers_per_trial is wrong"),
     ],
 )
-def test_calls_left_over(names, length, text):
+def test_what_cannot_be_folded(names, length, text):
     assert text in refusal(history(names), length)
 
 
-def test_trials_that_differ_are_told_by_the_first_call():
-    text = refusal(history("abcabXabc"), 3)
-    assert text.startswith("call 5 of the history is X, and c in the first trial of 3 calls")
-    assert "layers_per_trial is wrong" in text
-
-
-@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1e-9, 1e9, None])
-def test_times_that_are_none(seconds):
-    text = refusal([("a", 1e-3), ("b", 2e-3), ("a", 1e-3), ("b", seconds)])
-    assert text == (
-        f"call 3 of the history is b with a time of {seconds}: a time is a number of seconds, "
-        "not below 0"
-    )
+def test_times_that_are_none():
+    for seconds in (float("nan"), float("inf"), -1e-9, 1e9, None):
+        text = refusal([("a", 1e-3), ("b", 2e-3), ("a", 1e-3), ("b", seconds)])
+        assert text == (
+            f"call 3 of the history is b with a time of {seconds}: a time is a number of seconds, "
+            "not below 0"
+        )
 
 
 # --- Chainer's own hook
 
 
-class Net(chainer.Chain):
-    """Linear, batch normalisation, ReLU, linear."""
-
-    def __init__(self):
-        super().__init__()
-        with self.init_scope():
-            self.first = L.Linear(4, 3)
-            self.norm = L.BatchNormalization(3)
-            self.second = L.Linear(3, 2)
-
-    def forward(self, x):
-        return self.second(F.relu(self.norm(self.first(x))))
-
-
 def test_the_history_of_chainers_timer_hook_is_folded():
-    net, x = Net(), np.ones((2, 4), np.float32)
+    links = L.Linear(4, 3), L.BatchNormalization(3), F.relu, L.Linear(3, 2)
+    net, x = chainer.Sequential(*links), np.ones((2, 4), np.float32)
     with chainer.using_config("train", False), chainer.no_backprop_mode():
         net(x)
         with chainer.function_hooks.TimerHook() as hook:
