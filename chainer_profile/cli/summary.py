@@ -77,7 +77,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
 
     with printing():
         if args.format == "csv":
-            print(content.render_csv(found, **asked), end="", flush=True)
+            print(content.to_file(found, **asked), end="", flush=True)
         else:
             print(markdown.write(content.overview(found, **asked)), end="", flush=True)
     return 0

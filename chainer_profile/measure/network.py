@@ -17,7 +17,7 @@ from chainer_profile.measure.facts import sums_gradients
 from chainer_profile.measure.hooks import WalkHook
 from chainer_profile.measure.learner import StructureError
 from chainer_profile.measure.steps import ForwardStep, learn_first
-from chainer_profile.record.network import LAYER_COLUMNS, TEXTS, ModelSummary
+from chainer_profile.record.network import COUNTS, OWN, TEXTS, WORK, ModelSummary
 from chainer_profile.record.recording import Shape
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from chainer_profile.record.recording import Layer
 
-_WORK = ("macs", "flops", "nbytes_read", "nbytes_written")
-_OWN = ("parameters", "trainable", "persistent")
 _WHOLE = (int, np.integer)
 
 
@@ -228,50 +226,23 @@ def _layer_table(
     layers: Sequence[Layer], noted: Sequence[Sequence[int]], links: dict[str, _Own]
 ) -> pd.DataFrame:
     left = {path: own.counts for path, own in links.items()}
-    none = dict.fromkeys(_OWN, 0)
+    none = dict.fromkeys(OWN, 0)
     outputs = iter(noted)
     rows: list[dict[str, Any]] = [
-        {
-            "path": layer.path,
-            "function": layer.function,
-            "input_shapes": layer.input_shapes,
-            "output_shapes": layer.output_shapes,
-            "dtype": layer.dtype,
-            **left.pop(layer.path, none),
-            **{name: getattr(layer, name) for name in _WORK},
-            # Outputs of a backward, which are gradients, are not noted.
-            "nbytes_output": sum(next(outputs)) if layer.phase == "forward" else 0,
-            "approximate": int(layer.work_is_about),
-        }
+        {name: getattr(layer, name) for name in (*TEXTS, *WORK)}
+        | left.pop(layer.path, none)
+        # Outputs of a backward, which are gradients, are not noted.
+        | {"nbytes_output": sum(next(outputs)) if layer.phase == "forward" else 0}
+        | {"approximate": int(layer.work_is_about)}
         for layer in layers
     ]
+    uncalled: dict[str, Any] = dict.fromkeys(COUNTS, 0) | {"function": "", "dtype": ""}
+    uncalled |= {"input_shapes": (), "output_shapes": ()}
     rows += [
-        {
-            "path": path,
-            "function": "",
-            "input_shapes": (),
-            "output_shapes": (),
-            "dtype": "",
-            **counts,
-            **dict.fromkeys((*_WORK, "nbytes_output", "approximate"), 0),
-        }
-        for path, counts in left.items()
-        if any(counts.values())
+        uncalled | {"path": path} | counts for path, counts in left.items() if any(counts.values())
     ]
-    return _frame(rows, list(LAYER_COLUMNS)[1:])
-
-
-def _frame(rows: list[dict[str, Any]], columns: list[str]) -> pd.DataFrame:
-    """A table whose columns have the same types with any number of rows."""
-    data = {}
-    for name in columns:
-        values = [row[name] for row in rows]
-        if name in _WORK:
-            data[name] = pd.array(values, dtype="Int64")
-        elif name in TEXTS:
-            data[name] = pd.Series(values, dtype=object)
-        else:
-            data[name] = pd.Series(values, dtype="int64")
-    table = pd.DataFrame(data, index=pd.RangeIndex(len(rows)), columns=columns)
-    table.index.name = "index"
+    # The same types with any number of rows.
+    types = dict.fromkeys(COUNTS, "int64") | dict.fromkeys(WORK, "Int64")
+    table = pd.DataFrame(rows, columns=[*TEXTS, *COUNTS], dtype=object).astype(types)
+    table.index = pd.RangeIndex(len(rows), name="index")
     return table

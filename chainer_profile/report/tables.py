@@ -76,6 +76,10 @@ def _shape(value: Any) -> str:
     return units.format_shape(value) if value else ""
 
 
+def _about(row: Any, shown: str) -> str:
+    return units.format_about(shown, row.work_is_about)
+
+
 HOT_MARK = "*"
 _TEXT = Kind(str, lambda value: safe(str(value)), str, text=True)
 _TRUTH = Kind(_truth, _truth, bool)
@@ -123,7 +127,7 @@ class Column:
         json: Its name in JSON.
         known: Whether it is always known.
         missing: Its cell to read where it is not.
-        about: Whether it is approximate in a row whose ``work_is_about``.
+        mark: A row and its cell -> the cell with marks, such as that of approximate figures.
         folds: Text that may take several lines (at least this wide); None for numbers.
         drop: Where the terminal is too narrow, columns go in this order; 0 stays.
         bar: A row -> the part that a bar behind the row shows, where there are bars.
@@ -139,7 +143,7 @@ class Column:
     json: str
     known: bool = True
     missing: str = units.NOT_KNOWN
-    about: bool = False
+    mark: Callable[[Any, str], str] | None = None
     folds: int | None = None
     drop: int = 0
     bar: Callable[[Any], float | None] | None = None
@@ -150,9 +154,9 @@ class Column:
         if is_missing(value):
             return self.missing
         shown = self.kind.shown(value)
-        if self.about:
-            shown = units.format_about(shown, row.work_is_about)
-        return shown if shown or self.known else self.missing
+        if not shown and not self.known:
+            return self.missing
+        return self.mark(row, shown) if self.mark else shown
 
     def exact(self, row: Any) -> str:
         """Its cell with all digits; empty where it is not known."""
@@ -227,7 +231,7 @@ def columns(lines: str, /, **computed: Callable[[Any], Any]) -> dict[str, Column
     for line in lines.strip().splitlines():
         if line.startswith(" "):
             found[-1] += f" {line.strip()}"
-        else:
+        elif line:
             found.append(line)
     made = [_column(line, computed) for line in found]
     by_key = {column.key: column for column in made}
@@ -264,7 +268,7 @@ def _column(line: str, computed: Mapping[str, Callable[[Any], Any]]) -> Column:
         json or (source.rpartition(".")[2] if in_files else ""),
         known="?" not in word,
         missing="" if word.endswith(("_", "_?")) else units.NOT_KNOWN,
-        about="~" in word,
+        mark=_about if "~" in word else None,
         folds=(int(folds[0]) if folds else _FOLDS) if kind.text else None,
         drop=int(drop or 0),
         bar=value if kind.bar else None,

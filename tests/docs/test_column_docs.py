@@ -99,8 +99,8 @@ def layer_table() -> str:
 def summary_table(view: str) -> str:
     usual = network.DEFAULTS[view]
     rows = [
-        (f"`{name}`", "yes" if name in usual else "", meaning)
-        for name, meaning in network.COLUMNS[view].items()
+        (f"`{name}`", "yes" if name in usual else "", column.meaning)
+        for name, column in network.COLUMNS[view].items()
     ]
     return table(("column", "usual", "meaning"), rows)
 

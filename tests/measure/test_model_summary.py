@@ -13,8 +13,8 @@ import pytest
 
 import chainer_profile
 from chainer_profile import ModelSummary, ProfileError, UsageError, profile
-from chainer_profile.record.network import LAYER_COLUMNS, LINK_COLUMNS
 from chainer_profile.record.recording import digest_of
+from chainer_profile.report.content.network import COLUMNS
 from chainer_profile.report.views import model_text
 from models.registry import REGISTRY
 from tests.nets import net
@@ -73,9 +73,9 @@ def mixed() -> ModelSummary:
 
 def test_a_row_is_a_layer(mixed: ModelSummary) -> None:
     table = mixed.table
-    assert [table.index.name, *table] == list(LAYER_COLUMNS)
+    assert [table.index.name, *table] == list(COLUMNS["layers"])
     links = mixed.by_link(1)
-    assert [links.index.name, *links] == list(LINK_COLUMNS)
+    assert [links.index.name, *links] == list(COLUMNS["links"])
     assert list(zip(table["path"], table["function"], table["output_shapes"], strict=True)) == [
         ("/conv", "Convolution2DFunction", ((4, 2, 5, 5),)),
         ("/bn", "FixedBatchNormalization", ((4, 2, 5, 5),)),
@@ -266,7 +266,7 @@ def test_the_pass_leaves_no_trace() -> None:
 def test_a_network_that_calls_nothing() -> None:
     found = of(lambda self, x: x)
     assert (len(found.table), found.parameters, found.flops, found.input_nbytes) == (0, 0, 0, 8)
-    assert [found.table.index.name, *found.table] == list(LAYER_COLUMNS)
+    assert [found.table.index.name, *found.table] == list(COLUMNS["layers"])
     assert len(found.by_link(1)) == 0
     assert "no function" in str(found)
 

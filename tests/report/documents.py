@@ -19,7 +19,7 @@ from chainer_profile.engines.results import EnginesRun
 from chainer_profile.ranks.merging import Ranks, merge
 from chainer_profile.record.budget import PARTS, Budget, Spent
 from chainer_profile.record.digest import Digest, Run
-from chainer_profile.record.network import LAYER_COLUMNS, ModelSummary
+from chainer_profile.record.network import COUNTS, TEXTS, ModelSummary
 from chainer_profile.record.recording import LinkCalls, Recording, Settings
 from chainer_profile.report.content import (
     budget,
@@ -198,7 +198,7 @@ def network_row(path: str, function: str, flops: int | None, **more: Any) -> dic
 def network_of(
     *rows: dict[str, Any], name: str = "net", kinds: dict[str, str] | None = None
 ) -> ModelSummary:
-    table = pd.DataFrame(list(rows), columns=list(LAYER_COLUMNS)[1:])
+    table = pd.DataFrame(list(rows), columns=[*TEXTS, *COUNTS])
     table.index.name = "index"
     for column in ("macs", "flops", "nbytes_read", "nbytes_written"):
         table[column] = table[column].astype("Int64")

@@ -73,9 +73,9 @@ def test_a_network_has_it_in_cells_totals_and_the_file() -> None:
     assert "about 14" in text
     assert re.search(r"^multiply-accumulates +0$", text, re.MULTILINE)
     assert "~ is about" in text
-    first, second = csv.DictReader(io.StringIO(network.render_csv(summary)))
+    first, second = csv.DictReader(io.StringIO(network.to_file(summary)))
     assert (first["approximate"], first["flops"], second["approximate"]) == ("1", "12", "0")
     assert [
         row["approximate"]
-        for row in csv.DictReader(io.StringIO(network.render_csv(summary, view="links", depth=0)))
+        for row in csv.DictReader(io.StringIO(network.to_file(summary, view="links", depth=0)))
     ] == ["1"]

@@ -25,7 +25,7 @@ from chainer_profile.report.columns import (
     WORK,
     layer_columns,
 )
-from chainer_profile.report.content import comparison, history, ranks, sweep
+from chainer_profile.report.content import comparison, engines, history, network, ranks, sweep
 from chainer_profile.report.tables import Table, choose, columns, meanings, to_csv, with_content
 from chainer_profile.report.writers import html, json_report, latex, markdown, pdf, terminal
 from tests.conftest import make_recording, make_training
@@ -42,6 +42,8 @@ TABLES = {
     "ranks": ranks.LAYER_COLUMNS,
     "collectives": ranks.COLLECTIVE_COLUMNS,
     "sweep": sweep.COLUMNS,
+    **{f"summary {view}": known for view, known in network.COLUMNS.items()},
+    "engines": engines.COLUMNS,
 }
 
 

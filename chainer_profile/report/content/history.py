@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from chainer_profile.basics.units import (
     format_count,
-    format_ms,
 )
-from chainer_profile.report.tables import KINDS, Table, columns
+from chainer_profile.report.tables import Table, columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,10 +27,6 @@ def _when(started: str) -> str:
 def _commit(commit: str) -> str:
     name, _, changed = commit.partition("-")
     return f"{name[:7]}+" if name and changed else name[:7]
-
-
-def _latency(run: Run) -> str:
-    return format_ms(run.digest.median_s) + ("" if run.digest.clean else _PROFILED)
 
 
 #: The columns, of a :class:`.Run`.
@@ -63,7 +58,7 @@ _READ = [
     replace(COLUMNS["when"], value=lambda run: _when(run.digest.started)),
     *(COLUMNS[key] for key in ("model", "device", "batch", "phase")),
     replace(COLUMNS["commit"], value=lambda run: _commit(run.digest.commit)),
-    replace(COLUMNS["latency"], kind=KINDS["figure"], value=_latency),
+    replace(COLUMNS["latency"], mark=lambda run, shown: shown + _PROFILED * (not run.digest.clean)),
     *(COLUMNS[key] for key in ("fps", "hot_layer", "folder")),
 ]
 

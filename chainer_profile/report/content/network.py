@@ -2,46 +2,72 @@
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
-from chainer_profile.basics.choosing import choose_names
 from chainer_profile.basics.units import (
-    NOT_KNOWN,
     format_about,
     format_count,
     format_shape,
-    format_shapes,
     format_significant,
     plural,
 )
-from chainer_profile.record.network import LAYER_COLUMNS, LINK_COLUMNS, TEXTS
-from chainer_profile.report import csv_file as csv
+from chainer_profile.record.network import WORK
 from chainer_profile.report.columns import ABOUT, properties
-from chainer_profile.report.document import Column, Heading, text
-from chainer_profile.report.tables import Table
-from chainer_profile.report.text import Row, printable
+from chainer_profile.report.document import Heading, text
+from chainer_profile.report.tables import Column, Table, choose, columns, kept, to_csv
+from chainer_profile.report.text import Row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import pandas as pd
 
     from chainer_profile.record.network import ModelSummary
     from chainer_profile.report.document import Block
 
 LAYERS, LINKS = "layers", "links"
-COLUMNS = {LAYERS: LAYER_COLUMNS, LINKS: LINK_COLUMNS}
+_COUNTED = """
+parameters | | count | Elements of the parameters; each counts once, at the first call of its link;
+  of links that share one, the first
+trainable | | count | Those of them that an optimizer may update (disable_update forbids it)
+persistent | !3 | count | Elements of persistent arrays, such as batch normalisation's averages
+macs | | count? | Multiply-accumulates of convolutions and matrix products; - without a formula
+flops | !4 | count? | Floating-point operations, a multiply-add being two; likewise
+nbytes_read | !2 | count? | Bytes that must be read at least; likewise
+nbytes_written | !1 | count? | Bytes that must be written at least; likewise
+nbytes_output | | count | Bytes of the outputs; a view of an input has none
+approximate | | count | Calls whose operations and bytes are approximate, and are shown with ~
+"""
+#: The columns of each view.
+COLUMNS = {
+    LAYERS: columns(
+        """
+index Index index | !6 | plain | Place of the layer in a forward pass, from 0
+path | | text 14 | Path of the link that makes the call; / is the network itself
+function | | text? 14 | Chainer's name of the function; empty for parameters that no call belongs to
+input_shapes | | shapes 14 | Shapes of the input arrays, parameters included
+output_shapes | | shapes 14 | Shapes of the output arrays
+dtype | | text 14 | Data type of the first output"""
+        + _COUNTED
+    ),
+    LINKS: columns(
+        """
+path Index path | | text 14 | Path of the link; at the depth asked for with all below it, else its
+  own calls alone
+kind | !5 | text 14 | Name of its class
+layers | | count | Number of its function calls
+output_shapes | | shapes 14 | Shapes of the outputs of the last of them"""
+        + _COUNTED
+        + """
+without_formula | | count | Calls whose operations and bytes are not known, and are missing"""
+    ),
+}
 _USUAL = ("parameters", "persistent", "macs", "flops", "nbytes_read", "nbytes_written")
 DEFAULTS = {
     LAYERS: ("index", "path", "function", "output_shapes", *_USUAL),
     LINKS: ("path", "kind", "layers", "output_shapes", *_USUAL),
 }
-#: What a narrow terminal does without, in this order.
-_DROPPED = ("nbytes_written", "nbytes_read", "persistent", "flops", "kind", "index")
-_WORK = ("macs", "flops", "nbytes_read", "nbytes_written")
-#: Texts are folded to this where columns do not fit.
-_FOLDS = 14
 
 
 def choose_columns(view: str, names: Sequence[str] | None) -> tuple[str, ...]:
@@ -56,7 +82,7 @@ def choose_columns(view: str, names: Sequence[str] | None) -> tuple[str, ...]:
     """
     if names is None:
         return DEFAULTS[view]
-    return choose_names(names, COLUMNS[view], f"the table of {view}")
+    return choose(names, COLUMNS[view], f"the table of {view}")
 
 
 def overview(
@@ -82,12 +108,14 @@ def overview(
         UsageError: There is no such column; says which there are.
     """
     chosen = choose_columns(view, columns)
-    rows = _rows(summary, view, depth)
-    shown = rows if limit is None else rows[: max(0, limit)]
+    rows = _table(summary, view, depth)
+    shown = rows if limit is None else rows.head(max(0, limit))
     legend = []
     if hidden := len(rows) - len(shown):
         legend.append(("", f"{plural(hidden, 'row')} not shown{f' ({hint})' if hint else ''}."))
-    found = [_column(name, drops=columns is None) for name in chosen]
+    found = [_read(COLUMNS[view][key]) for key in chosen]
+    if columns is not None:
+        found = list(map(kept, found))
     return [
         Heading(1, summary.name),
         text(_about(summary)),
@@ -97,26 +125,30 @@ def overview(
     ]
 
 
-def _column(name: str, *, drops: bool) -> Column:
-    folds = _FOLDS if name in TEXTS else None
-    drop = _DROPPED.index(name) + 1 if drops and name in _DROPPED else 0
-    return Column(name, partial(_cell, name=name), folds=folds, drop=drop)
+def _read(column: Column) -> Column:
+    """A column to read, in which work that is approximate or lacks some is marked."""
+    return replace(column, mark=_marked) if column.key in WORK else column
 
 
-def render_csv(
+def _marked(row: Any, shown: str) -> str:
+    least = ">=" if getattr(row, "without_formula", 0) > 0 else ""
+    return least + format_about(shown, row.approximate > 0)
+
+
+def to_file(
     summary: ModelSummary,
     *,
     view: str = LAYERS,
     depth: int = 1,
     columns: Sequence[str] | None = None,
 ) -> str:
-    """The table alone, with all digits; a number that is not known is an empty cell."""
-    chosen = choose_columns(view, columns)
-    if columns is None:
-        chosen += ("approximate",)
-    rows = _rows(summary, view, depth)
-    exact = ({name: _exact(row, name) for name in chosen} for row in rows)
-    return csv.table_text(chosen, exact)
+    """The table alone as CSV, with all digits."""
+    chosen = choose_columns(view, columns) + (("approximate",) if columns is None else ())
+    return to_csv([COLUMNS[view][key] for key in chosen], _table(summary, view, depth))
+
+
+def _table(summary: ModelSummary, view: str, depth: int) -> pd.DataFrame:
+    return summary.table if view == LAYERS else summary.by_link(depth)
 
 
 def totals_rows(summary: ModelSummary) -> list[Row]:
@@ -161,8 +193,7 @@ def notes(summary: ModelSummary) -> list[str]:
         found.append("The network calls no function.")
     if summary.without_formula:
         named = ", ".join(
-            f"{printable(name)} ({plural(calls, 'call')})"
-            for name, calls in summary.without_formula.items()
+            f"{name} ({plural(calls, 'call')})" for name, calls in summary.without_formula.items()
         )
         found.append(f"Without a formula, and so missing in the totals: {named}.")
     if summary.table["approximate"].any():
@@ -180,39 +211,6 @@ def _about(summary: ModelSummary) -> str:
     pairs = zip(summary.input_shapes, summary.input_dtypes, strict=True)
     inputs = ", ".join(f"{format_shape(shape)} {dtype}" for shape, dtype in pairs)
     return f"input {inputs}; one forward pass in test mode"
-
-
-def _rows(summary: ModelSummary, view: str, depth: int) -> list[dict[str, Any]]:
-    frame = (summary.table if view == LAYERS else summary.by_link(depth)).reset_index()
-    rows: list[dict[str, Any]] = frame.to_dict("records")
-    return rows
-
-
-def _cell(row: dict[str, Any], name: str) -> str:
-    """A value to read."""
-    value = row[name]
-    if name == "function" and not value:
-        return NOT_KNOWN
-    if isinstance(value, str | tuple):
-        return _text(value)
-    if pd.isna(value):
-        return NOT_KNOWN
-    if name not in _WORK:
-        return format_count(int(value))
-    least = ">=" if row.get("without_formula", 0) > 0 else ""
-    return least + format_about(format_count(int(value)), row["approximate"] > 0)
-
-
-def _exact(row: dict[str, Any], name: str) -> str:
-    """A value for a file."""
-    value = row[name]
-    if isinstance(value, str | tuple):
-        return csv.safe(_text(value))
-    return "" if pd.isna(value) else str(int(value))
-
-
-def _text(value: str | tuple[Any, ...]) -> str:
-    return printable(value) if isinstance(value, str) else format_shapes(value)
 
 
 def _scaled(value: int) -> str:

@@ -56,7 +56,7 @@ straggler | | text | yes where it takes longer here beyond noise
 #: The columns of :data:`COLLECTIVES`, a row for each collective of each rank.
 COLLECTIVE_COLUMNS = columns(
     """
-order | # = order | text | Place among the collectives of an iteration, from 1
+order | # = order | figure | Place among the collectives of an iteration, from 1
 path | | text 20 | Path of the parameter or of the bucket
 function | !1 | text 14 | Name of the collective
 nbytes nbytes nbytes | size | bytes? | Bytes of its buffer

@@ -61,7 +61,7 @@ TABLES = {
     "collectives": lambda: ranks.collectives_csv(merged_ranks(NAMES)),
     "history": lambda: to_csv(history.COLUMNS, runs(NAMES)),
     "sweep": lambda: to_csv(sweep.COLUMNS, cases(NAMES)),
-    "network": lambda: network.render_csv(a_network(NAMES)),
+    "network": lambda: network.to_file(a_network(NAMES)),
 }
 #: A column of names, and how many other rows there are.
 NAMED = {
