@@ -166,6 +166,7 @@ def _write(
     name: str, results: Sequence[Run], planned: int, command: str, path: Path
 ) -> Iterable[str]:
     """Write the table and the plots; returns the names of the files."""
+    from chainer_profile.report import page
     from chainer_profile.report.content import sweep as content
     from chainer_profile.report.pictures import sweep as sweep_plot
     from chainer_profile.report.tables import to_csv
@@ -179,7 +180,9 @@ def _write(
     shown = [plot for plot in plots if plot.endswith(".png")]
     blocks = content.report(name, results, planned, command, shown)
     files = {"sweep.csv": to_csv(content.COLUMNS, results).encode()}
-    files |= {"sweep.md": markdown.write(blocks).encode(), **plots}
+    files["sweep.md"] = markdown.write(blocks).encode()
+    files["sweep.html"] = page.render_sweep(name, results, planned, command).encode()
+    files |= plots
     write_files(path, files)
     return files
 

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
 #: The files beside a report that it shows or names.
-PLOT, ROOFLINE, LAYERS, LINKS = "layers.png", "roofline.png", "layers.csv", "links.csv"
+PLOT, ROOFLINE, MEMORY = "layers.png", "roofline.png", "memory.png"
+LAYERS, LINKS = "layers.csv", "links.csv"
 #: Styles of a piece of text.
 STRONG, CODE = "strong", "code"
 #: Marks of a table's row: a hot layer, a sum of other rows, a change, outputs that are wrong.
@@ -126,7 +127,60 @@ class Figure:
     number: int = 0
 
 
-Block = Heading | Text | Points | Lines | Code | Table | Figure
+@dataclass(frozen=True)
+class Box:
+    """A part of a picture made of boxes.
+
+    Attributes:
+        left: Where it begins, as a part of the whole width.
+        width: How wide it is, likewise.
+        kind: What it is: its colour.
+        said: What pointing at it says.
+        name: What stands in it.
+        row: The row that it is in, from 0.
+    """
+
+    left: float
+    width: float
+    kind: str
+    said: str
+    name: str = ""
+    row: int = 0
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """A picture made of boxes; only a page shows it.
+
+    Attributes:
+        label: What it shows.
+        boxes: The boxes.
+        legend: Names of kinds, and the kinds.
+        caption: What is to be known of it.
+    """
+
+    label: str
+    boxes: Sequence[Box]
+    legend: Sequence[tuple[str, str]] = ()
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A line that opens on a page.
+
+    Attributes:
+        line: The line.
+        blocks: What is below it.
+        warning: Whether the reader has to know it before all else.
+    """
+
+    line: Words
+    blocks: Sequence[Block]
+    warning: bool = False
+
+
+Block = Heading | Text | Points | Lines | Code | Table | Figure | Boxes | Fold
 
 
 def text(*words: str | Piece, note: bool = False, aside: bool = False, below: bool = False) -> Text:

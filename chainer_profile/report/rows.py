@@ -167,6 +167,16 @@ def shortened(rows: list[GroupRow], most: int) -> list[GroupRow]:
     return [*rows[:most], others]
 
 
+def layer_anchor(index: int) -> str:
+    """What leads to a layer's row."""
+    return f"layer-{index}"
+
+
+def link_anchor(summary: Summary, path: str) -> str:
+    """What leads to a link's row; empty where there is none."""
+    return f"link-{summary.links.index.get_loc(path)}" if path in summary.links.index else ""
+
+
 def has_blocks(summary: Summary) -> bool:
     """Whether adding up by block says something that adding up by link does not."""
     blocks = [name for name in summary.group("block").index if str(name).startswith("/")]

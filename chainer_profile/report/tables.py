@@ -173,6 +173,26 @@ class Column:
 Columns = Mapping[str, Column] | Iterable[Column]
 
 
+#: The height of a spread.
+SPREAD = 12
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How the times of a row are spread over the trials, to be drawn small.
+
+    Attributes:
+        counts: How often a time came, from the least to the 99th percentile, in parts of the most
+            frequent one of :data:`SPREAD`; the last one has those beyond, too.
+        course: Medians of successive trials on the same scale.
+        said: The same in words.
+    """
+
+    counts: Sequence[int]
+    course: Sequence[int]
+    said: str
+
+
 @dataclass(frozen=True)
 class Table:
     """A table.
@@ -186,6 +206,10 @@ class Table:
             said where that column is shown. One without a name is always said.
         wider: How to see columns that a narrow terminal does without.
         number: Its number; 0 until it has one.
+        anchors: For each row what pictures and other tables lead to it by.
+        leads: For each row the anchor of the row that it leads to.
+        depths: For each row how far below the first ones it stands, in a table that folds.
+        spreads: For each row how its times are spread over the trials.
     """
 
     columns: Any
@@ -195,6 +219,10 @@ class Table:
     legend: Sequence[tuple[str, str]] = ()
     wider: str = "a wider terminal shows them"
     number: int = 0
+    anchors: Sequence[str] = ()
+    leads: Sequence[str] = ()
+    depths: Sequence[int] = ()
+    spreads: Sequence[Spread] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", listed(self.columns))

@@ -43,11 +43,11 @@ border-bottom:1px solid rgba(128,128,128,.3)}
 .chainer-profile .scroll{overflow-x:auto;max-height:36em;overflow-y:auto}
 .chainer-profile table{border-collapse:collapse;border:0;margin:.4em 0;font-size:12px;color:inherit}
 .chainer-profile tbody tr,.chainer-profile tbody tr:nth-child(n){background:none}
-.chainer-profile th,.chainer-profile td{border:0;padding:.12em .7em .12em 0;text-align:left;\
+.chainer-profile th,.chainer-profile td{border:0;padding:.12em .7em .12em 0;text-align:right;\
 vertical-align:top;white-space:nowrap;font-variant-numeric:tabular-nums;max-width:none}
 .chainer-profile th{font-weight:600;vertical-align:bottom}
 .chainer-profile thead tr{border-bottom:1px solid rgba(128,128,128,.6)}
-.chainer-profile .number{text-align:right}
+.chainer-profile .text{text-align:left}
 .chainer-profile .long{white-space:normal;overflow-wrap:anywhere;min-width:20em}
 .chainer-profile .total td{font-weight:600}
 .chainer-profile td.bar{width:6em;min-width:6em;padding-right:0;vertical-align:middle}

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 WAIT_MS = 20_000
+TABLE = "#all-layers table"
 
 
 def _chromium() -> str:
@@ -49,15 +50,15 @@ class Opened:
         return self.page.locator(selector).all_inner_texts()
 
     def column(self, name: str) -> list[str]:
-        """The cells of a column of the table of layers, of all rows that are there."""
-        heads = [head.replace("\n", " ") for head in self.texts("#layer-table th")]
+        """The cells of a column of the table of all layers, of all rows that are shown."""
+        heads = self.texts(f"{TABLE} thead th, {TABLE} thead td")
         at = heads.index(name) + 1
-        return self.texts(f"#layer-table tbody tr:not(.gap) td:nth-child({at})")
+        return self.texts(f"{TABLE} tbody:not([hidden]) tr td:nth-child({at})")
 
     def sort(self, name: str) -> str:
         """Click a heading; how its column is sorted now."""
         head = self.page.locator(
-            "#layer-table th", has=self.page.get_by_role("button", name=name, exact=True)
+            f"{TABLE} th", has=self.page.get_by_role("button", name=name, exact=True)
         )
         head.get_by_role("button").click()
         return head.get_attribute("aria-sort")
@@ -71,37 +72,6 @@ class Opened:
 
     def background(self) -> str:
         return self.page.evaluate("getComputedStyle(document.body).backgroundColor")
-
-    def point_at(self, row: int) -> tuple[float, float]:
-        """Move the pointer to a layer's bar; where that is."""
-        x, y = self.page.evaluate(
-            """(row) => {
-              const chart = Bokeh.documents.find((d) => d.get_model_by_name("layers").data.low);
-              const bars = chart.get_model_by_name("names");
-              const plot = [...chart.all_models].find((m) => m.below && m.below.includes(bars));
-              const view = Bokeh.index.find_one_by_id(plot.id);
-              view.el.scrollIntoView({ block: "center" });
-              const { x, y } = view.el.getBoundingClientRect();
-              return [x + view.frame.x_scale.compute(row), y + view.frame.bbox.bottom - 30];
-            }""",
-            row,
-        )
-        self.page.mouse.move(x - 2, y)
-        self.page.mouse.move(x, y)
-        return x, y
-
-    def tooltip(self) -> str:
-        """What stands beside the pointer."""
-        tip = self.page.locator(".bk-Tooltip").first
-        tip.wait_for()
-        return tip.evaluate("(shown) => (shown.shadowRoot || shown).textContent")
-
-    def model(self, chart: str, name: str) -> str:
-        """An expression for the data of a chart's source."""
-        return (
-            f"Bokeh.documents.find((d) => d.get_model_by_name('{name}') && "
-            f"d.roots()[0].id.startsWith('{chart}')).get_model_by_name('{name}').data"
-        )
 
 
 @pytest.fixture

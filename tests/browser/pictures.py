@@ -19,7 +19,6 @@ _WIDTH, _HEIGHT, _SCALE = 1180, 900, 1.5
 
 def taken(page: Page, name: str) -> None:
     """Keep what the window shows, in few colours."""
-    page.wait_for_timeout(500)  # Bokeh draws a chart when it comes into view
     picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
     PICTURES.mkdir(parents=True, exist_ok=True)
     picture.quantize(128).save(PICTURES / name, optimize=True)
@@ -47,17 +46,14 @@ def main() -> None:
             viewport={"width": _WIDTH, "height": _HEIGHT}, device_scale_factor=_SCALE
         )
         page.goto(page_of("resnet20-cpu-b32-train", folder))
-        page.wait_for_selector('[data-chart="layers"] .bk-Figure')
         taken(page, "page.png")
-        show(page, "layers")
+        show(page, "tree-of-links")
         taken(page, "layers.png")
         page.goto(page_of("resnet20-cpu-b1", folder))
         page.locator("#theme").click()
-        page.select_option("#choice", index=5)
-        show(page, "trials")
+        show(page, "all-layers")
         taken(page, "trials.png")
         page.goto(page_of("engines-resnet20-cpu-b1", folder, "engines.html"))
-        page.wait_for_selector(".bk-Figure")
         taken(page, "engines.png")
         browser.close()
 

@@ -65,10 +65,10 @@ def test_a_sweep_writes_a_table_and_plots(capsys: pytest.CaptureFixture[str]) ->
     assert [row["mean_ms"] for row in table()] == ["2.0", "2.0"]
     assert names_in(folder) == [
         *("plot.png", "plot.svg", "resnet18-8x8-cpu-b1", "resnet34-8x8-cpu-b1"),
-        *("sweep.csv", "sweep.json", "sweep.md"),
+        *("sweep.csv", "sweep.html", "sweep.json", "sweep.md"),
     ]
     assert re.search(r"^resnet18 +8x8 +1 +cpu +basic +2\.0000 +1\.0000 +500\.0 +300 ", out, re.M)
-    assert f"Written to {folder}: sweep.csv, sweep.md, plot.png, plot.svg" in out
+    assert f"Written to {folder}: sweep.csv, sweep.md, sweep.html, plot.png, plot.svg" in out
     assert err.splitlines()[0].startswith(
         "profile.py: [1/2] resnet18-8x8-cpu-b1: 2.000 ms, std 1.000 ms, 500.0 FPS (about "
     )

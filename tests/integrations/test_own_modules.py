@@ -14,7 +14,7 @@ from chainer_profile.runs.folder import load_run
 from tests import HANGS_S, ROOT
 
 #: Every module of the standard library, and packages that Chainer or the profiler import.
-OTHERS = "PIL bokeh cycler dateutil filelock h5py jinja2 markupsafe matplotlib msgspec packaging"
+OTHERS = "PIL cycler dateutil filelock h5py matplotlib msgspec packaging"
 OTHERS += " pandas psutil pyparsing rich scipy six threadpoolctl typing_extensions yaml"
 NAMES = sys.stdlib_module_names.union(OTHERS.split()) - {
     *sys.builtin_module_names,

@@ -229,7 +229,7 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         assert tag in _TAGS, tag
         given = dict(attrs)
-        assert set(given) <= {"class", "style", "scope", "tabindex", "role", "aria-label"}
+        assert set(given) <= {"id", "class", "style", "scope", "tabindex", "role", "aria-label"}
         self._open.append((tag, given.get("class") or ""))
         if tag == "table":
             self._rows, self._marks = [], []
@@ -250,8 +250,7 @@ class Page(HTMLParser):
             self._rows[-1].append(text)
         elif tag == "table":
             head, *rows = self._rows
-            barred = len(rows[0]) < len(head) if rows else False
-            self.items.append(("table", head[:-1] if barred else head, rows, self._marks[1:]))
+            self.items.append(("table", head, rows, self._marks[1:]))
         elif tag == "p":
             self.items.append(("note" if kind == "notice" else "text", text))
         elif tag in ("dt", "dd"):

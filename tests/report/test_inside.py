@@ -72,12 +72,12 @@ def test_without_the_pass_nothing_is_said(summary: Summary) -> None:
     assert said(without) == []
     assert "Inside the layers" not in markdown.write(report(without))
     assert json_report.content(without)["inside"] is None
-    assert 'id="inside"' not in page.render(without)
+    assert 'id="inside-the-layers"' not in page.render(without)
 
 
 def test_report_terminal_and_page_have_it(summary: Summary) -> None:
     assert "### Inside the layers" in markdown.write(report(summary))
-    assert 'id="inside"' in page.render(summary)
+    assert 'id="inside-the-layers"' in page.render(summary)
     captions = [one.caption for one in overview(summary) if isinstance(one, Table)]
     assert "Inside the functions: the parts of their time" in captions
 

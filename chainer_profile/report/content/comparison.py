@@ -97,7 +97,9 @@ def report(
     for comparison, plot in zip(comparisons, plots, strict=True):
         if len(comparisons) > 1:
             blocks.append(Heading(2, comparison.after.name))
-        blocks += compared(comparison, sort=sort, limit=limit, everything=everything, gate=gate)
+        blocks += compared(
+            comparison, sort=sort, limit=limit, everything=everything, gate=gate, anchor=plot
+        )
         blocks.append(Figure(plot, "Times of the layers in both runs", ""))
     blocks.append(text("All layers, with all digits: ", file(CSV)))
     return blocks
@@ -111,6 +113,7 @@ def compared(
     everything: bool = False,
     gate: Gate | None = None,
     hint: str = "",
+    anchor: str = "",
 ) -> Iterator[Block]:
     """The verdict, what makes it doubtful, totals, layers, and what was compared.
 
@@ -121,6 +124,7 @@ def compared(
         everything: Show unchanged layers too.
         gate: The gate, if there is one.
         hint: How to see the rows that a limit leaves out, if there is a way.
+        anchor: What the anchors of the layers' rows begin with.
     """
     yield text(strong(verdict(comparison)))
     if gate is not None:
@@ -142,13 +146,24 @@ def compared(
         if hidden := len(layers) - len(shown):
             how = f" ({hint})" if hint else ""
             legend.insert(0, ("", f"{plural(hidden, 'row')} not shown{how}."))
-        yield replace(_table(layer_columns(comparison), shown, "The layers"), legend=legend)
+        table = _table(layer_columns(comparison), shown, "The layers")
+        yield replace(table, legend=legend, anchors=[f"{anchor}-{at}" for at in shown.index])
     for line in unmatched_lines(comparison):
         yield text(line)
     sides = (("Before: ", comparison.before), ("After: ", comparison.after))
     yield points(
         [*(start + side_text(side) for start, side in sides), differences_line(comparison)]
     )
+
+
+def words_of(comparison: Comparison, anchor: str) -> dict[str, str]:
+    """What pointing at a layer's bars says, by the anchor of its row."""
+    return {
+        f"{anchor}-{row.Index}": f"{row_label(row)} at {printable(row.path)}: "
+        f"{format_duration(row.before_s)}, now {format_duration(row.after_s)}, "
+        f"{change(row.ratio, row.verdict)}"
+        for row in comparison.layers.itertuples()
+    }
 
 
 def _table(found: Columns, table: pd.DataFrame, caption: str) -> Table:

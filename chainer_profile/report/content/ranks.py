@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace as Row
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,9 @@ from chainer_profile.basics.units import (
     plural,
 )
 from chainer_profile.comparison.compare import MIN_TRIALS
+from chainer_profile.report.content import boxes
 from chainer_profile.report.document import HOT, TOTAL, Heading, file, strong, text
-from chainer_profile.report.tables import Column, Columns, Table, columns, to_csv
+from chainer_profile.report.tables import Column, Columns, Table, columns, headed, to_csv
 from chainer_profile.report.text import model_name, printable
 
 if TYPE_CHECKING:
@@ -80,6 +82,57 @@ def report(ranks: Ranks, limit: int | None = None) -> list[Block]:
             *(file(COLLECTIVES), "; one iteration in time, for Perfetto: ", file(TRACE)),
         ),
     ]
+
+
+def page(ranks: Ranks, limit: int | None = None) -> Iterator[Block]:
+    """The report with a bar for each rank below the answer, and the layers of all ranks."""
+    blocks = report(ranks, limit)
+    first = next(at for at, block in enumerate(blocks) if block == Heading(2, "Ranks"))
+    yield from (*blocks[:first], boxes.ranks(ranks), *blocks[first:])
+    yield Heading(2, "Layers by rank")
+    yield _by_rank(ranks)
+
+
+_BY_RANK = columns("""
+path | | text 20
+function | | text 14
+phase | | text 12
+median | median ms | ms
+least | least ms | ms
+most | most ms | ms
+most_on | most on | text 10
+""")
+
+
+def _by_rank(ranks: Ranks) -> Table:
+    """The layers, and their times on every rank; of very many ranks those of the longest."""
+    times = np.median(ranks.self_ns, axis=1) * NS
+    found = [
+        Row(
+            path=layer.path,
+            function=layer.function,
+            phase=layer.phase,
+            median_s=float(np.median(times[:, at])),
+            least_s=float(times[:, at].min()),
+            most_s=float(times[:, at].max()),
+            most_on=rank_name(ranks, int(times[:, at].argmax())),
+            on_s=times[:, at].tolist(),
+        )
+        for at, layer in enumerate(ranks.layers)
+    ]
+
+    def on(rank: int) -> Column:
+        column = headed(_BY_RANK["median"], f"{rank_name(ranks, rank)} [ms]")
+        return replace(column, value=lambda row: row.on_s[rank])
+
+    slow = {ranks.computing[one.layer] for one in ranks.judged.stragglers}
+    return Table(
+        [*_BY_RANK.values(), *map(on, boxes.shown_ranks(ranks))],
+        found,
+        "The layers on every rank",
+        [HOT if at in slow else "" for at in range(len(found))],
+        [("", "Times are medians of the iterations. A hot row is a straggler on a rank.")],
+    )
 
 
 def title(ranks: Ranks) -> str:

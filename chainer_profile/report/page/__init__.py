@@ -1,32 +1,41 @@
 """What is to be seen in a browser: pages that need nothing else.
 
-A page is one file without any request: its scripts, BokehJS among them, stand in it, and its policy
-allows only these, known by their hashes. Names of networks and layers are data: they are escaped,
-and the page's script shows them as text.
+A page is one file without any request: a report's blocks, its pictures as SVG, and one script and
+one style for all pages. Its policy allows only this script, known by its hash. Names of networks
+and layers are data: they are escaped.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import re
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from html import escape
+from importlib.resources import files
+from string import Template
+from typing import TYPE_CHECKING
+
+from chainer_profile.report.document import Heading
+from chainer_profile.report.text import printable, settings_text
+from chainer_profile.report.writers import html
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    import jinja2
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.comparison.compare import Comparison
     from chainer_profile.engines.results import EnginesRun
     from chainer_profile.ranks.merging import Ranks
+    from chainer_profile.record.digest import Run
     from chainer_profile.record.recording import Recording
     from chainer_profile.report.content.profile import Beside
-    from chainer_profile.report.document import Block
+    from chainer_profile.report.document import Block, Figure
 
-#: Rows of a comparison's table of layers.
-_MAX_CHANGED = 200
 #: Rows of a table of ranks or collectives.
 _MAX_ROWS = 64
+#: Rows of a table that are there at first.
+_MOST = 100
 
 
 def render(summary: Summary, beside: Beside | None = None) -> str:
@@ -36,29 +45,43 @@ def render(summary: Summary, beside: Beside | None = None) -> str:
         summary: The summary of a run.
         beside: What else is known of it.
     """
-    from chainer_profile.report.page import sections
+    from chainer_profile.report.content import run_page
+    from chainer_profile.report.document import MEMORY, PLOT, ROOFLINE
+    from chainer_profile.report.pictures import layers, roofline
+    from chainer_profile.report.pictures.figures import in_page
 
-    scripts = ("common.js", "tables.js", "run.js", "begin.js")
-    return _page("run.html", scripts, sections.context(summary, beside))
+    said = run_page.words_of(summary)
+    draw = {
+        PLOT: lambda: layers.figure(summary),
+        ROOFLINE: lambda: roofline.figure(summary),
+        MEMORY: lambda: layers.memory_figure(summary),
+    }
+
+    def picture(found: Figure) -> str:
+        return in_page(draw[found.file](), found.file.partition(".")[0], found.alt, said)
+
+    about = settings_text(summary.recording.settings)
+    return page(run_page.page(summary, beside), "Layer-wise profile", picture, about)
 
 
 def render_comparison(comparisons: Sequence[Comparison]) -> str:
-    """``comparison.html``: the verdict, then the layers that changed.
+    """``comparison.html``: the verdict, then the layers, those that changed first.
 
     Args:
         comparisons: Comparisons of one run with others.
     """
-    from chainer_profile.report.content.comparison import report
-    from chainer_profile.report.page.comparing import comparison_chart
+    from chainer_profile.report.content.comparison import report, words_of
+    from chainer_profile.report.pictures.comparison import figure
+    from chainer_profile.report.pictures.figures import in_page
 
-    plots = [f"comparison{at}" for at in range(len(comparisons))]
-    drawn = {
-        plot: chart
-        for plot, comparison in zip(plots, comparisons, strict=True)
-        if (chart := comparison_chart(comparison)) is not None
-    }
-    blocks = report(comparisons, plots=plots, limit=_MAX_CHANGED)
-    return _document(blocks, "Comparison", drawn)
+    plots = {f"comparison{at}": comparison for at, comparison in enumerate(comparisons)}
+
+    def picture(found: Figure) -> str:
+        name, comparison = found.file, plots[found.file]
+        return in_page(figure(comparison, name), name, found.alt, words_of(comparison, name))
+
+    blocks = report(comparisons, plots=list(plots), everything=True)
+    return page(blocks, "Comparison", picture)
 
 
 def render_engines(run: EnginesRun, recordings: Mapping[str, Recording]) -> str:
@@ -68,72 +91,119 @@ def render_engines(run: EnginesRun, recordings: Mapping[str, Recording]) -> str:
         run: The run.
         recordings: The recordings of engines that timed their nodes, by the engines' names.
     """
-    from chainer_profile.report.content.engines import PLOT, report
-    from chainer_profile.report.page.comparing import engines_chart
+    from chainer_profile.report.content.engines import report
+    from chainer_profile.report.pictures.engines import figure
+    from chainer_profile.report.pictures.figures import in_page
 
-    drawn = {PLOT: engines_chart(run, recordings)} if run.measured else {}
-    return _document(report(run, recordings), "Engines", drawn)
+    def picture(found: Figure) -> str:
+        drawn = in_page(figure(run, recordings), "engines", found.alt, {})
+        return drawn if run.measured else ""
+
+    return page(report(run, recordings), "Engines", picture)
 
 
 def render_ranks(ranks: Ranks) -> str:
-    """``ranks.html``: what is said of the ranks, and every rank's layers to choose from.
+    """``ranks.html``: what is said of the ranks, and every rank's layers.
 
     Args:
         ranks: The ranks.
     """
-    from chainer_profile.report.content.ranks import report
-    from chainer_profile.report.page import choosing, html
+    from chainer_profile.report.content.ranks import page as blocks
 
-    context = html.context(report(ranks, _MAX_ROWS), "Ranks", {})
-    scripts = ("common.js", "tables.js", "ranks.js", "begin.js")
-    return _page("document.html", scripts, choosing.with_ranks(context, ranks))
+    return page(blocks(ranks, _MAX_ROWS), "Ranks")
 
 
-def _document(blocks: Iterable[Block], kind: str, drawn: Mapping[str, Any]) -> str:
-    from chainer_profile.report.page import html
+def render_sweep(name: str, results: Sequence[Run], planned: int, command: str) -> str:
+    """``sweep.html``: every case of a sweep, and its plots; see :func:`.content.sweep.report`."""
+    from chainer_profile.report.content.sweep import report
+    from chainer_profile.report.pictures.figures import in_page
+    from chainer_profile.report.pictures.sweep import figures
 
-    return _page("document.html", ("common.js", "begin.js"), html.context(blocks, kind, drawn))
+    draw = figures(results)
+
+    def picture(found: Figure) -> str:
+        return in_page(draw[found.file](), found.file, found.alt, {})
+
+    return page(report(name, results, planned, command, list(draw)), "Sweep", picture)
 
 
-def _page(template: str, scripts: Sequence[str], context: dict[str, Any]) -> str:
-    from chainer_profile.report.page import html
+def page(
+    blocks: Iterable[Block],
+    kind: str,
+    picture: Callable[[Figure], str] | None = None,
+    about: str = "",
+) -> str:
+    """A report as a page; its first heading is the title, and one of level 2 begins a section.
 
-    own = html.own_script(scripts)
-    bokeh = html.bokeh_script() if context["charts"] else ""
-    policy = "; ".join(
-        (
-            "default-src 'none'",
-            f"script-src {html.digest(own)} {html.digest(bokeh)}",
-            "style-src 'unsafe-inline'",
-            "img-src data:",
-            "connect-src 'none'",
-            "base-uri 'none'",
-            "form-action 'none'",
-        )
+    Args:
+        blocks: The report.
+        kind: What it is.
+        picture: Draws what stands in a figure's place.
+        about: What the title does not say.
+    """
+    # Names that the page has by itself.
+    title, seen = "", {"answer", "theme", "print", "tip"}
+    sections: list[tuple[str, str, list[Block]]] = [("answer", "", [])]
+    for block in blocks:
+        if isinstance(block, Heading) and block.level == 1:
+            title = block.text
+        elif isinstance(block, Heading) and block.level == 2:
+            name = re.sub(r"[^a-z0-9]+", "-", block.text.lower()).strip("-") or "section"
+            while {name, f"{name}-title"} & seen:
+                name += "-"
+            seen |= {name, f"{name}-title"}
+            sections.append((name, block.text, []))
+        else:
+            sections[-1][2].append(block)
+    # Of several comparisons each has a verdict in its own section.
+    sections = [section for section in sections if section[2]]
+    written = {name: _section(name, heading, found, picture) for name, heading, found in sections}
+    script = own_file("page.js")
+    return Template(own_file("page.html")).substitute(
+        policy=(
+            f"default-src 'none'; script-src {digest(script)}; style-src 'unsafe-inline'; "
+            "img-src data:; connect-src 'none'; base-uri 'none'; form-action 'none'"
+        ),
+        title=html.text(title),
+        plain_title=escape(printable(title)),
+        kind=kind,
+        about=html.text(about),
+        first=sections[0][0],
+        nav="".join(
+            f'<li><a href="#{name}">{html.text(heading)}</a></li>'
+            for name, heading, _ in sections
+            if heading
+        ),
+        sections="\n".join(written.values()),
+        style=own_file("page.css"),
+        script=script,
     )
-    return (
-        _templates()
-        .get_template(template)
-        .render(
-            {"data": "", "subtitle": "", **context},
-            policy=policy,
-            style=html.own_file("page.css"),
-            own_script=own,
-            bokeh_script=bokeh,
+
+
+def _section(
+    name: str, heading: str, blocks: Sequence[Block], picture: Callable[[Figure], str] | None
+) -> str:
+    def figure(found: Figure) -> str:
+        drawn = picture(found) if picture else ""
+        words = f"<figcaption>{html.text(found.caption)}</figcaption>" if found.caption else ""
+        scrolls = (
+            f'<div class="scroll" tabindex="0" role="group" aria-label="{html.text(found.alt)}">'
         )
-    )
+        return f"<figure>{scrolls}{drawn}</div>{words}</figure>" if drawn else ""
+
+    content = html.write(blocks, figures=figure, most=_MOST)
+    label = f'aria-labelledby="{name}-title"' if heading else 'aria-label="Answer"'
+    title = f'<h2 id="{name}-title">{html.text(heading)}</h2>\n' if heading else ""
+    return f'<section id="{name}" {label}>\n{title}{content}\n</section>'
 
 
 @cache
-def _templates() -> jinja2.Environment:
-    import jinja2
+def own_file(name: str) -> str:
+    """A file that comes with the page's code."""
+    return files("chainer_profile.report.page").joinpath(name).read_text(encoding="utf-8")
 
-    from chainer_profile.report.page.html import own_file
 
-    return jinja2.Environment(
-        loader=jinja2.FunctionLoader(own_file),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
+def digest(script: str) -> str:
+    """The hash by which the page's policy knows a script."""
+    value = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
+    return f"'sha256-{value}'"

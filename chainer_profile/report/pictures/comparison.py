@@ -16,10 +16,14 @@ from chainer_profile.comparison.fused import short_name
 from chainer_profile.report.content.comparison import fusion_line, verdict
 from chainer_profile.report.pictures.figures import (
     DPI,
+    FASTER_COLOUR,
     HOT_COLOUR,
     OTHER_COLOUR,
+    SAME_COLOUR,
     STYLE,
     TEXT,
+    lead,
+    plain_axes,
     save,
     shorten,
 )
@@ -33,9 +37,6 @@ if TYPE_CHECKING:
 
 #: Layers that are shown of a network that has more.
 MAX_LAYERS = 80
-#: Beside the red of what is slower, for colour-blind readers too.
-FASTER_COLOUR = "#0072b2"
-SAME_COLOUR = "#5f6f82"
 _COLOURS = {SLOWER: HOT_COLOUR, FASTER: FASTER_COLOUR}
 _MIN_WIDTH, _LAYER_WIDTH, _SIDES, _HEIGHT = 8.0, 0.19, 1.0, 6.0
 _POINTS = 72
@@ -61,11 +62,15 @@ def render(comparison: Comparison, format: Literal["png", "svg"] = "png") -> byt
     return save(lambda: figure(comparison), format)
 
 
-def figure(comparison: Comparison) -> Figure:
+def figure(comparison: Comparison, anchor: str = "") -> Figure:
     """Two bars a layer in the order of the calls, its median before and after.
 
-    Changed layers are red where they became slower and green where faster, with the factor above.
+    Changed layers are red where they became slower and blue where faster, with the factor above.
     Of more than 80 layers those are shown that changed most, and then those with the most time.
+
+    Args:
+        comparison: A comparison.
+        anchor: What the anchors of the layers' rows begin with.
     """
     with mpl.rc_context(STYLE):
         layers = _shown(comparison)
@@ -90,12 +95,11 @@ def figure(comparison: Comparison) -> Figure:
         ax.set_xlim(-0.7, count - 0.3)
         headroom = _HEADROOM if comparison.fusion is None else _ENGINE_HEADROOM
         ax.set_ylim(0, in_unit(highest_s, unit) * headroom or 1.0)
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.grid(axis="y", color="#dddddd", linewidth=0.6)
-        ax.set_axisbelow(True)
+        plain_axes(ax, "y")
         words = _title(comparison, int(width * _CHARS * TEXT / size))
         fig.suptitle(words, x=0.01, ha="left", fontsize=size, parse_math=False)
         _draw_legend(ax, layers, size - 1)
+        lead(ax, [f"{anchor}-{at}" for at in layers.index])
     return fig
 
 

@@ -1,11 +1,16 @@
-"""What the pictures have in common: colours, style, title, and how they become a file's bytes."""
+"""What the pictures have in common: colours, style, title, and how they become a file or a page's.
+
+A picture is one function that makes a Matplotlib figure. PNG and SVG are saved from it, and a page
+holds that SVG: its colours follow the page's theme, and what stands for a row leads there.
+"""
 
 from __future__ import annotations
 
 import io
+import re
 import warnings
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
+from xml.etree import ElementTree
 
 import matplotlib as mpl
 
@@ -14,6 +19,9 @@ from chainer_profile.report.rows import phases_of
 from chainer_profile.report.text import model_name, profiled_text, settings_text, trial_text
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from chainer_profile.analyse.summary import Summary
@@ -21,13 +29,30 @@ if TYPE_CHECKING:
 # A red and a blue-grey that differ in lightness too: for colour-blind readers and grey print.
 HOT_COLOUR = "#cc3311"
 OTHER_COLOUR = "#a3b1c2"
-INK = "#222222"
+#: Beside the red of what is slower, for colour-blind readers too.
+FASTER_COLOUR = "#0072b2"
+SAME_COLOUR = "#5f6f82"
+INK, GRID, BAND = "#222222", "#dddddd", "#f1f1f1"
 # Those of the page by day, for series, what is between them, and bars of one kind.
 SERIES_COLOURS = (
     *("#228877", "#d98c1f", "#8b5fa8", "#8a9a3b"),
     *("#c0698e", "#8c6d4f", "#66a9d8"),
 )
 BETWEEN_COLOUR, ACCENT = "#d3dae2", "#1f5f9f"
+#: Colours of the figures, and their names in the page's style sheet.
+THEME = {
+    INK: "ink",
+    "#ffffff": "surface",
+    GRID: "grid",
+    BAND: "band",
+    HOT_COLOUR: "hot",
+    OTHER_COLOUR: "other",
+    SAME_COLOUR: "same",
+    FASTER_COLOUR: "faster",
+    BETWEEN_COLOUR: "band-strong",
+    ACCENT: "accent",
+    **{colour: f"series-{at}" for at, colour in enumerate(SERIES_COLOURS)},
+}
 DPI = 150
 #: Size of a usual text in points.
 TEXT = 9.0
@@ -59,24 +84,104 @@ def save(draw: Callable[[], Figure], format: Literal["png", "svg"]) -> bytes:
         draw: Makes the figure.
         format: ``png`` (150 dots an inch) or ``svg`` (its text is text, and can be searched).
     """
-    metadata = {"Software": None} if format == "png" else {"Date": None, "Creator": None}
-    file = io.BytesIO()
-    with mpl.rc_context(STYLE), warnings.catch_warnings():
-        # A name in a script that the font lacks is drawn as boxes.
-        warnings.filterwarnings("ignore", "Glyph .* missing from")
-        draw().savefig(file, format=format, dpi=DPI, metadata=metadata)
-    return file.getvalue()
+    if format == "png":
+        return _saved(draw(), "png", {"Software": None})
+    # In a file there is nothing to lead to.
+    return re.sub(rb"</?a\b[^>]*>\s*", b"", _saved(draw(), "svg", {"Date": None, "Creator": None}))
 
 
 def outlines(draw: Callable[[], Figure]) -> bytes:
     """A figure as SVG whose letters are outlines: it needs no font."""
+    return _saved(draw(), "svg", _NOTHING, {"svg.fonttype": "path"})
+
+
+def in_page(figure: Figure, name: str, alt: str, said: Mapping[str, str]) -> str:
+    """A figure as the SVG that stands in a page, which has its title.
+
+    Args:
+        figure: The figure.
+        name: A name that no other figure of the page has.
+        alt: What it is, where it cannot be seen.
+        said: What pointing at a place says, by the anchor of the row that it leads to.
+    """
+    figure.suptitle("")
+    content = _saved(figure, "svg", _NOTHING).decode()
+    root = ElementTree.fromstring(content)
+    # Clips, markers and hatches; no other name is of use.
+    used = {element.get("id", "") for element in root.iter()}
+    used &= set(re.findall(r"(?:url\(|href=\")#([\w-]+)", content))
+    for element in root.iter():
+        element.tag = element.tag.rpartition("}")[2]
+        attributes = {key.rpartition("}")[2]: value for key, value in element.attrib.items()}
+        element.attrib.clear()
+        if (own := attributes.pop("id", "")) in used:
+            element.set("id", f"{name}-{own}")
+        for key, value in attributes.items():
+            value = re.sub(r"#([\w-]+)", lambda own: _renamed(own, name, used), value)
+            element.set(key, _in_page(value))
+    for place in root.iter("a"):
+        del place.attrib["target"]
+        place.set("tabindex", "-1")
+        title = ElementTree.SubElement(place, "title")
+        title.text = said.get(place.attrib["href"].removeprefix("#"), "")
+    if (metadata := root.find("metadata")) is not None:
+        root.remove(metadata)
+    width = float(root.attrib.pop("width").removesuffix("pt"))
+    del root.attrib["height"], root.attrib["version"]
+    # Words are at least as large as those of the page's small print, and at most a half larger.
+    root.set("style", f"min-width:{width:.0f}px;max-width:{1.6 * width:.0f}px")
+    root.attrib |= {"role": "group" if root.find(".//a") is not None else "img", "aria-label": alt}
+    return re.sub(r">\s+<", "><", ElementTree.tostring(root, "unicode", method="html"))
+
+
+def _renamed(found: re.Match[str], name: str, used: set[str]) -> str:
+    return f"#{name}-{found[1]}" if found[1] in used else found[0]
+
+
+def _in_page(value: str) -> str:
+    """An attribute of a figure as it is in a page: short, and in the page's own colours."""
+    value = re.sub(r"font-family: [^;]+;?|stroke-miterlimit: \d+;?", "", value)
+    value = re.sub(r"font: ([\d.]+px) [^;]+", r"font-size: \1", value)
+    value = re.sub(r"#[0-9a-f]{6}\b", lambda found: _themed(found[0]), value)
+    value = re.sub(r"\d+\.\d{2,}", lambda found: f"{float(found[0]):.1f}", value)
+    return " ".join(value.split())
+
+
+def _themed(colour: str) -> str:
+    return f"var(--{THEME[colour]})" if colour in THEME else colour
+
+
+_NOTHING = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+
+
+def _saved(
+    figure: Figure,
+    format: str,
+    metadata: Mapping[str, None],
+    style: Mapping[str, Any] | None = None,
+) -> bytes:
     file = io.BytesIO()
-    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-    style: Any = STYLE | {"svg.fonttype": "path"}
-    with mpl.rc_context(style), warnings.catch_warnings():
+    with mpl.rc_context(STYLE | dict(style or {})), warnings.catch_warnings():
+        # A name in a script that the font lacks is drawn as boxes.
         warnings.filterwarnings("ignore", "Glyph .* missing from")
-        draw().savefig(file, format="svg", metadata=nothing)
+        figure.savefig(file, format=format, dpi=DPI, metadata=dict(metadata))
     return file.getvalue()
+
+
+def plain_axes(ax: Axes, grid: Literal["x", "y", "both"]) -> None:
+    """Axes with a pale grid and no frame."""
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(axis=grid, color=GRID, linewidth=0.6)
+    ax.set_axisbelow(True)
+
+
+def lead(ax: Axes, anchors: Sequence[str]) -> None:
+    """Make the bars at 0, 1, 2 and so on lead to rows of tables, with all that is above them."""
+    low, high = ax.get_ylim()
+    at = range(len(anchors))
+    places = ax.bar(at, high - low, 1.0, bottom=low, color="none", linewidth=0)
+    for place, anchor in zip(places, anchors, strict=True):
+        place.set_url(f"#{anchor}")
 
 
 def shorten(text: str, most: int) -> str:

@@ -1,4 +1,4 @@
-"""Summary -> bar plot of the layers, as PNG or SVG."""
+"""Summary -> bar plots of the layers: their times, and the memory that they allocate."""
 
 from __future__ import annotations
 
@@ -11,10 +11,18 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from chainer_profile.basics.units import format_duration
-from chainer_profile.report.charts.bars import Bars
-from chainer_profile.report.charts.layers import LayerChart, layer_chart
+from chainer_profile.basics.units import duration_unit, format_count, format_duration, in_unit
+from chainer_profile.report.content.gpu_text import on_gpu
+from chainer_profile.report.pictures.bars import (
+    MOST,
+    Bars,
+    layer_bars,
+    names_of,
+    regions_of,
+)
 from chainer_profile.report.pictures.figures import (
+    ACCENT,
+    BAND,
     DPI,
     HOT_COLOUR,
     INK,
@@ -22,20 +30,25 @@ from chainer_profile.report.pictures.figures import (
     STYLE,
     TEXT,
     ending,
+    lead,
+    plain_axes,
     save,
     title,
 )
-from chainer_profile.report.rows import phases_of
-from chainer_profile.report.text import printable
+from chainer_profile.report.rows import layer_anchor, phases_of
+from chainer_profile.report.text import printable, typical_word
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
     from chainer_profile.analyse.summary import Summary
 
-_BAND_COLOUR = "#f1f1f1"
 _POINTS = 72
+_MIB = 1024.0 * 1024.0
 
 _MIN_WIDTH, _MAX_WIDTH = 7.2, 20.0
 _MIN_HEIGHT, _MAX_HEIGHT = 4.8, 8.0
@@ -53,6 +66,10 @@ _CHAR_WIDTH = 0.65
 _PHASE_GAP = 5.0
 #: Characters of the title to an inch, in the usual size.
 _CHARS = 12.5
+#: The axis reaches so many times the highest bar at most, whatever the whiskers do; and so many
+#: times its usual end for the line of the rule.
+_HEADROOM, _ABOVE = 1.4, 1.04
+_DASHES = (0, (3, 2))
 
 
 def render(summary: Summary, format: Literal["png", "svg"]) -> bytes:
@@ -78,82 +95,155 @@ def figure(summary: Summary, widest: float = _MAX_WIDTH) -> Figure:
         widest: The most inches that it may be wide.
     """
     with mpl.rc_context(STYLE):
-        chart = layer_chart(summary)
-        bars, count = chart.bars, len(chart.bars)
-        width = min(widest, max(_MIN_WIDTH, _SIDES + _LAYER_WIDTH * count))
-        height = min(_MAX_HEIGHT, max(_MIN_HEIGHT, 0.4 * width))
-        fig = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
-        FigureCanvasAgg(fig)
-        ax = fig.add_subplot()
-        points = (width - _SIDES) * _POINTS / count
-        _draw_bars(ax, chart, points)
-        # A wide picture is shown smaller, so its words are larger.
-        scale = max(1.0, width / _SHOWN_WIDTH)
-        _label(ax, bars, points, scale)
-        size = TEXT * scale
-        if len(phases_of(summary)) > 1:
-            _draw_phases(ax, summary, bars, points, size)
-        ax.set_ylabel(chart.y_label, fontsize=size)
-        ax.set_xlabel(chart.x_label, fontsize=size)
-        ax.tick_params(axis="y", labelsize=size)
-        ax.set_xlim(-0.7, count - 0.3)
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.grid(axis="y", color="#dddddd", linewidth=0.6)
-        ax.set_axisbelow(True)
-        ax.tick_params(axis="x", length=2, pad=1.5)
-        words = title(summary, int(width * _CHARS * TEXT / size))
+        bars = layer_bars(summary)
+        fig, ax, points, size = _axes(len(bars), widest)
+        unit = duration_unit(float(bars.typical_s.max()))
+        handles = _draw_bars(ax, summary, bars, in_unit(1.0, unit), points)
+        _name(ax, bars.names, bars.typical_s, points, size / TEXT)
+        _draw_phases(ax, summary, bars.phases, points, size)
+        said = f"; {bars.note}" if bars.note else ""
+        ax.set_xlabel(f"{bars.kind}, in the order of the calls{said}", fontsize=size)
+        what = f"{typical_word(summary.recording)} self time{on_gpu(summary)} [{unit}]"
+        ax.set_ylabel(what, fontsize=size)
+        words = title(summary, int(fig.get_figwidth() * _CHARS * TEXT / size))
         fig.suptitle(words, x=0.01, ha="left", fontsize=size, parse_math=False)
-        _draw_legend(fig, summary, chart, size - 1)
+        _draw_legend(fig, summary, handles, size - 1)
+        lead(ax, bars.anchors)
     return fig
 
 
-def _draw_bars(ax: Axes, chart: LayerChart, points: float) -> None:
-    """Bars and whiskers, and the line from which a layer is hot."""
-    x = np.arange(len(chart.bars))
+def memory_figure(summary: Summary) -> Figure:
+    """What every layer allocates at its peak and leaves allocated, in the order of the calls.
+
+    The most that is allocated in every phase beyond what was there at the trial's begin is a line
+    over its layers. What is freed between the layers is known for whole phases only, so there is
+    no running total.
+
+    Args:
+        summary: The summary of a run with a memory pass.
+    """
+    use = summary.recording.memory
+    assert use is not None
+    with mpl.rc_context(STYLE):
+        phases = summary.layers["phase"].tolist()
+        count = len(phases)
+        fig, ax, points, size = _axes(count, _MAX_WIDTH)
+        peak = np.array(use.peak_nbytes, float) / _MIB
+        left = np.array(use.retained_nbytes, float) / _MIB
+        levels = {phase.phase: phase.high_nbytes / _MIB for phase in use.phases}
+        x = np.arange(count)
+        ax.bar(x, peak, 0.8, color=OTHER_COLOUR, linewidth=0, label="peak in the layer")
+        ax.step(x, left, color=ACCENT, linewidth=1.2, where="mid", label="left allocated")
+        spans = [span for span in regions_of(phases) if span[0] in levels]
+        if spans:
+            high = [levels[phase] for phase, _, _ in spans]
+            ends = ([at - 0.5 for _, at, _ in spans], [at - 0.5 for _, _, at in spans])
+            ax.hlines(high, *ends, INK, _DASHES, linewidth=1.2, label="high water of the phase")
+        values = [float(peak.max()), float(left.max()), *levels.values()]
+        low = min(0.0, float(left.min()), *levels.values()) if levels else min(0.0, left.min())
+        ax.set_ylim(low * 1.05, (max(values) or 1.0) * 1.1)
+        _name(ax, names_of(summary), peak, points, size / TEXT)
+        _draw_phases(ax, summary, phases, points, size, times=False)
+        ax.set_xlabel("layer, in the order of the calls", fontsize=size)
+        ax.set_ylabel("allocated [MiB]", fontsize=size)
+        _draw_legend(fig, summary, [], size - 1)
+        if count <= MOST:
+            lead(ax, [layer_anchor(at) for at in range(count)])
+    return fig
+
+
+def _axes(count: int, widest: float) -> tuple[Figure, Axes, float, float]:
+    """A figure for so many bars: its axes, points a bar, and the size of its words."""
+    width = min(widest, max(_MIN_WIDTH, _SIDES + _LAYER_WIDTH * count))
+    height = min(_MAX_HEIGHT, max(_MIN_HEIGHT, 0.4 * width))
+    fig = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
+    FigureCanvasAgg(fig)
+    ax = fig.add_subplot()
+    # A wide picture is shown smaller, so its words are larger.
+    size = TEXT * max(1.0, width / _SHOWN_WIDTH)
+    ax.set_xlim(-0.7, count - 0.3)
+    plain_axes(ax, "y")
+    ax.tick_params(axis="y", labelsize=size)
+    ax.tick_params(axis="x", length=2, pad=1.5)
+    return fig, ax, (width - _SIDES) * _POINTS / count, size
+
+
+def _draw_bars(ax: Axes, summary: Summary, bars: Bars, scale: float, points: float) -> list[Artist]:
+    """Bars and whiskers, and the line from which a layer is hot; what the legend says of them."""
+    x = np.arange(len(bars))
+    typical, hot, low, high = (
+        times * scale for times in (bars.typical_s, bars.hot_s, bars.low_s, bars.high_s)
+    )
+    top = float(typical.max()) or 1.0
+    limit = min(max(top, float(high.max())), _HEADROOM * top) * _ABOVE
+    cut = high > limit
     thin = float(np.clip(points / 10, 0.3, 1.0))
-    ax.bar(x, chart.typical, 0.8, color=OTHER_COLOUR, linewidth=0)
-    ax.bar(x, chart.hot, 0.8, color=HOT_COLOUR, linewidth=0)
-    ax.vlines(x, chart.low, chart.high, INK, linewidth=thin)
+    ax.bar(x, typical, 0.8, color=OTHER_COLOUR, linewidth=0)
+    ax.bar(x, hot, 0.8, color=HOT_COLOUR, linewidth=0)
+    ax.vlines(x, low, np.minimum(high, limit), INK, linewidth=thin)
     cap = min(6.0, points * 0.45)
     if cap >= 1.5:
-        for ends in (chart.low, np.where(chart.cut, np.nan, chart.high)):
+        for ends in (low, np.where(cut, np.nan, high)):
             ax.plot(x, ends, "_", color=INK, markersize=cap, markeredgewidth=thin)
-    if chart.cut.any():
-        ax.plot(
-            x[chart.cut],
-            chart.high[chart.cut],
-            "^",
-            color=INK,
-            markersize=max(3.0, cap),
-            clip_on=False,
-            label=chart.cut_label,
-        )
-    if chart.line is not None:
-        ax.axhline(chart.line, color=HOT_COLOUR, linewidth=0.9, linestyle=(0, (5, 3)))
-    ax.set_ylim(0, chart.end)
+    count, layers = len(summary.hotspots.indices), format_count(len(summary.layers))
+    said = f"hot: {summary.hotspots.rule} ({format_count(count)} of {layers})"
+    handles: list[Artist] = [
+        Patch(color=HOT_COLOUR, label=said),
+        Patch(color=OTHER_COLOUR, label="other layers"),
+        _line(label="5th to 95th percentile", marker="|", markersize=9, linestyle=""),
+    ]
+    line_s = summary.hotspots.line_s if bars.kind == "layer" else None
+    if line_s is not None and line_s * scale <= _HEADROOM * limit:
+        line = line_s * scale
+        ax.axhline(line, color=HOT_COLOUR, linewidth=0.9, linestyle=(0, (5, 3)))
+        said = f"line of the rule: {format_duration(line_s)}"
+        handles.append(_line(label=said, color=HOT_COLOUR, linestyle=_DASHES))
+        top = max(limit, line * _ABOVE)
+    else:
+        top = limit
+    if cut.any():
+        style: dict[str, Any] = {"marker": "^", "markersize": max(3.0, cap), "linestyle": ""}
+        ax.plot(x[cut], np.full(cut.sum(), limit), color=INK, clip_on=False, **style)
+        longest = format_duration(float(bars.high_s.max()))
+        handles.append(_line(label=f"cut (up to {longest})", **style))
+    ax.set_ylim(0, top)
+    return handles
 
 
-def _draw_phases(ax: Axes, summary: Summary, bars: Bars, points: float, size: float) -> None:
+def _line(**style: Any) -> Line2D:
+    return Line2D([], [], **{"color": INK} | style)
+
+
+def _draw_phases(
+    ax: Axes,
+    summary: Summary,
+    phases: Sequence[str],
+    points: float,
+    size: float,
+    *,
+    times: bool = True,
+) -> None:
     """A line between two phases, every second one on grey, and above each its name and time.
 
     Where names would overlap, those of phases of more layers are written first.
     """
-    layers = summary.layers
-    sums_s = layers.groupby("phase", sort=False)["mean_s"].sum()
+    if len(phases_of(summary)) == 1:
+        return
+    sums_s = summary.layers.groupby("phase", sort=False)["mean_s"].sum()
     taken: list[tuple[float, float]] = []
-    regions = bars.regions()
+    regions = regions_of(phases)
     for _, start, end in regions[1::2]:
-        ax.axvspan(start - 0.5, end - 0.5, color=_BAND_COLOUR, linewidth=0, zorder=0.5)
+        ax.axvspan(start - 0.5, end - 0.5, color=BAND, linewidth=0, zorder=0.5)
     for phase, start, end in sorted(regions, key=lambda region: region[1] - region[2]):
         if start:
             ax.axvline(start - 0.5, color=INK, linewidth=0.6, zorder=0.6)
         name = printable(phase)
         with_sum = f"{name}: {format_duration(float(sums_s[phase]))}"
         centre = (start + end - 1) / 2
-        for text in (with_sum, name):
+        for text in (with_sum, name)[not times :]:
             half = len(text) * size * _CHAR_WIDTH / points / 2
             # At the ends the axis is no place to write beyond.
-            at = float(np.clip(centre, half - 0.7, max(half - 0.7, len(bars) - 0.3 - half)))
+            at = float(np.clip(centre, half - 0.7, max(half - 0.7, len(phases) - 0.3 - half)))
             if all(at + half < low or at - half > high for low, high in taken):
                 taken.append((at - half, at + half))
                 ax.annotate(
@@ -170,56 +260,33 @@ def _draw_phases(ax: Axes, summary: Summary, bars: Bars, points: float, size: fl
                 break
 
 
-def _label(ax: Axes, bars: Bars, points: float, scale: float) -> None:
+def _name(
+    ax: Axes, names: Sequence[str], heights: NDArray[np.float64], points: float, scale: float
+) -> None:
+    """Names below the bars: of those that have no room the highest ones first, and so hot ones."""
     font = float(np.clip(points / _LINE_HEIGHT, _MIN_FONT * scale, _MAX_FONT * scale))
-    apart = int(np.ceil(font * _LINE_HEIGHT / points - 1e-9))
-    shown = _labelled(bars, max(1, apart))
-    names = [ending(bars.names[at], _MAX_LABEL) for at in shown]
-    ax.set_xticks(shown, names, rotation=90, fontsize=font, parse_math=False)
-
-
-def _labelled(bars: Bars, apart: int) -> list[int]:
-    """The bars to name: at least so many apart, the highest first and so hot ones first."""
-    if apart == 1:
-        return list(range(len(bars)))
-    order = np.argsort(-bars.typical_s, kind="stable")
-    taken: NDArray[np.bool_] = np.zeros(len(bars), bool)
-    for i in order:
+    apart = max(1, int(np.ceil(font * _LINE_HEIGHT / points - 1e-9)))
+    taken: NDArray[np.bool_] = np.zeros(len(names), bool)
+    for i in np.argsort(-heights, kind="stable"):
         if not taken[max(0, i - apart + 1) : i + apart].any():
             taken[i] = True
-    return [int(i) for i in np.flatnonzero(taken)]
+    shown = np.flatnonzero(taken).tolist()
+    labels = [ending(names[at], _MAX_LABEL) for at in shown]
+    ax.set_xticks(shown, labels, rotation=90, fontsize=font, parse_math=False)
 
 
-def _draw_legend(fig: Figure, summary: Summary, chart: LayerChart, size: float) -> None:
-    handles: list[Any] = [
-        Patch(color=HOT_COLOUR, label=chart.hot_label),
-        Patch(color=OTHER_COLOUR, label="other layers"),
-        Line2D(
-            [],
-            [],
-            color=INK,
-            marker="|",
-            markersize=9,
-            linestyle="",
-            label="5th to 95th percentile",
-        ),
-    ]
+def _draw_legend(fig: Figure, summary: Summary, handles: Sequence[Artist], size: float) -> None:
     ax = fig.axes[0]
-    if chart.line is not None:
-        dashes = (0, (3, 2))
-        handles.append(Line2D([], [], color=HOT_COLOUR, linestyle=dashes, label=chart.line_label))
-    handles += ax.get_legend_handles_labels()[0]
+    # In font sizes; names of phases stand between.
+    several = len(phases_of(summary)) > 1
     ax.legend(
-        handles=handles,
+        handles=handles or ax.get_legend_handles_labels()[0],
         loc="lower left",
         bbox_to_anchor=(0, 1.0),
-        ncols=len(handles) if fig.get_figwidth() >= 9.5 else 2,
+        ncols=(len(handles) or 3) if fig.get_figwidth() >= 9.5 else 2,
         frameon=False,
         fontsize=size,
-        # In font sizes; names of phases stand between.
-        borderaxespad=0.2
-        if len(phases_of(summary)) == 1
-        else 0.4 + (_PHASE_GAP + 1.3 * size) / size,
+        borderaxespad=0.4 + (_PHASE_GAP + 1.3 * size) / size if several else 0.2,
         handlelength=1.4,
         columnspacing=1.4,
     )

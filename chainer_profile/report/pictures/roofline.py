@@ -10,26 +10,34 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from chainer_profile.basics.units import format_significant
-from chainer_profile.report.charts.roofline import X_LABEL, Y_LABEL, Roofline, roofline
+from chainer_profile.analyse.roofline import drawable
+from chainer_profile.basics.units import format_duration, format_giga, format_significant
+from chainer_profile.report.pictures.bars import MOST
 from chainer_profile.report.pictures.figures import (
     DPI,
     HOT_COLOUR,
     INK,
     OTHER_COLOUR,
     STYLE,
+    plain_axes,
     save,
     shorten,
     title,
 )
+from chainer_profile.report.rows import layer_anchor
 from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:
+    import pandas as pd
     from numpy.typing import NDArray
 
     from chainer_profile.analyse.summary import Summary
+    from chainer_profile.record.recording import MachineLimits
 
+_GIGA = 1e9
 _WIDTH, _HEIGHT = 8.0, 5.6
+#: The axes reach so many times beyond the outermost dots and the ridge.
+_MARGIN = 2.5
 #: Area of the largest dot in square points, and of the smallest that can be seen.
 _MOST_AREA, _LEAST_AREA = 700.0, 8.0
 _CHARS = 95
@@ -60,38 +68,57 @@ def figure(summary: Summary) -> Figure:
     limits = summary.recording.limits
     assert limits is not None
     with mpl.rc_context(STYLE):
-        chart = roofline(summary)
-        layers = chart.layers
+        layers = drawable(summary.layers).sort_values(["hot", "median_s"], ascending=[True, False])
+        x = layers["intensity"].to_numpy(float)
+        y = layers["flops_per_s"].to_numpy(float) / _GIGA
+        longest_s = float(layers["median_s"].max())
         fig = Figure(figsize=(_WIDTH, _HEIGHT), dpi=DPI, layout="constrained")
         FigureCanvasAgg(fig)
         ax = fig.add_subplot()
-        ax.scatter(
-            chart.x,
-            chart.y,
-            s=np.maximum(chart.area * _MOST_AREA, _LEAST_AREA),
+        area = layers["median_s"].to_numpy() / (longest_s or 1.0) * _MOST_AREA
+        dots = ax.scatter(
+            x,
+            y,
+            s=np.maximum(area, _LEAST_AREA),
             c=np.where(layers["hot"], HOT_COLOUR, OTHER_COLOUR).tolist(),
             alpha=0.75,
             linewidths=0.5,
             edgecolors="white",
             zorder=3,
         )
-        for roof in chart.roofs:
-            width, dashes = (0.9, (0, (4, 3))) if roof.dashed else (1.4, "-")
-            ax.plot(roof.x, roof.y, color=INK, linewidth=width, linestyle=dashes, label=roof.label)
-        ax.set(xscale="log", yscale="log", xlim=chart.x_range, ylim=chart.y_range)
-        ax.set(xlabel=X_LABEL, ylabel=Y_LABEL)
+        slowest = set(layers["median_s"].nlargest(MOST).index)
+        dots.set_urls([f"#{layer_anchor(at)}" if at in slowest else None for at in layers.index])
+        left, right = min(x.min(), limits.ridge) / _MARGIN, max(x.max(), limits.ridge) * _MARGIN
+        _draw_roofs(ax, limits, left, right)
+        most = max(limits.flops_per_s / _GIGA, float(y.max())) * _MARGIN
+        ax.set(xscale="log", yscale="log", xlim=(left, right), ylim=(y.min() / _MARGIN, most))
+        ax.set(xlabel="operations a byte", ylabel="billions of operations a second (GFLOP/s)")
         for axis in (ax.xaxis, ax.yaxis):
             axis.set_major_formatter(lambda value, _: format_significant(value, 1))
-        ax.grid(color="#dddddd", linewidth=0.6)
-        ax.set_axisbelow(True)
-        ax.spines[["top", "right"]].set_visible(False)
+        plain_axes(ax, "both")
         fig.suptitle(title(summary, _CHARS), x=0.01, ha="left", fontsize=9, parse_math=False)
-        _name_functions(ax, chart)
-        _draw_legend(ax, chart)
+        _name_functions(ax, layers, x, y)
+        _draw_legend(ax, layers, f"area: time of a layer, {format_duration(longest_s)} at most")
     return fig
 
 
-def _name_functions(ax: Any, chart: Roofline) -> None:
+def _draw_roofs(ax: Any, limits: MachineLimits, left: float, right: float) -> None:
+    """The machine's limits; that of memory alone is dashed."""
+    most, copied = limits.flops_per_s / _GIGA, limits.copy_nbytes_per_s / _GIGA
+    at = np.array([left, limits.ridge, right])
+    speeds = f"{format_giga(limits.flops_per_s)} GFLOP/s, {format_giga(limits.copy_nbytes_per_s)}"
+    label = f"limit: {speeds} GB/s"
+    ax.plot(at, np.minimum(at * copied, most), color=INK, linewidth=1.4, label=label)
+    if limits.fresh_nbytes_per_s:
+        fresh = np.array([left, limits.flops_per_s / limits.fresh_nbytes_per_s])
+        label = f"into new memory: {format_giga(limits.fresh_nbytes_per_s)} GB/s"
+        rates = fresh * limits.fresh_nbytes_per_s / _GIGA
+        ax.plot(fresh, rates, color=INK, linewidth=0.9, linestyle=(0, (4, 3)), label=label)
+
+
+def _name_functions(
+    ax: Any, layers: pd.DataFrame, x: NDArray[np.float64], y: NDArray[np.float64]
+) -> None:
     """Write the name of each of the functions of the most time at its slowest layer.
 
     A name goes where it covers the fewest dots: below its dot, above it, or beside it. It covers no
@@ -99,37 +126,36 @@ def _name_functions(ax: Any, chart: Roofline) -> None:
     """
     ax.figure.draw_without_rendering()  # only then is it known where the axes are
     dots = DPI / 72
-    layers = chart.layers
-    centres = ax.transData.transform(np.column_stack([chart.x, chart.y]))
+    centres = ax.transData.transform(np.column_stack([x, y]))
     taken: list[_Box] = []
     times = layers.groupby("function")["mean_s"].sum().sort_values(ascending=False, kind="stable")
     for function in times.index[:_NAMED]:
         of_function = layers["function"].to_numpy() == function
         slowest = int(np.where(of_function, layers["typical_s"], -1.0).argmax())
-        at = (chart.x[slowest], chart.y[slowest])
+        at = (x[slowest], y[slowest])
         x0, y0 = ax.transData.transform(at)
         name = shorten(printable(str(function)), _MAX_NAME)
         half, high = len(name) * _NAME_SIZE * 0.3, _NAME_SIZE * 1.2
         found: list[tuple[int, float, float, _Box]] = []
-        for x, y in (
+        for right, up in (
             (0.0, -_BELOW - high),
             (0.0, _BELOW),
             (_BELOW + half, -high / 2),
             (-_BELOW - half, -high / 2),
         ):
-            left, low = x0 + (x - half) * dots, y0 + y * dots
+            left, low = x0 + (right - half) * dots, y0 + up * dots
             box = (left, low, left + 2 * half * dots, low + high * dots)
             inside = ax.bbox.x0 <= box[0] and box[2] <= ax.bbox.x1 and ax.bbox.y0 <= box[1]
             if inside and not any(_overlap(box, other) for other in taken):
-                found.append((_covered(box, centres), x, y, box))
+                found.append((_covered(box, centres), right, up, box))
         if not found:
             continue
-        _, x, y, box = min(found, key=lambda place: place[0])
+        _, right, up, box = min(found, key=lambda place: place[0])
         taken.append(box)
         ax.annotate(
             name,
             at,
-            xytext=(x, y),
+            xytext=(right, up),
             textcoords="offset points",
             ha="center",
             va="bottom",
@@ -152,16 +178,15 @@ def _covered(box: _Box, points: NDArray[np.float64]) -> int:
     return int(inside.sum())
 
 
-def _draw_legend(ax: Any, chart: Roofline) -> None:
+def _draw_legend(ax: Any, layers: pd.DataFrame, area: str) -> None:
     def dot(colour: str, label: str) -> Line2D:
         return Line2D([], [], color=colour, marker="o", linestyle="", label=label)
 
-    layers = chart.layers
     count = int(layers["hot"].sum())
     handles = [
         dot(HOT_COLOUR, f"hot layers ({count})"),
         dot(OTHER_COLOUR, f"other layers ({len(layers) - count})"),
         *ax.get_legend_handles_labels()[0],
     ]
-    handles.append(Line2D([], [], linestyle="", label=chart.area_label))
+    handles.append(Line2D([], [], linestyle="", label=area))
     ax.legend(handles=handles, loc="lower right", frameon=True, framealpha=0.9, fontsize=8)

@@ -21,7 +21,7 @@ from chainer_profile.basics.units import (
     plural,
 )
 from chainer_profile.record.digest import several_machines
-from chainer_profile.report.pictures.figures import DPI, INK, STYLE, TEXT, save, shorten
+from chainer_profile.report.pictures.figures import DPI, INK, STYLE, TEXT, plain_axes, save, shorten
 from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:
@@ -48,13 +48,18 @@ _MAX_NUMBERED = 4
 
 def render_all(results: Sequence[Run], format: Literal["png", "svg"]) -> dict[str, bytes]:
     """The plots that these results have, by the names of their files without the ending."""
+    return {name: save(draw, format) for name, draw in figures(results).items()}
+
+
+def figures(results: Sequence[Run]) -> dict[str, Callable[[], Figure]]:
+    """What draws each of these plots."""
     good = [result for result in results if not math.isnan(result.digest.median_s)]
     plots: dict[str, Callable[[], Figure]] = {}
     if good:
         plots["latency-by-network"] = lambda: latency_figure(good)
     if batch_series(good):
         plots["by-batch-size"] = lambda: batch_figure(good)
-    return {name: save(draw, format) for name, draw in plots.items()}
+    return plots
 
 
 @dataclass(frozen=True)
@@ -194,7 +199,7 @@ def _draw_panel(
     ax.set_xlim(-0.6, len(networks) - 0.4)
     ax.set_ylabel(f"latency [{unit}]")
     ax.set_title(name, fontsize=TEXT, loc="left", parse_math=False)
-    _plain(ax)
+    plain_axes(ax, "y")
     ax.tick_params(axis="x", length=0)
 
 
@@ -240,7 +245,7 @@ def batch_figure(results: Sequence[Run]) -> Figure:
             ax.set_xticks(_apart(sizes), list(map(format_count, _apart(sizes))))
             ax.minorticks_off()
             ax.set_xlabel("batch size")
-            _plain(ax)
+            plain_axes(ax, "y")
         left.set_ylabel(f"latency [{unit}]")
         right.set_ylabel("throughput [inputs/s]")
         right.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
@@ -260,12 +265,6 @@ def _apart(sizes: Sequence[int]) -> list[int]:
         if not found or math.log2(size / found[-1]) >= least:
             found.append(size)
     return found
-
-
-def _plain(ax: Axes) -> None:
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.grid(axis="y", color="#dddddd", linewidth=0.6)
-    ax.set_axisbelow(True)
 
 
 def _title(fig: Figure, what: str, results: Sequence[Run], left_out: int) -> None:

@@ -8,29 +8,35 @@ from typing import TYPE_CHECKING
 from chainer_profile.report.document import (
     CODE,
     STRONG,
+    Boxes,
     Code,
     Figure,
+    Fold,
     Heading,
     Lines,
     Points,
     Text,
     pieces,
 )
-from chainer_profile.report.tables import Table
+from chainer_profile.report.tables import SPREAD, Table
 from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from chainer_profile.report.document import Block, Words
-    from chainer_profile.report.tables import Column
+    from chainer_profile.report.tables import Column, Spread
 
 #: Texts of more characters take several lines.
 _LONG = 40
 
 
 def write(
-    blocks: Iterable[Block], *, level: int = 0, figures: Callable[[Figure], str] | None = None
+    blocks: Iterable[Block],
+    *,
+    level: int = 0,
+    figures: Callable[[Figure], str] | None = None,
+    most: int | None = None,
 ) -> str:
     """Blocks as HTML that stands alone: what points to other files is left out.
 
@@ -38,66 +44,90 @@ def write(
         blocks: The blocks.
         level: What is added to the level of a heading.
         figures: Makes what stands in a figure's place; None for nothing.
+        most: Rows of a table that are shown before more are asked for; None for all.
     """
-    found = []
-    for block in blocks:
-        if isinstance(block, Figure):
-            found.append(figures(block) if figures else "")
-        else:
-            found += _parts(block, level)
-    return "\n".join(filter(None, found))
+    return "\n".join(filter(None, (_block(block, level, figures, most) for block in blocks)))
 
 
-def _parts(block: Block, level: int) -> Iterator[str]:
+def _block(
+    block: Block, level: int, figures: Callable[[Figure], str] | None, most: int | None
+) -> str:
     if isinstance(block, Heading):
-        yield f"<h{block.level + level}>{text(block.text)}</h{block.level + level}>"
-    elif isinstance(block, Text):
+        return f"<h{block.level + level}>{text(block.text)}</h{block.level + level}>"
+    if isinstance(block, Text):
         if any(piece.link for piece in pieces(block.words)):
-            return
+            return ""
         kind = ' class="notice"' if block.note else ' class="aside"' if block.aside else ""
-        yield f"<p{kind}>{words(block.words)}</p>"
-    elif isinstance(block, Points):
+        return f"<p{kind}>{words(block.words)}</p>"
+    if isinstance(block, Points):
         items = "".join(f"<li>{words(item)}</li>" for item in block.items)
-        yield f'<ul class="sentences">{items}</ul>'
-    elif isinstance(block, Lines):
-        yield _pairs(block.rows)
-    elif isinstance(block, Code):
+        return f'<ul class="sentences">{items}</ul>'
+    if isinstance(block, Lines):
+        return _pairs(block.rows)
+    if isinstance(block, Code):
         lines = "\n".join(map(text, block.text.split("\n")))
-        yield f'<pre tabindex="0"><code>{lines}</code></pre>'
-    elif isinstance(block, Table):
-        yield table(block)
+        return f'<pre tabindex="0"><code>{lines}</code></pre>'
+    if isinstance(block, Table):
+        return table(block, most)
+    if isinstance(block, Boxes):
+        return _boxes(block)
+    if isinstance(block, Fold):
+        kind = ' class="warning"' if block.warning else ""
+        inner = write(block.blocks, level=level, figures=figures, most=most)
+        return f"<details{kind}><summary>{words(block.line)}</summary>\n{inner}\n</details>"
+    return figures(block) if figures else ""
 
 
-def table(found: Table) -> str:
-    """A table, which scrolls where it is too wide; names and values where it has no head."""
+def table(found: Table, most: int | None = None) -> str:
+    """A table, which scrolls where it is too wide; names and values where it has no head.
+
+    Behind a column of parts stand their bars, and behind these how the times are spread.
+    """
     if not found.head:
         return _pairs(found.cells())
-    bars = next((column.bar for column in found.columns if column.bar is not None), None)
-    shares = [] if bars is None else [bars(row) for row in found.rows]
-    most = max((share for share in shares if share is not None), default=0.0)
-    head = "".join(
-        _cell("th", column, text(name), ' scope="col"')
-        for column, name in zip(found.columns, found.head, strict=True)
-    )
-    if shares:
-        head += "<td></td>"
-    lines = []
-    for at, row in enumerate(found.cells()):
-        mark = found.mark(at)
-        cells = [
-            _cell("td", column, text(cell)) for column, cell in zip(found.columns, row, strict=True)
+    columns = found.columns
+    named = next((at for at, column in enumerate(columns) if column.folds is not None), 0)
+    drawn = next((at for at, column in enumerate(columns) if column.bar is not None), None)
+    heads = [
+        f'<th scope="col"{_kind(column, at == named)}>{text(name)}</th>'
+        for at, (column, name) in enumerate(zip(columns, found.head, strict=True))
+    ]
+    rows = [
+        [
+            _cell(column, cell, at == named, found.leads[row] if found.leads else "")
+            for at, (column, cell) in enumerate(zip(columns, cells, strict=True))
         ]
-        if shares:
-            cells.append(_bar(shares[at], most))
-        lines.append(f"<tr{f' class={mark!r}' if mark else ''}>{''.join(cells)}</tr>")
+        for row, cells in enumerate(found.cells())
+    ]
+    if found.spreads:
+        heads.insert((drawn or 0) + 1, '<th scope="col" class="text">trials</th>')
+        for cells, spread in zip(rows, found.spreads, strict=True):
+            cells.insert((drawn or 0) + 1, _spread(spread))
+    if drawn is not None and (part := columns[drawn].bar) is not None:
+        shares = [part(row) for row in found.rows]
+        longest = max((share for share in shares if share is not None), default=0.0)
+        heads.insert(drawn + 1, '<td class="bar"></td>')
+        for cells, share in zip(rows, shares, strict=True):
+            cells.insert(drawn + 1, _bar(share, longest))
+    lines = [f"<tr{_marks(found, at)}>{''.join(cells)}</tr>" for at, cells in enumerate(rows)]
     label = f' aria-label="{text(found.caption)}"' if found.caption else ""
+    kind = "scroll tree" if found.depths else "scroll"
     # Who has no pointer moves it sideways, too.
-    scrolls = f'<div class="scroll" tabindex="0" role="group"{label}>'
+    scrolls = f'<div class="{kind}" tabindex="0" role="group"{label}>'
     below = f'\n<p class="caption">{text(notes)}</p>' if (notes := found.notes()) else ""
-    body = "\n".join(lines)
+    shown, more = "\n".join(lines[:most]), "\n".join(lines[most:] if most else ())
+    body = f"<tbody>\n{shown}\n</tbody>" + (f"<tbody hidden>\n{more}\n</tbody>" if more else "")
+    head = f"<thead><tr>{''.join(heads)}</tr></thead>"
+    return f"{scrolls}<table{label}>{head}\n{body}</table></div>{below}"
+
+
+def _marks(found: Table, at: int) -> str:
+    """What a row of a table is: its anchor, its mark, and how deep it stands."""
+    anchor = found.anchors[at] if found.anchors else ""
+    mark = found.mark(at)
+    depth = f' style="--depth:{found.depths[at]}"' if found.depths else ""
     return (
-        f"{scrolls}<table{label}><thead><tr>{head}</tr></thead>\n"
-        f"<tbody>\n{body}\n</tbody></table></div>{below}"
+        (f' id="{escape(anchor)}"' if anchor else "") + (f' class="{mark}"' if mark else "") + depth
     )
 
 
@@ -106,14 +136,23 @@ def _pairs(rows: Iterable[Sequence[str]]) -> str:
     return f'<dl class="properties">{found}</dl>'
 
 
-def _cell(tag: str, column: Column, content: str, more: str = "") -> str:
+def _kind(column: Column, named: bool = False, content: str = "") -> str:
+    """Numbers stand at the right, which needs no word; the first text names its row."""
     if column.folds is None:
-        return f'<{tag}{more} class="number">{content}</{tag}>'
-    # HTML would fold the spaces that set a name in.
-    inner = content.lstrip(" ")
-    content = "&#160;&#160;" * (len(content) - len(inner)) + inner
-    kind = ' class="long"' if tag == "td" and len(content) > _LONG else ""
-    return f"<{tag}{more}{kind}>{content}</{tag}>"
+        return ""
+    kinds = ["text", *(["name"] if named else []), *(["long"] if len(content) > _LONG else [])]
+    return f' class="{" ".join(kinds)}"'
+
+
+def _cell(column: Column, cell: str, named: bool, lead: str) -> str:
+    content = text(cell)
+    if column.folds is not None:
+        # HTML would fold the spaces that set a name in.
+        inner = content.lstrip(" ")
+        content = "&#160;&#160;" * (len(content) - len(inner)) + inner
+    if named and lead:
+        content = f'<a href="#{escape(lead)}">{content}</a>'
+    return f"<td{_kind(column, named, content)}>{content}</td>"
 
 
 def _bar(share: float | None, most: float) -> str:
@@ -121,6 +160,39 @@ def _bar(share: float | None, most: float) -> str:
     if share is None or not most > 0:
         return '<td class="bar"></td>'
     return f'<td class="bar"><i style="width:{100 * share / most:.1f}%"></i></td>'
+
+
+def _spread(found: Spread) -> str:
+    """A histogram, and the course over the trials beside it."""
+    wide, path, last = 40 / len(found.counts), f"M0 {SPREAD}", 0
+    for count in found.counts:
+        path += (f"v{last - count}" if count != last else "") + f"h{wide:g}"
+        last = count
+    step, course = 56 / max(1, len(found.course) - 1), f"M44 {SPREAD - found.course[0]}"
+    for before, level in zip(found.course, found.course[1:], strict=False):
+        course += f"l{step:.2g} {before - level}"
+    return (
+        f'<td class="text"><svg viewBox="0 -1 100 {SPREAD + 2}" role="img">'
+        f"<title>{text(found.said)}</title>"
+        f'<path d="{path}V{SPREAD}"/><path d="{course}"/></svg></td>'
+    )
+
+
+def _boxes(found: Boxes) -> str:
+    boxes = "".join(
+        f'<i class="{box.kind}" style="left:{100 * box.left:.2f}%;width:{100 * box.width:.2f}%'
+        f'{f";--row:{box.row}" if box.row else ""}" title="{escape(printable(box.said))}">'
+        f"{text(box.name)}</i>"
+        for box in found.boxes
+    )
+    legend = "".join(f'<li class="{kind}">{text(name)}</li>' for name, kind in found.legend)
+    rows = 1 + max(box.row for box in found.boxes)
+    return (
+        f'<div class="boxes" style="--rows:{rows}" role="img" aria-label="{text(found.label)}">'
+        f"{boxes}</div>"
+        + (f'<ul class="legend">{legend}</ul>' if legend else "")
+        + (f'<p class="caption">{text(found.caption)}</p>' if found.caption else "")
+    )
 
 
 def words(parts: Words) -> str:

@@ -52,7 +52,7 @@ def _parts(block: Block) -> Iterator[str]:
         yield _table(block)
         if notes := block.notes():
             yield text(notes)
-    else:
+    elif isinstance(block, Figure):
         yield from _figure(block)
 
 

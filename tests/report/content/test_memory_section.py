@@ -7,6 +7,7 @@ import pytest
 from chainer_profile import summarise
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.record.recording import PhaseMemory
+from chainer_profile.report.content import boxes
 from chainer_profile.report.content.memory_section import (
     memory,
     memory_parts,
@@ -15,7 +16,6 @@ from chainer_profile.report.content.memory_section import (
     peak_rows,
     phase_memory,
 )
-from chainer_profile.report.page import boxes
 from tests.conftest import make_recording
 from tests.report.reading import as_markdown, read
 from tests.report.working import training, working
@@ -56,11 +56,11 @@ def test_the_whole_peak_of_a_step_is_told_in_parts() -> None:
     )
     found = memory_parts(summary)
     assert sum(nbytes for _, nbytes in found) == (10 << 20) + 4096 + 2048
-    html = str(boxes.memory(summary))
-    assert html.count("<i ") == html.count("<li ") == 5
+    (picture,) = boxes.memory(summary)
+    assert len(picture.boxes) == len(picture.legend) == 5
     # Those of older versions are not known; nor are boxes.
     assert memory_parts(training()) == []
-    assert boxes.memory(training()) == ""
+    assert not list(boxes.memory(training()))
 
 
 def test_memory_of_a_training_step_says_what_is_kept() -> None:

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
-from typing import Any
-
-import numpy as np
 
 _VOID = {"meta", "link", "input", "br", "hr", "img"}
 
 
 @dataclass
-class Script:
-    attributes: dict[str, str | None]
-    text: str = ""
-
-
-@dataclass
 class Read(HTMLParser):
-    """The elements of a page: their names, scripts, ids and text."""
+    """The elements of a page: their names, scripts, ids, tables and text."""
 
     html: str
     tags: list[tuple[str, dict[str, str | None]]] = field(default_factory=list)
-    scripts: list[Script] = field(default_factory=list)
+    scripts: list[str] = field(default_factory=list)
     words: list[str] = field(default_factory=list)
     open: list[str] = field(default_factory=list)
+    rows: list[list[str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -37,7 +27,11 @@ class Read(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
         if tag == "script":
-            self.scripts.append(Script(dict(attrs)))
+            self.scripts.append("")
+        elif tag == "tr":
+            self.rows.append([])
+        elif tag in ("th", "td"):
+            self.rows[-1].append("")
         if tag not in _VOID:
             self.open.append(tag)
 
@@ -46,9 +40,11 @@ class Read(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         if self.open and self.open[-1] == "script":
-            self.scripts[-1].text += data
-        elif not self.open or self.open[-1] != "style":
+            self.scripts[-1] += data
+        elif "style" not in self.open:
             self.words.append(data)
+            if {"td", "th"} & set(self.open):
+                self.rows[-1][-1] += data
 
     @property
     def text(self) -> str:
@@ -59,17 +55,9 @@ class Read(HTMLParser):
         return {attributes.get("id") for _, attributes in self.tags}
 
     @property
-    def data(self) -> dict[str, Any]:
-        (found,) = [s for s in self.scripts if s.attributes.get("id") == "data"]
-        return json.loads(found.text)
-
-    @property
-    def charts(self) -> dict[str, Any]:
-        return {
-            str(s.attributes["data-of"]): json.loads(s.text)
-            for s in self.scripts
-            if "data-of" in s.attributes
-        }
+    def pictures(self) -> list[str | None]:
+        """What the drawn pictures are, in their order."""
+        return [a["aria-label"] for tag, a in self.tags if tag == "svg" and "aria-label" in a]
 
     @property
     def policy(self) -> str:
@@ -78,37 +66,8 @@ class Read(HTMLParser):
         ]
         return str(found)
 
-
-def cells(column: dict[str, Any]) -> list[str]:
-    """The texts of a column."""
-    if "cells" in column:
-        return list(column["cells"])
-    at = np.frombuffer(base64.b64decode(column["at"]), "<u2")
-    return [column["words"][i] for i in at]
-
-
-def column(table: dict[str, Any], key: str) -> dict[str, Any]:
-    (found,) = [c for c in table["columns"] if c["key"] == key]
-    return found
-
-
-def ranks(found: dict[str, Any]) -> np.ndarray:
-    return np.frombuffer(base64.b64decode(found["rank"]), "<u4")
-
-
-def sources(chart: dict[str, Any]) -> list[dict[str, list[Any]]]:
-    """The data of every source of a chart."""
-    found = []
-
-    def walk(value: Any) -> None:
-        if isinstance(value, dict):
-            if value.get("name") == "ColumnDataSource":
-                found.append(dict(value["attributes"]["data"]["entries"]))
-            for part in value.values():
-                walk(part)
-        elif isinstance(value, list):
-            for part in value:
-                walk(part)
-
-    walk(chart)
-    return found
+    def column(self, heading: str) -> list[str]:
+        """The cells of a column of the table of all layers."""
+        head, *rows = self.rows[next(at for at, row in enumerate(self.rows) if "trials" in row) :]
+        at = head.index(heading)
+        return [row[at] for row in rows if len(row) == len(head)]

@@ -9,10 +9,9 @@ import pytest
 from matplotlib.patches import Rectangle
 
 from chainer_profile.engines.results import EnginesRun
-from chainer_profile.report.charts import engines as engines_chart
-from chainer_profile.report.charts.engines import PLAIN, bars
 from chainer_profile.report.content.engine_nodes import BETWEEN
 from chainer_profile.report.pictures import engines as engines_plot
+from chainer_profile.report.pictures.engines import PLAIN, bars
 from tests.engines.fake_engines import MISSING, WRONG, make_run, recordings
 
 
@@ -30,9 +29,9 @@ def test_parts_of_a_bar_add_up_to_it() -> None:
 
 
 def test_small_functions_are_one_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines_chart, "_LEAST", 0.3)
+    monkeypatch.setattr(engines_plot, "_LEAST", 0.3)
     chainer, _ = bars(make_run(), recordings())
-    assert list(chainer.parts) == ["Convolution2DFunction", engines_chart.REST, BETWEEN]
+    assert list(chainer.parts) == ["Convolution2DFunction", engines_plot.REST, BETWEEN]
     assert sum(chainer.parts.values()) == pytest.approx(1)
 
 

@@ -16,8 +16,8 @@ from PIL import Image
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.units import format_duration
-from chainer_profile.report.charts.bars import layer_bars, names_of
 from chainer_profile.report.pictures import layers as plot
+from chainer_profile.report.pictures.bars import layer_bars, names_of
 from chainer_profile.report.text import printable
 from tests.conftest import make_recording, make_training
 
@@ -53,9 +53,8 @@ def renamed(recording: Recording, name: str) -> Recording:
 def heights(figure: Figure) -> tuple[np.ndarray, np.ndarray]:
     """Heights of the bars, and of their red parts."""
     found = []
-    for bars, colour in zip(
-        figure.axes[0].containers, (plot.OTHER_COLOUR, plot.HOT_COLOUR), strict=True
-    ):
+    drawn = figure.axes[0].containers[:2]
+    for bars, colour in zip(drawn, (plot.OTHER_COLOUR, plot.HOT_COLOUR), strict=True):
         assert {to_hex(bar.get_facecolor()) for bar in bars} == {colour}
         found.append(np.array([bar.get_height() for bar in bars]))
     return found[0], found[1]
@@ -360,7 +359,8 @@ def test_a_title_of_a_training_step() -> None:
 def test_one_phase_has_no_regions() -> None:
     figure = plot.figure(summarise(make_recording(12)))
     assert phase_names(figure) == {}
-    assert len(figure.axes[0].patches) == 2 * 12
+    # Bars, their hot parts, and what leads to rows.
+    assert len(figure.axes[0].patches) == 3 * 12
 
 
 LONG = ["forward"] * 60 + ["backward"] * 60 + ["update"] * 40

@@ -26,7 +26,7 @@ from tests.conftest import make_recording
 def bars(table: Table) -> list[tuple[str, float | None]]:
     """The mark of every row and the width of its bar."""
     found = []
-    for mark, row in re.findall(r"<tr(?: class='(\w+)')?>(<td.*?)</tr>", html.table(table)):
+    for mark, row in re.findall(r'<tr(?: class="(\w+)")?>(<td.*?)</tr>', html.table(table)):
         (width,) = re.findall(r'<td class="bar">(?:<i style="width:([\d.]+)%"></i>)?</td>', row)
         found.append((mark, float(width) if width else None))
     return found
@@ -64,10 +64,10 @@ def test_numbers_stand_to_the_right_long_texts_fold_and_names_are_set_in() -> No
     columns = [Column("name", str, folds=8), Column("n", lambda row: str(len(row)), "n [1]")]
     shown = html.table(Table(columns, ["a", "  b", "c" * 41], 'of "x"', legend=[("x", "no")]))
     assert 'aria-label="of &quot;x&quot;"' in shown
-    assert '<th scope="col">name</th><th scope="col" class="number">n [1]</th>' in shown
-    assert '<td>a</td><td class="number">1</td>' in shown
-    assert "<td>&#160;&#160;&#160;&#160;b</td>" in shown
-    assert f'<td class="long">{"c" * 41}</td>' in shown
+    assert '<th scope="col" class="text name">name</th><th scope="col">n [1]</th>' in shown
+    assert '<td class="text name">a</td><td>1</td>' in shown
+    assert '<td class="text name">&#160;&#160;&#160;&#160;b</td>' in shown
+    assert f'<td class="text name long">{"c" * 41}</td>' in shown
     assert "caption" not in shown
 
 

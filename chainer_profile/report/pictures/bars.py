@@ -1,4 +1,4 @@
-"""Summary -> the bars of its layers, for every picture of them; by block where they are many."""
+"""Summary -> the bars of its layers; by block where they are many."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 from chainer_profile.analyse.grouping import group_names
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.units import format_count, plural
+from chainer_profile.report.rows import layer_anchor, link_anchor
 from chainer_profile.report.text import printable, short
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from chainer_profile.analyse.summary import Summary
 
-#: Bars of a picture that cannot be moved or zoomed; and layers by themselves where blocks are more.
+#: Bars of a picture; and layers by themselves where blocks are more.
 MOST, SLOWEST = 200, 30
 
 
@@ -36,6 +37,7 @@ class Bars:
         low_s: 5th percentiles.
         high_s: 95th percentiles.
         hot_s: The part of each median that is of hot layers.
+        anchors: The row of a table that each stands for: a layer's, or a block's link.
         kind: What a bar is: ``layer``, or ``block`` where there are too many layers.
         note: What else is to be known of them; empty for nothing.
     """
@@ -46,6 +48,7 @@ class Bars:
     low_s: NDArray[np.float64]
     high_s: NDArray[np.float64]
     hot_s: NDArray[np.float64]
+    anchors: Sequence[str]
     kind: str = "layer"
     note: str = ""
 
@@ -105,6 +108,7 @@ def _by_layer(summary: Summary, rows: Sequence[int]) -> Bars:
         layers["p5_s"].to_numpy(),
         layers["p95_s"].to_numpy(),
         np.where(layers["hot"].to_numpy(), typical_s, 0.0),
+        [layer_anchor(at) for at in rows],
     )
 
 
@@ -125,6 +129,10 @@ def _by_block(summary: Summary, groups: dict[tuple[str, str], list[int]]) -> Bar
         low_s,
         high_s,
         typical_s * parts,
+        [
+            link_anchor(summary, str(block)) or layer_anchor(rows[0])
+            for (_, block), rows in groups.items()
+        ],
         "block",
         f"{format_count(len(layers))} layers by block",
     )

@@ -1,4 +1,4 @@
-"""The bars of the layers, for every picture of them."""
+"""The bars of the layers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.record.recording import Layer
-from chainer_profile.report.charts.bars import SLOWEST, layer_bars, names_of
+from chainer_profile.report.pictures.bars import SLOWEST, layer_bars, names_of
 from chainer_profile.report.text import short
 from tests.conftest import make_recording, make_training
 

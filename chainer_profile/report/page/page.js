@@ -1,0 +1,258 @@
+"use strict";
+{
+  const root = document.documentElement;
+  const all = (selector, within = document) => [...within.querySelectorAll(selector)];
+  const byId = (id) => document.getElementById(id);
+
+  function made(name, text, more = {}) {
+    const element = document.createElement(name);
+    element.textContent = text;
+    if (name === "button") element.type = "button";
+    for (const [key, value] of Object.entries(more)) element.setAttribute(key, value);
+    return element;
+  }
+  function button(text, action, more) {
+    const element = made("button", text, more);
+    element.addEventListener("click", action);
+    return element;
+  }
+
+  // ---- theme and print
+
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  let chosen = null;
+  function showTheme() {
+    const theme = chosen || (dark.matches ? "dark" : "light");
+    root.dataset.theme = theme;
+    byId("theme").setAttribute("aria-pressed", String(theme === "dark"));
+  }
+  byId("theme").addEventListener("click", () => {
+    chosen = root.dataset.theme === "dark" ? "light" : "dark";
+    showTheme();
+  });
+  dark.addEventListener("change", showTheme);
+  showTheme();
+  byId("print").addEventListener("click", () => print());
+
+  // ---- tables: sorting, filtering, saving
+
+  const SCALE = { ns: 1e-9, us: 1e-6, ms: 1e-3, s: 1, B: 1, KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30 };
+  // What a cell is sorted by; nothing where it is not known.
+  function valueOf(cell) {
+    const found = /^~?([-+]?[\d,.]+(?:e[-+]?\d+)?) ?([A-Za-z]*)/.exec(cell);
+    return found ? Number(found[1].replaceAll(",", "")) * (SCALE[found[2]] ?? 1) : NaN;
+  }
+  const textsOf = (row) => [...row.cells].map((cell) => cell.textContent);
+
+  function save(name, rows) {
+    const formula = (cell) => /^'* *[-=+@\uff0d\uff1d\uff0b\uff20]/.test(cell) && isNaN(Number(cell));
+    // What is not known is an empty cell; a spreadsheet takes other such texts for formulas.
+    const safe = (cell) => (cell === "-" ? "" : formula(cell) ? `'${cell}` : cell);
+    const quoted = (cell) => (/[",\n]/.test(cell) ? `"${cell.replaceAll('"', '""')}"` : cell);
+    const lines = rows.map((row) => row.map((cell) => quoted(safe(cell))).join(","));
+    const link = made("a", "", { download: name });
+    link.href = URL.createObjectURL(new Blob([`${lines.join("\r\n")}\r\n`], { type: "text/csv" }));
+    link.click();
+    URL.revokeObjectURL(link.href);
+  }
+
+  // More rows than this are shown where they are asked for, and can be filtered.
+  const MANY = 20;
+  const MOST = 100;
+  const shown = new WeakMap();
+
+  function equip(holder) {
+    const table = holder.firstElementChild;
+    const name = table.getAttribute("aria-label");
+    const heads = [...table.tHead.rows[0].cells].filter((head) => head.localName === "th");
+    const rows = all("tbody tr", table);
+    const texts = rows.map(textsOf);
+    const tools = made("p", "", { class: "tools" });
+    const count = made("span", "", { class: "muted", "aria-live": "polite" });
+    let order = rows.map((_, row) => row);
+    let most = MOST;
+    let words = [];
+    let onlyHot = false;
+
+    function show() {
+      const fits = (row) => !onlyHot || rows[row].classList.contains("hot");
+      const found = order.filter((row) => {
+        const text = texts[row].join(" ").toLowerCase();
+        return fits(row) && words.every((word) => text.includes(word));
+      });
+      table.tBodies[0].replaceChildren(...found.slice(0, most).map((row) => rows[row]));
+      table.tBodies[1]?.remove();
+      shown.set(table, found);
+      const number = (value) => value.toLocaleString("en-US");
+      const visible = Math.min(most, found.length);
+      count.textContent =
+        visible < rows.length ? `${number(visible)} of ${number(rows.length)} rows ` : "";
+      if (visible < found.length) count.append(button("Show all", showAll));
+    }
+    function showAll() {
+      most = Infinity;
+      show();
+    }
+    function sort(head, at) {
+      const text = head.classList.contains("text");
+      const before = head.getAttribute("aria-sort");
+      const down = before === "none" ? !text && at > 0 : before === "ascending";
+      for (const other of heads) if (other.hasAttribute("aria-sort")) other.setAttribute("aria-sort", "none");
+      head.setAttribute("aria-sort", down ? "descending" : "ascending");
+      const keys = texts.map((cells) => (text ? cells[at] : valueOf(cells[at])));
+      const unknown = (key) => (text ? key === "" || key === "-" : isNaN(key));
+      // What is not known comes last both ways; equal ones stay in their order.
+      order = rows.map((_, row) => row).sort((a, b) => {
+        if (unknown(keys[a]) || unknown(keys[b])) return unknown(keys[a]) - unknown(keys[b]);
+        const sign = keys[a] < keys[b] ? -1 : keys[a] > keys[b] ? 1 : 0;
+        return down ? -sign : sign;
+      });
+      show();
+    }
+    // Where a name stands for several rows, these stay together.
+    const named = all("td.name", table).every((cell) => cell.textContent);
+    if (!holder.classList.contains("tree") && rows.length > 2 && named) {
+      heads.forEach((head, at) => {
+        if (head.textContent === "trials" && holder.querySelector("svg")) return;
+        const title = head.textContent;
+        head.setAttribute("aria-sort", "none");
+        head.replaceChildren(button(title, () => sort(head, [...head.parentNode.cells].indexOf(head))));
+      });
+    }
+    if (!holder.classList.contains("tree") && rows.length > MANY) {
+      const filter = made("input", "", { type: "search", placeholder: "Filter", "aria-label": `Filter: ${name}` });
+      filter.addEventListener("input", () => {
+        words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+        show();
+      });
+      tools.append(filter);
+      if (holder.querySelector("tr.hot")) {
+        const label = made("label", " hot only");
+        const box = made("input", "", { type: "checkbox" });
+        box.addEventListener("change", () => {
+          onlyHot = box.checked;
+          show();
+        });
+        label.prepend(box);
+        tools.append(label);
+      }
+      tools.append(count);
+      if (rows.length > MOST) show();
+    }
+    const file = `${name.replace(/[^A-Za-z0-9]+/g, "-").toLowerCase()}.csv`;
+    const kept = heads.map((head) => head.cellIndex);
+    const cellsOf = (cells) => kept.map((at) => cells[at]);
+    const saves = () => {
+      const chosenRows = shown.get(table) || order;
+      save(file, [cellsOf(textsOf(table.rows[0])), ...chosenRows.map((row) => cellsOf(texts[row]))]);
+    };
+    if (name) tools.append(button("CSV", saves, { "aria-label": `Save as CSV: ${name}`, class: "save" }));
+    if (rows.length > MANY) holder.before(tools);
+    else holder.after(tools);
+    table.showAll = showAll;
+  }
+
+  // ---- a table that folds
+
+  function plant(holder) {
+    const rows = all("tbody tr", holder);
+    const depths = rows.map((row) => Number(row.style.getPropertyValue("--depth")));
+    const folded = new Set();
+    const twists = rows.map((row, at) => {
+      const cell = row.querySelector(".name");
+      if (!(depths[at + 1] > depths[at])) return null;
+      const twist = button("", () => {
+        if (!folded.delete(at)) folded.add(at);
+        show();
+      });
+      twist.setAttribute("aria-label", `Links below ${cell.textContent}`);
+      cell.prepend(twist);
+      return twist;
+    });
+    function show() {
+      let under = Infinity;
+      rows.forEach((row, at) => {
+        row.hidden = depths[at] > under;
+        if (row.hidden) return;
+        under = folded.has(at) ? depths[at] : Infinity;
+        twists[at]?.setAttribute("aria-expanded", String(!folded.has(at)));
+      });
+    }
+    function fold(depth) {
+      folded.clear();
+      depths.forEach((found, at) => found >= depth && twists[at] && folded.add(at));
+      show();
+    }
+    const tools = made("p", "", { class: "tools" });
+    holder.before(tools);
+    tools.append(button("Unfold all", () => fold(Infinity)), button("Fold all", () => fold(0)));
+    const second = holder.querySelector("tbody[hidden]");
+    if (second) second.hidden = false;
+    holder.unfold = () => fold(Infinity);
+    fold(rows.length > 300 ? 1 : 2);
+  }
+
+  for (const holder of all(".scroll")) if (holder.firstElementChild.localName === "table") equip(holder);
+  all(".scroll.tree").forEach(plant);
+
+  // ---- what leads to a row
+
+  function reveal() {
+    let row = byId(decodeURIComponent(location.hash.slice(1)));
+    if (!row) {
+      // It may be among the rows of a table that are not shown.
+      for (const table of all("table")) table.showAll && shown.has(table) && table.showAll();
+      row = byId(decodeURIComponent(location.hash.slice(1)));
+    }
+    if (row?.localName !== "tr") return;
+    for (let fold = row.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
+    if (row.hidden) row.closest(".tree").unfold();
+    for (const other of all("tr.chosen")) other.classList.remove("chosen");
+    row.classList.add("chosen");
+    row.scrollIntoView({ block: "center" });
+  }
+  addEventListener("hashchange", reveal);
+  if (location.hash) reveal();
+
+  // ---- pictures: a word for what is pointed at, the arrows from one bar to the next
+
+  const tip = byId("tip");
+  function point(place) {
+    tip.hidden = !place?.dataset.said;
+    if (tip.hidden) return;
+    tip.textContent = place.dataset.said;
+    const { left, right, top } = place.getBoundingClientRect();
+    const half = tip.offsetWidth / 2;
+    const middle = Math.min(Math.max((left + right) / 2, half + 4), innerWidth - half - 4);
+    tip.style.left = `${middle - half}px`;
+    tip.style.top = `${Math.max(4, top - tip.offsetHeight - 6)}px`;
+  }
+  for (const picture of all("figure svg")) {
+    const places = all("a", picture);
+    for (const place of places) {
+      // The browser's own words come late, and not by keyboard.
+      const title = place.querySelector("title");
+      place.dataset.said = title.textContent;
+      place.setAttribute("aria-label", title.textContent);
+      title.remove();
+    }
+    if (places.length) places[0].tabIndex = 0;
+    picture.addEventListener("pointerover", (event) => point(event.target.closest("a")));
+    picture.addEventListener("pointerleave", () => point(null));
+    picture.addEventListener("focusin", (event) => point(event.target.closest("a")));
+    picture.addEventListener("focusout", () => point(null));
+    picture.addEventListener("click", (event) => {
+      const place = event.target.closest("a");
+      if (place && place.getAttribute("href") === location.hash) reveal();
+    });
+    picture.addEventListener("keydown", (event) => {
+      const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+      const next = step && places[places.indexOf(event.target.closest("a")) + step];
+      if (!next) return;
+      event.preventDefault();
+      for (const place of places) place.tabIndex = place === next ? 0 : -1;
+      next.focus();
+    });
+  }
+  root.dataset.ready = "yes";
+}
