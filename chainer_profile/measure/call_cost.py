@@ -31,7 +31,7 @@ def cost_of_a_call(now_ns: NowNs) -> tuple[float, float]:
         for _ in range(_SHOWN):
             hook.forward_preprocess(function, inputs)
             hook.forward_postprocess(function, inputs)
-    stamps = recorder.fold().stamps[-2 * _SHOWN :]
+    stamps = recorder.rows.fold(recorder.log).stamps[-2 * _SHOWN :]
     others = chainer.get_function_hooks()
     hooks = dict(others)
     others.clear()

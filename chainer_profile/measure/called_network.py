@@ -155,7 +155,7 @@ class CalledNetwork:
         )
 
     def _folded_by_link(self, recorder: LinkRecorder) -> Recording:
-        layers, trials = recorder.layers(), self._by_link
+        layers, trials = recorder.rows.layers(), self._by_link
         return Recording(
             layers=layers,
             links=recorder.links(),

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from chainer import _backprop_utils
 
 from chainer_profile.basics.errors import one_line
-from chainer_profile.costs.call import dtype_name
+from chainer_profile.costs.call import dtype_name, specs_of
 from chainer_profile.costs.work import Work
 from chainer_profile.record.recording import Shape
+
+if TYPE_CHECKING:
+    from chainer_profile.measure.windows import Mark
 
 #: The row that adds up gradients of a variable that several functions use.
 ACCUMULATION = "gradient_accumulation"
@@ -32,6 +35,59 @@ def nbytes_of(arrays: Sequence[Any]) -> int:
     """Bytes of arrays, of each once."""
     once = {id(array): array for array in arrays if array is not None}
     return sum(int(array.nbytes) for array in once.values())
+
+
+def facts_of_inputs(in_data: Sequence[Any], weights: Collection[int] | None) -> dict[str, Any]:
+    """What a call's inputs tell.
+
+    Args:
+        in_data: The inputs.
+        weights: Of a forward call the identities of the parameters' arrays.
+    """
+    facts: dict[str, Any] = {"input_shapes": shapes_of(in_data)}
+    if weights is not None:
+        own = [array for array in in_data if id(array) not in weights]
+        taken = [array for array in in_data if id(array) in weights]
+        facts |= {"input_nbytes": nbytes_of(own), "parameter_nbytes": nbytes_of(taken)}
+    return facts
+
+
+def facts_of_outputs(
+    in_data: Sequence[Any], outputs: Sequence[Any], is_forward: bool
+) -> dict[str, Any]:
+    """What a call's outputs tell; and the specs of all its arrays, for its work."""
+    facts: dict[str, Any] = {"output_shapes": shapes_of(outputs), "dtype": dtype_of(outputs)}
+    if is_forward:
+        facts["output_nbytes"] = nbytes_of(outputs)
+    return {**facts, "specs": (specs_of(in_data), specs_of(outputs))}
+
+
+def facts_of_gradients(function: Any, out_grad: Sequence[Any]) -> dict[str, Any]:
+    """What the gradients tell that a function's backward gets, and those that it is to compute."""
+    needed = tuple(node for node in function.inputs if node.requires_grad)
+    return {
+        "input_shapes": shapes_of(out_grad),
+        "output_shapes": shapes_of(needed),
+        "dtype": dtype_of(needed),
+    }
+
+
+def facts_of_mark(mark: Mark, params: Sequence[Any]) -> dict[str, Any]:
+    """What is known of the arrays of a window that is no function's.
+
+    Args:
+        mark: The window.
+        params: The parameters that it updates.
+    """
+    if mark.moved is not None:
+        return {
+            "input_shapes": (mark.moved.shape,),
+            "output_shapes": (mark.moved.shape,),
+            "dtype": mark.moved.dtype,
+            "input_nbytes": mark.moved.nbytes,
+        }
+    shapes = shapes_of(params)
+    return {"input_shapes": shapes, "output_shapes": shapes, "dtype": dtype_of(params)}
 
 
 def work_by(name: str, formula: Callable[[], Work | None]) -> Work | None:

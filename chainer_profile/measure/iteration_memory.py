@@ -101,10 +101,11 @@ class IterationMemory:
         if reads.count > len(reads.values):
             self.problem = "the iteration of the memory pass made many more calls than others"
             return
-        owners, enters = recorder.owners()
+        rows = recorder.rows
+        owners, enters = rows.owners(recorder.log)
         reads.trim([False, *enters.tolist(), False])
-        layers = recorder.layers()
-        structure = Structure(layers, tuple(recorder.phases), (), owners)
+        layers = rows.layers()
+        structure = Structure(layers, tuple(rows.phases), (), owners)
         try:
             self.use = use_of(reads, structure, self._trial)
         except Exception as error:

@@ -305,7 +305,7 @@ class LayerTimerHook(FunctionHook):
             trial = recorder.end()
         network.add_by_link(trial)
         if trial.paused_ns:
-            take_out(recorder.pauses(), self._log)
+            take_out(recorder.rows.pauses(recorder.log), self._log)
         return given
 
     def _watch(self, network: CalledNetwork) -> None:

@@ -21,51 +21,39 @@ from threading import get_ident
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-import numpy as np
 from chainer import Function, FunctionHook, FunctionNode
 from chainer.function import FunctionAdapter
 
 from chainer_profile.basics.replacements import Replacements
-from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.costs.call import specs_of
 from chainer_profile.costs.work import backward_work, forward_work
 from chainer_profile.measure.events import Stopwatch
 from chainer_profile.measure.facts import (
     ACCUMULATION,
-    dtype_of,
-    nbytes_of,
+    facts_of_gradients,
+    facts_of_inputs,
+    facts_of_mark,
+    facts_of_outputs,
     shapes_of,
     sums_gradients,
     work_by,
 )
 from chainer_profile.measure.hooks import end_when_raising, kind_of, unique_name
 from chainer_profile.measure.link_paths import Paths
-from chainer_profile.measure.link_rows import (
-    MOST_SHAPES,
-    Entry,
-    Folded,
-    Iteration,
-    Row,
-    facts_of,
-    work_of_call,
-)
+from chainer_profile.measure.link_rows import NO_ROW, Entry, Iteration, Rows
 from chainer_profile.measure.links import is_running
 from chainer_profile.measure.windows import BACKWARD, FORWARD, Mark
-from chainer_profile.record.recording import Layer, LinkCalls
+from chainer_profile.record.recording import LinkCalls
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from chainer_profile.measure.clock import NowNs
-    from chainer_profile.measure.events import EventPool, TimedTrial
+    from chainer_profile.measure.events import EventPool
     from chainer_profile.measure.windows import Trial
     from chainer_profile.record.recording import Recording
 
 #: Functions that may add up gradients.
 _SUMS = ("Add", "MultiAdd")
 _NUMBERS = count()
-#: In place of the number of a row: behind all of them.
-_NO_ROW = 2**40
 
 
 class _Fresh(NamedTuple):
@@ -98,7 +86,7 @@ class LinkRecorder:
         events: Where a device's events are recorded; None where the host does all the work.
 
     Attributes:
-        phases: The phases that were entered, in their order.
+        rows: The rows that were found so far.
         enter: Notes that a window begins that is no function's.
         leave: Notes that it ends.
     """
@@ -110,17 +98,14 @@ class LinkRecorder:
         running: Running,
         events: EventPool | None = None,
     ) -> None:
-        self.phases: list[str] = []
+        self.rows = Rows()
         self.log: list[Any] = []
         self._now_ns, self._trial, self._events = now_ns, trial, events
         self._read = now_ns
         self._running, self._links = running, running.links
         self._attribute = f"_chainer_profile_entry_{next(_NUMBERS)}"
-        self._rows: list[Row] = []
-        self._row_of: dict[tuple[str, str, str], int] = {}
-        self._entries: list[Entry] = []
-        # Time outside of all windows, and time that is the profiler's.
-        self._outside, self._paused = self._new_entry(_NO_ROW), self._new_entry(_NO_ROW)
+        # Time outside of all windows.
+        self._outside = self.rows.outside
         # Of every phase the entries of calls by class, path and shapes.
         self._tables: dict[str, dict[Any, Entry]] = {}
         # Of calls that raised, whose next one is to tell what is not known of it yet.
@@ -130,7 +115,6 @@ class LinkRecorder:
         self._paths = Paths(trial.roots)
         self._weights: dict[int, tuple[str, Any]] = {}
         self._raising: set[type] = set()
-        self._iterations = 0
         self._link_calls: dict[str, int] = {}
         self._watch = Stopwatch(now_ns, events)
 
@@ -170,6 +154,7 @@ class LinkRecorder:
         log: list[Any] = []
         self.log, self._thread = log, get_ident()
         self._read = now_ns
+        self.rows.grow = self._times
         # The windows that are open, with the frame that runs each: None for a mark.
         self._opened: list[Entry] = []
         self._frames: list[FrameType | None] = []
@@ -201,7 +186,9 @@ class LinkRecorder:
     def end(self, number: int = 0) -> Iteration:
         """It has ended: how long it took, by row."""
         self.close()
-        return self._iteration(number, self._watch.end(len(self.log)))
+        timed = self._watch.end(len(self.log))
+        self._add_link_calls()
+        return self.rows.iteration(number, timed, self.log)
 
     def know(self, recording: Recording, raising: Collection[type]) -> list[Iteration]:
         """Count trials as iterations whose rows are single calls; before all others.
@@ -211,46 +198,15 @@ class LinkRecorder:
             raising: Classes of functions that raise an exception, which the network catches.
         """
         self._raising.update(raising)
-        times, trials = recording.self_ns, recording.n_trials
-        if not trials:
-            return []
-        entries: dict[Any, Entry] = {}
-        rows: list[int] = []
-        for layer, ns in zip(recording.layers, times.sum(axis=0).tolist(), strict=True):
-            key = layer.path, layer.function, layer.phase, layer.input_shapes
-            if key not in entries:
-                refers: dict[str, Any] = {
-                    name: None if (index := getattr(layer, name)) is None else rows[index]
-                    for name in ("parent", "forward")
-                }
-                entries[key] = self._entry_of(layer.path, layer.function, layer.phase, **refers)
-                entries[key].facts = facts_of(layer)
-                entries[key].work = work_of_call(layer)
-            entries[key].calls += int(layer.calls) * trials
-            entries[key].ns += ns
-            rows.append(entries[key].row)
+        trials = recording.n_trials
         for link in recording.links:
             known = self._link_calls.get(link.path, 0)
             self._link_calls[link.path] = known + int(link.calls) * trials
-        self._iterations += trials
-        of_rows = np.zeros((trials, len(self._rows)), np.int64)
-        np.add.at(of_rows.T, rows, times.T)
-        calls = np.zeros(len(self._rows), np.int64)
-        np.add.at(calls, rows, [int(layer.calls) for layer in recording.layers])
-        none = np.zeros(0, np.int64)
-        assert recording.start_ns is not None
-        assert recording.trial_ns is not None
-        spans = zip(recording.start_ns.tolist(), recording.trial_ns.tolist(), of_rows, strict=True)
-        return [
-            Iteration(0, start_ns, wall_ns, 0, rows_ns, calls, none, none, none)
-            for start_ns, wall_ns, rows_ns in spans
-        ]
+        return self.rows.know(recording) if trials else []
 
-    def pauses(self) -> NDArray[np.int64]:
-        """When looking functions up began and ended in the last iteration, (pauses, 2)."""
-        folded = self.fold()
-        at = np.flatnonzero(folded.enters & (folded.owners == self._paused.number))
-        return np.stack([folded.stamps[at], folded.stamps[at + 1]], axis=1)
+    def links(self) -> tuple[LinkCalls, ...]:
+        """The links of the networks, with their mean calls in an iteration."""
+        return self._paths.links(self._link_calls, self.rows.iterations or 1)
 
     # -- windows
 
@@ -331,7 +287,7 @@ class LinkRecorder:
             end_when_raising(self._replacements, [kind], self)
 
     def _function_of(self, entry: Entry) -> str:
-        return self._rows[entry.row].function if 0 <= entry.row < len(self._rows) else ""
+        return self.rows[entry.row].function if 0 <= entry.row < len(self.rows) else ""
 
     def _end_dead(self) -> None:
         """End the windows of functions that have raised."""
@@ -438,7 +394,7 @@ class LinkRecorder:
         """A function that adds up gradients is called within a backward."""
         around = self._backwards[-1]
         self._sums.append(function)
-        path = "/" if around is self._outside else self._rows[around.row].path
+        path = "/" if around is self._outside else self.rows[around.row].path
         entry = self._entry_of_sum(function, path, in_data)
         self._frames.append(frame)
         self._opened.append(entry)
@@ -459,46 +415,18 @@ class LinkRecorder:
         """What passed since then was the profiler's."""
         if self._record is not None:
             self._record()
-        self.log.extend((self._paused, began))
+        self.log.extend((self.rows.paused, began))
         self._stamp()
-
-    def _new_entry(self, row: int) -> Entry:
-        entry = Entry(len(self._entries), row)
-        self._entries.append(entry)
-        return entry
-
-    def _entry_of(self, path: str, function: str, phase: str, **more: Any) -> Entry:
-        """A new entry of a row; what has no row when no times are read stays outside of all."""
-        key = (path, function, phase)
-        number = self._row_of.get(key)
-        if number is None:
-            if not self._times:
-                return self._outside
-            number = self._row_of[key] = len(self._rows)
-            self._rows.append(Row(path, function, phase, **more))
-        entry = self._new_entry(number)
-        self._rows[number].entries.append(entry)
-        return entry
 
     def _entry_of_mark(self, mark: Mark) -> Entry:
         if not mark.function:
-            if mark.phase not in self.phases:
-                if not self._times:
-                    return self._outside
-                self.phases.append(mark.phase)
-            return self._new_entry(-1 - self.phases.index(mark.phase))
-        entry = self._entry_of(mark.path, mark.function, mark.phase)
-        if entry is self._outside:
-            return entry
-        params = self._paths.parameters(mark.path) if mark.phase == "update" else ()
-        shapes = shapes_of(params)
-        entry.facts = {"input_shapes": shapes, "output_shapes": shapes, "dtype": dtype_of(params)}
-        if mark.moved is not None:
-            shapes = (mark.moved.shape,)
-            entry.facts |= {"input_shapes": shapes, "output_shapes": shapes}
-            entry.facts |= {"dtype": mark.moved.dtype, "input_nbytes": mark.moved.nbytes}
-        if mark.work is not None:
-            entry.work = work_by(mark.function, mark.work)
+            return self.rows.entry_of_phase(mark.phase)
+        entry = self.rows.entry_of(mark.path, mark.function, mark.phase)
+        if entry is not self._outside:
+            params = self._paths.parameters(mark.path) if mark.phase == "update" else ()
+            entry.facts = facts_of_mark(mark, params)
+            if mark.work is not None:
+                entry.work = work_by(mark.function, mark.work)
         return entry
 
     def _path_of_running(self) -> str:
@@ -538,37 +466,28 @@ class LinkRecorder:
         name, phase = str(function._impl_name), self._phase
         if phase == BACKWARD.phase and name in _SUMS and sums_gradients(sys._getframe(2)):
             name = ACCUMULATION
-        parents = [one.row for one in self._opened if 0 <= one.row < _NO_ROW]
-        of_row = self._row_of.get((path, name, phase))
-        crowded = of_row is not None and len(self._rows[of_row].entries) >= MOST_SHAPES
-        key = (kind, path, None) if crowded else (kind, path, shapes)
+        parents = [one.row for one in self._opened if 0 <= one.row < NO_ROW]
+        key = (kind, path, None if self.rows.is_crowded(path, name, phase) else shapes)
         entry = self._table.get(key)
         if entry is None:
             entry = self._untold.pop((id(self._table), key), None)
             if entry is None:
                 parent = parents[-1] if parents else None
-                entry = self._entry_of(path, name, phase, parent=parent)
+                entry = self.rows.entry_of(path, name, phase, parent=parent)
             if entry is not self._outside:
                 self._table[key] = entry
                 self._fresh.append(_Fresh(function, entry, table=self._table, key=key))
-                entry.facts = self._facts_of_inputs(in_data)
+                is_forward = phase == FORWARD.phase
+                entry.facts = facts_of_inputs(in_data, self._weights if is_forward else None)
         self._pause(began)
         return entry
-
-    def _facts_of_inputs(self, in_data: Sequence[Any]) -> dict[str, Any]:
-        facts: dict[str, Any] = {"input_shapes": shapes_of(in_data)}
-        if self._phase == FORWARD.phase:
-            own = [array for array in in_data if id(array) not in self._weights]
-            taken = [array for array in in_data if id(array) in self._weights]
-            facts |= {"input_nbytes": nbytes_of(own), "parameter_nbytes": nbytes_of(taken)}
-        return facts
 
     def _entry_of_sum(self, function: Any, path: str, in_data: Sequence[Any]) -> Entry:
         key = (ACCUMULATION, path, tuple(array.shape for array in in_data))
         entry = self._table.get(key)
         if entry is None:
             began = self._read()
-            entry = self._entry_of(path, ACCUMULATION, BACKWARD.phase)
+            entry = self.rows.entry_of(path, ACCUMULATION, BACKWARD.phase)
             if entry is not self._outside:
                 entry.facts = {"input_shapes": shapes_of(in_data)}
                 self._table[key] = entry
@@ -581,24 +500,21 @@ class LinkRecorder:
         began = self._read()
         entry = self._fresh.pop().entry
         outputs = frame.f_locals.get("outputs", ())
-        entry.facts |= {"output_shapes": shapes_of(outputs), "dtype": dtype_of(outputs)}
-        if self._rows[entry.row].phase == FORWARD.phase:
-            entry.facts["output_nbytes"] = nbytes_of(outputs)
-        specs = specs_of(in_data), specs_of(outputs)
-        entry.facts["specs"] = specs
-        name = str(function._impl_name)
-        entry.work = work_by(name, partial(forward_work, function, *specs))
+        is_forward = self.rows[entry.row].phase == FORWARD.phase
+        entry.facts |= facts_of_outputs(in_data, outputs, is_forward)
+        work = partial(forward_work, function, *entry.facts["specs"])
+        entry.work = work_by(str(function._impl_name), work)
         self._pause(began)
 
     def _entry_of_backward(self, function: Any, forward: Entry | None, out_grad: Any) -> Entry:
         began = self._read()
-        of = None if forward is None or forward is self._outside else self._rows[forward.row]
+        of = None if forward is None or forward is self._outside else self.rows[forward.row]
         path, name = (of.path, of.function) if of else ("/", str(function._impl_name))
         first = forward.row if forward is not None and of and of.phase != BACKWARD.phase else None
         # A function of a graph that was there before has no entry.
         entry = self._of_old_graphs.get(name) if of is None else None
         if entry is None:
-            entry = self._entry_of(path, name, BACKWARD.phase, forward=first)
+            entry = self.rows.entry_of(path, name, BACKWARD.phase, forward=first)
             if entry is not self._outside and (of is None or of.phase != BACKWARD.phase):
                 self._learn_gradients(function, entry, forward, out_grad)
                 if of is None:
@@ -611,12 +527,7 @@ class LinkRecorder:
     def _learn_gradients(
         self, function: Any, entry: Entry, forward: Entry | None, out_grad: Any
     ) -> None:
-        needed = tuple(node for node in function.inputs if node.requires_grad)
-        entry.facts = {
-            "input_shapes": shapes_of(out_grad),
-            "output_shapes": shapes_of(needed),
-            "dtype": dtype_of(needed),
-        }
+        entry.facts = facts_of_gradients(function, out_grad)
         # Of a graph that was there before its nodes know the inputs.
         before = specs_of(function.inputs), specs_of(out_grad)
         inputs, outputs = before if forward is None else forward.facts.get("specs", before)
@@ -624,142 +535,6 @@ class LinkRecorder:
         entry.work = work_by(
             str(function._impl_name), lambda: backward_work(function, inputs, outputs, asked)
         )
-
-    # -- folding
-
-    def fold(self) -> Folded:
-        """The log of the iteration, by its reads."""
-        stamps: list[int] = []
-        owners: list[int] = []
-        enters: list[bool] = []
-        running = [self._outside.number]
-        items = iter(self.log)
-        for item in items:
-            is_entry = type(item) is Entry
-            if is_entry:
-                running.append(item.number)
-                stamps.append(next(items))
-            else:
-                running.pop()
-                stamps.append(item)
-            owners.append(running[-1])
-            enters.append(is_entry)
-        return Folded(
-            np.array(stamps, np.int64), np.array(owners, np.intp), np.array(enters, np.bool_)
-        )
-
-    def owners(self) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-        """What the time behind each read of the log belongs to, and which reads begin a window.
-
-        An index of rows, behind these one of phases, and -1 for all else.
-        """
-        folded = self.fold()
-        rows = self._row_numbers()
-        of_entries = np.where(rows < 0, len(self._rows) - 1 - rows, rows)
-        of_entries[rows == _NO_ROW] = -1
-        return of_entries[folded.owners], folded.enters
-
-    def _iteration(self, number: int, timed: TimedTrial) -> Iteration:
-        folded = self.fold()
-        rows = self._row_numbers()
-        host = self._by_entry(folded.stamps, folded.owners)
-        paused_ns = int(host[self._paused.number])
-        calls = np.bincount(folded.owners[folded.enters], minlength=len(self._entries))
-        times, device = host, None
-        if timed.device is not None:
-            stamps, owners = timed.device, np.concatenate([[self._outside.number], folded.owners])
-            times = self._by_entry(stamps, owners)
-            waited_ns = int(times[self._paused.number])
-            device = (
-                self._by_row(host, rows),
-                self._gaps(stamps, owners),
-                timed.launch_ns - paused_ns,
-                int(stamps[-1] - stamps[0]) - waited_ns,
-            )
-        self._iterations += 1
-        self._add_link_calls()
-        for at in np.flatnonzero(calls).tolist():
-            entry = self._entries[at]
-            entry.calls += int(calls[at])
-            entry.ns += int(times[at])
-        phases = np.zeros(len(self.phases), np.int64)
-        np.add.at(phases, -1 - rows[rows < 0], times[rows < 0])
-        arrived, left = self._collectives(folded)
-        return Iteration(
-            number,
-            timed.start_ns,
-            timed.wall_ns - paused_ns,
-            paused_ns,
-            self._by_row(times, rows),
-            self._by_row(calls, rows),
-            phases,
-            arrived,
-            left,
-            device,
-        )
-
-    def _row_numbers(self) -> NDArray[np.int64]:
-        """The row of every entry; below 0 for phases."""
-        return np.array([entry.row for entry in self._entries], np.int64)
-
-    def _by_entry(self, stamps: NDArray[np.int64], owners: NDArray[np.intp]) -> NDArray[np.int64]:
-        times = np.zeros(len(self._entries), np.int64)
-        np.add.at(times, owners[:-1] if len(owners) == len(stamps) else owners, np.diff(stamps))
-        return times
-
-    def _by_row(self, values: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        of_rows = (rows >= 0) & (rows < _NO_ROW)
-        sums = np.zeros(len(self._rows), np.int64)
-        np.add.at(sums, rows[of_rows], values[of_rows])
-        return sums
-
-    def _gaps(self, stamps: NDArray[np.int64], owners: NDArray[np.intp]) -> NDArray[np.int64]:
-        """What passed on the device before each row, since the row before."""
-        gaps = np.zeros(len(self._rows) + 1, np.int64)
-        following = len(self._rows)
-        for owner, span in zip(owners[::-1].tolist(), np.diff(stamps)[::-1].tolist(), strict=True):
-            row = self._entries[owner].row
-            if 0 <= row < _NO_ROW:
-                following = row
-            elif owner != self._paused.number:
-                gaps[following] += span
-        return gaps[:-1]
-
-    def _collectives(self, folded: Folded) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """When each row of communication was entered first, and left last."""
-        rows = [n for n, row in enumerate(self._rows) if row.phase == COMMUNICATION]
-        arrived, left = (np.zeros(len(rows), np.int64) for _ in range(2))
-        if not rows:
-            return arrived, left
-        places = {row: place for place, row in enumerate(rows)}
-        running: list[int | None] = []
-        for stamp, owner, enters in zip(*(part.tolist() for part in folded), strict=True):
-            if enters:
-                place = places.get(self._entries[owner].row)
-                running.append(place)
-                if place is not None and not arrived[place]:
-                    arrived[place] = stamp
-            elif (place := running.pop()) is not None:
-                left[place] = stamp
-        return arrived, left
-
-    # -- what came out
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows so far."""
-        return len(self._rows)
-
-    def layers(self, begin: int = 0) -> tuple[Layer, ...]:
-        """The rows from one on: means over the iterations so far, shapes of most of the time."""
-        return tuple(
-            row.layer(number, self._iterations or 1)
-            for number, row in enumerate(self._rows[begin:], begin)
-        )
-
-    def links(self) -> tuple[LinkCalls, ...]:
-        """The links of the networks, with their mean calls in an iteration."""
-        return self._paths.links(self._link_calls, self._iterations or 1)
 
 
 def _noting(

@@ -1,20 +1,28 @@
-"""Rows by link, function and phase, and what an iteration has of each."""
+"""Rows by link, function and phase: what is known of them, and what an iteration has of each."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
+from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.costs.work import Work
 from chainer_profile.measure.link_paths import whole_or_mean
 from chainer_profile.measure.windows import FORWARD
 from chainer_profile.record.recording import Layer
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
+    from chainer_profile.measure.events import TimedTrial
+    from chainer_profile.record.recording import Recording
 
+
+#: In place of the number of a row: behind all of them.
+NO_ROW = 2**40
 #: Shapes of inputs that are told apart in a row; the work of calls with others is their mean.
 MOST_SHAPES = 64
 _WORK = ("flops", "macs", "nbytes_read", "nbytes_written")
@@ -135,6 +143,227 @@ class Row:
         }
         about = counted < calls or len(self.entries) > MOST_SHAPES
         return {**sums, "work_is_about": about or any(work.about for work, _ in known)}
+
+
+class Rows:
+    """The rows that were found so far, and the entries that logs have of them.
+
+    Attributes:
+        phases: The phases that were entered, in their order.
+        iterations: Number of iterations so far.
+        grow: Whether there may be new rows and phases; what has none stays outside of all.
+        outside: The entry of the time outside of all windows.
+        paused: That of the time that is the profiler's.
+    """
+
+    def __init__(self) -> None:
+        self.phases: list[str] = []
+        self.iterations = 0
+        self.grow = True
+        self._rows: list[Row] = []
+        self._row_of: dict[tuple[str, str, str], int] = {}
+        self._entries: list[Entry] = []
+        self.outside, self.paused = self._new_entry(NO_ROW), self._new_entry(NO_ROW)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, number: int) -> Row:
+        return self._rows[number]
+
+    def _new_entry(self, row: int) -> Entry:
+        entry = Entry(len(self._entries), row)
+        self._entries.append(entry)
+        return entry
+
+    def entry_of(self, path: str, function: str, phase: str, **more: Any) -> Entry:
+        """A new entry of a row."""
+        key = (path, function, phase)
+        number = self._row_of.get(key)
+        if number is None:
+            if not self.grow:
+                return self.outside
+            number = self._row_of[key] = len(self._rows)
+            self._rows.append(Row(path, function, phase, **more))
+        entry = self._new_entry(number)
+        self._rows[number].entries.append(entry)
+        return entry
+
+    def entry_of_phase(self, phase: str) -> Entry:
+        """A new entry of a phase."""
+        if phase not in self.phases:
+            if not self.grow:
+                return self.outside
+            self.phases.append(phase)
+        return self._new_entry(-1 - self.phases.index(phase))
+
+    def is_crowded(self, path: str, function: str, phase: str) -> bool:
+        """Whether a row has so many shapes of inputs that no more are told apart."""
+        number = self._row_of.get((path, function, phase))
+        return number is not None and len(self._rows[number].entries) >= MOST_SHAPES
+
+    def know(self, recording: Recording) -> list[Iteration]:
+        """Count trials as iterations whose rows are single calls; before all others."""
+        times, trials = recording.self_ns, recording.n_trials
+        entries: dict[Any, Entry] = {}
+        rows: list[int] = []
+        for layer, ns in zip(recording.layers, times.sum(axis=0).tolist(), strict=True):
+            key = layer.path, layer.function, layer.phase, layer.input_shapes
+            if key not in entries:
+                refers: dict[str, Any] = {
+                    name: None if (index := getattr(layer, name)) is None else rows[index]
+                    for name in ("parent", "forward")
+                }
+                entries[key] = self.entry_of(layer.path, layer.function, layer.phase, **refers)
+                entries[key].facts = facts_of(layer)
+                entries[key].work = work_of_call(layer)
+            entries[key].calls += int(layer.calls) * trials
+            entries[key].ns += ns
+            rows.append(entries[key].row)
+        self.iterations += trials
+        of_rows = np.zeros((trials, len(self._rows)), np.int64)
+        np.add.at(of_rows.T, rows, times.T)
+        calls = np.zeros(len(self._rows), np.int64)
+        np.add.at(calls, rows, [int(layer.calls) for layer in recording.layers])
+        none = np.zeros(0, np.int64)
+        assert recording.start_ns is not None
+        assert recording.trial_ns is not None
+        spans = zip(recording.start_ns.tolist(), recording.trial_ns.tolist(), of_rows, strict=True)
+        return [
+            Iteration(0, start_ns, wall_ns, 0, rows_ns, calls, none, none, none)
+            for start_ns, wall_ns, rows_ns in spans
+        ]
+
+    def layers(self, begin: int = 0) -> tuple[Layer, ...]:
+        """The rows from one on: means over the iterations so far, shapes of most of the time."""
+        return tuple(
+            row.layer(number, self.iterations or 1)
+            for number, row in enumerate(self._rows[begin:], begin)
+        )
+
+    # -- logs
+
+    def fold(self, log: Sequence[Any]) -> Folded:
+        """The log of an iteration, by its reads."""
+        stamps: list[int] = []
+        owners: list[int] = []
+        enters: list[bool] = []
+        running = [self.outside.number]
+        items = iter(log)
+        for item in items:
+            is_entry = type(item) is Entry
+            if is_entry:
+                running.append(item.number)
+                stamps.append(next(items))
+            else:
+                running.pop()
+                stamps.append(item)
+            owners.append(running[-1])
+            enters.append(is_entry)
+        return Folded(
+            np.array(stamps, np.int64), np.array(owners, np.intp), np.array(enters, np.bool_)
+        )
+
+    def pauses(self, log: Sequence[Any]) -> NDArray[np.int64]:
+        """When looking functions up began and ended in an iteration, (pauses, 2)."""
+        folded = self.fold(log)
+        at = np.flatnonzero(folded.enters & (folded.owners == self.paused.number))
+        return np.stack([folded.stamps[at], folded.stamps[at + 1]], axis=1)
+
+    def owners(self, log: Sequence[Any]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+        """What the time behind each read of the log belongs to, and which reads begin a window.
+
+        An index of rows, behind these one of phases, and -1 for all else.
+        """
+        folded = self.fold(log)
+        rows = self._row_numbers()
+        of_entries = np.where(rows < 0, len(self._rows) - 1 - rows, rows)
+        of_entries[rows == NO_ROW] = -1
+        return of_entries[folded.owners], folded.enters
+
+    def iteration(self, number: int, timed: TimedTrial, log: Sequence[Any]) -> Iteration:
+        """An iteration by its rows, from its log; it counts from now on."""
+        folded = self.fold(log)
+        rows = self._row_numbers()
+        host = self._by_entry(folded.stamps, folded.owners)
+        paused_ns = int(host[self.paused.number])
+        calls = np.bincount(folded.owners[folded.enters], minlength=len(self._entries))
+        times, device = host, None
+        if timed.device is not None:
+            stamps, owners = timed.device, np.concatenate([[self.outside.number], folded.owners])
+            times = self._by_entry(stamps, owners)
+            waited_ns = int(times[self.paused.number])
+            device = (
+                self._by_row(host, rows),
+                self._gaps(stamps, owners),
+                timed.launch_ns - paused_ns,
+                int(stamps[-1] - stamps[0]) - waited_ns,
+            )
+        self.iterations += 1
+        for at in np.flatnonzero(calls).tolist():
+            entry = self._entries[at]
+            entry.calls += int(calls[at])
+            entry.ns += int(times[at])
+        phases = np.zeros(len(self.phases), np.int64)
+        np.add.at(phases, -1 - rows[rows < 0], times[rows < 0])
+        arrived, left = self._collectives(folded)
+        return Iteration(
+            number,
+            timed.start_ns,
+            timed.wall_ns - paused_ns,
+            paused_ns,
+            self._by_row(times, rows),
+            self._by_row(calls, rows),
+            phases,
+            arrived,
+            left,
+            device,
+        )
+
+    def _row_numbers(self) -> NDArray[np.int64]:
+        """The row of every entry; below 0 for phases."""
+        return np.array([entry.row for entry in self._entries], np.int64)
+
+    def _by_entry(self, stamps: NDArray[np.int64], owners: NDArray[np.intp]) -> NDArray[np.int64]:
+        times = np.zeros(len(self._entries), np.int64)
+        np.add.at(times, owners[:-1] if len(owners) == len(stamps) else owners, np.diff(stamps))
+        return times
+
+    def _by_row(self, values: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        of_rows = (rows >= 0) & (rows < NO_ROW)
+        sums = np.zeros(len(self._rows), np.int64)
+        np.add.at(sums, rows[of_rows], values[of_rows])
+        return sums
+
+    def _gaps(self, stamps: NDArray[np.int64], owners: NDArray[np.intp]) -> NDArray[np.int64]:
+        """What passed on the device before each row, since the row before."""
+        gaps = np.zeros(len(self._rows) + 1, np.int64)
+        following = len(self._rows)
+        for owner, span in zip(owners[::-1].tolist(), np.diff(stamps)[::-1].tolist(), strict=True):
+            row = self._entries[owner].row
+            if 0 <= row < NO_ROW:
+                following = row
+            elif owner != self.paused.number:
+                gaps[following] += span
+        return gaps[:-1]
+
+    def _collectives(self, folded: Folded) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """When each row of communication was entered first, and left last."""
+        rows = [n for n, row in enumerate(self._rows) if row.phase == COMMUNICATION]
+        arrived, left = (np.zeros(len(rows), np.int64) for _ in range(2))
+        if not rows:
+            return arrived, left
+        places = {row: place for place, row in enumerate(rows)}
+        running: list[int | None] = []
+        for stamp, owner, enters in zip(*(part.tolist() for part in folded), strict=True):
+            if enters:
+                place = places.get(self._entries[owner].row)
+                running.append(place)
+                if place is not None and not arrived[place]:
+                    arrived[place] = stamp
+            elif (place := running.pop()) is not None:
+                left[place] = stamp
+        return arrived, left
 
 
 def facts_of(layer: Layer) -> dict[str, Any]:

@@ -108,6 +108,7 @@ class LiveTrials:
         self._open, self._warn, self._rank = journal, warn, rank
         events = None if clock.device is None else EventPool(clock.device)
         self._recorder = LinkRecorder(clock.now_ns, trial, running, events)
+        self._rows = self._recorder.rows
         self._memory = IterationMemory(trial) if memory else None
         self._journal: Journal | None = None
         self._conditions: Conditions | None = None
@@ -126,7 +127,7 @@ class LiveTrials:
         """Seconds of the last trial's rows, and of the framework of its phases; empty if none."""
         if self._last is None:
             return {}
-        owners: tuple[Layer | str, ...] = (*self._recorder.layers(), *self._recorder.phases)
+        owners: tuple[Layer | str, ...] = (*self._rows.layers(), *self._rows.phases)
         times = np.concatenate([self._last.rows_ns, self._last.phases_ns])
         return {one: ns * NS for one, ns in zip(owners, times.tolist(), strict=False)}
 
@@ -258,16 +259,16 @@ class LiveTrials:
 
     def _keep(self, one: Iteration) -> None:
         """Write a profiled trial, and before it the rows that it found."""
-        recorder = self._recorder
+        known = self._rows
         if self._journal is None:
             self._journal = self._begin_journal()
         journal = self._journal
-        if (recorder.n_rows, len(recorder.phases)) != (self._told_rows, self._told_phases):
-            layers = recorder.layers(self._told_rows)
-            phases = tuple(recorder.phases[self._told_phases :])
+        if (len(known), len(known.phases)) != (self._told_rows, self._told_phases):
+            layers = known.layers(self._told_rows)
+            phases = tuple(known.phases[self._told_phases :])
             settings = self._settings()
-            self._told_rows, self._told_phases = recorder.n_rows, len(recorder.phases)
-            rows = Variant(layers, phases, recorder.links(), settings)
+            self._told_rows, self._told_phases = len(known), len(known.phases)
+            rows = Variant(layers, phases, self._recorder.links(), settings)
             self._try_to_write(lambda: journal.add_rows(rows))
         parts = [one.rows_ns, one.calls, one.phases_ns, one.arrived_ns, one.left_ns]
         if one.device is not None:
@@ -295,7 +296,7 @@ class LiveTrials:
             self._warn(problem)
 
     def _settings(self) -> Settings:
-        return self._trial.settings(self._recorder.layers())
+        return self._trial.settings(self._rows.layers())
 
     def _begin_journal(self) -> Journal:
         try:
@@ -346,7 +347,7 @@ class LiveTrials:
         conditions = replace(conditions, calibrations=calibrations, not_finite=odd)
         recording = self._journal.recording(conditions, COMPLETE)
         # Rows as they are by now; those that came in no profiled trial are left out.
-        layers = self._recorder.layers()[: len(recording.layers)]
+        layers = self._rows.layers()[: len(recording.layers)]
         settings = replace(
             self._settings(), trials=recording.n_trials, clean_trials=len(recording.clean_ns)
         )

@@ -14,7 +14,7 @@ from chainer.function_hooks import TimerHook
 from chainer_profile import LayerTimerHook, fold_call_history, summarise
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure.learner import Learner
-from chainer_profile.measure.link_recorder import LinkRecorder
+from chainer_profile.measure.link_rows import Rows
 from chainer_profile.measure.runner import run
 from chainer_profile.measure.steps import ForwardStep
 from chainer_profile.record.recording import Settings as RunSettings
@@ -365,14 +365,14 @@ class TestOwnTime:
 
     def test_looking_up_counts_for_nothing(self, clock, hook):
         """Neither in the rows nor in the history, where a trial differs."""
-        model, look = in_turn(a=Step(clock, 3), b=Step(clock, 4)), LinkRecorder._entry_of
+        model, look = in_turn(a=Step(clock, 3), b=Step(clock, 4)), Rows.entry_of
 
         def slow(*args, **kwargs):
             clock.advance(1000)
             return look(*args, **kwargs)
 
         with pytest.MonkeyPatch.context() as patch, hook:
-            patch.setattr(LinkRecorder, "_entry_of", slow)
+            patch.setattr(Rows, "entry_of", slow)
             for _ in range(6):
                 model(image())
         assert [round(seconds * 1e9) for _, seconds in hook.call_history] == [3, 4] * 3

@@ -290,7 +290,7 @@ def iteration_of(loop, run, number=1):
 
 def rows_of(recorder, values):
     """Values by row; there are no two of a row."""
-    keys = [(layer.path, layer.function, layer.phase) for layer in recorder.layers()]
+    keys = [(layer.path, layer.function, layer.phase) for layer in recorder.rows.layers()]
     assert len(set(keys)) == len(keys)
     return Counter(dict(zip(keys, values.tolist(), strict=False)))
 
@@ -299,7 +299,7 @@ def told(loop, iteration):
     """What an iteration took by row and phase, and the rest, as a ledger has it."""
     recorder, _ = loop
     found = rows_of(recorder, iteration.rows_ns)
-    found.update(dict(zip(recorder.phases, iteration.phases_ns.tolist(), strict=False)))
+    found.update(dict(zip(recorder.rows.phases, iteration.phases_ns.tolist(), strict=False)))
     found[""] = iteration.wall_ns - found.total()
     return +found
 
@@ -388,7 +388,7 @@ def batch(size=2):
 
 
 def layers_of(recorder):
-    return {(one.path, one.function, one.phase): one for one in recorder.layers()}
+    return {(one.path, one.function, one.phase): one for one in recorder.rows.layers()}
 
 
 def test_a_link_of_changing_length_is_one_row_of_mean_calls_and_work(clock):
@@ -483,7 +483,7 @@ def test_what_raises_first_has_work_later(clock):
     for _ in range(2):
         with suppress(WorkError):
             iteration_of(loop, lambda: model(batch()))
-    (row,) = (one for one in loop[0].layers() if one.function == "Sometimes")
+    (row,) = (one for one in loop[0].rows.layers() if one.function == "Sometimes")
     assert row.flops
     assert row.output_shapes == ((2, 3),)
 
@@ -518,7 +518,7 @@ def test_a_graph_from_before_has_no_paths(clock):
     y = F.sum(model(batch()))
     found = told(loop, iteration_of(loop, y.backward))
     assert found == {("/", "Busy", "backward"): 5}
-    assert {one.path for one in loop[0].layers()} == {"/"}
+    assert {one.path for one in loop[0].rows.layers()} == {"/"}
     # One that was recorded has them in later iterations.
     iteration_of(loop, lambda: setattr(model, "kept", F.sum(model(batch()))))
     iteration_of(loop, model.kept.backward)
@@ -553,7 +553,7 @@ def test_other_threads_have_no_part_in_it(clock):
 
     iteration = iteration_of(loop, run)
     assert iteration.calls.sum() == 2
-    assert {one.phase for one in loop[0].layers()} == {"forward"}
+    assert {one.phase for one in loop[0].rows.layers()} == {"forward"}
     assert told(loop, iteration)["/", "Busy", "forward"] == 3
 
 
