@@ -32,7 +32,7 @@ sys.path.insert(0, str(ROOT))
 import numpy as np  # noqa: E402
 
 from chainer_profile.basics.describe import median_interval  # noqa: E402
-from chainer_profile.integrations.script import BEGIN  # noqa: E402
+from chainer_profile.integrations.script_run import BEGIN  # noqa: E402
 from chainer_profile.record.budget import PROFILER, REPORTS, Budget, read_budget  # noqa: E402
 from tests.programs import FOLDER, PROGRAMS, Program  # noqa: E402
 
@@ -67,7 +67,7 @@ NO_LAYERS = (
     _NOTED.format(module="cli.run")
     + """
 import sys
-from chainer_profile.integrations.script import ScriptRun
+from chainer_profile.integrations.script_run import ScriptRun
 finish = ScriptRun.finish
 def noted_finish(*given):
     note()

@@ -90,7 +90,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
 
 
 def _watched(args: argparse.Namespace, script: Script, context: Context) -> Outcome:
-    from chainer_profile.integrations.script import ScriptRun
+    from chainer_profile.integrations.script_run import ScriptRun
 
     command = shlex.join([*COMMAND, "run", *context.argv])
     with ScriptRun(

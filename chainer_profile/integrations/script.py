@@ -1,58 +1,31 @@
-"""Runs a program as Python itself would, and watches it meanwhile."""
+"""Runs a program as Python itself would."""
 
 from __future__ import annotations
 
 import builtins
 import functools
-import importlib
 import io
 import linecache
 import os
 import pkgutil
 import runpy
-import shlex
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
-from datetime import datetime, timezone
+from dataclasses import dataclass
 from importlib.machinery import BuiltinImporter, SourceFileLoader, SourcelessFileLoader
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
-from threading import get_ident
 from types import ModuleType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from chainer_profile.basics.began import BEGAN_NS, process_age_ns
 from chainer_profile.basics.errors import UsageError, one_line
 from chainer_profile.basics.replacements import Replacements
 from chainer_profile.basics.words import PROG
 from chainer_profile.compat import install_in_children
-from chainer_profile.integrations.isolated import Start, say
 from chainer_profile.integrations.numpy_changes import advice
-from chainer_profile.integrations.own_modules import give_way, put_back
-from chainer_profile.integrations.script_report import REPORTING, Ended
-from chainer_profile.measure.accounts import Accounts
-from chainer_profile.record.budget import (
-    BENEATH,
-    IMPORTS,
-    PROFILER,
-    RUNNING,
-    SAVING,
-    START,
-    Budget,
-    Looked,
-)
+from chainer_profile.integrations.own_modules import give_way
 
-if TYPE_CHECKING:
-    from chainer_profile.integrations.looks import Looks
-    from chainer_profile.runs.wanted import Wanted
-
-#: The budget of a program that runs is written this often, for the case that it is killed.
-_SAVED_EVERY_NS = 10_000_000_000
-#: What the profiler does before a program begins.
-BEGIN = "importing itself"
 _PACKAGE = __name__.partition(".")[0]
 
 
@@ -342,250 +315,3 @@ def _of_program(traceback: TracebackType | None) -> TracebackType | None:
     for frame, at, line in reversed(frames):
         traceback = TracebackType(traceback, frame, at, line)
     return traceback
-
-
-@contextmanager
-def counted_imports(accounts: Accounts) -> Iterator[None]:
-    """Within this, the time of imports has accounts of its own, by package."""
-    thread, process = get_ident(), os.getpid()
-
-    def counting(find_and_load: Any) -> Any:
-        def find_and_load_in_account(name: str, import_: Any) -> Any:
-            if accounts.part == PROFILER or get_ident() != thread or os.getpid() != process:
-                return find_and_load(name, import_)
-            package = name.partition(".")[0]
-            part, around = accounts.account
-            if part == IMPORTS:  # of the package whose import is open
-                outer = around.partition(BENEATH)[0]
-                named = outer if outer == package else outer + BENEATH + package
-            else:
-                named = package
-            accounts.open((PROFILER, BEGIN) if package == _PACKAGE else (IMPORTS, named))
-            try:
-                return find_and_load(name, import_)
-            finally:
-                accounts.close()
-
-        # By this name Python leaves it out of the tracebacks of imports that fail.
-        code = find_and_load_in_account.__code__
-        find_and_load_in_account.__code__ = code.replace(
-            co_filename="<frozen importlib._bootstrap>"
-        )
-        return find_and_load_in_account
-
-    with Replacements() as replacements:
-        bootstrap: Any = importlib._bootstrap
-        replacements.wrap(bootstrap, "_find_and_load", counting)
-        yield
-
-
-class ScriptRun:
-    """A program that is watched: its budget, and the layers of its trials, in a run's folder.
-
-    ``train`` trials have the folder itself, others folders in it by their names; those that are
-    most of the time where none trains.
-
-    Whatever the program leaves behind, what was measured is saved and the exit code is its own:
-    all that saves is imported before it, and reports are made by another interpreter.
-
-    Args:
-        script: The program.
-        out: The folder that the user named, if any.
-        default: The default folder.
-        force: Whether a named folder that holds a run may be used.
-        command: The command line.
-        layers: Measure trials by layer.
-        memory: Make the memory pass.
-        samples: Look at the main thread, to tell where its time goes beside Chainer.
-    """
-
-    def __init__(
-        self,
-        script: Script,
-        out: Path | None,
-        default: Path,
-        *,
-        force: bool = False,
-        command: str = "",
-        layers: bool = True,
-        memory: bool = True,
-        samples: bool = True,
-    ) -> None:
-        self._script, self._command = script, command
-        self._samples = samples
-        self._looks: Looks | None = None
-        self._out, self._default, self._force = out, default, force
-        self._layers, self._memory = layers, memory
-        self._process = os.getpid()
-        self._rank = _launched_rank()
-        self._start = Start()
-        self._started = _now()
-        began_ns = time.perf_counter_ns()
-        self._accounts = Accounts(time.perf_counter_ns, began_ns)
-        self._accounts.add((START, ""), process_age_ns())
-        self._accounts.add((PROFILER, BEGIN), began_ns - BEGAN_NS)
-        # When the budget is written the next time.
-        self._due_ns = 0
-
-    def __enter__(self) -> ScriptRun:
-        with counted_imports(self._accounts):
-            # Before what of ours imports NumPy: it is an import of a program that uses Chainer.
-            import chainer  # noqa: F401
-
-            with self._accounts.within(PROFILER, BEGIN, count=0):
-                from chainer_profile.integrations.looks import Looks
-                from chainer_profile.integrations.program import Program
-                from chainer_profile.integrations.results import Results
-        # Looking takes time of a core that another rank may need: it would be told as a straggler.
-        if self._samples and self._rank is None:
-            self._looks = Looks()
-        self._results = Results(self._out, self._default, self._force, self._rank)
-        self._program = Program(
-            self._accounts,
-            self._results.journal,
-            command=self._command,
-            warn=lambda name, problem: self._results.warn(f"{name}: {problem}"),
-            saved=self._save_now_and_then,
-            layers=self._layers,
-            memory=self._memory,
-        )
-        if self._out is not None:
-            with self._accounts.within(PROFILER, BEGIN, count=0):
-                self._results.take()  # what is wrong with it is said before the program runs
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with self._excused():
-            self._results.close()
-
-    @property
-    def forked(self) -> bool:
-        """Whether this is a child that the program forked; the profile is its parent's."""
-        return os.getpid() != self._process
-
-    def run(self) -> Outcome:
-        """Run the program; gives how it ended."""
-        accounts = self._accounts
-        with counted_imports(accounts), Replacements() as replacements:
-            replacements.wrap(os, "_exit", self._saving_first)
-            with accounts.within(PROFILER, BEGIN, count=0):
-                self._program.__enter__()
-                if self._looks is not None:
-                    self._looks.start()
-            try:
-                outcome = run(self._script)
-            except UsageError:  # there is no such program
-                raise
-            except BaseException as error:  # of what the program left in place of Python's own
-                outcome = Outcome(error)
-            with accounts.within(PROFILER, SAVING, count=0), self._excused():
-                self._program.__exit__(None, None, None)
-        return outcome
-
-    def finish(self, outcome: Outcome, wanted: Wanted, quiet: bool) -> None:
-        """Save what was measured, then make the reports and say where the time went.
-
-        Args:
-            outcome: How the program ended.
-            wanted: The reports.
-            quiet: Say nothing.
-        """
-        if not self._program.called_chainer:
-            if not quiet:
-                say(f"{PROG}: the program called nothing of Chainer's")
-            return
-        ended = _now()
-        with self._excused():
-            with self._accounts.within(PROFILER, SAVING, count=0):
-                saved = self._results.save(self._program.watched)
-                looked = self._looked()
-            budget = replace(self._budget(str(outcome), ended), looked=looked)
-            self._results.save_budget(budget)
-            self._report(budget, saved, wanted, quiet)
-
-    def _report(self, budget: Budget, saved: list[Path], wanted: Wanted, quiet: bool) -> None:
-        quiet = quiet or bool(self._rank)  # of several ranks the first one tells
-        main = self._results.main
-        if quiet and not (saved and wanted.any):
-            return
-        ended = Ended(
-            budget,
-            time.perf_counter_ns(),
-            None if main is None else str(main),
-            tuple(map(str, saved)),
-            tuple(self._results.problems),
-            wanted.formats,
-            wanted.usual,
-            quiet,
-            self._rank == 0,
-        )
-        failure = self._start.run(REPORTING, asdict(ended))
-        if failure:
-            say(f"{PROG}: the reports are not made ({failure}): {self._kept}")
-
-    @contextmanager
-    def _excused(self) -> Iterator[None]:
-        """What goes wrong behind the program is a line; it has the limits of the start for it."""
-        try:
-            with self._start.again(), put_back():
-                yield
-        except BaseException as error:
-            if not self.forked:
-                why = "interrupted" if isinstance(error, KeyboardInterrupt) else one_line(error)
-                say(f"{PROG}: {why}: {self._kept}")
-
-    @property
-    def _kept(self) -> str:
-        main = self._results.main
-        kept = "the measurements are kept"
-        return kept if main is None else f"{kept} in {self._start.relative(main)}"
-
-    def _budget(self, outcome: str, ended: str) -> Budget:
-        spent = self._accounts.spent()
-        words = shlex.join(self._script.words)
-        wall_ns = sum(one.ns for one in spent)
-        untimed = self._program.untimed
-        return Budget(words, self._started, ended, outcome, wall_ns, spent, untimed)
-
-    def _looked(self) -> tuple[Looked, ...]:
-        """Where the main thread was seen beside Chainer."""
-        if self._looks is None:
-            return ()
-        own_ns = sum(one.ns for one in self._accounts.spent() if one.part not in (PROFILER, START))
-        found = self._looks.end(own_ns)
-        if self._looks.problem:
-            self._results.warn(f"functions beside Chainer are not told: {self._looks.problem}")
-        return found
-
-    def _save_now_and_then(self, outcome: str = RUNNING) -> None:
-        """Write the budget so far, for the case that the program is killed."""
-        if outcome == RUNNING and time.perf_counter_ns() < self._due_ns:
-            return
-        with self._accounts.within(PROFILER, SAVING, count=0), suppress(Exception):
-            self._results.save_budget(self._budget(outcome, _now()))
-        self._due_ns = time.perf_counter_ns() + _SAVED_EVERY_NS
-
-    def _saving_first(self, leave: Any) -> Any:
-        """``os._exit``, behind which nothing of ours runs any more."""
-
-        @functools.wraps(leave)
-        def leave_saved(status: int) -> None:
-            if self._program.called_chainer and not self.forked:
-                with suppress(BaseException):
-                    self._save_now_and_then(str(Outcome(SystemExit(status))))
-            leave(status)
-
-        return leave_saved
-
-
-def _launched_rank() -> int | None:
-    """Rank of the process, by what MPI's launchers tell it; None where it is the only one."""
-    for rank, size in (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE")):
-        number, count = (os.environ.get(name, "") for name in (rank, size))
-        if number.isdecimal() and count.isdecimal() and int(count) > 1:
-            return int(number)
-    return None
-
-
-def _now() -> str:
-    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chainer_profile.integrations import script
+from chainer_profile.integrations import script_run
 from chainer_profile.record.budget import CALLS, ITERATIONS, PROFILER, RUNNING, read_budget
 from chainer_profile.record.recording import COMPLETE
 from chainer_profile.report.content import profile
@@ -235,7 +235,7 @@ def test_children_of_multiprocessing_know_the_programs_classes(method: str) -> N
 
 
 def test_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(script, "_SAVED_EVERY_NS", 0)
+    monkeypatch.setattr(script_run, "_SAVED_EVERY_NS", 0)
     monkeypatch.setattr(profile, "report", REPORT)
     killed = "if i == 12: os.kill(os.getpid(), 15)"
     assert run("-o", "here", afterwards=killed) == -signal.SIGTERM

@@ -13,7 +13,7 @@ import pytest
 
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.units import format_duration
-from chainer_profile.integrations import script
+from chainer_profile.integrations import script_run
 from chainer_profile.integrations.isolated import Start
 from chainer_profile.measure import machine
 from chainer_profile.measure.limits import save_limits
@@ -272,7 +272,7 @@ def test_a_budget_from_the_first_call_on(layers: list[str]) -> None:
 def test_the_report_of_a_program_that_was_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profile, "report", REPORT)
     # The budget was written before the first trial.
-    monkeypatch.setattr(script, "_now", lambda: "2026-01-01T00:00:00Z")
+    monkeypatch.setattr(script_run, "_now", lambda: "2026-01-01T00:00:00Z")
     assert run("call(small, 1); call(small); kill()") == -9
     assert main("report", "here") == 0
     assert "The program was killed." in Path("here/report.md").read_text()

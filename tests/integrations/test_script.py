@@ -15,7 +15,8 @@ from types import ModuleType
 
 import pytest
 
-from chainer_profile.integrations.script import Outcome, counted_imports
+from chainer_profile.integrations.script import Outcome
+from chainer_profile.integrations.script_run import counted_imports
 from chainer_profile.measure.accounts import Accounts
 from chainer_profile.record.budget import IMPORTS, PROFILER, REST, Spent
 from tests import HANGS_S, ROOT
