@@ -98,7 +98,7 @@ def section(
     note = "The lines below a line add up to it, and the parts to the whole."
     if summary is not None and summary.recording.by_link and any(row.level == 2 for row in rows):
         profiled = plural(summary.recording.n_trials, "profiled one")
-        note += f" Times within an iteration are extrapolated from {profiled}."
+        note += f" Times and counts within an iteration are extrapolated from {profiled}."
     yield text(note)
     yield from _beside(budget, least)
     for what_to_do in suggestions(budget, summary):

@@ -230,12 +230,15 @@ def experiment_rows(summary: Summary) -> list[Row]:
     """What was run and how, one row each."""
     recording = summary.recording
     settings = recording.settings
+    network, example = f"{model_name(settings)}, {weights_text(settings)}", "image"
+    if recording.by_link:  # a program's: nobody asked for weights, or for a batch
+        network, example = model_name(settings), "example"
     rows = [
-        ("Network", f"{model_name(settings)}, {weights_text(settings)}"),
+        ("Network", network),
         ("Trial", trial_text(recording)),
         _rows_of(summary),
         ("Input", input_text(settings)),
-        ("Batch", plural(settings.batchsize, "image")),
+        ("Batch", plural(settings.batchsize, example)),
         ("Engine", engine_text(settings) if settings.engine else ""),
         ("Device", settings.device),
         ("Mode", mode_text(settings)),

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.record.recording import Recording, Settings
 from chainer_profile.report.content.answer import answer
 from chainer_profile.report.content.layer_section import MAX_ROWS
-from chainer_profile.report.content.profile import ReportTitle, heading_text, report
+from chainer_profile.report.content.profile import (
+    ReportTitle,
+    experiment_rows,
+    heading_text,
+    report,
+)
 from chainer_profile.report.document import (
     Block,
     Code,
@@ -127,3 +133,11 @@ def test_a_bare_recording_has_all_parts() -> None:
     assert headings(found, 2) == PARTS
     notes = [block for block in found if isinstance(block, Text) and block.note]
     assert len(notes) >= 2
+
+
+def test_nobody_asked_for_the_weights_and_the_batch_of_a_program() -> None:
+    training = make_training()
+    program = replace(training, calls=np.ones_like(training.self_ns))
+    rows = [dict(experiment_rows(summarise(one))) for one in (training, program)]
+    assert [row["Batch"].split()[1].rstrip("s") for row in rows] == ["image", "example"]
+    assert ["weights" in row["Network"] for row in rows] == [True, False]
