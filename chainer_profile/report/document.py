@@ -6,12 +6,12 @@ Texts are plain: nothing in them is a mark of Markdown, HTML or LaTeX.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from chainer_profile.report.tables import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 #: The files beside a report that it shows or names.
 PLOT, ROOFLINE, MEMORY = "layers.png", "roofline.png", "memory.png"
@@ -85,29 +85,6 @@ class Code:
     """Lines as they are."""
 
     text: str
-
-
-@dataclass(frozen=True)
-class Column:
-    """One column of a table.
-
-    Attributes:
-        name: Its heading on the terminal.
-        cell: A row -> text.
-        title: Its heading in the report; empty where it is the same.
-        folds: Text that may take several lines (at least this wide); None for numbers.
-        drop: Where the console is too narrow, columns go in this order; 0 stays.
-        code: Whether its cells are names in a program.
-        bar: A row -> the part that a bar behind the row shows, where there are bars.
-    """
-
-    name: str
-    cell: Callable[[Any], str]
-    title: str = ""
-    folds: int | None = None
-    drop: int = 0
-    code: bool = False
-    bar: Callable[[Any], float | None] | None = None
 
 
 @dataclass(frozen=True)

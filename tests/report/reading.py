@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from markdown_it import MarkdownIt
@@ -13,7 +13,7 @@ from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, link_fra
 from chainer_profile.report.content.overview import overview
 from chainer_profile.report.content.profile import ReportTitle, report
 from chainer_profile.report.document import Block
-from chainer_profile.report.tables import to_csv
+from chainer_profile.report.tables import Column, columns, to_csv
 from chainer_profile.report.writers import markdown, terminal
 
 
@@ -106,3 +106,11 @@ def layers_csv(summary: Summary) -> str:
 
 def links_csv(summary: Summary) -> str:
     return to_csv(LINK_COLUMNS, link_frame(summary.links))
+
+
+def column(
+    name: str, cell: Callable[[Any], Any], title: str = "", *, kind: str = "figure", **more: Any
+) -> Column:
+    """A column by hand: its heading, what makes a cell of a row, its kind."""
+    made = columns(f"one | | {kind}", one=cell)["one"]
+    return replace(made, name=name, title=title or name, **more)

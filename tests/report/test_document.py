@@ -13,7 +13,6 @@ from chainer_profile.report.document import (
     TOTAL,
     Block,
     Code,
-    Column,
     Figure,
     Heading,
     Lines,
@@ -33,9 +32,10 @@ from chainer_profile.report.document import (
     text,
 )
 from chainer_profile.report.tables import Table
+from tests.report.reading import column
 
-NAME = Column("name", itemgetter(0), "The name", folds=8)
-COUNT = Column("count", itemgetter(1))
+NAME = column("name", itemgetter(0), "The name", kind="text 8")
+COUNT = column("count", itemgetter(1))
 BLOCKS: list[Block] = [
     Heading(2, "Part"),
     Table([NAME], [("a",)], "Names"),
@@ -114,8 +114,8 @@ def test_texts_and_points_of_sentences() -> None:
 def test_the_head_of_a_table_has_the_columns_in_full() -> None:
     assert Table([NAME, COUNT], []).head == ["The name", "count"]
     # Names and values need none; a mark's column has none beside others that have one.
-    assert Table([Column("", itemgetter(0)), Column("", itemgetter(1))], []).head == []
-    assert Table([Column("", itemgetter(0)), COUNT], []).head == ["", "count"]
+    assert Table([column("", itemgetter(0)), column("", itemgetter(1))], []).head == []
+    assert Table([column("", itemgetter(0)), COUNT], []).head == ["", "count"]
 
 
 def test_cells_are_those_of_the_rows_in_order() -> None:

@@ -26,7 +26,6 @@ from chainer_profile.report.document import (
     HOT,
     Block,
     Code,
-    Column,
     Figure,
     Heading,
     Lines,
@@ -42,6 +41,7 @@ from chainer_profile.report.writers import pdf
 from tests.conftest import make_recording, make_training
 from tests.report.devicing import make_device_training
 from tests.report.documents import NAMES, document, documents
+from tests.report.reading import column
 from tests.report.seen import WRITERS, seen, told, written
 from tests.report.working import with_work
 
@@ -85,12 +85,12 @@ def test_a_plain_document_is_complete_fits_and_is_the_same_when_made_twice(name:
 def every_block(name: str) -> list[Block]:
     """A name wherever a name can stand."""
     columns = [
-        Column(name, lambda row: row, folds=8),
-        Column("n", lambda row: str(len(row))),
-        Column("code", lambda row: row, folds=8, code=True),
-        Column("last", lambda row: f"({row}", name, folds=8, drop=1),
+        column(name, lambda row: row, kind="text 8"),
+        column("n", lambda row: str(len(row))),
+        column("code", lambda row: row, kind="code 8"),
+        column("last", lambda row: f"({row}", name, kind="text 8", drop=1),
     ]
-    pairs = Table([Column("", lambda row: row[0]), Column("", lambda row: row[1])], [(name, name)])
+    pairs = Table([column("", lambda row: row[0]), column("", lambda row: row[1])], [(name, name)])
     legend = [("", f"{name} is"), ("n", f"n is {name}")]
     table = Table(columns, [name, f"a {name}", name], f"of {name}", ["", HOT], legend)
     # In a report no names of the user's are in bold or code but where a sentence parts them.

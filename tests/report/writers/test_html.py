@@ -8,7 +8,6 @@ from chainer_profile.analyse.summaries import summarise
 from chainer_profile.report.content.overview import overview
 from chainer_profile.report.document import (
     HOT,
-    Column,
     Figure,
     Heading,
     Lines,
@@ -21,6 +20,7 @@ from chainer_profile.report.document import (
 from chainer_profile.report.tables import Table
 from chainer_profile.report.writers import html
 from tests.conftest import make_recording
+from tests.report.reading import column
 
 
 def bars(table: Table) -> list[tuple[str, float | None]]:
@@ -55,13 +55,13 @@ def test_notes_and_asides_can_be_told_apart() -> None:
 
 
 def test_names_and_values_have_no_head() -> None:
-    pairs = Table([Column("", lambda row: row[0]), Column("", lambda row: row[1])], [("a", "b")])
+    pairs = Table([column("", lambda row: row[0]), column("", lambda row: row[1])], [("a", "b")])
     shown = '<dl class="properties"><div><dt>a</dt><dd>b</dd></div></dl>'
     assert html.write([pairs]) == html.write([Lines([("a", "b")])]) == shown
 
 
 def test_numbers_stand_to_the_right_long_texts_fold_and_names_are_set_in() -> None:
-    columns = [Column("name", str, folds=8), Column("n", lambda row: str(len(row)), "n [1]")]
+    columns = [column("name", str, kind="text 8"), column("n", lambda row: str(len(row)), "n [1]")]
     shown = html.table(Table(columns, ["a", "  b", "c" * 41], 'of "x"', legend=[("x", "no")]))
     assert 'aria-label="of &quot;x&quot;"' in shown
     assert '<th scope="col" class="text name">name</th><th scope="col">n [1]</th>' in shown
@@ -72,13 +72,13 @@ def test_numbers_stand_to_the_right_long_texts_fold_and_names_are_set_in() -> No
 
 
 def test_bars_are_as_long_as_shares() -> None:
-    columns = [Column("share", str, bar=lambda row: row)]
+    columns = [column("share", lambda row: row, kind="bar")]
     assert bars(Table(columns, [0.5, 0.25, 0.0, None], marks=[HOT])) == [
         ("hot", 100.0),
         *(("", 50.0), ("", 0.0), ("", None)),
     ]
     assert bars(Table(columns, [0.0, None])) == [("", None)] * 2
-    assert "bar" not in html.table(Table([Column("share", str)], [0.5]))
+    assert "bar" not in html.table(Table([column("share", lambda row: row)], [0.5]))
 
 
 def test_the_bars_of_a_run() -> None:

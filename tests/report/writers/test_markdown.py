@@ -15,12 +15,12 @@ from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS
 from chainer_profile.report.content.layer_section import MAX_ROWS, SLOWEST
 from chainer_profile.report.content.profile import ReportTitle
 from chainer_profile.report.content.result_section import MAX_HOT
-from chainer_profile.report.document import HOT, Code, Column, Heading, file, points, text
+from chainer_profile.report.document import HOT, Code, Heading, file, points, text
 from chainer_profile.report.tables import Table, meanings
 from chainer_profile.report.text import printable
 from chainer_profile.report.writers import markdown
 from tests.conftest import make_recording, make_training
-from tests.report.reading import read, report_md
+from tests.report.reading import column, read, report_md
 from tests.report.scaled import scaled
 
 
@@ -276,8 +276,8 @@ def test_usual_names_are_not_escaped() -> None:
 
 def test_a_table_of_columns() -> None:
     columns = [
-        Column("name", lambda row: row[0], folds=8),
-        Column("ms", lambda row: row[1], "time [ms]"),
+        column("name", lambda row: row[0], kind="text 8"),
+        column("ms", lambda row: row[1], "time [ms]"),
     ]
     table = Table(
         columns, [("a|b", "1"), ("*c*", "")], "times", ["", HOT], [("ms", "In ms.")], number=3

@@ -22,7 +22,6 @@ from chainer_profile.report.document import (
     STRONG,
     Block,
     Code,
-    Column,
     Figure,
     Heading,
     Lines,
@@ -37,6 +36,7 @@ from chainer_profile.report.writers import pdf
 from chainer_profile.runs.wanted import Wanted
 from chainer_profile.runs.write import asked_for
 from tests.conftest import make_recording
+from tests.report.reading import column
 from tests.report.working import training, working
 
 pypdf = pytest.importorskip("pypdf")
@@ -77,7 +77,7 @@ def lies(page: Any) -> bool:
 
 
 def table(n_columns: int, n_rows: int, cell: str = "12,345.6789") -> Table:
-    columns = [Column(f"column{n}", lambda row: row) for n in range(n_columns)]
+    columns = [column(f"column{n}", lambda row: row) for n in range(n_columns)]
     return Table(columns, [cell] * n_rows, "Some numbers", number=1)
 
 
@@ -166,7 +166,10 @@ def test_the_same_run_gives_the_same_bytes() -> None:
 
 
 def test_a_long_table_repeats_its_head() -> None:
-    columns = [Column("name", lambda n: f"layer{n}", folds=9), Column("time", lambda n: f"{n}.5")]
+    columns = [
+        column("name", lambda n: f"layer{n}", kind="text 9"),
+        column("time", lambda n: f"{n}.5"),
+    ]
     reader = written(Heading(1, "x"), Table(columns, range(150), "Times", number=1))
     assert len(reader.pages) >= 3
     for page in reader.pages:
@@ -220,9 +223,9 @@ def test_nothing_begins_beyond_the_margins(summary: Any) -> None:
 def everywhere(name: str) -> Sequence[Block]:
     """A name in every place that takes one."""
     columns = [
-        Column("cell", lambda row: row, folds=9),
-        Column("name", lambda row: row, folds=9, code=True),
-        Column(name, lambda row: row),
+        column("cell", lambda row: row, kind="text 9"),
+        column("name", lambda row: row, kind="code 9"),
+        column(name, lambda row: row),
     ]
     pieces = (name, Piece(name, CODE), Piece(name, STRONG), Piece(name, link=name))
     return (

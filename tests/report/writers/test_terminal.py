@@ -16,7 +16,6 @@ from chainer_profile.report.document import (
     FASTER,
     HOT,
     TOTAL,
-    Column,
     Figure,
     Heading,
     Lines,
@@ -24,18 +23,18 @@ from chainer_profile.report.document import (
     strong,
     text,
 )
-from chainer_profile.report.tables import Table
+from chainer_profile.report.tables import Column, Table
 from chainer_profile.report.writers.terminal import pairs, show, wrapped, written
 from tests.conftest import make_recording
 from tests.report.documents import profiles
-from tests.report.reading import on_terminal
+from tests.report.reading import column, on_terminal
 from tests.report.working import training, working
 
 COLUMNS = [
-    Column("name", str, folds=4),
-    Column("length", lambda row: str(len(row))),
-    Column("first", lambda row: row[:1], folds=5, drop=2),
-    Column("last", lambda row: row[-1:], folds=4, drop=1),
+    column("name", str, kind="text 4"),
+    column("length", lambda row: str(len(row))),
+    column("first", lambda row: row[:1], kind="text 5", drop=2),
+    column("last", lambda row: row[-1:], kind="text 4", drop=1),
 ]
 
 
@@ -66,7 +65,7 @@ def test_columns_are_left_out_in_order_and_named_and_others_never() -> None:
 
 
 def test_texts_fold_where_no_column_can_go() -> None:
-    columns = [Column("name", str, folds=8), COLUMNS[1]]
+    columns = [column("name", str, kind="text 8"), COLUMNS[1]]
     path = "a-path/that/is/long"
     assert lines(columns, [path, "short"], 20) == [
         "name          length",
@@ -81,13 +80,13 @@ def test_texts_fold_where_no_column_can_go() -> None:
 
 
 def test_numbers_are_never_folded() -> None:
-    columns = [Column("n", lambda row: str(len(row)) * 20), Column("name", str, folds=8)]
+    columns = [column("n", lambda row: str(len(row)) * 20), column("name", str, kind="text 8")]
     assert lines(columns, ["a-path/that/is/long"], 10)[2].split() == ["19" * 20, "a-path/t"]
 
 
 @given(st.integers(18, 60), st.text("abc-/", min_size=1, max_size=60))
 def test_all_of_a_folded_text_is_there(width: int, name: str) -> None:
-    columns = [Column("x", str, folds=8), Column("y", lambda row: row[::-1], folds=8)]
+    columns = [column("x", str, kind="text 8"), column("y", lambda row: row[::-1], kind="text 8")]
     shown = lines(columns, [name], width)
     assert max(map(len, shown)) <= width
     second = shown[1].rindex(" ") + 1
@@ -154,8 +153,8 @@ def test_no_time_is_left_out_at_any_width(width: int, name: str, tree: bool) -> 
     shown = on_terminal(summary, width, tree=tree, depth=99)
     assert "\u2026" not in shown
     assert max(len(line) for line in shown.splitlines()) <= width
-    for column in ("incl. ms",) if tree else ("path", "median", "%"):
-        assert column.split()[0] in head(shown, "incl." if tree else "median ms")
+    for name in ("incl. ms",) if tree else ("path", "median", "%"):
+        assert name.split()[0] in head(shown, "incl." if tree else "median ms")
 
 
 def test_columns_by_width() -> None:
