@@ -60,6 +60,20 @@ def replacements(kernels: ModuleType) -> Iterator[Replacement]:
         yield relu.ReLUGrad2, "forward_cpu", partial(_relu_gradient, kernels)
 
 
+def _over(compute: Callable[..., Any]) -> Callable[[ModuleType, Method], Method]:
+    """What computes by kernels, or gives None, as a wrap of Chainer's method, which then runs."""
+
+    def wrap(kernels: ModuleType, stock: Method) -> Method:
+        @wraps(stock)
+        def method(*given: Any, **named: Any) -> Any:
+            found = compute(kernels, *given, **named)
+            return stock(*given, **named) if found is None else found
+
+        return method
+
+    return wrap
+
+
 def _plain(*arrays: Any) -> bool:
     """Whether all are NumPy arrays of one type that kernels know, and not empty; None is none."""
     given = [array for array in arrays if array is not None]
@@ -146,63 +160,51 @@ def _computed(kernels: ModuleType, name: str, x: Any, w: Any, *given: Any) -> An
     return y if np.isfinite(w if 1 < w.size < y.size else y).all() else None
 
 
-def _convolution(kernels: ModuleType, stock: Method) -> Method:
-    @wraps(stock)
-    def forward(self: Any, x: Any, w: Any, b: Any, *xp: Any) -> Any:
-        windows = _windows(self, w.shape[2:], x.shape[2:]) if _plain(x, w, b) else None
-        if (
-            windows is not None
-            and x.shape[1] == w.shape[1] * windows.groups
-            and len(w) % windows.groups == 0
-            and (b is None or len(b) == len(w))
-        ):
-            y = _computed(kernels, "convolution", x, w, b, windows)
-            if y is not None:
-                return (y,)
-        return stock(self, x, w, b, *xp)
-
-    return forward
+@_over
+def _convolution(kernels: ModuleType, self: Any, x: Any, w: Any, b: Any, *_: Any) -> Any:
+    windows = _windows(self, w.shape[2:], x.shape[2:]) if _plain(x, w, b) else None
+    if (
+        windows is None
+        or x.shape[1] != w.shape[1] * windows.groups
+        or len(w) % windows.groups
+        or not (b is None or len(b) == len(w))
+    ):
+        return None
+    y = _computed(kernels, "convolution", x, w, b, windows)
+    return None if y is None else (y,)
 
 
-def _gradient_w(kernels: ModuleType, stock: Method) -> Method:
-    @wraps(stock)
-    def forward(self: Any, x: Any, gy: Any, *xp: Any) -> Any:
-        ksize = self.W_shape[2:] if hasattr(self, "W_shape") else self.ksize
-        plain = _plain(x, gy) and x.dtype == self.W_dtype
-        windows = _windows(self, ksize, x.shape[2:]) if plain else None
-        if (
-            windows is not None
-            and windows.outs == gy.shape[2:]
-            and len(x) == len(gy)
-            and not x.shape[1] % windows.groups
-            and not gy.shape[1] % windows.groups
-        ):
-            of_w = gy.shape[1], x.shape[1] // windows.groups, *ksize
-            gw = _computed(kernels, "convolution_gradient_w", x, gy, of_w, windows)
-            if gw is not None:
-                return (gw,)
-        return stock(self, x, gy, *xp)
-
-    return forward
+@_over
+def _gradient_w(kernels: ModuleType, self: Any, x: Any, gy: Any, *_: Any) -> Any:
+    ksize = self.W_shape[2:] if hasattr(self, "W_shape") else self.ksize
+    plain = _plain(x, gy) and x.dtype == self.W_dtype
+    windows = _windows(self, ksize, x.shape[2:]) if plain else None
+    if (
+        windows is None
+        or windows.outs != gy.shape[2:]
+        or len(x) != len(gy)
+        or x.shape[1] % windows.groups
+        or gy.shape[1] % windows.groups
+    ):
+        return None
+    of_w = gy.shape[1], x.shape[1] // windows.groups, *ksize
+    gw = _computed(kernels, "convolution_gradient_w", x, gy, of_w, windows)
+    return None if gw is None else (gw,)
 
 
-def _deconvolution(kernels: ModuleType, stock: Method) -> Method:
-    @wraps(stock)
-    def forward(self: Any, x: Any, w: Any, b: Any, *xp: Any) -> Any:
-        dims = self.outs if hasattr(self, "outs") else (self.outh, self.outw)
-        windows = _windows(self, w.shape[2:], dims, x.shape[2:]) if _plain(x, w, b) else None
-        if (
-            windows is not None
-            and x.shape[1] == len(w)
-            and len(w) % windows.groups == 0
-            and (b is None or len(b) == w.shape[1] * windows.groups)
-        ):
-            y = _computed(kernels, "deconvolution", x, w, b, windows)
-            if y is not None:
-                return (y,)
-        return stock(self, x, w, b, *xp)
-
-    return forward
+@_over
+def _deconvolution(kernels: ModuleType, self: Any, x: Any, w: Any, b: Any, *_: Any) -> Any:
+    dims = self.outs if hasattr(self, "outs") else (self.outh, self.outw)
+    windows = _windows(self, w.shape[2:], dims, x.shape[2:]) if _plain(x, w, b) else None
+    if (
+        windows is None
+        or x.shape[1] != len(w)
+        or len(w) % windows.groups
+        or not (b is None or len(b) == w.shape[1] * windows.groups)
+    ):
+        return None
+    y = _computed(kernels, "deconvolution", x, w, b, windows)
+    return None if y is None else (y,)
 
 
 # -- batch normalisation
@@ -214,74 +216,38 @@ def _by_channel(axis: Any, x: Any, gamma: Any) -> bool:
     return bool(x.ndim > 2 and gamma.ndim == 1 and over and x.size)
 
 
-def _batch_normalization(kernels: ModuleType, stock: Method) -> Method:
-    @wraps(stock)
-    def forward(
-        self: Any,
-        axis: Any,
-        gamma: Any,
-        x: Any,
-        x_layout: Any,
-        xp: Any,
-        expander: Any,
-        beta: Any,
-        eps: Any,
-        decay: Any,
-        running_mean: Any,
-        running_var: Any,
-    ) -> Any:
-        kept = () if running_mean is None else (running_mean, running_var)
-        if (
-            not _plain(x, gamma, beta)
-            or not _by_channel(axis, x, gamma)
-            or any(type(array) is not np.ndarray for array in kept)
-        ):
-            given = axis, gamma, x, x_layout, xp, expander, beta, eps, decay
-            return stock(self, *given, running_mean, running_var)
-        y, mean, var, inv_std = kernels.batch_normalization(x, gamma, beta, eps)
-        if kept:
-            count = x.size // gamma.size
-            running_mean *= decay
-            running_mean += (1 - decay) * mean
-            running_var *= decay
-            running_var += (1 - decay) * (count / max(count - 1.0, 1.0)) * var
-        return y, x_layout, running_mean, running_var, mean, var, inv_std, None
-
-    return forward
+@_over
+def _batch_normalization(
+    kernels: ModuleType, self: Any, x: Any, running_mean: Any, running_var: Any, **named: Any
+) -> Any:
+    gamma, beta, decay = named["gamma"], named["beta"], named["decay"]
+    kept = () if running_mean is None else (running_mean, running_var)
+    if not _plain(x, gamma, beta) or not _by_channel(named["axis"], x, gamma):
+        return None
+    if any(type(array) is not np.ndarray for array in kept):
+        return None
+    y, mean, var, inv_std = kernels.batch_normalization(x, gamma, beta, named["eps"])
+    if kept:
+        count = x.size // gamma.size
+        running_mean *= decay
+        running_mean += (1 - decay) * mean
+        running_var *= decay
+        running_var += (1 - decay) * (count / max(count - 1.0, 1.0)) * var
+    return y, named["x_layout"], running_mean, running_var, mean, var, inv_std, None
 
 
-def _batch_normalization_gradients(kernels: ModuleType, stock: Method) -> Method:
-    @wraps(stock)
-    def backward(
-        self: Any,
-        axis: Any,
-        gamma: Any,
-        gy: Any,
-        x: Any,
-        x_layout: Any,
-        xp: Any,
-        expander: Any,
-        mean: Any,
-        inv_std: Any,
-        *more: Any,
-    ) -> Any:
-        if not _plain(x, gy, gamma, mean, inv_std) or not _by_channel(axis, x, gamma):
-            given = axis, gamma, gy, x, x_layout, xp, expander, mean, inv_std
-            return stock(self, *given, *more)
-        gx, ggamma, gbeta = kernels.batch_normalization_gradients(x, gy, gamma, mean, inv_std)
-        return gx, None, ggamma, gbeta
-
-    return backward
+@_over
+def _batch_normalization_gradients(kernels: ModuleType, self: Any, *given: Any) -> Any:
+    axis, gamma, gy, x, _, _, _, mean, inv_std, *_ = given
+    if not _plain(x, gy, gamma, mean, inv_std) or not _by_channel(axis, x, gamma):
+        return None
+    gx, ggamma, gbeta = kernels.batch_normalization_gradients(x, gy, gamma, mean, inv_std)
+    return gx, None, ggamma, gbeta
 
 
-def _normalized(kernels: ModuleType, stock: Method) -> Method:
-    @wraps(stock)
-    def apply(xp: Any, x: Any, mean: Any, inv_std: Any, gamma: Any, beta: Any) -> Any:
-        if not _plain(x, mean, inv_std, gamma, beta):
-            return stock(xp, x, mean, inv_std, gamma, beta)
-        return kernels.normalized(x, mean, inv_std, gamma, beta)
-
-    return apply
+@_over
+def _normalized(kernels: ModuleType, xp: Any, *given: Any) -> Any:
+    return kernels.normalized(*given) if _plain(*given) else None
 
 
 # -- pooling
@@ -298,84 +264,64 @@ def _pooling_windows(function: Any, dims: Any) -> Windows | None:
     return _checked(ksize, stride, pad, (1,) * len(ksize), dims, None, cover_all, 1)
 
 
-def _max_pooling(kernels: ModuleType, stock: Method) -> Method:
-    @wraps(stock)
-    def forward_cpu(self: Any, inputs: Any) -> Any:
-        (x,) = inputs
-        windows = _pooling_windows(self, x.shape[2:]) if _plain(x) else None
-        if windows is None:
-            return stock(self, inputs)
-        y, indexes = kernels.max_pooling(x, windows)
-        if np.isnan(y).any():  # Chainer gives the place of the first one.
-            return stock(self, inputs)
-        self._in_shape, self._in_dtype, self.indexes = x.shape, x.dtype, indexes
-        return (y,)
-
-    return forward_cpu
+@_over
+def _max_pooling(kernels: ModuleType, self: Any, inputs: Any) -> Any:
+    (x,) = inputs
+    windows = _pooling_windows(self, x.shape[2:]) if _plain(x) else None
+    if windows is None:
+        return None
+    y, indexes = kernels.max_pooling(x, windows)
+    if np.isnan(y).any():  # Chainer gives the place of the first one.
+        return None
+    self._in_shape, self._in_dtype, self.indexes = x.shape, x.dtype, indexes
+    return (y,)
 
 
-def _max_pooling_gradient(kernels: ModuleType, stock: Method) -> Method:
-    @wraps(stock)
-    def forward_cpu(self: Any, inputs: Any) -> Any:
-        (gy,), pool = inputs, self.func
-        plain = _plain(gy) and gy.dtype == pool._in_dtype and type(pool.indexes) is np.ndarray
-        windows = _pooling_windows(pool, pool._in_shape[2:]) if plain else None
-        # The kernel multiplies by 0 what belongs to other places.
-        if windows is None or gy.shape != pool.indexes.shape or not np.isfinite(gy).all():
-            return stock(self, inputs)
-        return (kernels.max_pooling_gradient(gy, pool.indexes, windows),)
-
-    return forward_cpu
+@_over
+def _max_pooling_gradient(kernels: ModuleType, self: Any, inputs: Any) -> Any:
+    (gy,), pool = inputs, self.func
+    plain = _plain(gy) and gy.dtype == pool._in_dtype and type(pool.indexes) is np.ndarray
+    windows = _pooling_windows(pool, pool._in_shape[2:]) if plain else None
+    # The kernel multiplies by 0 what belongs to other places.
+    if windows is None or gy.shape != pool.indexes.shape or not np.isfinite(gy).all():
+        return None
+    return (kernels.max_pooling_gradient(gy, pool.indexes, windows),)
 
 
-def _average_pooling(kernels: ModuleType, stock: Method) -> Method:
-    @wraps(stock)
-    def forward_cpu(self: Any, inputs: Any) -> Any:
-        (x,) = inputs
-        windows = _pooling_windows(self, x.shape[2:]) if _plain(x) else None
-        if windows is None:
-            return stock(self, inputs)
-        self._in_shape, self._in_dtype = x.shape, x.dtype
-        y = kernels.sum_pooling(x, windows)
-        y /= self.kh * self.kw
-        return (y,)
-
-    return forward_cpu
+@_over
+def _average_pooling(kernels: ModuleType, self: Any, inputs: Any) -> Any:
+    (x,) = inputs
+    windows = _pooling_windows(self, x.shape[2:]) if _plain(x) else None
+    if windows is None:
+        return None
+    self._in_shape, self._in_dtype = x.shape, x.dtype
+    y = kernels.sum_pooling(x, windows)
+    y /= self.kh * self.kw
+    return (y,)
 
 
-def _average_pooling_gradient(kernels: ModuleType, stock: Method) -> Method:
-    @wraps(stock)
-    def forward_cpu(self: Any, inputs: Any) -> Any:
-        (gy,) = inputs
-        windows = _pooling_windows(self, self._in_shape[2:]) if _plain(gy) else None
-        if windows is None or windows.outs != gy.shape[2:]:
-            return stock(self, inputs)
-        gx = kernels.sum_pooling_gradient(gy, windows)
-        gx /= self.kh * self.kw
-        return (gx,)
-
-    return forward_cpu
+@_over
+def _average_pooling_gradient(kernels: ModuleType, self: Any, inputs: Any) -> Any:
+    (gy,) = inputs
+    windows = _pooling_windows(self, self._in_shape[2:]) if _plain(gy) else None
+    if windows is None or windows.outs != gy.shape[2:]:
+        return None
+    gx = kernels.sum_pooling_gradient(gy, windows)
+    gx /= self.kh * self.kw
+    return (gx,)
 
 
 # -- activations
 
 
-def _relu(kernels: ModuleType, stock: Method) -> Method:
-    @wraps(stock)
-    def forward_cpu(self: Any, inputs: Any) -> Any:
-        if not _plain(*inputs):
-            return stock(self, inputs)
-        self.retain_outputs((0,))
-        return (kernels.relu(*inputs),)
-
-    return forward_cpu
+@_over
+def _relu(kernels: ModuleType, self: Any, inputs: Any) -> Any:
+    if not _plain(*inputs):
+        return None
+    self.retain_outputs((0,))
+    return (kernels.relu(*inputs),)
 
 
-def _relu_gradient(kernels: ModuleType, stock: Method) -> Method:
-    @wraps(stock)
-    def forward_cpu(self: Any, inputs: Any) -> Any:
-        if not _plain(*inputs, self.b):
-            return stock(self, inputs)
-        return (kernels.relu_gradient(self.b, *inputs),)
-
-    return forward_cpu
+@_over
+def _relu_gradient(kernels: ModuleType, self: Any, inputs: Any) -> Any:
+    return (kernels.relu_gradient(self.b, *inputs),) if _plain(*inputs, self.b) else None

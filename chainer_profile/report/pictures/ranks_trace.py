@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from chainer_profile.ranks.merging import Ranks
-    from chainer_profile.report.content.ranks import rank_name
-from chainer_profile.report.pictures.trace import Event
+    from chainer_profile.report.pictures.trace import Event
 
 #: Ranks that are shown; of more those that the others waited for most often.
 MOST_RANKS = 64
