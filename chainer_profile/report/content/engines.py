@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields, replace
+from dataclasses import fields
 from types import SimpleNamespace as Row
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,7 @@ from chainer_profile.report.content.engine_nodes import fusion, fusion_text
 from chainer_profile.report.content.gpu_text import gpu_rows
 from chainer_profile.report.csv_file import safe
 from chainer_profile.report.document import Code, Figure, Heading, file, points, strong, text
-from chainer_profile.report.tables import KINDS, Column, Table, columns, to_csv
+from chainer_profile.report.tables import KINDS, Column, Table, columns, to_csv, with_content
 from chainer_profile.report.text import (
     environment_lines,
     environment_rows,
@@ -94,6 +94,18 @@ install | | text | The command that installs what it needs
 note | | text | What else is to be known
 """)
 _READ = ("engine", "version", "precision", "mean", "median", "p95", "iterations_per_s", "memory")
+_LEGEND = (
+    (
+        "",
+        "Speed-ups are medians over the rounds of the trials, in which the engines take turns; the "
+        "difference is the largest one of an output, as a fraction of the largest output.",
+    ),
+    (
+        "memory",
+        "Memory is by how much the process grew for the engine, at its most in a run, weights of "
+        "its own among it; the network's were there before.",
+    ),
+)
 _OUTPUTS = columns("""
 engine name | | text 8
 precision | | text 9
@@ -170,7 +182,7 @@ def overview(run: EnginesRun, recordings: Mapping[str, Recording]) -> Iterator[B
         yield text(line, below=True)
     yield from _verdict(run)
     if run.measured:
-        yield replace(_table(run), legend=[("", explained(run))])
+        yield _table(run)
     for line in [*other_lines(run), *note_lines(run)]:
         yield text(line, below=True)
     for at, line in enumerate(fusion_lines(run, recordings)):
@@ -241,14 +253,13 @@ def _verdict(run: EnginesRun) -> Iterator[Block]:
 def _table(run: EnginesRun) -> Table:
     marks = [document.WRONG if engine.wrong else "" for engine in run.measured]
     rows = [_row(run, engine, {}) for engine in run.measured]
-    return Table(table_columns(run), rows, "The engines", marks)
+    return Table(with_content(table_columns(run), rows), rows, "The engines", marks, _LEGEND)
 
 
 def _engines(run: EnginesRun) -> Iterator[Block]:
     yield Heading(2, "Engines")
     if run.measured:
         yield _table(run)
-        yield text(explained(run))
         # By itself, since a page leaves out what names a file beside it.
         yield text("All digits are in ", file(CSV), ".")
         yield Figure(
@@ -404,7 +415,7 @@ def warnings(run: EnginesRun) -> list[str]:
 def table_columns(run: EnginesRun) -> list[Column]:
     """The columns of the engines that made trials; one for each of them to be compared with."""
     baseline = run.baseline
-    found = [COLUMNS[key] for key in _READ if key != "memory" or _knows_memory(run)]
+    found = [COLUMNS[key] for key in _READ]
     for slow in run.right:
         found.append(_versus(slow, drop=0 if slow is baseline else 1))
         if slow is baseline and not crowded(run):
@@ -503,25 +514,6 @@ def _served(engine: EngineResult) -> str:
     rate = format_significant(engine.served_per_s)
     at_a_time = f"{engine.name}: {engine.jobs} runs at a time: {rate} iterations/s"
     return f"{at_a_time}, {gain} as many as one by one"
-
-
-_EXPLAINED = (
-    "Speed-ups are medians over the rounds of the trials, in which the engines take turns; the "
-    "difference is the largest one of an output, as a fraction of the largest output."
-)
-_MEMORY = (
-    " Memory is by how much the process grew for the engine, at its most in a run, weights of its "
-    "own among it; the network's were there before."
-)
-
-
-def explained(run: EnginesRun) -> str:
-    """What the columns of the table mean."""
-    return _EXPLAINED + _MEMORY if _knows_memory(run) else _EXPLAINED
-
-
-def _knows_memory(run: EnginesRun) -> bool:
-    return any(engine.memory_nbytes is not None for engine in run.measured)
 
 
 # -- what to do

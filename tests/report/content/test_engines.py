@@ -15,7 +15,6 @@ from chainer_profile.report import document
 from chainer_profile.report.content.engines import (
     about_lines,
     crowded,
-    explained,
     factor_text,
     next_steps,
     note_lines,
@@ -180,13 +179,17 @@ def test_while_others_keep_the_cores_no_engine_is_advised() -> None:
 
 def test_memory_is_shown_where_it_is_known() -> None:
     run = make_run()
-    assert "Memory" not in [column.title for column in table_columns(run)]
-    assert "Memory" not in explained(run)
     first, *others = run.engines
     known = replace(run, engines=(replace(first, memory_nbytes=3 << 20), *others))
-    column = next(one for one in table_columns(known) if one.name == "memory")
-    assert [column.cell(engine) for engine in known.measured[:2]] == ["3.0 MiB", NOT_KNOWN]
-    assert "Memory is by how much the process grew" in explained(known)
+    without, table = (
+        next(block for block in overview(one, {}) if isinstance(block, Table))
+        for one in (run, known)
+    )
+    assert "Memory" not in without.head
+    assert "Memory is by" not in without.notes()
+    at = table.head.index("Memory")
+    assert [row[at] for row in table.cells()] == ["3.0 MiB", NOT_KNOWN]
+    assert "Memory is by how much the process grew" in table.notes()
 
 
 def test_several_runs_at_a_time_are_told_of() -> None:
