@@ -29,6 +29,9 @@ _STEPS = f"{METADATA}_steps"
 #: What OpenVINO adds to the name of a layer whose bias it adds by itself, and what
 #: :func:`_split_normalisations` adds.
 _PARTS = re.compile("(/WithoutBiases|/product)$")
+#: Kinds of nodes that do nothing, and that do nothing where OpenVINO names no primitive for them.
+_ENDS = frozenset(("Const", "Input", "Output"))
+_VIEWS = frozenset(("Concatenation", "Reshape", "Split"))
 _WARMUPS = 10
 _LEAST_BLOCK = 20
 _MOST_BLOCKS = 10
@@ -162,20 +165,12 @@ class OpenVinoEngine(ExportedEngine):
         made = [[(node.kind, node.layers) for node in block] for block in nodes]
         if any(one != made[0] for one in made):
             raise EngineError("its nodes are not the same every time")
-        times = np.array(node_ns, np.int64)
-        ran = np.flatnonzero((times >= 0).any(axis=0))
-        kept = [nodes[0][at] for at in ran]
-        return kept, np.maximum(times[:, ran], 0), np.array(run_ns, np.int64)
+        return nodes[0], np.array(node_ns, np.int64), np.array(run_ns, np.int64)
 
     def _block(
         self, inputs: tuple[Any, ...], trials: int
     ) -> tuple[list[EngineNode], list[int], int]:
-        """Nodes, and the mean trial of some of a network that is compiled for them.
-
-        The time of a node that does not run is -1.
-        """
-        import openvino
-
+        """Nodes, and the mean trial of some of a network that is compiled for them."""
         compiled = self._compile(self.model, PERF_COUNT=True)
         request = compiled.create_infer_request()
 
@@ -185,11 +180,10 @@ class OpenVinoEngine(ExportedEngine):
             return time.perf_counter_ns() - begin
 
         def mean_us() -> dict[str, int]:
-            """Whole microseconds, the rest cut off, of every node that runs."""
+            """Whole microseconds of every node, the rest cut off."""
             return {
                 info.node_name: info.real_time // timedelta(microseconds=1)
                 for info in request.get_profiling_info()
-                if info.status == openvino.ProfilingInfo.Status.EXECUTED
             }
 
         for _ in range(_WARMUPS):
@@ -200,13 +194,12 @@ class OpenVinoEngine(ExportedEngine):
         nodes, node_ns = [], []
         steps = _runtime_steps(compiled.get_runtime_model())
         for step, places in zip(steps, done_by(self._steps, steps), strict=True):
-            nodes.append(self._node(step.name, step.kind, places))
-            if step.name not in means:
-                node_ns.append(-1)
+            if step.idle or step.name not in means:
                 continue
             # Their sum is known up to what was cut off: no more is counted than was there.
-            most_before = (before.get(step.name, 0) + 1) * _WARMUPS - 1
+            most_before = (before[step.name] + 1) * _WARMUPS - 1
             us = max(0, means[step.name] * (_WARMUPS + trials) - most_before)
+            nodes.append(self._node(step.name, step.kind, places))
             node_ns.append(us * 1000 // trials)
         return nodes, node_ns, total_ns // trials
 
@@ -246,7 +239,9 @@ def _runtime_steps(model: Any) -> list[Step]:
         info = {key: value.astype(str) for key, value in node.get_rt_info().items()}
         parts = [_PARTS.sub("", part) for part in info["originalLayersNames"].split(",")]
         name, kind = node.get_friendly_name(), info["layerType"]
-        steps.append((int(info["execOrder"]), Step(name, kind, (), tuple(parts))))
+        named = not info["primitiveType"].startswith("unknown")
+        idle = kind in _ENDS or (kind in _VIEWS and not named)
+        steps.append((int(info["execOrder"]), Step(name, kind, (), tuple(parts), idle)))
     return [step for _, step in sorted(steps, key=lambda entry: entry[0])]
 
 
