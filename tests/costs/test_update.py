@@ -13,7 +13,7 @@ from chainer import optimizers
 from chainer_profile.costs import work
 from chainer_profile.costs.update import UPDATES, UpdateCall, hook_work, update_work
 from chainer_profile.costs.work import ArraySpec, Work, register_cost
-from tests.costs.calls import real
+from tests.costs.cases import real
 from tests.costs.counting import Counting, counting
 
 SHAPE = (2, 3)
