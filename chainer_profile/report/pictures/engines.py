@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from chainer_profile.engines.results import EngineResult, EnginesRun
+    from chainer_profile.engines.results import EnginesRun
     from chainer_profile.record.recording import Recording
 
 REST = "other functions"
@@ -52,37 +52,10 @@ _CAPTION = (
 _WIDTH, _BAR_HEIGHT, _MAX_NAME = 9.6, 0.52, 30
 
 
-@dataclass(frozen=True)
-class Bar:
-    """One engine's bar.
-
-    Attributes:
-        engine: The engine.
-        median_s: Its length: the median of the trials, in seconds.
-        parts: Names of the parts with their fractions of it, which add up to 1; :data:`PLAIN`
-            where the engine did not time its nodes.
-    """
-
-    engine: EngineResult
-    median_s: float
-    parts: dict[str, float]
-
-    @property
-    def name(self) -> str:
-        """The engine with its precision."""
-        return " ".join(filter(None, (printable(self.engine.name), self.engine.precision)))
-
-
 def render(
     run: EnginesRun, recordings: Mapping[str, Recording], format: Literal["png", "svg"]
 ) -> bytes:
-    """The figure as a file's bytes; the same run gives the same bytes.
-
-    Args:
-        run: The run.
-        recordings: The recordings of engines that timed their nodes, by the engines' names.
-        format: ``png`` (150 dots an inch) or ``svg`` (its text is text, and can be searched).
-    """
+    """The figure as a file's bytes; the same run gives the same bytes."""
     return save(lambda: figure(run, recordings), format)
 
 
@@ -94,37 +67,37 @@ def figure(run: EnginesRun, recordings: Mapping[str, Recording]) -> Figure:
     engines are short. Bars of engines with wrong outputs are hatched.
     """
     with mpl.rc_context(STYLE):
-        found = bars(run, recordings)
-        unit = duration_unit(max((bar.median_s for bar in found), default=1.0))
-        names = dict.fromkeys(name for bar in found for name in bar.parts)
-        functions = [name for name in names if name not in _LAST]
+        parts, engines = shares(run, recordings), run.measured
+        medians_s = [engine.statistics.median_s for engine in engines if engine.statistics]
+        unit = duration_unit(max(medians_s, default=1.0))
+        lengths = np.array([in_unit(median_s, unit) for median_s in medians_s])
+        functions = [name for name in parts if name not in _LAST]
         colours = dict(zip(functions, SERIES_COLOURS, strict=False))
         colours |= {REST: OTHER_COLOUR, BETWEEN: BETWEEN_COLOUR, PLAIN: ACCENT}
-        shown = functions + [name for name in _LAST if name in names]
         columns = 3
-        height = 1.75 + _BAR_HEIGHT * max(1, len(found)) + 0.18 * -(-len(shown) // columns)
+        height = 1.75 + _BAR_HEIGHT * max(1, len(engines)) + 0.18 * -(-len(parts.T) // columns)
         fig = Figure(figsize=(_WIDTH, height), dpi=DPI, layout="constrained")
         FigureCanvasAgg(fig)
         left, right = fig.subplots(1, 2, width_ratios=(1.55, 1), sharey=True)
-        for at, bar in enumerate(found):
-            length = in_unit(bar.median_s, unit)
-            _draw(left, at, bar, length, colours)
-            if PLAIN not in bar.parts:
-                _draw(right, at, bar, 100.0, colours)
+        known = 100.0 * (1 - parts.get(PLAIN, np.zeros(len(engines))))
+        for ax, scale in ((left, lengths), (right, known)):
+            _draw(ax, parts.mul(scale, axis=0), colours, [engine.wrong for engine in engines])
+        for at, (engine, median_s) in enumerate(zip(engines, medians_s, strict=True)):
+            factor = factor_text(engine, run.baseline or engine)
             left.annotate(
-                _said(run, bar),
-                (length, at),
+                ", ".join(filter(None, (format_duration(median_s), factor))),
+                (lengths[at], at),
                 (4, 0),
                 textcoords="offset points",
                 va="center",
                 fontsize=TEXT - 0.5,
                 parse_math=False,
             )
-        labels = [shorten(bar.name, _MAX_NAME) for bar in found]
-        left.set_yticks(range(len(found)), labels, parse_math=False)
-        left.set_ylim(len(found) - 0.4, -0.6)
-        longest = max((in_unit(bar.median_s, unit) for bar in found), default=0.0)
-        left.set_xlim(0, (longest or 1.0) * 1.34)
+        names = [f"{printable(engine.name)} {engine.precision}".rstrip() for engine in engines]
+        labels = [shorten(name, _MAX_NAME) for name in names]
+        left.set_yticks(range(len(engines)), labels, parse_math=False)
+        left.set_ylim(len(engines) - 0.4, -0.6)
+        left.set_xlim(0, (max(lengths, default=0.0) or 1.0) * 1.34)
         left.set_xlabel(f"median of the trials [{unit}]")
         right.set_xlim(0, 100)
         right.set_xlabel("share of the trial [%]")
@@ -134,20 +107,47 @@ def figure(run: EnginesRun, recordings: Mapping[str, Recording]) -> Figure:
         lines = [*about_lines(run), _CAPTION]
         words = "\n".join(shorten(line, int(_WIDTH * 12.5)) for line in lines)
         fig.suptitle(words, x=0.01, ha="left", fontsize=TEXT, parse_math=False)
-        _legend(fig, [(name, colours[name]) for name in shown], columns)
+        _legend(fig, [(name, colours[name]) for name in parts], columns)
     return fig
 
 
-def _draw(ax: Axes, at: int, bar: Bar, length: float, colours: dict[str, str]) -> None:
-    style: dict[str, Any] = {"height": 0.66, "linewidth": 0.5, "edgecolor": "white"}
-    if bar.engine.wrong:
-        style["hatch"] = "////"
-    begin = 0.0
-    for name, part in bar.parts.items():
-        ax.barh(at, part * length, left=begin, color=colours[name], **style)
-        begin += part * length
-    if not np.isclose(begin, length):
-        raise ValueError(f"the parts of {bar.engine.name} add up to {begin}, not {length}")
+def shares(run: EnginesRun, recordings: Mapping[str, Recording]) -> pd.DataFrame:
+    """A row an engine that made trials, a column a part of them, in the order of the legend.
+
+    A node counts for its main function. Functions beyond the largest six, and those that are
+    nowhere 1 % of a trial, are one part; :data:`PLAIN` is the whole where no nodes were timed.
+    """
+    chainer = recordings.get(BASELINE)
+    found = [
+        function_shares(recordings[engine.name], chainer)
+        if engine.name in recordings
+        else {PLAIN: 1.0}
+        for engine in run.measured
+    ]
+    frame = pd.DataFrame(found).fillna(0.0)
+    functions = frame.drop(columns=list(_LAST), errors="ignore")
+    most = functions.max().sort_values(ascending=False, kind="stable")
+    kept = most.index[most >= _LEAST][:MAX_FUNCTIONS]
+    frame[REST] = functions.drop(columns=kept).sum(axis=1)
+    shown = frame.reindex(columns=[*kept, *_LAST], fill_value=0.0)
+    return shown.loc[:, (shown > 0).any()]
+
+
+def _draw(ax: Axes, parts: pd.DataFrame, colours: dict[str, str], wrong: list[bool]) -> None:
+    """Bars whose parts lie one behind the other."""
+    begins = parts.cumsum(axis=1) - parts
+    for name in parts:
+        for at in np.flatnonzero(parts[name]):
+            ax.barh(
+                at,
+                parts[name][at],
+                left=begins[name][at],
+                color=colours[name],
+                height=0.66,
+                linewidth=0.5,
+                edgecolor="white",
+                hatch="////" if wrong[at] else None,
+            )
 
 
 def _legend(fig: Figure, entries: Sequence[tuple[str, str]], columns: int) -> None:
@@ -171,44 +171,3 @@ def _legend(fig: Figure, entries: Sequence[tuple[str, str]], columns: int) -> No
     )
     for text in legend.get_texts():
         text.set_parse_math(False)
-
-
-def bars(run: EnginesRun, recordings: Mapping[str, Recording]) -> list[Bar]:
-    """The bars in the order of the tables.
-
-    A node counts for its main function. Functions beyond the largest six, and those that are
-    nowhere 1 % of a trial, are one part.
-    """
-    chainer = recordings.get(BASELINE)
-    found = []
-    for engine in run.measured:
-        statistics = engine.statistics
-        assert statistics is not None
-        recording = recordings.get(engine.name)
-        parts = {PLAIN: 1.0} if recording is None else function_shares(recording, chainer)
-        found.append(Bar(engine, statistics.median_s, parts))
-    return _without_small_ones(found)
-
-
-def _without_small_ones(found: Sequence[Bar]) -> list[Bar]:
-    """The bars with the functions that matter least in all of them in one part."""
-    most: dict[str, float] = {}
-    for bar in found:
-        for name, part in bar.parts.items():
-            if name not in _LAST:
-                most[name] = max(most.get(name, 0.0), part)
-    large = [name for name in most if most[name] >= _LEAST]
-    kept = sorted(large, key=lambda name: -most[name])[:MAX_FUNCTIONS]
-    out = []
-    for bar in found:
-        rest = sum(part for name, part in bar.parts.items() if name not in (*kept, *_LAST))
-        parts = bar.parts | ({REST: rest} if rest > 0 else {})
-        shown = {name: parts[name] for name in (*kept, *_LAST) if name in parts}
-        out.append(Bar(bar.engine, bar.median_s, shown))
-    return out
-
-
-def _said(run: EnginesRun, bar: Bar) -> str:
-    """The time, and the speed-up or what is wrong."""
-    factor = factor_text(bar.engine, run.baseline or bar.engine)
-    return ", ".join(filter(None, (format_duration(bar.median_s), factor)))

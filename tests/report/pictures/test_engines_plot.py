@@ -11,28 +11,23 @@ from matplotlib.patches import Rectangle
 from chainer_profile.engines.results import EnginesRun
 from chainer_profile.report.content.engine_nodes import BETWEEN
 from chainer_profile.report.pictures import engines as engines_plot
-from chainer_profile.report.pictures.engines import PLAIN, bars
+from chainer_profile.report.pictures.engines import PLAIN, shares
 from tests.engines.fake_engines import MISSING, WRONG, make_run, recordings
 
 
-def test_parts_of_a_bar_add_up_to_it() -> None:
-    found = bars(make_run(WRONG), recordings())
-    assert [bar.engine.name for bar in found] == ["chainer", "fast", "hasty"]
-    chainer, fast, hasty = found
-    assert sum(chainer.parts.values()) == pytest.approx(1)
-    assert chainer.parts[BETWEEN] == pytest.approx(1 / 6)
-    assert chainer.parts["Convolution2DFunction"] == pytest.approx(750 / 1200)
-    assert fast.parts["Convolution2DFunction"] == pytest.approx(0.9)
-    assert fast.parts[BETWEEN] == pytest.approx(0.05)
-    assert hasty.parts == {PLAIN: 1}
-    assert fast.median_s == pytest.approx(100e-6)
+def test_parts_of_a_trial_add_up_to_it() -> None:
+    found = shares(make_run(WRONG), recordings())
+    assert list(found.sum(axis=1)) == pytest.approx([1, 1, 1])
+    assert list(found[BETWEEN]) == pytest.approx([1 / 6, 0.05, 0])
+    assert list(found["Convolution2DFunction"]) == pytest.approx([750 / 1200, 0.9, 0])
+    assert list(found[PLAIN]) == [0, 0, 1]
 
 
 def test_small_functions_are_one_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines_plot, "_LEAST", 0.3)
-    chainer, _ = bars(make_run(), recordings())
-    assert list(chainer.parts) == ["Convolution2DFunction", engines_plot.REST, BETWEEN]
-    assert sum(chainer.parts.values()) == pytest.approx(1)
+    found = shares(make_run(), recordings())
+    assert list(found) == ["Convolution2DFunction", engines_plot.REST, BETWEEN]
+    assert list(found.sum(axis=1)) == pytest.approx([1, 1])
 
 
 def test_the_figure_has_a_bar_for_every_engine_and_says_its_time() -> None:
