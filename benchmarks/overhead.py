@@ -95,7 +95,7 @@ def trials_of(step: ForwardStep, structure: Structure, n_trials: int) -> Iterato
     with tempfile.TemporaryFile() as file:
         trials = Trials(
             step,
-            [structure],
+            structure,
             Settings(trials=n_trials),
             environment.collect(),
             Journal(file),

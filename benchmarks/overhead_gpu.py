@@ -53,7 +53,7 @@ def trials_of(step: ForwardStep, structure: Structure, clock: Clock, count: int)
     """The profiler's own trials, with their journal in memory."""
     trials = Trials(
         step,
-        [structure],
+        structure,
         Settings(trials=count),
         environment.collect(),
         Journal(),

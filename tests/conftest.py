@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 import os
 import sys
@@ -186,27 +185,6 @@ def make_recording(
         ),
     }
     return Recording(**(values | changes))  # type: ignore[arg-type]
-
-
-def make_kinds(*, left_out: int = 0, **changes: object) -> Recording:
-    """A run of 100 profiled trials of 6 calls, 40 of the first 5 of these, and 20 of other shapes.
-
-    Args:
-        left_out: Trials of no known kind.
-        **changes: Fields of the run that differ.
-    """
-    parts = ("layers", "self_ns", "trial_ns", "start_ns", "links", "settings")
-
-    def other(whole: Recording) -> Recording:
-        return Recording(**{part: getattr(whole, part) for part in parts})
-
-    larger = [dataclasses.replace(layer) for layer in make_layers(6)]
-    larger[2] = dataclasses.replace(larger[2], input_shapes=((1, 16, 64, 64),))
-    variants = (
-        other(make_recording(5, 40, seed=1)),
-        other(make_recording(6, 20, seed=2, layers=tuple(larger))),
-    )
-    return make_recording(**{"variants": variants, "left_out": left_out} | changes)  # type: ignore[arg-type]
 
 
 _CONV, _BN, _ACC = "Convolution2DFunction", "BatchNormalization", "gradient_accumulation"

@@ -20,7 +20,7 @@ def trial_s(recording: Recording) -> float | None:
     """Median of the clean trials, or else of the profiled ones; None where layers add up to none.
 
     They do not where their times hold those of the calls within them, where clean trials are of
-    several kinds, and on a GPU, whose layers run beside the host.
+    several kinds of calls, and on a GPU, whose layers run beside the host.
     """
     if recording.settings.inclusive or recording.mixed or recording.host_ns is not None:
         return None

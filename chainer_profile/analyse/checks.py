@@ -28,11 +28,9 @@ from chainer_profile.basics.units import (
     format_percent,
     plural,
 )
-from chainer_profile.basics.words import PROG
 from chainer_profile.record.recording import COMPLETE, FEW_LEFT_OUT, INTERVAL, TIME_LIMIT
 
 if TYPE_CHECKING:
-    from chainer_profile.analyse.kinds import Kind
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.record.recording import Recording
 
@@ -70,14 +68,15 @@ _PREFIXES = {"openblas": "OPENBLAS", "mkl": "MKL", "blis": "BLIS"}
 
 def check(summary: Summary) -> tuple[Finding, ...]:
     """All findings of a run: warnings, then what may take less time, then notes."""
-    rules = _OF_PROGRAMS if summary.recording.by_link else _CHECKS
+    recording = summary.recording
+    rules = _OF_PROGRAMS if recording.of_program or recording.trials_differ else _CHECKS
     found = [finding for rule in (*rules, steps) for finding in rule(summary)]
     return in_order(one for one in found if one.gain is None or one.gain >= LEAST_GAIN)
 
 
 def _ended_early(summary: Summary) -> Iterator[Finding]:
     recording = summary.recording
-    if recording.ended == COMPLETE or recording.kind > 1:  # the whole run says so
+    if recording.ended == COMPLETE:
         return
     wanted = recording.settings.trials
     # A program that runs anyway has no number of its own.
@@ -103,34 +102,6 @@ def _ended_early(summary: Summary) -> Iterator[Finding]:
         )
 
 
-def _variants(summary: Summary) -> Iterator[Finding]:
-    if not summary.kinds:
-        return
-    first, *others = summary.kinds
-    all_trials = format_count(summary.recording.all_trials)
-    median = "" if first.median_s is None else f", median {format_duration(first.median_s)}"
-    parts = [_kind_text(kind, first) for kind in others[:MOST_KINDS]]
-    if rest := others[MOST_KINDS:]:
-        trials = format_count(sum(kind.trials for kind in rest))
-        parts.append(f"{trials} of {plural(len(rest), 'other kind')}")
-    yield Finding(
-        "variants",
-        NOTE,
-        f"Trials are of {len(summary.kinds)} kinds: {format_count(first.trials)} of {all_trials} "
-        f"are shown ({plural(first.calls, 'call')}{median}); {'; '.join(parts)}.",
-        f"{PROG} report RUN --variant 2 shows the second kind, and so on; in Python "
-        "summarise(recording.variant(2)) does.",
-    )
-
-
-def _kind_text(kind: Kind, first: Kind) -> str:
-    """How many trials, of what: ``80 of 61 calls, 3.1 ms``."""
-    other = "other " if kind.calls == first.calls and not kind.other_shapes else ""
-    text = f"{format_count(kind.trials)} of {plural(kind.calls, f'{other}call')}"
-    text += " with other shapes" if kind.calls == first.calls and kind.other_shapes else ""
-    return text if kind.median_s is None else f"{text}, {format_duration(kind.median_s)}"
-
-
 def _left_out(summary: Summary) -> Iterator[Finding]:
     recording = summary.recording
     if not recording.left_out:
@@ -140,9 +111,9 @@ def _left_out(summary: Summary) -> Iterator[Finding]:
         "left-out",
         WARNING if share > FEW_LEFT_OUT else NOTE,
         f"{format_count(recording.left_out)} of "
-        f"{plural(recording.all_trials, 'profiled trial')} ({format_percent(share)}) are of kinds "
-        "that came too seldom to be learned: they are in no result.",
-        "Profile more trials, or the kinds of input one by one.",
+        f"{plural(recording.all_trials, 'profiled trial')} ({format_percent(share)}) made "
+        "other calls than those shown: they are in no result.",
+        "Profile it again: rows are then of links, and hold all trials.",
     )
 
 
@@ -502,9 +473,9 @@ def _before_and_after(before: int, after: int) -> str:
 
 
 def _no_held_trials(summary: Summary) -> Iterator[Finding]:
-    use = summary.device
-    # A run that was cut short has not come to them.
-    if use is None or use.busy_s is not None or summary.recording.ended != COMPLETE:
+    use, recording = summary.device, summary.recording
+    # A run that was cut short has not come to them, and one with rows by link makes none.
+    if use is None or use.busy_s is not None or recording.ended != COMPLETE or recording.by_link:
         return
     yield Finding(
         "no-held-trials",
@@ -520,7 +491,6 @@ def _no_held_trials(summary: Summary) -> Iterator[Finding]:
 _CHECKS = (
     _ended_early,
     _few_trials,
-    _variants,
     _left_out,
     _not_finite,
     _busy,
@@ -537,7 +507,7 @@ _CHECKS = (
     _no_held_trials,
     _threads,
 )
-#: What is said of a program's iterations: they differ, and it is the program that makes them.
+#: What is said where trials differ, and of a program's, which it makes anyway.
 _OF_PROGRAMS = (
     _ended_early,
     _not_finite,

@@ -22,7 +22,6 @@ from chainer_profile.analyse.hotspots import (
     parse_rule,
 )
 from chainer_profile.analyse.inside import inside_parts
-from chainer_profile.analyse.kinds import kinds
 from chainer_profile.analyse.roofline import layer_work
 from chainer_profile.analyse.summary import Overhead, Summary, Totals
 from chainer_profile.analyse.verdicts import verdicts
@@ -74,7 +73,6 @@ def summarise(recording: Recording, hotspots: Rule | str = DEFAULT_RULE) -> Summ
         hotspots=found,
         device=device_use(recording),
         inside=inside,
-        kinds=kinds(recording),
     )
     return replace(summary, findings=checks.check(summary))
 
@@ -115,7 +113,7 @@ def _totals(recording: Recording, layers_s: float) -> Totals:
         framework = describe(recording.trial_ns - recording.self_ns.sum(axis=1))
     known = len(recording.clean_ns) and not recording.mixed
     clean = describe(recording.clean_ns) if known else None
-    every = describe(recording.all_ns) if recording.by_link and len(recording.all_ns) else None
+    every = describe(recording.all_ns) if recording.of_program and len(recording.all_ns) else None
     trial = every or clean or profiled
     return Totals(
         layers_s=None if recording.settings.inclusive else layers_s,

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from chainer_profile.analyse.findings import Finding
     from chainer_profile.analyse.hotspots import Hotspots
     from chainer_profile.analyse.inside import InsideParts
-    from chainer_profile.analyse.kinds import Kind
     from chainer_profile.basics.describe import Statistics
     from chainer_profile.record.recording import Recording
 
@@ -47,7 +46,7 @@ class Totals:
             hold those of the calls within them, and add up to no trial.
         profiled: Wall time of the profiled trials; None where only functions were timed.
         clean: Wall time of the trials without hooks; None without such trials, and where they
-            are of other kinds as well (:attr:`.Recording.mixed`).
+            made other calls as well (:attr:`.Recording.mixed`).
         framework: Time between the functions, in the profiled trials; None like profiled.
         overhead: The recorder's cost; None without profiled or clean trials.
         fps: Inputs per second in clean trials (profiled ones without those), batch / mean.
@@ -109,7 +108,6 @@ class Summary(Shown):
         findings: What the reader should know or do; one list, which all reports show.
         device: How a trial uses the GPU; None for a run on the host.
         inside: In which parts the layers' and the framework's time goes; None without that pass.
-        kinds: The kinds of trials, this one's first; empty where there is one kind.
     """
 
     recording: Recording
@@ -122,7 +120,6 @@ class Summary(Shown):
     findings: tuple[Finding, ...] = ()
     device: DeviceUse | None = None
     inside: InsideParts | None = None
-    kinds: tuple[Kind, ...] = ()
 
     def group(self, by: str) -> pd.DataFrame:
         """The layers added up by ``function``, ``link``, ``block`` or ``shape``."""

@@ -32,8 +32,6 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "runs", metavar="DIR", nargs="+", help="folders of runs, or recordings, two at least"
     )
-    about = "kind of trials to compare, where a run has several (default: 1, the commonest)"
-    take(parser, "--variant", help=about)
     take(parser.add_argument_group("judging"), "--min-effect", "--fail-above", "--gate")
     group = parser.add_argument_group("what is shown")
     about = (
@@ -60,7 +58,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
     from chainer_profile.comparison.compare import compare
     from chainer_profile.report.text import printable
 
-    before, *others = [_side(text, args.variant) for text in args.runs]
+    before, *others = map(_side, args.runs)
     comparisons = []
     for other in others:
         try:
@@ -76,7 +74,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
     return _gate(comparisons, args) if args.fail_above is not None else 0
 
 
-def _side(text: str, variant: int) -> Side:
+def _side(text: str) -> Side:
     """The runs of one side; a folder whose name has a comma is taken as it is."""
     from chainer_profile.comparison.compare import Side
     from chainer_profile.runs.folder import load_run
@@ -85,11 +83,7 @@ def _side(text: str, variant: int) -> Side:
     names = [text] if "," not in text or Path(text).exists() else text.split(",")
     if not all(names):
         raise UsageError(f"{text!r}: name a folder before and after each comma")
-    recordings = [load_run(resolve_run(name)) for name in names]
-    for name, recording in zip(names, recordings, strict=True):
-        if variant > 1 + len(recording.variants):
-            raise ProfileError(f"{name}: there is no variant {variant} in it")
-    return Side(text, tuple(recording.variant(variant) for recording in recordings))
+    return Side(text, tuple(load_run(resolve_run(name)) for name in names))
 
 
 def _write(comparisons: Sequence[Comparison], args: argparse.Namespace) -> list[Path]:

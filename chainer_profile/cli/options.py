@@ -265,9 +265,6 @@ OPTIONS: dict[str, _Told] = {
         checked(every),
     ),
     # -- comparing
-    "--variant N": _value(
-        "kind of trials to show, where a run has several (default: 1, the commonest)", whole(1), 1
-    ),
     "--min-effect PCT": _value(
         "smaller changes are no changes (default: %(default)s)", checked(parse_percent), "2%"
     ),

@@ -28,7 +28,6 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "folder", metavar="DIR", type=folder, help="folder with rank-0, rank-1, ... in it"
     )
-    take(parser, "--variant")
     group = parser.add_argument_group("what is shown")
     take(group, "--limit", help="rows of a table, 0 for all (default: %(default)s)")
     take(group, "--out", help="write the files into this folder (default: DIR)")
@@ -46,7 +45,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
 
     recordings, problems, outcomes = read_ranks(args.folder)
     try:
-        ranks = merge(recordings, args.variant, problems, outcomes)
+        ranks = merge(recordings, problems, outcomes)
     except ProfileError as error:
         raise ProfileError(printable(f"{args.folder}: {error}")) from error
     show(merged(ranks, args.limit or None, ALL_ROWS), args.quiet)

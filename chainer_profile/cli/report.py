@@ -8,7 +8,6 @@ from pathlib import Path
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.parsing import Parser
 from chainer_profile.basics.words import PROG
-from chainer_profile.cli.options import take
 from chainer_profile.cli.running import Context
 from chainer_profile.cli.shown import add_shown, show, wanted
 from chainer_profile.runs.wanted import check as check_formats
@@ -22,11 +21,6 @@ def parser() -> argparse.ArgumentParser:
         "alone. Recovers the trials of a run that was killed.",
     )
     parser.add_argument("run", metavar="DIR", type=Path, help="folder of a run, or a recording")
-    about = (
-        "kind of trials to show, where a run has several (default: 1, the commonest); the reports "
-        "of another one go to DIR/variant-N"
-    )
-    take(parser, "--variant", help=about)
     add_shown(parser)
     return parser
 
@@ -45,17 +39,9 @@ def run(args: argparse.Namespace, context: Context) -> int:
             raise UsageError(
                 f"{run}: holds a run of several engines; --format is for the folder of one of them"
             )
-        if args.variant > 1:
-            raise UsageError(f"{run}: holds a run of several engines, whose trials are of one kind")
         return engines.report(run, quiet=args.quiet)
-    recording = load_run(run).variant(args.variant)
+    recording = load_run(run)
     asked = wanted(args)
     check_formats(asked, recording.n_trials)
-    folder = run if run.is_dir() else run.parent
-    if args.variant > 1:
-        folder /= f"variant-{args.variant}"
-        if not asked.any:
-            show(recording, None, args)
-            return 0
-    show(recording, folder, args)
+    show(recording, run if run.is_dir() else run.parent, args)
     return 0

@@ -240,8 +240,8 @@ class Comparison(Shown):
                     )
                 if run.mixed:
                     raise ProfileError(
-                        f"{side.name}: its clean trials are of several kinds, which a gate on CPU "
-                        "time cannot tell apart"
+                        f"{side.name}: many of its clean trials made other calls, which a gate on "
+                        "CPU time cannot tell apart"
                     )
                 if not _has_cpu(run):
                     raise ProfileError(

@@ -71,7 +71,7 @@ def measure(
         nullcontext() if settings.threads is None else threadpool_limits(settings.threads, "blas")
     )
     with threads, step.configured():
-        structure = runner.learn(step, settings, clock)[0]
+        structure, _ = runner.learn(step, settings, clock)
         check_samples(settings, _RACE_ROWS * len(contestants))
         if getattr(step, "with_graph", False):
             raise ProfileError(

@@ -21,9 +21,9 @@ from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.parsing import Parser, checked, positive_seconds, whole
 from chainer_profile.basics.units import parse_percent
 from chainer_profile.basics.words import DEFAULT_DEPTH, GROUPS, PHASES
+from chainer_profile.integrations.cell import Cell, FirstRun
 from chainer_profile.measure import runner
 from chainer_profile.measure.arguments import Arguments, as_network, network_name
-from chainer_profile.measure.cell_step import CellStep
 from chainer_profile.measure.configuration import as_now
 from chainer_profile.measure.devices import clock_of, device_name, only_device_of
 from chainer_profile.measure.left_as_found import left_as_found
@@ -59,9 +59,9 @@ chainer_profile.profile(model, x) does: its forward pass in test mode, or what -
 arguments are right, as long as there is an array among them.
 
 %%layerprofile [options] profiles all Chainer functions that the cell calls. The cell is a trial: it
-runs again and again, so it must do the same each time. What it sets stays, from the last run; what
-it prints is shown for the first run alone. Links go by the names of the variables that hold their
-networks.
+runs again and again. A row is a function of a link, with its calls in a trial: these may differ.
+What the cell sets stays, from the last run; what it prints is shown for the first run alone. Links
+go by the names of the variables that hold their networks.
 """
 
 
@@ -278,45 +278,28 @@ def _profile_cell(ipython: Any, args: argparse.Namespace, line: str, cell: str) 
     __tracebackhide__ = True
     if args.phase:
         raise UsageError(f"--phase is for %{NAME}: what a trial does is what the cell does")
-    step = CellStep(_of_user(lambda: _compiled(ipython, cell)), ipython.user_ns)
-    _of_user(step.first_run)
-    if not step.calls:
+    code = _of_user(lambda: _compiled(ipython, cell))
+    first = _of_user(lambda: FirstRun(code, ipython.user_ns))
+    if not first.calls:
         raise ProfileError("the cell calls no Chainer function, so there is nothing to profile")
     settings = replace(
-        _settings(args, f"%%{NAME} {line}", step.given[0] if len(step.given) == 1 else None),
-        model=step.called[0] if len(set(step.called)) == 1 else "a cell",
-        train_mode=step.train_mode,
-        device=step.device,
+        _settings(args, f"%%{NAME} {line}", first.given[0] if len(first.given) == 1 else None),
+        model=first.called[0] if len(set(first.called)) == 1 else "a cell",
+        train_mode=first.train_mode,
+        device=device_name(first.device),
     )
+    inputs = tuple(array for given in first.given for array in given.arrays)
+    step = Cell(code, ipython.user_ns, inputs)
     try:
-        recording = _run(step, settings, step.clock, args)
+        recording = _run(step, settings, clock_of(first.device), args, by_link=True)
     except ProfileError as error:
         if step.error is None:
             raise ProfileError(str(error).replace("the network", "the cell", 1)) from None
     if step.error is not None:
         raise without_our_frames(step.error)
-    if step.remade() and not args.quiet:
-        print(
-            "The cell makes its networks anew in every trial, so that the names of their links "
-            "are not known: make them in a cell before."
-        )
-    return _as_seen(recording, step)
-
-
-def _as_seen(recording: Recording, step: CellStep) -> Recording:
-    """The recording with the phase and the optimizer that the cell's rows show."""
-    phases = {layer.phase for layer in recording.layers}
-    seen = 2 if "update" in phases else 1 if "backward" in phases else 0
-    updates = {layer.function for layer in recording.layers if layer.phase == "update"}
-    names = updates & {type(optimizer).__name__ for optimizer in step.optimizers}
-    optimizer = names.pop() if len(names) == 1 else ""
-    settings = replace(recording.settings, phase=PHASES[seen], optimizer=optimizer)
-    recording = replace(recording, settings=settings)
-    if phases <= set(recording.phases):
-        return recording
-    # Where the cell calls the loss and its backward itself, no window tells the phases apart: the
-    # time between their functions is then of no phase that is known.
-    return replace(recording, phases=(), framework_ns=None)
+    seen = step.settings(recording.layers)
+    settings = replace(recording.settings, phase=seen.phase, optimizer=seen.optimizer)
+    return replace(recording, settings=settings)
 
 
 def _compiled(ipython: Any, cell: str) -> Any:
@@ -339,13 +322,18 @@ def _of_user(run: Callable[[], T]) -> T:
 
 
 def without_our_frames(error: BaseException) -> BaseException:
-    """An exception of the user's code, with the frames from that code on."""
+    """An exception of the user's code, without the frames that are ours."""
     if isinstance(error, SyntaxError):  # all frames are of the compiler
         return error.with_traceback(None)
-    found: TracebackType | None = error.__traceback__
-    while found is not None and _is_ours(found.tb_frame):
-        found = found.tb_next
-    return error.with_traceback(found or error.__traceback__)
+    frames: list[TracebackType] = []
+    at = error.__traceback__
+    while at is not None:
+        frames += [] if _is_ours(at.tb_frame) else [at]
+        at = at.tb_next
+    kept: TracebackType | None = None
+    for one in reversed(frames):
+        kept = TracebackType(kept, one.tb_frame, one.tb_lasti, one.tb_lineno)
+    return error.with_traceback(kept or error.__traceback__)
 
 
 def _is_ours(frame: FrameType) -> bool:
@@ -372,7 +360,9 @@ def _settings(args: argparse.Namespace, command: str, given: Arguments | None) -
     )
 
 
-def _run(step: Any, settings: Settings, clock: Clock, args: argparse.Namespace) -> Recording:
+def _run(
+    step: Any, settings: Settings, clock: Clock, args: argparse.Namespace, by_link: bool = False
+) -> Recording:
     __tracebackhide__ = True
     bar = ProgressBar(args.quiet, args.max_seconds)
     with _stopping() as stop, bar as progress:
@@ -381,6 +371,7 @@ def _run(step: Any, settings: Settings, clock: Clock, args: argparse.Namespace) 
             settings,
             clock=clock,
             memory=not args.no_memory,
+            by_link=by_link,
             calibration=runner.calibration_of(step, clock),
             progress=progress,
             say=bar.say,

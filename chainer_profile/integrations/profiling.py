@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import chainer
 
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.measure.cell_step import networks, optimizers, prefix_of
 from chainer_profile.measure.devices import clock_of, device_of
 from chainer_profile.measure.entries import Entries
 from chainer_profile.measure.live import PLAIN, LiveTrials
 from chainer_profile.measure.loop import LoopTrial
+from chainer_profile.measure.variables import networks, optimizers, prefix_of
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -20,14 +20,16 @@ import numpy as np
 from chainer_profile.basics.describe import NS
 from chainer_profile.measure.passes import Pass
 from chainer_profile.measure.recorder import Recorder
+from chainer_profile.measure.structure import Structure
 from chainer_profile.record.recording import Counted, Counters
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from chainer_profile.measure.by_link import ByLink
     from chainer_profile.measure.clock import NowNs
+    from chainer_profile.measure.entries import Entries
     from chainer_profile.measure.passes import Timed
-    from chainer_profile.measure.structure import Structure
     from chainer_profile.measure.windows import Step
 
 try:
@@ -119,7 +121,7 @@ class _Readings:
 
         def read() -> int:
             at = self._at
-            if at < end:  # a trial of another kind may make more calls
+            if at < end:  # another trial may make more calls
                 pack(buffer, at, now_ns(), *counters())
             self._at = at + size
             return at // size
@@ -138,7 +140,7 @@ class _Readings:
 
 def measure_counters(
     step: Step,
-    structure: Structure,
+    rows: Structure | ByLink,
     *,
     now_ns: NowNs,
     seconds: float,
@@ -148,11 +150,12 @@ def measure_counters(
 ) -> Counters | None:
     """Run a step for so long, and say what the calling thread did in every row.
 
-    Trials of other kinds than the structure's are run and left out.
+    Trials that make other calls than the structure's, or by link many more than before, count for
+    nothing.
 
     Args:
         step: What a trial runs, within its configuration.
-        structure: Its windows.
+        rows: Its windows; or what times it by link, whose rows are those that it knows.
         now_ns: The host's clock.
         seconds: For how long; three trials are made in any case.
         stop: Ends it when it says something.
@@ -160,38 +163,32 @@ def measure_counters(
         touch: Writes to new pages, to learn what a page fault costs.
 
     Returns:
-        The counters; None where no trial was of the kind.
+        The counters; None where no trial counts.
     """
     counted, read = usage or thread_usage()
     names = ("wall_ns", *counted)
-    most = max(len(structure.owners) + 2, 2 * _WINDOWS)
-    readings = _Readings(now_ns, read, len(names), most)
-    recorder = Recorder(readings.read, step, raising=structure.raising)
-    windows = _window(recorder, readings)
+    trials = _ByCall(step, rows) if isinstance(rows, Structure) else _ByLink(step, rows)
+    readings = _Readings(now_ns, read, len(names), max(trials.reads, 2 * _WINDOWS))
+    windows = _window(Recorder(readings.read, step), readings)
     found: list[NDArray[np.int64]] = []
     begin_ns, made = now_ns(), 0
-    with recorder:
+    with trials.watching(readings):
         while made < LEAST_TRIALS or (made < _MOST_TRIALS and (now_ns() - begin_ns) * NS < seconds):
             readings.clear()
-            recorder.clear()
-            readings.read()
-            step()
-            last = readings.read()
-            stamps = structure.stamps(recorder.log)
+            seen = trials.run(readings)
             made += 1
-            if stamps is not None:
-                values = readings.values[[*stamps, last]]
-                rows = structure.times_ns(values[:-1].T)
-                trial = readings.values[last] - readings.values[0]
-                found.append(np.column_stack([rows, trial]))
+            if seen is not None:
+                structure, stamps = seen
+                of_rows = structure.times_ns(readings.values[list(stamps)].T)
+                trial = readings.values[readings.count - 1] - readings.values[0]
+                found.append(np.column_stack([of_rows, trial]))
             if stop():
                 break
-    recorder.clear()
     if not found:
         return None
     # (counters, trials, rows, phases and the trial)
     values = np.array(found).transpose(1, 0, 2)
-    n_layers = len(structure.layers)
+    n_layers = trials.n_rows
     return Counters(
         trials=len(found),
         counted=tuple(
@@ -206,6 +203,56 @@ def measure_counters(
         ),
         fault_ns=_fault_ns(counted, read, touch),
     )
+
+
+class _ByCall:
+    """Trials that make the calls of a structure."""
+
+    def __init__(self, step: Step, structure: Structure) -> None:
+        self.reads, self.n_rows = len(structure.owners) + 2, len(structure.layers)
+        self._step, self._structure = step, structure
+
+    def watching(self, readings: _Readings) -> Recorder:
+        """Within this the readings are made."""
+        raising = self._structure.raising
+        self._recorder = Recorder(readings.read, self._step, raising=raising)
+        return self._recorder
+
+    def run(self, readings: _Readings) -> tuple[Structure, Sequence[int]] | None:
+        """Run one: its windows, and the readings of them; None where it is of no use."""
+        self._recorder.clear()
+        readings.read()
+        self._step()
+        readings.read()
+        stamps = self._structure.stamps(self._recorder.log)
+        return None if stamps is None else (self._structure, stamps)
+
+
+class _ByLink:
+    """Trials by link."""
+
+    def __init__(self, step: Step, by_link: ByLink) -> None:
+        self.reads, self.n_rows = 2 * len(by_link.recorder.log), len(by_link.recorder.rows)
+        self._step, self._entries, self._recorder = step, by_link.entries, by_link.recorder
+
+    def watching(self, readings: _Readings) -> Entries:
+        """Within this links are known."""
+        return self._entries
+
+    def run(self, readings: _Readings) -> tuple[Structure, Sequence[int]] | None:
+        """Run one: its windows, and the readings of them; None where there were too many."""
+        recorder = self._recorder
+        with recorder.recording(readings.read):
+            readings.read()
+            self._step()
+            recorder.close()
+            readings.read()
+        if readings.count > len(readings.values):
+            return None
+        rows, log = recorder.rows, recorder.log
+        owners, _ = rows.owners(log)
+        structure = Structure(rows.layers(), tuple(rows.phases), (), owners)
+        return structure, rows.fold(log).stamps.tolist()
 
 
 def _window(recorder: Recorder, readings: _Readings) -> NDArray[np.float64]:
@@ -226,9 +273,11 @@ def _measure(timed: Timed) -> Counters | None:
     seconds = min(seconds, timed.left_s)
     if seconds < 0:
         return None
+    rows = timed.structure or timed.by_link
+    assert rows is not None
     return measure_counters(
         timed.step,
-        timed.structure,
+        rows,
         now_ns=timed.clock.now_ns,
         seconds=seconds,
         stop=timed.stop,

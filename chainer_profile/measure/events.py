@@ -33,8 +33,6 @@ class TimedTrial(NamedTuple):
         end: Length of the recorder's log at its end.
         launch_ns: Time until all of it was launched; 0 where the host does all the work.
         device: Times of the device's events; None where the host does all the work.
-        iteration: Number of the training's iteration that it was, from 1; None where that is not
-            kept.
     """
 
     start_ns: int
@@ -42,7 +40,6 @@ class TimedTrial(NamedTuple):
     end: int
     launch_ns: int
     device: NDArray[np.int64] | None
-    iteration: int | None = None
 
 
 class EventPool:
@@ -179,8 +176,6 @@ class Timeline:
         host_ns = self.structure.times_ns(stamps)
         arrived, left = self.structure.collectives
         last = [stamps[at] for at in (*arrived, *left)]
-        if trial.iteration is not None:
-            last.append(trial.iteration)
         if trial.device is None:
             return np.append(host_ns, last) if last else host_ns
         device = self.divide(trial.device)

@@ -23,7 +23,7 @@ from chainer import function_node
 
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.measure.layer_frames import FILE, frame_named, numbered_frames
+from chainer_profile.measure.layer_frames import FILE, frame_named, labelled_frames, numbered_frames
 from chainer_profile.measure.line_times import timed_lines
 from chainer_profile.measure.passes import Pass
 from chainer_profile.measure.samplers import Frame, Frames, sampled
@@ -73,6 +73,7 @@ def look_inside(
     *,
     seconds: float = SECONDS,
     stop: Callable[[], str] = lambda: "",
+    by_link: bool = False,
 ) -> Inside:
     """Make trials and look where the interpreter is; within the step's configuration.
 
@@ -83,6 +84,7 @@ def look_inside(
         now_ns: The run's clock.
         seconds: How long to look; one trial is made at least.
         stop: Asked after every trial whether to stop.
+        by_link: Whether rows are by link, so that a call's number does not tell its row.
 
     Raises:
         ProfileError: There is no way to look, or too little time.
@@ -98,7 +100,8 @@ def look_inside(
             frame_named(f"{_TRIAL} {int((begin - start) * NS / _GROUP_S)}")(step)
             walls.append(now_ns() - begin)
 
-    with numbered_frames() as begin_trial:
+    rows = _Rows(layers, by_link)
+    with labelled_frames(step.roots) if by_link else numbered_frames() as begin_trial:
         seen, notes = sampled(run, now_ns, stopped=_typical_s(medians_s) < LINES_FROM_S)
         wall_s, trials = sum(walls) * NS, len(walls)
         groups: dict[str, list[tuple[Frames, float, int]]] = {}
@@ -113,7 +116,7 @@ def look_inside(
         scale = wall_s / trials / whole
         method, lined = seen.method, _tells_lines(seen.method)
         by_group = [
-            _found(((inner, weight * scale, count) for inner, weight, count in one), layers, lined)
+            _found(((inner, weight * scale, count) for inner, weight, count in one), rows, lined)
             for one in groups.values()
         ]
         found = _together(by_group)
@@ -130,12 +133,12 @@ def look_inside(
                         (_within_trial(stack)[1], ns * NS / len(walls), 0)
                         for stack, ns in times.items()
                     ),
-                    layers,
+                    rows,
                     lines=True,
                 )
                 exact = {key: one for key, one in exact.items() if key[0].row in long}
-                rows = {owner.row for owner, _ in exact}
-                found = {key: one for key, one in found.items() if key[0].row not in rows} | exact
+                told = {owner.row for owner, _ in exact}
+                found = {key: one for key, one in found.items() if key[0].row not in told} | exact
     what = Inside(method, samples, wall_s, trials, notes=notes, repeats=_repeats(by_group))
     return _inside(what, found)
 
@@ -202,11 +205,8 @@ def _repeats(groups: Sequence[_Found]) -> float:
     return max(1.0, seen / expected * len(groups) / (len(groups) - 1)) if expected else 1.0
 
 
-def _found(
-    stacks: Iterable[tuple[Frames, float, int]], layers: Sequence[Layer], lines: bool
-) -> _Found:
+def _found(stacks: Iterable[tuple[Frames, float, int]], rows: _Rows, lines: bool) -> _Found:
     """The stacks by what they are in, without the frames of the measuring itself."""
-    rows = _Rows(layers)
     seconds: Counter[tuple[Owner, Frames]] = Counter()
     samples: Counter[tuple[Owner, Frames]] = Counter()
     for stack, spent_s, count in stacks:
@@ -227,11 +227,17 @@ def _found(
 class _Rows:
     """Which row a stack is in."""
 
-    def __init__(self, layers: Sequence[Layer]) -> None:
+    def __init__(self, layers: Sequence[Layer], by_link: bool = False) -> None:
         # A label counts the calls that are in no other one.
         self._calls = [
             layer for layer in layers if layer.parent is None and layer.phase == "forward"
         ]
+        # Beside links there are the functions of a loss.
+        self._by_path = {
+            (layer.path if layer.path != "loss" else "/", layer.function): layer
+            for layer in layers
+            if by_link and layer.phase == "forward"
+        }
         self._backward = {
             layer.forward: layer.index for layer in layers if layer.forward is not None
         }
@@ -264,13 +270,17 @@ class _Rows:
             return Owner(), stack
         return Owner(None, function), inner
 
+    def _layer(self, number: str, function: str, path: str) -> Layer | None:
+        """The row of a call."""
+        if self._by_path:
+            return self._by_path.get((path, function))
+        layer = self._calls[int(number)] if int(number) < len(self._calls) else None
+        return layer if layer is not None and layer.function == function else None
+
     def _of_label(self, label: re.Match[str], inner: Frames, stack: Frames) -> tuple[Owner, Frames]:
         inner = tuple(frame for frame in inner if not frame.file.startswith(_OURS))
-        number, function, _, backward = label.groups()
-        row = int(number) if int(number) < len(self._calls) else None
-        layer = None if row is None else self._calls[row]
-        if layer is not None and layer.function != function:
-            layer = None
+        layer = self._layer(*label.groups()[:3])
+        function, backward = label[2], label[4]
         if backward is not None:
             # It ends by adding up gradients, which are rows of their own.
             if any(frame.function == "_reduce" for frame in inner[:2]):
@@ -366,6 +376,7 @@ def _measure(timed: Timed) -> Inside:
         timed.clock.now_ns,
         seconds=min(SECONDS, timed.left_s),
         stop=timed.stop,
+        by_link=recording.by_link,
     )
 
 

@@ -1,4 +1,4 @@
-"""The memory pass of a program, in iterations that come anyway."""
+"""The memory pass: of a run behind its trials, of a program in iterations that come anyway."""
 
 from __future__ import annotations
 
@@ -9,16 +9,21 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from chainer_profile.basics.errors import one_line
-from chainer_profile.measure.memory import counter_for, use_of
+from chainer_profile.basics.errors import ProfileError, one_line
+from chainer_profile.measure.memory import counter_for, measure_memory, use_of
+from chainer_profile.measure.passes import Pass
 from chainer_profile.measure.structure import Structure
 
 if TYPE_CHECKING:
+    from chainer_profile.measure.by_link import ByLink
     from chainer_profile.measure.link_recorder import LinkRecorder
     from chainer_profile.measure.memory import Counter
-    from chainer_profile.measure.windows import Trial
+    from chainer_profile.measure.passes import Timed
+    from chainer_profile.measure.windows import Step, Trial
     from chainer_profile.record.recording import MemoryUse
 
+#: The pass takes about as long as so many structure passes.
+_CALLS = 4
 #: Reads that are kept beyond twice those of the iteration before.
 _MORE_READS = 20_000
 
@@ -189,3 +194,32 @@ class _Guarded:
                 self._counter.reset()
             except Exception as error:
                 self.failure = one_line(error)
+
+
+def _measure(timed: Timed) -> MemoryUse | None:
+    if timed.left_s < _CALLS * timed.pass_s:
+        return None
+    if timed.structure is not None:
+        return measure_memory(timed.step, timed.structure)
+    assert timed.by_link is not None
+    return _of_two_trials(timed.step, timed.by_link, len(timed.recording.layers))
+
+
+def _of_two_trials(step: Step, by_link: ByLink, n_rows: int) -> MemoryUse | None:
+    """Trace a trial by link, behind one in which allocations are counted."""
+    memory = IterationMemory(step)
+    with by_link.entries:
+        memory.begin()
+        try:
+            step()
+            if memory.is_on:
+                with memory.tracing(by_link.recorder):
+                    step()
+        finally:
+            memory.end()
+    if memory.problem:
+        raise ProfileError(memory.problem)
+    return memory.use_of_rows(n_rows)
+
+
+MEMORY = Pass("memory", _measure, "the memory pass fails ({}): left out", calls=_CALLS)

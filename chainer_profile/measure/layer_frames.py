@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from threading import get_ident
@@ -34,9 +34,19 @@ def layer_frames(model: Any) -> Iterator[None]:
     Args:
         model: The network, a :class:`chainer.Link`.
     """
-    frames = _Frames(model)
-    with frames, _below(frames):
+    with labelled_frames([("", model)]):
         yield
+
+
+@contextmanager
+def labelled_frames(roots: Sequence[tuple[str, Any]]) -> Iterator[Callable[[], None]]:
+    """The same of several networks, each with what is put before the paths of its links.
+
+    Gives what is to be called when a trial begins; the call of a whole network begins one too.
+    """
+    frames = _Frames(roots)
+    with frames, _below(frames):
+        yield frames.begin
 
 
 @contextmanager
@@ -89,10 +99,10 @@ class _Numbered:
 class _Frames(_Numbered, LinkStack):
     """Which layer a call is."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, roots: Sequence[tuple[str, Any]]) -> None:
         LinkStack.__init__(self)
         _Numbered.__init__(self)
-        self._owners = Owners([("", model)])
+        self._owners = Owners(roots)
         self._known: dict[tuple[int, str, int], str] = {}
 
     def began(self, link: Any, args: tuple[Any, ...], frame: FrameType) -> None:

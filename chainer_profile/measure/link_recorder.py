@@ -194,7 +194,7 @@ class LinkRecorder:
         """Count trials as iterations whose rows are single calls; before all others.
 
         Args:
-            recording: The trials, of the host alone and without phases.
+            recording: The trials.
             raising: Classes of functions that raise an exception, which the network catches.
         """
         self._raising.update(raising)
@@ -203,6 +203,12 @@ class LinkRecorder:
             known = self._link_calls.get(link.path, 0)
             self._link_calls[link.path] = known + int(link.calls) * trials
         return self.rows.know(recording) if trials else []
+
+    @property
+    def open_row(self) -> int | None:
+        """Number of the innermost row that runs, or in which an exception was raised."""
+        rows = [entry.row for entry in self._opened if 0 <= entry.row < len(self.rows)]
+        return rows[-1] if rows else None
 
     def links(self) -> tuple[LinkCalls, ...]:
         """The links of the networks, with their mean calls in an iteration."""

@@ -221,18 +221,8 @@ class Rows:
             entries[key].ns += ns
             rows.append(entries[key].row)
         self.iterations += trials
-        of_rows = np.zeros((trials, len(self._rows)), np.int64)
-        np.add.at(of_rows.T, rows, times.T)
-        calls = np.zeros(len(self._rows), np.int64)
-        np.add.at(calls, rows, [int(layer.calls) for layer in recording.layers])
-        none = np.zeros(0, np.int64)
-        assert recording.start_ns is not None
-        assert recording.trial_ns is not None
-        spans = zip(recording.start_ns.tolist(), recording.trial_ns.tolist(), of_rows, strict=True)
-        return [
-            Iteration(0, start_ns, wall_ns, 0, rows_ns, calls, none, none, none)
-            for start_ns, wall_ns, rows_ns in spans
-        ]
+        self.phases += recording.phases
+        return iterations_of(recording, rows, self._rows)
 
     def layers(self, begin: int = 0) -> tuple[Layer, ...]:
         """The rows from one on: means over the iterations so far, shapes of most of the time."""
@@ -378,3 +368,57 @@ def work_of_call(layer: Layer) -> Work | None:
         return None
     of_call = {name: round(getattr(layer, name) / layer.calls) for name in _WORK}
     return Work(**of_call, about=layer.work_is_about)
+
+
+def iterations_of(
+    recording: Recording, numbers: Sequence[int], rows: Sequence[Row]
+) -> list[Iteration]:
+    """Trials whose rows are single calls, as iterations.
+
+    Args:
+        recording: The trials.
+        numbers: Of each of its rows, the number of that by link.
+        rows: The rows by link.
+    """
+    n_trials = recording.n_trials
+    assert recording.start_ns is not None
+    assert recording.trial_ns is not None
+
+    def by_link(samples: NDArray[np.int64]) -> NDArray[np.int64]:
+        sums = np.zeros((n_trials, len(rows)), np.int64)
+        np.add.at(sums.T, numbers, samples.T)
+        return sums
+
+    calls = by_link(np.array([[int(layer.calls) for layer in recording.layers]] * n_trials))
+    phases = recording.framework_ns
+    if phases is None:
+        phases = np.zeros((n_trials, 0), np.int64)
+    arrived, left = _collectives_of(recording, numbers, rows)
+    by_trial = recording.start_ns, recording.trial_ns, by_link(recording.self_ns), calls, phases
+    devices: Sequence[Any] = [None] * n_trials
+    if recording.host_ns is not None and recording.gap_ns is not None:
+        assert recording.launch_ns is not None
+        assert recording.span_ns is not None
+        whole = recording.launch_ns.tolist(), recording.span_ns.tolist()
+        devices = list(
+            zip(by_link(recording.host_ns), by_link(recording.gap_ns), *whole, strict=True)
+        )
+    return [
+        Iteration(0, int(start_ns), int(wall_ns), 0, *of_trial)
+        for start_ns, wall_ns, *of_trial in zip(*by_trial, arrived, left, devices, strict=True)
+    ]
+
+
+def _collectives_of(
+    recording: Recording, numbers: Sequence[int], rows: Sequence[Row]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """When each row of communication was entered first, and left last, (trials, those rows)."""
+    places = [number for number, row in enumerate(rows) if row.phase == COMMUNICATION]
+    of = [number for number in numbers if number in places]
+    arrived, left = (np.zeros((recording.n_trials, len(places)), np.int64) for _ in range(2))
+    if recording.arrived_ns is not None and recording.left_ns is not None:
+        for place, number in enumerate(places):
+            same = [at for at, n in enumerate(of) if n == number]
+            arrived[:, place] = recording.arrived_ns[:, same].min(axis=1)
+            left[:, place] = recording.left_ns[:, same].max(axis=1)
+    return arrived, left

@@ -12,6 +12,7 @@ import numpy as np
 
 from chainer_profile.basics.describe import NS
 from chainer_profile.measure import environment
+from chainer_profile.measure.by_link import ToldRows
 from chainer_profile.measure.calibration import calibrate
 from chainer_profile.measure.call_cost import cost_of_a_call
 from chainer_profile.measure.devices import device_of
@@ -21,7 +22,7 @@ from chainer_profile.measure.iteration_memory import IterationMemory
 from chainer_profile.measure.link_recorder import LinkRecorder
 from chainer_profile.measure.windows import Trial
 from chainer_profile.record.journal import Journal, JournalError
-from chainer_profile.record.recording import COMPLETE, Conditions, Recording, Settings, Variant
+from chainer_profile.record.recording import COMPLETE, Conditions, Recording, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -116,8 +117,7 @@ class LiveTrials:
         # Since when the fixed work was timed; None where it is not.
         self._calibrated_ns: int | None = clock.now_ns() if calibrates else None
         self._last: Iteration | None = None
-        # Rows and phases that the journal knows.
-        self._told_rows = self._told_phases = 0
+        self._told: ToldRows | None = None
         # Start, wall and CPU time of plain trials that are not written yet, one after the other,
         # and whether the next one stands behind a profiled one.
         self._plain_trials = array("q")
@@ -258,25 +258,12 @@ class LiveTrials:
             self._keep(self._last)
 
     def _keep(self, one: Iteration) -> None:
-        """Write a profiled trial, and before it the rows that it found."""
-        known = self._rows
-        if self._journal is None:
+        """Write a profiled trial."""
+        if self._told is None:
             self._journal = self._begin_journal()
-        journal = self._journal
-        if (len(known), len(known.phases)) != (self._told_rows, self._told_phases):
-            layers = known.layers(self._told_rows)
-            phases = tuple(known.phases[self._told_phases :])
-            settings = self._settings()
-            self._told_rows, self._told_phases = len(known), len(known.phases)
-            rows = Variant(layers, phases, self._recorder.links(), settings)
-            self._try_to_write(lambda: journal.add_rows(rows))
-        parts = [one.rows_ns, one.calls, one.phases_ns, one.arrived_ns, one.left_ns]
-        if one.device is not None:
-            host, gaps, launch_ns, span_ns = one.device
-            parts += [host, gaps, np.array([launch_ns, span_ns], np.int64)]
-        counts = one.number, len(one.rows_ns), len(one.phases_ns), len(one.arrived_ns)
-        more = b"".join(part.tobytes() for part in parts)
-        self._try_to_write(lambda: journal.add_iteration(one.start_ns, one.wall_ns, counts, more))
+            self._told = ToldRows(self._journal, self._recorder, self._settings)
+        told = self._told
+        self._try_to_write(lambda: told.add(one))
 
     def _write_plain(self) -> None:
         journal, trials = self._journal, self._plain_trials
@@ -335,7 +322,7 @@ class LiveTrials:
 
     def recording(self) -> Recording | None:
         """The trials so far; None without any."""
-        if self._journal is None:
+        if self._told is None:
             return None
         self._write_plain()
         conditions = self._conditions or Conditions()
@@ -345,19 +332,12 @@ class LiveTrials:
             calibrations += self._calibrations()
         odd = not_finite(self._trial.roots)
         conditions = replace(conditions, calibrations=calibrations, not_finite=odd)
-        recording = self._journal.recording(conditions, COMPLETE)
-        # Rows as they are by now; those that came in no profiled trial are left out.
-        layers = self._rows.layers()[: len(recording.layers)]
+        recording = self._told.recording(conditions, COMPLETE)
         settings = replace(
             self._settings(), trials=recording.n_trials, clean_trials=len(recording.clean_ns)
         )
-        return replace(
-            recording,
-            layers=layers,
-            links=self._recorder.links(),
-            settings=settings,
-            memory=self._memory_use(len(layers)),
-        )
+        memory = self._memory_use(len(recording.layers))
+        return replace(recording, settings=settings, memory=memory)
 
     def _memory_use(self, n_rows: int) -> MemoryUse | None:
         """What the memory pass found, if there was one."""

@@ -82,6 +82,7 @@ class LoopTrial:
 
     def settings(self, layers: Sequence[Layer]) -> Settings:
         """What a trial with these rows was."""
+        updates = {row.function for row in layers if row.phase == "update"}
         names = [type(actual_optimizer(one)).__name__ for one in self.optimizers]
         cpu = chainer.get_device("@numpy")
         device, name = cpu, "a block"
@@ -92,7 +93,7 @@ class LoopTrial:
             self._title or name,
             device_name(device),
             batchsize=self._batch.size,
-            optimizer=" and ".join(names),
+            optimizer=" and ".join(name for name in names if name in updates),
             train_mode=self._train_mode,
             command=self._command,
         )

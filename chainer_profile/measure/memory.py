@@ -36,7 +36,6 @@ from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure.arguments import arrays_in
 from chainer_profile.measure.calls import BACKWARD, difference
 from chainer_profile.measure.hooks import EntryHook, watching
-from chainer_profile.measure.passes import Pass
 from chainer_profile.measure.windows import FORWARD
 from chainer_profile.record.recording import MemoryUse, PhaseMemory
 
@@ -46,15 +45,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from chainer_profile.measure.calls import Entry
-    from chainer_profile.measure.passes import Timed
     from chainer_profile.measure.structure import Structure
     from chainer_profile.measure.windows import Step, Trial
 
 _OUTSIDE = -1
-#: Trials of the pass at most, until one is of the commonest kind.
-_TRIES = 4
-#: The pass takes about as long as so many structure passes.
-_CALLS = 4
 
 
 class Counter(Protocol):
@@ -439,18 +433,3 @@ def _distinct(values: Iterable[Any]) -> list[Any]:
 
 def _nbytes(arrays: list[Any]) -> int:
     return sum(int(value.nbytes) for value in arrays)
-
-
-def _measure(timed: Timed) -> MemoryUse | None:
-    step, structure = timed.step, timed.structure
-    if timed.left_s < _CALLS * timed.pass_s:
-        return None
-    for _ in range(_TRIES - 1):
-        try:
-            return measure_memory(step, structure)
-        except ProfileError:
-            step()  # kinds may take turns
-    return measure_memory(step, structure)
-
-
-MEMORY = Pass("memory", _measure, "the memory pass fails ({}): left out", calls=_CALLS)

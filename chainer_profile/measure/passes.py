@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from chainer_profile.basics.errors import ProfileError, one_line
 
 if TYPE_CHECKING:
+    from chainer_profile.measure.by_link import ByLink
     from chainer_profile.measure.clock import Clock
     from chainer_profile.measure.structure import Structure
     from chainer_profile.measure.time_limit import TimeLimit
@@ -27,7 +28,8 @@ class Timed:
 
     Attributes:
         step: What a trial runs, within its configuration.
-        structure: The windows of the commonest kind of trials.
+        structure: What each trial calls; None where rows are by link.
+        by_link: Times trials by link; None where each trial makes the same calls.
         recording: The trials, and what the passes before have found.
         clock: The run's clock.
         pass_s: Time of a structure pass, in seconds.
@@ -39,7 +41,8 @@ class Timed:
     """
 
     step: Step
-    structure: Structure
+    structure: Structure | None
+    by_link: ByLink | None
     recording: Recording
     clock: Clock
     pass_s: float

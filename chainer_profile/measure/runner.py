@@ -34,10 +34,10 @@ from chainer_profile.measure.counters import COUNTERS
 from chainer_profile.measure.devices import clock_of, device_name, only_device_of
 from chainer_profile.measure.finite import not_finite
 from chainer_profile.measure.inside import INSIDE
+from chainer_profile.measure.iteration_memory import MEMORY
 from chainer_profile.measure.learner import StructureError, learn_structure
 from chainer_profile.measure.left_as_found import left_as_found
 from chainer_profile.measure.machine import LIMITS
-from chainer_profile.measure.memory import MEMORY
 from chainer_profile.measure.passes import Timed
 from chainer_profile.measure.steps import AnyStep, learn_first, make_step
 from chainer_profile.measure.structure import Structure
@@ -52,13 +52,11 @@ from chainer_profile.measure.threads import (
 from chainer_profile.measure.time_limit import TimeLimit
 from chainer_profile.measure.trials import (
     HELD_SECONDS,
-    CallsDifferError,
     Progress,
     Say,
     Stop,
     Trials,
     check_samples,
-    compare,
     memory_full,
 )
 from chainer_profile.measure.windows import Step
@@ -114,6 +112,9 @@ def profile(
 ) -> Recording:
     """Profile a network layer by layer: its forward pass, backward too, or a training step.
 
+    As long as trials are alike, each call is a row. Once one differs (another branch, other
+    shapes), a row is a link's function, and :attr:`~.Recording.calls` has its calls in each trial.
+
     On a GPU, after ``model.to_device("@cupy:0")``, the layers' times are the device's. The network,
     the optimizer and ``numpy.random`` are left as they were found.
 
@@ -157,7 +158,7 @@ def profile(
         The recording; :func:`chainer_profile.summarise` makes the statistics.
 
     Raises:
-        ProfileError: The network fails, or its calls differ from trial to trial.
+        ProfileError: The network fails.
         UsageError: An argument is none that this takes, or there are fewer cores than threads.
     """
     check_threads(threads)
@@ -253,6 +254,7 @@ def run(
     why: bool = False,
     limits: bool = False,
     calibration: Callable[[], Calibration | None] | None = None,
+    by_link: bool = False,
     choose_threads: bool = True,
     progress: Progress | None = None,
     say: Say | None = None,
@@ -274,6 +276,7 @@ def run(
         limits: Add the machine's limits, see :func:`~chainer_profile.measure.machine.with_limits`.
         calibration: Times fixed work, before the warm-up and after the trials: how fast the machine
             was; see :func:`calibration_of`.
+        by_link: Let a row be a link's function from the begin: no trial is learned from.
         choose_threads: Let a few trials choose the number of BLAS threads, where nobody did.
         progress: Called now and then, see :data:`Progress`.
         say: Told, in a line, what the user should know while the run goes on.
@@ -282,7 +285,7 @@ def run(
 
     Raises:
         ProfileError: The network fails before the first trial, or calls no function.
-        RunError: It fails later, its calls differ from trial to trial, or the disk is full.
+        RunError: It fails later, or the disk is full.
     """
     stop = stop or (lambda: "")
     limit = TimeLimit(clock.now_ns, settings.max_seconds)
@@ -291,10 +294,15 @@ def run(
         stack.enter_context(limited(settings.threads))
         begin_ns = clock.now_ns()
         outputs: list[Any] = []
-        structures = learn(step, settings, clock, outputs.append)
-        check_samples(settings, max(len(one.layers) + len(one.phases) for one in structures))
+        structure: Structure | None = None
+        if by_link:
+            outputs.append(_run_once(step))
+        else:
+            learned, alike = learn(step, settings, clock, outputs.append)
+            structure = learned if alike else None
+        check_samples(settings, len(structure.layers) + len(structure.phases) if structure else 1)
         settings = _named(settings, step)  # by the first pass
-        pass_s = (clock.now_ns() - begin_ns) * NS / LEARNING_PASSES
+        pass_s = (clock.now_ns() - begin_ns) * NS / (1 if by_link else LEARNING_PASSES)
         odd = not_finite(step.roots, outputs.pop(), settings.phase != "forward")
         where = environment.collect(settings.device)
         probe = Probe()
@@ -315,7 +323,7 @@ def run(
         rest_s += HELD_SECONDS if clock.device else 0.0
         trials = Trials(
             step,
-            structures,
+            structure,
             settings,
             where,
             journal or Journal(),
@@ -334,11 +342,10 @@ def run(
                 calibrations.append(calibration())
             if trials.ended in _IN_ORDER:
                 trials.hold()
-                if limit.left_s() >= pass_s:
+                if structure and not trials.by_link and limit.left_s() >= pass_s:
                     seen = learn_structure(step)
-                    for structure in trials.variants.structures:
-                        compare(structure, seen)
-            trials.end()
+                    if structure.stamps(seen.log) is not None and not structure.same_rows(seen):
+                        trials.differ()
         except Exception as error:
             raise RunError(*trials.failure(error)) from error
         recording = trials.recording()
@@ -351,7 +358,8 @@ def run(
                 break
             timed = Timed(
                 step=step,
-                structure=trials.commonest,
+                structure=None if trials.by_link else structure,
+                by_link=trials.by_link,
                 recording=recording,
                 clock=clock,
                 pass_s=pass_s,
@@ -413,10 +421,10 @@ def learn(
     settings: Settings,
     clock: Clock,
     look: Callable[[Any], object] | None = None,
-) -> list[Structure]:
+) -> tuple[Structure, bool]:
     """The structure pass, made twice: the first call may initialise parameters.
 
-    Gives the kinds of trials that it saw.
+    Gives what a trial calls, and whether the two are alike.
 
     Args:
         step: What a trial runs; within its configuration.
@@ -425,15 +433,14 @@ def learn(
         look: Is given what the last of the passes gives.
 
     Raises:
-        ProfileError: The network fails, calls no function, or takes other shapes in the same calls.
+        ProfileError: The network fails, or calls no function.
     """
     free: int | None = None
     try:
         # A GPU's driver reserves far more than it takes, and says by itself what is full.
         with nullcontext() if clock.device else no_more_than_is_free() as free:
             learn_first(step)
-            structures = [learn_structure(step), learn_structure(step, look)]
-        compare(*structures)
+            first, second = learn_structure(step), learn_structure(step, look)
     except StructureError as error:
         if isinstance(error.cause, ProfileError):  # such as an output that has no loss
             raise error.cause from None
@@ -450,11 +457,19 @@ def learn(
             )
             said = ProfileError(f"{said}; {left}")
         raise said from error
-    except CallsDifferError as error:
-        raise ProfileError(str(error)) from None
-    if not any(structure.layers for structure in structures):
+    if not (first.layers or second.layers):
         raise ProfileError("the network calls no Chainer function, so there is nothing to time")
-    return structures
+    # Of calls that are the same, one may raise at last.
+    first = replace(first, raising=first.raising | second.raising)
+    return first, first.is_alike(second)
+
+
+def _run_once(step: Step) -> Any:
+    """Run a step of which nothing is to be learned; gives what it gives."""
+    try:
+        return step()
+    except Exception as error:
+        raise ProfileError(f"the network fails: {one_line(error)}") from error
 
 
 def _mixes_arrays(error: Exception) -> bool:

@@ -130,6 +130,20 @@ class Structure:
 
     # -- whether another trial is one of these
 
+    def is_alike(self, seen: Structure) -> bool:
+        """Whether another one has the same windows, and :meth:`same_rows`."""
+        return self.stamps(seen.log) is not None and self.same_rows(seen)
+
+    def same_rows(self, seen: Structure) -> bool:
+        """Whether another one with the same windows has the paths and shapes of these rows."""
+        return all(
+            a.path == b.path
+            and a.input_shapes == b.input_shapes
+            # A function that raised gave nothing.
+            and (a.output_shapes == b.output_shapes or not (a.output_shapes and b.output_shapes))
+            for a, b in zip(self.layers, seen.layers, strict=True)
+        )
+
     def stamps(self, log: Log) -> tuple[int, ...] | None:
         """The clock reads of a trial if its log is one of these windows; None if it is not."""
         if len(log) != len(self.log):

@@ -15,18 +15,19 @@ from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.free_memory import does_not_fit, free_nbytes
 from chainer_profile.basics.parsing import gpu_number
 from chainer_profile.basics.stopping import PreciseEnough
-from chainer_profile.basics.units import format_count, format_nbytes, format_shape, plural
+from chainer_profile.basics.units import format_count, format_nbytes, plural
 from chainer_profile.measure import environment
+from chainer_profile.measure.by_link import ByLink, ToldRows
+from chainer_profile.measure.call_cost import cost_of_a_call
 from chainer_profile.measure.calls import read
 from chainer_profile.measure.clock import Clock
 from chainer_profile.measure.events import EventPool, TimedTrial, Timeline
 from chainer_profile.measure.gpu_environment import gpu_state
-from chainer_profile.measure.learner import StructureError, learn_structure
+from chainer_profile.measure.learner import StructureError
 from chainer_profile.measure.recorder import Recorder
 from chainer_profile.measure.slow_trials import SlowTrials
 from chainer_profile.measure.structure import Structure
 from chainer_profile.measure.time_limit import WARMUP_PART, WARMUP_SECONDS, TimeLimit
-from chainer_profile.measure.variants import Known, Variants
 from chainer_profile.measure.windows import Step
 from chainer_profile.record.journal import HELD_TRIALS, Journal, JournalError, Kind
 from chainer_profile.record.recording import (
@@ -38,7 +39,6 @@ from chainer_profile.record.recording import (
     GpuState,
     Recording,
     Settings,
-    Shape,
 )
 
 #: Called ten times a second, or after every trial that takes longer, with the trials done, those
@@ -55,8 +55,6 @@ _LONG_PART = 0.1
 _GROUP_NS = 100_000_000
 #: A function of Chainer's takes at least so long.
 _LEAST_ROW_S = 5e-6
-_LEARN_NS = 2_000_000_000
-_MOST_PASSES = 60
 _HOLD_MORE = 2
 _LEAST_HOLD_NS = 1_000_000
 _MOST_HOLD_NS = 1_000_000_000
@@ -64,38 +62,6 @@ _MOST_HOLDS = 6
 #: About how long held trials take together.
 HELD_SECONDS = 2.0
 _LEAST_HELD = 3
-
-
-class CallsDifferError(Exception):
-    """A trial made other calls than the first one did; says which."""
-
-    def __init__(self, difference: str) -> None:
-        super().__init__(
-            f"the network's calls differ from trial to trial: {difference}; such a network has no "
-            "fixed layers to take means of"
-        )
-
-
-def compare(known: Structure, seen: Structure) -> None:
-    """Raise unless two structure passes saw the same layers; calls in no common may differ."""
-    if known.stamps(seen.log) is None:
-        return
-    for a, b in zip(known.layers, seen.layers, strict=False):
-        # A function that raised gave nothing.
-        for did, before, then in (
-            ("took", a.input_shapes, b.input_shapes),
-            ("gave", a.output_shapes or b.output_shapes, b.output_shapes or a.output_shapes),
-        ):
-            if before != then:
-                raise CallsDifferError(
-                    f"layer {a.label} at {a.path} {did} {_listed(before)}, and then {_listed(then)}"
-                )
-        if a.path != b.path:
-            raise CallsDifferError(f"layer {a.label} was called at {a.path} and then at {b.path}")
-
-
-def _listed(shapes: tuple[Shape, ...]) -> str:
-    return ", ".join(map(format_shape, shapes))
 
 
 def cycles(trials: int, clean_trials: int) -> Iterator[tuple[int, int, int]]:
@@ -176,12 +142,22 @@ def memory_full(
 
 
 class Trials:
-    """The timed part of a run: blocks of trials of either kind."""
+    """The timed part of a run: blocks of trials of either kind.
+
+    Rows are single calls as long as the profiled trials are alike. From the first that differs on
+    they are by link, and the trials before it are added up so; of that one no row's time is known.
+
+    Attributes:
+        by_link: Times the trials where rows are by link; else None.
+        ended: Why the run ended.
+
+    The structure is what a trial calls; None has rows by link from the begin.
+    """
 
     def __init__(
         self,
         step: Step,
-        structures: Sequence[Structure],
+        structure: Structure | None,
         settings: Settings,
         where: Environment,
         journal: Journal,
@@ -196,7 +172,8 @@ class Trials:
         say: Say | None = None,
     ) -> None:
         self.step = step
-        self.variants = Variants(structures)
+        self.by_link: ByLink | None = None
+        self._told: ToldRows | None = None
         self.settings = settings
         self.journal = journal
         self.ended = COMPLETE
@@ -207,7 +184,9 @@ class Trials:
         self._events = None if clock.device is None else EventPool(clock.device)
         self._progress = progress
         self._stop = stop
-        self._recorder = Recorder(clock.now_ns, step, self._events, self.variants.raising)
+        self._timeline = None if structure is None else Timeline(structure)
+        raising = () if structure is None else structure.raising
+        self._recorder = Recorder(clock.now_ns, step, self._events, raising)
         self._conditions = Conditions()
         self._watch = environment.CpuWatch()
         self._walls = array("q")
@@ -215,9 +194,7 @@ class Trials:
         self._enough = None if wanted is None else PreciseEnough(wanted)
         self._total_ns = 0
         self._launch_ns = 0
-        self._passes = self._passes_ns = 0
-        # Trials of each kind.
-        self._counts: dict[int, int] = {}
+        self._reported_ns = 0
         self._probe = probe
         self._trial_s = trial_s
         self._limit = limit or TimeLimit(clock.now_ns)
@@ -231,18 +208,6 @@ class Trials:
         """Wall time of the profiled trials together."""
         return self._total_ns * NS
 
-    @property
-    def structure(self) -> Structure:
-        """That of the kind of trial that was learned first."""
-        return self.variants.structures[0]
-
-    @property
-    def commonest(self) -> Structure:
-        """That of the kind that most trials are of."""
-        # Of several the first, as in the recording.
-        kinds = range(len(self.variants.structures))
-        return self.variants.watched(max(kinds, key=lambda kind: self._counts.get(kind, 0)))
-
     def begin(self) -> None:
         """Look at the clock and open the journal."""
         self._conditions = Conditions(
@@ -250,17 +215,19 @@ class Trials:
             window_ns=self._recorder.window_ns(),
             gpu_before=self._gpu_state(),
         )
+        known = self._timeline and self._timeline.structure
         self.journal.begin(
-            self.structure.layers,
+            known.layers if known else (),
             self.settings,
             self._where,
-            phases=self.structure.phases,
-            links=self.structure.links,
+            phases=known.phases if known else (),
+            links=known.links if known else (),
             on_device=self._device is not None,
             cpu=True,
+            by_link=known is None,
         )
-        for other in self.variants.structures[1:]:
-            self.journal.add_variant(other.layers, other.phases, other.links)
+        if known is None:
+            self._time_by_link()
         for start_ns, wall_ns, threads in self._probe:
             self.journal.add(Kind.PROBE, start_ns, wall_ns, pack("<q", threads))
 
@@ -316,8 +283,17 @@ class Trials:
         return start_ns, self._now_ns() - start_ns
 
     def profiled(self, count: int) -> bool:
-        """Trials under the recorder. False: stop."""
-        recorder = self._recorder
+        """Trials under a recorder. False: stop."""
+        wanted = len(self._walls) + count
+        while (left := wanted - len(self._walls)) > 0:
+            if not (self._by_call(left) if self.by_link is None else self._by_link(left)):
+                return False
+        return True
+
+    def _by_call(self, count: int) -> bool:
+        """The same, as long as they are alike."""
+        assert self._timeline is not None
+        recorder, length = self._recorder, len(self._timeline.structure.log)
         # Work between two trials makes the second one slower, so it is done for a group at once.
         group: list[TimedTrial] = []
         recorder.clear()
@@ -328,80 +304,85 @@ class Trials:
                     self.step()
                     trial = recorder.end()
                     group.append(trial)
-                    if trial.start_ns + trial.wall_ns - group[0].start_ns >= _GROUP_NS:
+                    # Trials that are alike have logs of one length.
+                    differs = trial.end % length
+                    if differs or trial.start_ns + trial.wall_ns - group[0].start_ns >= _GROUP_NS:
                         self._fold(group)
                     if self._ends():
                         return False
+                    if self.by_link is not None:
+                        break
         finally:
             self._fold(group)
-        self._learn_waiting()
+        return True
+
+    def _by_link(self, count: int) -> bool:
+        """The same, whatever they call."""
+        assert self.by_link is not None
+        assert self._told is not None
+        with self.by_link.entries:
+            for left in range(count, 0, -1):
+                trial = self.by_link.trial()
+                self._told.add(trial)
+                self._count(trial.wall_ns, trial.device[2] if trial.device else 0)
+                if left == 1 or self._now_ns() - self._reported_ns >= _GROUP_NS:
+                    self._report()
+                if self._ends():
+                    return False
         return True
 
     def _fold(self, group: list[TimedTrial]) -> None:
         """Write the trials of a group at once and forget them; calls of an unfinished one stay."""
-        log, at = self._recorder.log, 0
-        trials, group[:] = group[:], []
-        known: list[Known] = []
-        for trial in trials:
-            found = self.variants.add(trial, log[at : trial.end])
+        if not group:
+            return
+        assert self._timeline is not None
+        timeline, log, at = self._timeline, self._recorder.log, 0
+        alike: list[tuple[TimedTrial, bytes]] = []
+        others: list[TimedTrial] = []
+        for trial in group:
+            stamps = timeline.structure.stamps(log[at : trial.end])
             at = trial.end
-            if found is not None:
-                known.append(found)
-            elif not self.variants.waits(trial):
-                self.journal.add(Kind.LEFT_OUT, trial.start_ns, trial.wall_ns)
+            if stamps is None:
+                others.append(trial)
+            else:
+                alike.append((trial, timeline.times(stamps, trial).tobytes()))
+        group.clear()
         del log[:at]
-        self._keep(known)
-        for trial in trials:
-            self._walls.append(trial.wall_ns)
-            self._total_ns += trial.wall_ns
-            self._launch_ns += trial.launch_ns
-        if trials:
-            count = len(self._walls)
+        records = ((trial.start_ns, trial.wall_ns, times) for trial, times in alike)
+        self.journal.add_group(Kind.PROFILED, records)
+        for trial, _ in alike:
+            self._count(trial.wall_ns, trial.launch_ns)
+        for trial in others:  # as those before all that count
+            self.journal.add(Kind.WARMUP, trial.start_ns, trial.wall_ns)
+        self._report()
+        if others:
+            self.differ()
+
+    def _count(self, wall_ns: int, launch_ns: int) -> None:
+        self._walls.append(wall_ns)
+        self._total_ns += wall_ns
+        self._launch_ns += launch_ns
+
+    def _report(self) -> None:
+        self._reported_ns, count = self._now_ns(), len(self._walls)
+        if count:
             self._progress(count, self.settings.trials, self._total_ns / count * NS)
 
-    def _keep(self, trials: Sequence[Known]) -> None:
-        """Write trials, those of each kind at once."""
-        by_kind: dict[int, list[tuple[int, int, bytes]]] = {}
-        for number, trial, times_ns in trials:
-            record = trial.start_ns, trial.wall_ns, times_ns.tobytes()
-            by_kind.setdefault(number, []).append(record)
-        for number, records in by_kind.items():
-            self._counts[number] = self._counts.get(number, 0) + len(records)
-            self.journal.add_group(Kind.PROFILED, records, number)
+    def differ(self) -> None:
+        """Trials differ: rows are by link, also those of the trials so far."""
+        assert self._timeline is not None
+        before = self.journal.recording(self._conditions, COMPLETE)
+        by_link, told = self._time_by_link()
+        for trial in by_link.recorder.know(before, self._timeline.structure.raising):
+            told.add(trial)
 
-    def _learn_waiting(self) -> None:
-        """Make structure passes until they have seen the kinds of the trials that wait.
-
-        They take at most half as long as the trials themselves, or two seconds.
-        """
-        variants = self.variants
-        most_ns = max(_LEARN_NS, self._total_ns // 2)
-        while variants.waiting and not variants.full:
-            if self._passes == _MOST_PASSES or self._passes_ns >= most_ns:
-                return
-            self._passes += 1
-            begin_ns = self._now_ns()
-            structure = learn_structure(self.step)
-            self._passes_ns += self._now_ns() - begin_ns
-            before = len(variants.structures)
-            found = variants.learn(structure)
-            if len(variants.structures) > before:
-                self.journal.add_variant(structure.layers, structure.phases, structure.links)
-            self._keep(found)
-            if self._ends():
-                return
-
-    def end(self) -> None:
-        """Leave the trials out whose kind no structure pass saw.
-
-        Raises:
-            CallsDifferError: They are the most.
-        """
-        for trial in self.variants.unknown:
-            self.journal.add(Kind.LEFT_OUT, trial.start_ns, trial.wall_ns)
-        self.variants.waiting.clear()
-        if 2 * sum(self._counts.values()) < len(self._walls):
-            raise CallsDifferError(self.variants.difference)
+    def _time_by_link(self) -> tuple[ByLink, ToldRows]:
+        by_link = ByLink(self.step, self._now_ns, self._events)
+        told = ToldRows(self.journal, by_link.recorder, lambda: self.settings)
+        self.by_link, self._told = by_link, told
+        window_ns, call_ns = cost_of_a_call(self._now_ns)
+        self._conditions = replace(self._conditions, window_ns=window_ns, call_ns=call_ns)
+        return by_link, told
 
     def _ends(self) -> bool:
         reason = self._stop()
@@ -427,10 +408,10 @@ class Trials:
 
         The device waits before the trial for longer than launching takes, then works through its
         queue without waiting: these are its own times. They are left out where that cannot be: a
-        network that waits for the device in the middle, or more launches than a queue holds. They
-        take some two seconds, or three trials where a trial is longer.
+        network that waits for the device in the middle, more launches than a queue holds, or rows
+        by link. They take some two seconds, or three trials where a trial is longer.
         """
-        if self._device is None or self._events is None or not self._walls:
+        if self._device is None or self._events is None or not self._walls or self.by_link:
             return
         hold_ns = max(_LEAST_HOLD_NS, _HOLD_MORE * self._launch_ns // len(self._walls))
         each_s = (hold_ns + self._total_ns // len(self._walls)) * NS
@@ -459,10 +440,11 @@ class Trials:
             events.record()
             begun = events.begun
             events.wait()
-        found = self.variants.find(recorder.log)
-        if not begun and found is not None and found[0] == 0:
-            device = Timeline(self.structure).divide(events.times_ns())
-            times = device.times_ns[: len(self.structure.layers)]
+        timeline = self._timeline
+        assert timeline is not None
+        if not begun and timeline.structure.stamps(recorder.log) is not None:
+            device = timeline.divide(events.times_ns())
+            times = device.times_ns[: len(timeline.structure.layers)]
             self.journal.add(Kind.HELD, start_ns, device.span_ns, times.tobytes())
         recorder.clear()
         return not begun
@@ -472,6 +454,8 @@ class Trials:
         conditions = replace(
             self._conditions, other_cpu=self._watch.other_cpu(), gpu_after=self._gpu_state()
         )
+        if self._told is not None:
+            return self._told.recording(conditions, self.ended)
         return self.journal.recording(conditions, self.ended)
 
     def _gpu_state(self) -> GpuState | None:
@@ -481,17 +465,22 @@ class Trials:
     def failure(self, error: Exception) -> tuple[str, Recording]:
         """The message of a failure during the trials, and what had been measured."""
         done = plural(len(self._walls), "trial")
-        if isinstance(error, CallsDifferError):
-            message = str(error)
-        elif isinstance(error, StructureError):
+        if isinstance(error, StructureError):
             why = memory_full(error.cause, self._clock, self.settings) or one_line(error.cause)
             message = f"the network fails after {done}, {error.where}: {why}"
         elif isinstance(error, JournalError):
             message = f"the samples cannot be written after {done}: {error}"
         else:
-            at = self.structure.place(len(read(self._recorder.log).enters))
-            at = f", in or after layer {at}" if at else ""
+            at = self._place()
             why = memory_full(error, self._clock, self.settings) or one_line(error)
-            message = f"the network fails after {done}{at}: {why}"
+            message = f"the network fails after {done}{at and ', '}{at}: {why}"
         self.ended = f"failed: {message}"
         return message, self.recording()
+
+    def _place(self) -> str:
+        """Which layer ran last, in words; empty where none did."""
+        if self.by_link is not None:
+            return self.by_link.place()
+        assert self._timeline is not None
+        last = self._timeline.structure.place(len(read(self._recorder.log).enters))
+        return last and f"in or after layer {last}"

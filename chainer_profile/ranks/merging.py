@@ -62,7 +62,7 @@ class Ranks:
         iterations: Numbers of the iterations, (iterations,).
         numbered: Whether these are the training's; otherwise they count the recorded ones.
         layers: The rows of an iteration, which are the same on all ranks.
-        kinds: The recordings, of each the kind of trials that is shown.
+        recordings: The recordings.
         trials: Which of their trials each iteration is, (ranks, iterations).
         self_ns: Self times of the layers, (ranks, iterations, layers).
         phases: The phases in their order; the last is :data:`OUTSIDE`.
@@ -82,7 +82,7 @@ class Ranks:
     iterations: NDArray[np.int64]
     numbered: bool
     layers: tuple[Layer, ...]
-    kinds: tuple[Recording, ...]
+    recordings: tuple[Recording, ...]
     trials: NDArray[np.int64]
     self_ns: NDArray[np.int64]
     phases: tuple[str, ...]
@@ -98,7 +98,7 @@ class Ranks:
         """The same of some of the ranks that are there."""
         by_rank = ("trials", "self_ns", "phase_ns", "arrived_ns", "waiting_ns", "moving_ns")
         kept: dict[str, Any] = {name: getattr(self, name)[places] for name in by_rank}
-        for name in ("names", "ranks", "kinds"):
+        for name in ("names", "ranks", "recordings"):
             kept[name] = tuple(getattr(self, name)[place] for place in places)
         return replace(self, **kept)
 
@@ -202,7 +202,6 @@ class Ranks:
 
 def merge(
     recordings: Mapping[str, Recording],
-    variant: int = 1,
     problems: Sequence[str] = (),
     outcomes: Mapping[str, str] | None = None,
 ) -> Ranks:
@@ -210,7 +209,6 @@ def merge(
 
     Args:
         recordings: The recordings, by what they are called.
-        variant: The kind of trials, as the lowest rank counts them.
         problems: What is wrong with others, a line each.
         outcomes: How the programs of the ranks ended, as far as that is known, likewise.
 
@@ -230,18 +228,15 @@ def merge(
     if not found:
         raise ProfileError("; ".join(notes) or "there is no recording of a rank")
     _check_together(found)
-    found = [
-        replace(one, kind=kind) for one, kind in zip(found, _kinds(found, variant), strict=True)
-    ]
     notes += _missing(found, notes)
-    if died := who_died({one.name: one.kind for one in found}, outcomes or {}):
+    if died := who_died({one.name: one.recording for one in found}, outcomes or {}):
         notes.append(died)
     found = _with_enough(found, notes)
-    numbered = all(one.kind.iteration is not None for one in found)
+    numbered = all(one.recording.iteration is not None for one in found)
     common = sorted(set.intersection(*(set(one.numbers(numbered)) for one in found)))
     if not common:
         raise ProfileError("the ranks have no iteration in common: record the same ones on all")
-    most = max(one.kind.n_trials for one in found)
+    most = max(one.recording.n_trials for one in found)
     if len(common) < most:
         notes.append(f"{len(common):,d} of {plural(most, 'iteration')} are on all ranks shown")
     if not numbered:
@@ -251,17 +246,17 @@ def merge(
 
 @dataclass(frozen=True, eq=False)
 class _Found:
-    """A rank's recording, and of it the trials of the kind that is shown."""
+    """A rank's recording."""
 
     name: str
     rank: Rank
-    kind: Recording
+    recording: Recording
 
     def numbers(self, numbered: bool) -> list[int]:
         """The iteration of every trial."""
-        if numbered and self.kind.iteration is not None:
-            return [int(number) for number in self.kind.iteration]
-        return list(range(1, self.kind.n_trials + 1))
+        if numbered and self.recording.iteration is not None:
+            return [int(number) for number in self.recording.iteration]
+        return list(range(1, self.recording.n_trials + 1))
 
 
 def _check_together(found: Sequence[_Found]) -> None:
@@ -276,25 +271,13 @@ def _check_together(found: Sequence[_Found]) -> None:
             raise ProfileError(
                 f"{before.name} and {one.name} are both rank {one.rank.number}: take one away"
             )
-
-
-def _kinds(found: Sequence[_Found], variant: int) -> Iterator[Recording]:
-    """Of every recording the trials with the rows that the first one's have."""
-    wanted = found[0].kind.variant(variant)
-    rows = _rows(wanted)
+    rows = _rows(first.recording)
     for one in found:
-        same = (
-            one.kind.variant(number)
-            for number in range(1, len(one.kind.variants) + 2)
-            if _rows(one.kind.variant(number)) == rows
-        )
-        kind = next(same, None)
-        if kind is None:
+        if _rows(one.recording) != rows:
             raise ProfileError(
                 f"these are not the ranks of one training: {_difference(rows, one)}, which "
-                f"{found[0].name} has"
+                f"{first.name} has"
             )
-        yield kind
 
 
 def _rows(recording: Recording) -> list[tuple[str, str, str]]:
@@ -302,7 +285,7 @@ def _rows(recording: Recording) -> list[tuple[str, str, str]]:
 
 
 def _difference(rows: Sequence[tuple[str, str, str]], other: _Found) -> str:
-    has = set(_rows(other.kind))
+    has = set(_rows(other.recording))
     missing = next((row for row in rows if row not in has), None)
     if missing is None:
         return f"{other.name} has no iteration with just the {plural(len(rows), 'row')}"
@@ -327,12 +310,13 @@ def _missing(found: Sequence[_Found], notes: Sequence[str]) -> Iterator[str]:
 
 def _with_enough(found: Sequence[_Found], notes: list[str]) -> list[_Found]:
     """The ranks with enough iterations to be set beside the others; notes say the rest."""
-    most = max(one.kind.n_trials for one in found)
+    most = max(one.recording.n_trials for one in found)
     kept = []
     for one in found:
-        count = one.kind.n_trials
+        count = one.recording.n_trials
         few = count < _FEW * most
-        why = "" if one.kind.ended == COMPLETE else f", its run ended early ({one.kind.ended})"
+        ended = one.recording.ended
+        why = "" if ended == COMPLETE else f", its run ended early ({ended})"
         if few or why:
             left_out = "is left out: " if few else ""
             notes.append(f"{one.name}: {left_out}{count:,d} of {plural(most, 'iteration')}{why}")
@@ -344,18 +328,18 @@ def _with_enough(found: Sequence[_Found], notes: list[str]) -> list[_Found]:
 def _together(
     found: Sequence[_Found], common: Sequence[int], numbered: bool, notes: tuple[str, ...]
 ) -> Ranks:
-    kinds = []
+    runs = []
     for one in found:
         place = {number: at for at, number in reversed([*enumerate(one.numbers(numbered))])}
-        kinds.append((one.rank, one.kind, [place[number] for number in common]))
-    first = found[0].kind
+        runs.append((one.rank, one.recording, [place[number] for number in common]))
+    first = found[0].recording
     rows = [row.index for row in first.layers if row.phase == COMMUNICATION]
-    known = all(kind.arrived_ns is not None and kind.left_ns is not None for _, kind, _ in kinds)
+    known = all(run.arrived_ns is not None and run.left_ns is not None for _, run, _ in runs)
     collectives = tuple(rows) if known else ()
-    stays = np.zeros((2, len(kinds), len(common), len(collectives)), np.int64)
+    stays = np.zeros((2, len(runs), len(common), len(collectives)), np.int64)
     if collectives:
-        for row, (rank, kind, at) in enumerate(kinds):
-            for side, times in zip(stays, (kind.arrived_ns, kind.left_ns), strict=True):
+        for row, (rank, run, at) in enumerate(runs):
+            for side, times in zip(stays, (run.arrived_ns, run.left_ns), strict=True):
                 if times is not None:
                     side[row] = times[at] + rank.clock_offset_ns
     phases = tuple(dict.fromkeys([row.phase for row in first.layers] + [*first.phases]))
@@ -368,16 +352,16 @@ def _together(
         iterations=np.array(common, np.int64),
         numbered=numbered,
         layers=first.layers,
-        kinds=tuple(kind for _, kind, _ in kinds),
-        trials=np.array([at for *_, at in kinds]),
-        self_ns=np.stack([kind.self_ns[at] for _, kind, at in kinds]),
+        recordings=tuple(run for _, run, _ in runs),
+        trials=np.array([at for *_, at in runs]),
+        self_ns=np.stack([run.self_ns[at] for _, run, at in runs]),
         phases=(*phases, OUTSIDE),
-        phase_ns=np.stack([_phase_ns(kind, phases)[at] for _, kind, at in kinds]),
+        phase_ns=np.stack([_phase_ns(run, phases)[at] for _, run, at in runs]),
         collectives=collectives,
         arrived_ns=arrived,
         waiting_ns=waiting,
         moving_ns=left - arrived - waiting,
-        window_s=_WINDOWS * NS * max(kind.conditions.window_ns or 0.0 for _, kind, _ in kinds),
+        window_s=_WINDOWS * NS * max(run.conditions.window_ns or 0.0 for _, run, _ in runs),
         notes=notes,
     )
 

@@ -44,10 +44,9 @@ def check_file(recording: Any) -> None:
             needs more than 64 bits; a trial is shorter than its layers; something has no name, or
             that of another; or a layer refers to one that is not there.
     """
-    for one in (recording, *recording.variants):
-        check(one)
-        _check_framework(one)
-        _check_names(one)
+    check(recording)
+    _check_framework(recording)
+    _check_names(recording)
     for field in dataclasses.fields(recording):
         problem = wrong_number(field.name, getattr(recording, field.name))
         if problem:

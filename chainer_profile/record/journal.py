@@ -3,7 +3,7 @@
 Layout: one line of text that names the format, the length of a JSON header as a decimal line, the
 header (layers, settings, environment), then records of little-endian 64-bit integers:
 
-    kind, start_ns, wall_ns [, number of the variant] [, times | BLAS threads | CPU time], kind
+    kind, start_ns, wall_ns [, times | BLAS threads | CPU time], kind
 
 The times of a profiled trial are the self time of every layer, then the framework time of every
 phase. On a GPU there follow the host's time in every layer, the gap before every layer, the time
@@ -13,17 +13,17 @@ training's iteration. A held trial has the self time of every layer,
 and the time on the device in place of its wall time. A clean trial has its CPU time where the
 header says so.
 
-Trials of another kind than the header's are of a variant: a record of a kind of its own tells its
-layers (JSON, filled up with spaces to whole words), with its number in place of the start and the
-number of bytes in place of the wall time. A trial that no variant fits is left out:
-it has no times.
+Where iterations may differ, rows are by link, and told as they are found: by a record of a kind of
+its own (a JSON :class:`Rows`, with the number of bytes in place of the wall time). An iteration
+has, behind its wall time, its number, and the numbers of rows, phases and rows of communication
+that are known; then as many times and calls of rows, times of phases, and times of entering and
+leaving the collectives. On a GPU there follow the host's time in every row, the gap before it, the
+time until all was launched, and the time on the device. The header of a program has no layers.
+Where trials were alike at first, the iterations tell of these as well, and replace them.
 
-Of a program whose iterations may differ the header has no layers. Rows are told as they are found,
-by a record of a kind of its own (a JSON :class:`.Variant`, with the number of bytes in place of the
-wall time), and an iteration has, behind its wall time, its number, and the numbers of rows, phases
-and rows of communication that are known; then as many times and calls of rows, times of phases,
-and times of entering and leaving the collectives. On a GPU there follow the host's time in every
-row, the gap before it, the time until all was launched, and the time on the device.
+Versions before told of further kinds of trials, each by a record with its layers (JSON, with its
+number in place of the start), had the number of the kind in front of the times of such a trial, and
+wrote trials of no known kind without times. The commonest kind is shown.
 
 What is no kind where one should stand ends the file (a zero is space that older versions reserved);
 so does a record that was not written whole, which does not end with its kind.
@@ -55,7 +55,6 @@ from chainer_profile.record.recording import (
     Rank,
     Recording,
     Settings,
-    Variant,
     n_collectives,
 )
 from chainer_profile.record.versioned import build, check_version
@@ -93,6 +92,16 @@ class Kind(IntEnum):
     ITERATION = 10
 
 
+@dataclass(frozen=True)
+class Rows:
+    """What is told of rows: all of the header's, or those that were found since the last time."""
+
+    layers: tuple[Layer, ...] = ()
+    phases: tuple[str, ...] = ()
+    links: tuple[LinkCalls, ...] = ()
+    settings: Settings = field(default_factory=Settings)
+
+
 _KINDS = frozenset(map(int, Kind))
 #: Records that are text, with the number of its bytes in place of the wall time.
 _OF_TEXT = (Kind.VARIANT, Kind.ROWS)
@@ -116,11 +125,11 @@ class _Header:
     by_link: bool = False
 
 
-def _parts(kind: Variant, header: _Header) -> list[int]:
+def _parts(of: Rows, header: _Header) -> list[int]:
     """Numbers of times of a profiled trial, by what they are of."""
-    n_layers, rows = len(kind.layers), n_collectives(kind.layers)
+    n_layers, rows = len(of.layers), n_collectives(of.layers)
     device = [n_layers, n_layers, 2] if header.on_device else [0, 0, 0]
-    return [n_layers, len(kind.phases), *device, rows, rows, int(header.iterations)]
+    return [n_layers, len(of.phases), *device, rows, rows, int(header.iterations)]
 
 
 def _identity(fd: int) -> tuple[int, int] | None:
@@ -154,7 +163,6 @@ class Journal:
     _full: bool = False
     # The records that are not in the file.
     _kept: bytearray = field(default_factory=bytearray)
-    _n_variants: int = 0
 
     def __post_init__(self) -> None:
         self._identity = None if self.file is None else _identity(self.file.fileno())
@@ -205,29 +213,7 @@ class Journal:
         """
         self.add_group(kind, [(start_ns, wall_ns, more)])
 
-    def add_variant(
-        self,
-        layers: tuple[Layer, ...],
-        phases: tuple[str, ...],
-        links: tuple[LinkCalls, ...],
-        settings: Settings | None = None,
-    ) -> int:
-        """Tell of another kind of trials; gives its number, from 1.
-
-        The settings are the header's unless others are given.
-
-        Raises:
-            JournalError: As of :meth:`add`.
-        """
-        self._n_variants += 1
-        number = self._n_variants
-        variant = Variant(layers, phases, links, settings or self._header.settings)
-        text = msgspec.json.encode(variant)
-        text += b" " * (-len(text) % _WORD.size)
-        self.add(Kind.VARIANT, number, len(text), text)
-        return number
-
-    def add_rows(self, rows: Variant) -> None:
+    def add_rows(self, rows: Rows) -> None:
         """Tell of rows, phases and links that were found since the last time, and of the settings.
 
         Raises:
@@ -253,22 +239,16 @@ class Journal:
         """
         self.add(Kind.ITERATION, start_ns, wall_ns, _COUNTS.pack(*counts) + more)
 
-    def add_group(
-        self, kind: Kind, trials: Iterable[tuple[int, int, bytes]], variant: int = 0
-    ) -> None:
+    def add_group(self, kind: Kind, trials: Iterable[tuple[int, int, bytes]]) -> None:
         """Append trials of one kind at once: of each its start, wall time and more.
 
         Args:
             kind: What the trials were.
             trials: The trials.
-            variant: For profiled ones, number of their variant; 0 for that of the header.
 
         Raises:
             JournalError: As of :meth:`add`.
         """
-        if variant:
-            kind, number = Kind.OTHER, _WORD.pack(variant)
-            trials = [(start_ns, wall_ns, number + more) for start_ns, wall_ns, more in trials]
         end = _WORD.pack(kind)
         self._append(
             b"".join(
@@ -374,13 +354,13 @@ def _assemble(
 
     A record that is none, or is not whole, ends its stream. One copy of the samples is held.
     """
-    variants = [Variant(header.layers, header.phases, header.links, header.settings)]
+    kinds = [Rows(header.layers, header.phases, header.links, header.settings)]
     found = {kind: _Trials() for kind in Kind}
     profiled = [found[Kind.PROFILED]]
     rows = _ByLink(header)
     # Bytes of the middle of a record.
     sizes = {
-        (Kind.PROFILED, 0): 8 * sum(_parts(variants[0], header)),
+        (Kind.PROFILED, 0): 8 * sum(_parts(kinds[0], header)),
         (Kind.PROBE, 0): 8,
         (Kind.HELD, 0): 8 * len(header.layers),
         (Kind.CLEAN, 0): 8 * header.cpu,
@@ -394,7 +374,7 @@ def _assemble(
             if kind is Kind.OTHER:
                 (number,) = _WORD.unpack(stream.read(_WORD.size))
                 left -= _WORD.size
-                if not 0 < number < len(variants):
+                if not 0 < number < len(kinds):
                     break
             size = wall_ns if kind in _OF_TEXT else sizes.get((kind, number), 0)
             counts = b""
@@ -409,15 +389,15 @@ def _assemble(
             if _WORD.unpack(rest[size:])[0] != kind:
                 break
             if kind is Kind.ROWS:
-                rows.tell(build(Variant, loads(rest[:size])))
+                rows.tell(build(Rows, loads(rest[:size])))
                 continue
             if kind is Kind.ITERATION:
                 rows.add(start_ns, wall_ns, counts, rest[:size])
                 continue
             if kind is Kind.VARIANT:
-                variant = build(Variant, loads(rest[:size]))
-                sizes[Kind.OTHER, len(variants)] = 8 * sum(_parts(variant, header))
-                variants.append(variant)
+                other = build(Rows, loads(rest[:size]))
+                sizes[Kind.OTHER, len(kinds)] = 8 * sum(_parts(other, header))
+                kinds.append(other)
                 profiled.append(_Trials())
                 continue
             trials = profiled[number] if kind is Kind.OTHER else found[kind]
@@ -425,15 +405,15 @@ def _assemble(
             trials.walls.append(wall_ns)
             trials.more.frombytes(rest[:size])
 
-    # The commonest kind stands for the run; of equally common ones the first.
-    by_count = sorted(range(len(variants)), key=lambda number: -len(profiled[number].walls))
-    main, *others = (n for n in by_count if len(profiled[n].walls) or n == by_count[0])
+    # Of equally common kinds the first stands for the run.
+    main = max(range(len(kinds)), key=lambda number: len(profiled[number].walls))
     on_device: dict[str, Any] = {}
-    if found[Kind.HELD].walls and main == 0:
+    if found[Kind.HELD].walls and main == 0 and not rows.are_told:
         held = _samples(found[Kind.HELD].more)
         held = held.reshape(len(found[Kind.HELD].walls), len(header.layers))
         on_device = {"held_ns": held, "held_span_ns": _samples(found[Kind.HELD].walls)}
-    shown = rows.fields() if header.by_link else _profiled(variants[main], profiled[main], header)
+    shown = rows.fields() if rows.are_told else _profiled(kinds[main], profiled[main], header)
+    others = sum(len(one.walls) for one in profiled) - len(profiled[main].walls)
     return Recording(
         **shown,
         **on_device,
@@ -447,20 +427,19 @@ def _assemble(
         rank=header.rank,
         conditions=conditions,
         ended=ended,
-        variants=tuple(Recording(**_profiled(variants[n], profiled[n], header)) for n in others),
-        left_out=len(found[Kind.LEFT_OUT].walls),
+        left_out=others + len(found[Kind.LEFT_OUT].walls),
     )
 
 
-def _profiled(variant: Variant, trials: _Trials, header: _Header) -> dict[str, Any]:
-    """The fields of a recording that are of one variant."""
-    parts = _parts(variant, header)
+def _profiled(of: Rows, trials: _Trials, header: _Header) -> dict[str, Any]:
+    """The fields of a recording whose trials are alike."""
+    parts = _parts(of, header)
     times = _samples(trials.more).reshape(len(trials.walls), sum(parts))
     own, framework, host, gaps, whole, arrived, left, iteration = np.split(
         times, np.cumsum(parts[:-1]), axis=1
     )
-    fields: dict[str, Any] = dict(vars(variant))
-    fields |= {"self_ns": own, "framework_ns": framework if variant.phases else None}
+    fields: dict[str, Any] = dict(vars(of))
+    fields |= {"self_ns": own, "framework_ns": framework if of.phases else None}
     fields |= {"trial_ns": _samples(trials.walls), "start_ns": _samples(trials.starts)}
     if header.on_device:
         fields |= {"host_ns": host, "gap_ns": gaps}
@@ -499,7 +478,12 @@ class _ByLink:
         known &= 0 <= parts[3] <= n_collectives(tuple(self.layers))
         return 8 * sum(parts) if known else -1
 
-    def tell(self, rows: Variant) -> None:
+    @property
+    def are_told(self) -> bool:
+        """Whether rows are by link."""
+        return self.header.by_link or self.settings is not None
+
+    def tell(self, rows: Rows) -> None:
         """Know further rows."""
         self.layers += rows.layers
         self.phases += rows.phases
@@ -531,8 +515,9 @@ class _ByLink:
             "framework_ns": self._column(2, len(self.phases)) if self.phases else None,
             "trial_ns": np.array(self.walls, np.int64),
             "start_ns": np.array(self.starts, np.int64),
-            "iteration": np.array(self.numbers, np.int64),
         }
+        if self.header.iterations:
+            found |= {"iteration": np.array(self.numbers, np.int64)}
         if collectives:
             found |= {"arrived_ns": self._column(3, collectives)}
             found |= {"left_ns": self._column(4, collectives)}

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from chainer_profile.basics.errors import ProfileError, one_line
-from chainer_profile.basics.units import plural
 from chainer_profile.basics.views import Shown
 from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.record.checking import check_file, wrong_number
@@ -148,11 +147,8 @@ class Recording(Shown):
         inside: What the pass inside the layers found; None without one.
         rank: Which rank of a training with ChainerMN this is; None without it.
         ended: ``complete``, or why the run ended before.
-        variants: The trials that made other calls than these, or calls with other shapes: a
-            recording of each kind, most trials first. Their clean trials are with this one's,
-            since nothing tells of which kind those are.
-        left_out: Number of profiled trials whose kind no structure pass saw.
-        kind: Number of the kind that the trials are of: 1 for the commonest, and in a whole run.
+        left_out: Number of profiled trials that are not here: in a recording of before, those that
+            made other calls than the most. Its clean trials may have made either.
     """
 
     layers: tuple[Layer, ...]
@@ -187,9 +183,7 @@ class Recording(Shown):
     inside: Inside | None = None
     rank: Rank | None = None
     ended: str = COMPLETE
-    variants: tuple[Recording, ...] = ()
     left_out: int = 0
-    kind: int = 1
 
     def __post_init__(self) -> None:
         n_trials = len(self.self_ns)
@@ -240,13 +234,23 @@ class Recording(Shown):
 
     @property
     def all_trials(self) -> int:
-        """Number of profiled trials of all kinds."""
-        return sum(one.n_trials for one in (self, *self.variants)) + self.left_out
+        """Number of profiled trials, with those that are left out."""
+        return self.n_trials + self.left_out
 
     @property
     def by_link(self) -> bool:
-        """Whether rows are by link and function, of a program whose iterations may differ."""
+        """Whether rows are by link and function, so that trials may differ."""
         return self.calls is not None
+
+    @property
+    def of_program(self) -> bool:
+        """Whether a program made the trials anyway, so that no clean ones stand beside them."""
+        return self.by_link and self.iteration is not None
+
+    @property
+    def trials_differ(self) -> bool:
+        """Whether trials make other calls than one another."""
+        return self.calls is not None and bool((self.calls != self.calls[:1]).any())
 
     @property
     def all_ns(self) -> NDArray[np.int64]:
@@ -256,28 +260,8 @@ class Recording(Shown):
 
     @property
     def mixed(self) -> bool:
-        """Whether the clean trials are of other kinds as well, so that they tell of none."""
-        return bool(self.variants) or self.left_out > FEW_LEFT_OUT * self.all_trials
-
-    def variant(self, number: int) -> Recording:
-        """The trials of one kind as a recording of their own.
-
-        Args:
-            number: 1 for this one's own, 2 for the next kind.
-
-        Raises:
-            ProfileError: There is no such kind.
-        """
-        if not 1 <= number <= len(self.variants) + 1:
-            kinds = plural(len(self.variants) + 1, "kind")
-            raise ProfileError(f"there is no variant {number}: the recording has {kinds} of trials")
-        if number == 1:
-            return self
-        shared = {
-            name: getattr(self, name)
-            for name in ("environment", "conditions", "limits", "rank", "ended")
-        }
-        return dataclasses.replace(self.variants[number - 2], kind=number, **shared)
+        """Whether many clean trials made other calls, so that they tell nothing of these."""
+        return self.left_out > FEW_LEFT_OUT * self.all_trials
 
     @property
     def on_device(self) -> bool:
@@ -318,12 +302,6 @@ class Recording(Shown):
             for name in _ARRAYS
             if (samples := getattr(self, name)) is not None
         }
-        for number, variant in enumerate(self.variants, 2):
-            arrays |= {
-                f"{number}.{name}": _smallest(samples)
-                for name in _ARRAYS
-                if (samples := getattr(variant, name)) is not None and len(samples)
-            }
         arrays["meta"] = np.frombuffer(_meta_of(self).encode(), np.uint8)
         # As np.savez_compressed does, which knows no comment.
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -360,12 +338,10 @@ class Recording(Shown):
         content = text.tobytes() if isinstance(text, np.ndarray) else b""
         meta = read_known(path, content, FORMAT, VERSION)
         try:
-            parts = dict(vars(build(_Meta, meta)))
-            parts["variants"] = tuple(
-                cls(**vars(variant), **_samples(arrays, f"{number}."))
-                for number, variant in enumerate(parts.get("variants", ()), 2)
-            )
-            found = cls(**parts, **_samples(arrays))
+            found = cls(**vars(build(_Meta, meta)), **_samples(arrays))
+            # Before, trials of other calls had arrays of their own: 2.self_ns and so on.
+            others = sum(len(samples) for name, samples in arrays.items() if name.endswith(_OTHERS))
+            found = dataclasses.replace(found, left_out=found.left_out + others)
             check_file(found)
             return found
         except (ValueError, TypeError) as error:  # a scalar in the place of an array
@@ -378,6 +354,7 @@ _BY_LAYER = ("calls", "host_ns", "gap_ns", "held_ns")
 _BY_COLLECTIVE = ("arrived_ns", "left_ns")
 _BY_TRIAL = ("trial_ns", "start_ns", "iteration", "calls", *_BY_COLLECTIVE, *_ON_DEVICE)
 _CHECKED = ("self_ns", "framework_ns")
+_OTHERS = ".self_ns"
 _ARRAYS = (
     *_CHECKED,
     *_BY_LAYER,
@@ -403,16 +380,6 @@ def n_collectives(layers: tuple[Layer, ...]) -> int:
 
 
 @dataclass(frozen=True)
-class Variant:
-    """What trials of one kind have in common; see :class:`Recording`."""
-
-    layers: tuple[Layer, ...] = ()
-    phases: tuple[str, ...] = ()
-    links: tuple[LinkCalls, ...] = ()
-    settings: Settings = field(default_factory=Settings)
-
-
-@dataclass(frozen=True)
 class _Meta:
     """What the file holds beside arrays. Version 1 had no links and no phases."""
 
@@ -428,9 +395,7 @@ class _Meta:
     counters: Counters | None = None
     inside: Inside | None = None
     rank: Rank | None = None
-    variants: tuple[Variant, ...] = ()
     left_out: int = 0
-    kind: int = 1
 
 
 #: What a recording can do without; what is of no use alone is left out together.
@@ -444,11 +409,7 @@ _OPTIONAL = (
 def _meta_of(recording: Recording) -> str:
     """What the file of a recording holds beside arrays, as JSON."""
     parts = {item.name: getattr(recording, item.name) for item in dataclasses.fields(_Meta)}
-    parts["variants"] = tuple(
-        Variant(one.layers, one.phases, one.links, one.settings) for one in recording.variants
-    )
-    meta = {"format": FORMAT, "version": VERSION, **dataclasses.asdict(_Meta(**parts))}
-    return dumps(meta)
+    return dumps({"format": FORMAT, "version": VERSION, **dataclasses.asdict(_Meta(**parts))})
 
 
 def _problem(recording: Recording) -> str:
@@ -470,15 +431,10 @@ def _mended(recording: Recording) -> tuple[Recording, list[str]]:
     if not _problem(recording):
         return recording, []
     found, left_out = _with_known_numbers(recording)
-    variants = []
-    for variant in recording.variants:
-        mended, more = _with_known_numbers(variant)
-        variants.append(mended)
-        left_out += more
     defaults: dict[str, Any] = {item.name: item.default for item in dataclasses.fields(Recording)}
     defaults |= {name: _no_samples() for name in ("warmup_ns", "probe_ns", "probe_threads")}
     without: dict[str, Any] = {name: defaults[name] for names in _OPTIONAL for name in names}
-    kept = dataclasses.replace(found, variants=tuple(variants), **without)
+    kept = dataclasses.replace(found, **without)
     problem = _problem(kept)
     if problem:
         raise ProfileError(f"the recording is of no run, and is not written ({problem})")
@@ -516,13 +472,13 @@ def _with_known_numbers(recording: Recording) -> tuple[Recording, list[str]]:
     return dataclasses.replace(recording, layers=layers, **parts), left_out
 
 
-def _samples(arrays: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The arrays of a recording's file, of those whose names begin so.
+def _samples(arrays: dict[str, Any]) -> dict[str, Any]:
+    """The arrays of a recording's file.
 
     Raises:
         ValueError: One holds no integers.
     """
-    found = {name: arrays[prefix + name] for name in _ARRAYS if prefix + name in arrays}
+    found = {name: arrays[name] for name in _ARRAYS if name in arrays}
     for name, samples in found.items():
         if samples.dtype.kind not in "iu":
             raise ValueError(f"{name} holds {samples.dtype}, not integers")
@@ -541,7 +497,7 @@ def digest_of(recording: Recording) -> Digest:
     settings, environment = recording.settings, recording.environment
     clean = len(recording.clean_ns) > 0 and not recording.mixed
     samples = recording.clean_ns if clean else recording.trial_ns
-    samples = recording.all_ns if recording.by_link else samples
+    samples = recording.all_ns if recording.of_program else samples
     times: dict[str, float] = {}
     if samples is not None and len(samples):
         mean_s = int(samples.sum()) / len(samples) * 1e-9

@@ -208,18 +208,6 @@ share | % = share of the trial [%] | percent
 """,
     number=lambda row: row.layers or None,
 )
-#: The columns of :attr:`.Summary.kinds`.
-KINDS_OF_TRIALS = columns(
-    """
-number | kind | plain
-trials | | count
-share | % = share of the trials [%] | percent
-calls | | count
-median | median ms = median trial [ms] | ms
-difference how | how it differs | text
-""",
-    how=lambda row: row.difference or "shown here",
-)
 #: The columns of :func:`~chainer_profile.report.rows.group_rows`; the last one is that of a phase.
 _GROUPS = columns("""
 name | | text

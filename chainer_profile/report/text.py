@@ -117,8 +117,6 @@ def typical_word(recording: Recording) -> str:
 
 def trials_text(recording: Recording) -> str:
     """The trials that were made: ``10,000 profiled trials, 1,000 clean trials, 50 warm-ups``."""
-    if recording.kind > 1:
-        return profiled_text(recording)
     warmups = len(recording.warmup_ns) or recording.settings.warmups
     return ", ".join(
         (
@@ -130,14 +128,10 @@ def trials_text(recording: Recording) -> str:
 
 
 def profiled_text(recording: Recording) -> str:
-    """The profiled trials that are shown: ``900 of 1,000 profiled trials (kind 1 of 3)``."""
+    """The profiled trials that are shown: ``900 of 1,000 profiled trials``."""
     shown, every = recording.n_trials, recording.all_trials
     of = plural(every, "profiled trial")
-    text = of if shown == every else f"{format_count(shown)} of {of}"
-    if recording.kind > 1:
-        return f"{text} of kind {recording.kind}"
-    kinds = len(recording.variants) + 1
-    return text if kinds == 1 else f"{text} (kind 1 of {kinds})"
+    return of if shown == every else f"{format_count(shown)} of {of}"
 
 
 def run_lines(recording: Recording) -> list[str]:
@@ -215,8 +209,6 @@ def interruption(recording: Recording) -> list[str]:
     """A sentence for a run that did not make all its trials."""
     if recording.ended == COMPLETE:
         return []
-    if recording.kind > 1:
-        return [f"The run ended before all its trials were made ({printable(recording.ended)})."]
     wanted = recording.settings.trials
     of = f" of {format_count(wanted)}" if wanted else ""
     return [
@@ -228,17 +220,12 @@ def interruption(recording: Recording) -> list[str]:
 def gaps(recording: Recording) -> list[str]:
     """A sentence for each part of the measurement that is missing."""
     found = []
-    if recording.kind > 1:
+    if recording.mixed and len(recording.clean_ns):
         found.append(
-            f"These are the run's trials of kind {recording.kind} alone. Nothing tells which clean "
-            "trials were of it, so the time without the recorder is not known."
+            "Clean trials made other calls too, so the latency is that of the profiled trials that "
+            "are shown."
         )
-    elif recording.mixed and len(recording.clean_ns):
-        found.append(
-            "The clean trials are of all kinds together, so the latency is that of the profiled "
-            "trials of the commonest kind."
-        )
-    elif not len(recording.clean_ns) and not recording.by_link:
+    elif not len(recording.clean_ns) and not recording.of_program:
         found.append("No clean trials were made, so the time without the recorder is not known.")
     if recording.settings.inclusive:
         found.append(
@@ -251,12 +238,6 @@ def gaps(recording: Recording) -> list[str]:
             "is not known."
         )
     return found
-
-
-def of_kind(name: str, number: int) -> str:
-    """The name of a file for another kind of trials: ``layers-2.csv``."""
-    stem, dot, ending = name.rpartition(".")
-    return f"{stem}-{number}{dot}{ending}"
 
 
 def of_layers(part: int, whole: int) -> str:

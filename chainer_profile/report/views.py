@@ -68,9 +68,8 @@ def recording_line(recording: Recording) -> str:
         batch_text(settings),
         printable(settings.device),
     ]
-    if recording.variants:
-        others = recording.all_trials - recording.n_trials
-        parts.append(f"{format_count(others)} more trials of other kinds")
+    if recording.left_out:
+        parts.append(f"{format_count(recording.left_out)} trials of other calls left out")
     if recording.ended != COMPLETE:
         parts.append(printable(recording.ended))
     return f"<Recording of {model_name(settings)}: {', '.join(parts)}>"

@@ -19,7 +19,7 @@ FILES = {
     "trace": "trace.json",
     "folded": "stacks.folded",
 }
-#: The files that are written without being asked for; and those of other kinds of trials.
+#: The files that are written without being asked for; and some that versions before wrote.
 _USUAL_FILES = {
     *("layers.csv", "links.csv", "layers.png", "layers.svg", "roofline.png", "roofline.svg"),
     *("report.md", "report.html", "advice.json", "advice.md", "budget.json"),

@@ -88,7 +88,6 @@ def _usual_reports(
     summary: Summary, wanted: Wanted, beside: Beside | None
 ) -> dict[str, Callable[[], bytes]]:
     from chainer_profile.analyse.roofline import has_plot
-    from chainer_profile.analyse.summaries import summarise
     from chainer_profile.report import page
     from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, link_frame
     from chainer_profile.report.content import advice as tried
@@ -96,7 +95,6 @@ def _usual_reports(
     from chainer_profile.report.pictures import layers as plot
     from chainer_profile.report.pictures import roofline
     from chainer_profile.report.tables import to_csv
-    from chainer_profile.report.text import of_kind
     from chainer_profile.report.writers import markdown
 
     usual: dict[str, Callable[[], bytes]] = {
@@ -112,15 +110,6 @@ def _usual_reports(
     if has_plot(summary.recording, summary.layers):
         usual["roofline.png"] = lambda: roofline.render(summary, "png")
         usual["roofline.svg"] = lambda: roofline.render(summary, "svg")
-    for kind in summary.kinds[1:]:
-
-        def layers(number: int = kind.number) -> bytes:
-            other = summary.recording.variant(number)
-            if not other.layers:  # a trial without calls
-                return to_csv(LAYER_COLUMNS, ()).encode()
-            return to_csv(LAYER_COLUMNS, summarise(other, summary.hotspots.rule).layers).encode()
-
-        usual[of_kind("layers.csv", kind.number)] = layers
     return usual
 
 

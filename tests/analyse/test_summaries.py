@@ -399,7 +399,8 @@ def test_rows_that_not_every_iteration_has_go_by_their_means() -> None:
 
 def test_the_trial_of_a_program_is_any_of_its_iterations() -> None:
     training = make_training()
-    mixed = replace(training, calls=np.ones_like(training.self_ns))
+    calls = np.ones_like(training.self_ns)
+    mixed = replace(training, calls=calls, iteration=np.arange(training.n_trials) + 1)
     every = summarise(mixed).totals.every
     assert every is not None
     assert every.count == len(training.trial_ns) + len(training.clean_ns)

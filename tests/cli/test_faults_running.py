@@ -61,22 +61,18 @@ class Growing(Net):
         return y
 
 
-@pytest.mark.parametrize("build", [Branching, Shrinking])
-def test_calls_that_differ_are_of_another_kind(build: Any) -> None:
-    words = ["-n", "10", "--clean-trials", "0", "-b", "2", "-q", "-o", "run"]
+@pytest.mark.parametrize("build", [Branching, Shrinking, Growing])
+def test_trials_that_differ_have_rows_by_link(
+    build: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["-n", "10", "--clean-trials", "5", "-b", "2", "-o", "run"]
     assert main(*words, build=build) == 0
     recording = load_run(Path("run"))
-    assert [one.n_trials for one in (recording, *recording.variants)] == [7, 3]
-    assert recording.ended == "complete"
-
-
-def test_trials_that_all_differ_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["-n", "200", "--clean-trials", "0", "-b", "2", "-q", "-o", "run"]
-    assert main(*words, build=Growing) == 1
-    line = said(capsys)
-    assert line.startswith("the network's calls differ from trial to trial: it made ")
-    assert "such a network has no fixed layers to take means of" in line
-    assert os.listdir() == []  # not one trial whose layers are known
+    assert recording.by_link
+    assert (recording.n_trials, recording.left_out, recording.ended) == (10, 0, "complete")
+    assert (recording.self_ns.sum(axis=1) <= recording.trial_ns).all()
+    assert recording.memory is not None
+    assert "median of 5 clean trials" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

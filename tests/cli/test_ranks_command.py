@@ -140,7 +140,6 @@ def other_size() -> None:
         (lambda: made(), ["out/rank-0"], 2, "holds no folders rank-0, rank-1, ... of ranks"),
         (lambda: made(), ["."], 2, "of ranks; out does"),
         (other_size, ["out"], 1, "out: these are not the ranks of one training: rank-0 is one"),
-        (lambda: made(), ["out", "--variant", "2"], 1, "there is no variant 2"),
     ],
 )
 def test_an_error_is_one_line(

@@ -311,11 +311,6 @@ def test_magics_in_a_cell_work(shell: Shell) -> None:
         ("", ["# nothing"], "the cell calls no Chainer function"),
         ("model(x)", ["model(x)"], "takes options alone, not 'model(x)'"),
         ("--phase train", ["model(x)"], "--phase is for %layerprofile"),
-        (
-            "",
-            ["n += 1", "y = model(x)", "for _ in range(n): y = F.relu(y)"],
-            "the cell's calls differ",
-        ),
     ],
 )
 def test_a_cell_that_cannot_be_profiled(
@@ -364,13 +359,39 @@ def test_a_second_interrupt_does_not_wait(shell: Shell) -> None:
     assert isinstance(error, KeyboardInterrupt)
 
 
-def test_networks_made_in_the_cell_have_no_names(shell: Shell, capsys: Any) -> None:
-    assert shell.cell(f"{FEW} -o s", "own = Net()", "own(x)") is None
-    assert {layer.path for layer in shell.kept().recording.layers} == {"/"}
-    assert "makes its networks anew in every trial" in capsys.readouterr().out
-    assert shell.cell(f"{FEW} -o s", "own(x)") is None
+def test_networks_made_in_the_cell_go_by_their_class(shell: Shell) -> None:
+    assert shell.cell(f"{FEW} -q -o s", "own = Net()", "own(x)") is None
+    recording = shell.kept().recording
+    assert [layer.path for layer in recording.layers] == ["/Net/first", "/Net", "/Net/second"]
+    assert shell.cell(f"{FEW} -q -o s", "own(x)") is None
     assert shell.kept().recording.layers[0].path == "/own/first"
-    assert "anew" not in capsys.readouterr().out
+
+
+def test_trials_of_a_cell_may_differ(shell: Shell) -> None:
+    lines = ("n += 1", "y = model(x)", "for _ in range(n): y = F.relu(y)")
+    assert shell.cell(f"{FEW} -q -o s", *lines) is None
+    recording = shell.kept().recording
+    assert [layer.function for layer in recording.layers] == [
+        *("LinearFunction", "ReLU", "LinearFunction", "ReLU")
+    ]
+    calls = recording.calls
+    assert calls is not None
+    assert len(set(calls[:, 3].tolist())) == recording.n_trials == 5
+    assert recording.trial_ns is not None
+    assert (recording.trial_ns >= recording.self_ns.sum(axis=1)).all()
+    # The time to quote is that of the trials that nothing was recorded in.
+    assert shell.kept().totals.every is None
+    assert shell.kept().totals.clean is not None
+
+
+def test_a_traceback_shows_the_users_frames_alone(shell: Shell, capsys: Any) -> None:
+    shell.run("class Wrong(Net):\n    def forward(self, x): return super().forward(x) / 'no'\n")
+    shell.run("wrong = Wrong()")
+    error = shell.cell(FEW, "wrong(x)")
+    assert isinstance(error, TypeError)
+    out = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)
+    assert "super().forward(x) / 'no'" in out
+    assert "chainer_profile" not in out
 
 
 def test_several_networks_and_none(shell: Shell) -> None:

@@ -17,7 +17,7 @@ from chainer_profile.costs.work import ArraySpec
 from chainer_profile.measure.events import TimedTrial, Timeline
 from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.recorder import Recorder
-from chainer_profile.measure.variants import Variants
+from chainer_profile.measure.structure import Structure
 from chainer_profile.measure.windows import Mark, time_optimizer
 from tests.conftest import FakeClock
 from tests.measure.ranked import MS, Made, Packed, WithNccl
@@ -183,21 +183,25 @@ def test_all_is_left_as_it_was_found(kind: type[Made], fails: bool, clock: FakeC
     assert vars(step.communicator) == channels
 
 
+def times_of(structure: Structure, recorder: Recorder, trial: TimedTrial) -> Any:
+    """The times of a trial that makes the structure's calls."""
+    stamps = structure.stamps(recorder.log)
+    assert stamps is not None
+    return Timeline(structure).times(stamps, trial)
+
+
 class TestTimes:
     def test_update_adds_up_and_stamps_are_those_of_the_clock(self, clock: FakeClock) -> None:
         step = Step(Made(clock))
         step()
         structure = learn_structure(step)
-        variants = Variants([structure])
         recorder = Recorder(clock.now_ns, step)
         step.communicator.mpi_comm.calls.clear()
         with recorder:
             recorder.begin()
             step()
-            trial = recorder.end()._replace(iteration=3)
-        found = variants.add(trial, recorder.log)
-        assert found is not None
-        times = found.times_ns.tolist()
+            trial = recorder.end()
+        times = times_of(structure, recorder, trial).tolist()
         n_rows, n_phases = len(structure.layers), len(structure.phases)
         moves = [layer for layer in structure.layers if layer.phase == "communication"]
         assert [layer.path for layer in moves] == ["/a/W", "/b/W", "/b/b", "/c/W"]
@@ -208,11 +212,10 @@ class TestTimes:
         framework = dict(zip(structure.phases, times[n_rows : n_rows + n_phases], strict=True))
         assert framework["communication"] == 4 * 7
         assert sum(times[: n_rows + n_phases]) == trial.wall_ns == 16 * MS + 28
-        arrived, left = times[-9:-5], times[-5:-1]
+        arrived, left = times[-8:-4], times[-4:]
         begin = trial.start_ns
         assert [at - begin for at in arrived] == [7, MS + 14, 4 * MS + 21, 9 * MS + 28]
         assert [b - a for a, b in zip(arrived, left, strict=True)] == own
-        assert times[-1] == 3
 
     def test_on_a_device_they_come_last(self, clock: FakeClock) -> None:
         step = Step(Made(clock))
@@ -220,12 +223,12 @@ class TestTimes:
         structure = learn_structure(step)
         n_reads, n_layers = len(structure.owners), len(structure.layers)
         device = np.arange(n_reads + 2)
-        trial = TimedTrial(0, 9, len(structure.log), 5, device, iteration=8)
+        trial = TimedTrial(0, 9, len(structure.log), 5, device)
         times = Timeline(structure).times(list(range(100, 100 + n_reads)), trial).tolist()
         begins, ends = structure.collectives
         last = [100 + at for at in (*begins, *ends)]
-        assert times[-len(last) - 3 :] == [5, n_reads + 1, *last, 8]
-        assert len(times) == 3 * n_layers + len(structure.phases) + 2 + 2 * 4 + 1
+        assert times[-len(last) - 2 :] == [5, n_reads + 1, *last]
+        assert len(times) == 3 * n_layers + len(structure.phases) + 2 + 2 * 4
 
     def test_several_calls_of_one_row_are_from_the_first_to_the_last(
         self, clock: FakeClock
@@ -247,8 +250,7 @@ class TestTimes:
             recorder.begin()
             step()
             trial = recorder.end()
-        found = Variants([structure]).add(trial, recorder.log)
-        assert found is not None
-        arrived, left = found.times_ns[-2:].tolist()
+        times = times_of(structure, recorder, trial)
+        arrived, left = times[-2:].tolist()
         assert (arrived, left) == (trial.start_ns, trial.start_ns + 4 * MS + 5)
-        assert found.times_ns[row.index] == 4 * MS
+        assert times[row.index] == 4 * MS

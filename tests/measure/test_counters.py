@@ -93,7 +93,7 @@ def test_it_lasts_so_long_and_ends_when_told(clock):
     assert stopped.trials == 1
 
 
-def test_trials_of_other_kinds_are_left_out(clock):
+def test_trials_of_other_calls_are_left_out(clock):
     turns = iter([0, 0, 1, 0, 1, 1, 1, 1, 1])
 
     def network(x):

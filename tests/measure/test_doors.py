@@ -27,8 +27,8 @@ from hypothesis import strategies as st
 
 from chainer_profile import LayerProfile, LayerTimerHook, fold_call_history
 from chainer_profile.basics.paths import joined
+from chainer_profile.integrations.cell import Cell, FirstRun
 from chainer_profile.measure import runner
-from chainer_profile.measure.cell_step import CellStep
 from chainer_profile.measure.steps import BackwardStep, ForwardStep, Loss
 from chainer_profile.record.recording import Settings
 from chainer_profile.runs.folder import load_run
@@ -400,37 +400,32 @@ def nothing_left(model):
     assert all_there_is() == before
 
 
-def check(recording, ledger, prefix=""):
-    """Every trial of every kind is one of the ledger's, and that one in all it has."""
-    seen = set()
-    for one in (recording, *recording.variants):
-        forward = [a for a in one.layers if a.phase == "forward" and a.function != "Sum"]
-        number = {layer.index: at for at, layer in enumerate(forward)}
-        rows = [(layer.path, layer.function) for layer in forward]
-        for start_ns, trial_ns, times in zip(
-            one.start_ns.tolist(), one.trial_ns.tolist(), one.self_ns.tolist(), strict=True
-        ):
-            assert start_ns not in seen
-            seen.add(start_ns)
-            trial = ledger.trials[start_ns]
-            assert rows == [(joined(prefix, path), name) for path, name in trial.rows]
-            found = Counter()
-            for layer, time_ns in zip(one.layers, times, strict=True):
-                if layer.index in number:
-                    found["forward", number[layer.index]] += time_ns
-                elif layer.forward in number:
-                    assert layer.path == one.layers[layer.forward].path
-                    found["backward", number[layer.forward]] += time_ns
-                else:
-                    assert time_ns == 0  # such as a loss
-            spent = +trial.spent
-            has_backward = any(owner[0] == "backward" for owner in found)
-            if not has_backward:
-                spent = Counter({o: t for o, t in spent.items() if o[0] != "backward"})
-            found["framework",] = trial_ns - sum(times)
-            assert +found == spent
-            assert trial_ns == sum(spent.values())
-    return seen
+def check(recording, ledger):
+    """Every trial is one of the ledger's, and that one in all it has."""
+    forward = [a for a in recording.layers if a.phase == "forward" and a.function != "Sum"]
+    number = {layer.index: at for at, layer in enumerate(forward)}
+    rows = [(layer.path, layer.function) for layer in forward]
+    samples = recording.start_ns, recording.trial_ns, recording.self_ns
+    for start_ns, trial_ns, times in zip(*(of.tolist() for of in samples), strict=True):
+        trial = ledger.trials[start_ns]
+        assert rows == trial.rows
+        found = Counter()
+        for layer, time_ns in zip(recording.layers, times, strict=True):
+            if layer.index in number:
+                found["forward", number[layer.index]] += time_ns
+            elif layer.forward in number:
+                assert layer.path == recording.layers[layer.forward].path
+                found["backward", number[layer.forward]] += time_ns
+            else:
+                assert time_ns == 0  # such as a loss
+        spent = +trial.spent
+        has_backward = any(owner[0] == "backward" for owner in found)
+        if not has_backward:
+            spent = Counter({o: t for o, t in spent.items() if o[0] != "backward"})
+        found["framework",] = trial_ns - sum(times)
+        assert +found == spent
+        assert trial_ns == sum(spent.values())
+    assert len(set(recording.start_ns.tolist())) == recording.n_trials
 
 
 def run(step, ledger, **kwargs):
@@ -479,21 +474,26 @@ def test_profile(phase, program, memory):
         step = BackwardStep(model, (x,), Loss("sum", scalar))
     with nothing_left(model):
         recording = run(step, ledger, memory=memory)
-    assert len(check(recording, ledger)) + recording.left_out == N_TRIALS
-    if not ledger.raised:
-        assert recording.left_out == 0
+    assert (recording.n_trials, recording.left_out) == (N_TRIALS, 0)
+    if recording.by_link:
+        check_rows(recording, ledger, behind_ns=0, backward=phase != "forward")
+    else:
+        check(recording, ledger)
 
 
 @EXAMPLES
-@given(program=programs())
-def test_cell(program):
+@given(program=programs(), memory=st.booleans())
+def test_cell(program, memory):
     model, ledger = build(program)
     names = {"model": model, "x": np.zeros((1, 1), np.float32)}
+    code = compile("y = model(x)", "cell", "exec")
     with nothing_left(model):
-        step = CellStep(compile("y = model(x)", "cell", "exec"), names)
-        step.first_run()
-        recording = run(step, ledger, memory=False)
-    assert len(check(recording, ledger, "/model")) + recording.left_out == N_TRIALS
+        FirstRun(code, names)
+        recording = run(Cell(code, names), ledger, memory=memory, by_link=True)
+    assert (recording.n_trials, recording.left_out) == (N_TRIALS, 0)
+    assert recording.by_link
+    assert (recording.memory is not None) is memory
+    check_rows(recording, ledger, behind_ns=0, backward=False, prefix="/model")
 
 
 def drive(model, ledger, between):
@@ -555,16 +555,11 @@ class Does(chainer.Chain):
 
 
 def profiled(clock, does):
-    """The rows of every kind, and the number of their trials."""
-    model = Does(does)
-    step = ForwardStep(model, (np.zeros((1, 1), np.float32),))
+    """The rows of a trial, and the recording."""
+    step = ForwardStep(Does(does), (np.zeros((1, 1), np.float32),))
     recording = run(step, clock, memory=False)
-    found = []
-    for one in (recording, *recording.variants):
-        assert (one.self_ns == one.self_ns[0]).all()
-        rows = zip(one.layers, one.self_ns[0].tolist(), strict=True)
-        found.append(([(a.path, a.function, ns) for a, ns in rows], one.n_trials))
-    return found, recording.left_out, model
+    rows = zip(recording.layers, recording.self_ns[0].tolist(), strict=True)
+    return [(a.path, a.function, ns) for a, ns in rows], recording
 
 
 @pytest.mark.parametrize("old_style", [False, True])
@@ -590,30 +585,37 @@ def test_a_caught_exception_takes_no_others_time(clock, old_style, last):
     raised = ("/", "OldBusy" if old_style else "Busy", 5)
     rows = [("/a", "Identity", 0)]
     rows.insert(len(rows) if last else 0, raised)
-    assert profiled(clock, does)[:2] == ([(rows, N_TRIALS)], 0)
+    found, recording = profiled(clock, does)
+    assert found == rows
+    assert (recording.self_ns == recording.self_ns[0]).all()
+    assert (recording.n_trials, recording.by_link) == (N_TRIALS, False)
 
 
-def test_windows_without_ends_are_not_those_of_another_kind(clock):
+def test_windows_without_ends_are_not_those_of_other_calls(clock):
     """Five begins take the place of four begins and ends."""
 
     def does(self, x, n):
         with suppress(WorkError):
             Busy(clock, 3 + (n == 6), n == 6).apply((x,))
 
-    found, left_out, _ = profiled(clock, does)
-    assert found == [([("/", "Busy", 5)] * 4, N_TRIALS - 1)]
-    assert left_out == 1
+    found, recording = profiled(clock, does)
+    assert found == [("/", "Busy", 20)]
+    assert recording.by_link
+    assert recording.self_ns.tolist() == [[20]] * N_TRIALS
+    assert recording.calls.tolist() == [[4]] * N_TRIALS
+    assert recording.warmup_ns.tolist() == [20, 25]
 
 
-def test_what_no_pass_can_teach_is_not_waited_for(clock):
+def test_what_raises_now_and_then_is_in_all_trials(clock):
     def does(self, x, n):
         self.a(x)
         with suppress(WorkError):
             Busy(clock, 0, n % 5 == 4).apply((x,))
 
-    _, left_out, model = profiled(clock, does)
-    assert left_out
-    assert model.count < 40  # it takes 60 more to give up
+    found, recording = profiled(clock, does)
+    assert found == [("/a", "Identity", 0), ("/", "Busy", 5)]
+    assert recording.n_trials == N_TRIALS
+    assert (recording.self_ns.sum(axis=1) == recording.trial_ns).all()
 
 
 between = st.lists(
@@ -638,11 +640,10 @@ def test_layer_timer_hook(program, between, two):
         # The first trial taught; another one may have shown that they differ.
         assert recording.n_trials + len(recording.warmup_ns) == N_TRIALS
         assert len(recording.warmup_ns) <= 2
-        assert not recording.variants
         if recording.by_link:
             check_rows(recording, ledger, behind_ns=0, backward=False)
         else:
-            assert len(check(recording, ledger)) == recording.n_trials
+            check(recording, ledger)
 
 
 @EXAMPLES
@@ -708,7 +709,7 @@ def test_layer_profile(program, two, memory):
             assert (recording.memory is not None) is memory
 
 
-def check_rows(recording, ledger, behind_ns=100, backward=True):
+def check_rows(recording, ledger, behind_ns=100, backward=True, prefix=""):
     """Each iteration is one of the ledger's, and has in each row what the row's calls took.
 
     Where a function of a class raises for the first time it is known later, and only the sum holds.
@@ -716,13 +717,17 @@ def check_rows(recording, ledger, behind_ns=100, backward=True):
     keys = [(layer.path, layer.function, layer.phase) for layer in recording.layers]
     assert len(set(keys)) == len(keys)
     raised = set()
+
+    def named(path, function, phase):
+        return joined(prefix, path), function, phase
+
     for at, start_ns in enumerate(recording.start_ns.tolist()):
         trial = ledger.trials[start_ns]
         spent = Counter()
         for (phase, *number), ns in trial.spent.items():
             if phase == "backward" and not backward:
                 continue
-            spent[(*trial.rows[number[0]], phase) if number else (phase,)] += ns
+            spent[named(*trial.rows[number[0]], phase) if number else (phase,)] += ns
         found = Counter(dict(zip(keys, recording.self_ns[at].tolist(), strict=True)))
         # What is behind the update is the iteration's, and in no phase.
         found["framework",] = int(recording.trial_ns[at]) - behind_ns - found.total()
@@ -730,7 +735,7 @@ def check_rows(recording, ledger, behind_ns=100, backward=True):
         assert min(found.values()) >= 0
         known = zip(keys, recording.calls[at].tolist(), strict=True)
         calls = {of: n for of, n in known if n and of[2] == "forward" and of[1] != "Sum"}
-        assert calls == Counter((*row, "forward") for row in trial.rows)
+        assert calls == Counter(named(*row, "forward") for row in trial.rows)
         if trial.raised <= raised:
             assert +found == +spent
         raised |= trial.raised

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import chainer
 import chainer.links as L
 import pytest
 from chainer import function_node
@@ -32,6 +33,7 @@ LAYERS = (
     Layer(6, "cleargrads", "cleargrads", phase="backward"),
     Layer(7, "/", "gradient_accumulation", phase="backward"),
 )
+ROWS = inside._Rows(LAYERS)
 CHAINER = "/site-packages/chainer/"
 APPLY = Frame(f"{CHAINER}function_node.py", "FunctionNode.apply", 300)
 STEP = Frame(f"{CHAINER}_backprop_utils.py", "backprop_step", 133)
@@ -81,7 +83,7 @@ WHOSE: list[tuple[list[Frame], int | None, str, int]] = [
 
 def test_whose_a_stack_is() -> None:
     for stack, *expected in WHOSE:
-        found = inside._found(iter([(tuple(stack), 0.5, 3)]), LAYERS, lines=True)
+        found = inside._found(iter([(tuple(stack), 0.5, 3)]), ROWS, lines=True)
         ((owner, frames),) = found
         assert [owner.row, owner.function, len(frames)] == expected
         assert found[owner, frames] == (0.5, 3)
@@ -100,20 +102,69 @@ def test_what_apply_does_between_the_hooks_is_the_layers() -> None:
         (within[-1] + 2, None),
     ):
         stack = (label("0_Convolution2DFunction@"), APPLY._replace(line=line), check)
-        ((owner, _),) = inside._found(iter([(stack, 1.0, 1)]), LAYERS, lines=True)
+        ((owner, _),) = inside._found(iter([(stack, 1.0, 1)]), ROWS, lines=True)
         assert owner.row == row
+
+
+def test_by_link_a_row_is_told_by_its_path() -> None:
+    layers = (
+        Layer(0, "/a", "ReLU", calls=2),
+        Layer(1, "/b", "ReLU"),
+        Layer(2, "loss", "Sum"),
+        Layer(3, "/b", "ReLU", phase="backward", forward=1),
+    )
+    rows = inside._Rows(layers, by_link=True)
+
+    def row(label: str) -> int | None:
+        stack = (Frame(inside.FILE, label, 1), APPLY, Frame("own.py", "ReLU.forward", 2))
+        return rows.owner(stack)[0].row
+
+    assert [row(f"{n}_ReLU@/a") for n in (0, 7)] == [0, 0]
+    assert (row("3_ReLU@/b"), row("3_ReLU@/b backward"), row("4_Sum@/")) == (1, 3, 2)
+    assert row("0_ReLU@/c") is None
+
+
+def test_a_network_whose_trials_differ_is_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
+    labels: list[str] = []
+
+    def run(step: Any, layers: Any, *_: Any, by_link: bool, **__: Any) -> None:
+        with inside.labelled_frames(step.roots) as begin:
+            begin()
+            monkeypatch.setattr(
+                "chainer_profile.measure.layer_frames.frame_named",
+                lambda label: lambda call, *args: (labels.append(label), call(*args))[1],
+            )
+            step()
+        assert by_link
+
+    class Turns(chainer.Chain):
+        def __init__(self) -> None:
+            super().__init__(a=L.Linear(3, 3))
+            self.count = 0
+
+        def forward(self, x: Any) -> Any:
+            self.count += 1
+            return chainer.functions.relu(self.a(self.a(x) if self.count % 2 else x))
+
+    monkeypatch.setattr(inside, "look_inside", run)
+    recording = chainer_profile.profile(
+        Turns(), image(4, 3), trials=3, warmups=1, why=True, memory=False
+    )
+    assert recording.by_link
+    functions = [label.partition("_")[2] for label in labels]
+    assert set(functions) == {"LinearFunction@/a", "ReLU@/"}
 
 
 def test_the_profilers_own_time_is_left_out() -> None:
     own = (label("0_Convolution2DFunction@"), OWN)
-    assert inside._found(iter([(own, 1.0, 1), ((), 1.0, 1)]), LAYERS, lines=True) == {}
+    assert inside._found(iter([(own, 1.0, 1), ((), 1.0, 1)]), ROWS, lines=True) == {}
 
 
 def test_without_lines_stacks_of_one_function_are_one() -> None:
     stacks = [
         ((label("1_ReLU@"), APPLY, Frame("/f.py", "forward", line)), 1.0, 1) for line in (3, 4)
     ]
-    assert list(inside._found(iter(stacks), LAYERS, lines=False).values()) == [(2.0, 2)]
+    assert list(inside._found(iter(stacks), ROWS, lines=False).values()) == [(2.0, 2)]
 
 
 def looked(monkeypatch: pytest.MonkeyPatch, model: Any, x: Any, counts: dict[str, int]) -> Any:

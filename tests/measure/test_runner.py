@@ -207,21 +207,6 @@ def failure(model, y):
 
 
 class TestFailures:
-    def test_trials_that_all_differ_are_refused(self, clock):
-        class Growing(chainer.Chain):
-            calls = 0
-
-            def forward(self, x):
-                self.calls += 1
-                for _ in range(self.calls):
-                    (x,) = Wait(clock, 10**9).apply((x,))
-                return x
-
-        with pytest.raises(RunError, match="differ from trial to trial: it made 4") as caught:
-            run(Growing(), image(), settings(warmups=0), clock=clock)
-        assert caught.value.recording.ended.startswith("failed: ")
-        assert caught.value.recording.all_trials == 20
-
     def test_an_exception_in_trial_5_keeps_4(self, clock):
         model = Changing(clock, N_STRUCTURE + 2 + 5, failure)
         with pytest.raises(RunError) as caught:
@@ -249,8 +234,8 @@ class TestFailures:
         add = Journal.add_group
         calls = []
 
-        def full(self, kind, trials, variant=0):
-            add(self, kind, trials, variant)
+        def full(self, kind, trials):
+            add(self, kind, trials)
             calls.append(kind)
             if calls.count(Kind.PROFILED) == 2:
                 raise JournalError("No space left on device") from OSError(errno.ENOSPC)
@@ -261,24 +246,37 @@ class TestFailures:
         assert error.value.recording.n_trials == 20  # those of the second group as well
 
 
-def kinds(recording):
-    """Of every kind of trial the self times of one, and the number of trials."""
-    everything = (recording, *recording.variants)
-    assert all((one.self_ns == one.self_ns[0]).all() for one in everything)
-    return [(one.self_ns[0].tolist(), one.n_trials) for one in everything]
+def by_link(recording):
+    """The rows of a recording by link, and of every trial their times; sums are exact."""
+    assert recording.by_link
+    assert recording.left_out == 0
+    between = recording.trial_ns - recording.self_ns.sum(axis=1)
+    assert (between >= 0).all()
+    rows = [(layer.path, layer.function, layer.calls) for layer in recording.layers]
+    return rows, recording.self_ns.tolist()
 
 
-class TestKindsOfTrials:
-    def test_a_change_at_once(self, clock):
+class TestTrialsThatDiffer:
+    def test_from_the_structure_passes_on(self, clock):
         recording = run(Changing(clock, 3, another_call), image(), settings(), clock=clock)
-        assert kinds(recording) == [([100, 40, 40, 1], 20)]
+        rows, times = by_link(recording)
+        assert rows == [("/first", "Wait", 1), ("/second", "LongWait", 2), ("/", "Wait", 1)]
+        assert times == [[100, 80, 1]] * 20
+        assert len(recording.clean_ns) == 5
+        assert recording.conditions.call_ns is not None
 
-    def test_a_change_in_trial_5(self, clock):
+    def test_from_trial_5_on(self, clock):
         model = Changing(clock, N_STRUCTURE + 2 + 5, another_call)
         recording = run(model, image(), settings(), clock=clock)
-        assert kinds(recording) == [([100, 40, 40, 1], 16), ([100, 40, 40], 4)]
-        assert recording.left_out == 0
-        assert (recording.all_trials, recording.ended) == (20, "complete")
+        rows, times = by_link(recording)
+        # Of the fifth no row's time is known.
+        assert times == [[100, 80, 0]] * 4 + [[100, 80, 1]] * 16
+        assert recording.calls.tolist() == [[1, 2, 0]] * 4 + [[1, 2, 1]] * 16
+        assert [row[2] for row in rows] == [1, 2, 0.8]
+        assert recording.warmup_ns.tolist()[2:] == [recording.trial_ns[-1]]
+        assert (recording.n_trials, recording.ended) == (20, "complete")
+        assert recording.memory is not None
+        assert len(recording.memory.peak_nbytes) == 3
 
     def test_other_shapes(self, clock):
         class Growing(chainer.Chain):
@@ -290,18 +288,44 @@ class TestKindsOfTrials:
                 return Wait(clock, width).apply((np.zeros((1, width), np.float32),))[0]
 
         recording = run(Growing(), image(), settings(clean_trials=0), clock=clock)
-        assert kinds(recording) == [([2], 15), ([3], 5)]
-        assert [one.layers[0].input_shapes for one in (recording, *recording.variants)] == [
-            ((1, 2),),
-            ((1, 3),),
-        ]
+        rows, times = by_link(recording)
+        assert (rows, times) == ([("/", "Wait", 1)], [[2]] * 15 + [[3]] * 5)
+
+    def test_other_shapes_of_as_many_bytes_are_seen_at_the_end(self, clock):
+        class Turning(chainer.Chain):
+            calls = 0
+
+            def forward(self, x):
+                self.calls += 1
+                shape = (2, 3) if self.calls <= N_STRUCTURE + 2 + 15 else (3, 2)
+                return Wait(clock, 7).apply((np.zeros(shape, np.float32),))[0]
+
+        recording = run(Turning(), image(), settings(clean_trials=0), clock=clock)
+        assert by_link(recording) == ([("/", "Wait", 1)], [[7]] * 20)
+
+    def test_trials_of_which_no_two_are_alike(self, clock):
+        class Growing(chainer.Chain):
+            calls = 0
+
+            def forward(self, x):
+                self.calls += 1
+                for _ in range(self.calls):
+                    (x,) = Wait(clock, 5).apply((x,))
+                return x
+
+        recording = run(Growing(), image(), settings(warmups=0), clock=clock, counters=True)
+        _, times = by_link(recording)
+        calls = recording.calls[:, 0].tolist()
+        assert times == [[5 * n] for n in calls]
+        assert len(set(calls)) == 20
+        assert recording.counters.trials > 0
+        assert len(recording.counters.counted[0].layers) == 1
 
     @given(
         taken=st.lists(st.sampled_from("abc"), min_size=20, max_size=20),
         later=st.lists(st.sampled_from("abc"), min_size=1, max_size=9),
     )
-    def test_no_branch_is_mixed_with_another(self, taken, later):
-        """Of the trials of any branches each is with its own kind, or left out."""
+    def test_no_branch_has_the_time_of_another(self, taken, later):
         clock = FakeClock()
         branches = {"a": Step(clock, 3), "b": Step(clock, 5), "c": Step(clock, 7, LongWait)}
         order = itertools.chain("a" * N_STRUCTURE, taken, itertools.cycle(later))
@@ -317,33 +341,42 @@ class TestKindsOfTrials:
                 return getattr(self, next(order))(x)
 
         step = settings(warmups=0, clean_trials=0)
-        try:
-            recording = run(Branching(), image(), step, clock=clock, memory=False)
-        except RunError as error:  # most of them could not be told
-            recording = error.recording
-        assert recording.all_trials == 20
-        for one in (recording, *recording.variants):
-            times = {"/a": 3, "/b": 5, "/c": 7}[one.layers[0].path]
-            assert set(one.self_ns.ravel().tolist()) <= {times}
-            assert len({layer.path for layer in one.layers}) == 1
-        counts = {one.layers[0].path: one.n_trials for one in (recording, *recording.variants)}
-        if recording.left_out == 0:
-            assert sum(counts.values()) == 20
+        recording = run(Branching(), image(), step, clock=clock, memory=False)
+        assert recording.n_trials == 20
+        known = {"/a": 3, "/b": 5, "/c": 7}
+        times = [known[layer.path] for layer in recording.layers]
+        calls = recording.calls if recording.by_link else np.ones((20, 1), np.int64)
+        assert (recording.self_ns == calls * times).all()
+        assert (calls.sum(axis=1) == 1).all()
 
     def test_they_are_in_the_file(self, clock, tmp_path):
         with open(tmp_path / "journal", "w+b") as file:
             model = Changing(clock, N_STRUCTURE + 2 + 5, another_call)
             recording = run(model, image(), settings(), journal=Journal(file), clock=clock)
         recording.save(tmp_path / "run.npz")
-        loaded = Recording.load(tmp_path / "run.npz")
-        recovered = recover(tmp_path / "journal")
-        for other in (loaded, recovered):
-            assert kinds(other) == kinds(recording)
-            assert other.layers == recording.layers
-            assert other.variants[0].layers == recording.variants[0].layers
-        assert loaded.variant(2).environment == recording.environment
-        with pytest.raises(ProfileError, match="no variant 3: the recording has 2 kinds of trials"):
-            loaded.variant(3)
+        for other in (Recording.load(tmp_path / "run.npz"), recover(tmp_path / "journal")):
+            assert by_link(other) == by_link(recording)
+            assert other.calls.tolist() == recording.calls.tolist()
+            assert other.start_ns.tolist() == recording.start_ns.tolist()
+
+    def test_a_failure_says_in_which_layer(self, clock):
+        model = Changing(clock, 3, another_call)
+        waits = Wait.forward
+
+        def forward(self, inputs):
+            if model.calls == N_STRUCTURE + 2 + 5:
+                raise ValueError("broken\n  on purpose")
+            return waits(self, inputs)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Wait, "forward", forward)
+            with pytest.raises(RunError) as caught:
+                run(model, image(), settings(), clock=clock)
+        assert str(caught.value) == (
+            "the network fails after 4 trials, in layer 0_Wait at /first: ValueError: broken on "
+            "purpose"
+        )
+        assert caught.value.recording.n_trials == 4
 
 
 class TestMemory:

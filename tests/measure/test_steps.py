@@ -23,7 +23,6 @@ from chainer_profile.measure.steps import (
     learn_first,
     make_step,
 )
-from chainer_profile.measure.trials import compare
 from tests.nets import Trained, image, net, slow_loss
 
 
@@ -221,7 +220,7 @@ class TestMakeStep:
         with step.configured():
             first, second = learn_structure(step), learn_structure(step)
         assert step.loss.name == "output"
-        compare(first, second)
+        assert first.is_alike(second)
         assert step.model.a.W.grad.any()
 
     def test_the_network_may_give_its_own_loss(self):
@@ -264,7 +263,7 @@ class TestLearnFirst:
             structure = learn_first(step)
             assert step.with_graph is chainer.config.enable_backprop is True
             assert chainer.config.train is train_mode
-            compare(structure, learn_structure(step))
+            assert structure.is_alike(learn_structure(step))
         assert {layer.phase for layer in structure.layers} == {"forward", "backward"}
         with chainer.no_backprop_mode(), step.configured():  # another time as well
             step()

@@ -73,7 +73,7 @@ class TestFailures:
         model = PlannedNet(clock, LAUNCH_BOUND, N_STRUCTURE + 3, fails(ValueError("broken")))
         step = make_step("forward", model, (image(),))
         with step.configured():
-            structure = runner.learn(step, asked(), clock)
+            structure, _ = runner.learn(step, asked(), clock)
             made = trials.Trials(
                 step,
                 structure,
@@ -95,20 +95,31 @@ class TestFailures:
         assert recording.trial_ns.tolist() == [530] * 5
 
     @pytest.mark.parametrize("count", [1, 4])
-    @pytest.mark.parametrize("trial", [1, 5, 25 + 1, 25 + N_HELD])
-    def test_other_calls_are_another_kind(self, clock, count, trial):
+    @pytest.mark.parametrize("trial", [1, 5, 20 + 5])
+    def test_other_calls_have_rows_by_link(self, clock, count, trial):
         model = PlannedNet(
             clock, LAUNCH_BOUND, BEFORE + trial, other_calls(*[kernel(1, 1)] * count)
         )
         recording = run(model, clock=clock)
-        kinds = {len(one.layers): one for one in (recording, *recording.variants)}
-        assert recording.all_trials == 20
-        assert kinds[3].n_trials == min(trial - 1, 20) if trial > 1 else 3 not in kinds
-        for one in kinds.values():
-            assert (one.self_ns == one.self_ns[0]).all()
-        # Held trials are of the kind that was learned first.
+        assert recording.by_link
+        assert (recording.n_trials, recording.left_out) == (20, 0)
+        (row,) = recording.layers
+        assert row.function == "Planned"
+        # By the host's clock, and by the device's.
+        assert recording.calls[-1, 0] == count
+        ends = recording.span_ns - recording.self_ns.sum(axis=1) - recording.gap_ns.sum(axis=1)
+        assert (ends >= 0).all()
+        assert (recording.launch_ns >= recording.host_ns.sum(axis=1)).all()
+        assert recording.self_ns[0, 0] == (400 if trial > 1 else recording.self_ns[-1, 0])
+        assert recording.held_ns is None
+
+    @pytest.mark.parametrize("trial", [25 + 1, 25 + N_HELD])
+    def test_other_calls_of_a_held_trial_are_no_layers(self, clock, trial):
+        model = PlannedNet(clock, LAUNCH_BOUND, BEFORE + trial, other_calls(kernel(1, 1)))
+        recording = run(model, clock=clock)
+        assert not recording.by_link
         held = [] if recording.held_ns is None else recording.held_ns.tolist()
-        assert held == [[30, 20, 50]] * max(0, trial - 25 - 1)
+        assert held == [[30, 20, 50]] * (trial - 25 - 1)
 
     @pytest.mark.parametrize("trial", [1, 3, 12, 25 + 2])
     def test_a_full_memory(self, clock, trial):

@@ -194,22 +194,6 @@ def test_one_rank_alone_has_no_others() -> None:
     assert np.isnan(ranks.judged.elsewhere_s).all()
 
 
-def kinds(recording: Recording, other: Recording, first: bool) -> Recording:
-    """A recording of two kinds of trials, either of them the commoner."""
-    main, variant = (recording, other) if first else (other, recording)
-    variant = replace(variant, rank=None)
-    return replace(main, rank=recording.rank, variants=(variant,))
-
-
-def test_kinds_are_matched_by_their_rows() -> None:
-    few, many = training(2, 30), training(2, 60)
-    recordings = {name: kinds(few[name], many[name], name == "rank-0") for name in few}
-    assert len(merge(recordings).layers) == len(few["rank-0"].layers)
-    assert len(merge(recordings, variant=2).layers) == len(many["rank-0"].layers)
-    with pytest.raises(ProfileError, match="no variant 3"):
-        merge(recordings, variant=3)
-
-
 def other_network() -> dict[str, Recording]:
     one = two()["rank-1"]
     return two() | {"rank-1": replace(one, layers=(replace(ROWS[0], path="/new"), *ROWS[1:]))}

@@ -30,7 +30,7 @@ from chainer_profile.record.recording import (
 )
 from chainer_profile.report.writers import json_report
 from tests.absurd import VALUES, places
-from tests.conftest import make_kinds, make_recording, make_training
+from tests.conftest import make_recording, make_training
 from tests.recordings import of_rank, refusal, rewrite
 from tests.report.reading import on_terminal, report_md
 
@@ -69,7 +69,7 @@ def whole(recording: Recording) -> Recording:
 BASES = (
     whole(make_recording(n_layers=3, n_trials=6, n_clean=5)),
     whole(make_training(4)),
-    whole(make_kinds(left_out=3)),
+    whole(make_recording(left_out=3)),
     whole(of_rank()),
 )
 ARRAYS = {
@@ -226,10 +226,9 @@ def test_what_is_written_can_be_read_whatever_is_wrong_with_its_parts(
         made.save(path)
     found = Recording.load(path)
     summarise(found)
-    for one, before in zip((found, *found.variants), (base, *base.variants), strict=True):
-        for name in ("self_ns", "trial_ns", "start_ns", "framework_ns"):
-            np.testing.assert_array_equal(getattr(one, name), getattr(before, name))
-        assert one.layers == before.layers
+    for name in ("self_ns", "trial_ns", "start_ns", "framework_ns"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(base, name))
+    assert found.layers == base.layers
     np.testing.assert_array_equal(found.clean_ns, base.clean_ns)
     # What is not there as it was is said, and what is right is there.
     lines = [str(one.message) for one in said]

@@ -6,6 +6,7 @@ import os
 import warnings
 from array import array
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.record import journal as journals
-from chainer_profile.record.journal import Journal, JournalError, Kind, recover
+from chainer_profile.record.journal import Journal, JournalError, Kind, Rows, recover
 from chainer_profile.record.recording import (
     COMPLETE,
     VERSION,
@@ -23,9 +24,9 @@ from chainer_profile.record.recording import (
     Rank,
     Recording,
     Settings,
-    Variant,
 )
 from tests.absurd import VALUES, places
+from tests.conftest import make_layers
 from tests.journals import (
     ENVIRONMENT,
     MAGIC,
@@ -166,21 +167,29 @@ def test_the_bytes_are_as_described(path, file):
     assert rest[int(length) :] == b"".join(record(*trial) for trial in trials)
 
 
-def test_kinds_of_a_rank_have_collectives_of_their_own(path, file):
+def add_kind(journal, rows):
+    """Tell of another kind of trials, as versions before did; its trials are of Kind.OTHER."""
+    text = msgspec.json.encode(rows)
+    text += b" " * (-len(text) % 8)
+    journal.add(Kind.VARIANT, 1, len(text), text)
+
+
+def test_of_a_journal_with_several_kinds_the_commonest_is_read(path, file):
     moves = [Layer(i, f"/{i}", "Allreduce", phase="communication") for i in range(2)]
     journal = Journal(file)
     rank = Rank(1, 2, "host", -5, 3)
     journal.begin((moves[0],), Settings(), ENVIRONMENT, iterations=True, rank=rank)
-    number = journal.add_variant(tuple(moves), (), ())
-    journal.add_group(Kind.PROFILED, [(100, 60, words(50, 110, 160, 7))])
-    journal.add_group(Kind.PROFILED, [(200, 90, words(30, 40, 201, 241, 231, 281, 8))] * 2, number)
+    add_kind(journal, Rows(tuple(moves)))
+    journal.add(Kind.PROFILED, 100, 60, words(50, 110, 160, 7))
+    for _ in range(2):
+        journal.add(Kind.OTHER, 200, 90, words(1, 30, 40, 201, 241, 231, 281, 8))
+    journal.add(Kind.LEFT_OUT, 300, 90)
     for recording in (journal.recording(Conditions(), COMPLETE), recover(path)):
-        two, one = recording, recording.variant(2)
-        assert (two.rank, one.rank) == (rank, rank)
-        assert (two.self_ns[0].tolist(), one.self_ns.tolist()) == ([30, 40], [[50]])
-        assert (two.arrived_ns[1].tolist(), two.left_ns[1].tolist()) == ([201, 241], [231, 281])
-        assert (one.arrived_ns.tolist(), one.left_ns.tolist()) == ([[110]], [[160]])
-        assert (two.iteration.tolist(), one.iteration.tolist()) == ([8, 8], [7])
+        assert (recording.rank, recording.left_out) == (rank, 2)
+        assert recording.self_ns.tolist() == [[30, 40]] * 2
+        assert recording.arrived_ns[1].tolist() == [201, 241]
+        assert recording.left_ns[1].tolist() == [231, 281]
+        assert recording.iteration.tolist() == [8, 8]
 
 
 def test_a_killed_run_says_so(path, file):
@@ -318,8 +327,8 @@ def a_journal():
     sizes = lengths(3, 1, on_device=True, cpu=True, iterations=True, collectives=2)
     for kind in OF_ALL * 2:
         add(journal, (kind, 1000, 900, tuple(range(5, 5 + sizes.get(kind, 0)))))
-    number = journal.add_variant(layers[:1], ("forward",), links)
-    journal.add_group(Kind.PROFILED, [(9000, 900, words(*range(3, 10)))] * 2, number)
+    add_kind(journal, Rows(layers[:1], ("forward",), links))
+    journal.add_group(Kind.OTHER, [(9000, 900, words(1, *range(3, 10)))] * 2)
     return bytes(written)
 
 
@@ -472,10 +481,10 @@ def test_rows_that_are_found_later(in_file, on_device, file, path):
     journal = Journal(file if in_file else None)
     journal.begin((), Settings(), ENVIRONMENT, on_device=on_device, cpu=True, by_link=True)
     more = words(7, 8, 3, 4) if on_device else b""
-    journal.add_rows(Variant(ROWS[:1], ("forward",), (LinkCalls("/a", "A", 1, 2),), Settings()))
+    journal.add_rows(Rows(ROWS[:1], ("forward",), (LinkCalls("/a", "A", 1, 2),), Settings()))
     journal.add_iteration(100, 50, (1, 1, 1, 0), words(30, 2, 15) + more)
     journal.add(Kind.CLEAN, 200, 40, words(39))
-    journal.add_rows(Variant(ROWS[1:], ("update",), (), Settings(model="later")))
+    journal.add_rows(Rows(ROWS[1:], ("update",), (), Settings(model="later")))
     more = words(1, 2, 3, 4, 5, 6) if on_device else b""
     journal.add_iteration(300, 90, (3, 2, 2, 0), words(20, 40, 1, 4, 6, 9) + more)
     found = [journal.recording(Conditions(), COMPLETE)]
@@ -491,7 +500,7 @@ def test_rows_that_are_found_later(in_file, on_device, file, path):
         assert recording.calls.tolist() == [[2, 0], [1, 4]]
         assert recording.framework_ns.tolist() == [[15, 0], [6, 9]]
         assert recording.trial_ns.tolist() == [50, 90]
-        assert recording.iteration.tolist() == [1, 3]
+        assert recording.iteration is None  # their numbers are no training's
         assert recording.all_ns.tolist() == [50, 90, 40]
         assert [(row.path, row.calls) for row in recording.layers] == [("/a", 1.5), ("/b", 2)]
         assert (recording.layers[0].flops, recording.layers[0].work_is_about) == (15, True)
@@ -506,7 +515,21 @@ def test_rows_that_are_found_later(in_file, on_device, file, path):
 def test_an_iteration_of_rows_that_were_not_told_ends_the_file(file, path):
     journal = Journal(file)
     journal.begin((), Settings(), ENVIRONMENT, by_link=True)
-    journal.add_rows(Variant(ROWS[:1], ("forward",), (), Settings()))
+    journal.add_rows(Rows(ROWS[:1], ("forward",), (), Settings()))
     journal.add_iteration(100, 50, (1, 1, 1, 0), words(30, 2, 15))
     journal.add_iteration(200, 50, (2, 2, 1, 0), words(30, 1, 2, 2, 15))
     assert recover(path).n_trials == 1
+
+
+def test_rows_by_link_replace_those_of_single_calls(file, path):
+    journal = Journal(file)
+    journal.begin(make_layers(3), Settings(), ENVIRONMENT)
+    add(journal, (Kind.PROFILED, 100, 60, (10, 20, 30)))
+    journal.add_rows(Rows(ROWS[:1], (), (), Settings(model="by link")))
+    journal.add_iteration(100, 60, (0, 1, 0, 0), words(60, 3))
+    journal.add_iteration(200, 70, (0, 1, 0, 0), words(65, 4))
+    for recording in (journal.recording(Conditions(), COMPLETE), recover(path)):
+        assert recording.by_link
+        assert recording.self_ns.tolist() == [[60], [65]]
+        assert recording.calls.tolist() == [[3], [4]]
+        assert (recording.settings.model, recording.left_out) == ("by link", 0)

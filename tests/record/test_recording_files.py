@@ -194,10 +194,14 @@ def test_wrong_arrays_of_a_rank_are_a_damaged_recording(saved, arrays, names):
     assert names in refusal(saved)
 
 
-def test_a_kind_of_trials_keeps_its_rank(saved):
-    of_rank(variants=(of_rank(rank=None),)).save(saved)
-    loaded = Recording.load(saved)
-    assert_same(loaded.variant(2), of_rank(kind=2))
+def test_trials_of_other_kinds_in_a_file_of_before_are_left_out(saved):
+    recording = of_rank(left_out=3)
+    recording.save(saved)
+    other = {"2.self_ns": recording.self_ns[:1, :1], "2.trial_ns": recording.trial_ns[:1]}
+    of_other = json.loads(np.load(saved)["meta"].tobytes())
+    of_other = {name: of_other[name] for name in ("layers", "phases", "links", "settings")}
+    rewrite(saved, lambda meta: meta.update(variants=[of_other], kind=1), **other)
+    assert_same(Recording.load(saved), of_rank(left_out=4))
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ from chainer_profile.report.content.overview import overview
 from chainer_profile.report.content.profile import ReportTitle, report
 from chainer_profile.report.document import Block
 from tests.comparing import run, scaled
-from tests.conftest import make_kinds, make_recording, make_training
+from tests.conftest import make_recording, make_training
 from tests.engines.fake_engines import MISSING, WRONG, make_run, recordings, result
 from tests.report.devicing import make_device_recording
 from tests.report.working import with_work
@@ -100,7 +100,7 @@ def profiles(names: Sequence[str] = ()) -> dict[str, Callable[[], Summary]]:
         "train": of(lambda: with_work(make_training(4, data=True))),
         "gpu": of(lambda: make_device_recording()),
         "engine": of(lambda: recordings()["fast"]),
-        "kinds": of(make_kinds),
+        "left out": of(lambda: make_recording(left_out=60)),
     }
 
 

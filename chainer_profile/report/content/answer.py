@@ -18,7 +18,7 @@ from chainer_profile.report.content.engine_words import engine_text
 from chainer_profile.report.content.gpu_text import on_gpu
 from chainer_profile.report.content.inside_section import said
 from chainer_profile.report.document import Text, code, strong, text
-from chainer_profile.report.text import gaps, interruption, printable, trial_parts
+from chainer_profile.report.text import gaps, printable, trial_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,9 +94,7 @@ def how_long(summary: Summary) -> str:
 def doubts(summary: Summary) -> Iterator[Text]:
     """What a reader has to know before any number is taken for true."""
     recording = summary.recording
-    # Of a whole run a finding says it.
-    ended = interruption(recording) if recording.kind > 1 else []
-    for sentence in (*ended, *gaps(recording)):
+    for sentence in gaps(recording):
         yield text(sentence, note=True, below=True)
     for finding in summary.findings:
         if finding.severity == WARNING:

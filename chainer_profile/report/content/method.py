@@ -66,11 +66,6 @@ def _points(summary: Summary) -> Iterator[str | Words]:
         )
     else:
         yield f"The layers' times come from {profiled_text(recording)}."
-    if recording.variants or recording.kind > 1:
-        yield (
-            "Trials that differ in their calls, the links that make these, or the shapes of the "
-            "input are of different kinds, and are never mixed."
-        )
     if recording.on_device:
         yield from _on_device(summary)
     if recording.settings.inclusive:

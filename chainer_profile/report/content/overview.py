@@ -11,7 +11,6 @@ from chainer_profile.basics.words import DEFAULT_DEPTH
 from chainer_profile.report.columns import (
     ABOUT,
     DEVICE,
-    KINDS_OF_TRIALS,
     LAYER_COLUMNS,
     USUAL,
     group_columns,
@@ -98,7 +97,7 @@ def overview(
     columns: Sequence[str] | None = None,
     hint: str = "",
 ) -> Iterator[Block]:
-    """The answer, then totals, phases, kinds, layers or tree, groups, work, memory, findings.
+    """The answer, then totals, phases, layers or tree, groups, work, memory, findings.
 
     Args:
         summary: The summary of a run.
@@ -124,8 +123,6 @@ def overview(
     yield properties([*total_rows(summary), *device_rows(summary)])
     if len(phases_of(summary)) > 1:
         yield phase_table(summary)
-    if summary.kinds:
-        yield Table(KINDS_OF_TRIALS, summary.kinds, "The kinds of trials")
     yield from _tree(summary, depth) if tree else _layers(summary, sort, limit, columns, hint)
     yield from _groups(summary, group_by, limit, hint)
     yield from inside(summary, brief=True)

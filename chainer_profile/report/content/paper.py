@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from chainer_profile.basics.units import format_count, plural
 from chainer_profile.report.columns import (
-    KINDS_OF_TRIALS,
     PHASES,
     WHICH,
     group_columns,
@@ -35,12 +34,11 @@ def prefix(summary: Summary) -> str:
     """What tells the labels of one run from those of others: ``resnet20-b32-train``."""
     settings = summary.recording.settings
     phase = "" if settings.phase == "forward" else f"-{settings.phase}"
-    kind = f"-kind{summary.recording.kind}" if summary.recording.kind > 1 else ""
-    return f"{model_name(settings)}-b{settings.batchsize}{phase}{kind}"
+    return f"{model_name(settings)}-b{settings.batchsize}{phase}"
 
 
 def tables(summary: Summary) -> Iterator[tuple[str, Table]]:
-    """What was run and where, times, kinds, phases, functions, the slowest layers, all layers."""
+    """What was run and where, times, phases, functions, the slowest layers, all layers."""
     recording = summary.recording
     settings, of = recording.settings, f"of {model_name(recording.settings)}"
     experiment = experiment_rows(summary)
@@ -52,9 +50,6 @@ def tables(summary: Summary) -> Iterator[tuple[str, Table]]:
         caption = f"Machine and software of the profile {of}."
         yield "environment", properties(environment, caption)
     yield "times", properties(total_rows(summary), f"A trial {of}.")
-    if summary.kinds:
-        caption = f"The kinds of trials {of}; all other tables are of the first."
-        yield "kinds", Table(KINDS_OF_TRIALS, summary.kinds, caption)
     if len(phases_of(summary)) > 1:
         yield "phases", Table(PHASES, phase_rows(summary), f"Time by phase {of}.")
     yield (

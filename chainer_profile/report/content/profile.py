@@ -35,7 +35,6 @@ from chainer_profile.report.content.result_section import (
     by_function,
     by_link,
     hotspots,
-    kinds,
     phases,
     whole_trial,
 )
@@ -176,7 +175,6 @@ def report(
 def _sections(summary: Summary) -> dict[str, list[Block]]:
     """The sections of the result in their order, without those that have nothing to say."""
     sections = {
-        "Kinds of trials": kinds(summary),
         "On the GPU": device(summary),
         "By phase": phases(summary),
         "The layers": _layers(summary),

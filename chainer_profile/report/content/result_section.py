@@ -17,7 +17,6 @@ from chainer_profile.basics.units import (
 )
 from chainer_profile.basics.words import DEFAULT_DEPTH
 from chainer_profile.report.columns import (
-    KINDS_OF_TRIALS,
     PHASES,
     WHICH,
     group_columns,
@@ -31,11 +30,9 @@ from chainer_profile.report.content.layer_section import MAX_ROWS
 from chainer_profile.report.content.totals import total_rows
 from chainer_profile.report.document import (
     HOT,
-    LAYERS,
     LINKS,
     TOTAL,
     file,
-    joined,
     text,
 )
 from chainer_profile.report.rows import (
@@ -47,7 +44,7 @@ from chainer_profile.report.rows import (
     tree_rows,
 )
 from chainer_profile.report.tables import Table, columns, headed, listed
-from chainer_profile.report.text import of_kind, of_layers
+from chainer_profile.report.text import of_layers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,21 +102,6 @@ def phase_table(summary: Summary) -> Table:
     rows = phase_rows(summary)
     marks = [TOTAL if row.whole else "" for row in rows]
     return Table(PHASES, rows, "Time by phase", marks)
-
-
-def kinds(summary: Summary) -> Iterator[Block]:
-    """The table of the kinds of trials, where there are several, and what it says."""
-    if not summary.kinds:
-        return
-    yield text(
-        "Trials that make other calls, or calls with other shapes, are of other kinds. All other "
-        "tables and pictures are of the first kind."
-    )
-    yield Table(KINDS_OF_TRIALS, summary.kinds, "The kinds of trials")
-    if left_out := summary.recording.left_out:
-        yield text(f"Of {plural(left_out, 'more trial')} the kind is not known.")
-    others = (file(of_kind(LAYERS, kind.number)) for kind in summary.kinds[1:])
-    yield text("The layers of the other kinds with all digits: ", *joined(others, ", "), ".")
 
 
 def by_function(summary: Summary) -> Iterator[Block]:

@@ -29,7 +29,6 @@ from chainer_profile.report.content.result_section import (
     by_block,
     by_function,
     hotspots,
-    kinds,
     phases,
     whole_trial,
 )
@@ -100,7 +99,6 @@ def page(summary: Summary, beside: Beside | None = None) -> Iterator[Block]:
         "Tree of links": _links(summary),
         "In time": boxes.timeline(summary),
         "Hotspots": hotspots(summary),
-        "Kinds of trials": kinds(summary),
         "On the GPU": device(summary),
         "Work and limits": work(summary),
         "CPU time and page faults": counters(summary),

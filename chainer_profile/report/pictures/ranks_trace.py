@@ -61,7 +61,7 @@ def render(ranks: Ranks) -> str:
 
 def _start_ns(ranks: Ranks, rank: int, chosen: int) -> int:
     """Begin of the iteration on the clock of rank 0; 0 where it is not known."""
-    starts = ranks.kinds[rank].start_ns
+    starts = ranks.recordings[rank].start_ns
     if starts is None:
         return 0
     return int(starts[ranks.trials[rank, chosen]]) + ranks.ranks[rank].clock_offset_ns
@@ -73,7 +73,7 @@ def _process(ranks: Ranks, rank: int, chosen: int, start: int) -> Iterator[Event
     yield from process_names(pid, rank_name(ranks, rank))
     tid = pid * THREADS + _TRACK
     yield {"ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": {"name": COLLECTIVES}}
-    trial = lay_out(ranks.kinds[rank], int(ranks.trials[rank, chosen]))
+    trial = lay_out(ranks.recordings[rank], int(ranks.trials[rank, chosen]))
     for thread, kinds in ((1, (TRIAL, PHASE)), (3, (FUNCTION,))):
         for begins, one in trial.edges(kinds):
             if one.layer in ranks.collectives:

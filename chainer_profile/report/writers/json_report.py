@@ -18,7 +18,7 @@ import msgspec
 import pandas as pd
 from msgspec import Meta, Struct
 
-from chainer_profile.analyse import counted, device_use, findings, kinds
+from chainer_profile.analyse import counted, device_use, findings
 from chainer_profile.analyse import inside as insides
 from chainer_profile.analyse import summary as summaries
 from chainer_profile.analyse.roofline import COMPUTE, MEMORY
@@ -121,7 +121,7 @@ _TOTALS = _object(
         ),
         "clean": (
             _STATISTICS | None,
-            "Wall time of the trials without hooks; null where they are of several kinds",
+            "Wall time of the trials without hooks; null where many made other calls",
         ),
         "profiled": (_STATISTICS | None, "Wall time of the profiled trials"),
         "framework": (
@@ -270,16 +270,7 @@ Report: Any = _object(
         "conditions": (records.Conditions, "What was measured about the measuring itself"),
         "trials": (_TRIALS, "Numbers of trials that were made"),
         "totals": (_TOTALS, "A trial as a whole"),
-        "kind": (
-            Annotated[int, Meta(ge=1)],
-            "Number of the kind of trials that this is of; 1 is the commonest of a run",
-        ),
-        "variants": (
-            list[kinds.Kind],
-            "The run's other kinds of trials, most trials first; empty where trials are of one "
-            "kind",
-        ),
-        "left_out": (_COUNT, "Number of profiled trials whose kind is not known"),
+        "left_out": (_COUNT, "Number of profiled trials that made other calls: in no result"),
         "hotspots": (_HOTSPOTS, "The rule for hot layers, and what it chose"),
         "findings": (list[_FINDING], "What the reader should know, warnings first"),
         "phases": (
@@ -324,7 +315,7 @@ def schema() -> dict[str, Any]:
     (whole,), parts = msgspec.json.schema_components([Report])
     described = {
         kind.__name__: _meanings(kind)
-        for module in (records, kinds, findings, summaries, device_use, counted, insides)
+        for module in (records, findings, summaries, device_use, counted, insides)
         for kind in vars(module).values()
         if isinstance(kind, type) and is_dataclass(kind)
     }
@@ -391,8 +382,6 @@ def _report(summary: Summary) -> Any:
             recorder=_from(totals.overhead, _RECORDER),
             inputs_per_s=totals.fps,
         ),
-        kind=recording.kind,
-        variants=[asdict(kind) for kind in summary.kinds[1:]],
         left_out=recording.left_out,
         hotspots=_HOTSPOTS(
             rule=rule.text,

@@ -19,7 +19,7 @@ from chainer_profile.report.content.advice import verdict
 from chainer_profile.report.content.answer import answer, how_long, shares, what_next, where
 from chainer_profile.report.document import STRONG, pieces, plain
 from tests.analyse.test_grouping import recordings
-from tests.conftest import make_kinds, make_recording, make_training
+from tests.conftest import make_recording, make_training
 from tests.report.content.test_advice import ADVICE
 from tests.report.content.test_engine_words import fast
 from tests.report.devicing import computing, launching, make_device_training
@@ -53,7 +53,6 @@ ALL: dict[str, Summary] = {
     "not timed": summarise(UNTIMED),
     "zero": summarise(ZERO),
     "inclusive": summarise(fold_call_history([("a", 0.003), ("b", 0.001)] * 4)),
-    "kind 2": summarise(make_kinds().variant(2)),
     "interrupted": summarise(make_recording(ended="interrupted by SIGINT")),
     "launch bound": launching(),
     "device bound": computing(),
@@ -107,7 +106,6 @@ def test_sentences_are_whole(summary: Summary) -> None:
             "inclusive",
             ["No clean", "Times are inclusive", "Only the", "warning: 4 trials"],
         ),
-        ("kind 2", ["These are the run's trials of kind 2 alone"]),
         ("interrupted", ["warning: The run ended after 100 of 100"]),
         ("train", ["warning: The 95 % interval is +/- 2.0 % of the median of the 40 profiled"]),
         ("forward", ["warning: The 95 % interval is +/- 2.3 % of the median of the 60 clean"]),
@@ -184,8 +182,8 @@ def test_a_loss_alone_makes_no_training_step() -> None:
     assert how_long(summarise(run)).startswith("A forward pass takes ")
 
 
-def test_trials_of_several_kinds_are_those_of_the_commonest() -> None:
-    assert "median of 100 profiled trials, " in how_long(summarise(make_kinds()))
+def test_where_many_are_left_out_it_is_of_the_profiled_trials() -> None:
+    assert "median of 100 profiled trials, " in how_long(summarise(make_recording(left_out=60)))
 
 
 # --- where the time goes

@@ -70,10 +70,10 @@ def test_without_collectives_there_is_no_waiting_to_tell() -> None:
         "The phases of an iteration on all ranks",
     ]
     rows = [replace(row, phase="update") for row in known.layers]
-    kinds = [
-        replace(kind, layers=tuple(rows), arrived_ns=None, left_ns=None) for kind in known.kinds
+    without = [
+        replace(one, layers=tuple(rows), arrived_ns=None, left_ns=None) for one in known.recordings
     ]
-    silent = merge(dict(zip(known.names, kinds, strict=True)))
+    silent = merge(dict(zip(known.names, without, strict=True)))
     assert list(answer(silent)) == [
         "An iteration takes 103.0 ns; no communication was recorded in it."
     ]

@@ -1,0 +1,51 @@
+"""What a summary says of a run whose trials made other calls too, as versions before wrote them."""
+
+from __future__ import annotations
+
+import pytest
+
+from chainer_profile.analyse.findings import NOTE, WARNING
+from chainer_profile.analyse.summaries import summarise
+from chainer_profile.record.folding import fold_call_history
+from chainer_profile.record.recording import digest_of
+from tests.conftest import make_recording
+
+
+@pytest.mark.parametrize(("left_out", "mixed"), [(0, False), (5, False), (6, True)])
+def test_clean_trials_of_other_calls_too_are_compared_with_none(left_out: int, mixed: bool) -> None:
+    """They would be the overhead and the latency of a mixture."""
+    recording = make_recording(left_out=left_out)  # of 100 that are not
+    assert recording.mixed is mixed
+    totals = summarise(recording).totals
+    assert (totals.clean is None, totals.overhead is None) == (mixed, mixed)
+    assert (totals.trial == totals.profiled) is mixed
+
+
+@pytest.mark.parametrize(("left_out", "severity"), [(5, NOTE), (6, WARNING)])
+def test_a_finding_tells_of_trials_left_out(left_out: int, severity: str) -> None:
+    recording = make_recording(left_out=left_out)
+    (found,) = (one for one in summarise(recording).findings if one.code == "left-out")
+    assert found.severity == severity
+    assert found.text.startswith(f"{left_out} of {100 + left_out} profiled trials (")
+    assert "left-out" not in {one.code for one in summarise(make_recording()).findings}
+
+
+def test_nothing_vanishes() -> None:
+    run = make_recording(left_out=100, ended="interrupted")
+    assert digest_of(run).trials == run.all_trials == 200
+    said = {one.code: one.text for one in summarise(run).findings}
+    assert "after 200 of 100 trials" in said["interrupted"]
+
+
+def test_a_digest_is_of_trials_that_are_alike() -> None:
+    digest = digest_of(make_recording(left_out=60))
+    assert (digest.clean, digest.timed) == (False, 100)
+    assert digest_of(make_recording()).clean
+
+
+def test_inclusive_times_are_added_up_to_no_trial() -> None:
+    history = [("a", 0.003), ("b", 0.001)] * 4
+    assert summarise(fold_call_history(history)).totals.layers_s is None
+    assert summarise(make_recording()).totals.layers_s == pytest.approx(
+        summarise(make_recording()).layers["mean_s"].sum()
+    )
