@@ -164,9 +164,10 @@ class LinkRecorder:
         # Calls whose end is to be told of; and the places of marks, with the phase around each.
         self._fresh: list[_Fresh] = []
         self._marks: list[tuple[int, str, str]] = []
+        # Of a shared one the first path, as of a shared link.
         self._weights = {
             id(param.array): (path, param)
-            for path, param in self._paths.params()
+            for path, param in reversed(list(self._paths.params()))
             if param.array is not None
         }
         self._phase, self._bare = FORWARD.phase, "/"

@@ -406,6 +406,22 @@ def test_a_link_of_changing_length_is_one_row_of_mean_calls_and_work(clock):
     assert {one.path: one.calls for one in loop[0].links()} == {"/": 1, "/fc": 12}
 
 
+def test_a_shared_link_goes_by_its_first_path_however_it_is_called(clock):
+    class Shares(chainer.Chain):
+        def __init__(self):
+            super().__init__()
+            with self.init_scope():
+                self.a = L.Linear(3, 3)
+                self.b = chainer.Chain(c=self.a)
+
+    model = Shares()
+    loop = recorder_of(clock, model)
+    iteration_of(loop, lambda: (model.a.forward(batch()), model.b.c(batch())))
+    assert {of: row.calls for of, row in layers_of(loop[0]).items()} == {
+        ("/a", "LinearFunction", "forward"): 2
+    }
+
+
 def test_work_is_the_mean_over_shapes(clock):
     model = Net()
     loop = recorder_of(clock, model)
