@@ -25,7 +25,6 @@ class Program:
         longer: Arguments with which it takes 10 to 15 s of CPU time (``raises`` cannot).
         bounded_by: What bounds its trials; empty for a program that runs no function of Chainer.
         trials: How many trials it has with ``quick``, in the process that was started.
-        kinds: So many kinds of trials at least, told apart by functions, shapes and mode.
         links: Paths of links that run functions within the trials, from the optimizer's network or
             the outermost link; of several optimizers, each has its name in front, ``/gen/l0``.
         extensions: Calls of each extension that runs with ``quick``, by its name in the Trainer.
@@ -40,7 +39,6 @@ class Program:
     bounded_by: str
     trials: int
     links: tuple[str, ...]
-    kinds: int = 1
     extensions: dict[str, int] = field(default_factory=dict)
     evaluates: bool = False
     exit_code: int = 0
@@ -99,35 +97,7 @@ PROGRAMS = (
         ITERATION,
         20,
         (),  # but for the first two iterations functions run without a hook
-        kinds=2,
         extensions=_all(20, *_REPORTS, validation=1),
-        evaluates=True,
-    ),
-    Program(
-        "train_cifar",
-        ("--epoch", "1", "--batchsize", "8"),
-        ("--epoch", "18"),
-        ITERATION,
-        16,
-        (
-            *(
-                f"/predictor/block{block}/{link}"
-                for block in ("1_1", "1_2", "2_1", "2_2")
-                for link in ("conv", "bn")
-            ),
-            *(f"/predictor/{link}" for link in ("fc1", "bn_fc1", "fc2")),
-        ),
-        extensions=_all(
-            16,
-            *_REPORTS,
-            "parameter_statistics",
-            "FailOnNonNumber",
-            "ProgressBar",
-            validation=1,
-            _observe_value=1,
-            ExponentialShift=1,
-            _Snapshot=1,
-        ),
         evaluates=True,
     ),
     Program(
@@ -149,27 +119,6 @@ PROGRAMS = (
         evaluates=True,
     ),
     Program(
-        "train_ptb",
-        ("--epoch", "1", "--bproplen", "4"),
-        ("--epoch", "20"),
-        ITERATION,
-        19,
-        (
-            "/predictor/embed",
-            *(
-                f"/predictor/{layer}{link}"
-                for layer in ("l1", "l2")
-                for link in ("", "/upward", "/lateral")
-            ),
-            "/predictor/l3",
-        ),
-        kinds=2,  # the first has no state yet
-        extensions=_all(
-            1, "validation", "_Snapshot", "_Snapshot_1", LogReport=19, ProgressBar=19, PrintReport=3
-        ),
-        evaluates=True,
-    ),
-    Program(
         "train_ptb_custom_loop",
         ("--epoch", "1", "--bproplen", "5"),
         ("--epoch", "10"),
@@ -182,7 +131,6 @@ PROGRAMS = (
             *(f"/predictor/gru/{link}" for link in ("W_r", "U_r", "W_z", "U_z", "W", "U")),
             "/predictor/out",
         ),
-        kinds=2,
         evaluates=True,
     ),
     Program(
@@ -192,7 +140,6 @@ PROGRAMS = (
         ITERATION,
         5,
         ("/embed_x", "/embed_y", "/encoder", "/decoder", "/W"),
-        kinds=5,  # batches of other lengths
         extensions=_all(1, "PrintReport", "CalculateBleu", "translate", "_Snapshot", LogReport=5),
         evaluates=True,
     ),
@@ -219,64 +166,12 @@ PROGRAMS = (
         evaluates=True,
     ),
     Program(
-        "train_dcgan_custom_loop",
-        ("--epoch", "1", "--batchsize", "8"),
-        ("--epoch", "50"),
-        UPDATE,
-        17,  # of the first one the two updates; then what ends an iteration is known
-        (
-            *(f"/Generator/{link}" for link in ("l0", "dc1", "bn1", "dc2")),
-            *(f"/Discriminator/{link}" for link in ("c0", "c1", "l2")),
-        ),
-        evaluates=True,
-    ),
-    Program(
-        "train_vae",
-        ("--epoch", "2"),
-        ("--epoch", "60"),
-        ITERATION,
-        20,
-        ("/le1", "/le2_mu", "/le2_ln_var", "/ld1", "/ld2"),
-        extensions=_all(20, *_REPORTS, validation=2, _Snapshot=1),
-        evaluates=True,
-    ),
-    Program(
-        "train_word2vec",
-        ("--epoch", "1"),
-        ("--epoch", "40"),
-        ITERATION,
-        20,
-        ("/embed", "/loss_func"),
-        kinds=2,  # windows of other widths
-        extensions=_all(20, *_REPORTS, validation=1, _Snapshot=1),
-        evaluates=True,
-    ),
-    Program(
         "train_sentiment",
         ("--epoch", "1"),
         ("--epoch", "20"),
         UPDATE,
         40,
         ("/embed", "/l", "/w"),
-        kinds=20,  # trees
-        evaluates=True,
-    ),
-    Program(
-        "train_unet",
-        ("--epoch", "1", "--batchsize", "4"),
-        ("--epoch", "16"),
-        ITERATION,
-        20,
-        (
-            "/predictor/c0",
-            *(
-                f"/predictor/{block}/{link}"
-                for block in ("down1", "down2", "up2", "up1")
-                for link in ("c", "bn")
-            ),
-            "/predictor/out",
-        ),
-        extensions=_all(20, *_REPORTS, "LinearShift", validation=1, _Snapshot=1),
         evaluates=True,
     ),
     Program(
@@ -286,7 +181,6 @@ PROGRAMS = (
         UPDATE,
         69,
         ("/l0", "/l1", "/l2"),
-        kinds=2,  # with and without a choice of an action before it
         evaluates=True,  # before the first update
     ),
     Program(
@@ -334,7 +228,6 @@ PROGRAMS = (
         CALL,
         18,
         ("/conv1", *(f"/res/{i}/{link}" for i in "01" for link in ("conv1", "bn1")), "/fc"),
-        kinds=3,  # sizes of batches
     ),
     Program("forks", ("--iteration", "40"), ("--iteration", "5000"), UPDATE, 40, _MLP[:2]),
     Program(
@@ -360,7 +253,7 @@ PROGRAMS = (
         extensions={"LogReport": 30, "control_c": 1},
         exit_code=-2,
     ),
-    Program("no_chainer", (), (), "", 0, (), kinds=0),
+    Program("no_chainer", (), (), "", 0, ()),
     Program(
         "packaged",
         ("--epoch", "1"),
