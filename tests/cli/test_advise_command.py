@@ -203,22 +203,6 @@ def test_ctrl_c_in_the_profile_ends_it(
     assert not Path("run", ADVICE).exists()
 
 
-@pytest.mark.parametrize(
-    ("argv", "said"),
-    [
-        (["--budget", "soon"], "argument --budget: must be a time such as 90s or 3m, not 'soon'"),
-        (["--budget", "0m"], "must be a time such as 90s or 3m"),
-        (["--force"], "--force replaces the run in a folder: name it with --out"),
-        (["nowhere"], "nowhere"),
-        (["--index", "3"], "--index is for CIFAR-10"),
-        (["--gpu", "0"], "unrecognized arguments: --gpu"),
-    ],
-)
-def test_bad_input(argv: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(*argv) in (1, 2)
-    assert said in one_line(capsys.readouterr().err)
-
-
 @pytest.mark.parametrize("more", [["--model", "tiny"], ["--out", "there"]])
 def test_a_run_has_its_own_network(more: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main("--out", "run", "-q") == 0

@@ -242,23 +242,6 @@ def test_a_mistyped_command_gets_the_right_one(
     )
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--tirals", "100"], "--tirals 100 (did you mean --trials?) (see profile.py --help)"),
-        (["--tirals=100"], "--tirals=100 (did you mean --trials?) (see profile.py --help)"),
-        (["compare", "a", "b", "--fail-abov", "3"], "--fail-abov 3 (did you mean --fail-above?)"),
-        (["train", "--dataste", "x"], "--dataste x (did you mean --dataset?)"),
-        (["history", "--zzz"], "--zzz (see profile.py history --help)"),
-    ],
-)
-def test_a_mistyped_option_gets_the_right_one(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(words, REGISTRY) == 2
-    assert f"error: unrecognized arguments: {said}" in one_line(capsys.readouterr().err)
-
-
 def test_list_of_models(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--list-models"], REGISTRY) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -140,23 +140,6 @@ def test_a_busy_machine_is_said(
         assert lines[-1] == f"{'note':24}{says}{more}"
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--threads", "0"], "argument --threads: must be a whole number, 1 or more, not '0'"),
-        (["--gpu", "x"], "argument -g/--gpu: must be a whole number, -1 or more, not 'x'"),
-        (["--threads", "999999999"], "argument --threads: 999,999,999 threads are more than "),
-        (["more"], "unrecognized arguments: more (see profile.py machine --help)"),
-        (["--quiet"], "unrecognized arguments: --quiet (see profile.py machine --help)"),
-    ],
-)
-def test_usage(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main("machine", *words) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert one_line(err).startswith(f"profile.py: error: {message}")
-
-
 def test_a_machine_that_cannot_be_measured(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -86,35 +86,6 @@ def test_a_network_that_gives_its_loss() -> None:
     assert load_run(Path("run")).settings.loss == "output"
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["--phase", "backward"], "argument --phase: invalid choice"),
-        (["--loss", "hinge"], "argument --loss: invalid choice"),
-        (["--group-by", "colour"], "argument --group-by: invalid choice"),
-        (
-            ["--columns", "path,pick"],
-            "argument --columns: unknown column of the layer table: 'pick'",
-        ),
-        (["--columns", "peek"], "'peek' (did you mean peak?); known are index, label, path"),
-        (["--columns", ""], "argument --columns: unknown column of the layer table: ''; known are"),
-        (["--columns", "path", "--tree"], "--tree: not allowed with argument --columns"),
-        (["--depth", "-1"], "argument --depth: must be a whole number, 0 or more"),
-        (["--input-size", "32"], "not a height and a width: '32'; write them as 1024x2048"),
-        (["--input-size", "3x32x32"], "not a height and a width"),
-        (["--input-size", "0x32"], "must be at least 1"),
-        (["--input-size", "8x8", "--input-shape", "3x8x8"], "not both"),
-        (["--input-size", "8x8"], "takes no images"),
-        (["--classes", "0"], "argument --classes: must be a whole number, 1 or more"),
-        (["--classes", "5"], "it has no classes to choose"),
-    ],
-)
-def test_bad_words(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(*words) == 2
-    assert says in one_line(capsys.readouterr().err)
-    assert not os.path.exists("reports")
-
-
 def test_a_loss_that_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
     assert main("--phase", "train", "--loss", "output") == 1
     assert "it is no loss, which is one number" in one_line(capsys.readouterr().err)

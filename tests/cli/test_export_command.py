@@ -154,24 +154,6 @@ def test_a_precision_that_the_engine_does_not_have(precision: str) -> None:
         run("--to", "net.onnx", "--precision", precision)
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--to", "net.pt"], "name a file that ends with .onnx or .xml"),
-        (["--to", "."], "name a file that ends with"),
-        ([], "the following arguments are required: --to"),
-        (["--to", "net.onnx", "--precision", "int8"], "invalid choice: 'int8'"),
-        (["--to", "net.onnx", "--input-size", "3x3"], "tiny takes no images"),
-        (["--to", "net.onnx", "--trials", "3"], "unrecognized arguments"),
-        (["--to", "net.onnx", "--model", "tony"], "unknown model 'tony'"),
-    ],
-)
-def test_what_the_command_does_not_take(words: list[str], message: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(message)) as error:
-        run(*words)
-    assert "\n" not in str(error.value)
-
-
 def test_a_folder_in_place_of_a_file() -> None:
     Path("net.onnx").mkdir()
     with pytest.raises(UsageError, match="is a folder; name a file"):

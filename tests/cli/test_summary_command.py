@@ -125,27 +125,6 @@ def test_a_network_that_fails_is_one_line() -> None:
     assert "--input-dtype" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--arrays"], "unrecognized arguments: --arrays"),
-        (["--phase", "train"], "invalid choice: 'train'"),
-        (["--input-dtype", "complex64"], "invalid choice"),
-        (["--depth", "-1"], "0 or more"),
-        (["--input-shape", "3", "--input-size", "3x3"], "not both"),
-        (["--input-size", "3x3"], "tiny takes no images"),
-        (["--input-size", "3"], "write them as 1024x2048"),
-        (["--input-shape", "0x3"], "at least 1"),
-        (["--trials", "3"], "unrecognized arguments"),
-        (["--columns", ""], "unknown column"),
-    ],
-)
-def test_what_the_command_does_not_take(words: list[str], message: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(message)) as error:
-        run(*words)
-    assert "\n" not in str(error.value)
-
-
 def test_a_terminal_is_as_wide_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     heads = []
     for width in ("60", "500"):
