@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from chainer_profile.analyse.hotspots import DEFAULT_RULE, parse_rule
 from chainer_profile.basics.choosing import split_names
 from chainer_profile.basics.errors import UsageError
-from chainer_profile.basics.input_spec import InputSpec, parse_input
 from chainer_profile.basics.parsing import (
+    InputSpec,
     checked,
     duration,
     every,
@@ -27,6 +27,7 @@ from chainer_profile.basics.parsing import (
     named_device,
     number,
     parse_device,
+    parse_input,
     parse_shape,
     positive_seconds,
     size,

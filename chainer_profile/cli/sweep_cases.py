@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import math
 import sys
@@ -13,6 +12,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from chainer_profile.basics.choosing import with_nearest
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.parsing import Parser, input_shape, whole
 from chainer_profile.basics.words import DEFAULT_MODEL, DTYPES, PHASES, PROG
@@ -165,9 +165,9 @@ def _table(content: Options, where: str) -> dict[str, Any]:
         name = key.replace("_", "-")
         name = _PLURAL.get(name, name)
         if name not in KNOWN:
-            nearest = difflib.get_close_matches(name.lower()[:40], list(KNOWN), n=1)
-            hint = f"did you mean {nearest[0]}?" if nearest else f"known are {', '.join(KNOWN)}"
-            raise UsageError(f"{where}unknown key {key[:40]!r}: {hint}")
+            raise UsageError(
+                f"{where}unknown key {with_nearest(name, KNOWN)}; known are {', '.join(KNOWN)}"
+            )
         if name in table:
             raise UsageError(f"{where}{name} is given twice")
         table[name] = value

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy
     import PIL.Image
 
-    from chainer_profile.basics.input_spec import InputSpec
+    from chainer_profile.basics.parsing import InputSpec
 
 _TEST_IMAGES = 10_000
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainer_profile.basics.errors import UsageError
-from chainer_profile.basics.input_spec import InputSpec, parse_input, parse_range
+from chainer_profile.basics.parsing import InputSpec, parse_input, parse_range
 from chainer_profile.networks.inputs import make_arguments
 
 

@@ -170,9 +170,9 @@ def test_toml(tmp_path: Path) -> None:
     [
         ("[common]\n\ntrials = \n", "is no TOML: Invalid value (at line 3, column 10)"),
         ("\udcff", "is no TOML: "),
-        ("[common]\ntrails = 3", "[common]: unknown key 'trails': did you mean trials?"),
-        ("[[cases]]\n[[cases]]\nmodles = 3", "[[cases]] 2: unknown key 'modles': did you mean"),
-        ("[[cases]]\nzzz = 3", "[[cases]] 1: unknown key 'zzz': known are models, "),
+        ("[common]\ntrails = 3", "[common]: unknown key 'trails' (did you mean trials?)"),
+        ("[[cases]]\n[[cases]]\nmodles = 3", "[[cases]] 2: unknown key 'modles' (did you mean"),
+        ("[[cases]]\nzzz = 3", "[[cases]] 1: unknown key 'zzz'; known are models, "),
         ("[[case]]\nmodel = 'a'", "unknown field `case`; it takes a name"),
         (
             "trials = 3",

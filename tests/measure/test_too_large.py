@@ -14,7 +14,7 @@ import pytest
 from chainer_profile import profile
 from chainer_profile.basics import free_memory
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.basics.input_spec import parse_input
+from chainer_profile.basics.parsing import parse_input
 from chainer_profile.engines.measuring import measure
 from chainer_profile.engines.race import Contestant
 from chainer_profile.measure import trials
