@@ -60,27 +60,22 @@ class Contestant(EngineResult):
         make: Makes another such engine, which runs a copy of the network with other parameters
             once; none is made if this is None.
         saved: The file that it is loaded from, in place of being prepared.
-        trials: Of each trial its start on the clock, and its wall time.
+        starts: Of each trial its start on the clock, in nanoseconds.
+        walls: Its wall time.
         profile: Times of its nodes; None where there are none.
     """
 
     engine: Any
     make: Callable[[], Engine] | None = None
     saved: Path | None = None
-    trials: list[tuple[int, int]] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)
+    walls: list[int] = field(default_factory=list)
     profile: EngineProfile | None = None
 
     @property
     def start_ns(self) -> NDArray[np.int64]:
         """Starts of its trials."""
-        return self._column(0)
-
-    def fold(self) -> None:
-        """Make arrays of its trials."""
-        self.clean_ns = self._column(1)
-
-    def _column(self, number: int) -> NDArray[np.int64]:
-        return np.array([one[number] for one in self.trials], np.int64)
+        return np.array(self.starts, np.int64)
 
     @property
     def median_s(self) -> float:
@@ -157,16 +152,16 @@ class Race:
                 self._make_trials()
             finally:
                 for contestant in self.contestants:
-                    contestant.fold()
+                    contestant.clean_ns = np.array(contestant.walls, np.int64)
         for contestant in self.running:
             # What breaks in the trials shows in the outputs behind them.
-            if contestant.trials:
+            if contestant.walls:
                 self._guarded(contestant, partial(self._compare, contestant, 0))
 
     def profile_nodes(self, trials: int, *, most_seconds: float = LAYERS_S) -> None:
         """Have every engine time its nodes; one that cannot gets a note."""
         for contestant in self.running:
-            if not contestant.trials or self._stops():
+            if not contestant.walls or self._stops():
                 continue
             median_s = contestant.median_s
             count = max(1, min(trials, int(most_seconds / median_s) if median_s else trials))
@@ -182,7 +177,7 @@ class Race:
         """Have every engine that can make several runs at a time; one that fails gets no figure."""
         for contestant in self.running:
             engine = contestant.engine
-            if jobs < 2 or not contestant.trials or not isinstance(engine, Serving):
+            if jobs < 2 or not contestant.walls or not isinstance(engine, Serving):
                 continue
             if self._stops():
                 return
@@ -317,7 +312,7 @@ class Race:
                     with block_of():
                         self._make_block(contestant, count, begin_ns)
                 except Exception as error:  # as in _guarded
-                    contestant.error = f"after {len(contestant.trials)} trials: {_said(error)}"
+                    contestant.error = f"after {len(contestant.walls)} trials: {_said(error)}"
                     if contestant is self.contestants[0]:
                         raise ProfileError(f"{contestant.name}: {contestant.error}") from error
                 if self.ended != COMPLETE:
@@ -332,10 +327,11 @@ class Race:
             start_ns = now_ns()
             run(inputs)
             wall_ns = now_ns() - start_ns
-            contestant.trials.append((start_ns, wall_ns))
+            contestant.starts.append(start_ns)
+            contestant.walls.append(wall_ns)
             self._done += 1
             self._total_ns += wall_ns
-            left = any(len(one.trials) < self._trials for one in self.running)
+            left = any(len(one.walls) < self._trials for one in self.running)
             if self._stops() or (left and self._time_is_over(begin_ns)):
                 return
         total = self._trials * len(self.running)

@@ -48,13 +48,19 @@ def race(clock: FakeClock, *engines: Any, trials: int = 60, **options: Any) -> R
     return found
 
 
+def ran(clock: FakeClock, *engines: Any, **options: Any) -> Race:
+    """A race that is over."""
+    one = race(clock, *engines, **options)
+    one.run()
+    return one
+
+
 def chainer(clock: FakeClock, **more: Any) -> FakeEngine:
     return FakeEngine(clock, 1000, "chainer", **more)
 
 
 def test_every_trial_takes_what_the_engine_takes(clock: FakeClock) -> None:
-    one = race(clock, chainer(clock), FakeEngine(clock, 100))
-    one.run()
+    one = ran(clock, chainer(clock), FakeEngine(clock, 100))
     slow, fast = one.contestants
     assert slow.clean_ns.tolist() == [1000] * 60
     assert fast.clean_ns.tolist() == [100] * 60
@@ -68,8 +74,7 @@ def test_a_warm_up_takes_about_ten_seconds_at_most(
     clock: FakeClock, seconds: int, made: int
 ) -> None:
     slow = FakeEngine(clock, seconds * 10**9)
-    one = race(clock, chainer(clock), slow, trials=1, warmups=50)
-    one.run()
+    ran(clock, chainer(clock), slow, trials=1, warmups=50)
     # Two outputs to compare, an untimed run and a trial, and the outputs behind it.
     assert slow.calls == 2 + made + 2 + 1
 
@@ -77,8 +82,7 @@ def test_a_warm_up_takes_about_ten_seconds_at_most(
 def test_engines_take_turns_in_an_order_that_changes(clock: FakeClock) -> None:
     log: list[str] = []
     engines = [FakeEngine(clock, 10, name, log=log) for name in ("chainer", "b", "c")]
-    one = race(clock, *engines, trials=60, warmups=0)
-    one.run()
+    one = ran(clock, *engines, trials=60, warmups=0)
     # Two runs of each for its outputs, which Chainer makes twice, and one at the end.
     trials = log[8:-3]
     # Blocks of two: an untimed run comes before them.
@@ -92,16 +96,14 @@ def test_engines_take_turns_in_an_order_that_changes(clock: FakeClock) -> None:
 
 @pytest.mark.parametrize(("trials", "rounds"), [(1, 1), (29, 29), (59, 59), (61, 31), (1000, 100)])
 def test_there_are_many_rounds_of_few_trials(clock: FakeClock, trials: int, rounds: int) -> None:
-    one = race(clock, chainer(clock), trials=trials)
-    one.run()
+    one = ran(clock, chainer(clock), trials=trials)
     (slow,) = one.contestants
     assert len(slow.clean_ns) == trials
     assert len(round_medians(slow)) == rounds
 
 
 def test_starts_are_those_of_the_trials(clock: FakeClock) -> None:
-    one = race(clock, chainer(clock), FakeEngine(clock, 100), trials=40)
-    one.run()
+    one = ran(clock, chainer(clock), FakeEngine(clock, 100), trials=40)
     begins = np.concatenate([c.start_ns for c in one.contestants])
     ends = np.concatenate([c.start_ns + c.clean_ns for c in one.contestants])
     order = np.argsort(begins)
@@ -110,8 +112,7 @@ def test_starts_are_those_of_the_trials(clock: FakeClock) -> None:
 
 def test_one_that_cannot_be_prepared_is_out_and_the_others_go_on(clock: FakeClock) -> None:
     bad = FakeEngine(clock, name="bad", fails_to_prepare="no such function: Roll")
-    one = race(clock, chainer(clock), bad, FakeEngine(clock))
-    one.run()
+    one = ran(clock, chainer(clock), bad, FakeEngine(clock))
     assert [c.error for c in one.contestants] == ["", "no such function: Roll", ""]
     assert [len(c.clean_ns) for c in one.contestants] == [60, 0, 60]
     assert one.contestants[1].prepare_s is None
@@ -120,8 +121,7 @@ def test_one_that_cannot_be_prepared_is_out_and_the_others_go_on(clock: FakeCloc
 def test_one_that_fails_in_its_trials_keeps_what_it_made(clock: FakeClock) -> None:
     # Two runs for outputs, three warm-ups, then one untimed and two timed runs a round.
     bad = FakeEngine(clock, name="bad", fails_at=5 + 3 + 2)
-    one = race(clock, chainer(clock), bad, FakeEngine(clock))
-    one.run()
+    one = ran(clock, chainer(clock), bad, FakeEngine(clock))
     assert one.contestants[1].error == "after 2 trials: RuntimeError: out of order"
     assert [len(c.clean_ns) for c in one.contestants] == [60, 2, 60]
     assert one.ended == COMPLETE
@@ -136,8 +136,7 @@ def test_without_chainer_there_is_no_race(clock: FakeClock) -> None:
 
 def test_wrong_outputs_are_seen(clock: FakeClock) -> None:
     wrong = FakeEngine(clock, function=lambda x: x * 2 + 0.1)
-    one = race(clock, chainer(clock), wrong)
-    one.run()
+    one = ran(clock, chainer(clock), wrong)
     result = one.contestants[1].result
     assert result.wrong
     assert result.difference is not None
@@ -160,8 +159,7 @@ def test_a_tolerance_can_be_given_and_else_goes_by_precision(clock: FakeClock) -
 
 def test_a_value_that_was_kept_from_the_first_input_is_seen(clock: FakeClock) -> None:
     kept = double(X)
-    one = race(clock, chainer(clock), FakeEngine(clock, function=lambda x: kept))
-    one.run()
+    one = ran(clock, chainer(clock), FakeEngine(clock, function=lambda x: kept))
     first, second, again = one.contestants[1].differences
     assert (first.relative, again.relative) == (0.0, 0.0)
     assert second.relative > 0.1
@@ -170,8 +168,7 @@ def test_a_value_that_was_kept_from_the_first_input_is_seen(clock: FakeClock) ->
 def test_one_that_breaks_in_the_trials_is_seen(clock: FakeClock) -> None:
     engine = FakeEngine(clock)
     engine.function = lambda x: x * (2 if engine.calls < 50 else 3)
-    one = race(clock, chainer(clock), engine)
-    one.run()
+    one = ran(clock, chainer(clock), engine)
     assert [d.relative for d in one.contestants[1].differences] == [0.0, 0.0, 0.5]
 
 
@@ -182,8 +179,7 @@ def test_outputs_in_memory_that_is_used_again_are_right(clock: FakeClock) -> Non
         np.multiply(x, 2, out=memory)
         return memory
 
-    one = race(clock, chainer(clock, function=again), FakeEngine(clock, function=again))
-    one.run()
+    one = ran(clock, chainer(clock, function=again), FakeEngine(clock, function=again))
     assert [d.relative for d in one.contestants[1].differences] == [0.0] * 3
 
 
@@ -192,8 +188,7 @@ def test_one_that_changes_its_input_is_out_and_the_input_put_right(clock: FakeCl
         x *= 2
         return x
 
-    one = race(clock, chainer(clock), FakeEngine(clock, name="bad", function=spoil))
-    one.run()
+    one = ran(clock, chainer(clock), FakeEngine(clock, name="bad", function=spoil))
     assert one.contestants[1].error == "changes the input that it is given"
     np.testing.assert_array_equal(one.network.inputs[0], X)
 
@@ -207,8 +202,7 @@ def test_the_worst_layer_is_told_by_engines_that_show_theirs(
     engine = InspectingEngine(clock, function=lambda x: x)
     engine.shown = {0: X, 3: X + 1}
     silent = InspectingEngine(clock, name="silent", function=lambda x: x)
-    one = race(clock, chainer(clock), engine, silent)
-    one.run()
+    one = ran(clock, chainer(clock), engine, silent)
     assert one.contestants[1].worst_layer == (
         "the first layer that differs is 3_Convolution2DFunction at /res2/1/conv1"
     )
@@ -219,10 +213,9 @@ def test_the_worst_layer_is_told_by_engines_that_show_theirs(
 
 def test_a_signal_ends_it_with_what_was_measured(clock: FakeClock) -> None:
     engine = FakeEngine(clock)
-    one = race(
+    one = ran(
         clock, chainer(clock), engine, stop=lambda: "interrupted" if engine.calls >= 20 else ""
     )
-    one.run()
     assert one.ended == "interrupted"
     slow, fast = (len(c.clean_ns) for c in one.contestants)
     assert 0 < fast < 60
@@ -232,31 +225,25 @@ def test_a_signal_ends_it_with_what_was_measured(clock: FakeClock) -> None:
 
 
 def test_a_signal_before_the_trials_leaves_none(clock: FakeClock) -> None:
-    one = race(clock, chainer(clock), FakeEngine(clock), stop=lambda: "interrupted")
-    one.run()
+    one = ran(clock, chainer(clock), FakeEngine(clock), stop=lambda: "interrupted")
     assert [len(c.clean_ns) for c in one.contestants] == [0, 0]
     assert one.ended == "interrupted"
 
 
 def test_a_time_limit_is_one_of_the_trials_alone(clock: FakeClock) -> None:
     engine = FakeEngine(clock, 100, given=profile([1], [()], 2))
-    one = race(clock, chainer(clock), engine, max_seconds=20e-6)
-    one.run()
+    one = ran(clock, chainer(clock), engine, max_seconds=20e-6)
     assert one.ended == TIME_LIMIT
     assert 0 < len(one.contestants[0].clean_ns) < 20
     one.profile_nodes(10)
     assert engine.layer_trials == 10
-    enough = race(clock, chainer(clock), trials=3, max_seconds=6000e-9)
-    enough.run()
+    enough = ran(clock, chainer(clock), trials=3, max_seconds=6000e-9)
     assert enough.ended == COMPLETE
 
 
 def test_progress_is_told_for_all_engines_together(clock: FakeClock) -> None:
     seen: list[tuple[int, int, float]] = []
-    one = race(
-        clock, chainer(clock), FakeEngine(clock, 100), progress=lambda *told: seen.append(told)
-    )
-    one.run()
+    ran(clock, chainer(clock), FakeEngine(clock, 100), progress=lambda *told: seen.append(told))
     assert seen[-1][:2] == (120, 120)
     assert seen[-1][2] == pytest.approx(550e-9)
     assert [done for done, _, _ in seen] == sorted(done for done, _, _ in seen)
@@ -287,8 +274,7 @@ def test_nodes_are_timed_for_a_while_only(clock: FakeClock) -> None:
     silent = FakeEngine(clock, name="silent")
     failing = FakeEngine(clock, name="failing")
     failing.layers = lambda inputs, trials: 1 / 0  # type: ignore[method-assign]
-    one = race(clock, chainer(clock), engine, silent, failing)
-    one.run()
+    one = ran(clock, chainer(clock), engine, silent, failing)
     one.profile_nodes(200, most_seconds=0.05)
     assert engine.layer_trials == 50
     assert one.contestants[1].profile is given
@@ -312,8 +298,7 @@ class Server(FakeEngine):
 
 def test_several_runs_at_a_time(clock: FakeClock) -> None:
     engines = chainer(clock), Server(clock, 100_000_000), FakeEngine(clock, name="other")
-    one = race(clock, *engines, trials=3)
-    one.run()
+    one = ran(clock, *engines, trials=3)
     one.serve(1)
     assert engines[1].asked == (0, 0)
     one.serve(4)
@@ -342,14 +327,12 @@ def test_memory_is_that_of_the_runs(clock: FakeClock, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr("chainer_profile.engines.race.Growth", Told)
     engine = chainer(clock)
-    one = race(clock, engine, trials=1, warmups=3)
-    one.run()
+    one = ran(clock, engine, trials=1, warmups=3)
     found = one.contestants[0].result
     assert found.memory_nbytes == 1 << 20
     first, last = (int(words.split()[-1]) for words in told)
     assert last - first == 3
-    on_gpu = race(clock, chainer(clock), network=network(device="gpu:0"), trials=1)
-    on_gpu.run()
+    on_gpu = ran(clock, chainer(clock), network=network(device="gpu:0"), trials=1)
     assert on_gpu.contestants[0].memory_nbytes is None
 
 
