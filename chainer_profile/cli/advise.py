@@ -25,7 +25,7 @@ from chainer_profile.cli.options import (
     settings_of,
     take,
 )
-from chainer_profile.cli.running import Context, show
+from chainer_profile.cli.running import Context, first_screen, show, written_text
 
 if TYPE_CHECKING:
     from chainer_profile.advice.changes import Possible
@@ -78,7 +78,7 @@ def _add_own(parser: argparse.ArgumentParser) -> None:
     about = "folder of the results (default: the next free reports/advise-MODEL-cpu-bBATCH)"
     take(group, "--out", help=about)
     take(group, "--force", help="replace a run in the --out folder, or the advice in DIR")
-    take(group, *MESSAGES)
+    take(group, "--full", *MESSAGES)
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
@@ -208,8 +208,8 @@ def _advise(
     try:
         files = [ADVICE, *(path.name for path in write_reports(folder, summary))]
     finally:
-        show(section(advice), args.quiet)
-    show([text(f"Written to {folder}: {', '.join(files)}")], args.quiet)
+        show(section(advice), args.quiet, hint=first_screen(args))
+    show([text(written_text(folder, files))], args.quiet)
     signum = context.interrupts.signum
     return 128 + signum if signum else 0
 

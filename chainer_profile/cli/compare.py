@@ -11,7 +11,16 @@ from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.parsing import Parser
 from chainer_profile.basics.words import PROG
 from chainer_profile.cli.options import MESSAGES, take
-from chainer_profile.cli.running import ALL_ROWS, FAILED, Context, printing, show
+from chainer_profile.cli.running import (
+    ALL_ROWS,
+    FAILED,
+    Context,
+    first_screen,
+    printing,
+    row_limit,
+    show,
+    written_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,8 +48,9 @@ def parser() -> argparse.ArgumentParser:
         "%(default)s)"
     )
     take(group, "--sort", help=about, choices=_SORTS, default=_SORTS[0])
-    take(group, "--limit", help="rows of the layer table, 0 for all (default: %(default)s)")
-    take(group, "--all")
+    about = "rows of the layer table, 0 for all (default: 10, with --full 20)"
+    take(group, "--limit", help=about)
+    take(group, "--full", "--all")
     take(group, "--out", help="write comparison.csv, .md, .png and .html into this folder")
     take(group, *MESSAGES)
     return parser
@@ -102,7 +112,8 @@ def _write(comparisons: Sequence[Comparison], args: argparse.Namespace) -> list[
     contents = {"comparison.csv": to_csv(content.COLUMNS, content.file_rows(comparisons)).encode()}
     for name, comparison in zip(plots, comparisons, strict=True):
         contents[name] = comparison_plot.render(comparison, "png")
-    blocks = content.report(comparisons, plots=plots, **_shown(args))
+    rows = 20 if args.limit is None else args.limit or None
+    blocks = content.report(comparisons, plots=plots, **{**_shown(args), "limit": rows})
     contents["comparison.md"] = markdown.write(blocks).encode()
     contents["comparison.html"] = page.render_comparison(comparisons).encode()
     return write_files(args.out, contents)
@@ -113,7 +124,7 @@ def _shown(args: argparse.Namespace) -> dict[str, Any]:
     from chainer_profile.report.content.comparison import Gate
 
     gate = None if args.fail_above is None else Gate(args.fail_above, args.gate == "cpu")
-    limit = args.limit or None
+    limit = row_limit(args)
     return {"sort": args.sort, "everything": args.all, "limit": limit, "gate": gate}
 
 
@@ -129,10 +140,9 @@ def _print(
                 print()
         if len(comparisons) > 1:
             show([Heading(2, comparison.after.name)])
-        show(compared(comparison, hint=ALL_ROWS, **_shown(args)))
+        show(compared(comparison, hint=ALL_ROWS, **_shown(args)), hint=first_screen(args))
     if written:
-        names = ", ".join(path.name for path in written)
-        show([text(f"Written to {args.out}: {names}")])
+        show([text(written_text(args.out, [path.name for path in written]))])
 
 
 def _gate(comparisons: Sequence[Comparison], args: argparse.Namespace) -> int:

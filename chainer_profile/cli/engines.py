@@ -24,7 +24,7 @@ from chainer_profile.cli.options import (
     settings_of,
     take,
 )
-from chainer_profile.cli.running import Context, printing, show
+from chainer_profile.cli.running import FULL, Context, printing, show, written_text
 from chainer_profile.engines.catalogue import BASELINE, ENGINES
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
     about = "folder of the results (default: the next free reports/engines-MODEL-DEVICE-bBATCH)"
     take(group, "--out", help=about)
     take(group, "--force", help="replace a run in the --out folder, or a saved engine")
-    take(group, "--report", *MESSAGES)
+    take(group, "--report", "--full", *MESSAGES)
     return parser
 
 
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
     if args.list_engines:
         return _list_engines()
     if args.report is not None:
-        return report(args.report, quiet=args.quiet)
+        return report(args.report, args)
     _check(args)
 
     from chainer_profile.engines import chosen as engines
@@ -130,14 +130,14 @@ def _list_engines() -> int:
     return 0
 
 
-def report(place: Path, *, quiet: bool) -> int:
+def report(place: Path, args: argparse.Namespace) -> int:
     """The reports of such a run again, from its recordings."""
     from chainer_profile.runs import engines as run_folder
 
     found, recordings = run_folder.read_run(place)
     files = run_folder.write_reports(place, found, recordings)
-    _print(found, recordings, quiet)
-    _say_written(place, files, quiet)
+    _print(found, recordings, args)
+    _say_written(place, files, args.quiet)
     return 0
 
 
@@ -192,7 +192,7 @@ def _finish(
             files = ["engines.json", *run_folder.write_reports(place, run, recordings)]
             files += run_folder.write_engine_reports(place, run, recordings)
         finally:
-            _print(run, recordings, args.quiet)
+            _print(run, recordings, args)
         _say_written(place, files, args.quiet)
     elif interrupts.signum:
         print(f"{PROG}: {interrupts.reason()}: no trial was made", file=sys.stderr)
@@ -213,13 +213,13 @@ def _finish(
     return 0
 
 
-def _print(run: EnginesRun, recordings: Mapping[str, Recording], quiet: bool) -> None:
+def _print(run: EnginesRun, recordings: Mapping[str, Recording], args: argparse.Namespace) -> None:
     from chainer_profile.report.content.engines import overview
 
-    show(overview(run, recordings), quiet)
+    show(overview(run, recordings), args.quiet, hint="" if args.full else FULL)
 
 
 def _say_written(place: Path, files: Sequence[str], quiet: bool) -> None:
     from chainer_profile.report.document import text
 
-    show([text(f"Written to {place}: {', '.join(files)}")], quiet)
+    show([text(written_text(place, files))], quiet)

@@ -291,7 +291,11 @@ OPTIONS: dict[str, _Told] = {
     "--depth N": _value(
         f"levels of the tree below the network (default: {DEFAULT_DEPTH}; 99 for all)", whole(0)
     ),
-    "--group-by": _choice(GROUPS, "what the second table adds up by (default: %(default)s)"),
+    "--full": _flag("show all tables and findings, not only what fits on a first screen"),
+    "--group-by": _value(
+        "show a table that adds up by function, link, block or shape (with --full by function)",
+        choices=GROUPS,
+    ),
     "--macs": _flag(
         "show multiply-adds of convolutions and matrix products in place of operations"
     ),
@@ -308,9 +312,9 @@ OPTIONS: dict[str, _Told] = {
         checked(factor),
     ),
     "--limit N": _value(
-        "rows of the layer table and of the groups on the terminal, 0 for all (default: 20)",
+        "rows of the layer table and of the groups on the terminal, 0 for all (default: 10, with "
+        "--full 20)",
         whole(0),
-        20,
     ),
     "-q, --quiet": _flag("print nothing but errors"),
     "--debug": _flag("show the traceback of an error"),

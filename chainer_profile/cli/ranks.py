@@ -9,7 +9,14 @@ from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.parsing import Parser, folder
 from chainer_profile.basics.words import PROG
 from chainer_profile.cli.options import MESSAGES, take
-from chainer_profile.cli.running import ALL_ROWS, Context, show
+from chainer_profile.cli.running import (
+    ALL_ROWS,
+    Context,
+    first_screen,
+    row_limit,
+    show,
+    written_text,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +36,8 @@ def parser() -> argparse.ArgumentParser:
         "folder", metavar="DIR", type=folder, help="folder with rank-0, rank-1, ... in it"
     )
     group = parser.add_argument_group("what is shown")
-    take(group, "--limit", help="rows of a table, 0 for all (default: %(default)s)")
+    take(group, "--limit", help="rows of a table, 0 for all (default: 10, with --full 20)")
+    take(group, "--full")
     take(group, "--out", help="write the files into this folder (default: DIR)")
     take(group, *MESSAGES)
     return parser
@@ -48,10 +56,9 @@ def run(args: argparse.Namespace, context: Context) -> int:
         ranks = merge(recordings, problems, outcomes)
     except ProfileError as error:
         raise ProfileError(printable(f"{args.folder}: {error}")) from error
-    show(merged(ranks, args.limit or None, ALL_ROWS), args.quiet)
+    show(merged(ranks, row_limit(args), ALL_ROWS), args.quiet, hint=first_screen(args))
     out = args.out or args.folder
-    names = ", ".join(_write(ranks, out))
-    show([text(f"Written to {out}: {names}")], args.quiet)
+    show([text(written_text(out, _write(ranks, out)))], args.quiet)
     return 0
 
 

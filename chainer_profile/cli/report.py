@@ -39,7 +39,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
             raise UsageError(
                 f"{run}: holds a run of several engines; --format is for the folder of one of them"
             )
-        return engines.report(run, quiet=args.quiet)
+        return engines.report(run, args)
     recording = load_run(run)
     asked = wanted(args)
     check_formats(asked, recording.n_trials)

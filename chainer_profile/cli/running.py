@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import sys
@@ -9,6 +10,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chainer_profile.basics.errors import ProfileError, one_line
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 _WIDE = 160
 #: Exit code of a gate that fails.
 FAILED = 3
+#: How to see what a first screen leaves out; names of files that are told.
+FULL, _MOST_NAMES = "--full shows all", 4
 #: How to see the rows that --limit leaves out.
 ALL_ROWS = "--limit 0 shows all"
 
@@ -109,15 +113,46 @@ def terminal_width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def show(blocks: Iterable[Block], quiet: bool = False) -> None:
-    """Print a document on the standard output; in colour where that is a terminal."""
+def show(blocks: Iterable[Block], quiet: bool = False, *, hint: str = "") -> None:
+    """Print a document on the standard output; in colour where that is a terminal.
+
+    Args:
+        blocks: The document.
+        quiet: Print nothing.
+        hint: Print a first screen of it, and how to see the rest: this.
+    """
     from rich.console import Console
 
     from chainer_profile.report.writers import terminal
 
     if not quiet:
+        console = Console(width=console_width())
+        if hint:
+            blocks = terminal.first_screen(blocks, console.width, hint)
         with printing():
-            terminal.show(blocks, Console(width=console_width()))
+            terminal.show(blocks, console)
+
+
+def row_limit(args: argparse.Namespace) -> int | None:
+    """Rows of the longest table: as ``--limit`` says, 0 being all; else few, or more by --full."""
+    if args.limit is not None:
+        return args.limit or None
+    return 20 if args.full else 10
+
+
+def first_screen(args: argparse.Namespace) -> str:
+    """The hint of :func:`show`; nothing where options ask for what is longer."""
+    asked = args.full or getattr(args, "limit", None) is not None or getattr(args, "all", False)
+    return "" if asked else FULL
+
+
+def written_text(folder: Path, names: Sequence[str]) -> str:
+    """``Written to reports/net: report.html, report.md and 7 more files``."""
+    first = sorted(names, key=lambda name: not name.endswith((".html", ".md", ".pdf")))
+    shown = first if len(first) <= _MOST_NAMES + 1 else first[:_MOST_NAMES]
+    more = len(first) - len(shown)
+    others = f" and {more} more files" if more else ""
+    return f"Written to {folder}: {', '.join(shown)}{others}"
 
 
 def console_width() -> int | None:

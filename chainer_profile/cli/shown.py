@@ -6,15 +6,17 @@ import argparse
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from chainer_profile.analyse.findings import FOLDER
 from chainer_profile.basics.words import DEFAULT_DEPTH
 from chainer_profile.cli.options import MESSAGES, take
-from chainer_profile.cli.running import ALL_ROWS, printing
+from chainer_profile.cli.running import ALL_ROWS, printing, row_limit, written_text
 from chainer_profile.cli.running import show as print_blocks
 from chainer_profile.runs.wanted import NONE, Wanted
 
 if TYPE_CHECKING:
+    from chainer_profile.analyse.summary import Summary
     from chainer_profile.record.recording import Recording
 
 
@@ -22,7 +24,17 @@ def add_shown(parser: argparse.ArgumentParser) -> None:
     """Options of what is shown, which running and reporting share."""
     group = parser.add_argument_group("what is shown")
     take(group.add_mutually_exclusive_group(), "--tree", "--columns")
-    take(group, "--depth", "--group-by", "--macs", "--hotspots", "--sort", "--target", "--limit")
+    take(
+        group,
+        "--full",
+        "--depth",
+        "--group-by",
+        "--macs",
+        "--hotspots",
+        "--sort",
+        "--target",
+        "--limit",
+    )
     take(group, *MESSAGES)
     group = parser.add_argument_group("reports")
     take(group, "--format", "--json", "--title", "--author", "--course", "--trace-trial")
@@ -47,11 +59,11 @@ def show(
 ) -> None:
     """Write a recording's reports where there is a folder for them, and print its tables."""
     from chainer_profile.analyse.summaries import summarise
-    from chainer_profile.report.content.overview import overview
+    from chainer_profile.report.content.overview import brief, overview
     from chainer_profile.report.content.result_section import target
     from chainer_profile.report.document import text
     from chainer_profile.report.writers import json_report
-    from chainer_profile.runs.write import write_reports
+    from chainer_profile.runs.write import beside, write_reports
 
     summary = summarise(recording, args.hotspots)
     quiet = args.quiet or args.json
@@ -64,20 +76,32 @@ def show(
         with printing():
             if args.json and not args.quiet:
                 sys.stdout.write(json_report.render(summary))
-        blocks = overview(
-            summary,
-            sort=args.sort,
-            limit=args.limit or None,
-            group_by=args.group_by,
-            tree=args.tree,
-            depth=DEFAULT_DEPTH if args.depth is None else args.depth,
-            macs=args.macs,
-            columns=args.columns,
-            hint=ALL_ROWS,
-        )
+        asked: dict[str, Any] = {
+            "sort": args.sort,
+            "limit": row_limit(args),
+            "tree": args.tree,
+            "depth": DEFAULT_DEPTH if args.depth is None else args.depth,
+            "columns": args.columns,
+            "hint": ALL_ROWS,
+        }
+        if args.full:
+            by = args.group_by or "function"
+            blocks = overview(summary, group_by=by, macs=args.macs, **asked)
+        else:
+            advice = None if folder is None else beside(folder, recording).advice
+            shown = summary if folder is None else in_folder(summary, folder)
+            blocks = brief(shown, group_by=args.group_by or "", advice=advice, **asked)
         print_blocks(blocks, quiet)
         if args.target is not None:
             print_blocks(target(summary, args.target), quiet)
-    names = ", ".join(filter(None, (written, *(file.name for file in files))))
+    names = [*filter(None, [written]), *(file.name for file in files)]
     if folder is not None and names:
-        print_blocks([text(f"Written to {folder}: {names}")], quiet)
+        print_blocks([text(written_text(folder, names))], quiet)
+
+
+def in_folder(summary: Summary, folder: Path) -> Summary:
+    """The same whose findings name the run's folder in their commands."""
+    findings = tuple(
+        replace(one, command=one.command.replace(FOLDER, str(folder))) for one in summary.findings
+    )
+    return replace(summary, findings=findings)

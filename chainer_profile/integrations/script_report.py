@@ -115,4 +115,6 @@ def _say(budget: Budget, summary: Summary | None, problems: Iterable[str], writt
 
     notes = [text(problem, note=True) for problem in problems]
     last = [text(written)] if written else []
-    terminal.show([*overview(budget, summary), *notes, *last], Console())
+    console = Console()
+    shown = terminal.first_screen(overview(budget, summary), console.width, "report.md has all")
+    terminal.show([*shown, *notes, *last], console)

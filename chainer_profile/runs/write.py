@@ -17,6 +17,7 @@ from chainer_profile.runs.written import Written
 
 if TYPE_CHECKING:
     from chainer_profile.analyse.summary import Summary
+    from chainer_profile.record.recording import Recording
     from chainer_profile.report.content.profile import Beside
 
 
@@ -38,21 +39,22 @@ def write_reports(
     if only is not None:
         chosen = tuple(name for name in wanted.formats if FILES[name] in only)
         wanted = replace(wanted, formats=chosen)
-    beside = _beside(run or folder, summary.recording.environment.started)
-    usual = _usual_reports(summary, wanted, beside) if wanted.usual else {}
+    known = beside(run or folder, summary.recording)
+    usual = _usual_reports(summary, wanted, known) if wanted.usual else {}
     contents = {name: make() for name, make in usual.items() if only is None or name in only}
     written = Written(folder)
     files = written.write(contents)
     # What may fail for want of a package comes last.
-    for name, content in asked_for(summary, wanted, beside):
+    for name, content in asked_for(summary, wanted, known):
         files += written.write({name: content})
     return files
 
 
-def _beside(folder: Path, started: str) -> Beside:
-    """What else there is in a folder, of the run that began then."""
+def beside(folder: Path, recording: Recording) -> Beside:
+    """What else there is of a run in its folder."""
     from chainer_profile.report.content.profile import Beside
 
+    started = recording.environment.started
     advice, budget = read_advice(folder), read_budget(folder)
     if advice is not None and advice.environment.started != started:
         advice = None

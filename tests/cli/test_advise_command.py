@@ -74,7 +74,7 @@ def test_it_profiles_tries_and_writes(capsys: pytest.CaptureFixture[str]) -> Non
     assert "export --to net.onnx" in out
     assert "profile.py: first look: " in err
     place = Path("reports/advise-tiny-cpu-b2")
-    assert f"Written to {place}: advice.json, layers.csv" in out
+    assert f"Written to {place}: report.md, report.html" in out
     advice = read_advice(place)
     assert advice is not None
     assert [one.candidate.name for one in advice.helping] == ["onnxruntime"]

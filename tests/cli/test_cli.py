@@ -42,7 +42,7 @@ def test_a_run_writes_its_files_and_says_so(capsys: pytest.CaptureFixture[str]) 
     assert err == ""
     assert "LinearFunction" in out
     assert names_in("run") == ALL_FILES
-    assert out.splitlines()[-1].startswith("Written to run: recording.npz, layers.csv")
+    assert out.splitlines()[-1].startswith("Written to run: report.md, report.html")
 
 
 def test_options_reach_the_recording() -> None:
@@ -161,7 +161,7 @@ def test_report_makes_the_reports_again(capsys: pytest.CaptureFixture[str]) -> N
     assert err == ""
     assert names_in("run") == ALL_FILES
     assert second.splitlines()[:-1] == first.splitlines()[:-1]
-    assert second.splitlines()[-1].startswith("Written to run: layers.csv")
+    assert second.splitlines()[-1].startswith("Written to run: report.md, report.html")
 
 
 def test_report_of_a_recording_elsewhere() -> None:
@@ -187,7 +187,7 @@ def test_columns_of_the_layer_table(capsys: pytest.CaptureFixture[str]) -> None:
     chosen = "peak_nbytes, function,mean"
     assert ["peak", "function", "mean"] in heads("--columns", chosen, "-o", "run")
     assert ["workspace", "path"] in heads("report", "run", "--columns", "workspace,path")
-    (usual,) = [words for words in heads("report", "run") if "mean" in words and "#" in words]
+    (usual,) = [words for words in heads("report", "run", "--full") if "mean" in words and "#" in words]
     assert usual[-2:] == ["limit", "peak"]
     assert main("report", "nowhere", "--columns", "meen") == 2
     assert "'meen' (did you mean mean?)" in capsys.readouterr().err

@@ -108,7 +108,7 @@ def test_options_of_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_files(capsys: pytest.CaptureFixture[str]) -> None:
     assert command("A", "B", "--out", "x/y") == 0
-    said = "Written to x/y: comparison.csv, comparison.png, comparison.md, comparison.html"
+    said = "Written to x/y: comparison.md, comparison.html, comparison.csv, comparison.png"
     assert said in capsys.readouterr().out
     names = ["comparison.csv", "comparison.html", "comparison.md", "comparison.png"]
     assert names_in("x/y") == names

@@ -139,7 +139,7 @@ def test_engines_are_measured_compared_and_written(
         *FILES,
         "fast",
     ]
-    assert f"Written to {place}: engines.json, engines.csv" in out
+    assert f"Written to {place}: engines.md, engines.html, engines.json, engines.csv" in out
     found = table(str(place))
     assert list(found) == ["chainer", "fast"]
     fast = found["fast"]

@@ -54,7 +54,8 @@ _BESIDE = 8
 #: Shares of the program from which something beside its network is advised on.
 _MUCH, _MUCH_EVALUATION, _MOVED = 0.2, 0.3, 0.05
 #: A name of a part, or a layer, that is less of the whole is told with others.
-_LEAST, _LEAST_IN_SHORT = 0.001, 0.01
+#: In short it is as much as leaves so many rows.
+_LEAST, _LEAST_IN_SHORT, _ROWS_IN_SHORT = 0.001, (0.01, 0.02, 0.05, 0.1), 18
 
 
 class BudgetRow(NamedTuple):
@@ -159,9 +160,15 @@ def _takes(spent: Spent, budget: Budget) -> str:
 
 def overview(budget: Budget, summary: Summary | None = None) -> list[Block]:
     """The same in short, for a terminal."""
+    least = next(
+        share
+        for share in _LEAST_IN_SHORT
+        if share == _LEAST_IN_SHORT[-1]
+        or sum(1 for _ in budget_rows(budget, summary, share)) <= _ROWS_IN_SHORT
+    )
     return [
         Heading(2, f"Where the time of {script_name(budget)} went"),
-        *section(budget, summary, _LEAST_IN_SHORT),
+        *section(budget, summary, least),
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from chainer_profile.analyse.findings import WARNING, next_step
+from chainer_profile.analyse.findings import STEP, WARNING, next_step
 from chainer_profile.basics.units import format_percent, plural
 from chainer_profile.basics.words import DEFAULT_DEPTH
 from chainer_profile.report.columns import (
@@ -19,12 +19,20 @@ from chainer_profile.report.columns import (
     properties,
     tree_columns,
 )
-from chainer_profile.report.content.answer import answer, finding_words
+from chainer_profile.report.content.answer import (
+    answer,
+    doubts,
+    finding_words,
+    how_long,
+    what_next,
+    where,
+)
 from chainer_profile.report.content.counters_section import counters
 from chainer_profile.report.content.device_section import MEANINGS, device_rows
 from chainer_profile.report.content.engine_words import engine_text
 from chainer_profile.report.content.gpu_text import gpu_lines, on_gpu
 from chainer_profile.report.content.inside_section import inside
+from chainer_profile.report.content.inside_section import said as inside_said
 from chainer_profile.report.content.memory_section import (
     PHASE_MEMORY,
     memory_sentences,
@@ -42,8 +50,8 @@ from chainer_profile.report.content.work_section import (
     work_columns,
     work_rows,
 )
-from chainer_profile.report.document import HOT, TOTAL, strong, text
-from chainer_profile.report.rows import group_rows, phases_of, tree_rows
+from chainer_profile.report.document import HOT, TOTAL, plain, strong, text
+from chainer_profile.report.rows import group_rows, phase_rows, phases_of, tree_rows
 from chainer_profile.report.tables import (
     HOT_MARK,
     Column,
@@ -60,6 +68,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from chainer_profile.advice.results import Advice
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.report.document import Block
 
@@ -80,9 +89,65 @@ _MAX_PEAKS = 5
 #: Columns that an order needs to be seen, beside the usual ones or in place of one of them.
 _SHOWN_FOR = {"flops": "flops", "memory": "peak", "reached": "reached"}
 _IN_PLACE_FOR = {"std": ("ci", "std")}
+#: Layers, notes and steps of a first screen, and the columns of its layers.
+MOST_LAYERS, _MOST_NOTES, _MOST_STEPS = 10, 1, 3
+#: A phase that is less of a trial is not told there.
+_LEAST_PHASE = 0.001
+#: A phase that is less of a trial is not told there.
+_LEAST_PHASE = 0.001
+BRIEF = ("index", "hot", "path", "function", "phase", "median", "share", "verdict")
 _MARKED = columns('marked | "" | hot')
 #: Columns that there are only where there is something in them.
 _WHERE_KNOWN = frozenset({"gflops", "reached", "verdict", "peak", *DEVICE})
+
+
+def brief(
+    summary: Summary,
+    *,
+    sort: str = "time",
+    limit: int | None = MOST_LAYERS,
+    group_by: str = "",
+    tree: bool = False,
+    depth: int = DEFAULT_DEPTH,
+    columns: Sequence[str] | None = None,
+    hint: str = "",
+    advice: Advice | None = None,
+) -> Iterator[Block]:
+    """A first screen: what it takes, where it goes, the hottest layers, what to do.
+
+    The options are those of :func:`overview`; groups are shown where ``group_by`` asks for some.
+    """
+    yield from _what_was_run(summary)
+    # What was found goes before what is missing.
+    notes = sorted(doubts(summary), key=lambda note: not plain(note.words).startswith(WARNING))
+    yield text(strong(how_long(summary)))
+    yield from notes[:_MOST_NOTES]
+    if more := len(notes[_MOST_NOTES:]):
+        said = f"{plural(more, 'more warning')}: --full shows {'it' if more == 1 else 'them'}."
+        yield text(said, note=True, below=True)
+    early = [one.text for one in summary.findings if one.code == "ended-early"]
+    for sentence in (*early, where(summary), *inside_said(summary)[:1]):
+        if sentence:
+            yield text(sentence, below=True)
+    if len(phases_of(summary)) > 1:
+        yield text(_phases(summary), below=True)
+    yield from (
+        _tree(summary, depth) if tree else _layers(summary, sort, limit, columns, hint, usual=BRIEF)
+    )
+    if group_by:
+        yield from _groups(summary, group_by, limit, hint)
+    if words := what_next(summary, advice):
+        yield text("Next: ", *words)
+    steps = [one for one in summary.findings if one.severity == STEP and one.to_do]
+    for one in steps[1:_MOST_STEPS] if advice is None else ():
+        yield text("Or: ", *finding_words(one), below=True)
+
+
+def _phases(summary: Summary) -> str:
+    """``By phase, of the time of a trial: forward 39.4 %, backward 59.9 %, update 0.7 %.``"""
+    rows = [row for row in phase_rows(summary) if not row.whole and row.share >= _LEAST_PHASE]
+    parts = (f"{row.name} {format_percent(row.share)}" for row in rows)
+    return f"By phase, of the time of a trial: {', '.join(parts)}."
 
 
 def overview(
@@ -114,11 +179,7 @@ def overview(
         hint: How to see the rows that a limit leaves out, if there is a way.
     """
     recording = summary.recording
-    for line in run_lines(recording):
-        yield text(line, below=True)
-    if recording.settings.engine:
-        said = f"engine: {engine_text(recording.settings)}; a row is a node of it"
-        yield text(strong(said), below=True)
+    yield from _what_was_run(summary)
     yield from answer(summary)
     yield properties([*total_rows(summary), *device_rows(summary)])
     if len(phases_of(summary)) > 1:
@@ -143,13 +204,26 @@ def overview(
         yield text(line, aside=True, below=at > 0)
 
 
+def _what_was_run(summary: Summary) -> Iterator[Block]:
+    for line in run_lines(summary.recording):
+        yield text(line, below=True)
+    if summary.recording.settings.engine:
+        said = f"engine: {engine_text(summary.recording.settings)}; a row is a node of it"
+        yield text(strong(said), below=True)
+
+
 def _layers(
-    summary: Summary, sort: str, limit: int | None, chosen: Sequence[str] | None, hint: str
+    summary: Summary,
+    sort: str,
+    limit: int | None,
+    chosen: Sequence[str] | None,
+    hint: str,
+    usual: Sequence[str] = USUAL,
 ) -> Iterator[Block]:
     layers = _sorted(summary.layers, sort)
     shown = layers if limit is None else layers.head(max(0, limit))
     if chosen is None:
-        columns = _usual_columns(summary, sort)
+        columns = _usual_columns(summary, sort, usual)
     else:
         columns = list(map(kept, layer_columns(chosen)))
     kind = "inclusive" if summary.recording.settings.inclusive else "self times"
@@ -158,7 +232,7 @@ def _layers(
     legend = [
         *([("", said)] if said else []),
         ("", f"{HOT_MARK} hot: {summary.hotspots.rule}."),
-        ("", f"Times are {kind}{on_gpu(summary)} in ms."),
+        ("", f"Times are {kind}{on_gpu(summary)} in ms, % is of the layers' time."),
         *_legend_of_marks(columns, shown),
         ("+/- ms", f"{interval_note(layers)}."),
         ("% of limit", "% of limit is the least time at this machine's limits over the median."),
@@ -182,10 +256,10 @@ def _legend_of_marks(columns: Sequence[Column], shown: pd.DataFrame) -> list[tup
     return [(column.name, ABOUT) for column in lasting]
 
 
-def _usual_columns(summary: Summary, sort: str) -> list[Column]:
+def _usual_columns(summary: Summary, sort: str, usual: Sequence[str]) -> list[Column]:
     """The columns where none were chosen: with that of the order, without what is not known."""
     instead, other = _IN_PLACE_FOR.get(sort, ("", ""))
-    keys = [other if key == instead else key for key in USUAL]
+    keys = [other if key == instead else key for key in usual]
     wanted = _SHOWN_FOR.get(sort)
     if wanted is not None and wanted not in keys:
         keys.append(wanted)
@@ -244,7 +318,8 @@ def _groups(summary: Summary, by: str, limit: int | None, hint: str) -> Iterator
     said = _hidden(plural(len(hidden), by), sum(row.share for row in hidden), hint)
     legend = [
         *([("", said)] if said else []),
-        ("bwd/fwd", "Times are in ms; bwd/fwd is backward over forward."),
+        ("", "Times are in ms, % is of the layers' time."),
+        ("bwd/fwd", "bwd/fwd is backward over forward."),
     ]
     marks = [HOT if row.hot else "" for row in shown]
     columns = group_columns(by, phases_of(summary))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from chainer_profile.report.document import (
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from chainer_profile.report.document import Block
     from chainer_profile.report.tables import Column
 
+#: Lines of a first screen, with two for what was written, rows of a table in it, and lines for what
+#: it leaves out.
+SCREEN, ROWS, _LAST = 38, 20, 3
 #: A line and its style, in rich's words.
 Line = tuple[str, str]
 
@@ -75,6 +79,48 @@ def lines(blocks: Iterable[Block], width: int | None = None) -> Iterator[Line]:
             yield "", ""
         yield from _lines(block, width)
         before = block
+
+
+def first_screen(
+    blocks: Iterable[Block], width: int | None, hint: str, most: int = SCREEN
+) -> list[Block]:
+    """The blocks that a first screen has room for, long tables cut, and what is left out.
+
+    Args:
+        blocks: The blocks, the most important first. Figures are left out.
+        width: Width of the terminal; None for any.
+        hint: How to see the rest.
+        most: Lines of the screen.
+    """
+    kept: list[Block] = []
+    left: list[str] = []
+    room = most - _LAST
+    for block in blocks:
+        if isinstance(block, Figure):
+            continue
+        if isinstance(block, Table) and block.head and len(block.rows) > ROWS:
+            hidden = f"{len(block.rows) - ROWS} rows not shown ({hint})."
+            legend = [("", hidden), *block.legend]
+            block = replace(block, rows=block.rows[:ROWS], legend=legend)
+        count = _count([*kept[-1:], block], width) - _count(kept[-1:], width)
+        if left or count > room:
+            name = block.caption if isinstance(block, Table) else ""
+            left += [name] if name else []
+            left = left or [""]
+            continue
+        room -= count
+        kept.append(block)
+    while kept and isinstance(kept[-1], Heading):
+        kept.pop()
+    if left:
+        names = ", ".join(filter(None, left))
+        said = f"More: {names} ({hint})." if names else f"There is more ({hint})."
+        kept.append(Text((said,), aside=True))
+    return kept
+
+
+def _count(blocks: Iterable[Block], width: int | None) -> int:
+    return sum(line.count("\n") + 1 for line, _ in lines(blocks, width))
 
 
 def _parted(before: Block, block: Block) -> bool:

@@ -1,0 +1,127 @@
+"""The first screen is the answer: what a command shows by default has 40 lines of 100 columns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.ranks import training as of_ranks
+from chainer_profile.analyse.summaries import summarise
+from chainer_profile.cli import main as cli
+from chainer_profile.cli.running import FULL
+from chainer_profile.comparison.compare import Side, compare
+from chainer_profile.ranks.merging import merge
+from chainer_profile.record.budget import Spent
+from chainer_profile.record.recording import Recording
+from chainer_profile.report.content import advice, budget, comparison, engines, ranks
+from chainer_profile.report.document import Heading, text
+from chainer_profile.report.tables import Table, columns, listed
+from chainer_profile.report.writers.terminal import SCREEN, first_screen, written
+from chainer_profile.runs.folder import save_recording
+from tests import ROOT
+from tests.command import folder  # noqa: F401
+from tests.comparing import run, scaled
+from tests.conftest import make_recording, make_training
+from tests.engines.fake_engines import MISSING, WRONG, make_run, recordings
+from tests.report.content.test_advice import ADVICE
+from tests.report.content.test_budget import BUDGET, S
+from tests.report.devicing import make_device_training
+from tests.report.working import with_work
+
+SAMPLES = sorted((ROOT / "reports" / "samples").glob("resnet*"))
+
+
+def lines(blocks: Any) -> list[str]:
+    return written(first_screen(blocks, 100, FULL), 100).split("\n")
+
+
+def noisy(recording: Recording) -> Recording:
+    """The same with all that a warning can be made of."""
+    walls = recording.trial_ns
+    assert walls is not None
+    factor = np.where(np.arange(len(walls)) < len(walls) // 2, 3, 1)
+    return replace(recording, trial_ns=walls * factor, ended="interrupted by the user")
+
+
+RUNS: dict[str, Any] = {
+    "forward": lambda: with_work(make_recording(66)),
+    "training": lambda: with_work(make_training()),
+    "noisy": lambda: noisy(with_work(make_training(200))),
+    "GPU": make_device_training,
+    **{path.name: lambda path=path: Recording.load(path / "recording.npz") for path in SAMPLES},
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run(
+    name: str,
+    folder: Path,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    save_recording(folder, RUNS[name]())
+    assert cli.main(["report", str(folder)], {}) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert len(shown) <= 40
+    assert max(map(len, shown[:-3])) <= 100
+    said = "\n".join(shown)
+    for part in (" takes ", "Where the time of a trial goes", "median ms", "Next: ", "report.html"):
+        assert part in said
+    assert "FOLDER" not in said
+    # All the rest is there with --full.
+    assert cli.main(["report", str(folder), "--full", "--format", "none"], {}) == 0
+    full = capsys.readouterr().out
+    summary = summarise(RUNS[name]())
+    for finding in summary.findings:
+        assert finding.text in " ".join(full.split())
+    assert "By function" in full or "total ms" in full
+
+
+def test_other_results() -> None:
+    factors = dict.fromkeys(range(20), 1.3)
+    changed = compare(Side("A", (run(0),)), Side("B", (scaled(run(1), factors),)))
+    of = of_ranks(4, 30, 8, planted_ms={(1, 1): 30.0})
+    merged = merge(of)
+    results = {
+        "comparison": comparison.compared(changed, limit=10),
+        "engines": engines.overview(make_run(WRONG, MISSING), recordings()),
+        "ranks": ranks.merged(merged, 10),
+        "advice": advice.section(replace(ADVICE, tried=ADVICE.tried * 8)),
+        "program": budget.overview(
+            replace(
+                BUDGET,
+                spent=(
+                    *BUDGET.spent,
+                    *(Spent("extensions", f"extension {at}", S, 3) for at in range(30)),
+                    *(Spent("imports", f"package{at}", S, 3) for at in range(30)),
+                ),
+            ),
+            summarise(make_training()),
+        ),
+    }
+    for name, blocks in results.items():
+        shown = lines(blocks)
+        assert len(shown) <= SCREEN, name
+        assert max(map(len, shown)) <= 100, name
+
+
+def test_what_has_no_room_is_named() -> None:
+    rows = [SimpleNamespace(name=f"name {at}") for at in range(30)]
+    tables = [Table(listed(columns("name | | text")), rows, f"Table of {name}") for name in "abc"]
+    blocks = [text("The answer."), *tables, Heading(2, "More"), text("The end.")]
+    assert first_screen(blocks[:1], 100, FULL) == blocks[:1]
+    kept = first_screen(blocks, 100, FULL, most=12)
+    assert kept[0] == blocks[0]
+    shown = written(kept)
+    assert shown.endswith(f"More: Table of a, Table of b, Table of c ({FULL}).")
+    assert "The end" not in shown
+    assert len(shown.split("\n")) <= 12
+    kept = first_screen(blocks, 100, FULL)
+    assert "10 rows not shown" in written(kept)
+    assert [block.caption for block in kept if isinstance(block, Table)] == ["Table of a"]
