@@ -187,7 +187,9 @@ def test_columns_of_the_layer_table(capsys: pytest.CaptureFixture[str]) -> None:
     chosen = "peak_nbytes, function,mean"
     assert ["peak", "function", "mean"] in heads("--columns", chosen, "-o", "run")
     assert ["workspace", "path"] in heads("report", "run", "--columns", "workspace,path")
-    (usual,) = [words for words in heads("report", "run", "--full") if "mean" in words and "#" in words]
+    (usual,) = [
+        words for words in heads("report", "run", "--full") if "mean" in words and "#" in words
+    ]
     assert usual[-2:] == ["limit", "peak"]
     assert main("report", "nowhere", "--columns", "meen") == 2
     assert "'meen' (did you mean mean?)" in capsys.readouterr().err
