@@ -10,7 +10,8 @@ import chainer.links as L
 import numpy as np
 import pytest
 
-from chainer_profile.measure.cell_step import CellStep, networks, optimizers
+from chainer_profile.integrations.cell import Cell, FirstRun
+from chainer_profile.measure.variables import networks, optimizers
 
 
 class Net(chainer.Chain):
@@ -46,21 +47,21 @@ def test_one_optimizer_for_a_parameter() -> None:
 
 def test_the_first_run_sees_what_the_cell_does() -> None:
     names = {"model": Net(), "x": np.ones((2, 4), np.float32)}
-    step = CellStep(compile("y = model(x)", "cell", "exec"), names)
-    step.first_run()
-    assert (step.calls, step.called, step.device, step.train_mode) == (3, ["Net"], "cpu", True)
-    assert step.inputs == (names["x"],)
-    assert step.optimizers == []
-    assert not step.remade()
+    first = FirstRun(compile("y = model(x)", "cell", "exec"), names)
+    assert (first.calls, first.called, first.train_mode) == (3, ["Net"], True)
+    assert first.device == chainer.get_device("@numpy")
+    assert [given.arrays for given in first.given] == [(names["x"],)]
+    assert names["y"].shape == (2, 3)
 
 
 def test_what_a_cell_prints_and_raises_in_a_trial(capsys: Any) -> None:
-    step = CellStep(compile("print('seen'); n += 1; 1 / (n - 2)", "cell", "exec"), {"n": 0})
-    step.first_run()
+    code, names = compile("print('seen'); n += 1; 1 / (n - 2)", "cell", "exec"), {"n": 0}
+    FirstRun(code, names)
     assert capsys.readouterr().out == "seen\n"
-    with step.configured(), pytest.raises(ZeroDivisionError) as error:
-        step()
-    assert step.error is error.value
+    cell = Cell(code, names)
+    with cell.configured(), pytest.raises(ZeroDivisionError) as error:
+        cell()
+    assert cell.error is error.value
     assert capsys.readouterr().out == ""
 
 
@@ -68,23 +69,12 @@ def test_the_parts_of_an_update_are_timed_at_their_links() -> None:
     model = Net()
     names = {"model": model, "opt": chainer.optimizers.SGD().setup(model.first)}
     model.cleargrads()
-    step = CellStep(compile("opt.update()", "cell", "exec"), names)
+    cell = Cell(compile("opt.update()", "cell", "exec"), names)
     entered: list[Any] = []
-    with step.timed(entered.append, lambda: None):
-        step()
+    with cell.timed(entered.append, lambda: None):
+        cell()
     assert [(mark.phase, mark.path) for mark in entered] == [
         ("update", ""),
         *[("update", "/model/first")] * 2,
     ]
-    assert step.optimizers == [names["opt"]]
-
-
-def test_networks_that_the_cell_makes_are_found_after_its_first_run() -> None:
-    names: dict[str, Any] = {"Net": Net, "x": np.ones((2, 4), np.float32)}
-    step = CellStep(compile("own = Net(); own(x)", "cell", "exec"), names)
-    assert step.roots == []
-    step.first_run()
-    assert [name for name, _ in step.roots] == ["/own"]
-    assert not step.remade()
-    step()
-    assert step.remade()
+    assert cell.optimizers == [names["opt"]]
