@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#777777", "#222222")
 _MARKERS = "osD^vP*X"
 _MAX_PANELS = 8
-_MAX_SERIES = 16
+_MAX_SERIES = len(_COLOURS)
 _MAX_NAME = 28
 _PANEL_HEIGHT = 2.7
 _BATCH_WIDTH = 9.6
 _MIN_WIDTH, _MAX_WIDTH = 6.4, 20.0
-#: Bars with more series than this carry no numbers.
 #: A case is noisy whose standard deviation is a larger part of its median.
 _NOISY = 0.2
+#: Bars with more series than this carry no numbers.
 _MAX_NUMBERED = 4
 
 
@@ -122,7 +122,8 @@ def latency_figure(results: Sequence[Run]) -> Figure:
     with mpl.rc_context(STYLE):
         panels = _named(results, (_INPUT, _PHASE))
         shown = panels[:_MAX_PANELS]
-        series = _named(results, _differing(panels, (_BATCH, *_others(results))))[:_MAX_SERIES]
+        known = _named(results, _differing(panels, (_BATCH, *_others(results))))
+        series = known[:_MAX_SERIES]
         networks = max((_networks(group) for _, group in shown), key=len)
         width = min(_MAX_WIDTH, max(_MIN_WIDTH, 1.2 + 0.3 * len(networks) * (len(series) + 1)))
         fig = Figure(
@@ -132,11 +133,11 @@ def latency_figure(results: Sequence[Run]) -> Figure:
         axes = fig.subplots(len(shown), squeeze=False)[:, 0]
         for ax, (name, group) in zip(axes, shown, strict=True):
             _draw_panel(ax, name or f"input {group[0].digest.input_text}", group, series)
-        left_out = len(panels) - len(shown)
+        left_out = len(panels) - len(shown) + len(known) - len(series)
         _title(fig, "Latency by network, median and standard deviation", results, left_out)
         if len(series) > 1:
             handles = [
-                Patch(facecolor=_colour(at), label=_label(name), **_hatch(at))
+                Patch(facecolor=_COLOURS[at], label=_label(name))
                 for at, (name, _) in enumerate(series)
             ]
             _legend(fig, handles)
@@ -159,18 +160,9 @@ def _draw_panel(
         x += (at - (len(series) - 1) / 2) * wide
         typical = np.array([in_unit(result.digest.median_s, unit) for result in members])
         std = np.array([in_unit(result.digest.std_s, unit) for result in members])
-        ax.bar(x, typical, width=wide * 0.92, color=_colour(at), **_hatch(at))
+        ax.bar(x, typical, width=wide * 0.92, color=_COLOURS[at])
         known = np.isfinite(std)
-        low = np.minimum(std, typical)[known]
-        ax.errorbar(
-            x[known],
-            typical[known],
-            yerr=np.vstack([low, std[known]]),
-            fmt="none",
-            ecolor=INK,
-            elinewidth=0.8,
-            capsize=2.5,
-        )
+        _whiskers(ax, x[known], typical[known], std[known], fmt="none", ecolor=INK)
         reach = typical + np.where(known, std, 0)
         top = max(top, float(reach.max(initial=0)))
         for place, height, value, result in zip(x, reach, typical, members, strict=True):
@@ -227,16 +219,12 @@ def batch_figure(results: Sequence[Run]) -> Figure:
             typical = np.array([in_unit(result.digest.median_s, unit) for result in group])
             std = np.nan_to_num([in_unit(result.digest.std_s, unit) for result in group])
             style: dict[str, Any] = {
-                "color": _colour(at),
-                "marker": _MARKERS[at % len(_MARKERS)],
-                "linestyle": "-" if at < len(_COLOURS) else "--",
+                "color": _COLOURS[at],
+                "marker": _MARKERS[at],
                 "markersize": 4,
                 "linewidth": 1.2,
             }
-            low = np.minimum(std, typical * 0.99)
-            left.errorbar(
-                batch, typical, yerr=np.vstack([low, std]), capsize=2.5, elinewidth=0.8, **style
-            )
+            _whiskers(left, batch, typical, std, **style)
             right.plot(batch, [result.digest.fps for result in group], **style)
             handles.append(Line2D([], [], label=labels[at], **style))
         sizes = sorted({r.digest.settings.batchsize for _, group in shown for r in group})
@@ -255,6 +243,12 @@ def batch_figure(results: Sequence[Run]) -> Figure:
         if len(shown) > 1 or shown[0][0]:
             _legend(fig, handles)
     return fig
+
+
+def _whiskers(ax: Axes, x: Any, typical: Any, std: Any, **style: Any) -> None:
+    """Whiskers of one standard deviation, which do not go below 0."""
+    low = np.minimum(std, typical)
+    ax.errorbar(x, typical, yerr=np.vstack([low, std]), elinewidth=0.8, capsize=2.5, **style)
 
 
 def _apart(sizes: Sequence[int]) -> list[int]:
@@ -330,14 +324,3 @@ def _label(name: str) -> str:
     name = shorten(name, 60) or "all"
     # Matplotlib leaves out labels that begin so.
     return f" {name}" if name.startswith("_") else name
-
-
-def _hatch(at: int) -> dict[str, Any]:
-    """How bars of the same colour are told apart."""
-    if at < len(_COLOURS):
-        return {"linewidth": 0}
-    return {"linewidth": 0, "hatch": "////", "edgecolor": "white"}
-
-
-def _colour(at: int) -> str:
-    return _COLOURS[at % len(_COLOURS)]
