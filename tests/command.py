@@ -24,8 +24,7 @@ from chainer_profile.cli.running import Context
 from chainer_profile.measure import machine, runner
 from chainer_profile.record.recording import Calibration, Environment, MachineLimits
 from chainer_profile.report import page
-from chainer_profile.report.pictures import layers as plot
-from chainer_profile.report.pictures import roofline
+from chainer_profile.report.pictures.figures import Picture
 from tests import HANGS_S, ROOT
 
 #: What a run writes that ended before its trials were made, or left the limits out.
@@ -151,8 +150,8 @@ def folder(
     monkeypatch.setattr(machine, "measure_limits", stand_in)
     monkeypatch.setattr(machine, "CpuWatch", QuietMachine)
     monkeypatch.setattr(chainer.dataset.download, "_dataset_root", str(tmp_path / "datasets"))
-    monkeypatch.setattr(plot, "render", lambda summary, form: b"plot")
-    monkeypatch.setattr(roofline, "render", lambda summary, form: b"plot")
+    for form in ("png", "svg"):
+        monkeypatch.setattr(Picture, form, lambda self: b"plot")
     monkeypatch.setattr(runner, "calibrate", lambda *_: Calibration(1e-3, 7e-4))
     monkeypatch.setattr(page, "render", lambda summary, **more: "page")
     return tmp_path

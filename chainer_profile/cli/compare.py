@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,7 +101,8 @@ def _write(comparisons: Sequence[Comparison], args: argparse.Namespace) -> list[
     """Write everything into a folder; returns the files."""
     from chainer_profile.report import page
     from chainer_profile.report.content import comparison as content
-    from chainer_profile.report.pictures import comparison as comparison_plot
+    from chainer_profile.report.pictures.comparison import figure
+    from chainer_profile.report.pictures.figures import Picture
     from chainer_profile.report.tables import to_csv
     from chainer_profile.report.writers import markdown
     from chainer_profile.runs.written import write_files
@@ -111,7 +113,7 @@ def _write(comparisons: Sequence[Comparison], args: argparse.Namespace) -> list[
     ]
     contents = {"comparison.csv": to_csv(content.COLUMNS, content.file_rows(comparisons)).encode()}
     for name, comparison in zip(plots, comparisons, strict=True):
-        contents[name] = comparison_plot.render(comparison, "png")
+        contents[name] = Picture(partial(figure, comparison)).png()
     rows = 20 if args.limit is None else args.limit or None
     blocks = content.report(comparisons, plots=plots, **{**_shown(args), "limit": rows})
     contents["comparison.md"] = markdown.write(blocks).encode()

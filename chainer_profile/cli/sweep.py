@@ -173,16 +173,13 @@ def _write(
     from chainer_profile.report.writers import markdown
     from chainer_profile.runs.written import write_files
 
-    plots: dict[str, bytes] = {}
-    for form in ("png", "svg"):
-        made = sweep_plot.render_all(results, form)
-        plots |= {f"{plot}.{form}": picture for plot, picture in made.items()}
-    shown = [plot for plot in plots if plot.endswith(".png")]
-    blocks = content.report(name, results, planned, command, shown)
+    drawn = sweep_plot.pictures(results)
+    blocks = content.report(name, results, planned, command, [f"{plot}.png" for plot in drawn])
     files = {"sweep.csv": to_csv(content.COLUMNS, results).encode()}
     files["sweep.md"] = markdown.write(blocks).encode()
-    files["sweep.html"] = page.render_sweep(name, results, planned, command).encode()
-    files |= plots
+    files["sweep.html"] = page.render_sweep(name, results, planned, command, drawn).encode()
+    files |= {f"{plot}.png": picture.png() for plot, picture in drawn.items()}
+    files |= {f"{plot}.svg": picture.svg() for plot, picture in drawn.items()}
     write_files(path, files)
     return files
 

@@ -96,15 +96,17 @@ def write_reports(
     """Write what is made from a run, or the files named in ``only``; returns the files' names."""
     from chainer_profile.report import page
     from chainer_profile.report.content.engines import report, to_file
-    from chainer_profile.report.pictures import engines as engines_plot
+    from chainer_profile.report.pictures.engines import figure
+    from chainer_profile.report.pictures.figures import Picture
     from chainer_profile.report.writers import markdown
 
+    picture = Picture(lambda: figure(run, recordings))
     makers: dict[str, Callable[[], bytes]] = {
         "engines.csv": lambda: to_file(run, recordings).encode(),
         "engines.md": lambda: markdown.write(report(run, recordings)).encode(),
         "engines.html": lambda: page.render_engines(run, recordings).encode(),
-        "engines.png": lambda: engines_plot.render(run, recordings, "png"),
-        "engines.svg": lambda: engines_plot.render(run, recordings, "svg"),
+        "engines.png": picture.png,
+        "engines.svg": picture.svg,
     }
     contents = {name: make() for name, make in makers.items() if only is None or name in only}
     return [path.name for path in write_files(folder, contents)]

@@ -89,29 +89,27 @@ def save(
 def _usual_reports(
     summary: Summary, wanted: Wanted, beside: Beside | None
 ) -> dict[str, Callable[[], bytes]]:
-    from chainer_profile.analyse.roofline import has_plot
-    from chainer_profile.report import page
+    from chainer_profile.report import page, pictures
     from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, link_frame
     from chainer_profile.report.content import advice as tried
     from chainer_profile.report.content.profile import report
-    from chainer_profile.report.pictures import layers as plot
-    from chainer_profile.report.pictures import roofline
+    from chainer_profile.report.document import PLOT, ROOFLINE
     from chainer_profile.report.tables import to_csv
     from chainer_profile.report.writers import markdown
 
+    drawn = pictures.of_run(summary)
     usual: dict[str, Callable[[], bytes]] = {
         "layers.csv": lambda: to_csv(LAYER_COLUMNS, summary.layers).encode(),
         "links.csv": lambda: to_csv(LINK_COLUMNS, link_frame(summary.links)).encode(),
-        "layers.png": lambda: plot.render(summary, "png"),
-        "layers.svg": lambda: plot.render(summary, "svg"),
+        PLOT: drawn[PLOT].png,
+        "layers.svg": drawn[PLOT].svg,
         "report.md": lambda: markdown.write(report(summary, wanted.title, beside=beside)).encode(),
-        "report.html": lambda: page.render(summary, beside=beside).encode(),
+        "report.html": lambda: page.render(summary, beside=beside, drawn=drawn).encode(),
     }
     if beside is not None and (advice := beside.advice) is not None:
         usual["advice.md"] = lambda: markdown.write(tried.report(advice)).encode()
-    if has_plot(summary.recording, summary.layers):
-        usual["roofline.png"] = lambda: roofline.render(summary, "png")
-        usual["roofline.svg"] = lambda: roofline.render(summary, "svg")
+    if ROOFLINE in drawn:
+        usual |= {ROOFLINE: drawn[ROOFLINE].png, "roofline.svg": drawn[ROOFLINE].svg}
     return usual
 
 
@@ -152,14 +150,14 @@ def _pdf(summary: Summary, wanted: Wanted, beside: Beside | None) -> bytes:
     from chainer_profile.report.document import PLOT, ROOFLINE
     from chainer_profile.report.pictures import layers as plot
     from chainer_profile.report.pictures import roofline
-    from chainer_profile.report.pictures.figures import outlines
+    from chainer_profile.report.pictures.figures import Picture
     from chainer_profile.report.text import model_name
     from chainer_profile.report.writers import pdf
 
     pdf.require_packages()
-    pictures = {PLOT: outlines(lambda: plot.figure(summary, widest=_PAGE_WIDTH))}
+    pictures = {PLOT: Picture(lambda: plot.figure(summary, widest=_PAGE_WIDTH)).outlines()}
     if has_plot(summary.recording, summary.layers):
-        pictures[ROOFLINE] = outlines(lambda: roofline.figure(summary))
+        pictures[ROOFLINE] = Picture(lambda: roofline.figure(summary)).outlines()
     title, recording = wanted.title, summary.recording
     return pdf.write(
         report(summary, title, files=False, beside=beside),

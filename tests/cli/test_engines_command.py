@@ -22,8 +22,7 @@ from chainer_profile.engines.chosen import choose
 from chainer_profile.measure import environment, runner
 from chainer_profile.record.recording import Calibration
 from chainer_profile.report import page
-from chainer_profile.report.pictures import engines as engines_plot
-from chainer_profile.report.pictures import roofline
+from chainer_profile.report.pictures.figures import Picture
 from chainer_profile.runs import engines as run_folder
 from chainer_profile.runs.folder import load_run
 from tests import names_in
@@ -100,9 +99,9 @@ FILES = [f"engines.{end}" for end in ("csv", "html", "json", "md", "png", "svg")
 @pytest.fixture(autouse=True)
 def own(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     Path("own.py").write_text(OWN)
-    monkeypatch.setattr(engines_plot, "render", lambda run, recordings, form: b"plot")
+    for form in ("png", "svg"):
+        monkeypatch.setattr(Picture, form, lambda self: b"plot")
     monkeypatch.setattr(page, "render_engines", lambda run, recordings: "page")
-    monkeypatch.setattr(roofline, "render", lambda summary, form: b"plot")
     monkeypatch.setattr(environment, "CpuWatch", Calm)
     monkeypatch.setattr(environment, "_commit", lambda: "")
     monkeypatch.setattr(runner, "calibrate", lambda *_: Calibration(1e-3, 7e-4))

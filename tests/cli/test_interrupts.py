@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from chainer_profile.cli.interrupts import Interrupted, Interrupts
-from chainer_profile.report.pictures import layers as plot
+from chainer_profile.report.pictures.figures import Picture
 from chainer_profile.runs.folder import load_run
 from tests import names_in
 from tests.command import FILES, FIRST_TRIAL, Net, folder, main, one_line, process  # noqa: F401
@@ -154,12 +154,12 @@ def test_a_second_signal_before_the_first_trial_leaves_nothing(
 def test_a_signal_while_the_reports_are_made_keeps_the_recording(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(summary: Any, form: str) -> bytes:
+    def interrupted(picture: Any) -> bytes:
         os.kill(os.getpid(), signal.SIGINT)
         return b"plot"
 
     with monkeypatch.context() as patch:
-        patch.setattr(plot, "render", interrupted)
+        patch.setattr(Picture, "png", interrupted)
         assert main("-o", "run") == 130
     assert one_line(capsys.readouterr().err) == "profile.py: interrupted"
     assert names_in("run") == ["recording.npz"]

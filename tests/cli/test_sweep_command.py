@@ -11,6 +11,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -40,7 +41,10 @@ def folder(
     # What is killed leaves its folders.
     monkeypatch.setenv("TMPDIR", str(tmp_path_factory.mktemp("tmp")))
     monkeypatch.setattr(executors, "PROGRAM", PROGRAM)
-    monkeypatch.setattr(sweep_plot, "render_all", lambda results, form: {"plot": b"plot"})
+    plot = SimpleNamespace(
+        png=lambda: b"plot", svg=lambda: b"plot", in_page=lambda name, alt, said: "plot"
+    )
+    monkeypatch.setattr(sweep_plot, "pictures", lambda results: {"plot": plot})
     return tmp_path
 
 

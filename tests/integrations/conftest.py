@@ -9,7 +9,7 @@ import pytest
 from chainer_profile.report import page
 from chainer_profile.report.content import profile
 from chainer_profile.report.document import text
-from chainer_profile.report.pictures import layers, roofline
+from chainer_profile.report.pictures.figures import Picture
 
 REPORT = profile.report
 
@@ -17,8 +17,8 @@ REPORT = profile.report
 @pytest.fixture(autouse=True)
 def no_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing takes longer than all else."""
-    for picture in (layers, roofline):
-        monkeypatch.setattr(picture, "render", lambda summary, form: b"picture")
+    for form in ("png", "svg"):
+        monkeypatch.setattr(Picture, form, lambda self: b"plot")
     monkeypatch.setattr(page, "render", lambda summary, **more: "page")
 
 

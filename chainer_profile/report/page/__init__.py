@@ -10,10 +10,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from functools import cache
+from functools import cache, partial
 from html import escape
 from importlib.resources import files
 from string import Template
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from chainer_profile.report.document import Heading
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from chainer_profile.record.recording import Recording
     from chainer_profile.report.content.profile import Beside
     from chainer_profile.report.document import Block, Figure
+    from chainer_profile.report.pictures.figures import Picture
 
 #: Rows of a table of ranks or collectives.
 _MAX_ROWS = 64
@@ -38,30 +40,22 @@ _MAX_ROWS = 64
 _MOST = 100
 
 
-def render(summary: Summary, beside: Beside | None = None) -> str:
+def render(
+    summary: Summary, beside: Beside | None = None, drawn: Mapping[str, Picture] | None = None
+) -> str:
     """``report.html``: everything about a run; the same summary gives the same page.
 
     Args:
         summary: The summary of a run.
         beside: What else is known of it.
+        drawn: Its pictures by their files, where they are drawn already.
     """
+    from chainer_profile.report import pictures
     from chainer_profile.report.content import run_page
-    from chainer_profile.report.document import MEMORY, PLOT, ROOFLINE
-    from chainer_profile.report.pictures import layers, roofline
-    from chainer_profile.report.pictures.figures import in_page
 
-    said = run_page.words_of(summary)
-    draw = {
-        PLOT: lambda: layers.figure(summary),
-        ROOFLINE: lambda: roofline.figure(summary),
-        MEMORY: lambda: layers.memory_figure(summary),
-    }
-
-    def picture(found: Figure) -> str:
-        return in_page(draw[found.file](), found.file.partition(".")[0], found.alt, said)
-
-    about = settings_text(summary.recording.settings)
-    return page(run_page.page(summary, beside), "Layer-wise profile", picture, about)
+    blocks, about = run_page.page(summary, beside), settings_text(summary.recording.settings)
+    drawn = pictures.of_run(summary) if drawn is None else drawn
+    return page(blocks, "Layer-wise profile", drawn, run_page.words_of(summary), about)
 
 
 def render_comparison(comparisons: Sequence[Comparison]) -> str:
@@ -72,16 +66,14 @@ def render_comparison(comparisons: Sequence[Comparison]) -> str:
     """
     from chainer_profile.report.content.comparison import report, words_of
     from chainer_profile.report.pictures.comparison import figure
-    from chainer_profile.report.pictures.figures import in_page
+    from chainer_profile.report.pictures.figures import Picture
 
-    plots = {f"comparison{at}": comparison for at, comparison in enumerate(comparisons)}
-
-    def picture(found: Figure) -> str:
-        name, comparison = found.file, plots[found.file]
-        return in_page(figure(comparison, name), name, found.alt, words_of(comparison, name))
-
-    blocks = report(comparisons, plots=list(plots), everything=True)
-    return page(blocks, "Comparison", picture)
+    drawn, said = {}, dict[str, str]()
+    for at, comparison in enumerate(comparisons):
+        name = f"comparison{at}"
+        drawn[name] = Picture(partial(figure, comparison, name))
+        said |= words_of(comparison, name)
+    return page(report(comparisons, plots=list(drawn), everything=True), "Comparison", drawn, said)
 
 
 def render_engines(run: EnginesRun, recordings: Mapping[str, Recording]) -> str:
@@ -91,15 +83,12 @@ def render_engines(run: EnginesRun, recordings: Mapping[str, Recording]) -> str:
         run: The run.
         recordings: The recordings of engines that timed their nodes, by the engines' names.
     """
-    from chainer_profile.report.content.engines import report
+    from chainer_profile.report.content.engines import PLOT, report
     from chainer_profile.report.pictures.engines import figure
-    from chainer_profile.report.pictures.figures import in_page
+    from chainer_profile.report.pictures.figures import Picture
 
-    def picture(found: Figure) -> str:
-        drawn = in_page(figure(run, recordings), "engines", found.alt, {})
-        return drawn if run.measured else ""
-
-    return page(report(run, recordings), "Engines", picture)
+    drawn = {PLOT: Picture(lambda: figure(run, recordings))} if run.measured else {}
+    return page(report(run, recordings), "Engines", drawn)
 
 
 def render_ranks(ranks: Ranks) -> str:
@@ -113,24 +102,26 @@ def render_ranks(ranks: Ranks) -> str:
     return page(blocks(ranks, _MAX_ROWS), "Ranks")
 
 
-def render_sweep(name: str, results: Sequence[Run], planned: int, command: str) -> str:
+def render_sweep(
+    name: str,
+    results: Sequence[Run],
+    planned: int,
+    command: str,
+    drawn: Mapping[str, Picture] | None = None,
+) -> str:
     """``sweep.html``: every case of a sweep, and its plots; see :func:`.content.sweep.report`."""
     from chainer_profile.report.content.sweep import report
-    from chainer_profile.report.pictures.figures import in_page
-    from chainer_profile.report.pictures.sweep import figures
+    from chainer_profile.report.pictures import sweep
 
-    draw = figures(results)
-
-    def picture(found: Figure) -> str:
-        return in_page(draw[found.file](), found.file, found.alt, {})
-
-    return page(report(name, results, planned, command, list(draw)), "Sweep", picture)
+    drawn = sweep.pictures(results) if drawn is None else drawn
+    return page(report(name, results, planned, command, list(drawn)), "Sweep", drawn)
 
 
 def page(
     blocks: Iterable[Block],
     kind: str,
-    picture: Callable[[Figure], str] | None = None,
+    drawn: Mapping[str, Picture] = MappingProxyType({}),
+    said: Mapping[str, str] = MappingProxyType({}),
     about: str = "",
 ) -> str:
     """A report as a page; its first heading is the title, and one of level 2 begins a section.
@@ -138,7 +129,8 @@ def page(
     Args:
         blocks: The report.
         kind: What it is.
-        picture: Draws what stands in a figure's place.
+        drawn: The pictures in the place of its figures, by their files.
+        said: What pointing at a part of a picture says, by the anchor that it leads to.
         about: What the title does not say.
     """
     # Names that the page has by itself.
@@ -157,7 +149,7 @@ def page(
             sections[-1][2].append(block)
     # Of several comparisons each has a verdict in its own section.
     sections = [section for section in sections if section[2]]
-    written = {name: _section(name, heading, found, picture) for name, heading, found in sections}
+    figures = partial(_figure, drawn=drawn, said=said)
     script = own_file("page.js")
     return Template(own_file("page.html")).substitute(
         policy=(
@@ -174,27 +166,30 @@ def page(
             for name, heading, _ in sections
             if heading
         ),
-        sections="\n".join(written.values()),
+        sections="\n".join(_section(*section, figures) for section in sections),
         style=own_file("page.css"),
         script=script,
     )
 
 
 def _section(
-    name: str, heading: str, blocks: Sequence[Block], picture: Callable[[Figure], str] | None
+    name: str, heading: str, blocks: Sequence[Block], figures: Callable[[Figure], str]
 ) -> str:
-    def figure(found: Figure) -> str:
-        drawn = picture(found) if picture else ""
-        words = f"<figcaption>{html.text(found.caption)}</figcaption>" if found.caption else ""
-        scrolls = (
-            f'<div class="scroll" tabindex="0" role="group" aria-label="{html.text(found.alt)}">'
-        )
-        return f"<figure>{scrolls}{drawn}</div>{words}</figure>" if drawn else ""
-
-    content = html.write(blocks, figures=figure, most=_MOST)
+    content = html.write(blocks, figures=figures, most=_MOST)
     label = f'aria-labelledby="{name}-title"' if heading else 'aria-label="Answer"'
     title = f'<h2 id="{name}-title">{html.text(heading)}</h2>\n' if heading else ""
     return f'<section id="{name}" {label}>\n{title}{content}\n</section>'
+
+
+def _figure(found: Figure, drawn: Mapping[str, Picture], said: Mapping[str, str]) -> str:
+    """A picture, which scrolls where there is no room; nothing where there is none."""
+    if found.file not in drawn:
+        return ""
+    name = re.sub(r"\W.*", "", found.file)
+    svg = drawn[found.file].in_page(name, printable(found.alt), said)
+    words = f"<figcaption>{html.text(found.caption)}</figcaption>" if found.caption else ""
+    label = f'tabindex="0" role="group" aria-label="{html.text(found.alt)}"'
+    return f'<figure><div class="scroll" {label}>{svg}</div>{words}</figure>'
 
 
 @cache

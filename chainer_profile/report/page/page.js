@@ -76,10 +76,8 @@
 
     function show() {
       const fits = (row) => !onlyHot || rows[row].classList.contains("hot");
-      const found = order.filter((row) => {
-        const text = texts[row].join(" ").toLowerCase();
-        return fits(row) && words.every((word) => text.includes(word));
-      });
+      const has = (row) => words.every((word) => texts[row].join(" ").toLowerCase().includes(word));
+      const found = order.filter((row) => fits(row) && has(row));
       table.tBodies[0].replaceChildren(...found.slice(0, most).map((row) => rows[row]));
       table.tBodies[1]?.remove();
       shown.set(table, found);

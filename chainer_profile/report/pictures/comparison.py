@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import numpy as np
@@ -22,9 +22,9 @@ from chainer_profile.report.pictures.figures import (
     SAME_COLOUR,
     STYLE,
     TEXT,
+    entitle,
     lead,
     plain_axes,
-    save,
     shorten,
 )
 from chainer_profile.report.text import printable, short
@@ -50,16 +50,6 @@ _CHARS = 12.0
 _HEADROOM = 1.22
 #: The same between engines, where the highest bars have marks, and layers long names.
 _ENGINE_HEADROOM = 1.36
-
-
-def render(comparison: Comparison, format: Literal["png", "svg"] = "png") -> bytes:
-    """The figure as a file's bytes; the same comparison gives the same bytes.
-
-    Args:
-        comparison: A comparison.
-        format: ``png`` (150 dots an inch) or ``svg``.
-    """
-    return save(lambda: figure(comparison), format)
 
 
 def figure(comparison: Comparison, anchor: str = "") -> Figure:
@@ -97,7 +87,7 @@ def figure(comparison: Comparison, anchor: str = "") -> Figure:
         ax.set_ylim(0, in_unit(highest_s, unit) * headroom or 1.0)
         plain_axes(ax, "y")
         words = _title(comparison, int(width * _CHARS * TEXT / size))
-        fig.suptitle(words, x=0.01, ha="left", fontsize=size, parse_math=False)
+        entitle(fig, words, size)
         _draw_legend(ax, layers, size - 1)
         lead(ax, [f"{anchor}-{at}" for at in layers.index])
     return fig

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import matplotlib as mpl
 import numpy as np
@@ -24,8 +24,8 @@ from chainer_profile.report.pictures.figures import (
     SERIES_COLOURS,
     STYLE,
     TEXT,
+    entitle,
     plain_axes,
-    save,
     shorten,
 )
 from chainer_profile.report.text import printable
@@ -50,13 +50,6 @@ _CAPTION = (
     "its main one"
 )
 _WIDTH, _BAR_HEIGHT, _MAX_NAME = 9.6, 0.52, 30
-
-
-def render(
-    run: EnginesRun, recordings: Mapping[str, Recording], format: Literal["png", "svg"]
-) -> bytes:
-    """The figure as a file's bytes; the same run gives the same bytes."""
-    return save(lambda: figure(run, recordings), format)
 
 
 def figure(run: EnginesRun, recordings: Mapping[str, Recording]) -> Figure:
@@ -106,7 +99,7 @@ def figure(run: EnginesRun, recordings: Mapping[str, Recording]) -> Figure:
             ax.tick_params(axis="y", length=0)
         lines = [*about_lines(run), _CAPTION]
         words = "\n".join(shorten(line, int(_WIDTH * 12.5)) for line in lines)
-        fig.suptitle(words, x=0.01, ha="left", fontsize=TEXT, parse_math=False)
+        entitle(fig, words)
         _legend(fig, [(name, colours[name]) for name in parts], columns)
     return fig
 

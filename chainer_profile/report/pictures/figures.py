@@ -9,6 +9,9 @@ from __future__ import annotations
 import io
 import re
 import warnings
+from contextlib import contextmanager
+from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 from xml.etree import ElementTree
 
@@ -19,7 +22,7 @@ from chainer_profile.report.rows import phases_of
 from chainer_profile.report.text import model_name, profiled_text, settings_text, trial_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -54,6 +57,8 @@ THEME = {
     **{colour: f"series-{at}" for at, colour in enumerate(SERIES_COLOURS)},
 }
 DPI = 150
+#: The name of a figure's title in its SVG.
+TITLE = "title"
 #: Size of a usual text in points.
 TEXT = 9.0
 
@@ -77,61 +82,104 @@ STYLE: dict[str, Any] = {
 }
 
 
-def save(draw: Callable[[], Figure], format: Literal["png", "svg"]) -> bytes:
-    """A figure as a file's bytes; the same figure gives the same bytes.
+class Picture:
+    """One figure, drawn once for all that is made of it: files, and what stands in a page.
 
     Args:
-        draw: Makes the figure.
-        format: ``png`` (150 dots an inch) or ``svg`` (its text is text, and can be searched).
+        draw: Makes the figure; the same one each time, so that files have the same bytes.
     """
-    if format == "png":
-        return _saved(draw(), "png", {"Software": None})
-    # In a file there is nothing to lead to.
-    return re.sub(rb"</?a\b[^>]*>\s*", b"", _saved(draw(), "svg", {"Date": None, "Creator": None}))
+
+    def __init__(self, draw: Callable[[], Figure]) -> None:
+        self._draw = draw
+
+    @cached_property
+    def figure(self) -> Figure:
+        """Matplotlib's figure, with everything in its place."""
+        figure = self._draw()
+        with _drawing({}):
+            figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+        return figure
+
+    def png(self) -> bytes:
+        """A file of 150 dots an inch."""
+        return save(self.figure, "png")
+
+    def svg(self) -> bytes:
+        """A file whose text is text, and can be searched; there is nothing that it leads to."""
+        return re.sub(rb"</?a\b[^>]*>\s*", b"", self._svg)
+
+    def outlines(self) -> bytes:
+        """SVG whose letters are outlines: it needs no font."""
+        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        return save(self.figure, "svg", nothing, {"svg.fonttype": "path"})
+
+    @cached_property
+    def _svg(self) -> bytes:
+        return save(self.figure, "svg", {"Date": None, "Creator": None})
+
+    def in_page(self, name: str, alt: str, said: Mapping[str, str]) -> str:
+        """The SVG as it stands in a page, which has its title.
+
+        Args:
+            name: A name that no other picture of the page has.
+            alt: What it is, where it cannot be seen.
+            said: What pointing at a place says, by the anchor of the row that it leads to.
+        """
+        root = ElementTree.fromstring(self._svg)
+        # Clips, markers and hatches; no other name is of use.
+        used = {element.get("id", "") for element in root.iter()}
+        used &= set(re.findall(r"(?:url\(|href=\")#([\w-]+)", self._svg.decode()))
+        top = 0.0
+        for element in root.iter():
+            element.tag = element.tag.rpartition("}")[2]
+            attributes = {key.rpartition("}")[2]: value for key, value in element.attrib.items()}
+            element.attrib.clear()
+            if (own := attributes.pop("id", "")) in used:
+                element.set("id", f"{name}-{own}")
+            for key, value in attributes.items():
+                value = re.sub(r"#([\w-]+)", lambda own: _renamed(own, name, used), value)
+                element.set(key, _in_page(value))
+            if own == TITLE:
+                lines = [line for line in element.iter() if line.tag.endswith("text")]
+                top = max(float(line.get("y", 0)) for line in lines) + TEXT / 2
+                element.clear()
+        for place in root.iter("a"):
+            del place.attrib["target"]
+            place.set("tabindex", "-1")
+            title = ElementTree.SubElement(place, "title")
+            title.text = said.get(place.attrib["href"].removeprefix("#"), "")
+        if (metadata := root.find("metadata")) is not None:
+            root.remove(metadata)
+        _, _, width, height = map(float, root.attrib["viewBox"].split())
+        del root.attrib["width"], root.attrib["height"], root.attrib["version"]
+        root.set("viewBox", f"0 {top:.0f} {width:.0f} {height - top:.0f}")
+        # Words are at least as large as those of the page's small print, and at most a half larger.
+        root.set("style", f"min-width:{width:.0f}px;max-width:{1.6 * width:.0f}px")
+        leads = root.find(".//a") is not None
+        root.attrib |= {"role": "group" if leads else "img", "aria-label": alt}
+        return re.sub(r">\s+<", "><", ElementTree.tostring(root, "unicode", method="html"))
 
 
-def outlines(draw: Callable[[], Figure]) -> bytes:
-    """A figure as SVG whose letters are outlines: it needs no font."""
-    return _saved(draw(), "svg", _NOTHING, {"svg.fonttype": "path"})
+def save(
+    figure: Figure,
+    format: str,
+    metadata: Mapping[str, None] = MappingProxyType({"Software": None}),
+    style: Mapping[str, Any] = MappingProxyType({}),
+) -> bytes:
+    """A figure as a file's bytes; the same figure gives the same bytes."""
+    file = io.BytesIO()
+    with _drawing(style):
+        figure.savefig(file, format=format, dpi=DPI, metadata=dict(metadata))
+    return file.getvalue()
 
 
-def in_page(figure: Figure, name: str, alt: str, said: Mapping[str, str]) -> str:
-    """A figure as the SVG that stands in a page, which has its title.
-
-    Args:
-        figure: The figure.
-        name: A name that no other figure of the page has.
-        alt: What it is, where it cannot be seen.
-        said: What pointing at a place says, by the anchor of the row that it leads to.
-    """
-    figure.suptitle("")
-    content = _saved(figure, "svg", _NOTHING).decode()
-    root = ElementTree.fromstring(content)
-    # Clips, markers and hatches; no other name is of use.
-    used = {element.get("id", "") for element in root.iter()}
-    used &= set(re.findall(r"(?:url\(|href=\")#([\w-]+)", content))
-    for element in root.iter():
-        element.tag = element.tag.rpartition("}")[2]
-        attributes = {key.rpartition("}")[2]: value for key, value in element.attrib.items()}
-        element.attrib.clear()
-        if (own := attributes.pop("id", "")) in used:
-            element.set("id", f"{name}-{own}")
-        for key, value in attributes.items():
-            value = re.sub(r"#([\w-]+)", lambda own: _renamed(own, name, used), value)
-            element.set(key, _in_page(value))
-    for place in root.iter("a"):
-        del place.attrib["target"]
-        place.set("tabindex", "-1")
-        title = ElementTree.SubElement(place, "title")
-        title.text = said.get(place.attrib["href"].removeprefix("#"), "")
-    if (metadata := root.find("metadata")) is not None:
-        root.remove(metadata)
-    width = float(root.attrib.pop("width").removesuffix("pt"))
-    del root.attrib["height"], root.attrib["version"]
-    # Words are at least as large as those of the page's small print, and at most a half larger.
-    root.set("style", f"min-width:{width:.0f}px;max-width:{1.6 * width:.0f}px")
-    root.attrib |= {"role": "group" if root.find(".//a") is not None else "img", "aria-label": alt}
-    return re.sub(r">\s+<", "><", ElementTree.tostring(root, "unicode", method="html"))
+@contextmanager
+def _drawing(style: Mapping[str, Any]) -> Iterator[None]:
+    """The style, whatever that of the program is; a name that the font lacks is drawn as boxes."""
+    with mpl.rc_context(STYLE | dict(style)), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from")
+        yield
 
 
 def _renamed(found: re.Match[str], name: str, used: set[str]) -> str:
@@ -151,21 +199,10 @@ def _themed(colour: str) -> str:
     return f"var(--{THEME[colour]})" if colour in THEME else colour
 
 
-_NOTHING = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-
-
-def _saved(
-    figure: Figure,
-    format: str,
-    metadata: Mapping[str, None],
-    style: Mapping[str, Any] | None = None,
-) -> bytes:
-    file = io.BytesIO()
-    with mpl.rc_context(STYLE | dict(style or {})), warnings.catch_warnings():
-        # A name in a script that the font lacks is drawn as boxes.
-        warnings.filterwarnings("ignore", "Glyph .* missing from")
-        figure.savefig(file, format=format, dpi=DPI, metadata=dict(metadata))
-    return file.getvalue()
+def entitle(figure: Figure, words: str, size: float = TEXT) -> None:
+    """Give the figure a title, which a page leaves out."""
+    title = figure.suptitle(words, x=0.01, ha="left", fontsize=size, parse_math=False)
+    title.set_gid(TITLE)
 
 
 def plain_axes(ax: Axes, grid: Literal["x", "y", "both"]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import numpy as np
@@ -30,9 +30,9 @@ from chainer_profile.report.pictures.figures import (
     STYLE,
     TEXT,
     ending,
+    entitle,
     lead,
     plain_axes,
-    save,
     title,
 )
 from chainer_profile.report.rows import layer_anchor, phases_of
@@ -72,16 +72,6 @@ _HEADROOM, _ABOVE = 1.4, 1.04
 _DASHES = (0, (3, 2))
 
 
-def render(summary: Summary, format: Literal["png", "svg"]) -> bytes:
-    """The figure as a file's bytes; the same summary gives the same bytes.
-
-    Args:
-        summary: The summary of a run.
-        format: ``png`` (150 dots an inch) or ``svg`` (its text is text, and can be searched).
-    """
-    return save(lambda: figure(summary), format)
-
-
 def figure(summary: Summary, widest: float = _MAX_WIDTH) -> Figure:
     """One bar a layer in the order of the calls: its median self time, hot layers in red.
 
@@ -106,7 +96,7 @@ def figure(summary: Summary, widest: float = _MAX_WIDTH) -> Figure:
         what = f"{typical_word(summary.recording)} self time{on_gpu(summary)} [{unit}]"
         ax.set_ylabel(what, fontsize=size)
         words = title(summary, int(fig.get_figwidth() * _CHARS * TEXT / size))
-        fig.suptitle(words, x=0.01, ha="left", fontsize=size, parse_math=False)
+        entitle(fig, words, size)
         _draw_legend(fig, summary, handles, size - 1)
         lead(ax, bars.anchors)
     return fig
@@ -132,7 +122,9 @@ def memory_figure(summary: Summary) -> Figure:
         left = np.array(use.retained_nbytes, float) / _MIB
         levels = {phase.phase: phase.high_nbytes / _MIB for phase in use.phases}
         x = np.arange(count)
-        ax.bar(x, peak, 0.8, color=OTHER_COLOUR, linewidth=0, label="peak in the layer")
+        # One shape: bars of a thousand layers would take a second.
+        said = "peak in the layer"
+        ax.fill_between(x, peak, step="mid", color=OTHER_COLOUR, linewidth=0, label=said)
         ax.step(x, left, color=ACCENT, linewidth=1.2, where="mid", label="left allocated")
         spans = [span for span in regions_of(phases) if span[0] in levels]
         if spans:

@@ -38,7 +38,7 @@ class LayerPlot:
         return f"<LayerPlot of {self._summary!r}: .figure is Matplotlib's figure>"
 
     def _repr_png_(self) -> bytes:
-        with Image.open(io.BytesIO(save(lambda: self.figure, "png"))) as image:
+        with Image.open(io.BytesIO(save(self.figure, "png"))) as image:
             # With a palette a picture is a third as large, and so is the notebook that keeps it.
             few = image.convert("RGB").quantize(_COLOURS, dither=Image.Dither.NONE)
         file = io.BytesIO()

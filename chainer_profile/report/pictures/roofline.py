@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import numpy as np
@@ -19,8 +19,8 @@ from chainer_profile.report.pictures.figures import (
     INK,
     OTHER_COLOUR,
     STYLE,
+    entitle,
     plain_axes,
-    save,
     shorten,
     title,
 )
@@ -50,16 +50,6 @@ _NAME_SIZE, _MAX_NAME = 7.0, 32
 _Box = tuple[float, float, float, float]
 
 
-def render(summary: Summary, format: Literal["png", "svg"]) -> bytes:
-    """The figure as a file's bytes; the same summary gives the same bytes.
-
-    Args:
-        summary: The summary of a run with the machine's limits and at least one drawable layer.
-        format: ``png`` (150 dots an inch) or ``svg``.
-    """
-    return save(lambda: figure(summary), format)
-
-
 def figure(summary: Summary) -> Figure:
     """Operations a second against operations a byte, both on log scales, under the roofs.
 
@@ -76,18 +66,7 @@ def figure(summary: Summary) -> Figure:
         FigureCanvasAgg(fig)
         ax = fig.add_subplot()
         area = layers["median_s"].to_numpy() / (longest_s or 1.0) * _MOST_AREA
-        dots = ax.scatter(
-            x,
-            y,
-            s=np.maximum(area, _LEAST_AREA),
-            c=np.where(layers["hot"], HOT_COLOUR, OTHER_COLOUR).tolist(),
-            alpha=0.75,
-            linewidths=0.5,
-            edgecolors="white",
-            zorder=3,
-        )
-        slowest = set(layers["median_s"].nlargest(MOST).index)
-        dots.set_urls([f"#{layer_anchor(at)}" if at in slowest else None for at in layers.index])
+        _draw_dots(ax, layers, x, y, np.maximum(area, _LEAST_AREA))
         left, right = min(x.min(), limits.ridge) / _MARGIN, max(x.max(), limits.ridge) * _MARGIN
         _draw_roofs(ax, limits, left, right)
         most = max(limits.flops_per_s / _GIGA, float(y.max())) * _MARGIN
@@ -96,10 +75,39 @@ def figure(summary: Summary) -> Figure:
         for axis in (ax.xaxis, ax.yaxis):
             axis.set_major_formatter(lambda value, _: format_significant(value, 1))
         plain_axes(ax, "both")
-        fig.suptitle(title(summary, _CHARS), x=0.01, ha="left", fontsize=9, parse_math=False)
+        entitle(fig, title(summary, _CHARS))
         _name_functions(ax, layers, x, y)
         _draw_legend(ax, layers, f"area: time of a layer, {format_duration(longest_s)} at most")
     return fig
+
+
+def _draw_dots(
+    ax: Any,
+    layers: pd.DataFrame,
+    x: NDArray[np.float64],
+    y: NDArray[np.float64],
+    area: NDArray[np.float64],
+) -> None:
+    """A dot for each layer, which leads to its row; of very many the slowest ones lead there."""
+    colours = np.where(layers["hot"], HOT_COLOUR, OTHER_COLOUR)
+    led = (layers["median_s"].rank(method="first", ascending=False) <= MOST).to_numpy()
+    # The others share a shape for each size: so many shapes would make a large file.
+    size = np.round(np.sqrt(area))
+    for one, colour in sorted(set(zip(size[~led], colours[~led], strict=True))):
+        alike = ~led & (size == one) & (colours == colour)
+        style = {"alpha": 0.75, "markeredgecolor": "white", "markeredgewidth": 0.5}
+        ax.plot(x[alike], y[alike], "o", color=colour, markersize=one, **style)
+    dots = ax.scatter(
+        x[led],
+        y[led],
+        s=area[led],
+        c=colours[led].tolist(),
+        alpha=0.75,
+        linewidths=0.5,
+        edgecolors="white",
+        zorder=3,
+    )
+    dots.set_urls([f"#{layer_anchor(at)}" for at in layers.index[led]])
 
 
 def _draw_roofs(ax: Any, limits: MachineLimits, left: float, right: float) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import numpy as np
@@ -21,7 +21,16 @@ from chainer_profile.basics.units import (
     plural,
 )
 from chainer_profile.record.digest import several_machines
-from chainer_profile.report.pictures.figures import DPI, INK, STYLE, TEXT, plain_axes, save, shorten
+from chainer_profile.report.pictures.figures import (
+    DPI,
+    INK,
+    STYLE,
+    TEXT,
+    Picture,
+    entitle,
+    plain_axes,
+    shorten,
+)
 from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:
@@ -46,19 +55,14 @@ _NOISY = 0.2
 _MAX_NUMBERED = 4
 
 
-def render_all(results: Sequence[Run], format: Literal["png", "svg"]) -> dict[str, bytes]:
+def pictures(results: Sequence[Run]) -> dict[str, Picture]:
     """The plots that these results have, by the names of their files without the ending."""
-    return {name: save(draw, format) for name, draw in figures(results).items()}
-
-
-def figures(results: Sequence[Run]) -> dict[str, Callable[[], Figure]]:
-    """What draws each of these plots."""
     good = [result for result in results if not math.isnan(result.digest.median_s)]
-    plots: dict[str, Callable[[], Figure]] = {}
+    plots = {}
     if good:
-        plots["latency-by-network"] = lambda: latency_figure(good)
+        plots["latency-by-network"] = Picture(lambda: latency_figure(good))
     if batch_series(good):
-        plots["by-batch-size"] = lambda: batch_figure(good)
+        plots["by-batch-size"] = Picture(lambda: batch_figure(good))
     return plots
 
 
@@ -275,7 +279,7 @@ def _title(fig: Figure, what: str, results: Sequence[Run], left_out: int) -> Non
         lines.append("from several machines: compare with care")
     if left_out:
         lines.append(f"{format_count(left_out)} more not drawn")
-    fig.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=TEXT + 0.5, parse_math=False)
+    entitle(fig, "\n".join(lines), TEXT + 0.5)
 
 
 def _run(results: Sequence[Run]) -> str:

@@ -8,9 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainer_profile import summarise
-from chainer_profile.report.content.spreads import spread, spreads
-from chainer_profile.report.tables import SPREAD
+from chainer_profile.report.content.spreads import spreads
+from chainer_profile.report.tables import SPREAD, Spread
 from tests.conftest import make_recording
+
+
+def spread(times: np.ndarray) -> Spread:
+    """That of one layer."""
+    (found,) = spreads(summarise(make_recording(1, len(times), self_ns=times.reshape(-1, 1))))
+    return found
 
 
 @given(st.lists(st.integers(0, 10**12), min_size=1, max_size=200))

@@ -32,7 +32,8 @@ from chainer_profile.report.page import (
     render_ranks,
     render_sweep,
 )
-from chainer_profile.report.pictures.figures import THEME
+from chainer_profile.report.pictures import layers
+from chainer_profile.report.pictures.figures import THEME, Picture
 from chainer_profile.report.text import printable
 from tests.comparing import run, scaled
 from tests.conftest import make_recording, make_training
@@ -269,11 +270,21 @@ def test_names_of_sections_differ() -> None:
 
 def test_figures_without_a_picture_are_not_there_and_what_folds_is() -> None:
     figures = [Figure("one", "Seen", "Words"), Figure("two", "Not seen", "Gone")]
-    html = page(
-        [*figures, Fold(("line",), figures[:1])], "K", lambda one: "*" * (one.file == "one")
-    )
-    assert html.count("<figcaption>Words</figcaption>") == 2
-    assert "Gone" not in html
+    drawn = {"one": Picture(lambda: layers.figure(working.working()))}
+    found = Read(page([*figures, Fold(("line",), figures[:1])], "Kind", drawn))
+    assert found.pictures == ["Seen", "Seen"]
+    assert "Gone" not in found.text
+
+
+def test_a_picture_of_a_page_has_no_title_and_says_what_it_leads_to() -> None:
+    picture = Picture(lambda: layers.figure(working.working()))
+    html = picture.in_page("one", "What it is", {"layer-0": "words of <0>"})
+    assert b"clean trial" in picture.svg()
+    assert "clean trial" not in html
+    assert html.count("<a ") == 6
+    assert "<title>words of &lt;0&gt;</title>" in html
+    # A file leads nowhere.
+    assert b"<a " not in picture.svg()
 
 
 def colours(theme: int) -> dict[str, tuple[float, float, float]]:

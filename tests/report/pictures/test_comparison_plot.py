@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from matplotlib.colors import to_hex
@@ -11,6 +12,7 @@ from PIL import Image
 
 from chainer_profile.comparison.compare import Comparison, Side, compare
 from chainer_profile.report.pictures import comparison as plot
+from chainer_profile.report.pictures.figures import Picture
 from tests.comparing import run, scaled
 from tests.fusing import chainer_run, engine_run, in_threes
 from tests.report.documents import NAMES, compared
@@ -59,7 +61,7 @@ def test_the_picture_is_the_same_each_time_and_of_readable_size() -> None:
     whole = of_layers(66, {3: 1.5, 7: 0.6})
     zero = replace(run(1, 3), self_ns=np.zeros((200, 3), np.int64))
     shown = (whole, whole, of_layers(1, {}), compared(NAMES), compare(zero, zero))
-    first, *pictures = map(plot.render, shown)
+    first, *pictures = (Picture(partial(plot.figure, one)).png() for one in shown)
     assert pictures[0] == first
     for picture in pictures:
         image = Image.open(io.BytesIO(picture))

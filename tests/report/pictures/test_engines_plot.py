@@ -12,6 +12,7 @@ from chainer_profile.engines.results import EnginesRun
 from chainer_profile.report.content.engine_nodes import BETWEEN
 from chainer_profile.report.pictures import engines as engines_plot
 from chainer_profile.report.pictures.engines import PLAIN, shares
+from chainer_profile.report.pictures.figures import Picture
 from tests.engines.fake_engines import MISSING, WRONG, make_run, recordings
 
 
@@ -48,13 +49,14 @@ def test_the_figure_has_a_bar_for_every_engine_and_says_its_time() -> None:
 
 def test_plots_are_the_same_when_made_twice() -> None:
     run, found = make_run(WRONG), recordings()
-    svg = engines_plot.render(run, found, "svg")
-    assert svg == engines_plot.render(run, found, "svg")
+    picture, again = (Picture(lambda: engines_plot.figure(run, found)) for _ in range(2))
+    svg = picture.svg()
+    assert svg == again.svg()
     words = set(re.findall(r">([^<>]+)</text>", svg.decode()))
     assert {"chainer fp32", "fast fp32", "Convolution2DFunction", BETWEEN} <= words
-    assert engines_plot.render(run, found, "png").startswith(b"\x89PNG")
+    assert picture.png().startswith(b"\x89PNG")
 
 
 def test_a_run_without_trials_has_a_figure() -> None:
     nothing = EnginesRun(engines=(MISSING,), settings=make_run().settings)
-    assert engines_plot.render(nothing, {}, "svg")
+    assert Picture(lambda: engines_plot.figure(nothing, {})).svg()

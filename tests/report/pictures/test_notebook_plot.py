@@ -5,13 +5,14 @@ from PIL import Image
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.report.pictures import layers as plot
+from chainer_profile.report.pictures.figures import Picture
 from tests.conftest import make_recording
 
 
 def test_a_notebook_shows_the_picture_of_the_report_in_fewer_colours():
     summary = summarise(make_recording(n_layers=12))
     shown = summary.plot()._repr_png_()
-    report = plot.render(summary, "png")
+    report = Picture(lambda: plot.figure(summary)).png()
     assert len(shown) < len(report) / 2
     with Image.open(io.BytesIO(shown)) as few, Image.open(io.BytesIO(report)) as all_:
         assert few.size == all_.size

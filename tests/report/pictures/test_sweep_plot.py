@@ -108,13 +108,14 @@ def test_series_differ_in_the_batch_size_only() -> None:
 
 
 def test_which_plots_there_are() -> None:
-    assert sweep_plot.render_all([], "png") == {}
-    assert sweep_plot.render_all([make_run(mean_ms=math.nan)], "png") == {}
-    assert list(sweep_plot.render_all(R3, "svg")) == ["latency-by-network"]
-    plots = sweep_plot.render_all(BATCHES, "png")
+    assert sweep_plot.pictures([]) == {}
+    assert sweep_plot.pictures([make_run(mean_ms=math.nan)]) == {}
+    assert list(sweep_plot.pictures(R3)) == ["latency-by-network"]
+    plots, again = sweep_plot.pictures(BATCHES), sweep_plot.pictures(BATCHES)
     assert list(plots) == ["latency-by-network", "by-batch-size"]
-    assert all(content.startswith(b"\x89PNG") for content in plots.values())
-    assert plots == sweep_plot.render_all(BATCHES, "png")
+    for name, picture in plots.items():
+        assert picture.png().startswith(b"\x89PNG")
+        assert picture.png() == again[name].png()
 
 
 def test_several_machines_are_said() -> None:

@@ -26,6 +26,7 @@ from chainer_profile.report.content import comparison, engines, history, network
 from chainer_profile.report.pictures import comparison as comparison_plot
 from chainer_profile.report.pictures import layers as plot
 from chainer_profile.report.pictures import roofline
+from chainer_profile.report.pictures.figures import Picture
 from chainer_profile.report.tables import to_csv
 from chainer_profile.report.text import printable
 from chainer_profile.report.writers import json_report
@@ -126,7 +127,7 @@ def test_pictures(renderer: object) -> None:
 
 
 def test_the_picture_of_a_comparison() -> None:
-    ElementTree.fromstring(comparison_plot.render(compared(NAMES), "svg"))
+    ElementTree.fromstring(Picture(lambda: comparison_plot.figure(compared(NAMES))).svg())
 
 
 def test_no_trial_kept_is_one_clear_line() -> None:
