@@ -28,7 +28,7 @@ def _interval(row: Any) -> str:
 #: self times of one layer in the profiled trials.
 LAYER_COLUMNS = columns(
     """
-index Index index index | # | plain | Place of the layer in a trial, from 0
+index Index | # | plain | Place of the layer in a trial, from 0
 label | | text | Index and function
 path | | text 30 | Path of the link that made the call; / is the network itself, and a path without
   a slash is outside of it: loss, cleargrads, optimizer, data
@@ -36,7 +36,7 @@ function | | text | Chainer's name of the function, or of the optimizer or its h
 phase | !11 | text 12 | Phase of the trial that the layer belongs to: forward, backward, update or
   data
 calls | | calls | Calls in a trial that count for the layer; the mean of a program's iterations
-forward_index forward forward_index forward_index | goes back through | count_? | In backward, index
+forward_index forward | goes back through | count_? | In backward, index
   of the call that this goes back through; empty where there is none
 input_shapes | input | shapes 36 | Shapes of the input arrays, parameters included, such as
   1x3x32x32 16x3x3x3; in backward of the gradients that come in, in update of the parameters
@@ -46,9 +46,9 @@ dtype | | text 12 | Data type of the first output
 trials | | count | Number of profiled trials
 mean | mean = mean [ms] !6 | ms | Mean self time
 std | std ms | ms? | Standard deviation of the self time (with trials - 1)
-ci95_low ci_low_s ci95_low_ms ci95_low_s | low ms | ms? | Lower end of the 95 % confidence interval
+ci95_low ci_low_s | low ms | ms? | Lower end of the 95 % confidence interval
   of the median; not known of fewer than 30 trials
-ci95_high ci_high_s ci95_high_ms ci95_high_s | high ms | ms? | Upper end of this interval
+ci95_high ci_high_s | high ms | ms? | Upper end of this interval
 min | | ms | Shortest self time
 p5 | p5 = 5th percentile [ms] | ms | 5th percentile
 median | median ms | ms | Median
@@ -75,9 +75,10 @@ written nbytes_written nbytes_written | MB written | ~mega? | Bytes that it must
   empty likewise
 work_is_about | about | about | Whether figures of work are approximate, and shown with ~: true or
   false
-gflops flops_per_s gflops_per_s | GFLOP/s !1 | ~giga? | Billions of operations a second, from the
-  median self time
-gbytes nbytes_per_s gbytes_per_s | GB/s | ~giga? | Billions of bytes a second, read and written
+gflops flops_per_s gflops_per_s flops_per_s | GFLOP/s !1 | ~giga? | Billions of operations a
+  second, from the median self time
+gbytes nbytes_per_s gbytes_per_s nbytes_per_s | GB/s | ~giga? | Billions of bytes a second, read
+  and written
 intensity | flop/byte = operations a byte | ~number? | Operations a byte
 reached | % of limit = limit reached [%] !4 | ~percent? | Least time at this machine's limits over
   the median self time; empty where the limits are not known
@@ -138,7 +139,7 @@ WORK = (
 
 #: The columns of ``links.csv``, of :func:`link_frame`. Times are means over the profiled trials.
 LINK_COLUMNS = columns("""
-path Index path path | link | text | Path of the link; / is the network, and a path without a slash
+path Index | link | text | Path of the link; / is the network, and a path without a slash
   is no link, but what is outside of it: loss, cleargrads, optimizer, data
 kind | !1 | text 20 | Its class; empty where it is not known
 depth | | plain | Levels below the network
@@ -158,7 +159,7 @@ backward_exclusive | | ms? | The exclusive time in the backward phase; empty whe
 update_inclusive | | ms? | The inclusive time in the update phase; empty where a trial has none
 update_exclusive | | ms? | The exclusive time in the update phase; empty where a trial has none
 share | % = share [%] | bar_ | Inclusive part of the sum of all layers' means
-hot_layers hot hot_layers hot_layers | hot = hot layers !5 | count_ | Number of hot layers of the
+hot_layers hot | hot = hot layers !5 | count_ | Number of hot layers of the
   link and of all links below
 """)
 

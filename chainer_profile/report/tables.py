@@ -41,6 +41,7 @@ class Kind:
         json: The type of a value in JSON.
         field: How the field of a row ends behind the key.
         csv: How the name in CSV ends behind the key.
+        plain: A value -> its value in JSON.
         text: Whether it is a text, which stands on the left and may be folded.
         code: Whether it is a name in a program.
         bar: Whether a bar behind the row shows it.
@@ -51,6 +52,7 @@ class Kind:
     json: Any = float
     field: str = ""
     csv: str = ""
+    plain: Callable[[Any], Any] | None = None
     text: bool = False
     code: bool = False
     bar: bool = False
@@ -163,6 +165,11 @@ class Column:
         value = self.value(row)
         return "" if is_missing(value) else self.kind.exact(value)
 
+    def json_value(self, row: Any) -> Any:
+        """Its value in JSON; None where it is not known."""
+        value = self.value(row)
+        return value if value is None or self.kind.plain is None else self.kind.plain(value)
+
     @property
     def code(self) -> bool:
         """Whether its cells are names in a program."""
@@ -248,11 +255,14 @@ class Table:
         return " ".join(note for name, note in self.legend if not name or name in names)
 
 
-def columns(lines: str, /, **computed: Callable[[Any], Any]) -> dict[str, Column]:
+def columns(
+    lines: str, kinds: Mapping[str, Kind] | None = None, /, **computed: Callable[[Any], Any]
+) -> dict[str, Column]:
     """Columns from their lines, by key.
 
     Args:
         lines: The lines; see the begin of this file.
+        kinds: More kinds than :data:`KINDS`, or others in their place.
         computed: For fields that rows do not have, what makes them of a row.
     """
     found: list[str] = []
@@ -261,23 +271,27 @@ def columns(lines: str, /, **computed: Callable[[Any], Any]) -> dict[str, Column
             found[-1] += f" {line.strip()}"
         elif line:
             found.append(line)
-    made = [_column(line, computed) for line in found]
+    known = {**KINDS, **(kinds or {})}
+    made = [_column(line, known, computed) for line in found]
     by_key = {column.key: column for column in made}
     if len(by_key) < len(made):
         raise ValueError(f"columns of the same key: {[column.key for column in made]}")
     return by_key
 
 
-def _column(line: str, computed: Mapping[str, Callable[[Any], Any]]) -> Column:
+def _column(
+    line: str, kinds: Mapping[str, Kind], computed: Mapping[str, Callable[[Any], Any]]
+) -> Column:
     parts = [part.strip() for part in line.split("|")]
     if len(parts) not in (3, 4):
         raise ValueError(f"a column is key | heading | kind | meaning: {line}")
     names, heading, how, meaning = (*parts, "")[:4]
     key, *others = names.split()
     word, *folds = how.split()
-    kind = KINDS[word.strip("~?_")]
+    kind = kinds[word.strip("~?_")]
     source, csv, json = (*others, *[""] * 3)[:3]
-    source, csv = source or key + kind.field, csv or key + kind.csv
+    source, json = source or key + kind.field, json or csv or key + kind.field
+    csv = csv or key + kind.csv
     in_files = csv != "-"
     shown, _, drop = heading.partition("!")
     name, _, title = (part.strip() for part in shown.partition(" = "))
@@ -293,7 +307,7 @@ def _column(line: str, computed: Mapping[str, Callable[[Any], Any]]) -> Column:
         meaning,
         value,
         csv if in_files else "",
-        json or (source.rpartition(".")[2] if in_files else ""),
+        json if in_files else "",
         known="?" not in word,
         missing="" if word.endswith(("_", "_?")) else units.NOT_KNOWN,
         mark=_about if "~" in word else None,
@@ -330,7 +344,7 @@ def to_csv(found: Columns, rows: Any) -> str:
 def to_json(found: Columns, rows: Any) -> list[dict[str, Any]]:
     """Rows for JSON: values as they are, in seconds, bytes and fractions."""
     chosen = [one for one in listed(found) if one.json]
-    return [{one.json: one.value(row) for one in chosen} for row in rows_of(rows)]
+    return [{one.json: one.json_value(row) for one in chosen} for row in rows_of(rows)]
 
 
 def schema(found: Columns) -> dict[str, tuple[Any, str]]:

@@ -43,7 +43,7 @@ approximate | | count | Calls whose operations and bytes are approximate, and ar
 COLUMNS = {
     LAYERS: columns(
         """
-index Index index | !6 | plain | Place of the layer in a forward pass, from 0
+index Index | !6 | plain | Place of the layer in a forward pass, from 0
 path | | text 14 | Path of the link that makes the call; / is the network itself
 function | | text? 14 | Chainer's name of the function; empty for parameters that no call belongs to
 input_shapes | | shapes 14 | Shapes of the input arrays, parameters included
@@ -53,7 +53,7 @@ dtype | | text 14 | Data type of the first output"""
     ),
     LINKS: columns(
         """
-path Index path | | text 14 | Path of the link; at the depth asked for with all below it, else its
+path Index | | text 14 | Path of the link; at the depth asked for with all below it, else its
   own calls alone
 kind | !5 | text 14 | Name of its class
 layers | | count | Number of its function calls

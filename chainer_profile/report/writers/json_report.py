@@ -1,6 +1,6 @@
 """Summary -> ``report.json``: everything that a script may ask for, with all digits.
 
-The tables of keys say what is where; docs/report.schema.json is made from them.
+The lines of keys say what is where; docs/report.schema.json is made from them.
 Numbers are numbers, in seconds, bytes or fractions, as the names of their keys say; what is not
 known is null. Names are data: as they are, without the apostrophes and escapes of other files.
 """
@@ -10,13 +10,15 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import asdict, fields, is_dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from functools import partial
+from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import msgspec
 import pandas as pd
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from chainer_profile.analyse import counted, device_use, findings
 from chainer_profile.analyse import inside as insides
@@ -27,7 +29,7 @@ from chainer_profile.basics.paths import above
 from chainer_profile.basics.words import GROUPS
 from chainer_profile.record import recording as records
 from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS
-from chainer_profile.report.tables import meanings, to_json
+from chainer_profile.report.tables import Column, Kind, columns, to_json
 from chainer_profile.report.tables import schema as schema_of
 
 if TYPE_CHECKING:
@@ -38,24 +40,72 @@ FORMAT = "chainer-profile report"
 VERSION = 3
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
-#: Keys with the types of their values, and what they mean.
-Keys = dict[str, tuple[Any, str]]
+_COUNT: Any = Annotated[int, Meta(ge=0)]
+#: Kinds of values, beside and in place of those of tables.
+_KINDS = {
+    name: Kind(str, json=kind)
+    for name, kind in {
+        "count": _COUNT,
+        "calls": Annotated[float, Meta(ge=0)],
+        "counts": list[_COUNT],
+        "texts": list[str],
+        "by_name": dict[str, float],
+        "format": Literal[FORMAT],
+        "version": Literal[VERSION],
+        "rule": Literal["time", "share", "top", "pareto"],
+        "severity": Literal[findings.SEVERITIES],
+        "verdict": Literal[(COMPUTE, MEMORY, FAULTS, *insides.CAUSES, BELOW, None)],
+        "covers": tuple[int, ...],
+        "settings": records.Settings,
+        "environment": records.Environment,
+        "conditions": records.Conditions,
+        "memory": records.MemoryUse,
+    }.items()
+}
 
 
-def _object(name: str, keys: Keys, **more: Any) -> Any:
-    """An object of which all these keys are there."""
-    found = [
-        (key, Annotated[kind, Meta(description=text)] if text else kind)
-        for key, (kind, text) in keys.items()
-    ]
-    return msgspec.defstruct(name, found, module=__name__, **more)
+class _Part:
+    """An object of the report, all of whose keys are there; it is a kind of value, too.
 
+    Args:
+        name: Its name, and in small letters that of its kind; NAME_list is a list of such objects.
+        lines: Its keys; see :mod:`~chainer_profile.report.tables`.
+        base: The dataclass whose fields it has as well, with the meanings of its docstring.
+        keys: Columns that are keys as well.
+        how: What makes the values of keys that are no attributes.
+    """
 
-def _of(kind: type, keys: Keys) -> Any:
-    """The fields of a dataclass, and more keys; the fields' meanings are those of its docstring."""
-    hints = get_type_hints(kind)
-    own = {field.name: (hints[field.name], "") for field in fields(kind)}
-    return _object(kind.__name__, own | keys)
+    def __init__(
+        self,
+        name: str,
+        lines: str,
+        *,
+        base: type | None = None,
+        keys: Iterable[Column] = (),
+        how: Mapping[str, Callable[[Any], Any]] = MappingProxyType({}),
+    ) -> None:
+        own = columns(lines, _KINDS, **how)
+        self._columns = list({one.json: one for one in (*keys, *own.values())}.values())
+        hints = get_type_hints(base) if base else {}
+        self._fields = [one.name for one in fields(base)] if base else []
+        types = {name: (hints[name], "") for name in self._fields} | schema_of(self._columns)
+        described = [
+            (key, Annotated[kind, Meta(description=text)] if text else kind)
+            for key, (kind, text) in types.items()
+        ]
+        self.type: Any = msgspec.defstruct(name, described, module=__name__)
+        listed: Any = list[self.type]  # type: ignore[name-defined]
+        _KINDS[name.lower()] = Kind(str, json=self.type, plain=self.of)
+        _KINDS[f"{name.lower()}_list"] = Kind(str, json=listed, plain=self.of_each)
+
+    def of(self, source: Any) -> dict[str, Any]:
+        """The object that something is told as."""
+        (made,) = to_json(self._columns, [source])
+        return {name: getattr(source, name) for name in self._fields} | made
+
+    def of_each(self, sources: Any) -> list[dict[str, Any]]:
+        """The same for each of several."""
+        return list(map(self.of, sources))
 
 
 def _meanings(kind: type) -> dict[str, str]:
@@ -71,229 +121,250 @@ def _words(text: str) -> str:
     return re.sub(r"\bNone\b", "null", text.replace("``", "").removesuffix("."))
 
 
-def _times() -> Keys:
-    """The statistics of times, in the words of layers.csv."""
-    names = ("mean", "std", "ci95_low", "ci95_high", "min", "p5", "median", "p95", "p99", "max")
-    return {
-        f"{name}_s".replace("ci95", "ci"): (
-            _NUMBER if name in ("std", "ci95_low", "ci95_high") else float,
-            LAYER_COLUMNS[name].meaning.replace("self time", "time"),
-        )
-        for name in names
-    }
+def _rows(table: pd.DataFrame) -> Iterator[SimpleNamespace]:
+    """The rows of a frame, whose columns may have any name; that of the row is ``at``."""
+    for at, row in zip(table.index, table.to_dict("records"), strict=True):
+        yield SimpleNamespace(at=at, **row)
 
 
-_COUNT: Any = Annotated[int, Meta(ge=0)]
-#: A number of calls, or the mean of such numbers.
-_CALLS: Any = Annotated[float, Meta(ge=0)]
-_NUMBER: Any = float | None
-_LINK = meanings(LINK_COLUMNS)
+def _groups(summary: Summary, by: str) -> Iterator[SimpleNamespace]:
+    return _rows(summary.functions if by == GROUPS[0] else summary.group(by))
 
-_TRIALS = _object(
+
+def _by_phase(row: SimpleNamespace) -> dict[str, float]:
+    times = {key: value for key, value in vars(row).items() if key.endswith("_s")}
+    return {key[:-2]: times[key] for key in times if key not in ("total_s", "mean_s")}
+
+
+def _link_phases(row: SimpleNamespace) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
+    for key, value in vars(row).items():
+        phase, _, kind = key.rpartition("_")[0].rpartition("_")
+        if phase and kind in ("inclusive", "exclusive"):
+            found.setdefault(phase, {})[f"{kind}_s"] = value
+    return found
+
+
+def _layers(summary: Summary) -> Iterator[Any]:
+    layers = summary.recording.layers
+
+    def each(values: Iterable[Any]) -> pd.Series[Any]:
+        return pd.Series(list(values), summary.layers.index, dtype=object)
+
+    rows: Iterator[Any] = summary.layers.assign(
+        parent_index=each(layer.parent for layer in layers),
+        covers=each(layer.covers for layer in layers),
+        node=each(layer.node for layer in layers),
+    ).itertuples()
+    return rows
+
+
+_Part(
     "Trials",
-    {
-        "profiled": (_COUNT, "With the recorder: the layers' times are from these"),
-        "clean": (_COUNT, "Without any hook: the latency to quote is from these"),
-        "warmup": (_COUNT, "Before the others"),
-        "held": (_COUNT, "On a GPU, those that it began when the host had launched all"),
+    """
+profiled n_trials | | count | With the recorder: the layers' times are from these
+clean | | count | Without any hook: the latency to quote is from these
+warmup | | count | Before the others
+held | | count | On a GPU, those that it began when the host had launched all
+""",
+    how={
+        "clean": lambda run: len(run.clean_ns),
+        "warmup": lambda run: len(run.warmup_ns),
+        "held": lambda run: 0 if run.held_ns is None else len(run.held_ns),
     },
 )
-_STATISTICS = _object(
+_NAMES = ("mean", "std", "ci95_low", "ci95_high", "min", "p5", "median", "p95", "p99", "max")
+_Part(
     "Statistics",
-    {"count": (_COUNT, "Number of trials"), **_times()},
-    rename={"count": "trials", "ci_low_s": "ci95_low_s", "ci_high_s": "ci95_high_s"},
+    "trials count | | count | Number of trials\n"
+    + "\n".join(
+        f"{name} {name.replace('ci95', 'ci')}_s | | ms{'' if LAYER_COLUMNS[name].known else '?'} | "
+        + LAYER_COLUMNS[name].meaning.replace("self time", "time")
+        for name in _NAMES
+    ),
 )
-_RECORDER = _object(
+_Part(
     "Recorder",
-    {
-        "fraction": (float, "Added time as a fraction of a clean trial"),
-        "low": (_NUMBER, "Lower end of its 95 % interval"),
-        "high": (_NUMBER, "Upper end"),
-    },
+    """
+fraction | | number | Added time as a fraction of a clean trial
+low | | number? | Lower end of its 95 % interval
+high | | number? | Upper end
+""",
 )
-_TOTALS = _object(
+_Part(
     "Totals",
-    {
-        "layers_s": (
-            _NUMBER,
-            "Sum of the layers' mean self times; null where the times of calls hold those of the "
-            "calls within them",
-        ),
-        "clean": (
-            _STATISTICS | None,
-            "Wall time of the trials without hooks; null where many made other calls",
-        ),
-        "profiled": (_STATISTICS | None, "Wall time of the profiled trials"),
-        "framework": (
-            _STATISTICS | None,
-            "Time between the functions, in the profiled trials",
-        ),
-        "framework_share": (_NUMBER, "Its part of a profiled trial"),
-        "recorder": (_RECORDER | None, "What the recorder adds to a trial"),
-        "inputs_per_s": (_NUMBER, "Inputs a second, of clean trials or else of profiled ones"),
-    },
+    """
+layers layers_s | | ms? | Sum of the layers' mean self times; null where the times of calls hold
+  those of the calls within them
+clean | | statistics? | Wall time of the trials without hooks; null where many made other calls
+profiled | | statistics? | Wall time of the profiled trials
+framework | | statistics? | Time between the functions, in the profiled trials
+framework_share | | number? | Its part of a profiled trial
+recorder overhead | | recorder? | What the recorder adds to a trial
+inputs_per_s fps | | number? | Inputs a second, of clean trials or else of profiled ones
+""",
 )
-_HOTSPOTS = _object(
+_Part(
     "Hotspots",
-    {
-        "rule": (str, "The rule as --hotspots takes it"),
-        "kind": (Literal["time", "share", "top", "pareto"], "What the rule goes by"),
-        "value": (float, "In seconds, as a fraction, a number of layers, or a fraction"),
-        "line_s": (
-            _NUMBER,
-            "Median time from which a layer is hot; null where the rule has no such line",
-        ),
-        "layers": (list[_COUNT], "Indices of the hot layers"),
-    },
+    """
+rule rule.text | | text | The rule as --hotspots takes it
+kind rule.kind | | rule | What the rule goes by
+value rule.value | | number | In seconds, as a fraction, a number of layers, or a fraction
+line | | ms? | Median time from which a layer is hot; null where the rule has no such line
+layers indices | | counts | Indices of the hot layers
+""",
 )
-_PHASE: Any = _object(
+_Part(
     "Phase",
-    {
-        "name": (str, "Its name; outside for the framework time of no phase"),
-        "layers": (_COUNT, "Number of its layers"),
-        "layers_s": (float, "Their time"),
-        "framework_s": (_NUMBER, "Time between them"),
-        "total_s": (float, "Both together"),
-        "share": (float, "Part of the trial"),
-    },
+    """
+name at | | text | Its name; outside for the framework time of no phase
+layers | | count | Number of its layers
+time layers_s layers_s layers_s | | number | Their time
+framework | | ms? | Time between them
+total | | ms | Both together
+share | | number | Part of the trial
+""",
 )
-_GROUP: Any = _object(
+_Part(
     "Group",
-    {
-        "name": (str, "Function, path, or function with input shapes"),
-        "calls": (_CALLS, "Calls in a trial, of the forward pass where there are any"),
-        "total_s": (float, "Time in a trial"),
-        "mean_s": (_NUMBER, "Time a call"),
-        "share": (float, "Part of the layers' time"),
-        "hot_layers": (_COUNT, "Number of hot layers"),
-        "phases_s": (dict[str, float], "Time by phase"),
-    },
+    """
+name at | | text | Function, path, or function with input shapes
+calls | | calls | Calls in a trial, of the forward pass where there are any
+total | | ms | Time in a trial
+mean | | ms? | Time a call
+share | | number | Part of the layers' time
+hot_layers hot | | count | Number of hot layers
+phases_s phases | | by_name | Time by phase
+""",
+    how={"phases": _by_phase},
 )
-_GROUPS = _object("Groups", {by: (list[_GROUP], f"By {by}, slowest first") for by in GROUPS})
-_LINK_TIMES: Keys = {
-    "inclusive_s": (float, _LINK["inclusive_ms"]),
-    "exclusive_s": (float, _LINK["exclusive_ms"]),
-}
-_BY_PHASE: Any = _object("LinkTimes", _LINK_TIMES)
-_LINKS: Any = _object(
+_Part(
+    "Groups",
+    "\n".join(f"{by} | | group_list | By {by}, slowest first" for by in GROUPS),
+    how={by: partial(_groups, by=by) for by in GROUPS},
+)
+_TIMES = (LINK_COLUMNS["inclusive"], LINK_COLUMNS["exclusive"])
+_BY_PHASE: Any = msgspec.defstruct(
+    "LinkTimes",
+    [(one.json, Annotated[float, Meta(description=one.meaning)]) for one in _TIMES],
+    module=__name__,
+)
+_KINDS["link_times"] = Kind(str, json=dict[str, _BY_PHASE])
+_Part(
     "Link",
-    {
-        "path": (str, _LINK["path"]),
-        "parent": (str | None, "Path of the link above; null at depth 0"),
-        "name": (str, "Last part of the path"),
-        "kind": (str, _LINK["kind"]),
-        "depth": (_COUNT, _LINK["depth"]),
-        "calls": (_CALLS | None, _LINK["calls"]),
-        "parameters": (_COUNT | None, _LINK["parameters"]),
-        **_LINK_TIMES,
-        "share": (float, _LINK["share_percent"]),
-        "hot_layers": (_COUNT, _LINK["hot_layers"]),
-        "phases": (dict[str, _BY_PHASE], "The same times by phase"),
-    },
+    f"""
+path at | | text | {LINK_COLUMNS["path"].meaning}
+parent | | text? | Path of the link above; null at depth 0
+name | | text | Last part of the path
+kind | | text | {LINK_COLUMNS["kind"].meaning}
+depth | | count | {LINK_COLUMNS["depth"].meaning}
+calls | | calls? | {LINK_COLUMNS["calls"].meaning}
+parameters | | count? | {LINK_COLUMNS["parameters"].meaning}
+inclusive | | ms | {LINK_COLUMNS["inclusive"].meaning}
+exclusive | | ms | {LINK_COLUMNS["exclusive"].meaning}
+share | | number | {LINK_COLUMNS["share"].meaning}
+hot_layers hot | | count | {LINK_COLUMNS["hot_layers"].meaning}
+phases | | link_times | The same times by phase
+""",
+    how={"parent": lambda row: above(row.at), "phases": _link_phases},
 )
-_CSV = schema_of(LAYER_COLUMNS)
-_LAYER: Any = _object(
+_Part(
     "Layer",
-    _CSV
-    | {
-        "flops_per_s": (_NUMBER, "Operations a second, from the median self time"),
-        "nbytes_per_s": (_NUMBER, "Bytes a second, read and written"),
-        "bound_s": (_NUMBER, "Least time at this machine's limits"),
-        "verdict": (
-            Literal[(COMPUTE, MEMORY, FAULTS, *insides.CAUSES, BELOW, None)],
-            f"{_CSV['verdict'][1]}; null where that is not known",
-        ),
-        "parent_index": (int | None, "Index of the call within which this one was made"),
-        "covers": (
-            tuple[int, ...],
-            "In a recording of another engine, indices of Chainer's layers that this row does",
-        ),
-        "node": (str, "In such a recording, the engine's own words for the row"),
-    },
+    f"""
+flops_per_s | | number? | Operations a second, from the median self time
+nbytes_per_s | | number? | Bytes a second, read and written
+bound | | ms? | Least time at this machine's limits
+verdict said | | verdict | {LAYER_COLUMNS["verdict"].meaning}; null where that is not known
+parent_index | | plain? | Index of the call within which this one was made
+covers | | covers | In a recording of another engine, indices of Chainer's layers that this row does
+node | | text | In such a recording, the engine's own words for the row
+""",
+    keys=[one for one in LAYER_COLUMNS.values() if one.json],
+    how={"said": lambda row: row.verdict or None},
 )
-_FINDING: Any = _of(findings.Finding, {"severity": (Literal[findings.SEVERITIES], "")})
-_LIMITS = _of(
-    records.MachineLimits,
-    {"ridge": (float, "Operations a byte from which arithmetic and not memory is the bound")},
+_Part("Finding", "severity | | severity", base=findings.Finding)
+_Part(
+    "MachineLimits",
+    "ridge | | number | Operations a byte from which arithmetic and not memory is the bound",
+    base=records.MachineLimits,
 )
-_DEVICE = _of(
-    device_use.DeviceUse,
-    {
-        "launch_bound": (bool, "Whether the host's launching sets the pace, and not the device"),
-        "between_s": (float, "Time of the host between the layers' calls, while it launches"),
-        "busy_share": (_NUMBER, "Part of the trial in which the device works; at most 1"),
-        "idle_s": (_NUMBER, "Time of a trial in which the device has nothing to do"),
-    },
+_Part(
+    "DeviceUse",
+    """
+launch_bound | | truth | Whether the host's launching sets the pace, and not the device
+between | | ms | Time of the host between the layers' calls, while it launches
+busy_share | | number? | Part of the trial in which the device works; at most 1
+idle | | ms? | Time of a trial in which the device has nothing to do
+""",
+    base=device_use.DeviceUse,
 )
-_COUNTERS = _of(
-    counted.TrialCounters,
-    {
-        **{field.name: (_NUMBER, "") for field in fields(counted.TrialCounters)},
-        "system_share": (_NUMBER, "Part of the CPU time that the system takes"),
-        "off_share": (_NUMBER, "Part of the wall time in which the thread did not run"),
-    },
+_Part(
+    "TrialCounters",
+    "\n".join(f"{field.name} | | number?" for field in fields(counted.TrialCounters))
+    + """
+system_share | | number? | Part of the CPU time that the system takes
+off_share | | number? | Part of the wall time in which the thread did not run
+""",
+    base=counted.TrialCounters,
 )
-_PARTS: Any = _of(
-    insides.Parts,
-    {
-        "causes": (dict[str, float], "Fraction of its time by cause, where that is known"),
-        "largest_cause": (str, "Cause of more than half of its time; empty where none is"),
-    },
+_Part(
+    "Parts",
+    """
+causes | | by_name | Fraction of its time by cause, where that is known
+largest_cause | | text | Cause of more than half of its time; empty where none is
+""",
+    base=insides.Parts,
 )
-_INSIDE = _object(
+_Part(
     "Inside",
-    {
-        "method": (str, "What looked where the interpreter was"),
-        "samples": (_COUNT, "How often it looked while a trial ran"),
-        "trials": (_COUNT, "Number of these trials, after the timed ones"),
-        "notes": (list[str], "What it could not tell"),
-        "functions": (list[_PARTS], "By function and phase, slowest first"),
-        "layers": (list[_PARTS], "By layer, of those that were seen often enough"),
-        "framework": (
-            _PARTS | None,
-            "Time between the layers by kind; null where it was not seen often enough",
-        ),
-    },
+    """
+method recording.inside.method | | text | What looked where the interpreter was
+samples recording.inside.samples | | count | How often it looked while a trial ran
+trials recording.inside.trials | | count | Number of these trials, after the timed ones
+notes recording.inside.notes | | texts | What it could not tell
+functions inside.functions | | parts_list | By function and phase, slowest first
+layers inside.layers | | parts_list | By layer, of those that were seen often enough
+framework inside.framework | | parts? | Time between the layers by kind; null where it was not seen
+  often enough
+""",
 )
 #: The whole.
-Report: Any = _object(
+_REPORT = _Part(
     "Report",
-    {
-        "format": (Literal[FORMAT], "What this file is"),
-        "version": (
-            Literal[VERSION],
-            "Raised when a key changes its meaning or goes; keys may be added without that",
-        ),
-        "ended": (str, "complete, or why the run ended before"),
-        "settings": (records.Settings, "What was asked for"),
-        "environment": (records.Environment, "Machine and software"),
-        "conditions": (records.Conditions, "What was measured about the measuring itself"),
-        "trials": (_TRIALS, "Numbers of trials that were made"),
-        "totals": (_TOTALS, "A trial as a whole"),
-        "left_out": (_COUNT, "Number of profiled trials that made other calls: in no result"),
-        "hotspots": (_HOTSPOTS, "The rule for hot layers, and what it chose"),
-        "findings": (list[_FINDING], "What the reader should know, warnings first"),
-        "phases": (
-            list[_PHASE],
-            "The phases of a trial, which add up to it, with what is outside of them",
-        ),
-        "groups": (_GROUPS, "The layers added up"),
-        "links": (list[_LINKS], "The tree of links, every link before those below it"),
-        "layers": (list[_LAYER], "The layers in the order of the calls"),
-        "memory": (records.MemoryUse | None, "What the memory pass found; null without one"),
-        "counters": (
-            _COUNTERS | None,
-            "Of the calling thread, means of a trial of the counters pass; null without one",
-        ),
-        "inside": (
-            _INSIDE | None,
-            "In which parts the time inside the layers goes; null without that pass",
-        ),
-        "limits": (
-            _LIMITS | None,
-            "What the machine can do at best; null where it was not measured",
-        ),
-        "device": (_DEVICE | None, "How a trial uses the GPU; null for a run on the host"),
+    """
+format | | format | What this file is
+version | | version | Raised when a key changes its meaning or goes; keys may be added without that
+ended recording.ended | | text | complete, or why the run ended before
+settings recording.settings | | settings | What was asked for
+environment recording.environment | | environment | Machine and software
+conditions recording.conditions | | conditions | What was measured about the measuring itself
+trials recording | | trials | Numbers of trials that were made
+totals | | totals | A trial as a whole
+left_out recording.left_out | | count | Number of profiled trials that made other calls: in no
+  result
+hotspots | | hotspots | The rule for hot layers, and what it chose
+findings | | finding_list | What the reader should know, warnings first
+phases | | phase_list | The phases of a trial, which add up to it, with what is outside of them
+groups | | groups | The layers added up
+links | | link_list | The tree of links, every link before those below it
+layers | | layer_list | The layers in the order of the calls
+memory recording.memory | | memory? | What the memory pass found; null without one
+counters | | trialcounters? | Of the calling thread, means of a trial of the counters pass; null
+  without one
+inside | | inside? | In which parts the time inside the layers goes; null without that pass
+limits recording.limits | | machinelimits? | What the machine can do at best; null where it was not
+  measured
+device | | deviceuse? | How a trial uses the GPU; null for a run on the host
+""",
+    how={
+        "format": lambda _: FORMAT,
+        "version": lambda _: VERSION,
+        "phases": lambda summary: _rows(summary.phases),
+        "groups": lambda summary: summary,
+        "links": lambda summary: _rows(summary.links),
+        "layers": _layers,
+        "counters": lambda summary: counted.trial_counters(summary.recording),
+        "inside": lambda summary: summary if summary.recording.inside and summary.inside else None,
     },
 )
 
@@ -312,7 +383,7 @@ _RULES = (
 
 def schema() -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of what :func:`content` returns."""
-    (whole,), parts = msgspec.json.schema_components([Report])
+    (whole,), parts = msgspec.json.schema_components([_REPORT.type])
     described = {
         kind.__name__: _meanings(kind)
         for module in (records, findings, summaries, device_use, counted, insides)
@@ -344,11 +415,11 @@ def render(summary: Summary) -> str:
 
 
 def content(summary: Summary) -> dict[str, Any]:
-    """What :func:`render` writes, as dicts, lists, numbers, texts and None; see :data:`Report`.
+    """What :func:`render` writes, as dicts, lists, numbers, texts and None; see :data:`_REPORT`.
 
     No number is NaN or infinite: such a one is None.
     """
-    plain = msgspec.to_builtins(_report(summary), enc_hook=_plain)
+    plain = msgspec.to_builtins(_REPORT.of(summary), enc_hook=_plain)
     known: dict[str, Any] = json.loads(json.dumps(plain), parse_constant=lambda _: None)
     return known
 
@@ -356,122 +427,6 @@ def content(summary: Summary) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     """NumPy's numbers as Python's, and the <NA> of pandas as None."""
     return None if value is pd.NA else value.item()
-
-
-def _report(summary: Summary) -> Any:
-    recording, totals, rule = summary.recording, summary.totals, summary.hotspots.rule
-    return Report(
-        format=FORMAT,
-        version=VERSION,
-        ended=recording.ended,
-        settings=asdict(recording.settings),
-        environment=asdict(recording.environment),
-        conditions=asdict(recording.conditions),
-        trials=_TRIALS(
-            profiled=recording.n_trials,
-            clean=len(recording.clean_ns),
-            warmup=len(recording.warmup_ns),
-            held=0 if recording.held_ns is None else len(recording.held_ns),
-        ),
-        totals=_TOTALS(
-            layers_s=totals.layers_s,
-            clean=_from(totals.clean, _STATISTICS),
-            profiled=_from(totals.profiled, _STATISTICS),
-            framework=_from(totals.framework, _STATISTICS),
-            framework_share=totals.framework_share,
-            recorder=_from(totals.overhead, _RECORDER),
-            inputs_per_s=totals.fps,
-        ),
-        left_out=recording.left_out,
-        hotspots=_HOTSPOTS(
-            rule=rule.text,
-            kind=rule.kind,
-            value=rule.value,
-            line_s=summary.hotspots.line_s,
-            layers=summary.hotspots.indices,
-        ),
-        findings=[asdict(finding) for finding in summary.findings],
-        phases=[_PHASE(name, **row) for name, row in _rows(summary.phases)],
-        groups=_GROUPS(*(_groups(summary, by) for by in GROUPS)),
-        links=_links(summary),
-        layers=_layers(summary),
-        memory=recording.memory and asdict(recording.memory),
-        counters=_from(counted.trial_counters(recording), _COUNTERS),
-        inside=_inside(summary),
-        limits=_from(recording.limits, _LIMITS),
-        device=_from(summary.device, _DEVICE),
-    )
-
-
-def _inside(summary: Summary) -> Any:
-    seen, found = summary.recording.inside, summary.inside
-    if seen is None or found is None:
-        return None
-    framework = found.framework
-    return _INSIDE(
-        method=seen.method,
-        samples=seen.samples,
-        trials=seen.trials,
-        notes=list(seen.notes),
-        functions=list(map(_parts, found.functions)),
-        layers=list(map(_parts, found.layers)),
-        framework=framework and _parts(framework),
-    )
-
-
-def _parts(parts: insides.Parts) -> Any:
-    more = {"causes": parts.causes, "largest_cause": parts.largest_cause}
-    return _PARTS(**(asdict(parts) | more))
-
-
-def _from(value: Any, kind: type[Struct]) -> Struct | None:
-    """The attributes of these names, where there is a value at all."""
-    if value is None:
-        return None
-    return kind(**{name: getattr(value, name) for name in kind.__struct_fields__})
-
-
-def _rows(table: pd.DataFrame) -> Iterator[tuple[str, dict[str, Any]]]:
-    return zip(table.index, table.to_dict("records"), strict=True)
-
-
-def _layers(summary: Summary) -> list[dict[str, Any]]:
-    rows = to_json(LAYER_COLUMNS, summary.layers)
-    more = (
-        {"parent_index": layer.parent, "covers": layer.covers, "node": layer.node}
-        for layer in summary.recording.layers
-    )
-    return [
-        row | {"bound_s": bound_s, "verdict": row["verdict"] or None} | others
-        for row, bound_s, others in zip(rows, summary.layers["bound_s"].tolist(), more, strict=True)
-    ]
-
-
-def _groups(summary: Summary, by: str) -> list[Struct]:
-    phases = list(summary.layers["phase"].unique())
-    return [
-        _GROUP(
-            name,
-            *(row[key] for key in ("calls", "total_s", "mean_s", "share", "hot")),
-            {phase: row[f"{phase}_s"] for phase in phases},
-        )
-        for name, row in _rows(summary.functions if by == "function" else summary.group(by))
-    ]
-
-
-def _links(summary: Summary) -> list[Struct]:
-    phases = list(summary.layers["phase"].unique())
-    return [
-        _LINKS(
-            path=path,
-            parent=above(path),
-            hot_layers=row["hot"],
-            phases={phase: {key: row[f"{phase}_{key}"] for key in _LINK_TIMES} for phase in phases},
-            **{key: row[key] for key in ("name", "kind", "depth", "calls", "parameters", "share")},
-            **{key: row[key] for key in _LINK_TIMES},
-        )
-        for path, row in _rows(summary.links)
-    ]
 
 
 def _text(value: Any, depth: int = 0) -> str:
