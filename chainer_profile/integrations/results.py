@@ -15,7 +15,6 @@ from chainer_profile.integrations.watched import Watched
 from chainer_profile.measure import machine
 from chainer_profile.record.budget import BUDGET, Budget, write_json
 from chainer_profile.record.journal import Journal
-from chainer_profile.record.recording import Recording
 from chainer_profile.runs.folder import JOURNAL, RunFolder, take_folder
 from chainer_profile.runs.written import write_files
 
@@ -135,21 +134,13 @@ class Results:
                     self._give_main_to(one.name)
                 folder = self.take(self._homes.get(one.name, one.name))
                 make_folder(folder.path)  # the program may have removed it
-                folder.save(self._limited(recording))
+                folder.save(machine.with_kept_limits(recording, self.warn))
                 saved.append(folder.path)
             except ProfileError as error:
                 self.warn(str(error))
             except (OSError, MemoryError) as error:
                 self.warn(f"{one.name}: the trials are not saved: {one_line(error)}")
         return saved
-
-    def _limited(self, recording: Recording) -> Recording:
-        """The recording with the machine's limits, where an earlier run has kept them."""
-        try:
-            return machine.with_limits(recording, 0)
-        except Exception as error:
-            self.warn(f"the machine's limits are left out: {one_line(error)}")
-            return recording
 
     def save_budget(self, budget: Budget) -> None:
         """Write where the time went, so far."""

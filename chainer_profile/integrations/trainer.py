@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import chainer
 from chainer.training import Extension
 
-from chainer_profile.basics.errors import ProfileError, one_line
+from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.replacements import Replacements
 from chainer_profile.measure import machine
 from chainer_profile.measure.clock import Clock
@@ -66,7 +66,7 @@ class LayerProfile(Extension):
             its slowest layers (``profile/layer/forward/res4/0/conv1``) to the trainer's
             observation, so that LogReport, and what sends observations elsewhere, has them.
         machine: Give the recording the limits of this machine that are kept; see
-            :func:`chainer_profile.measure.machine.with_limits`.
+            :func:`chainer_profile.measure.machine.with_kept_limits`.
     """
 
     def __init__(
@@ -153,22 +153,13 @@ class LayerProfile(Extension):
 
         if self._folder is None or not recording.n_trials:
             return
-        recording = self._limited(recording)
+        if self._with_limits:
+            recording = machine.with_kept_limits(recording, self._warn)
         try:
             recording = self._folder.save(recording)
             write_reports(self._folder.path, summarise(recording))
         except ProfileError as error:
             self._warn(str(error))
-
-    def _limited(self, recording: Recording) -> Recording:
-        """The recording with the machine's limits, where they are wanted and kept."""
-        if not self._with_limits:
-            return recording
-        try:
-            return machine.with_limits(recording, 0)
-        except Exception as error:
-            self._warn(f"the machine's limits are left out: {one_line(error)}")
-            return recording
 
 
 def _scalars(times: Mapping[Layer | str, float]) -> dict[str, float]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import gc
-from array import array
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from chainer_profile.basics.errors import ProfileError, one_line
-from chainer_profile.measure.memory import counter_for, measure_memory, use_of
+from chainer_profile.measure.memory import Reads, counter_for, measure_memory, use_of
 from chainer_profile.measure.passes import Pass
 from chainer_profile.measure.structure import Structure
 
@@ -71,7 +70,7 @@ class IterationMemory:
             BaseException: Whatever the iteration raises; counting has then ended.
         """
         assert self._counter is not None
-        reads = _Reads(self._counter, 2 * len(recorder.log) + _MORE_READS)
+        reads = Reads(self._counter, 2 * len(recorder.log) + _MORE_READS)
         gc.collect()
         with ExitStack() as stack:
             stack.callback(self.end)
@@ -98,7 +97,7 @@ class IterationMemory:
         self.is_due = self.is_due or self.is_on
         self.end()
 
-    def _find(self, reads: _Reads, recorder: LinkRecorder) -> None:
+    def _find(self, reads: Reads, recorder: LinkRecorder) -> None:
         assert self._counter is not None
         if self._counter.failure:
             self.problem = f"memory cannot be counted: {self._counter.failure}"
@@ -132,38 +131,6 @@ class IterationMemory:
             retained_nbytes=(use.retained_nbytes + more)[:n_rows],
             high_water_layer=None if highest is None or highest >= n_rows else highest,
         )
-
-
-class _Reads:
-    """Reads of a counter, in arrays that are made before: a growing one would count for a row.
-
-    Attributes:
-        values: Bytes allocated at every read.
-        peaks: The most since the read before.
-        enters: Whether the read is at the begin of a window.
-        count: Reads so far; those that the arrays do not hold are counted alone.
-    """
-
-    def __init__(self, counter: Counter, most: int) -> None:
-        self.values = array("q", bytes(8 * most))
-        self.peaks = array("q", bytes(8 * most))
-        self.enters = bytearray()
-        self.count = 0
-        self._counter = counter
-
-    def read(self) -> int:
-        """Note what is allocated, and let the peak be that."""
-        now, peak = self._counter.read()
-        if self.count < len(self.values):
-            self.values[self.count], self.peaks[self.count] = now, peak
-        self.count += 1
-        self._counter.reset()
-        return now
-
-    def trim(self, enters: list[bool]) -> None:
-        """Keep the reads that were made, and know which of them begin windows."""
-        del self.values[self.count :], self.peaks[self.count :]
-        self.enters = bytearray(enters)
 
 
 class _Guarded:

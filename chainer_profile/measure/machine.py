@@ -181,21 +181,8 @@ def _best(new: MachineLimits, kept: MachineLimits) -> MachineLimits:
     return replace(new, **rates)
 
 
-def with_limits(recording: Recording, left_s: float = float("inf")) -> Recording:
-    """A recording with the limits of its machine; without those that are not known.
-
-    Args:
-        recording: The recording.
-        left_s: Seconds that there are: limits are measured only where these are enough. With 0
-            nothing is measured, and kept limits are taken.
-
-    Raises:
-        ProfileError: They cannot be measured.
-    """
-    return replace(recording, limits=_limits_of(recording, left_s))
-
-
 def _limits_of(recording: Recording, left_s: float) -> MachineLimits | None:
+    """The limits of a recording's machine; with too little time those that are kept, if any."""
     device, where = find_device(recording.settings.device), recording.environment
     if left_s < ALL_SECONDS:
         return kept_limits(where, device)
@@ -209,6 +196,20 @@ LIMITS = Pass(
     lambda timed: _limits_of(timed.recording, timed.left_s),
     "the machine's limits are left out: {}",
 )
+
+
+def with_kept_limits(recording: Recording, warn: Callable[[str], None]) -> Recording:
+    """A recording with the limits of its machine, where an earlier run has kept them.
+
+    Args:
+        recording: The recording.
+        warn: Is told why they are left out.
+    """
+    try:
+        return replace(recording, limits=_limits_of(recording, 0))
+    except Exception as error:
+        warn(LIMITS.fails.format(one_line(error)))
+        return recording
 
 
 def measure_limits(environment: Environment, device: Device) -> MachineLimits:

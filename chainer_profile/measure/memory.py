@@ -133,53 +133,60 @@ class PoolCounter:
         self._peak = self._now
 
 
-class Reads(Protocol):
-    """Reads of a counter at the begin of a trial, at each of its events, and at its end.
+class Reads:
+    """Reads of a counter, in arrays that are made before: one that grows would count for a row.
+
+    Args:
+        counter: What is read.
+        most: Number of reads that are kept; those beyond are counted alone.
 
     Attributes:
         values: Bytes allocated at every read.
         peaks: The most since the read before.
-        enters: Whether the event is the begin of a window.
-    """
-
-    values: array[int]
-    peaks: array[int]
-    enters: bytearray
-
-
-class Trace:
-    """Reads of a counter at the begin of a trial, at each of its events, and at its end.
-
-    Args:
-        counter: What is read.
-        n_events: Number of events of a trial; those beyond are counted, and not kept.
-
-    Attributes:
-        values: Bytes allocated at every read, (events + 2,).
-        peaks: The most since the read before, (events + 2,).
-        enters: Whether the event is the begin of a window, (events + 2,).
+        enters: Whether the read is at the begin of a window.
         count: Reads so far.
     """
 
-    def __init__(self, counter: Counter, n_events: int) -> None:
-        self.values = array("q", bytes(8 * (n_events + 2)))
-        self.peaks = array("q", bytes(8 * (n_events + 2)))
-        self.enters = bytearray(n_events + 2)
+    def __init__(self, counter: Counter, most: int) -> None:
+        self.values = array("q", bytes(8 * most))
+        self.peaks = array("q", bytes(8 * most))
+        self.enters = bytearray(most)
         self.count = 0
-        # What each event entered. A list does not grow: that would count as a row's memory.
-        self._entered: list[Entry | None] = [None] * (n_events + 2)
-        self._is_backward = bytearray(n_events + 2)
-        self._depth = 0
         self._read, self._reset = counter.read, counter.reset
-        self.hook = EntryHook(self.enter, self.leave)
 
-    def read(self, enters: bool = False) -> None:
-        """Note an event: what is alive while the peak is reset would count for the next one."""
+    def read(self, enters: bool = False) -> int:
+        """Note an event; gives 0, for a log of times.
+
+        What is alive while the peak is reset would count for the next one.
+        """
         if self.count < len(self.values):
             self.values[self.count], self.peaks[self.count] = self._read()
             self.enters[self.count] = enters
         self.count += 1
         self._reset()
+        return 0
+
+    def trim(self, enters: list[bool]) -> None:
+        """Keep the reads that were made, and know which of them begin windows."""
+        del self.values[self.count :], self.peaks[self.count :]
+        self.enters = bytearray(enters)
+
+
+class Trace(Reads):
+    """Reads of a counter at the begin of a trial, at each of its events, and at its end.
+
+    Args:
+        counter: What is read.
+        n_events: Number of events of a trial.
+    """
+
+    def __init__(self, counter: Counter, n_events: int) -> None:
+        super().__init__(counter, n_events + 2)
+        # What each event entered. A list does not grow: that would count as a row's memory.
+        self._entered: list[Entry | None] = [None] * (n_events + 2)
+        self._is_backward = bytearray(n_events + 2)
+        self._depth = 0
+        self.hook = EntryHook(self.enter, self.leave)
 
     def enter(self, entry: Entry, backward: bool = False) -> None:
         """Note that a window begins: of a function, or another one."""

@@ -273,7 +273,7 @@ def run(
             stopped.
         counters: Make the counters pass; None makes it short.
         why: Look inside the layers.
-        limits: Add the machine's limits, see :func:`~chainer_profile.measure.machine.with_limits`.
+        limits: Add the machine's limits, see :mod:`~chainer_profile.measure.machine`.
         calibration: Times fixed work, before the warm-up and after the trials: how fast the machine
             was; see :func:`calibration_of`.
         by_link: Let a row be a link's function from the begin: no trial is learned from.

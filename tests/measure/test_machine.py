@@ -22,7 +22,6 @@ from chainer_profile.measure.machine import (
     find_limits,
     limits_key,
     measure_limits,
-    with_limits,
 )
 from chainer_profile.record.recording import BlasLibrary, Conditions, Environment, MachineLimits
 from tests.command import QuietMachine, stand_in
@@ -311,7 +310,7 @@ def test_marked_limits_are_measured_once_more_behind_quiet_trials_and_the_best_a
     def limits_of(other_cpu: float | None) -> MachineLimits:
         monkeypatch.setattr(QuietMachine, "other_cpu", lambda self: other_cpu)
         during = replace(recording, conditions=Conditions(other_cpu=other_cpu))
-        found = with_limits(during).limits
+        found = machine._limits_of(during, machine.ALL_SECONDS)
         assert found is not None
         return found
 
