@@ -43,7 +43,7 @@ from chainer_profile.report.text import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from chainer_profile.engines.results import OutputDifference, Speedup
+    from chainer_profile.engines.results import Speedup
     from chainer_profile.record.recording import Recording
     from chainer_profile.report.document import Block
 
@@ -387,18 +387,13 @@ def about_lines(run: EnginesRun) -> list[str]:
     ]
 
 
-def ended_line(run: EnginesRun) -> str:
-    """A sentence for trials that ended early; empty where they did not."""
-    if run.ended == COMPLETE:
-        return ""
-    counts = [len(engine.clean_ns) for engine in run.measured]
-    made = f"{format_count(min(counts))} to {format_count(max(counts))}" if counts else "0"
-    return f"The trials ended before all were made ({run.ended}): {made} of each engine."
-
-
 def warnings(run: EnginesRun) -> list[str]:
     """A sentence for each thing that makes the times doubtful."""
-    found = [line] if (line := ended_line(run)) else []
+    found = []
+    if run.ended != COMPLETE:
+        counts = [len(engine.clean_ns) for engine in run.measured]
+        made = f"{format_count(min(counts))} to {format_count(max(counts))}" if counts else "0"
+        found.append(f"The trials ended before all were made ({run.ended}): {made} of each engine.")
     if run.other_cpu is not None and run.other_cpu >= BUSY_CORES:
         cores = run.environment.usable_cores
         of = f" of {plural(cores, 'core')}" if cores else ""
@@ -486,18 +481,12 @@ def wrong_text(engine: EngineResult) -> str:
     found = engine.difference
     assert found is not None
     worst = f"; {engine.worst_layer}" if engine.worst_layer else ""
-    return f"wrong outputs: they differ by {_figures(found)}, above {_allowed(engine)}{worst}"
-
-
-def _figures(found: OutputDifference) -> str:
     return (
-        f"up to {format_scientific(found.largest)}, which is {format_scientific(found.relative)} "
-        f"of the largest output ({format_significant(found.magnitude)})"
+        f"wrong outputs: they differ by up to {format_scientific(found.largest)}, which is "
+        f"{format_scientific(found.relative)} of the largest output "
+        f"({format_significant(found.magnitude)}), above the tolerance of "
+        f"{format_scientific(engine.tolerance)}{worst}"
     )
-
-
-def _allowed(engine: EngineResult) -> str:
-    return f"the tolerance of {format_scientific(engine.tolerance)}"
 
 
 def note_lines(run: EnginesRun) -> list[str]:
@@ -540,12 +529,8 @@ def _which(baseline: EngineResult, known: list[tuple[EngineResult, Speedup]]) ->
         yield f"No engine is faster than {baseline.name} here beyond doubt: stay with it."
         return
     best, gain = faster[0]
-    said = interval_text(gain)
-    interval = "" if said == NOT_KNOWN else f" (95 % interval {said})"
-    yield (
-        f"Take {best.name}: it is {format_factor(gain.factor)} as fast as {baseline.name}"
-        f"{interval}. {_how(best)}"
-    )
+    factor = format_factor(gain.factor)
+    yield f"Take {best.name}: it is {factor} as fast as {baseline.name}. {_how(best)}"
     for engine, _ in faster[1:2]:
         lead = speedup(best, engine)
         if lead is not None and not lead.low > 1:

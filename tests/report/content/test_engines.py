@@ -69,7 +69,7 @@ def test_wrong_outputs_are_no_speed_up() -> None:
 def test_the_fastest_right_engine_is_recommended() -> None:
     steps = list(next_steps(make_run(WRONG, MISSING)))
     assert steps[0].startswith("Do not use hasty as it is")
-    assert steps[1].startswith("Take fast: it is 10.00x as fast as chainer (95 % interval 10.00x")
+    assert steps[1].startswith("Take fast: it is 10.00x as fast as chainer. ")
     assert steps[2] == "openvino was not tried; pip install openvino installs it."
     assert len(steps) == 3
 
