@@ -15,6 +15,7 @@ from chainer_profile.basics.units import (
     format_count,
     format_duration,
     format_factor,
+    format_percent,
     format_scientific,
     format_significant,
     plural,
@@ -27,7 +28,7 @@ from chainer_profile.record.recording import COMPLETE
 from chainer_profile.report import document
 from chainer_profile.report.columns import properties
 from chainer_profile.report.content.comparison import layer_columns, unmatched_lines
-from chainer_profile.report.content.engine_nodes import fusion, fusion_text
+from chainer_profile.report.content.engine_nodes import function_shares, fusion, fusion_text
 from chainer_profile.report.content.gpu_text import gpu_rows
 from chainer_profile.report.csv_file import safe
 from chainer_profile.report.document import Code, Figure, Heading, file, points, strong, text
@@ -36,6 +37,7 @@ from chainer_profile.report.text import (
     environment_lines,
     environment_rows,
     model_name,
+    printable,
     settings_text,
     weights_text,
 )
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
 CSV, PLOT = "engines.csv", "engines.png"
 #: In place of a speed-up.
 WRONG = "wrong outputs"
+#: Parts of a trial that pointing at a bar names.
+_MOST_PARTS = 4
 
 #: The columns of ``engines.csv``, behind which there is one ``speedup_vs_NAME`` an engine.
 COLUMNS = columns("""
@@ -253,7 +257,29 @@ def _verdict(run: EnginesRun) -> Iterator[Block]:
 def _table(run: EnginesRun) -> Table:
     marks = [document.WRONG if engine.wrong else "" for engine in run.measured]
     rows = [_row(run, engine, {}) for engine in run.measured]
-    return Table(with_content(table_columns(run), rows), rows, "The engines", marks, _LEGEND)
+    shown = with_content(table_columns(run), rows)
+    return Table(shown, rows, "The engines", marks, _LEGEND, anchors=anchors_of(run))
+
+
+def anchors_of(run: EnginesRun) -> list[str]:
+    """What the bars of the engines that made trials lead to: their rows."""
+    return [f"engine-{at}" for at in range(len(run.measured))]
+
+
+def words_of(run: EnginesRun, recordings: Mapping[str, Recording]) -> dict[str, str]:
+    """What pointing at an engine's bars says, by the anchor of its row."""
+    said = []
+    for engine in run.measured:
+        assert engine.statistics is not None
+        parts = [format_duration(engine.statistics.median_s)]
+        if run.baseline is not None:
+            parts.append(factor_text(engine, run.baseline))
+        if engine.name in recordings:
+            found = function_shares(recordings[engine.name], recordings.get(BASELINE))
+            most = sorted(found, key=lambda name: -found[name])[:_MOST_PARTS]
+            parts += [f"{format_percent(found[name])} {name}" for name in most]
+        said.append(f"{printable(engine.name)}: {', '.join(filter(None, parts))}")
+    return dict(zip(anchors_of(run), said, strict=True))
 
 
 def _engines(run: EnginesRun) -> Iterator[Block]:

@@ -83,12 +83,12 @@ def render_engines(run: EnginesRun, recordings: Mapping[str, Recording]) -> str:
         run: The run.
         recordings: The recordings of engines that timed their nodes, by the engines' names.
     """
-    from chainer_profile.report.content.engines import PLOT, report
+    from chainer_profile.report.content.engines import PLOT, report, words_of
     from chainer_profile.report.pictures.engines import figure
     from chainer_profile.report.pictures.figures import Picture
 
     drawn = {PLOT: Picture(lambda: figure(run, recordings))} if run.measured else {}
-    return page(report(run, recordings), "Engines", drawn)
+    return page(report(run, recordings), "Engines", drawn, words_of(run, recordings))
 
 
 def render_ranks(ranks: Ranks) -> str:

@@ -14,7 +14,7 @@ from matplotlib.patches import Patch
 from chainer_profile.basics.units import duration_unit, format_duration, in_unit
 from chainer_profile.engines.catalogue import BASELINE
 from chainer_profile.report.content.engine_nodes import BETWEEN, function_shares
-from chainer_profile.report.content.engines import about_lines, factor_text
+from chainer_profile.report.content.engines import about_lines, anchors_of, factor_text
 from chainer_profile.report.pictures.figures import (
     ACCENT,
     BETWEEN_COLOUR,
@@ -74,7 +74,7 @@ def figure(run: EnginesRun, recordings: Mapping[str, Recording]) -> Figure:
         left, right = fig.subplots(1, 2, width_ratios=(1.55, 1), sharey=True)
         known = 100.0 * (1 - parts.get(PLAIN, np.zeros(len(engines))))
         for ax, scale in ((left, lengths), (right, known)):
-            _draw(ax, parts.mul(scale, axis=0), colours, [engine.wrong for engine in engines])
+            _draw(ax, parts.mul(scale, axis=0), colours, run)
         for at, (engine, median_s) in enumerate(zip(engines, medians_s, strict=True)):
             factor = factor_text(engine, run.baseline or engine)
             left.annotate(
@@ -126,12 +126,12 @@ def shares(run: EnginesRun, recordings: Mapping[str, Recording]) -> pd.DataFrame
     return shown.loc[:, (shown > 0).any()]
 
 
-def _draw(ax: Axes, parts: pd.DataFrame, colours: dict[str, str], wrong: list[bool]) -> None:
-    """Bars whose parts lie one behind the other."""
-    begins = parts.cumsum(axis=1) - parts
+def _draw(ax: Axes, parts: pd.DataFrame, colours: dict[str, str], run: EnginesRun) -> None:
+    """Bars whose parts lie one behind the other, and lead to the engine's row."""
+    begins, anchors = parts.cumsum(axis=1) - parts, anchors_of(run)
     for name in parts:
         for at in np.flatnonzero(parts[name]):
-            ax.barh(
+            (bar,) = ax.barh(
                 at,
                 parts[name][at],
                 left=begins[name][at],
@@ -139,8 +139,9 @@ def _draw(ax: Axes, parts: pd.DataFrame, colours: dict[str, str], wrong: list[bo
                 height=0.66,
                 linewidth=0.5,
                 edgecolor="white",
-                hatch="////" if wrong[at] else None,
+                hatch="////" if run.measured[at].wrong else None,
             )
+            bar.set_url(f"#{anchors[at]}")
 
 
 def _legend(fig: Figure, entries: Sequence[tuple[str, str]], columns: int) -> None:

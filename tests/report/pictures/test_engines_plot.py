@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from html import escape
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ from matplotlib.patches import Rectangle
 
 from chainer_profile.engines.results import EnginesRun
 from chainer_profile.report.content.engine_nodes import BETWEEN
+from chainer_profile.report.content.engines import words_of
+from chainer_profile.report.page import render_engines
 from chainer_profile.report.pictures import engines as engines_plot
 from chainer_profile.report.pictures.engines import PLAIN, shares
 from chainer_profile.report.pictures.figures import Picture
@@ -55,6 +58,21 @@ def test_plots_are_the_same_when_made_twice() -> None:
     words = set(re.findall(r">([^<>]+)</text>", svg.decode()))
     assert {"chainer fp32", "fast fp32", "Convolution2DFunction", BETWEEN} <= words
     assert picture.png().startswith(b"\x89PNG")
+
+
+def test_bars_lead_to_rows_of_the_page_and_say_what_they_are() -> None:
+    run = make_run(WRONG)
+    html, said = render_engines(run, recordings()), words_of(run, recordings())
+    assert list(said.values()) == [
+        "chainer: 1.000 ms, 62.5 % Convolution2DFunction, 16.7 % between the functions or nodes, "
+        "15.0 % FixedBatchNormalization, 5.8 % ReLU",
+        "fast: 100.0 us, 10.00x, 90.0 % Convolution2DFunction, 5.0 % between the functions or "
+        "nodes, 5.0 % the engine's own steps",
+        "hasty: 50.00 us, wrong outputs",
+    ]
+    for anchor, words in said.items():
+        for part in (f'id="{anchor}"', f'href="#{anchor}"', escape(words, quote=False)):
+            assert part in html, part
 
 
 def test_a_run_without_trials_has_a_figure() -> None:
