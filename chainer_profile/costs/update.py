@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from chainer_profile.basics.words import UPDATE
@@ -11,33 +10,22 @@ from chainer_profile.costs.call import ArraySpec, Specs, Work
 from chainer_profile.costs.work import find, is_a
 
 
-@dataclass(frozen=True)
-class UpdateCall:
+class UpdateCall(NamedTuple):
     """A rule's work on its parameter, or a hook's on one or on all, as a user's formula sees it.
 
     Attributes:
         function: The update rule or hook.
-        params: Shapes and types of its parameters; a hook that is called once for all has several.
-            Gradients are like their parameters.
+        p: Shape and type of its parameter: of the first, for a hook that is called once for all.
+        g: Those of its gradient.
+        params: Those of all its parameters.
+        grads: Those of all their gradients.
     """
 
     function: Any
+    p: ArraySpec
+    g: ArraySpec
     params: Specs
-
-    @property
-    def grads(self) -> Specs:
-        """The gradients."""
-        return self.params
-
-    @property
-    def p(self) -> ArraySpec:
-        """The parameter."""
-        return self.params[0]
-
-    @property
-    def g(self) -> ArraySpec:
-        """Its gradient."""
-        return self.params[0]
+    grads: Specs
 
 
 class Update(NamedTuple):
@@ -135,7 +123,7 @@ def _work(function: Any, params: Specs, copied: bool = False) -> Work | None:
     """
     what = find(UPDATE, type(function), UPDATES)
     if callable(what):
-        what = what(UpdateCall(function, params))
+        what = what(UpdateCall(function, params[0], params[0], params, params))
     if what is None or isinstance(what, Work):
         return what
     if not isinstance(what, Update):
