@@ -388,7 +388,11 @@ def take(group: argparse._ActionsContainer, *names: str, short: bool = True, **t
     """
     for name in names:
         words, usual = _BY_WORD[name]
-        group.add_argument(*(words if short else words[-1:]), **{**usual, **told})
+        own = {**usual, **told}
+        if own.get("default") is None and "help" not in told:
+            # What holds without the option is said all the same.
+            own["help"] = own["help"].replace("%(default)s", str(usual.get("default")))
+        group.add_argument(*(words if short else words[-1:]), **own)
 
 
 #: Settings that an option of the same name does not say: its words name what is to be found first.

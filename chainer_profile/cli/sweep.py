@@ -11,7 +11,7 @@ from contextlib import closing
 from functools import cache
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.parsing import Parser, checked
@@ -45,15 +45,13 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "file", metavar="FILE.toml", nargs="?", type=Path, help="the cases, in place of the lists"
     )
-    titles = "cases, a combination of lists", "every case, in place of what the file says"
-    told: tuple[Mapping[str, tuple[str | None, str]], ...] = (LISTS, SINGLES)
-    for title, options in zip(titles, told, strict=True):
-        group = parser.add_argument_group(title)
-        for name, (metavar, help) in options.items():
-            kind: dict[str, Any] = {"metavar": metavar}
-            if metavar is None:
-                kind = {"action": "store_true", "default": None}
-            group.add_argument(f"--{name}", help=help, **kind)
+    group = parser.add_argument_group("cases, a combination of lists")
+    for name, (metavar, about) in LISTS.items():
+        group.add_argument(f"--{name}", metavar=metavar, help=about)
+    group = parser.add_argument_group("every case, in place of what the file says")
+    *values, flag = (f"--{name}" for name in SINGLES)
+    take(group, *values, short=False, type=None, default=None)
+    take(group, flag, action="store_true", default=None, dest="no_machine")
     group = parser.add_argument_group("running")
     group.add_argument(
         "--executor",

@@ -41,17 +41,9 @@ LISTS = {
     "devices": ("D,...", "cpu, gpu:0 and so on (default: cpu)"),
     "phases": ("P,...", f"{', '.join(PHASES)} (default: {PHASES[0]})"),
 }
-#: Options that take one value.
-SINGLES = {
-    "trials": ("N", "profiled trials of a case (default: 1000)"),
-    "warmups": ("N", "warm-up trials of a case (default: 50)"),
-    "threads": ("N", "BLAS threads (default: as many as BLAS chooses)"),
-    "seed": ("N", "seed of weights and input (default: 0)"),
-    "dtype": ("T", f"{', '.join(DTYPES)} (default: {DTYPES[0]})"),
-    "max-seconds": ("S", "end the trials of a case after so many seconds"),
-    "no-machine": (None, "do not measure what the machine can do at best"),
-}
-KNOWN = LISTS | SINGLES
+#: Options of a run that are the same for all cases; the last one has no value.
+SINGLES = ("trials", "warmups", "threads", "seed", "dtype", "max-seconds", "no-machine")
+KNOWN = (*LISTS, *SINGLES)
 #: The option of ``profile.py`` for each option here, and the reverse.
 _SINGULAR = {name: name[:-1] if name in LISTS else name for name in KNOWN}
 _PLURAL = {singular: name for name, singular in _SINGULAR.items()}
