@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
+from collections import Counter
 
 import chainer
 import numpy as np
@@ -13,10 +14,8 @@ from hypothesis import strategies as st
 
 from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.memory import HostCounter, measure_memory, memory_use, trace_memory
-from tests.measure import test_adding_up as drawn
+from tests.measure.ledger import EXAMPLES, build, by_call, programs, slow_chainer, step_of
 from tests.measure.test_memory import Script, by_phase
-
-ledger = drawn.ledger
 
 
 class OfLedger:
@@ -33,12 +32,6 @@ class OfLedger:
 
     def reset(self):
         pass
-
-
-programs = {
-    "program": st.lists(drawn.calls, min_size=1, max_size=4),
-    "aliases": st.lists(st.integers(0, 3), min_size=1, max_size=4),
-}
 
 
 def framework(trace, structure):
@@ -84,7 +77,7 @@ def phases(trace, structure):
     return highs, grown
 
 
-@pytest.fixture(scope="class")
+@pytest.fixture(scope="module", autouse=True)
 def no_collection():
     """Collecting garbage takes longest in a process of many tests, and changes no sum."""
     with pytest.MonkeyPatch.context() as patch:
@@ -92,88 +85,82 @@ def no_collection():
         yield
 
 
-@pytest.mark.usefixtures("no_collection")
-class TestAddingUp:
-    @pytest.mark.parametrize("phase", ["forward", "forward-backward", "train"])
-    @given(**programs, data=st.data())
-    def test_all_that_is_retained_is_what_the_trial_grew_by(
-        self,
-        phase,
-        ledger,
-        program,
-        aliases,
-        data,
-    ):
-        step = drawn.make_step(phase, ledger, drawn.Drawn(ledger, program, aliases), (1, 1))
-        with step.configured():
-            structure = learn_structure(step)
-            n = len(structure.owners)
-            seed = data.draw(st.integers(0, 2**32 - 1))
-            rng = np.random.default_rng(seed)
-            values = rng.integers(-(2**40), 2**40, n + 2).tolist()
-            script = Script(values, rng.integers(0, 2**42, n + 2).tolist())
-            for counter in (script, HostCounter()):
-                trace = trace_memory(step, structure, counter)
-                use = memory_use(trace, structure, parameter_nbytes=0, input_nbytes=0)
-                grown = trace.values[-1] - trace.values[0]
-                assert sum(use.retained_nbytes) + framework(trace, structure) == grown
-                assert use.high_water_nbytes == max(trace.peaks[1:]) - trace.values[0]
-                assert use.peak_nbytes == peaks(trace, structure)
-                highs, retained = phases(trace, structure)
-                assert max(highs.values()) == use.high_water_nbytes
-                assert sum(retained.values()) == grown
-                assert list(dict.fromkeys(layer.phase for layer in structure.layers)) == [
-                    part.phase for part in use.phases
-                ]
-                for part in use.phases:
-                    assert part.high_nbytes == highs.pop(part.phase)
-                    assert part.retained_nbytes == retained.pop(part.phase)
-                assert set(highs) == (set() if phase == "forward" else {"outside"})
-            assert script.resets == n + 2
-            assert not tracemalloc.is_tracing()
+ALIKE = programs(branches=False)
+PHASES = st.sampled_from(["forward", "forward-backward", "train"])
 
-    @pytest.mark.parametrize("phase", ["forward", "forward-backward", "train"])
-    @given(**programs)
-    def test_every_byte_is_found_where_it_was_allocated(
-        self,
-        phase,
-        ledger,
-        program,
-        aliases,
+
+@EXAMPLES
+@given(program=ALIKE, phase=PHASES, seed=st.integers(0, 2**32 - 1))
+def test_all_that_is_retained_is_what_the_trial_grew_by(program, phase, seed):
+    model, ledger = build(program)
+    step = step_of(phase, model, ledger)
+    with step.configured():
+        learn_structure(step)
+        structure = learn_structure(step)
+        n = len(structure.owners)
+        rng = np.random.default_rng(seed)
+        values = rng.integers(-(2**40), 2**40, n + 2).tolist()
+        script = Script(values, rng.integers(0, 2**42, n + 2).tolist())
+        for counter in (script, HostCounter()):
+            trace = trace_memory(step, structure, counter)
+            use = memory_use(trace, structure, parameter_nbytes=0, input_nbytes=0)
+            grown = trace.values[-1] - trace.values[0]
+            assert sum(use.retained_nbytes) + framework(trace, structure) == grown
+            assert use.high_water_nbytes == max(trace.peaks[1:]) - trace.values[0]
+            assert use.peak_nbytes == peaks(trace, structure)
+            highs, retained = phases(trace, structure)
+            assert max(highs.values()) == use.high_water_nbytes
+            assert sum(retained.values()) == grown
+            assert list(dict.fromkeys(layer.phase for layer in structure.layers)) == [
+                part.phase for part in use.phases
+            ]
+            for part in use.phases:
+                assert part.high_nbytes == highs.pop(part.phase)
+                assert part.retained_nbytes == retained.pop(part.phase)
+            assert set(highs) == (set() if phase == "forward" else {"outside"})
+        assert script.resets == n + 2
+        assert not tracemalloc.is_tracing()
+
+
+@EXAMPLES
+@given(program=ALIKE, phase=PHASES, lazy=st.booleans())
+def test_every_byte_is_found_where_it_was_allocated(program, phase, lazy):
+    """A ledger's nanoseconds are counted as if they were bytes: nothing is ever freed."""
+    model, ledger = build(program)
+    step = step_of(phase, model, ledger)
+    with (
+        step.configured(),
+        slow_chainer(ledger),
+        chainer.using_config("lazy_grad_sum", lazy),
     ):
-        step = drawn.make_step(phase, ledger, drawn.Drawn(ledger, program, aliases), (3, 4))
-        with step.configured():
-            structure = learn_structure(step)
-            use = measure_memory(step, structure, OfLedger(ledger))
-        spent = ledger.spent
-        total = sum(spent.values())
-        rows = {key: n for key, n in spent.items() if n and key[0] not in ("framework", "outside")}
-        none = [0] * len(structure.phases)
-        assert +drawn.found(structure, np.array([*use.retained_nbytes, *none])) == rows
-        # Nothing is ever freed on a ledger.
-        assert use.high_water_nbytes == total
-        nested = [0] * len(structure.layers)
-        for layer in structure.layers:
-            if layer.parent is not None:
-                nested[layer.parent] += use.retained_nbytes[layer.index]
-        for layer, peak, retained in zip(
-            structure.layers, use.peak_nbytes, use.retained_nbytes, strict=True
-        ):
-            inclusive = retained + nested[layer.index]
-            if layer.phase == "forward":
-                assert peak == inclusive
-            # Gradients may be added up within a backward, in a row of their own.
-            assert inclusive <= peak * layer.calls
-            assert peak <= inclusive + spent["accumulation",]
-        grown = {part.phase: part.retained_nbytes for part in use.phases}
-        if phase == "forward":
-            assert grown == {"forward": total}
-        else:
-            forward = sum(n for key, n in spent.items() if "forward" in key)
-            assert use.kept_for_backward_nbytes == forward
-            update = sum(n for key, n in spent.items() if {"update", "hook"} & set(key))
-            outside = spent["outside",]
-            known = {"forward": forward, "backward": total - forward - update - outside}
-            assert grown == known | ({"update": update} if phase == "train" else {})
-            # The forward phase comes first, after what is outside.
-            assert by_phase(use)["forward"].high_nbytes >= forward
+        learn_structure(step)
+        structure = learn_structure(step)
+        use = measure_memory(step, structure, OfLedger(ledger))
+    spent = +ledger.trial.spent
+    total = spent.total()
+    _, found = by_call(structure.layers, use.retained_nbytes)
+    assert +found == Counter({of: n for of, n in spent.items() if of[0] != "framework"})
+    assert use.high_water_nbytes == total
+    nested = [0] * len(structure.layers)
+    for layer in structure.layers:
+        if layer.parent is not None:
+            nested[layer.parent] += use.retained_nbytes[layer.index]
+    for layer, peak, retained in zip(
+        structure.layers, use.peak_nbytes, use.retained_nbytes, strict=True
+    ):
+        inclusive = retained + nested[layer.index]
+        if layer.phase == "forward":
+            assert peak == inclusive
+        # Gradients may be added up within a backward, in a row of their own.
+        assert inclusive <= peak * layer.calls
+        assert peak <= inclusive + spent["accumulation",]
+    grown = {part.phase: part.retained_nbytes for part in use.phases}
+    if phase == "forward":
+        assert grown == {"forward": total}
+    else:
+        forward = sum(n for of, n in spent.items() if "forward" in of)
+        assert use.kept_for_backward_nbytes == forward
+        update = sum(n for of, n in spent.items() if {"update", "hook"} & set(of))
+        known = {"forward": forward, "backward": total - forward - update}
+        assert grown == known | ({"update": update} if phase == "train" else {})
+        assert by_phase(use)["forward"].high_nbytes == forward

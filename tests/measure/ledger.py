@@ -1,0 +1,553 @@
+"""Programs drawn at random, whose every call writes down by itself how long it took.
+
+Links within links and functions within functions, shared links, loops, both styles of links and of
+functions, exceptions that are caught, graphs whose gradients are added up, and branches that trials
+take in turn: what the tests of measuring share.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+
+import chainer
+import chainer.functions as F
+import numpy as np
+import pytest
+from chainer.function import FunctionAdapter
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+
+from chainer_profile.basics.paths import link_of
+from chainer_profile.measure.steps import make_step
+from tests.conftest import FakeClock
+
+# To shrink such a program takes minutes, and hardly helps.
+EXAMPLES = settings(phases=[Phase.explicit, Phase.reuse, Phase.generate])
+
+
+class WorkError(Exception):
+    """What functions and links raise, and networks catch."""
+
+
+# -- what is drawn
+
+
+@dataclass(frozen=True)
+class Fn:
+    """A call of a function: before and behind the functions in it, and its backward.
+
+    Attributes:
+        joins: It takes the last value that a parameter went into as well.
+        backward_ns: Functions that its backward calls.
+    """
+
+    times_ns: tuple[int, int, int]
+    nested: tuple[Fn, ...] = ()
+    old_style: bool = False
+    takes_parameter: bool = False
+    joins: bool = False
+    backward_ns: tuple[int, ...] = ()
+    raises: bool = False
+    caught: bool = True
+
+
+@dataclass(frozen=True)
+class Child:
+    """Calls of a link."""
+
+    link: int
+    times: int = 1
+    direct: bool = False
+    caught: bool = True
+
+
+@dataclass(frozen=True)
+class Raise:
+    """The link raises an exception."""
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A trial takes one of these ways."""
+
+    ways: tuple[tuple[object, ...], ...]
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A link."""
+
+    style: str
+    has_parameter: bool
+    body: tuple[object, ...]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A network: each link calls links behind it only. Trial n goes the way n of the ways."""
+
+    links: tuple[Spec, ...]
+    ways: tuple[int, ...]
+
+
+def programs(raising=True, *more, deep=True, branches=True):
+    """Programs that may raise, with more that a link may do; deep ones call functions in backward.
+
+    Without branches all trials are alike.
+    """
+    times = st.tuples(*[st.integers(0, 20)] * 3)
+    caught = st.booleans() if raising else st.just(True)
+    raises = st.sampled_from([False] * 4 + [True]) if raising else st.just(False)
+
+    def function(nested):
+        return st.builds(
+            Fn,
+            times,
+            nested=nested,
+            old_style=st.booleans(),
+            takes_parameter=st.booleans(),
+            joins=st.booleans(),
+            backward_ns=st.lists(st.integers(0, 20), max_size=2 * deep).map(tuple),
+            raises=raises,
+            caught=caught,
+        )
+
+    functions = function(st.lists(function(st.just(())), max_size=2).map(tuple))
+    child = st.builds(Child, st.integers(0, 5), st.integers(1, 2), st.booleans(), caught=caught)
+    simple = functions | child | (st.just(Raise()) if raising else child)
+    way = st.lists(simple, max_size=2).map(tuple)
+    branch = st.builds(Branch, st.lists(way, min_size=2, max_size=3).map(tuple))
+    body = st.lists(st.one_of(functions, child, branch, simple, *more), max_size=3).map(tuple)
+    spec = st.builds(Spec, st.sampled_from(list(STYLES)), st.booleans(), body)
+    return st.builds(
+        Program,
+        st.lists(spec, min_size=1, max_size=5).map(tuple),
+        st.lists(st.integers(0, 5), min_size=1, max_size=4 if branches else 1).map(tuple),
+    )
+
+
+# -- what writes down
+
+
+@dataclass
+class Trial:
+    """What a call of the network truly did."""
+
+    way: int
+    rows: list[tuple[str, str]] = field(default_factory=list)
+    spent: Counter = field(default_factory=Counter)
+    raised: set[str] = field(default_factory=set)
+    last: object = None
+
+
+@dataclass
+class Ledger(FakeClock):
+    """A clock that keeps for whom it was advanced: a call by its number, or a part by its name."""
+
+    paths: dict[int, str] = field(default_factory=dict)
+    running: list[str] = field(default_factory=list)
+    windows: list[object] = field(default_factory=list)
+    trials: dict[int, Trial] = field(default_factory=dict)
+    trial: Trial = field(default_factory=lambda: Trial(0))
+    ended: list[tuple[str, int]] = field(default_factory=list)
+    raised: int = 0
+    in_loss: bool = False
+
+    def spend(self, duration_ns, *owner):
+        if duration_ns:
+            duration_ns += len(self.trials) % 5  # no two trials take the same
+        self.advance(duration_ns)
+        if not owner:
+            owner = self.windows[-1] if self.windows else ("framework", "forward")
+        self.trial.spent[owner] += duration_ns
+
+    @contextmanager
+    def window(self, phase, function):
+        """A window of a function."""
+        name = type(function).__name__
+        if phase == "forward":
+            function.number = len(self.trial.rows)
+            self.trial.rows.append((self.path_of(function.link), name))
+        owner, spent = (phase, function.number), self.trial.spent
+        before = spent[owner]
+        self.windows.append(owner)
+        try:
+            yield
+            self.ended.append((name, spent[owner] - before))
+        except WorkError:
+            self.raised += 1
+            self.trial.raised.add(name)
+            raise
+        finally:
+            self.windows.pop()
+
+    def path_of(self, link):
+        """Path of a call that takes a link's parameter, if it does."""
+        if self.in_loss and not self.running:
+            return "loss"
+        running = self.running[-1] if self.running else "/"
+        path = self.paths.get(id(link), "")
+        return path if path.startswith(running.rstrip("/") + "/") else running
+
+
+class Inner(chainer.FunctionNode):
+    """Called within another's backward, whose time it is, however deep."""
+
+    def __init__(self, ledger, duration_ns):
+        super().__init__()
+        self.args = ledger, duration_ns
+
+    def forward(self, inputs):
+        ledger, duration_ns = self.args
+        if duration_ns % 3 == 2:
+            Inner(ledger, 1).apply(inputs)
+        ledger.spend(duration_ns)
+        return (inputs[0].copy(),)
+
+
+class Work(chainer.FunctionNode):
+    """Takes its time, before and behind the functions in it."""
+
+    def __init__(self, ledger, fn, link):
+        super().__init__()
+        self.ledger, self.fn, self.link = ledger, fn, link
+
+    def forward(self, inputs):
+        self.shapes = [x.shape for x in inputs]
+        return forward(self, inputs)
+
+    def backward(self, indexes, grads):
+        backward(self, grads)
+        return tuple(
+            chainer.Variable(np.zeros(self.shapes[index], np.float32)) for index in indexes
+        )
+
+
+class OldWork(chainer.Function):
+    """The same in the style of Chainer 1."""
+
+    def __init__(self, ledger, fn, link):
+        super().__init__()
+        self.ledger, self.fn, self.link = ledger, fn, link
+
+    def forward(self, inputs):
+        return forward(self, inputs)
+
+    def backward(self, inputs, grads):
+        backward(self, grads)
+        return tuple(np.zeros_like(x) for x in inputs)
+
+
+def forward(function, inputs):
+    ledger, fn = function.ledger, function.fn
+    with ledger.window("forward", function):
+        ledger.spend(fn.times_ns[0])
+        for nested in fn.nested:
+            call(ledger, nested, inputs[0])
+        ledger.spend(fn.times_ns[1])
+        if fn.raises:
+            raise WorkError
+    return (inputs[0].copy(),)
+
+
+def backward(function, grads):
+    ledger = function.ledger
+    with ledger.window("backward", function):
+        for duration_ns in function.fn.backward_ns:
+            Inner(ledger, duration_ns).apply(grads[:1])
+        ledger.spend(function.fn.times_ns[2])
+
+
+def call(ledger, fn, x, link=None):
+    kind = OldWork if fn.old_style else Work
+    takes = fn.takes_parameter and link is not None and link.spec.has_parameter
+    inputs = (x, link.W) if takes else (x,)
+    last = ledger.trial.last
+    if fn.joins and isinstance(x, chainer.Variable) and last is not None:
+        inputs = (*inputs[:1], last, *inputs[1:])
+    function = kind(ledger, fn, link if takes else None)
+    try:
+        y = function(*inputs) if fn.old_style else function.apply(inputs)[0]
+    except WorkError:
+        if not fn.caught:
+            raise
+        return x
+    if takes:
+        ledger.trial.last = y
+    return y
+
+
+class Drawn(chainer.Chain):
+    """A link that does what its spec says."""
+
+    def __init__(self, ledger, spec, links):
+        super().__init__()
+        self.ledger, self.spec = ledger, spec
+        self.links_behind = links
+        with self.init_scope():
+            if spec.has_parameter:
+                self.W = chainer.Parameter(np.zeros((1, 1), np.float32))
+            for number in sorted(set(self.numbers(spec.body))):
+                setattr(self, f"link{number}", links[number])
+
+    def numbers(self, body):
+        for one in body:
+            if isinstance(one, Branch):
+                for way in one.ways:
+                    yield from self.numbers(way)
+            elif isinstance(one, Child) and self.links_behind:
+                yield one.link % len(self.links_behind)
+
+    def run(self, x):
+        self.ledger.spend(1)
+        for one in self.spec.body:
+            x = self.do(one, x)
+        return x
+
+    def do(self, one, x):
+        if isinstance(one, Raise):
+            raise WorkError
+        if callable(one):
+            return one(self.ledger, x)
+        if isinstance(one, Fn):
+            return call(self.ledger, one, x, self)
+        if isinstance(one, Branch):
+            for inner in one.ways[self.ledger.trial.way % len(one.ways)]:
+                x = self.do(inner, x)
+            return x
+        if not self.links_behind:
+            return x
+        link = getattr(self, f"link{one.link % len(self.links_behind)}")
+        for _ in range(one.times):
+            with suppress(WorkError) if one.caught else ExitStack():
+                if one.direct and type(link).__call__ is chainer.Link.__call__:
+                    x = link.forward(x)
+                else:
+                    self.ledger.running.append(self.ledger.paths[id(link)])
+                    try:
+                        x = link(x)
+                    finally:
+                        self.ledger.running.pop()
+        return x
+
+
+class NewLink(Drawn):
+    def forward(self, x):
+        return self.run(x)
+
+
+class OldLink(Drawn):
+    def __call__(self, x):
+        return self.run(x)
+
+
+class Inherits(OldLink):
+    pass
+
+
+class CallsOld(OldLink):
+    def __call__(self, x):
+        return super().__call__(x)
+
+
+class CallsNew(NewLink):
+    def __call__(self, x):
+        return super().__call__(x)
+
+
+STYLES = {kind.__name__: kind for kind in (NewLink, OldLink, Inherits, CallsOld, CallsNew)}
+
+
+class RootMixin:
+    """The network: it begins a trial, and catches all."""
+
+    def run(self, x):
+        ledger, program = self.ledger, self.program
+        way = program.ways[len(ledger.trials) % len(program.ways)]
+        ledger.running[:] = ["/"]
+        ledger.trial = ledger.trials[ledger.time_ns] = Trial(way)
+        y = chainer.as_variable(np.zeros((1, 1 + way % 3), np.float32))
+        ledger.spend(1)
+        for one in self.spec.body:
+            with suppress(WorkError):
+                y = self.do(one, y)
+        ledger.spend(1)
+        y = call(ledger, Fn((3, 4, 5), takes_parameter=True), y, self)
+        ledger.spend(2)
+        ledger.running.clear()
+        ledger.trial.last = None
+        return y
+
+    def cleargrads(self):
+        self.ledger.spend(9, "cleargrads")
+        super().cleargrads()
+
+
+ROOTS = {name: type(f"{name}Root", (RootMixin, kind), {}) for name, kind in STYLES.items()}
+KINDS = (
+    *STYLES.values(),
+    *ROOTS.values(),
+    *(Drawn, Work, OldWork, FunctionAdapter),
+    *(chainer.Function, chainer.FunctionNode, chainer.Link, chainer.Chain),
+)
+
+
+def build(program, ledger=None):
+    """A network, and its ledger."""
+    ledger, links = ledger or Ledger(), []
+    for spec in reversed(program.links[1:]):
+        links.append(STYLES[spec.style](ledger, spec, tuple(links)))
+    spec = replace(program.links[0], has_parameter=True)
+    model = ROOTS[spec.style](ledger, spec, tuple(links))
+    model.program = program
+    for path, link in model.namedlinks():
+        ledger.paths.setdefault(id(link), path)
+    return model, ledger
+
+
+def loss_of(ledger):
+    """A loss with time and a function of its own."""
+
+    def loss(y):
+        ledger.spend(8)
+        ledger.in_loss = True
+        y = call(ledger, Fn((1, 2, 3), (Fn((2, 1, 0)),)), y)
+        ledger.in_loss = False
+        return F.sum(y)
+
+    return loss
+
+
+# -- what Chainer and an optimizer do
+
+
+class Add(chainer.FunctionNode):
+    """What Chainer adds gradients up with."""
+
+    def __init__(self, ledger):
+        super().__init__()
+        self.ledger = ledger
+
+    def forward(self, inputs):
+        self.ledger.spend(4 + len(inputs), "accumulation")
+        return (np.sum(inputs, axis=0),)
+
+
+@contextmanager
+def slow_chainer(ledger):
+    """Chainer's own parts of a backward pass take time as well."""
+    check = chainer.variable._check_grad_type
+
+    def checked(function, *args):
+        # In a backward pass, after every function; one of the old style checks by itself, too.
+        if function is not None and not isinstance(function, FunctionAdapter):
+            ledger.spend(2, "framework", "backward")
+        return check(function, *args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chainer.functions, "add", lambda *grads: Add(ledger).apply(grads)[0])
+        patch.setattr(chainer.variable, "_check_grad_type", checked)
+        yield
+
+
+class Rule(chainer.UpdateRule):
+    def __init__(self, parent, optimizer):
+        super().__init__(parent)
+        self.optimizer = optimizer
+
+    def update_core(self, param):
+        self.optimizer.updates(self.optimizer.paths[id(param)])
+
+
+class Optimizer(chainer.GradientMethod):
+    """Its update of a parameter takes 5 ns, its hook 11, and looking for gradients 6."""
+
+    def __init__(self, ledger, model):
+        super().__init__()
+        self.ledger, self.paths, self.in_hook = ledger, {}, False
+        for path, param in model.namedparams():
+            self.paths.setdefault(id(param), link_of(path))
+        self.setup(model)
+        self.add_hook(self.hook, "Hook")
+
+    def create_update_rule(self):
+        return Rule(self.hyperparam, self)
+
+    def updates(self, path):
+        self.ledger.spend(5, "update", path)
+
+    def hook(self, optimizer):
+        self.ledger.spend(11, "hook", "Hook")
+
+    def reallocate_cleared_grads(self):
+        if not self.in_hook:
+            self.ledger.spend(6, "framework", "update")
+        super().reallocate_cleared_grads()
+
+    def call_hook(self, hook):
+        self.in_hook = True
+        super().call_hook(hook)
+        self.in_hook = False
+
+
+def step_of(phase, model, ledger):
+    """What a trial of a phase runs."""
+    x = np.zeros((1, 1), np.float32)
+    if phase == "forward":
+        return make_step(phase, model, (x,))
+    optimizer = Optimizer(ledger, model) if phase == "train" else None
+    return make_step(phase, model, (x,), loss=loss_of(ledger), optimizer=optimizer)
+
+
+# -- what must hold
+
+
+@contextmanager
+def nothing_left(model):
+    """Afterwards hooks, methods and attributes are what they were."""
+
+    def all_there_is():
+        return [
+            *({**vars(kind)} for kind in KINDS),
+            *(
+                set(vars(link)) - {"local_link_hooks", "_local_link_hooks"}
+                for link in model.links()
+            ),
+            *(link._n_local_link_hooks for link in model.links()),
+            *(chainer.get_function_hooks(), dict(chainer._get_link_hooks())),
+        ]
+
+    before = all_there_is()
+    yield
+    assert all_there_is() == before
+
+
+def part_of(layer):
+    """Whose time a row is that is of no call, as a ledger has it."""
+    if layer.function == "gradient_accumulation":
+        return ("accumulation",)
+    if layer.path == "cleargrads":
+        return ("cleargrads",)
+    if layer.phase == "update":
+        return ("hook", layer.function) if layer.path == "optimizer" else ("update", layer.path)
+    return None
+
+
+def by_call(layers, times_ns):
+    """Times of rows by call as a ledger has them."""
+    forward = [a for a in layers if a.phase == "forward" and a.function != "Sum"]
+    number = {layer.index: at for at, layer in enumerate(forward)}
+    found = Counter()
+    for layer, time_ns in zip(layers, times_ns, strict=True):
+        if layer.index in number:
+            found["forward", number[layer.index]] += time_ns
+        elif layer.forward in number:
+            assert layer.path == layers[layer.forward].path
+            found["backward", number[layer.forward]] += time_ns
+        elif (part := part_of(layer)) is not None:
+            found[part] += time_ns
+        else:
+            assert time_ns == 0  # such as the sum of a loss
+    return [(layer.path, layer.function) for layer in forward], found
