@@ -24,7 +24,7 @@ from chainer_profile.record.journal import Journal, JournalError, Kind, recover
 from chainer_profile.record.recording import Recording, Settings
 from chainer_profile.report.text import run_lines
 from tests.conftest import FakeClock
-from tests.nets import Chain, LongWait, Step, Wait, image, net
+from tests.nets import Chain, Step, Wait, image, net
 from tests.report.reading import report_md
 
 TRIAL_NS = 208  # of a Chain: 180 in its functions, 7 of its own and 7 in each of its three links
@@ -278,76 +278,36 @@ class TestTrialsThatDiffer:
         assert recording.memory is not None
         assert len(recording.memory.peak_nbytes) == 3
 
-    def test_other_shapes(self, clock):
-        class Growing(chainer.Chain):
-            calls = 0
+    @pytest.mark.parametrize(
+        ("first", "later", "times"),
+        [((1, 2), (1, 3), (2, 3)), ((2, 3), (3, 2), (7, 7))],  # the second of as many bytes
+    )
+    def test_other_shapes(self, clock, first, later, times):
+        calls = itertools.count()
 
-            def forward(self, x):
-                self.calls += 1
-                width = 2 if self.calls <= N_STRUCTURE + 2 + 15 else 3
-                return Wait(clock, width).apply((np.zeros((1, width), np.float32),))[0]
+        def forward(self, x):
+            at = int(next(calls) >= N_STRUCTURE + 2 + 15)
+            return Wait(clock, times[at]).apply((image(*(first, later)[at]),))[0]
 
-        recording = run(Growing(), image(), settings(clean_trials=0), clock=clock)
-        rows, times = by_link(recording)
-        assert (rows, times) == ([("/", "Wait", 1)], [[2]] * 15 + [[3]] * 5)
-
-    def test_other_shapes_of_as_many_bytes_are_seen_at_the_end(self, clock):
-        class Turning(chainer.Chain):
-            calls = 0
-
-            def forward(self, x):
-                self.calls += 1
-                shape = (2, 3) if self.calls <= N_STRUCTURE + 2 + 15 else (3, 2)
-                return Wait(clock, 7).apply((np.zeros(shape, np.float32),))[0]
-
-        recording = run(Turning(), image(), settings(clean_trials=0), clock=clock)
-        assert by_link(recording) == ([("/", "Wait", 1)], [[7]] * 20)
+        recording = run(net(forward), image(), settings(clean_trials=0), clock=clock)
+        expected = [[times[0]]] * 15 + [[times[1]]] * 5
+        assert by_link(recording) == ([("/", "Wait", 1)], expected)
 
     def test_trials_of_which_no_two_are_alike(self, clock):
-        class Growing(chainer.Chain):
-            calls = 0
+        made = itertools.count(1)
 
-            def forward(self, x):
-                self.calls += 1
-                for _ in range(self.calls):
-                    (x,) = Wait(clock, 5).apply((x,))
-                return x
+        def forward(self, x):
+            for _ in range(next(made)):
+                (x,) = Wait(clock, 5).apply((x,))
+            return x
 
-        recording = run(Growing(), image(), settings(warmups=0), clock=clock, counters=True)
+        recording = run(net(forward), image(), settings(warmups=0), clock=clock, counters=True)
         _, times = by_link(recording)
         calls = recording.calls[:, 0].tolist()
         assert times == [[5 * n] for n in calls]
         assert len(set(calls)) == 20
         assert recording.counters.trials > 0
         assert len(recording.counters.counted[0].layers) == 1
-
-    @given(
-        taken=st.lists(st.sampled_from("abc"), min_size=20, max_size=20),
-        later=st.lists(st.sampled_from("abc"), min_size=1, max_size=9),
-    )
-    def test_no_branch_has_the_time_of_another(self, taken, later):
-        clock = FakeClock()
-        branches = {"a": Step(clock, 3), "b": Step(clock, 5), "c": Step(clock, 7, LongWait)}
-        order = itertools.chain("a" * N_STRUCTURE, taken, itertools.cycle(later))
-
-        class Branching(chainer.Chain):
-            def __init__(self):
-                super().__init__()
-                with self.init_scope():
-                    for name, link in branches.items():
-                        setattr(self, name, link)
-
-            def forward(self, x):
-                return getattr(self, next(order))(x)
-
-        step = settings(warmups=0, clean_trials=0)
-        recording = run(Branching(), image(), step, clock=clock, memory=False)
-        assert recording.n_trials == 20
-        known = {"/a": 3, "/b": 5, "/c": 7}
-        times = [known[layer.path] for layer in recording.layers]
-        calls = recording.calls if recording.by_link else np.ones((20, 1), np.int64)
-        assert (recording.self_ns == calls * times).all()
-        assert (calls.sum(axis=1) == 1).all()
 
     def test_they_are_in_the_file(self, clock, tmp_path):
         with open(tmp_path / "journal", "w+b") as file:

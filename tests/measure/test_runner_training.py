@@ -113,16 +113,14 @@ class TestTimes:
         assert layers["phase"].tolist() == ["forward"] * 4 + ["backward"] * 6 + ["update"] * 3
 
 
-class Changing(Trained):
-    """Behaves differently from a call on."""
-
-    def __init__(self, clock, call, change):
-        super().__init__(clock)
-        self._call, self._change = call, change
+class Unchained(Trained):
+    """Has no backward from a trial on, or in every other one."""
 
     def forward(self, x):
         y = super().forward(x)
-        return self._change(self, y) if self.calls >= self._call else y
+        if self.goes_without(self.calls):
+            y.unchain_backward()
+        return y
 
 
 class Picky(Wait):
@@ -132,68 +130,55 @@ class Picky(Wait):
 
     def backward(self, indexes, grads):
         grads = super().backward(indexes, grads)
-        return (F.identity(*grads),) if Picky.late else grads
+        return (F.identity(*grads),) if self.late else grads
+
+
+class Later(Trained):
+    def forward(self, x):
+        function = Picky(self.clock, 1, 1)
+        y = super().forward(x)
+        function.late = self.calls >= FIRST + 4
+        return function.apply((y,))[0]
+
+
+class Other(Wait):
+    pass
+
+
+class Swapping(Trained):
+    """Two branches whose order of ranks changes, and with it that of the backwards."""
+
+    def forward(self, x):
+        self.calls += 1
+        h = self.first(x)
+        (a,) = Wait(self.clock, 1).apply((h,))
+        (b,) = Other(self.clock, 1).apply((h,))
+        swapped = self.calls >= FIRST + 3
+        return self.second(b) + a if swapped else self.second(a) + b
 
 
 FIRST = N_STRUCTURE + 2  # calls before the first profiled trial
 
 
-def check(recording):
-    """Rows are by link; with the framework of the phases they are the whole of every trial."""
+@pytest.mark.parametrize(
+    ("kind", "goes_without"),
+    [
+        (Unchained, lambda calls: calls >= FIRST + 5),
+        (Unchained, lambda calls: calls % 2),
+        (Later, None),
+        (Swapping, None),
+    ],
+)
+def test_backwards_that_differ_have_rows_by_link(clock, kind, goes_without):
+    model = kind(clock)
+    model.goes_without = goes_without
+    recording = run(train(model, clock), settings(), clock=clock)
     assert recording.by_link
     assert (recording.n_trials, recording.left_out) == (20, 0)
     assert recording.phases == ("update", "forward", "backward")
     times_ns = recording.self_ns.sum(axis=1) + recording.framework_ns.sum(axis=1)
     assert recording.trial_ns.tolist() == times_ns.tolist()
-
-
-class TestTrialsThatDiffer:
-    def test_another_backward_from_trial_5_on(self, clock):
-        def unchained(model, y):
-            y.unchain_backward()
-            return y
-
-        model = Changing(clock, FIRST + 5, unchained)
-        check(run(train(model, clock), settings(), clock=clock))
-
-    def test_another_function_within_a_backward(self, clock, monkeypatch):
-        class Later(Trained):
-            def forward(self, x):
-                Picky.late = self.calls >= FIRST + 4
-                return Picky(clock, 1, 1).apply((super().forward(x),))[0]
-
-        monkeypatch.setattr(Picky, "late", False)
-        check(run(train(Later(clock), clock), settings(), clock=clock))
-
-    def test_another_backward_of_the_same_length(self, clock):
-        class Other(Wait):
-            pass
-
-        class Swapping(Trained):
-            """Two branches whose order of ranks changes, and with it that of the backwards."""
-
-            def forward(self, x):
-                self.calls += 1
-                h = self.first(x)
-                (a,) = Wait(clock, 1).apply((h,))
-                (b,) = Other(clock, 1).apply((h,))
-                swapped = self.calls >= FIRST + 3
-                return self.second(b) + a if swapped else self.second(a) + b
-
-        check(run(train(Swapping(clock), clock), settings(), clock=clock))
-
-    def test_a_change_at_once(self, clock):
-        class Odd(Trained):
-            def forward(self, x):
-                y = super().forward(x)
-                if self.calls % 2:
-                    y.unchain_backward()
-                return y
-
-        recording = run(train(Odd(clock), clock), settings(), clock=clock)
-        check(recording)
-        first, second = (recording.calls[at].sum() for at in (0, 1))
-        assert first != second
+    assert (len(set(recording.calls.sum(axis=1).tolist())) > 1) is (kind is Unchained)
 
 
 class TestFailures:
