@@ -192,16 +192,11 @@ def test_of_a_journal_with_several_kinds_the_commonest_is_read(path, file):
         assert recording.iteration.tolist() == [8, 8]
 
 
-def test_a_killed_run_says_so(path, file):
-    begun(file)
-    recording = recover(path)
-    assert recording.n_trials == 0
-    assert recording.ended == "killed before its end"
-    assert recording.conditions == Conditions()
-
-
 def test_a_recording_does_not_end_the_journal(path, file):
     journal = begun(file)
+    killed = recover(path)
+    assert (killed.n_trials, killed.ended) == (0, "killed before its end")
+    assert killed.conditions == Conditions()
     trials = some_trials(10)
     for at, trial in enumerate(trials):
         add(journal, trial)
@@ -260,31 +255,26 @@ def test_a_journal_of_an_older_version(path, version):
     assert recording.host_ns is recording.held_ns is recording.span_ns is None
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"phases": 3},
-        {"phases": None},
-        {"links": [1]},
-        {"links": None},
-        {"links": [{"path": "/"}]},
-        {"environment": {"gpu": 3}},
-        {"rank": 3},
-        {"rank": {"number": "x", "size": 2, "host": ""}},
-        {"environment": {"gpu": "gpu:0"}},
-        {"phases": [3]},
-    ],
-)
-def test_a_damaged_header_is_refused_in_one_line(path, change):
-    write(path, **change)
+def damage(path):
+    """The one line with which a file is refused."""
     with pytest.raises(ProfileError) as error:
         recover(path)
-    assert str(error.value).startswith(f"{path}: damaged")
+    text = str(error.value)
+    assert text.startswith(f"{path}: ")
+    assert "\n" not in text
+    return text.removeprefix(f"{path}: ")
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
+def test_damaged_headers_and_other_files_are_refused_in_one_line(path):
+    for change in (
+        *({"phases": phases} for phases in (3, None, [3])),
+        *({"links": links} for links in ([1], None, [{"path": "/"}])),
+        *({"environment": {"gpu": gpu}} for gpu in (3, "gpu:0")),
+        *({"rank": rank} for rank in (3, {"number": "x", "size": 2, "host": ""})),
+    ):
+        write(path, **change)
+        assert damage(path).startswith("damaged"), change
+    for content in (
         b"another",
         b"PK\x03\x04" + bytes(50),
         MAGIC + b"\n",
@@ -295,20 +285,15 @@ def test_a_damaged_header_is_refused_in_one_line(path, change):
         MAGIC + b"13\n" + b'{"version":1}',
         MAGIC + b"2\n\xff\xfe",
         MAGIC + b"100000\n" + b"[" * 100_000,
-    ],
-)
-def test_other_files_are_refused_in_one_line(path, content):
-    path.write_bytes(content)
-    with pytest.raises(ProfileError) as error:
-        recover(path)
-    assert str(error.value).startswith(f"{path}: ")
-    assert "\n" not in str(error.value)
+    ):
+        path.write_bytes(content)
+        assert damage(path), content
 
 
-@pytest.mark.parametrize("content", [b"", MAGIC[:9], MAGIC, MAGIC + b"2", MAGIC + b"900\n{"])
-def test_a_journal_that_ends_before_its_first_trial_holds_none(path, content):
-    path.write_bytes(content)
-    assert recover(path).n_trials == 0
+def test_a_journal_that_ends_before_its_first_trial_holds_none(path):
+    for content in (b"", MAGIC[:9], MAGIC, MAGIC + b"2", MAGIC + b"900\n{"):
+        path.write_bytes(content)
+        assert recover(path).n_trials == 0
 
 
 def a_journal():
@@ -404,9 +389,10 @@ class Disk:
         return self.write(fd, data[:size])
 
 
-@pytest.mark.parametrize("on_device", [False, True])
-@pytest.mark.parametrize("at_once", [7, 1 << 30])
-@pytest.mark.parametrize("space", [0, 1, 700, 5_000, 9_000])
+@pytest.mark.parametrize(
+    ("space", "at_once", "on_device"),
+    [(0, 7, True), (1, 7, False), (700, 7, True), (5_000, 1 << 30, True), (9_000, 7, False)],
+)
 def test_a_full_disk_loses_no_record(path, file, monkeypatch, space, at_once, on_device):
     Disk(monkeypatch, space, at_once)
     trials = some_trials(200, on_device=on_device)
