@@ -139,6 +139,7 @@ class Trial:
     rows: list[tuple[str, str]] = field(default_factory=list)
     spent: Counter = field(default_factory=Counter)
     raised: set[str] = field(default_factory=set)
+    links: Counter = field(default_factory=Counter)
     last: object = None
 
 
@@ -326,6 +327,7 @@ class Drawn(chainer.Chain):
                     x = link.forward(x)
                 else:
                     self.ledger.running.append(self.ledger.paths[id(link)])
+                    self.ledger.trial.links[self.ledger.running[-1]] += 1
                     try:
                         x = link(x)
                     finally:
@@ -367,7 +369,7 @@ class RootMixin:
         ledger, program = self.ledger, self.program
         way = program.ways[len(ledger.trials) % len(program.ways)]
         ledger.running[:] = ["/"]
-        ledger.trial = ledger.trials[ledger.time_ns] = Trial(way)
+        ledger.trial = ledger.trials[ledger.time_ns] = Trial(way, links=Counter(["/"]))
         y = chainer.as_variable(np.zeros((1, 1 + way % 3), np.float32))
         ledger.spend(1)
         for one in self.spec.body:

@@ -112,6 +112,8 @@ def check(recording, ledger, behind_ns=0, prefix=""):
         found.update(framework(recording, at))
         assert +found == whole(trial, recording.phases)
         assert recording.trial_ns[at] == found.total() + behind_ns
+        calls = {link.path: link.calls for link in recording.links if link.calls}
+        assert calls == {named(prefix, path): n for path, n in trial.links.items()}
 
 
 def check_rows(recording, ledger, behind_ns, prefix):
@@ -145,6 +147,9 @@ def check_rows(recording, ledger, behind_ns, prefix):
         if trial.raised <= raised:
             assert +found == +spent
         raised |= trial.raised
+    called = sum((ledger.trials[at].links for at in recording.start_ns.tolist()), Counter())
+    calls = {one.path: round(one.calls * recording.n_trials) for one in recording.links}
+    assert +Counter(calls) == {named(prefix, path): n for path, n in called.items()}
 
 
 # -- the doors
