@@ -216,25 +216,14 @@ class Grows(Small):
     assert f"{kept.n_trials} of 500 trials are in run" in result.stderr
 
 
-def test_the_api_takes_a_network_on_a_gpu(folder):
+def test_the_api_takes_a_network_on_a_gpu_and_says_what_is_on_which_device(folder):
     script = """
 import json, chainer_profile, numpy as np, cupy
 from nets import Small
-model = Small()
-model.to_device("@cupy:0")
-recording = chainer_profile.profile(model, cupy.zeros((2, 8), np.float32), trials=3, warmups=0)
-print(json.dumps([recording.settings.device, recording.on_device, len(recording.layers)]))
-"""
-    out = done(process(["-c", script], folder))
-    assert json.loads(out) == ["gpu:0", True, 3]
-
-
-def test_the_api_says_what_is_on_which_device(folder):
-    script = """
-import chainer_profile, numpy as np, cupy
-from nets import Small
 model, x = Small(), np.zeros((2, 8), np.float32)
 model.to_device("@cupy:0")
+recording = chainer_profile.profile(model, cupy.asarray(x), trials=3, warmups=0)
+print(json.dumps([recording.settings.device, recording.on_device, len(recording.layers)]))
 for array in (x, cupy.asarray(x)):
     try:
         chainer_profile.profile(model, array, trials=3)
@@ -242,7 +231,8 @@ for array in (x, cupy.asarray(x)):
         print(error)
     model.two.to_cpu()
 """
-    on_host, mixed = done(process(["-c", script], folder)).splitlines()
+    taken, on_host, mixed = done(process(["-c", script], folder)).splitlines()
+    assert json.loads(taken) == ["gpu:0", True, 3]
     assert on_host.endswith("; the input is on the host: send it to the network's device")
     assert mixed == (
         "the network is on cpu and gpu:0: move all of it to one device, such as with "
