@@ -20,17 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PhaseRow:
-    """A phase of a trial, or the whole of it. Times are means in seconds a trial.
-
-    Attributes:
-        name: The phase, in words.
-        layers: Number of its layers.
-        layers_s: Their time.
-        framework_s: Time between them; NaN where trials were not timed.
-        total_s: Both together.
-        share: Part of the whole.
-        whole: Whether the row is the sum of the others.
-    """
+    """A phase of a trial, or the whole of it; times are means in seconds a trial."""
 
     name: str
     layers: int
@@ -43,17 +33,7 @@ class PhaseRow:
 
 @dataclass(frozen=True)
 class GroupRow:
-    """Layers added up. Times are in seconds a trial.
-
-    Attributes:
-        name: The group: a function, a link's path, a block, or a function with its input shapes.
-        calls: Calls in a trial, of the forward pass where there are any.
-        phases_s: Time in every phase of :func:`phases_of`.
-        total_s: Time in all of them.
-        mean_s: Time a call.
-        share: Part of the layers' time.
-        hot: Number of hot layers.
-    """
+    """Layers added up, by phase (:func:`phases_of`) and in all; times in seconds a trial."""
 
     name: str
     calls: float
