@@ -57,18 +57,14 @@ def section(advice: Advice) -> Iterator[Block]:
     """What was tried, and what came of it, for the report of a run."""
     yield text(strong(verdict(advice)))
     if advice.ended != COMPLETE:
-        yield text(
-            f"It ended before all was tried ({printable(advice.ended)}).", note=True, below=True
-        )
+        yield text(f"It ended before all was tried ({advice.ended}).", note=True, below=True)
     if advice.helping:
         yield _table(advice.helping, "What helps")
         yield text(_explained(advice))
-        yield points(
-            (strong(printable(one.candidate.name)), ": ", *keeping(one)) for one in advice.helping
-        )
+        yield points((strong(one.candidate.name), ": ", *keeping(one)) for one in advice.helping)
     for one in [one for one in advice.helping if one.layers][:_MOST_SHOWN]:
-        yield text(f"Where {printable(one.candidate.name)} helped the most:")
-        yield Table(_LAYER_COLUMNS, one.layers, f"Layers under {printable(one.candidate.name)}")
+        yield text(f"Where {one.candidate.name} helped the most:")
+        yield Table(_LAYER_COLUMNS, one.layers, f"Layers under {one.candidate.name}")
     vain = [one for one in advice.tried if not (one.helps or one.error)]
     for said, found in (
         ("Not sure; a larger --budget would tell:", [one for one in vain if one.open]),
@@ -80,10 +76,10 @@ def section(advice: Advice) -> Iterator[Block]:
     failed = [f"{one.candidate.name}: {one.error}" for one in advice.tried if one.error]
     if failed:
         yield text("What failed:")
-        yield points(map(printable, failed))
+        yield points(failed)
     if advice.untried:
         yield text("Not tried:")
-        yield points(printable(f"{one.name}: {one.why}") for one in advice.untried)
+        yield points(f"{one.name}: {one.why}" for one in advice.untried)
     yield text(
         f"{settings_text(advice.settings)}; it took {roughly(advice.took_s)} of the "
         f"{roughly(advice.budget_s)} that there were.",
@@ -105,7 +101,7 @@ def verdict(advice: Advice) -> str:
         return f"Nothing makes a {what} faster beyond doubt: {tried} measured."
     than = "" if best.candidate.against == AS_IT_IS else " as with what BLAS takes by itself"
     return (
-        f"{printable(best.candidate.name)} makes a {what} {format_factor(best.gain.factor)} as "
+        f"{best.candidate.name} makes a {what} {format_factor(best.gain.factor)} as "
         f"fast{than} ({best.candidate.decides}, 95 % interval {_interval(best.gain)}): "
         f"{format_duration(best.before_s)} an input before, {format_duration(best.after_s)} after."
     )
@@ -167,15 +163,15 @@ def keeping(one: Tried) -> Words:
     """What to write or to type to keep a change, and why it helps."""
     than = "" if one.candidate.against == AS_IT_IS else "; the other rows have it already"
     return (
-        code(printable(one.candidate.keep)),
-        f" ({printable(one.candidate.reason)}{than})",
+        code(one.candidate.keep),
+        f" ({one.candidate.reason}{than})",
     )
 
 
 def _vain(one: Tried) -> Words:
     pairs = plural(one.pairs, "pair")
     sure = f"{_factor(one.gain)}, {_interval(one.gain)}, {pairs}, by {one.candidate.decides}"
-    return (strong(printable(one.candidate.name)), f": {sure}")
+    return (strong(one.candidate.name), f": {sure}")
 
 
 def _method() -> Iterator[str]:

@@ -35,7 +35,7 @@ from chainer_profile.record.recording import COMPLETE
 from chainer_profile.report.document import TOTAL, Heading, strong, text
 from chainer_profile.report.rows import phases_of
 from chainer_profile.report.tables import Table, columns
-from chainer_profile.report.text import printable, short
+from chainer_profile.report.text import short
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -89,7 +89,7 @@ def section(
     yield text(strong(sentence(budget)))
     if budget.outcome != COMPLETE:
         how = "was killed" if budget.outcome == RUNNING else f"ended: {budget.outcome}"
-        yield text(f"The program {printable(how)}.", note=True, below=True)
+        yield text(f"The program {how}.", note=True, below=True)
     if budget.untimed:
         counts = " and ".join(f"{format_count(n)} {what}" for what, n in budget.untimed.items())
         yield text(f"Not timed: {counts} in other threads.", note=True, below=True)
@@ -155,7 +155,7 @@ def suggestions(budget: Budget, summary: Summary | None = None) -> Iterator[str]
 
 def _takes(spent: Spent, budget: Budget) -> str:
     name = spent.name or spent.part
-    return f"{printable(name)} takes {format_percent(_share(spent, budget))} of the program"
+    return f"{name} takes {format_percent(_share(spent, budget))} of the program"
 
 
 def overview(budget: Budget, summary: Summary | None = None) -> list[Block]:
@@ -176,8 +176,8 @@ def script_name(budget: Budget) -> str:
     """The program's name: that of its file, or of its module."""
     words = budget.script.split(" ")
     if words[0] == "-m" and len(words) > 1:
-        return printable(words[1])
-    return "the program" if words[0] == "-c" else printable(words[0].rpartition("/")[2])
+        return words[1]
+    return "the program" if words[0] == "-c" else words[0].rpartition("/")[2]
 
 
 def sentence(budget: Budget) -> str:
@@ -191,7 +191,7 @@ def sentence(budget: Budget) -> str:
     script = path.rpartition("/")[2] + space + words
     reports_ns = sum(one.ns for one in budget.part(PROFILER) if one.name == REPORTS)
     reports = f", {format_duration(reports_ns * NS)} of that for the reports" if reports_ns else ""
-    return f"{printable(script)} took {own} (plus {profiler} of profiling{reports}): {named}."
+    return f"{script} took {own} (plus {profiler} of profiling{reports}): {named}."
 
 
 def _own_and_profiler(budget: Budget) -> tuple[int, int]:
@@ -244,7 +244,7 @@ def _names(spent: Sequence[Spent], budget: Budget, least: float) -> Iterator[Bud
     named = sorted(_outermost(spent), key=lambda one: -one.ns)
     told = [one for one in named if _share(one, budget) >= least][:_NAMES]
     for one in told:
-        yield _row(one, printable(one.name), 1, budget)
+        yield _row(one, one.name, 1, budget)
         yield from _beneath(one, spent, budget, least)
     rest = [one for one in named if one not in told]
     ns = sum(one.ns for one in rest)
@@ -277,10 +277,10 @@ def _beneath(
     if not told:
         return
     for one in told:
-        yield _row(one, printable(one.name.partition(BENEATH)[2]), 2, budget)
+        yield _row(one, one.name.partition(BENEATH)[2], 2, budget)
     ns = outer.ns - sum(one.ns for one in told)
     if ns:
-        yield _sum(f"{printable(outer.name)} itself, and others", ns, 2, budget)
+        yield _sum(f"{outer.name} itself, and others", ns, 2, budget)
 
 
 def _sum(name: str, ns: int, level: int, budget: Budget) -> BudgetRow:
@@ -299,7 +299,7 @@ def _inside(spent: Spent, summary: Summary, budget: Budget, least: float) -> Ite
 
     def row(name: str, level: int, mean_s: float, times: float = 0) -> BudgetRow:
         seconds = mean_s * scale
-        return BudgetRow(printable(name), level, seconds, seconds / own_s if own_s else 0.0, times)
+        return BudgetRow(name, level, seconds, seconds / own_s if own_s else 0.0, times)
 
     phases = [(str(name), float(s)) for name, s in summary.phases["total_s"].items()]
     several = len(phases_of(summary)) > 1

@@ -17,7 +17,7 @@ from chainer_profile.report.columns import properties
 from chainer_profile.report.document import TOTAL, strong, text
 from chainer_profile.report.rows import phases_of
 from chainer_profile.report.tables import Table, columns
-from chainer_profile.report.text import Row, printable
+from chainer_profile.report.text import Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -153,7 +153,7 @@ busy_share | busy part of the layers [%] | percent
 
 def _phases(summary: Summary, use: DeviceUse) -> Iterator[Block]:
     rows = [
-        _PhaseUse(printable(str(row.Index)), row.host_s, row.layers_s, row.gap_s, row.busy_s)
+        _PhaseUse(str(row.Index), row.host_s, row.layers_s, row.gap_s, row.busy_s)
         for row in phase_device(summary.layers).itertuples()
     ]
     busy_s = float("nan") if use.busy_s is None else use.busy_s

@@ -14,7 +14,6 @@ from chainer_profile.basics.units import (
 from chainer_profile.report.document import text
 from chainer_profile.report.rows import phases_of
 from chainer_profile.report.tables import Column, Table, columns, headed
-from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -73,7 +72,7 @@ def said(summary: Summary) -> list[str]:
         ]
         if words:
             sentences.append(f"{', '.join(words)}.")
-    return [printable(sentence) for sentence in sentences]
+    return sentences
 
 
 def _words(part: Part) -> str:

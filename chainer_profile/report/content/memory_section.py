@@ -10,7 +10,6 @@ from chainer_profile.report.columns import WHICH, layer_columns
 from chainer_profile.report.document import text
 from chainer_profile.report.rows import phases_of
 from chainer_profile.report.tables import Column, Table, columns, with_content
-from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +32,7 @@ def memory_sentences(summary: Summary) -> list[str]:
     where = "between the layers"
     if use.high_water_layer is not None:
         row = summary.layers.loc[use.high_water_layer]
-        label, path, phase = (printable(row[name]) for name in ("label", "path", "phase"))
+        label, path, phase = (row[name] for name in ("label", "path", "phase"))
         where = f"in {label} at {path} ({phase})"
     if use.there_nbytes is None:
         whole = (

@@ -19,7 +19,7 @@ from chainer_profile.report.content.totals import total_rows
 from chainer_profile.report.document import HOT
 from chainer_profile.report.rows import group_rows, phase_rows, phases_of, shortened
 from chainer_profile.report.tables import Table
-from chainer_profile.report.text import environment_rows, model_name, printable
+from chainer_profile.report.text import environment_rows, model_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +43,7 @@ def tables(summary: Summary) -> Iterator[tuple[str, Table]]:
     settings, of = recording.settings, f"of {model_name(recording.settings)}"
     experiment = experiment_rows(summary)
     if settings.command:
-        experiment.append(("Command", printable(settings.command)))
+        experiment.append(("Command", settings.command))
     yield "experiment", properties(experiment, f"The experiment: profile {of}.")
     environment = environment_rows(recording.environment) + gpu_rows(recording)
     if environment:

@@ -19,7 +19,6 @@ from chainer_profile.report.document import (
     text,
 )
 from chainer_profile.report.tables import Column, Table, columns
-from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -90,11 +89,11 @@ def notes(results: Sequence[Run]) -> list[str]:
             "beyond what is there at its begin, such as the parameters."
         )
     if any(result.digest.timed and not result.digest.clean for result in results):
-        names = [printable(r.name) for r in results if r.digest.timed and not r.digest.clean]
+        names = [r.name for r in results if r.digest.timed and not r.digest.clean]
         found.append(f"Of profiled trials, as there were no clean ones: {', '.join(names)}.")
     if several_machines(results):
         machines = ", ".join(
-            f"{printable(name) or NOT_KNOWN} ({printable(processor) or NOT_KNOWN})"
+            f"{name or NOT_KNOWN} ({processor or NOT_KNOWN})"
             for name, processor in machines_of(results)
         )
         found.append(
@@ -103,7 +102,7 @@ def notes(results: Sequence[Run]) -> list[str]:
         )
     failed = [result for result in results if result.error]
     for result in failed:
-        found.append(f"Failed: {printable(result.name)}: {printable(result.error)}")
+        found.append(f"Failed: {result.name}: {result.error}")
     return found
 
 
