@@ -60,7 +60,7 @@ _MOST_PARTS = 4
 COLUMNS = columns("""
 engine name | | text 24 | Name of the engine
 version | !3 | text? 8 | Its version
-precision | !6 | text 9 | What it computed in
+precision | !2 | text 9 | What it computed in
 network | | text | Name of the network
 batch | | plain | Inputs per trial
 device | | text | cpu, gpu:0 and so on
@@ -97,7 +97,9 @@ error | | text | Why the engine did not run, or ran no further
 install | | text | The command that installs what it needs
 note | | text | What else is to be known
 """)
-_READ = ("engine", "version", "precision", "mean", "median", "p95", "iterations_per_s", "memory")
+#: What is read of them: before the speed-ups and behind them.
+_FIRST = ("engine", "mean", "median")
+_THEN = ("p95", "iterations_per_s", "memory", "relative_difference", "precision", "version")
 _LEGEND = (
     (
         "",
@@ -435,13 +437,13 @@ def warnings(run: EnginesRun) -> list[str]:
 
 def table_columns(run: EnginesRun) -> list[Column]:
     """The columns of the engines that made trials; one for each of them to be compared with."""
-    baseline = run.baseline
-    found = [COLUMNS[key] for key in _READ]
-    for slow in run.right:
-        found.append(_versus(slow, drop=0 if slow is baseline else 1))
-        if slow is baseline and not crowded(run):
-            found.append(_interval_versus(slow, "95 %", drop=2))
-    return [*found, COLUMNS["relative_difference"]]
+    first = [COLUMNS[key] for key in _FIRST]
+    if (baseline := run.baseline) is not None:
+        first.append(_versus(baseline))
+        if not crowded(run):
+            first.append(_interval_versus(baseline, "95 %", drop=6))
+    others = [_versus(slow, drop=1) for slow in run.right if slow is not baseline]
+    return [*first, *others, *(COLUMNS[key] for key in _THEN)]
 
 
 def _versus(slow: EngineResult, drop: int = 0, in_file: bool = False) -> Column:
