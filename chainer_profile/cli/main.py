@@ -23,13 +23,7 @@ def main(
     registry: Mapping[str, RegisteredModel],
     formats: Sequence[WeightFormat] = (),
 ) -> int:
-    """Run a command; returns the exit code.
-
-    Args:
-        argv: The arguments after the program's name.
-        registry: The networks that ``--model`` knows by name.
-        formats: Forms of weights that ``--weights`` reads beside Chainer's own.
-    """
+    """Run a command; returns the exit code."""
 
     def command(interrupts: Interrupts) -> int:
         word, words = _split(argv)

@@ -400,12 +400,7 @@ _FOUND = ("model", "input", "input_shape", "loss")
 
 
 def settings_of(args: argparse.Namespace, **found: Any) -> Settings:
-    """The settings that the options ask for: each that goes by the name of an option.
-
-    Args:
-        args: The options, with ``gpu``.
-        found: The settings that no option says, or not for sure.
-    """
+    """The settings that the options ask for: each that goes by the name of an option."""
     asked: dict[str, Any] = {"device": asked_device(args)}
     for name in (field.name for field in fields(Settings) if field.name not in _FOUND):
         if getattr(args, name, None) is not None:
@@ -420,11 +415,7 @@ def check_fast(args: argparse.Namespace) -> None:
 
 
 def check_input(args: argparse.Namespace) -> None:
-    """Refuse options of an input that is another one.
-
-    Raises:
-        UsageError: One is for CIFAR-10, and the input is not.
-    """
+    """Refuse options of an input that is another one."""
     if args.input != "cifar10" and (args.index or args.data_dir is not None):
         option = "--index" if args.index else "--data-dir"
         raise UsageError(f"{option} is for CIFAR-10: give --input cifar10 as well")

@@ -33,13 +33,7 @@ ALL_ROWS = "--limit 0 shows all"
 
 
 def run_command(prog: str, argv: list[str], command: Callable[[Interrupts], int]) -> int:
-    """Run a command; returns the exit code. An error is one line, with --debug a traceback too.
-
-    Args:
-        prog: Name of the program, for messages.
-        argv: Its arguments.
-        command: What to run; it is given what handles signals.
-    """
+    """Run a command; returns the exit code. An error is one line, with --debug a traceback too."""
     _open_streams()
     with Interrupts() as interrupts:
         try:

@@ -78,10 +78,7 @@ class Start:
     def run(self, module: str, job: Mapping[str, Any]) -> str:
         """Run ``main(job)`` of a module of ours in a fresh interpreter of its own.
 
-        What it prints goes to the standard error.
-
-        Returns:
-            Why it failed, in one line; empty where it did not.
+        What it prints goes to the standard error. Gives why it failed, in one line, or nothing.
         """
         given = {
             "argv": self._argv,

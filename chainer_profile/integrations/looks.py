@@ -128,12 +128,7 @@ class Looks:
 
 
 def told(text: str, own_ns: int) -> tuple[Looked, ...]:
-    """The functions of a program that took the most time beside Chainer.
-
-    Args:
-        text: Stacks with their counts, as py-spy writes them.
-        own_ns: Time of the program, which all looks of its main thread stand for.
-    """
+    """The functions of a program that took the most time beside Chainer."""
     counts: Counter[str] = Counter()
     every = 0
     for stack, count in _stacks(text):

@@ -15,11 +15,7 @@ _gone: dict[str, ModuleType] = {}
 
 
 def give_way(folder: str) -> None:
-    """Forget loaded modules in whose place a folder has others, as Python would find them.
-
-    Args:
-        folder: Where the program's own modules are.
-    """
+    """Forget loaded modules in whose place a folder has others, as Python would find them."""
     loaded = {name.partition(".")[0] for name in sys.modules} - {_PACKAGE, "__main__"}
     names = {name for name in loaded if _is_another(name, folder)}
     if names:

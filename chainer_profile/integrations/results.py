@@ -49,12 +49,7 @@ class Results:
         self._process = os.getpid()
 
     def take(self, name: str = MAIN) -> RunFolder:
-        """The folder of this name; that of the whole program comes first.
-
-        Raises:
-            UsageError: The folder that the user named cannot be used.
-            ProfileError: The folder cannot be written.
-        """
+        """The folder of this name; that of the whole program comes first."""
         if name not in self._folders:
             if name == MAIN:
                 take = take_folder(self._out, self._default, self._force, self._rank)
@@ -105,10 +100,6 @@ class Results:
         """Let the main folder and that of a kind of trials exchange their journals.
 
         The files stay open, and each is whole in one of the two folders at any time.
-
-        Raises:
-            ProfileError: The folder cannot be written.
-            OSError: The files cannot be moved.
         """
         main, other = self.take(), self.take(kind)
         between = part_of(main.path / JOURNAL)

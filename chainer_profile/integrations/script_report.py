@@ -75,11 +75,7 @@ def main(job: Mapping[str, Any]) -> None:
 
 
 def _write(folder: str, ended: Ended) -> Summary | None:
-    """Write the reports of the main folder; gives its summary where more is to be said of it.
-
-    Raises:
-        ProfileError: There is no recording, or a report cannot be written.
-    """
+    """Write the reports of the main folder; gives its summary where more is to be said of it."""
     from chainer_profile.analyse.summaries import summarise
     from chainer_profile.runs.folder import load_run
     from chainer_profile.runs.wanted import Wanted

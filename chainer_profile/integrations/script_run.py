@@ -185,13 +185,7 @@ class ScriptRun:
         return outcome
 
     def finish(self, outcome: Outcome, wanted: Wanted, quiet: bool) -> None:
-        """Save what was measured, then make the reports and say where the time went.
-
-        Args:
-            outcome: How the program ended.
-            wanted: The reports.
-            quiet: Say nothing.
-        """
+        """Save what was measured, then make the reports and say where the time went."""
         if not self._program.called_chainer:
             if not quiet:
                 say(f"{PROG}: the program called nothing of Chainer's")

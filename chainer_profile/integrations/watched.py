@@ -124,11 +124,7 @@ class Watched:
     # -- a trial
 
     def next_trial(self, count: int = 1) -> AbstractContextManager[None]:
-        """The next trial runs within this; what the profiler does around it is kept apart.
-
-        Args:
-            count: How often it counts in its account.
-        """
+        """The next trial runs within this; what the profiler does around it is kept apart."""
         if self.is_settled and self.ahead:
             self.ahead -= 1
             return _Plain(self, count)

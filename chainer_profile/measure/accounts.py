@@ -56,12 +56,7 @@ class Accounts:
         return now_ns
 
     def close(self, into: Account | None = None, count: int = 1) -> int:
-        """Close it again; gives its own time.
-
-        Args:
-            into: The account that gets the time in its place.
-            count: How often that was.
-        """
+        """Close it again, for itself or ``into`` another, which counts; gives its own time."""
         now_ns = self._now_ns()
         own_ns = self._own_ns.pop() + now_ns - self.at_ns
         self.at_ns = now_ns

@@ -29,12 +29,7 @@ _ROUNDS = 15
 
 
 def calibrate(now_ns: NowNs = time.perf_counter_ns, xp: Any = np) -> Calibration:
-    """Time the fixed work, which takes some 50 ms on a CPU.
-
-    Args:
-        now_ns: A clock; on a GPU one that waits for the device.
-        xp: NumPy, or CuPy.
-    """
+    """Time the fixed work, which takes some 50 ms on a CPU."""
     side, nbytes = (SIDE, COPY_NBYTES) if xp is np else (GPU_SIDE, GPU_COPY_NBYTES)
     a, b, product = (apart(xp, (side, side), 1 / side) for _ in range(3))
     source, target = (apart(xp, (nbytes // 4,), 1.0) for _ in range(2))

@@ -21,11 +21,7 @@ MIXED16 = "mixed16"
 
 @contextmanager
 def configured(settings: Settings) -> Iterator[None]:
-    """Within this, networks are built and run as the settings ask for.
-
-    Args:
-        settings: Data type and kernels are taken from here.
-    """
+    """Within this, networks are built and run as the settings ask for."""
     dtype: Any = chainer.mixed16 if settings.dtype == MIXED16 else np.dtype(settings.dtype)
     with ExitStack() as stack:
         stack.enter_context(chainer.using_config("dtype", dtype))

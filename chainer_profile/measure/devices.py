@@ -62,17 +62,7 @@ class CudaQueue:
 
 
 def use_gpu(gpu: int) -> Any:
-    """Make a GPU the current device.
-
-    Args:
-        gpu: Its number.
-
-    Returns:
-        Chainer's device.
-
-    Raises:
-        ProfileError: CuPy, the driver or the device is missing.
-    """
+    """Make a GPU the current device."""
     try:
         import cupy
     except Exception as error:  # not only ImportError: a broken installation raises anything
@@ -121,19 +111,7 @@ def _no_device(cupy: Any, error: Exception) -> str:
 
 
 def move_to_gpu(model: Any, array: Any, gpu: int) -> tuple[Any, Clock]:
-    """Move a network and its input to a GPU.
-
-    Args:
-        model: The network, a :class:`chainer.Link`; moved in place.
-        array: Its input array on the host, or its arguments.
-        gpu: The device's number.
-
-    Returns:
-        The same on the device, and the clock of the host with the device's queue.
-
-    Raises:
-        ProfileError: CuPy, the driver or the device is missing, or a parameter stays on the host.
-    """
+    """Move a network and its input to a GPU."""
     device = use_gpu(gpu)
     try:
         model.to_device(device)
@@ -178,11 +156,7 @@ def device_of(model: Any) -> Any:
 
 
 def only_device_of(model: Any) -> Any:
-    """The same of a network that is on one device.
-
-    Raises:
-        UsageError: It is on several.
-    """
+    """The same of a network that is on one device."""
     params = [param for param in model.params(include_uninit=False) if param.array is not None]
     names = sorted({device_name(param.device) for param in params})
     if len(names) > 1:

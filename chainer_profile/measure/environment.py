@@ -30,11 +30,7 @@ _VARIABLES = {
 
 
 def collect(device: str = "cpu") -> Environment:
-    """The environment as it is now. NumPy must have been imported, so that its BLAS is seen.
-
-    Args:
-        device: ``cpu``, or ``gpu:0`` and so on, which is described as well.
-    """
+    """The environment as it is now. NumPy must have been imported, so that its BLAS is seen."""
     gpu = gpu_number(device)
     blas: tuple[BlasLibrary, ...] = known(blas_libraries, ())
     chainer, numpy, cupy = map(sys.modules.get, ("chainer", "numpy", "cupy"))

@@ -151,11 +151,7 @@ class Timeline:
     structure: Structure
 
     def divide(self, stamps: NDArray[np.int64]) -> DeviceTimes:
-        """The times of one trial's events, divided among its layers.
-
-        Args:
-            stamps: Times of all events, (reads + 2,).
-        """
+        """The times of one trial's events, (reads + 2,), divided among its layers."""
         n_layers = len(self.structure.layers)
         gaps = np.zeros(n_layers + 1, np.int64)
         spans = np.diff(stamps)
@@ -167,12 +163,7 @@ class Timeline:
         )
 
     def times(self, stamps: Sequence[int], trial: TimedTrial) -> NDArray[np.int64]:
-        """The times of a trial as the journal has them.
-
-        Args:
-            stamps: The host's clock reads of this trial.
-            trial: The trial.
-        """
+        """The times of a trial as the journal has them."""
         host_ns = self.structure.times_ns(stamps)
         arrived, left = self.structure.collectives
         last = [stamps[at] for at in (*arrived, *left)]

@@ -38,12 +38,7 @@ def nbytes_of(arrays: Sequence[Any]) -> int:
 
 
 def facts_of_inputs(in_data: Sequence[Any], weights: Collection[int] | None) -> dict[str, Any]:
-    """What a call's inputs tell.
-
-    Args:
-        in_data: The inputs.
-        weights: Of a forward call the identities of the parameters' arrays.
-    """
+    """What a call's inputs tell; ``weights`` are a forward call's arrays of parameters, by id."""
     facts: dict[str, Any] = {"input_shapes": shapes_of(in_data)}
     if weights is not None:
         own = [array for array in in_data if id(array) not in weights]
@@ -73,12 +68,7 @@ def facts_of_gradients(function: Any, out_grad: Sequence[Any]) -> dict[str, Any]
 
 
 def facts_of_mark(mark: Mark, params: Sequence[Any]) -> dict[str, Any]:
-    """What is known of the arrays of a window that is no function's.
-
-    Args:
-        mark: The window.
-        params: The parameters that it updates.
-    """
+    """What is known of the arrays of a window that is no function's."""
     if mark.moved is not None:
         return {
             "input_shapes": (mark.moved.shape,),
@@ -103,10 +93,6 @@ def work_by(name: str, formula: Callable[[], Work | None]) -> Work | None:
 
 
 def sums_gradients(frame: FrameType) -> bool:
-    """Whether a call adds up gradients of a variable that several functions use.
-
-    Args:
-        frame: What runs the call: Chainer adds by a function that is called for that.
-    """
+    """Whether a call adds up gradients of a variable that several functions use."""
     caller = frame.f_back and frame.f_back.f_back
     return caller is not None and caller.f_code is _backprop_utils._reduce.__code__

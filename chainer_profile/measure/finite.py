@@ -17,13 +17,7 @@ OUTPUT = "the output"
 def not_finite(
     roots: Sequence[tuple[str, Any]], output: Any = None, gradients: bool = False
 ) -> tuple[str, ...]:
-    """Names of all that is not finite: the output, parameters by their paths, their gradients.
-
-    Args:
-        roots: The networks, each with what is put before the paths of its links.
-        output: What the network gives, if that is known.
-        gradients: Look at gradients too; Chainer fills them with NaN until there are any.
-    """
+    """Names of all that is not finite: the output, parameters by their paths, their gradients."""
     found = [] if all(map(_is_finite, arrays_in(output))) else [OUTPUT]
     for prefix, root in roots:
         for path, parameter in root.namedparams(include_uninit=False):

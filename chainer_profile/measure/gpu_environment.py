@@ -29,11 +29,7 @@ _THROTTLE_REASONS = {
 
 
 def collect_gpu(number: int) -> Gpu:
-    """What a GPU is, and the libraries that CuPy has for it.
-
-    Args:
-        number: Its number among CUDA's devices; CuPy must have been imported.
-    """
+    """What a GPU is, and the libraries that CuPy has for it."""
     cupy = sys.modules.get("cupy")
     if cupy is None:
         return Gpu(number=number)

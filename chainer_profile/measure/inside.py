@@ -75,20 +75,7 @@ def look_inside(
     stop: Callable[[], str] = lambda: "",
     by_link: bool = False,
 ) -> Inside:
-    """Make trials and look where the interpreter is; within the step's configuration.
-
-    Args:
-        step: What a trial runs.
-        layers: Its rows.
-        medians_s: The time of each, in seconds.
-        now_ns: The run's clock.
-        seconds: How long to look; one trial is made at least.
-        stop: Asked after every trial whether to stop.
-        by_link: Whether rows are by link, so that a call's number does not tell its row.
-
-    Raises:
-        ProfileError: There is no way to look, or too little time.
-    """
+    """Make trials and look where the interpreter is; within the step's configuration."""
     walls: list[int] = []
 
     def run(at_most_s: float = seconds) -> None:

@@ -64,11 +64,7 @@ class IterationMemory:
 
     @contextmanager
     def tracing(self, recorder: LinkRecorder) -> Iterator[None]:
-        """Within this an iteration runs: find what its rows allocate.
-
-        Raises:
-            BaseException: Whatever the iteration raises; counting has then ended.
-        """
+        """Within this an iteration runs: find what its rows allocate."""
         assert self._counter is not None
         reads = Reads(self._counter, 2 * len(recorder.log) + _MORE_READS)
         gc.collect()

@@ -60,9 +60,6 @@ def save_limits(limits: MachineLimits) -> None:
     """Keep the limits of a machine, beside those of others that are kept.
 
     Of two programs that do so at the same moment one may go unheard, but the file stays whole.
-
-    Raises:
-        ProfileError: They cannot be written.
     """
     path = limits_file()
     if path is None:

@@ -92,11 +92,7 @@ class Paths:
 
 
 def own_sizes(params: Iterable[tuple[str, Any]]) -> dict[str, int]:
-    """Number of parameters of every link's own; one that several share is the first one's.
-
-    Args:
-        params: The parameters, each with the path of its link.
-    """
+    """Number of parameters of every link's own; one that several share is the first one's."""
     own: dict[str, int] = {}
     seen: set[int] = set()
     for path, param in params:

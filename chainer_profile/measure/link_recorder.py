@@ -122,11 +122,7 @@ class LinkRecorder:
 
     @contextmanager
     def recording(self, now_ns: NowNs | None = None) -> Iterator[None]:
-        """Within this, windows are noted.
-
-        Args:
-            now_ns: What is read in place of the clock, such as a counter of memory.
-        """
+        """Within this, windows are noted."""
         self._paths.renew(self._trial.roots)
         self._begin(now_ns or self._now_ns)
         with ExitStack() as stack:
@@ -192,12 +188,7 @@ class LinkRecorder:
         return self.rows.iteration(number, timed, self.log)
 
     def know(self, recording: Recording, raising: Collection[type]) -> list[Iteration]:
-        """Count trials as iterations whose rows are single calls; before all others.
-
-        Args:
-            recording: The trials.
-            raising: Classes of functions that raise an exception, which the network catches.
-        """
+        """Count trials as iterations whose rows are single calls; before all others."""
         self._raising.update(raising)
         trials = recording.n_trials
         for link in recording.links:

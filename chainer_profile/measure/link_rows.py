@@ -373,13 +373,7 @@ def work_of_call(layer: Layer) -> Work | None:
 def iterations_of(
     recording: Recording, numbers: Sequence[int], rows: Sequence[Row]
 ) -> list[Iteration]:
-    """Trials whose rows are single calls, as iterations.
-
-    Args:
-        recording: The trials.
-        numbers: Of each of its rows, the number of that by link.
-        rows: The rows by link.
-    """
+    """Trials whose rows are single calls, as iterations."""
     n_trials = recording.n_trials
     assert recording.start_ns is not None
     assert recording.trial_ns is not None

@@ -63,12 +63,7 @@ class LinkStack(LinkHook):
         super().__exit__(*exception)
 
     def add_running(self, link: Any, frame: FrameType) -> None:
-        """Know a link whose call has begun; of one by Chainer's ``__call__`` a hook is yet to tell.
-
-        Args:
-            link: The link.
-            frame: What runs until its call ends.
-        """
+        """Know a link whose call has begun; of Chainer's own ``__call__`` a hook is yet to tell."""
         if defines_call(type(link)) is not chainer.Link:
             self._begin(link, frame, True)
 

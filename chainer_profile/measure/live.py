@@ -177,13 +177,7 @@ class LiveTrials:
         self.mode, self._last = mode, None
 
     def add_plain(self, start_ns: int, wall_ns: int, used_ns: int) -> None:
-        """A trial ran that :attr:`is_plain`, and was timed by the caller.
-
-        Args:
-            start_ns: Its start.
-            wall_ns: How long it took.
-            used_ns: CPU time that it used.
-        """
+        """A trial ran that :attr:`is_plain`, and was timed by the caller."""
         self.iteration += 1
         self._add_plain(start_ns, wall_ns, used_ns)
 

@@ -141,13 +141,7 @@ class LoopTrial:
 
 
 def trial_of(updater: Any, title: str = "", command: str = "") -> LoopTrial:
-    """One iteration of an updater, as what a trial is.
-
-    Args:
-        updater: The updater.
-        title: Name of the network for the reports; by default the name of its class.
-        command: The command line that started the training.
-    """
+    """One iteration of an updater, as what a trial is."""
     named = updater.get_all_optimizers()
     # One optimizer's network gives its own link paths; of several, each has its name in front.
     optimizers = [

@@ -74,11 +74,7 @@ class Device:
 
 
 def find_device(name: str) -> Device:
-    """The device of this name: ``cpu``, or ``gpu:0`` and so on.
-
-    Raises:
-        ProfileError: CuPy, the driver or the device is missing.
-    """
+    """The device of this name: ``cpu``, or ``gpu:0`` and so on."""
     if name == "cpu":
         return Device(name, np, HOST_CLOCK, array_nbytes(free_nbytes()), _SIDES)
     import chainer
@@ -120,12 +116,7 @@ class Found:
 
 
 def kept_limits(environment: Environment, device: Device) -> MachineLimits | None:
-    """The limits of this machine if an earlier run has kept them; nothing is measured.
-
-    Args:
-        environment: The environment in which the limits are to hold, BLAS threads included.
-        device: The device; see :func:`find_device`.
-    """
+    """The limits of this machine if an earlier run has kept them; nothing is measured."""
     return load_limits().get(limits_key(environment, device))
 
 
@@ -135,16 +126,8 @@ def find_limits(
     """The limits of this machine as they are kept, or else measured and kept from then on.
 
     What was measured beside busy programs is kept as well, with a mark: it may be too low. On a
-    quiet machine it is measured once more; the best of both is kept.
-
-    Args:
-        environment: The environment in which the limits are to hold, BLAS threads included.
-        device: Where to measure; see :func:`find_device`.
-        refresh: Whether to measure though there are limits, and to forget these.
-        quiet: Whether the machine is known to be quiet now.
-
-    Raises:
-        ProfileError: They cannot be measured.
+    quiet machine it is measured once more; the best of both is kept. ``refresh`` forgets what is
+    kept.
     """
     known = None if refresh else kept_limits(environment, device)
     if known is not None and not (known.busy and quiet):
@@ -199,12 +182,7 @@ LIMITS = Pass(
 
 
 def with_kept_limits(recording: Recording, warn: Callable[[str], None]) -> Recording:
-    """A recording with the limits of its machine, where an earlier run has kept them.
-
-    Args:
-        recording: The recording.
-        warn: Is told why they are left out.
-    """
+    """A recording with the limits of its machine, where an earlier run has kept them."""
     try:
         return replace(recording, limits=_limits_of(recording, 0))
     except Exception as error:
@@ -218,13 +196,6 @@ def measure_limits(environment: Environment, device: Device) -> MachineLimits:
     Each limit is the best of repeated runs: other programs can only make a run slower. What a pass
     reads and writes counts twice. NumPy works in one thread, as Chainer's functions do. The time
     of a copy into new memory includes giving the memory back.
-
-    Args:
-        environment: What the limits are kept by; see :func:`limits_key`.
-        device: Where to measure; see :func:`find_device`.
-
-    Raises:
-        ProfileError: There is too little memory, or the GPU fails.
     """
     on_gpu = device.name != "cpu"
     threads = max((library.threads for library in environment.blas), default=0)
@@ -336,13 +307,7 @@ def _matmul_rate(device: Device, dtype: Any, threads: int) -> float:
 
 
 def _shortest(run: Callable[[], object], clock: Clock, seconds: float) -> float:
-    """The shortest of repeated runs, in seconds; the first one warms up and does not count.
-
-    Args:
-        run: What is run, twice at least.
-        clock: The clock.
-        seconds: CPU time of all threads after which no other run begins.
-    """
+    """The shortest of repeated runs, in seconds; the first one warms up and does not count."""
     begin_ns, begin_cpu_ns = clock.now_ns(), clock.cpu_ns()
     run()
     shortest_ns = None

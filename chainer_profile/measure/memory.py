@@ -227,15 +227,6 @@ def measure_memory(step: Step, structure: Structure, counter: Counter | None = N
 
     The first makes the gradients and so on that the second one frees. Cyclic garbage is collected
     between them, and not within the second: memory that only the collector frees counts as kept.
-
-    Args:
-        step: What a trial runs, within its configuration.
-        structure: Its windows.
-        counter: Counts bytes; by default that of the device which the step's arrays are on.
-
-    Raises:
-        ProfileError: The step's calls are others than the structure's.
-        Exception: Whatever the step raises; hooks and tracemalloc are then as they were.
     """
     counter = counter or counter_for(step)
     trace = trace_memory(step, structure, counter)
@@ -276,14 +267,6 @@ def tracing(step: Trial, structure: Structure, counter: Counter) -> Iterator[Tra
 
     What the step frees is only known if it was counted when it was allocated: counting has to
     begin before the step that comes before this one.
-
-    Args:
-        step: What a trial runs, within its configuration.
-        structure: Its windows.
-        counter: Counts bytes, and is on.
-
-    Raises:
-        Exception: Whatever the step raises; hooks and the collector are then as they were.
     """
     trace = Trace(counter, len(structure.owners))
     gc.collect()

@@ -91,10 +91,6 @@ class Owners:
 
         That is the innermost running link, or one below it whose parameters the call takes: link
         hooks do not fire for ``link.forward(x)`` or for functions that are given ``link.W``.
-
-        Args:
-            running: Path of the innermost running link.
-            arrays: What the call takes.
         """
         self._find_arrays([running])
         below = running.rstrip("/") + "/"
@@ -113,11 +109,7 @@ class Owners:
         return [array for array in once if not self._of(array)], of_network
 
     def link_calls(self, calls: dict[int, int]) -> list[LinkCalls]:
-        """The links, with how often each was called.
-
-        Args:
-            calls: Number of calls by the links' identities.
-        """
+        """The links, with how often each was called."""
         own = own_sizes(self.params)
         return [
             LinkCalls(path, type(link).__name__, calls.get(identity, 0), own.get(path, 0))

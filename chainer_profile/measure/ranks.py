@@ -26,10 +26,6 @@ def rank_of(optimizers: Iterable[Any], now_ns: NowNs) -> Rank | None:
     """Which rank this process is for the first of the optimizers that is ChainerMN's; or None.
 
     Where the ranks are on several hosts, they compare their clocks: all of them are to call this.
-
-    Args:
-        optimizers: Optimizers that are set up.
-        now_ns: This rank's clock.
     """
     found = (communicator_of(optimizer) for optimizer in optimizers)
     communicator = next((one for one in found if one is not None), None)
@@ -48,10 +44,6 @@ def compare_clocks(comm: Any, now_ns: NowNs) -> tuple[int, int]:
     Every rank sends a message to rank 0, which answers with its time, again and again: rank 0 read
     it within the shortest round trip. No rank waits for ever for one that does not call this, as
     where a script profiles rank 0 alone.
-
-    Args:
-        comm: MPI's communicator.
-        now_ns: This rank's clock.
     """
     until_ns = now_ns() + _WAIT_NS
     if comm.rank == 0:

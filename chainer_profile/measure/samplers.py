@@ -120,16 +120,7 @@ def _counted(method: str, counts: Counter[Frames]) -> Seen:
 
 
 def _attached(command: list[str], begins: str, run: Run) -> str:
-    """What a sampler writes that is attached to this process while trials run.
-
-    Args:
-        command: The sampler; the name of its file is put behind it.
-        begins: What it says when it begins; nothing where it says nothing.
-        run: The trials.
-
-    Raises:
-        ProfileError: It does not begin, or writes nothing.
-    """
+    """What a sampler writes that is attached to this process, and has begun, while trials run."""
     name = Path(command[0]).name if begins else "profiling.sampling"
     # Files without names: whatever ends this process leaves none behind.
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as said, may_attach():
