@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 #: Half width of the median trial's 95 % interval, as a fraction of it, above which trials are few.
 WIDE_INTERVAL = 0.02
-#: No more than so many times the trials are advised; trials that vary more need a quieter machine.
-MOST_TIMES_MORE = 100
+#: No more trials than these are advised; what varies more needs a quieter machine.
+MOST_TRIALS = 20_000
 #: pyperf's limit: a standard deviation of this part of the mean is called unstable.
 UNSTABLE = 0.10
 #: Change of the mean over the run, and of the first trials against the others, worth a word.
@@ -140,7 +140,7 @@ def _few_trials(summary: Summary) -> Iterator[Finding]:
     )
     # The width falls with the root of the number of trials.
     needed = {kind: math.ceil(of.count * (of.half_width / WIDE_INTERVAL) ** 2) for kind, of in wide}
-    if any(needed[kind] > MOST_TIMES_MORE * of.count for kind, of in wide):
+    if max(needed.values()) > MOST_TRIALS:
         advice = "They vary too much for more trials to help: close other programs and run again."
     else:
         names = {"clean": "clean_trials", "profiled": "trials"}

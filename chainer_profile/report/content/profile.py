@@ -77,7 +77,8 @@ if TYPE_CHECKING:
     from chainer_profile.report.document import Block, Words
 
 _BY_LAYER = "By layer"
-_LONG = (_BY_LAYER, "Work and memory by layer")
+_WORK_BY_LAYER = "Work and memory by layer"
+_LONG = (_BY_LAYER, _WORK_BY_LAYER)
 #: A section whose table has more rows than this is for the appendix too.
 _MAX_ROWS = 60
 
@@ -149,7 +150,8 @@ def report(
     sections = _sections(summary)
     advice, budget = (beside.advice, beside.budget) if beside else (None, None)
     long = [name for name in sections if name in _LONG or _is_long(sections[name])]
-    appended = _under(sections, long)
+    # What a PDF has no room for is in the CSV.
+    appended = _under(sections, [name for name in long if files or name != _WORK_BY_LAYER])
     parts: list[Block] = [
         Heading(1, heading_text(summary, title, budget)),
         *([Lines(by_whom)] if by_whom else []),
@@ -188,7 +190,7 @@ def _sections(summary: Summary) -> dict[str, list[Block]]:
         "Memory": memory(summary),
         "By node": by_node(summary),
         "By layer": by_layer(summary),
-        "Work and memory by layer": work_by_layer(summary),
+        _WORK_BY_LAYER: work_by_layer(summary),
     }
     made = {name: list(found) for name, found in sections.items()}
     return {name: found for name, found in made.items() if found}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
@@ -28,13 +29,16 @@ if TYPE_CHECKING:
 
     from chainer_profile.report.document import Block, Words
 
-#: Width in points between the margins of a page that stands, and of one that lies.
-_STANDS, _LIES = 482.0, 728.0
+#: Width in points between the margins of a page.
+_WIDTH = 482.0
 #: Width of a letter, a digit and a bold letter in the size of the text, and what a column takes
 #: beside.
 _LETTER, _DIGIT, _BOLD, _INSET = 0.6, 0.66, 0.74, 6.0
-#: Sizes of a table's text in points, and the least at which a page need not lie.
-_LARGEST, _UPRIGHT, _LEAST = 8.5, 6.6, 5.0
+#: Sizes of a table's text in points: the largest, the one below which columns are left out, and the
+#: least.
+_LARGEST, _READABLE, _LEAST = 8.5, 6.2, 5.0
+#: A table of no more columns than these keeps them all, unless they say that they may go.
+_FEW = 8
 #: Tables of so many rows are not parted by the end of a page.
 _TOGETHER = 16
 #: Widest column of text in characters; longer ones fold.
@@ -62,7 +66,7 @@ _STYLE = """
 #show figure.caption: it => block(width: 100%, sticky: true,
   align(left, text(size: 8.5pt, it.body)))
 #set table(stroke: none, inset: (x: 3pt, y: 2.4pt))
-#set image(width: 100%)
+#set image(width: 76%)
 """
 
 
@@ -103,7 +107,7 @@ def write(
 
     title = next((block.text for block in blocks if isinstance(block, Heading)), "")
     missing = _Missing()
-    body = "\n\n".join(_pages(blocks, missing))
+    body = "\n\n".join(part for block in blocks for part in _parts(block, missing))
     said = {"title": title, **(about or {})}
     known = "".join(f"{key}: {_string(value)}, " for key, value in said.items() if value)
     source = "\n".join(
@@ -122,22 +126,6 @@ def write(
         {"main.typ": source.encode(), **files}, font_paths=[_fonts()], ignore_system_fonts=True
     )
     return pdf
-
-
-def _pages(blocks: Sequence[Block], missing: _Missing) -> Iterator[str]:
-    """The blocks, on pages that lie where a table needs that; its heading goes with it."""
-    layouts = [_Layout(block) if isinstance(block, Table) else None for block in blocks]
-    lying = [layout is not None and layout.lies for layout in layouts]
-    for at in reversed(range(len(blocks) - 1)):
-        # What stands above a heading belongs to the section before.
-        leads = Heading if isinstance(blocks[at + 1], Heading) else (Heading, Text)
-        lying[at] = lying[at] or (lying[at + 1] and isinstance(blocks[at], leads) and at > 0)
-    lies = False
-    for block, layout, lying_now in zip(blocks, layouts, lying, strict=True):
-        if lying_now != lies:
-            lies = lying_now
-            yield f"#set page(flipped: {str(lies).lower()})"
-        yield from _parts(block, missing) if layout is None else _table(layout, missing)
 
 
 class _Missing:
@@ -222,6 +210,8 @@ def _parts(block: Block, missing: _Missing) -> Iterator[str]:
     elif isinstance(block, Code):
         lines = ", ".join(_string(missing.shown(line)) for line in block.text.split("\n"))
         yield f'#raw(block: true, ({lines},).join("\\n"))'
+    elif isinstance(block, Table):
+        yield from _table(_Layout(block), missing)
     elif isinstance(block, Figure):
         yield _figure(
             f"image({_string(_svg(block.file))}, alt: {_string(block.alt)})",
@@ -259,15 +249,32 @@ class _Layout:
     """How a table stands on a page.
 
     Attributes:
-        table: The table.
+        table: The table, without the columns that there is no room for.
+        left_out: The headings of those.
         cells: Its rows as texts.
         texts: For each column whether it is one of text.
         size: Its text's, in points.
-        lies: Whether its page lies.
         widths: Its columns', in typst's words.
     """
 
     def __init__(self, table: Table) -> None:
+        columns = list(table.columns)
+        self.left_out: list[str] = []
+        self.size = _LARGEST
+        self._fit(table)
+        wanted = sorted((one for one in columns if one.drop), key=lambda one: one.drop)
+        # Those that nothing says of how much they matter go from behind, where there is no way out.
+        goes = [(one, _READABLE) for one in wanted]
+        goes += [(one, _LEAST) for one in reversed(columns[_FEW:]) if not one.drop]
+        for column, enough in goes if table.head else ():
+            if self.size < enough:
+                columns.remove(column)
+                self.left_out.append(column.title or column.name)
+                self._fit(replace(table, columns=columns))
+        self.size = max(_LEAST, self.size)
+
+    def _fit(self, table: Table) -> None:
+        """Choose the size of the text and the widths."""
         head, cells = table.head, table.cells()
         texts = [column.folds is not None for column in table.columns]
         self.table, self.cells, self.texts = table, cells, texts
@@ -281,12 +288,10 @@ class _Layout:
         # A heading folds between its words, where the table has no room for it on one line.
         words = [max(map(len, name.split()), default=0) for name in head] or whole
         ems = [max(em, n * _BOLD) for em, n in zip(narrow, whole, strict=True)]
-        self.size, self.lies = _size(ems, _STANDS), False
+        self.size = _size(ems)
         if self.size < _LARGEST:
             ems = [max(em, n * _BOLD) for em, n in zip(narrow, words, strict=True)]
-            self.size = _size(ems, _STANDS)
-        if self.size < _UPRIGHT and head:
-            self.size, self.lies = max(_LEAST, _size(ems, _LIES)), True
+            self.size = _size(ems)
         # Columns of text share what the numbers leave.
         widths = (
             f"{em:.2f}fr" if is_text else f"{em:.2f}em + {_INSET}pt"
@@ -296,9 +301,9 @@ class _Layout:
         self.size = self.size if head else _LARGEST
 
 
-def _size(ems: Sequence[float], width: float) -> float:
+def _size(ems: Sequence[float]) -> float:
     """The size of text in which columns of these widths fit."""
-    return min(_LARGEST, (width - _INSET * len(ems)) / max(1.0, sum(ems)))
+    return min(_LARGEST, (_WIDTH - _INSET * len(ems)) / max(1.0, sum(ems)))
 
 
 def _table(layout: _Layout, missing: _Missing) -> Iterator[str]:
@@ -318,8 +323,13 @@ def _table(layout: _Layout, missing: _Missing) -> Iterator[str]:
     body = f"[#set text(size: {layout.size:.2f}pt); #table({', '.join(parts)})]"
     figure = _figure(body, "table", table, missing)
     yield f"#block(breakable: false)[{figure}]" if len(layout.cells) <= _TOGETHER else figure
-    if notes := table.notes():
-        yield f"#par[#{_string(missing.shown(notes))}]"
+    notes = [table.notes(), _left_out(layout.left_out)]
+    if said := " ".join(filter(None, notes)):
+        yield f"#par[#{_string(missing.shown(said))}]"
+
+
+def _left_out(headings: Sequence[str]) -> str:
+    return f"No room on paper for: {', '.join(headings)}." if headings else ""
 
 
 def _cell(text: str, marked: bool, code: bool) -> str:

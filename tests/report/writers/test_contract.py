@@ -195,11 +195,19 @@ def texts(item: Any) -> list[str]:
 def test_pages_say_the_same(name: str) -> None:
     blocks = document(name)
     found = on_pages(blocks)
+    # What there is no room for is said, and no more than that is missing.
+    cut = {
+        name for said in re.findall(r"Noroomonpaperfor:(.*?)\.", found) for name in said.split(",")
+    }
     for kind, *parts in told("html", blocks):
         # The head of a table is on each page, amid a cell that goes on there, too.
         head = squeezed("".join(texts(parts[0]))) if kind == "table" else ""
         without_heads = found.replace(head, "") if head else found
-        for said in texts(parts[:2] if kind == "table" else parts):
+        if kind == "table":
+            heading, rows = parts[:2]
+            kept = [at for at, name in enumerate(heading) if squeezed(name) not in cut]
+            parts = [[heading[at] for at in kept], [[row[at] for at in kept] for row in rows]]
+        for said in texts(parts):
             assert squeezed(said) in found or squeezed(said) in without_heads
 
 

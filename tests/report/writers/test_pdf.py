@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.errors import ProfileError
+from chainer_profile.record.recording import Recording
 from chainer_profile.report.content.profile import ReportTitle
 from chainer_profile.report.content.profile import report as profile_report
 from chainer_profile.report.document import (
@@ -35,6 +38,7 @@ from chainer_profile.report.tables import Table
 from chainer_profile.report.writers import pdf
 from chainer_profile.runs.wanted import Wanted
 from chainer_profile.runs.write import asked_for
+from tests import ROOT
 from tests.conftest import make_recording
 from tests.report.reading import column
 from tests.report.working import training, working
@@ -180,19 +184,39 @@ def test_a_long_table_repeats_its_head() -> None:
     assert shown.count("Table1.Times.") == 1
 
 
-def test_a_wide_table_lies_and_what_leads_to_it_with_it() -> None:
+def test_a_wide_table_is_cut_and_no_page_turned() -> None:
     reader = written(
         *(Heading(1, "x"), Heading(2, "Part"), table(3, 2), text("Of the narrow one.")),
-        *(Heading(2, "Another part"), text("Of the wide one."), table(16, 2)),
+        *(Heading(2, "Another part"), text("Of the wide one."), table(30, 2)),
         *(Heading(2, "A last part"), text("Behind it.")),
     )
-    assert [lies(page) for page in reader.pages] == [False, True, False]
-    first, wide, last = (words([page]) for page in reader.pages)
-    assert "Ofthenarrowone." in first
-    at = [wide.index(part) for part in ("Anotherpart", "Ofthewideone.", "Table1.", "column0")]
-    assert at == sorted(at)
-    assert wide.count("12,345.6789") == 32
-    assert "Alastpart" in last
+    assert not any(map(lies, reader.pages))
+    shown = words(reader.pages)
+    assert "Noroomonpaperfor:column29,column28," in shown
+    assert shown.count("12,345.6789") < 60
+    assert "Behindit." in shown
+
+
+def test_what_matters_least_goes_first() -> None:
+    columns = [
+        column("name", lambda n: f"layer{n}", kind="text 9"),
+        *(
+            replace(column(f"number{at}", lambda n: "12,345.6789"), drop=12 - at if at < 6 else 0)
+            for at in range(12)
+        ),
+    ]
+    shown = words(written(Heading(1, "x"), Table(columns, range(2), "Times", number=1)).pages)
+    (left_out,) = re.findall(r"Noroomonpaperfor:([\w,]+)\.", shown)
+    assert left_out.split(",")[:2] == ["number5", "number4"]
+
+
+@pytest.mark.parametrize("name", ["resnet20-cpu-b1", "resnet20-cpu-b32"])
+def test_a_report_is_short_and_no_page_nearly_empty(name: str) -> None:
+    recording = Recording.load(ROOT / "reports" / "samples" / name / "recording.npz")
+    pages = opened(made(summarise(recording), TITLE)).pages
+    assert len(pages) <= 8
+    assert not any(map(lies, pages))
+    assert min(len(words([page])) for page in pages) > 300
 
 
 def test_a_short_table_is_on_one_page() -> None:
