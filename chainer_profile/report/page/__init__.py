@@ -17,7 +17,8 @@ from string import Template
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from chainer_profile.report.document import Heading
+from chainer_profile.report.document import Figure, Heading
+from chainer_profile.report.tables import Table
 from chainer_profile.report.text import printable, settings_text
 from chainer_profile.report.writers import html
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from chainer_profile.record.digest import Run
     from chainer_profile.record.recording import Recording
     from chainer_profile.report.content.profile import Beside
-    from chainer_profile.report.document import Block, Figure
+    from chainer_profile.report.document import Block
     from chainer_profile.report.pictures.figures import Picture
 
 #: Rows of a table of ranks or collectives.
@@ -175,7 +176,11 @@ def page(
 def _section(
     name: str, heading: str, blocks: Sequence[Block], figures: Callable[[Figure], str]
 ) -> str:
-    content = html.write(blocks, figures=figures, most=_MOST)
+    # A picture says more than the tables that it is of.
+    first = next((at for at, block in enumerate(blocks) if isinstance(block, Table)), 0)
+    shown = [block for block in blocks[first:] if isinstance(block, Figure)]
+    rest = [block for block in blocks[first:] if not isinstance(block, Figure)]
+    content = html.write([*blocks[:first], *shown, *rest], figures=figures, most=_MOST)
     label = f'aria-labelledby="{name}-title"' if heading else 'aria-label="Answer"'
     title = f'<h2 id="{name}-title">{html.text(heading)}</h2>\n' if heading else ""
     return f'<section id="{name}" {label}>\n{title}{content}\n</section>'

@@ -145,8 +145,11 @@
       save(file, [cellsOf(textsOf(table.rows[0])), ...chosenRows.map((row) => cellsOf(texts[row]))]);
     };
     if (name) tools.append(button("CSV", saves, { "aria-label": `Save as CSV: ${name}`, class: "save" }));
+    // Few rows are read first.
+    const next = holder.nextElementSibling;
     if (rows.length > MANY) holder.before(tools);
-    else holder.after(tools);
+    else (next?.classList.contains("caption") ? next : holder).after(tools);
+    tools.classList.toggle("below", rows.length <= MANY);
     table.showAll = showAll;
   }
 

@@ -141,8 +141,8 @@ class Picture:
                 value = re.sub(r"#([\w-]+)", lambda own: _renamed(own, name, used), value)
                 element.set(key, _in_page(value))
             if own == TITLE:
-                lines = [line for line in element.iter() if line.tag.endswith("text")]
-                top = max(float(line.get("y", 0)) for line in lines) + TEXT / 2
+                places = " ".join(line.get("transform", "") for line in element.iter())
+                top = max(map(float, re.findall(r"translate\(\S+ (\S+)\)", places))) + TEXT / 2
                 element.clear()
         for place in root.iter("a"):
             del place.attrib["target"]
@@ -154,8 +154,8 @@ class Picture:
         _, _, width, height = map(float, root.attrib["viewBox"].split())
         del root.attrib["width"], root.attrib["height"], root.attrib["version"]
         root.set("viewBox", f"0 {top:.0f} {width:.0f} {height - top:.0f}")
-        # Words are at least as large as those of the page's small print, and at most a half larger.
-        root.set("style", f"min-width:{width:.0f}px;max-width:{1.6 * width:.0f}px")
+        # Words are never much smaller than the page's, nor much larger; a wide one has large ones.
+        root.set("style", f"min-width:{min(width, 860):.0f}px;max-width:{1.6 * width:.0f}px")
         leads = root.find(".//a") is not None
         root.attrib |= {"role": "group" if leads else "img", "aria-label": alt}
         return re.sub(r">\s+<", "><", ElementTree.tostring(root, "unicode", method="html"))

@@ -282,6 +282,11 @@ def test_a_picture_of_a_page_has_no_title_and_says_what_it_leads_to() -> None:
     assert b"clean trial" in picture.svg()
     assert "clean trial" not in html
     assert html.count("<a ") == 6
+    # Neither is the room of the title there.
+    box = re.compile(r'viewBox="0 (\d+) [\d.]+ ([\d.]+)')
+    (cut, left), (_, whole) = (box.findall(one)[0] for one in (html, picture.svg().decode()))
+    assert int(cut) > 25
+    assert int(cut) + int(left) == pytest.approx(float(whole), abs=1)
     assert "<title>words of &lt;0&gt;</title>" in html
     # A file leads nowhere.
     assert b"<a " not in picture.svg()
