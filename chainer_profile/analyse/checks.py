@@ -69,7 +69,7 @@ _PREFIXES = {"openblas": "OPENBLAS", "mkl": "MKL", "blis": "BLIS"}
 def check(summary: Summary) -> tuple[Finding, ...]:
     """All findings of a run: warnings, then what may take less time, then notes."""
     recording = summary.recording
-    rules = _OF_PROGRAMS if recording.of_program or recording.trials_differ else _CHECKS
+    rules = _OF_PROGRAMS if recording.by_means else _CHECKS
     found = [finding for rule in (*rules, steps) for finding in rule(summary)]
     return in_order(one for one in found if one.gain is None or one.gain >= LEAST_GAIN)
 

@@ -73,7 +73,7 @@ def steps(summary: Summary) -> Iterator[Finding]:
             no_word = (
                 one.gain is None
                 if one.code == "page-faults"
-                else one.code == "batch" and recording.by_link
+                else one.code == "batch" and recording.of_program
             )
             if not no_word:
                 yield one
@@ -258,7 +258,7 @@ def _update(summary: Summary) -> Iterator[Finding]:
             "would make it shorter."
         )
     larger = larger_batch(summary)
-    if not advice and larger is not None and not summary.recording.by_link:
+    if not advice and larger is not None and not summary.recording.of_program:
         advice = f"It does not grow with the batch: one of {larger} spreads it over more inputs."
     yield Finding(
         "update",
@@ -431,8 +431,8 @@ def _framework(summary: Summary) -> Iterator[Finding]:
             f"{format_percent(share)} of the trial passes between the engine's nodes, a "
             "part of it in its profiling.",
         )
-    elif larger_batch(summary) is None or summary.recording.by_link:
-        of = f", at a batch of {settings.batchsize}" if not summary.recording.by_link else ""
+    elif larger_batch(summary) is None or summary.recording.of_program:
+        of = f", at a batch of {settings.batchsize}" if not summary.recording.of_program else ""
         yield Finding(
             "framework",
             STEP,

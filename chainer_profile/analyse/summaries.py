@@ -89,7 +89,7 @@ def _layer_table(
     columns["trials"] = np.full(len(layers), recording.n_trials)
     columns |= statistics
     # Of a row that not every iteration has, the median may be nothing.
-    typical = columns["mean_s" if recording.by_link else "median_s"]
+    typical = columns["mean_s" if recording.by_means else "median_s"]
     columns["typical_s"] = typical
     total = float(typical.sum())
     share = typical / total if total else np.zeros(len(layers))

@@ -248,9 +248,10 @@ class Recording(Shown):
         return self.by_link and self.iteration is not None
 
     @property
-    def trials_differ(self) -> bool:
-        """Whether trials make other calls than one another."""
-        return self.calls is not None and bool((self.calls != self.calls[:1]).any())
+    def by_means(self) -> bool:
+        """Whether rows go by their means: a program's, and where trials make different calls."""
+        differ = self.calls is not None and bool((self.calls != self.calls[:1]).any())
+        return differ or self.of_program
 
     @property
     def all_ns(self) -> NDArray[np.int64]:

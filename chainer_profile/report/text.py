@@ -112,7 +112,7 @@ def weights_text(settings: Settings) -> str:
 
 def typical_word(recording: Recording) -> str:
     """What stands for the trials of a layer: not every iteration of a program has each row."""
-    return "mean" if recording.by_link else "median"
+    return "mean" if recording.by_means else "median"
 
 
 def trials_text(recording: Recording) -> str:

@@ -231,7 +231,7 @@ def experiment_rows(summary: Summary) -> list[Row]:
     recording = summary.recording
     settings = recording.settings
     network, example = f"{model_name(settings)}, {weights_text(settings)}", "image"
-    if recording.by_link:  # a program's: nobody asked for weights, or for a batch
+    if recording.of_program:  # a program's: nobody asked for weights, or for a batch
         network, example = model_name(settings), "example"
     rows = [
         ("Network", network),
