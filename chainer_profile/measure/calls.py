@@ -13,12 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chainer_profile.basics.units import format_nbytes
 from chainer_profile.measure.windows import Mark
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
 #: What a trial may enter: a function's class, or another window.
@@ -78,45 +75,3 @@ def take_out(pauses: NDArray[np.int64], log: Log) -> None:
 def entered(log: Log) -> list[tuple[Entry, int | str, int]]:
     """Of every window of a log: what was entered, bytes of its first input, and its last input."""
     return [tuple(log[at : at + 3]) for at in read(log).enters]
-
-
-def name_of(what: Entry) -> str:
-    """What was entered, in words."""
-    if not isinstance(what, Mark):
-        return what.__name__
-    if what.phase == LINK:
-        return f"a call of {what.path}"
-    return what.function or f"the {what.phase} phase"
-
-
-def _is_link(what: Entry) -> bool:
-    return isinstance(what, Mark) and what.phase == LINK
-
-
-def difference(
-    seen: Sequence[tuple[Entry, int | str, str]], known: Sequence[tuple[Entry, int | str, str]]
-) -> str:
-    """How the windows of a trial differ from those of another, in words; empty if they do not.
-
-    Args:
-        seen: Of every window what was entered, the bytes of its first input, and the path of the
-            link whose parameter is its last input, if it is one.
-        known: The other trial's.
-    """
-    for index, (now, first) in enumerate(zip(seen, known, strict=False)):
-        if now == first:
-            continue
-        number = sum(not _is_link(one[0]) for one in seen[:index])
-        call, first_trial = f"call {number} was {name_of(now[0])}", "in the first trial"
-        if now[0] != first[0]:
-            return f"{call}, and {name_of(first[0])} {first_trial}"
-        if now[2] != first[2]:
-            return f"{call} of {now[2] or '/'}, and of {first[2] or '/'} {first_trial}"
-        if BACKWARD in (now[1], first[1]):
-            return f"{call}, once in forward and once in backward"
-        sizes = [format_nbytes(int(size)) for size in (now[1], first[1])]
-        return f"{call} with an input of {sizes[0]}, and of {sizes[1]} {first_trial}"
-    if len(seen) != len(known):
-        made, first_made = (sum(not _is_link(one[0]) for one in of) for of in (seen, known))
-        return f"it made {made} function calls, and {first_made} in the first trial"
-    return ""

@@ -91,7 +91,6 @@ class Learner:
     Args:
         roots: The networks, each with what is put before the paths of its links.
         links: Knows the links that run.
-        log: Where windows are noted as the recorder does.
         now_ns: The times in it.
     """
 
@@ -99,11 +98,9 @@ class Learner:
         self,
         roots: Sequence[tuple[str, Any]],
         links: LinkStack,
-        log: Log | None = None,
         now_ns: NowNs = lambda: 0,
     ) -> None:
-        self.log: Log = [] if log is None else log
-        self._begin_of_log = len(self.log)
+        self.log: Log = []
         self._now_ns = now_ns
         self._rows: list[_Row] = []
         self._phases: list[str] = []
@@ -336,7 +333,7 @@ class Learner:
 
     def _forget_marks(self, paths: set[str]) -> None:
         """Take the marks of these links out of what was noted."""
-        log, stamps = self.log[self._begin_of_log :], 0
+        log, stamps = self.log, 0
         kept: tuple[Log, list[Any], list[Any]] = [], [], []
         calls = read(log)
         marks = {
@@ -357,7 +354,7 @@ class Learner:
                 kept[2].append(self._parameters[number])
                 number += 1
             at, stamps = at + n_items, stamps + 1
-        self.log, self._begin_of_log = kept[0], 0
+        self.log = kept[0]
         self._owners, self._parameters = kept[1], kept[2]
 
     # -- what came out
@@ -373,7 +370,6 @@ class Learner:
             number if kind != "phase" or number == _OUTSIDE else n_layers + number
             for kind, number in self._owners
         ]
-        log = self.log[self._begin_of_log :]
         return Structure(
             layers=tuple(
                 Layer(
@@ -389,14 +385,14 @@ class Learner:
             phases=tuple(self._phases),
             links=tuple(self._known.link_calls(self._links.calls)),
             owners=np.array(owners, np.intp),
-            windows=tuple((what, nbytes) for what, nbytes, _ in entered(log)),
+            windows=tuple((what, nbytes) for what, nbytes, _ in entered(self.log)),
             parameters=tuple(self._parameters),
             of_network=(
                 *((ref(param), "array", path) for path, param in self._known.params),
                 *((ref(link), name, path) for path, link, name in self._known.persistents),
             ),
             raising=frozenset(self._raising),
-            log=log,
+            log=self.log,
         )
 
     def where(self, error: BaseException) -> str:

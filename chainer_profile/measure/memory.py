@@ -34,7 +34,7 @@ import numpy as np
 
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure.arguments import arrays_in
-from chainer_profile.measure.calls import BACKWARD, difference
+from chainer_profile.measure.calls import BACKWARD
 from chainer_profile.measure.hooks import EntryHook, watching
 from chainer_profile.measure.windows import FORWARD
 from chainer_profile.record.recording import MemoryUse, PhaseMemory
@@ -209,17 +209,13 @@ class Trace(Reads):
         """Of how many more windows it is within than it was."""
         return self._depth - position
 
-    def difference(self, structure: Structure) -> str:
-        """How the trial's windows differ from a structure's, in words; empty if they do not."""
-        n_events = len(structure.owners)
-        if self.count != n_events + 2:
-            return f"it made {self.count - 2} calls and returns, and the first trial {n_events}"
+    def is_of(self, structure: Structure) -> bool:
+        """Whether the trial's windows are those of a structure."""
+        if self.count != len(structure.owners) + 2:
+            return False
         pairs = zip(self._entered, map(bool, self._is_backward), strict=True)
         seen = [(what, backward) for what, backward in pairs if what is not None]
-        known = [(what, nbytes == BACKWARD) for what, nbytes in structure.windows]
-        if seen == known:
-            return ""
-        return difference(*([(what, int(back), "") for what, back in of] for of in (seen, known)))
+        return seen == [(what, nbytes == BACKWARD) for what, nbytes in structure.windows]
 
 
 def measure_memory(step: Step, structure: Structure, counter: Counter | None = None) -> MemoryUse:
@@ -230,9 +226,8 @@ def measure_memory(step: Step, structure: Structure, counter: Counter | None = N
     """
     counter = counter or counter_for(step)
     trace = trace_memory(step, structure, counter)
-    difference = trace.difference(structure)
-    if difference:
-        raise ProfileError(f"the trial of the memory pass differs: {difference}")
+    if not trace.is_of(structure):
+        raise ProfileError("its trial made other calls than those before")
     return use_of(trace, structure, step)
 
 

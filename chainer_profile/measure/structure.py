@@ -12,7 +12,7 @@ from weakref import ref
 import numpy as np
 
 from chainer_profile.basics.words import COMMUNICATION
-from chainer_profile.measure.calls import BACKWARD, Entry, Log, difference, entered, read
+from chainer_profile.measure.calls import BACKWARD, Entry, Log, read
 from chainer_profile.record.recording import Layer, LinkCalls
 
 if TYPE_CHECKING:
@@ -228,22 +228,6 @@ class Structure:
         )
         places = calls.enters, known, whats, sizes, inputs, _items(calls.stamps)
         return _Look(*places, whats(self.log), sizes(self.log), inputs(self.log))
-
-    def difference(self, log: Log) -> str:
-        """How a trial's windows differ from these, in words; empty if they do not."""
-        if self.stamps(log) is not None:
-            return ""
-        paths = {id(_array_of(kept)): kept[2] for kept in self.of_network}
-        seen = [(what, size, paths.get(last, "")) for what, size, last in entered(log)]
-        return difference(seen, self.described) or "its windows are nested otherwise"
-
-    @property
-    def described(self) -> list[tuple[Entry, int | str, str]]:
-        """Of every window, what was entered, bytes of the first input, and path of the last."""
-        return [
-            (what, size, "" if known is None else known[2])
-            for (what, size), known in zip(self.windows, self.parameters, strict=True)
-        ]
 
 
 @dataclass

@@ -380,9 +380,7 @@ class TestAfterwards:
         with step.configured():
             structure = learn_structure(step)
             model.fails_at = -1
-            with pytest.raises(
-                ProfileError, match="made 14 calls and returns, and the first trial 12"
-            ):
+            with pytest.raises(ProfileError, match="its trial made other calls"):
                 measure_memory(step, structure)
         assert not tracemalloc.is_tracing()
 
