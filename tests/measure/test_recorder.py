@@ -1,6 +1,6 @@
 """The recorder: every nanosecond in one place, and nothing that stays behind.
 
-That the times of any network are those of a ledger is in test_adding_up.py.
+That the times of any network are those of a ledger is in test_doors.py.
 """
 
 from __future__ import annotations

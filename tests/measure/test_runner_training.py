@@ -25,7 +25,7 @@ from tests.nets import (
 )
 
 N_STRUCTURE = 3  # structure passes before the first trial
-# A training step of Trained under a SlowOptimizer with one hook; see test_recorder_training.py.
+# A training step of Trained under a SlowOptimizer with one hook.
 ROWS = [100, 40, 40, 20, 9, 30, 83, 83, 13, 200, 17 + 1, 50, 50]
 FRAMEWORK = {"update": 2, "forward": 42, "backward": 0}
 TRIAL_NS = sum(ROWS) + sum(FRAMEWORK.values())
