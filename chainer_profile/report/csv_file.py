@@ -1,28 +1,13 @@
-"""CSV: rows as text, and texts that no spreadsheet takes for a formula."""
+"""CSV: texts that no spreadsheet takes for a formula."""
 
 from __future__ import annotations
 
-import csv
-import io
 import re
-from typing import TYPE_CHECKING
 
 from chainer_profile.report.text import printable
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
 #: How a text begins that a spreadsheet may calculate, or that was one.
 _FORMULA = re.compile("'* *[-=+@\uff0d\uff1d\uff0b\uff20]")
-
-
-def table_text(columns: Iterable[str], rows: Iterable[Mapping[str, str]]) -> str:
-    """A head and rows as CSV."""
-    file = io.StringIO()
-    writer = csv.DictWriter(file, list(columns), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return file.getvalue()
 
 
 def safe(text: str) -> str:

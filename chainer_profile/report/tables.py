@@ -14,6 +14,8 @@ A line is ``key | heading | kind | meaning``; one that is set in goes on with th
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +26,7 @@ from msgspec import Meta
 
 from chainer_profile.basics import units
 from chainer_profile.basics.choosing import choose_names
-from chainer_profile.report.csv_file import safe, table_text
+from chainer_profile.report.csv_file import safe
 
 #: Not folded to less, where a line does not say it.
 _FOLDS = 32
@@ -337,8 +339,11 @@ def listed(found: Columns) -> list[Column]:
 def to_csv(found: Columns, rows: Any) -> str:
     """Rows with all digits; what is not known is an empty cell, and no text is a formula."""
     chosen = [one for one in listed(found) if one.csv]
-    lines = ({one.csv: one.exact(row) for one in chosen} for row in rows_of(rows))
-    return table_text([one.csv for one in chosen], lines)
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow([one.csv for one in chosen])
+    writer.writerows([one.exact(row) for one in chosen] for row in rows_of(rows))
+    return file.getvalue()
 
 
 def to_json(found: Columns, rows: Any) -> list[dict[str, Any]]:
