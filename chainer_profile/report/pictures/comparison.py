@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
@@ -15,16 +14,17 @@ from chainer_profile.comparison.compare import FASTER, SLOWER
 from chainer_profile.comparison.fused import short_name
 from chainer_profile.report.content.comparison import fusion_line, verdict
 from chainer_profile.report.pictures.figures import (
-    DPI,
     FASTER_COLOUR,
     HOT_COLOUR,
     OTHER_COLOUR,
     SAME_COLOUR,
+    SIDES,
     STYLE,
     TEXT,
     entitle,
+    for_bars,
     lead,
-    plain_axes,
+    legend_above,
     shorten,
 )
 from chainer_profile.report.text import printable, short
@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 #: Layers that are shown of a network that has more.
 MAX_LAYERS = 80
 _COLOURS = {SLOWER: HOT_COLOUR, FASTER: FASTER_COLOUR}
-_MIN_WIDTH, _LAYER_WIDTH, _SIDES, _HEIGHT = 8.0, 0.19, 1.0, 6.0
-_POINTS = 72
+_MIN_WIDTH, _LAYER_WIDTH, _HEIGHT = 8.0, 0.19, 6.0
 _BAR = 0.4
 _MIN_FONT, _MAX_FONT = 5.0, 8.0
 _LINE_HEIGHT = 1.25
@@ -65,14 +64,10 @@ def figure(comparison: Comparison, anchor: str = "") -> Figure:
     with mpl.rc_context(STYLE):
         layers = _shown(comparison)
         count = len(layers)
-        width = max(_MIN_WIDTH, _SIDES + _LAYER_WIDTH * count)
-        fig = Figure(figsize=(width, _HEIGHT), dpi=DPI, layout="constrained")
-        FigureCanvasAgg(fig)
-        ax = fig.add_subplot()
+        width = max(_MIN_WIDTH, SIDES + _LAYER_WIDTH * count)
+        fig, ax, points, size = for_bars(count, width, _HEIGHT)
         highest_s = float(layers[["before_s", "after_s"]].to_numpy().max())
         unit = duration_unit(highest_s)
-        size = TEXT * max(1.0, width / 12)
-        points = (width - _SIDES) * _POINTS / count
         font = float(np.clip(points / _LINE_HEIGHT, _MIN_FONT, _MAX_FONT))
         _draw_bars(ax, layers, unit)
         _mark(ax, layers, unit, font)
@@ -80,12 +75,8 @@ def figure(comparison: Comparison, anchor: str = "") -> Figure:
         ax.set_xticks(range(count), labels, rotation=90, fontsize=font, parse_math=False)
         ax.set_ylabel(f"median self time [{unit}]", fontsize=size)
         ax.set_xlabel("layer, in the order of the calls", fontsize=size)
-        ax.tick_params(axis="y", labelsize=size)
-        ax.tick_params(axis="x", length=2, pad=1.5)
-        ax.set_xlim(-0.7, count - 0.3)
         headroom = _HEADROOM if comparison.fusion is None else _ENGINE_HEADROOM
         ax.set_ylim(0, in_unit(highest_s, unit) * headroom or 1.0)
-        plain_axes(ax, "y")
         words = _title(comparison, int(width * _CHARS * TEXT / size))
         entitle(fig, words, size)
         _draw_legend(ax, layers, size - 1)
@@ -173,14 +164,4 @@ def _draw_legend(ax: Axes, layers: pd.DataFrame, size: float) -> None:
         number = int((found == which).sum())
         if number:
             handles.append(Patch(color=colour, label=f"after, {which} ({format_count(number)})"))
-    ax.legend(
-        handles=handles,
-        loc="lower left",
-        bbox_to_anchor=(0, 1.0),
-        ncols=len(handles),
-        frameon=False,
-        fontsize=size,
-        borderaxespad=0.2,
-        handlelength=1.4,
-        columnspacing=1.4,
-    )
+    legend_above(ax, size, len(handles), 0.2, handles)

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from chainer_profile.basics.units import duration_unit, format_duration, in_unit
@@ -18,12 +16,12 @@ from chainer_profile.report.content.engines import about_lines, anchors_of, fact
 from chainer_profile.report.pictures.figures import (
     ACCENT,
     BETWEEN_COLOUR,
-    DPI,
     INK,
     OTHER_COLOUR,
     SERIES_COLOURS,
     STYLE,
     TEXT,
+    blank,
     entitle,
     plain_axes,
     shorten,
@@ -34,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from chainer_profile.engines.results import EnginesRun
     from chainer_profile.record.recording import Recording
@@ -69,8 +68,7 @@ def figure(run: EnginesRun, recordings: Mapping[str, Recording]) -> Figure:
         colours |= {REST: OTHER_COLOUR, BETWEEN: BETWEEN_COLOUR, PLAIN: ACCENT}
         columns = 3
         height = 1.75 + _BAR_HEIGHT * max(1, len(engines)) + 0.18 * -(-len(parts.T) // columns)
-        fig = Figure(figsize=(_WIDTH, height), dpi=DPI, layout="constrained")
-        FigureCanvasAgg(fig)
+        fig = blank(_WIDTH, height)
         left, right = fig.subplots(1, 2, width_ratios=(1.55, 1), sharey=True)
         known = 100.0 * (1 - parts.get(PLAIN, np.zeros(len(engines))))
         for ax, scale in ((left, lengths), (right, known)):

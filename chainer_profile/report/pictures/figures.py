@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from xml.etree import ElementTree
 
 import matplotlib as mpl
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 from chainer_profile.basics.units import NOT_KNOWN, format_duration, format_interval, plural
 from chainer_profile.report.rows import phases_of
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
     from chainer_profile.analyse.summary import Summary
 
@@ -61,6 +62,10 @@ DPI = 150
 TITLE = "title"
 #: Size of a usual text in points.
 TEXT = 9.0
+#: Width at which a picture is shown in its own size, in inches; a wider one is shown smaller.
+_SHOWN_WIDTH = 12.0
+#: What the labels of the axes take, in inches.
+SIDES = 1.0
 
 STYLE: dict[str, Any] = {
     "axes.edgecolor": INK,
@@ -197,6 +202,42 @@ def _in_page(value: str) -> str:
 
 def _themed(colour: str) -> str:
     return f"var(--{THEME[colour]})" if colour in THEME else colour
+
+
+def blank(width: float, height: float) -> Figure:
+    """A figure of so many inches, with nothing in it."""
+    figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def for_bars(count: int, width: float, height: float) -> tuple[Figure, Axes, float, float]:
+    """A figure of so many bars side by side: its axes, points that a bar has, size of words."""
+    figure = blank(width, height)
+    ax = figure.add_subplot()
+    # A wide picture is shown smaller, so its words are larger.
+    size = TEXT * max(1.0, width / _SHOWN_WIDTH)
+    ax.set_xlim(-0.7, count - 0.3)
+    plain_axes(ax, "y")
+    ax.tick_params(axis="y", labelsize=size)
+    ax.tick_params(axis="x", length=2, pad=1.5)
+    return figure, ax, (width - SIDES) * 72 / count, size
+
+
+def legend_above(ax: Axes, size: float, columns: int, pad: float, handles: Any = None) -> None:
+    """The legend above the axes, so many font sizes away."""
+    handles = handles or ax.get_legend_handles_labels()[0]
+    ax.legend(
+        handles=handles,
+        loc="lower left",
+        bbox_to_anchor=(0, 1.0),
+        ncols=columns or len(handles),
+        frameon=False,
+        fontsize=size,
+        borderaxespad=pad,
+        handlelength=1.4,
+        columnspacing=1.4,
+    )
 
 
 def entitle(figure: Figure, words: str, size: float = TEXT) -> None:

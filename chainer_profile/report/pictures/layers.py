@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
@@ -23,16 +21,17 @@ from chainer_profile.report.pictures.bars import (
 from chainer_profile.report.pictures.figures import (
     ACCENT,
     BAND,
-    DPI,
     HOT_COLOUR,
     INK,
     OTHER_COLOUR,
+    SIDES,
     STYLE,
     TEXT,
     ending,
     entitle,
+    for_bars,
     lead,
-    plain_axes,
+    legend_above,
     title,
 )
 from chainer_profile.report.rows import layer_anchor, phases_of
@@ -43,20 +42,18 @@ if TYPE_CHECKING:
 
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
     from chainer_profile.analyse.summary import Summary
 
-_POINTS = 72
 _MIB = 1024.0 * 1024.0
 
 _MIN_WIDTH, _MAX_WIDTH = 7.2, 20.0
 _MIN_HEIGHT, _MAX_HEIGHT = 4.8, 8.0
-#: Width of a layer where there is room, and what the axis labels take, in inches.
-_LAYER_WIDTH, _SIDES = 0.15, 1.0
+#: Width of a layer where there is room, in inches.
+_LAYER_WIDTH = 0.15
 _MIN_FONT, _MAX_FONT = 6.0, 8.0
-#: Width at which a picture is shown in its own size, in inches; a wider one is shown smaller.
-_SHOWN_WIDTH = 12.0
 #: A label's line is so many times as high as its font size.
 _LINE_HEIGHT = 1.25
 _MAX_LABEL = 32
@@ -145,19 +142,9 @@ def memory_figure(summary: Summary) -> Figure:
 
 
 def _axes(count: int, widest: float) -> tuple[Figure, Axes, float, float]:
-    """A figure for so many bars: its axes, points a bar, and the size of its words."""
-    width = min(widest, max(_MIN_WIDTH, _SIDES + _LAYER_WIDTH * count))
-    height = min(_MAX_HEIGHT, max(_MIN_HEIGHT, 0.4 * width))
-    fig = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
-    FigureCanvasAgg(fig)
-    ax = fig.add_subplot()
-    # A wide picture is shown smaller, so its words are larger.
-    size = TEXT * max(1.0, width / _SHOWN_WIDTH)
-    ax.set_xlim(-0.7, count - 0.3)
-    plain_axes(ax, "y")
-    ax.tick_params(axis="y", labelsize=size)
-    ax.tick_params(axis="x", length=2, pad=1.5)
-    return fig, ax, (width - _SIDES) * _POINTS / count, size
+    """As large as so many layers need."""
+    width = min(widest, max(_MIN_WIDTH, SIDES + _LAYER_WIDTH * count))
+    return for_bars(count, width, min(_MAX_HEIGHT, max(_MIN_HEIGHT, 0.4 * width)))
 
 
 def _draw_bars(ax: Axes, summary: Summary, bars: Bars, scale: float, points: float) -> list[Artist]:
@@ -268,17 +255,6 @@ def _name(
 
 
 def _draw_legend(fig: Figure, summary: Summary, handles: Sequence[Artist], size: float) -> None:
-    ax = fig.axes[0]
-    # In font sizes; names of phases stand between.
-    several = len(phases_of(summary)) > 1
-    ax.legend(
-        handles=handles or ax.get_legend_handles_labels()[0],
-        loc="lower left",
-        bbox_to_anchor=(0, 1.0),
-        ncols=(len(handles) or 3) if fig.get_figwidth() >= 9.5 else 2,
-        frameon=False,
-        fontsize=size,
-        borderaxespad=0.4 + (_PHASE_GAP + 1.3 * size) / size if several else 0.2,
-        handlelength=1.4,
-        columnspacing=1.4,
-    )
+    # Names of phases stand between.
+    pad = 0.2 if len(phases_of(summary)) == 1 else 0.4 + (_PHASE_GAP + 1.3 * size) / size
+    legend_above(fig.axes[0], size, 0 if fig.get_figwidth() >= 9.5 else 2, pad, handles)

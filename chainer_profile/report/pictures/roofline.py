@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from chainer_profile.analyse.roofline import drawable
@@ -19,6 +17,7 @@ from chainer_profile.report.pictures.figures import (
     INK,
     OTHER_COLOUR,
     STYLE,
+    blank,
     entitle,
     plain_axes,
     shorten,
@@ -29,6 +28,7 @@ from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
     from chainer_profile.analyse.summary import Summary
@@ -62,8 +62,7 @@ def figure(summary: Summary) -> Figure:
         x = layers["intensity"].to_numpy(float)
         y = layers["flops_per_s"].to_numpy(float) / _GIGA
         longest_s = float(layers["median_s"].max())
-        fig = Figure(figsize=(_WIDTH, _HEIGHT), dpi=DPI, layout="constrained")
-        FigureCanvasAgg(fig)
+        fig = blank(_WIDTH, _HEIGHT)
         ax = fig.add_subplot()
         area = layers["median_s"].to_numpy() / (longest_s or 1.0) * _MOST_AREA
         _draw_dots(ax, layers, x, y, np.maximum(area, _LEAST_AREA))

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
@@ -22,11 +20,11 @@ from chainer_profile.basics.units import (
 )
 from chainer_profile.record.digest import several_machines
 from chainer_profile.report.pictures.figures import (
-    DPI,
     INK,
     STYLE,
     TEXT,
     Picture,
+    blank,
     entitle,
     plain_axes,
     shorten,
@@ -37,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from chainer_profile.record.digest import Run
 
@@ -130,10 +129,7 @@ def latency_figure(results: Sequence[Run]) -> Figure:
         series = known[:_MAX_SERIES]
         networks = max((_networks(group) for _, group in shown), key=len)
         width = min(_MAX_WIDTH, max(_MIN_WIDTH, 1.2 + 0.3 * len(networks) * (len(series) + 1)))
-        fig = Figure(
-            figsize=(width, 1.1 + _PANEL_HEIGHT * len(shown)), dpi=DPI, layout="constrained"
-        )
-        FigureCanvasAgg(fig)
+        fig = blank(width, 1.1 + _PANEL_HEIGHT * len(shown))
         axes = fig.subplots(len(shown), squeeze=False)[:, 0]
         for ax, (name, group) in zip(axes, shown, strict=True):
             _draw_panel(ax, name or f"input {group[0].digest.input_text}", group, series)
@@ -213,8 +209,7 @@ def batch_figure(results: Sequence[Run]) -> Figure:
         shown = series[:_MAX_SERIES]
         labels = [_label(name) for name, _ in shown]
         height = 4.1 + 0.18 * -(-len(shown) // _legend_columns(labels, _BATCH_WIDTH))
-        fig = Figure(figsize=(_BATCH_WIDTH, height), dpi=DPI, layout="constrained")
-        FigureCanvasAgg(fig)
+        fig = blank(_BATCH_WIDTH, height)
         left, right = fig.subplots(1, 2)
         unit = duration_unit(max(r.digest.median_s for _, group in shown for r in group))
         handles: list[Any] = []
