@@ -43,7 +43,7 @@ class Recorder:
 
     Attributes:
         log: What passed since the last :meth:`clear`.
-        raising: As given; what is learned later may be put there before the next ``with``.
+        raising: As given.
         enter: Notes that a window begins that is no function's.
         leave: Notes that it ends.
     """
