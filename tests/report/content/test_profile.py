@@ -137,7 +137,8 @@ def test_a_bare_recording_has_all_parts() -> None:
 
 def test_nobody_asked_for_the_weights_and_the_batch_of_a_program() -> None:
     training = make_training()
-    program = replace(training, calls=np.ones_like(training.self_ns))
+    calls, iteration = np.ones_like(training.self_ns), np.arange(training.n_trials) + 1
+    program = replace(training, calls=calls, iteration=iteration)
     rows = [dict(experiment_rows(summarise(one))) for one in (training, program)]
     assert [row["Batch"].split()[1].rstrip("s") for row in rows] == ["image", "example"]
     assert ["weights" in row["Network"] for row in rows] == [True, False]
