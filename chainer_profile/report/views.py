@@ -50,7 +50,7 @@ vertical-align:top;white-space:nowrap;font-variant-numeric:tabular-nums;max-widt
 .chainer-profile .text{text-align:left}
 .chainer-profile .long{white-space:normal;overflow-wrap:anywhere;min-width:20em}
 .chainer-profile .total td{font-weight:600}
-.chainer-profile td.bar{width:6em;min-width:6em;padding-right:0;vertical-align:middle}
+.chainer-profile td.bar{width:6em;min-width:6em;vertical-align:middle}
 .chainer-profile .bar i{display:block;height:.75em;min-width:1px;background:#8293a8}
 .chainer-profile .hot .bar i{background:#cc3311}
 .chainer-profile .slower td:first-child{box-shadow:inset 3px 0 #cc3311;padding-left:.7em}
@@ -121,10 +121,13 @@ def summary_text(summary: Summary, *, width: int = WIDTH, **shown: Any) -> str:
 
 
 def summary_html(summary: Summary, **shown: Any) -> str:
-    """The same as a piece of HTML."""
-    from chainer_profile.report.content.overview import overview
+    """A first screen as a piece of HTML: the answer, the hottest layers, all findings."""
+    from chainer_profile.report.content.overview import brief
 
-    return _fragment(overview(summary, **{"limit": NOTEBOOK_LIMIT, **shown}))
+    hint = {"hint": "print() shows more"}
+    return _fragment(
+        brief(summary, **{"limit": NOTEBOOK_LIMIT, "all_findings": True, **hint, **shown})
+    )
 
 
 def recording_html(recording: Recording) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from chainer_profile.analyse.grouping import OUTSIDE
+from chainer_profile.analyse.program import program_findings, share_of
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.units import (
     format_count,
@@ -17,9 +17,6 @@ from chainer_profile.basics.units import (
 from chainer_profile.record.budget import (
     BENEATH,
     CALLS,
-    DATA,
-    EVALUATION,
-    EXTENSIONS,
     IMPORTS,
     ITERATIONS,
     PARTS,
@@ -27,11 +24,11 @@ from chainer_profile.record.budget import (
     REPORTS,
     REST,
     RUNNING,
-    SNAPSHOTS,
     START,
     Spent,
 )
 from chainer_profile.record.recording import COMPLETE
+from chainer_profile.report.content.answer import finding_words
 from chainer_profile.report.document import TOTAL, Heading, strong, text
 from chainer_profile.report.rows import phases_of
 from chainer_profile.report.tables import Table, columns
@@ -48,11 +45,11 @@ if TYPE_CHECKING:
 _OUTSIDE = "code between the phases"
 #: Parts of the first sentence, names of a part, and layers of an iteration that are told.
 _PARTS, _NAMES, _LAYERS = 3, 5, 5
+#: What would shorten the program, at most so much of it.
+_STEPS = 3
 _OWN = tuple(part for part in PARTS if part != PROFILER)
 #: Functions beside Chainer that are told.
 _BESIDE = 8
-#: Shares of the program from which something beside its network is advised on.
-_MUCH, _MUCH_EVALUATION, _MOVED = 0.2, 0.3, 0.05
 #: A name of a part, or a layer, that is less of the whole is told with others.
 #: In short it is as much as leaves so many rows.
 _LEAST, _LEAST_IN_SHORT, _ROWS_IN_SHORT = 0.001, (0.01, 0.02, 0.05, 0.1), 18
@@ -102,8 +99,9 @@ def section(
         note += f" Times and counts within an iteration are extrapolated from {profiled}."
     yield text(note)
     yield from _beside(budget, least)
-    for what_to_do in suggestions(budget, summary):
-        yield text(what_to_do, below=True)
+    # A report has what would shorten a trial in a section of its own.
+    for one in program_findings(budget, summary if least > _LEAST else None)[:_STEPS]:
+        yield text(*finding_words(one), below=True)
 
 
 def _beside(budget: Budget, least: float) -> Iterator[Block]:
@@ -122,40 +120,6 @@ share | | part
         )
         caption = "Functions beside Chainer's, by 100 looks a second at the main thread"
         yield Table(own, found[:_BESIDE], caption)
-
-
-def suggestions(budget: Budget, summary: Summary | None = None) -> Iterator[str]:
-    """What would shorten the program, where something beside its network takes much of it."""
-    for one in budget.part(EXTENSIONS):
-        if _share(one, budget) >= _MUCH:
-            yield (
-                f"{_takes(one, budget)} in {plural(one.count, 'call')}: extend with a rarer "
-                "trigger, such as trigger=(1, 'epoch')."
-            )
-    for one in budget.part(SNAPSHOTS):
-        if _share(one, budget) >= _MUCH:
-            yield f"{_takes(one, budget)}: take snapshots at a rarer trigger."
-    evaluation = budget.of(EVALUATION)
-    if _share(evaluation, budget) >= _MUCH_EVALUATION:
-        yield (
-            f"{_takes(evaluation, budget)}: evaluate more rarely, on fewer examples, or in larger "
-            "batches."
-        )
-    if summary is not None and DATA in summary.phases.index and summary.totals.profiled:
-        share = float(summary.phases["total_s"][DATA]) / (summary.totals.profiled.mean_s or 1.0)
-        if share >= _MUCH:
-            yield (
-                f"Loading data takes {format_percent(share)} of an iteration: MultiprocessIterator "
-                "or MultithreadIterator loads while the network runs."
-            )
-    moved = sum(one.ns for one in budget.looked if re.search(r"\bto_(gpu|device)\b", one.name))
-    if moved >= _MOVED * _own_and_profiler(budget)[0] > 0:
-        yield "to_gpu takes time again and again: move a network once, before the loop."
-
-
-def _takes(spent: Spent, budget: Budget) -> str:
-    name = spent.name or spent.part
-    return f"{name} takes {format_percent(_share(spent, budget))} of the program"
 
 
 def overview(budget: Budget, summary: Summary | None = None) -> list[Block]:
@@ -184,7 +148,7 @@ def sentence(budget: Budget) -> str:
     """``train.py took 12.3 s (plus 1.5 s of profiling): 65.0 % training (600 iterations, ...``."""
     parts = sorted((budget.of(part) for part in _OWN), key=lambda one: -one.ns)
     named = ", ".join(
-        f"{format_percent(_share(one, budget))} {_named(one)}" for one in parts[:_PARTS] if one.ns
+        f"{format_percent(share_of(one, budget))} {_named(one)}" for one in parts[:_PARTS] if one.ns
     )
     own, profiler = (format_duration(ns * NS) for ns in _own_and_profiler(budget))
     path, space, words = budget.script.partition(" ")
@@ -209,12 +173,6 @@ def _named(spent: Spent) -> str:
     return spent.part
 
 
-def _share(spent: Spent, budget: Budget) -> float:
-    """A part of the program's own time."""
-    own, _ = _own_and_profiler(budget)
-    return spent.ns / own if own else 0.0
-
-
 def budget_rows(
     budget: Budget, summary: Summary | None = None, least: float = _LEAST
 ) -> Iterator[BudgetRow]:
@@ -236,13 +194,13 @@ def _row(spent: Spent, name: str, level: int, budget: Budget) -> BudgetRow:
     count = 0 if spent.part in (START, IMPORTS, REST) else spent.count
     if not level and any(one.name for one in budget.part(spent.part)):
         count = 0  # of several things
-    return BudgetRow(name, level, spent.ns * NS, _share(spent, budget), count)
+    return BudgetRow(name, level, spent.ns * NS, share_of(spent, budget), count)
 
 
 def _names(spent: Sequence[Spent], budget: Budget, least: float) -> Iterator[BudgetRow]:
     """What is in a part: the largest, each with what is beneath it, and all others."""
     named = sorted(_outermost(spent), key=lambda one: -one.ns)
-    told = [one for one in named if _share(one, budget) >= least][:_NAMES]
+    told = [one for one in named if share_of(one, budget) >= least][:_NAMES]
     for one in told:
         yield _row(one, one.name, 1, budget)
         yield from _beneath(one, spent, budget, least)
@@ -273,7 +231,7 @@ def _beneath(
     """What of the time of a package went to those that it imports."""
     inner = [one for one in spent if one.name.startswith(outer.name + BENEATH)]
     told = sorted(inner, key=lambda one: -one.ns)
-    told = [one for one in told if _share(one, budget) >= least][:_NAMES]
+    told = [one for one in told if share_of(one, budget) >= least][:_NAMES]
     if not told:
         return
     for one in told:
@@ -284,7 +242,7 @@ def _beneath(
 
 
 def _sum(name: str, ns: int, level: int, budget: Budget) -> BudgetRow:
-    return BudgetRow(name, level, ns * NS, _share(Spent("", "", ns), budget))
+    return BudgetRow(name, level, ns * NS, share_of(Spent("", "", ns), budget))
 
 
 def _inside(spent: Spent, summary: Summary, budget: Budget, least: float) -> Iterator[BudgetRow]:

@@ -50,7 +50,7 @@ from chainer_profile.report.content.work_section import (
     work_columns,
     work_rows,
 )
-from chainer_profile.report.document import HOT, TOTAL, plain, strong, text
+from chainer_profile.report.document import HOT, TOTAL, plain, points, strong, text
 from chainer_profile.report.rows import group_rows, phase_rows, phases_of, tree_rows
 from chainer_profile.report.tables import (
     HOT_MARK,
@@ -112,17 +112,20 @@ def brief(
     columns: Sequence[str] | None = None,
     hint: str = "",
     advice: Advice | None = None,
+    all_findings: bool = False,
 ) -> Iterator[Block]:
     """A first screen: what it takes, where it goes, the hottest layers, what to do.
 
-    The options are those of :func:`overview`; groups are shown where ``group_by`` asks for some.
+    The options are those of :func:`overview`; groups are shown where ``group_by`` asks for some,
+    and findings down to the last where ``all_findings`` does.
     """
     yield from _what_was_run(summary)
     # What was found goes before what is missing.
     notes = sorted(doubts(summary), key=lambda note: not plain(note.words).startswith(WARNING))
     yield text(strong(how_long(summary)))
-    yield from notes[:_MOST_NOTES]
-    if more := len(notes[_MOST_NOTES:]):
+    most = len(notes) if all_findings else _MOST_NOTES
+    yield from notes[:most]
+    if more := len(notes[most:]):
         said = f"{plural(more, 'more warning')}: --full shows {'it' if more == 1 else 'them'}."
         yield text(said, note=True, below=True)
     early = [one.text for one in summary.findings if one.code == "ended-early"]
@@ -139,8 +142,11 @@ def brief(
     if words := what_next(summary, advice):
         yield text("Next: ", *words)
     steps = [one for one in summary.findings if one.severity == STEP and one.to_do]
-    for one in steps[1:_MOST_STEPS] if advice is None else ():
+    for one in steps[1:_MOST_STEPS] if advice is None and not all_findings else ():
         yield text("Or: ", *finding_words(one), below=True)
+    if all_findings:
+        told = [one for one in summary.findings if one.severity == WARNING] + steps[:1]
+        yield points(finding_words(one) for one in summary.findings if one not in told)
 
 
 def _phases(summary: Summary) -> str:

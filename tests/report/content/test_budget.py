@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from chainer_profile import summarise
+from chainer_profile.analyse.program import program_findings
 from chainer_profile.record.budget import (
     PARTS,
     PROFILER,
@@ -28,7 +29,6 @@ from chainer_profile.report.content.budget import (
     overview,
     section,
     sentence,
-    suggestions,
 )
 from chainer_profile.report.writers import markdown, terminal
 from tests.conftest import make_recording, make_training
@@ -178,16 +178,36 @@ def test_what_would_shorten_the_program() -> None:
     def said(*spent: Spent, looked: tuple[Looked, ...] = ()) -> list[str]:
         all_spent = (Spent("iterations", "", 4 * S, 10), *spent)
         wall_ns = sum(one.ns for one in all_spent)
-        return list(suggestions(replace(BUDGET, wall_ns=wall_ns, spent=all_spent, looked=looked)))
+        of = replace(BUDGET, wall_ns=wall_ns, spent=all_spent, looked=looked)
+        return [one.said() for one in program_findings(of)]
 
     assert said() == []
     (plot,) = said(Spent("extensions", "PlotReport", 12 * S, 40))
-    assert plot.startswith("PlotReport takes 75.0 % of the program in 40 calls: ")
+    assert plot.startswith("PlotReport takes 75.0 % of the program in 40 calls. ")
     assert "trigger=(1, 'epoch')" in plot
     assert said(Spent("snapshots", "snapshot", 4 * S, 2))[0].startswith("snapshot takes 50.0 %")
     assert "larger batches" in said(Spent("evaluation", "validation", 4 * S, 2))[0]
     moving = Looked("main (train.py): Link.to_gpu", S, 100)
     assert "before the loop" in said(looked=(moving,))[0]
+
+
+def test_the_largest_gain_of_the_program_comes_first() -> None:
+    """A gain of an iteration is one of the program by the part that iterations are of it."""
+    summary = summarise(make_training())
+    kernels = next(one for one in summary.findings if one.code == "kernels")
+    assert kernels.gain is not None
+    spent = (
+        Spent("iterations", "", 4 * S, 10),
+        Spent("evaluation", "validation", 4 * S, 2),
+        Spent("profiler", "saving", 2 * S),
+    )
+    found = program_findings(replace(BUDGET, wall_ns=10 * S, spent=spent), summary)
+    assert [one.code for one in found][:2] == ["evaluation", "kernels"]
+    gains = {one.code: one.gain for one in found}
+    assert gains["evaluation"] == pytest.approx(2.0)
+    assert gains["kernels"] == pytest.approx(1 / (0.5 + 0.5 / kernels.gain))
+    shown = terminal.written(overview(replace(BUDGET, wall_ns=10 * S, spent=spent), summary))
+    assert shown.index("evaluation takes 50.0 %") < shown.index("accelerate() replaces")
 
 
 def test_functions_beside_chainer_are_told() -> None:
