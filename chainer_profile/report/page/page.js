@@ -184,9 +184,10 @@
       depths.forEach((found, at) => found >= depth && twists[at] && folded.add(at));
       show();
     }
-    const tools = made("p", "", { class: "tools" });
-    holder.before(tools);
-    tools.append(button("Unfold all", () => fold(Infinity)), button("Fold all", () => fold(0)));
+    const before = holder.previousElementSibling;
+    const tools = before?.classList.contains("tools") ? before : made("p", "", { class: "tools" });
+    if (tools !== before) holder.before(tools);
+    tools.prepend(button("Unfold all", () => fold(Infinity)), button("Fold all", () => fold(0)));
     const second = holder.querySelector("tbody[hidden]");
     if (second) second.hidden = false;
     holder.unfold = () => fold(Infinity);

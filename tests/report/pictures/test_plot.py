@@ -22,6 +22,7 @@ from chainer_profile.report.pictures.bars import layer_bars, names_of
 from chainer_profile.report.pictures.figures import Picture
 from chainer_profile.report.text import printable
 from tests.conftest import make_recording, make_training
+from tests.report import working
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -430,3 +431,21 @@ def test_hostile_names_of_phases() -> None:
     for name in ("$x$", "a\nb", "_hidden", ""):
         recording = alternating(["forward"] * 4 + [name] * 4)
         assert drawn(summarise(recording), "svg")
+
+
+def test_memory_is_drawn_as_it_was_counted() -> None:
+    summary = working.training()
+    use = summary.recording.memory
+    assert use is not None
+    axes = plot.memory_figure(summary).axes[0]
+    peaks, high = axes.collections
+    top = np.array([point[1] for path in peaks.get_paths() for point in path.vertices])
+    np.testing.assert_allclose(sorted(set(top)), sorted({0, *np.divide(use.peak_nbytes, 2**20)}))
+    left = next(line for line in axes.lines if line.get_label() == "left allocated")
+    np.testing.assert_allclose(left.get_ydata(), np.divide(use.retained_nbytes, 2**20))
+    spans = [path.vertices for path in high.get_paths()]
+    assert [(span[0, 0], span[1, 0]) for span in spans] == [(-0.5, 8.5), (8.5, 19.5), (19.5, 24.5)]
+    assert [span[0, 1] for span in spans] == [phase.high_nbytes / 2**20 for phase in use.phases]
+    texts = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert texts == ["peak in the layer", "left allocated", "high water of the phase"]
+    assert list(phase_names(axes.figure)) == ["backward", "forward", "update"]

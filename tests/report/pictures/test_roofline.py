@@ -5,9 +5,11 @@ import pytest
 from matplotlib.colors import to_hex
 
 from chainer_profile.analyse.roofline import drawable
+from chainer_profile.analyse.summaries import summarise
 from chainer_profile.report.pictures import roofline
 from chainer_profile.report.pictures.figures import HOT_COLOUR, OTHER_COLOUR, Picture
-from tests.report.working import LIMITS, training, working
+from tests.conftest import make_recording
+from tests.report.working import LIMITS, training, with_work, working
 
 
 def dots(summary):
@@ -36,6 +38,19 @@ def test_areas_follow_the_time():
     areas = np.sort(dots(summary).get_sizes())
     times = np.sort(drawable(summary.layers)["median_s"].to_numpy())
     assert areas / areas[-1] == pytest.approx(times / times[-1])
+
+
+def test_of_very_many_layers_the_slowest_lead_to_their_rows():
+    summary = summarise(with_work(make_recording(301, 5)))
+    axes = roofline.figure(summary).axes[0]
+    layers = drawable(summary.layers)
+    (led,) = axes.collections
+    slowest = layers["median_s"].nlargest(200).index
+    assert set(led.get_urls()) == {f"#layer-{at}" for at in slowest}
+    # All others are there too, in few shapes.
+    others = [line for line in axes.lines if line.get_marker() == "o"]
+    assert sum(len(line.get_xdata()) for line in others) == len(layers) - 200 == 100
+    assert len(others) < 10
 
 
 def test_the_roof_meets_both_limits_at_the_ridge():
