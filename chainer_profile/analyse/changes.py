@@ -13,7 +13,6 @@ from chainer_profile.analyse.findings import (
     STEP,
     Change,
     Finding,
-    of_program,
     takes_options,
 )
 from chainer_profile.analyse.grouping import OUTSIDE, place_of_most
@@ -107,7 +106,7 @@ def _measure(summary: Summary, otherwise: str) -> tuple[str, str]:
     """What to do to see what a change brings: advice and command."""
     if is_run(summary.recording.settings.command):
         return "To measure what it brings here, run", f"{PROG} advise {FOLDER}"
-    where = "At the begin of the program write" if of_program(summary.recording.settings) else "Try"
+    where = "At the begin of the program write" if summary.recording.of_program else "Try"
     return where, otherwise
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
-from chainer_profile.basics.words import PROG, is_run, is_script
+from chainer_profile.basics.words import PROG, is_run
 
 if TYPE_CHECKING:
     from chainer_profile.record.recording import Settings
@@ -149,8 +149,3 @@ def option(settings: Settings, name: str, value: object) -> str:
 def bracketed(words: str) -> str:
     """Words behind a sentence: `` (--trials 1000)``; nothing of nothing."""
     return f" ({words})" if words else ""
-
-
-def of_program(settings: Settings) -> bool:
-    """Whether somebody's own program made the trials."""
-    return is_script(settings.command)

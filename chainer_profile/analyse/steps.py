@@ -67,16 +67,17 @@ def steps(summary: Summary) -> Iterator[Finding]:
         yield from rule(summary)
     if recording.settings.device == "cpu" and not recording.settings.engine:
         for one in proposed(summary):
-            if not isinstance(one, Finding):
-                continue
-            # What only may be is worth a try, and no word; the batch of a program is its own.
-            no_word = (
-                one.gain is None
-                if one.code == "page-faults"
-                else one.code == "batch" and recording.of_program
-            )
-            if not no_word:
+            if isinstance(one, Finding) and _is_worth_a_word(one, recording.of_program):
                 yield one
+
+
+def _is_worth_a_word(one: Finding, of_program: bool) -> bool:
+    """Whether a change is: memory that only may cost time is worth a try alone, and the batch of a
+    program is its own.
+    """
+    if one.code == "page-faults":
+        return one.gain is not None
+    return not (of_program and one.code == "batch")
 
 
 def _launch_bound(summary: Summary) -> bool:

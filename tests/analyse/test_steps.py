@@ -310,7 +310,7 @@ def test_nothing_follows_from_times_that_the_clock_cannot_show() -> None:
     [
         ("python profile.py --phase train", ("-b 32", "--gpu 0.", "profile.py advise FOLDER")),
         ("python train.py", ("Try a batch of 32.", "try it.", "chainer_profile.accelerate()")),
-        ("chainer-profile run a.py", ("try it.", "program write: chainer_profile.accelerate()")),
+        ("chainer-profile run a.py", ("try it.", "Try: chainer_profile.accelerate()")),
         ("", ("Try a batch of 32.", 'try model.to_device("@cupy:0").', "Try: chainer_profile.acc")),
     ],
 )
