@@ -149,7 +149,7 @@ def test_a_program_that_knows_of_no_profiler(tmp_path: Path) -> None:
         assert budget is not None
         assert budget.of(ITERATIONS).count == 60
     recordings, problems, _ = read_ranks(tmp_path / "run")
-    ranks = merge(recordings, 1, problems)
+    ranks = merge(recordings, problems)
     assert [ranks.layers[row].path for row in ranks.collectives] == [
         *("/predictor/first/W", "/predictor/first/b"),
         *("/predictor/second/W", "/predictor/second/b"),
