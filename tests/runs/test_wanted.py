@@ -178,7 +178,7 @@ def test_a_run_without_reports_has_its_recording(capsys: pytest.CaptureFixture[s
     assert names_in("run") == ["recording.npz"]
     out = capsys.readouterr().out
     assert out.endswith("Written to run: recording.npz\n")
-    assert "mean ms" in out
+    assert "median ms" in out
     assert main("report", "run", "--format", "none") == 0
     assert "Written" not in capsys.readouterr().out
     assert main("report", "run", "-q") == 0
