@@ -27,11 +27,11 @@ from chainer_profile.cli.options import MESSAGES, take
 from chainer_profile.cli.running import Context, printing, show
 from chainer_profile.cli.sweep_cases import KNOWN, LISTS, SINGLES, cases_of, read_toml
 from chainer_profile.runs.executors import check_executor, open_workers
-from chainer_profile.runs.sweep import Case, SweepFolder, run_cases, take_sweep
 
 if TYPE_CHECKING:
     from chainer_profile.networks.loading import RegisteredModel
     from chainer_profile.record.digest import Run
+    from chainer_profile.runs.sweep import Case, SweepFolder
 
 
 def parser() -> argparse.ArgumentParser:
@@ -73,6 +73,8 @@ def parser() -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace, context: Context) -> int:
     """Run the cases that are not done, or list them; the exit code is 1 where one failed."""
+    from chainer_profile.runs.sweep import SweepFolder, take_sweep
+
     name, asked = _cases(args, context.registry)
     counts = Counter(asked)
     cases = [*counts]
@@ -141,6 +143,7 @@ def _run(
     """Run the cases that are not done; all results are added as they come."""
     from chainer_profile.report.content.sweep import COLUMNS
     from chainer_profile.report.tables import to_csv
+    from chainer_profile.runs.sweep import run_cases
     from chainer_profile.runs.written import write_files
 
     results |= {case: done for case in cases if (done := folder.finished(case))}

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -18,12 +18,14 @@ from chainer_profile.basics.parsing import Parser, input_shape, whole
 from chainer_profile.basics.words import DEFAULT_MODEL, DTYPES, PHASES, PROG
 from chainer_profile.cli.options import asked_device, take
 from chainer_profile.record.parts import Settings
-from chainer_profile.runs.sweep import DETERMINED, Case
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
+
+if TYPE_CHECKING:
+    from chainer_profile.runs.sweep import Case
 
 #: Finds a network's name for folders, and the shape of its input if known, from the user's words.
 FindModel = Callable[[str], tuple[str, "tuple[int, ...] | None"]]
@@ -95,6 +97,8 @@ def _listed(given: Any, name: str, where: str) -> list[Any]:
 
 def _case(values: Options, find: FindModel) -> Case:
     """The case of one value for each option."""
+    from chainer_profile.runs.sweep import DETERMINED, Case
+
     flags = {"no-machine": values["no-machine"]} if "no-machine" in values else {}
     for name, given in flags.items():
         if not isinstance(given, bool):
