@@ -1,0 +1,223 @@
+"""What is shown of runs made by hand, in every form that readers meet: what the goldens keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from chainer_profile import summarise
+from chainer_profile.advice.changes import Candidate
+from chainer_profile.advice.results import Advice, LayerGain, Tried
+from chainer_profile.analyse.changes import Untried
+from chainer_profile.analyse.findings import Change
+from chainer_profile.comparison.compare import compare
+from chainer_profile.engines.results import Speedup
+from chainer_profile.record.inside import Stack
+from chainer_profile.record.recording import Recording, Settings
+from chainer_profile.report import views
+from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, link_frame
+from chainer_profile.report.content import (
+    advice,
+    budget,
+    comparison,
+    engines,
+    history,
+    network,
+    overview,
+    ranks,
+    run_page,
+    sweep,
+)
+from chainer_profile.report.content.profile import Beside, ReportTitle, report
+from chainer_profile.report.content.result_section import target
+from chainer_profile.report.document import Block
+from chainer_profile.report.tables import to_csv
+from chainer_profile.report.writers import html, json_report, markdown, terminal
+from tests.analyse import test_inside
+from tests.conftest import make_recording, make_training
+from tests.counting import counters
+from tests.engines.fake_engines import recordings, result
+from tests.fusing import chainer_run, engine_run, in_threes
+from tests.report import documents as made
+from tests.report.devicing import DEVICE_BOUND, make_device_recording, make_device_training
+from tests.report.working import with_work
+
+ACCELERATED = Tried(
+    Candidate("accelerate()", "it pays", "chainer_profile.accelerate()", Change(kernels="numpy")),
+    wall=Speedup(2.4, 2.2, 2.6),
+    cpu=Speedup(2.5, 2.4, 2.6),
+    pairs=8,
+    confirmed=True,
+    before_s=24e-3,
+    after_s=10e-3,
+    layers=(LayerGain("forward", "0_Conv", "/conv1", 4e-3, 1e-3),),
+)
+_KEPT = replace(ACCELERATED.candidate, name="memory kept")
+ADVICE = Advice(
+    (
+        ACCELERATED,
+        replace(ACCELERATED, candidate=_KEPT, cpu=Speedup(1.0, 0.99, 1.01), confirmed=False),
+        replace(ACCELERATED, candidate=_KEPT, cpu=Speedup(1.1, 0.9, 1.3), confirmed=False),
+        Tried(replace(_KEPT, name="openvino"), error="its process ended (exit code 3)"),
+    ),
+    (Untried("float16", "NumPy computes it in software"),),
+    settings=Settings(model="net", phase="train", threads=1, command="profile.py --phase train"),
+    budget_s=180.0,
+    took_s=172.0,
+)
+#: Contents by the end of the file's name.
+Kept = dict[str, str]
+TITLE = ReportTitle("A title", "Ada", "Systems", "today")
+#: Where a terminal shows several things after each other.
+LINE = "\n" + "=" * 80 + "\n"
+
+
+def _csv(*tables: tuple[Any, Any]) -> str:
+    return "\n".join(to_csv(columns, rows) for columns, rows in tables)
+
+
+def _terminal(*shown: Iterable[Block]) -> str:
+    return LINE.join(terminal.written(blocks, 80) for blocks in shown)
+
+
+def of_run(recording: Recording, rule: str = "pareto:50%", *ends: str, files: bool = False) -> Kept:
+    """A run: its report, both terminals, and files with all digits that are asked for."""
+    summary = summarise(recording, rule)
+    tables = (LAYER_COLUMNS, summary.layers), (LINK_COLUMNS, link_frame(summary.links))
+    known = {"csv": lambda: _csv(*tables), "json": lambda: json_report.render(summary)}
+    return {
+        "md": markdown.write(report(summary, TITLE if files else None, files=files)),
+        "txt": _terminal(overview.brief(summary), overview.overview(summary)),
+        **{end: known[end]() for end in ends},
+    }
+
+
+def forward() -> Kept:
+    recording = with_work(make_recording(9, n_trials=40))
+    summary = summarise(recording, "top:2")
+    kept = of_run(recording, "top:2", "csv", files=True)
+    more = overview.overview(summary, sort="memory", limit=3, group_by="shape", macs=True)
+    lines = f"{views.recording_line(recording)}\n{views.summary_line(summary)}\n"
+    kept["txt"] += LINE + _terminal(more) + LINE + lines
+    return kept
+
+
+def training() -> Kept:
+    recording = with_work(make_training(10, data=True))
+    summary = summarise(recording, "0.3ms")
+    kept = of_run(recording, "0.3ms", "csv", "json", files=True)
+    tree = overview.overview(summary, tree=True, depth=1, limit=3, group_by="block", sort="std")
+    kept["txt"] += LINE + _terminal(tree, target(summary, 3e-3))
+    kept["html"] = html.write(list(run_page.page(summary)))
+    return kept
+
+
+def gpu() -> Kept:
+    return of_run(make_device_recording(n_trials=30), "pareto:50%", "csv", "json")
+
+
+def gpu_training() -> Kept:
+    kept = of_run(make_device_training(30))
+    busy = summarise(make_device_recording(DEVICE_BOUND, wait_us=26_300, n_trials=30))
+    kept["txt"] += LINE + _terminal(overview.brief(busy))
+    return kept
+
+
+def counted() -> Kept:
+    recording = make_recording(3, n_trials=30)
+    found = counters(recording, waits=3, preemptions=1)
+    return of_run(replace(recording, counters=found), "pareto:50%", "csv", "json")
+
+
+def inside() -> Kept:
+    stacks = Stack((2, 0), 0.006, 600, row=0), Stack((2, 1), 0.002, 200, row=0)
+    others = Stack((2, 1), 0.001, 100, row=1), Stack((3,), 0.001, 150), Stack((4,), 0.001, 150)
+    notes = ("lines are not told",)
+    recording = test_inside.recording(*stacks, *others, notes=notes)
+    return of_run(recording, "pareto:50%", "json")
+
+
+def engine() -> Kept:
+    return of_run(recordings()["fast"], "pareto:50%", "csv")
+
+
+def ended() -> Kept:
+    """A run that says little: interrupted, with trials left out, and few trials."""
+    recording = make_recording(5, n_trials=3, n_clean=0, left_out=60, ended="interrupted by SIGINT")
+    return of_run(replace(recording, settings=Settings(inclusive=True)))
+
+
+def compared() -> Kept:
+    one = made.compared()
+    gate = comparison.Gate(0.05)
+    chainer = chainer_run()
+    fused = compare(chainer, engine_run(chainer_run(2), [(), *in_threes()[:-1], (21, 22)]))
+    both = [one, fused]
+    return {
+        "md": markdown.write(comparison.report(both, plots=["p 1.png", "2.png"], gate=gate)),
+        "txt": _terminal(comparison.compared(one, limit=1), comparison.compared(fused))
+        + LINE
+        + f"{views.comparison_line(one)}\n",
+        "csv": _csv((comparison.COLUMNS, comparison.file_rows(both))),
+    }
+
+
+def of_engines() -> Kept:
+    run, known = made.engines_run()
+    first, fast, *others = run.engines
+    known_memory = replace(first, memory_nbytes=3 << 20)
+    served = replace(fast, jobs=2, served_per_s=19_000.0)
+    run = replace(run, engines=(known_memory, served, result("third", 77), *others))
+    return {
+        "md": markdown.write(engines.report(run, known)),
+        "txt": _terminal(engines.overview(run, known)),
+        "csv": engines.to_file(run, known),
+    }
+
+
+def of_ranks() -> Kept:
+    found = made.merged_ranks()
+    return {
+        "md": markdown.write(ranks.report(found)),
+        "txt": _terminal(ranks.merged(found, 3, "--limit 0 shows all")),
+        "csv": f"{ranks.layers_csv(found)}\n{ranks.collectives_csv(found)}",
+    }
+
+
+def swept() -> Kept:
+    cases, runs = made.cases(), made.runs()
+    return {
+        "md": markdown.write(sweep.report("r3", cases, 4, "python profile.py", ["a-b.png"]))
+        + markdown.write(history.overview(runs, 3)),
+        "txt": _terminal(sweep.overview(cases), history.overview(runs)),
+        "csv": _csv((sweep.COLUMNS, cases), (history.COLUMNS, runs)),
+    }
+
+
+def program() -> Kept:
+    short, training = summarise(make_recording(3)), summarise(make_training(10))
+    spent = made.program()
+    return {
+        "md": markdown.write(report(short, files=False, beside=Beside(ADVICE, spent)))
+        + markdown.write(advice.report(ADVICE)),
+        "txt": _terminal(budget.overview(spent, training), overview.brief(short, advice=ADVICE)),
+    }
+
+
+def of_network() -> Kept:
+    one = made.a_network()
+    return {
+        "md": markdown.write(network.overview(one, view=network.LINKS, limit=1)),
+        "txt": _terminal(network.overview(one)),
+        "csv": network.to_file(one) + network.to_file(one, view=network.LINKS),
+    }
+
+
+SCENARIOS: dict[str, Callable[[], Kept]] = {
+    one.__name__: one
+    for one in (
+        *(forward, training, gpu, gpu_training, counted, inside, engine, ended),
+        *(compared, of_engines, of_ranks, swept, program, of_network),
+    )
+}

@@ -1,0 +1,41 @@
+"""What is shown is what is kept beside this file.
+
+``pytest tests/goldens --remake`` writes it again; the difference is read before it is kept.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.goldens.scenarios import SCENARIOS
+
+HERE = Path(__file__).parent
+_DIGITS = re.compile(r"-?\d+\.\d{6,}(e[-+]\d+)?|-?\d(\.\d+)?e[-+]\d+")
+
+
+def kept(text: str) -> str:
+    """The same with 7 digits of a number: the last ones are the processor's."""
+    return _DIGITS.sub(lambda found: f"{float(found[0]):.7g}", text)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_what_is_shown(name: str, request: pytest.FixtureRequest) -> None:
+    differs = []
+    for end, text in SCENARIOS[name]().items():
+        file, made = HERE / f"{name}.{end}", kept(text)
+        if request.config.getoption("--remake", default=False):
+            file.write_text(made)
+        before = file.read_text() if file.exists() else ""
+        lines = (one.splitlines() for one in (before, made))
+        differs += difflib.unified_diff(*lines, str(file), "now", lineterm="", n=1)
+        assert bool(differs) or before == made
+    assert not differs, "\n".join(differs)
+
+
+def test_nothing_is_kept_that_is_not_made() -> None:
+    names = {path.stem for path in HERE.iterdir() if path.suffix not in (".py", ".pyc", "")}
+    assert names == set(SCENARIOS)
