@@ -11,7 +11,7 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from functools import partial
 from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
@@ -43,7 +43,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _COUNT: Any = Annotated[int, Meta(ge=0)]
 #: Kinds of values, beside and in place of those of tables.
 _KINDS = {
-    name: Kind(str, json=kind)
+    name: Kind(str, json=kind, plain=asdict if is_dataclass(kind) else None)
     for name, kind in {
         "count": _COUNT,
         "calls": Annotated[float, Meta(ge=0)],
@@ -101,7 +101,7 @@ class _Part:
     def of(self, source: Any) -> dict[str, Any]:
         """The object that something is told as."""
         (made,) = to_json(self._columns, [source])
-        return {name: getattr(source, name) for name in self._fields} | made
+        return (asdict(source) if self._fields else {}) | made
 
     def of_each(self, sources: Any) -> list[dict[str, Any]]:
         """The same for each of several."""

@@ -26,6 +26,7 @@ from chainer_profile.record.recording import Layer, Recording, Settings
 from chainer_profile.report.text import printable
 from chainer_profile.report.writers import json_report
 from chainer_profile.report.writers.json_report import schema
+from tests import ROOT
 from tests.conftest import make_recording, make_training
 from tests.recordings import on_gpu, trained
 from tests.report.devicing import launching, make_device_training
@@ -69,6 +70,9 @@ SUMMARIES: dict[str, Callable[[], Summary]] = {
     "gpu training": lambda: summarise(make_device_training()),
     "gpu conditions": lambda: summarise(on_gpu()),
     "framework": lambda: summarise(trained()),
+    "of an older version": lambda: summarise(
+        Recording.load(ROOT / "tests" / "record" / "stored" / "version2-train.npz")
+    ),
     "one layer, one trial": lambda: summarise(make_recording(1, n_trials=1, n_clean=0)),
     "functions only": lambda: summarise(Recording(RELUS, np.ones((1, 2), np.int64))),
     "a training with data": lambda: summarise(make_training(data=True), "0.2ms"),
