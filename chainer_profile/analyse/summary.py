@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from chainer_profile.analyse.grouping import group
+from chainer_profile.analyse.grouping import OUTSIDE, group
 from chainer_profile.basics.views import Shown
 
 if TYPE_CHECKING:
@@ -120,6 +120,26 @@ class Summary(Shown):
     findings: tuple[Finding, ...] = ()
     device: DeviceUse | None = None
     inside: InsideParts | None = None
+
+    @property
+    def phase_names(self) -> list[str]:
+        """The phases of a trial, in the order in which they begin."""
+        return [str(phase) for phase in self.phases.index if phase != OUTSIDE]
+
+    @property
+    def several_phases(self) -> bool:
+        """Whether a trial is more than a forward pass."""
+        return len(self.phase_names) > 1
+
+    @property
+    def slowest(self) -> pd.DataFrame:
+        """The layers, slowest first."""
+        return self.layers.sort_values("typical_s", ascending=False, kind="stable")
+
+    @property
+    def has_intervals(self) -> bool:
+        """Whether there are trials enough for intervals of the layers' medians."""
+        return bool(self.layers["ci_low_s"].notna().any())
 
     def group(self, by: str) -> pd.DataFrame:
         """The layers added up by ``function``, ``link``, ``block`` or ``shape``."""

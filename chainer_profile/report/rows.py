@@ -33,7 +33,7 @@ class PhaseRow:
 
 @dataclass(frozen=True)
 class GroupRow:
-    """Layers added up, by phase (:func:`phases_of`) and in all; times in seconds a trial."""
+    """Layers added up, by phase and in all; times in seconds a trial."""
 
     name: str
     calls: float
@@ -55,7 +55,7 @@ class LinkRow:
         kind: Name of its class; empty where it is not known.
         calls: Calls in a trial; None where they are not known.
         parameters: Parameters of it and the links below; None where they are not known.
-        phases_s: Inclusive time in every phase of :func:`phases_of`.
+        phases_s: Inclusive time in every phase of :attr:`.Summary.phase_names`.
         inclusive_s: Inclusive time in all of them.
         exclusive_s: Time of the functions that it calls itself; None for what is no link.
         share: Inclusive part of the layers' time; None for what is no layer.
@@ -75,11 +75,6 @@ class LinkRow:
     share: float | None = None
     hot: int | None = None
     marked: bool = False
-
-
-def phases_of(summary: Summary) -> list[str]:
-    """The phases of a trial, in the order in which they begin."""
-    return [str(phase) for phase in summary.phases.index if phase != OUTSIDE]
 
 
 def phase_rows(summary: Summary) -> list[PhaseRow]:
@@ -112,7 +107,7 @@ def phase_rows(summary: Summary) -> list[PhaseRow]:
 
 def group_rows(summary: Summary, by: str) -> list[GroupRow]:
     """The layers added up by one of :data:`~chainer_profile.basics.words.GROUPS`, slowest first."""
-    phases = phases_of(summary)
+    phases = summary.phase_names
     table = summary.functions if by == GROUPS[0] else summary.group(by)
     return [
         GroupRow(
@@ -194,7 +189,7 @@ def tree_rows(
     outside = table.index.difference(inside.index, sort=False)
     beside = [_link_row(summary, path, 0) for path in outside]
     totals, phases = summary.totals, summary.phases
-    columns = phases_of(summary)
+    columns = summary.phase_names
     if totals.framework is not None and totals.profiled is not None:
         for name, column, whole_s in (
             ("framework", "framework_s", totals.framework.mean_s),
@@ -207,7 +202,7 @@ def tree_rows(
 
 def _link_row(summary: Summary, path: str, seen_below: int) -> LinkRow:
     row = summary.links.loc[path]
-    phases = phases_of(summary)
+    phases = summary.phase_names
     return LinkRow(
         path=printable(path),
         name=printable(str(row["name"])),

@@ -3,14 +3,14 @@ from __future__ import annotations
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.report.columns import PHASES, group_columns, tree_columns
-from chainer_profile.report.rows import group_rows, phase_rows, phases_of, tree_rows
+from chainer_profile.report.rows import group_rows, phase_rows, tree_rows
 from chainer_profile.report.tables import Table
 from tests.conftest import make_recording, make_training
 
 
 def cells(summary: Summary, by: str) -> dict[str, dict[str, str]]:
     """The cells of a table of groups: by group, then by heading."""
-    columns = group_columns(by, phases_of(summary))
+    columns = group_columns(by, summary.phase_names)
     return {
         row.name: {column.name: column.cell(row) for column in columns}
         for row in group_rows(summary, by)
@@ -66,7 +66,7 @@ def _training() -> Summary:
 
 def tree_cells(summary: Summary, *, indent: bool) -> list[list[str]]:
     links, beside = tree_rows(summary, 2)
-    columns = tree_columns(phases_of(summary), [*links, *beside], indent=indent)
+    columns = tree_columns(summary.phase_names, [*links, *beside], indent=indent)
     head = [column.name for column in columns]
     return [head] + [[column.cell(row) for column in columns] for row in [*links, *beside]]
 

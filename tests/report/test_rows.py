@@ -15,7 +15,6 @@ from chainer_profile.report.rows import (
     group_rows,
     has_blocks,
     phase_rows,
-    phases_of,
     shortened,
     tree_rows,
 )
@@ -30,9 +29,9 @@ def near(value: object) -> object:
 
 
 def test_phases_of_a_trial() -> None:
-    assert phases_of(summarise(make_recording())) == ["forward"]
-    assert phases_of(summarise(make_training())) == ["forward", "backward", "update"]
-    assert phases_of(summarise(make_training(data=True)))[0] == "data"
+    assert summarise(make_recording()).phase_names == ["forward"]
+    assert summarise(make_training()).phase_names == ["forward", "backward", "update"]
+    assert summarise(make_training(data=True)).phase_names[0] == "data"
 
 
 def test_phase_rows_end_with_the_trial() -> None:
@@ -170,7 +169,7 @@ def test_the_tree_adds_up_to_the_trial(recording: Recording, depth: int, most: i
     if profiled is not None:
         trial = beside[-1]
         assert trial.inclusive_s == near(profiled.mean_s)
-        for at in range(len(phases_of(summary))):
+        for at in range(len(summary.phase_names)):
             of_phase = math.fsum(row.phases_s[at] for row in [*roots, *parts])
             assert of_phase == near(trial.phases_s[at])
     # No link without the one above it, and each in its place.

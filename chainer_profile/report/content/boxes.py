@@ -15,7 +15,7 @@ from chainer_profile.report.content.answer import shares
 from chainer_profile.report.content.budget import budget_rows
 from chainer_profile.report.content.memory_section import memory_parts
 from chainer_profile.report.document import Box, Boxes
-from chainer_profile.report.rows import phases_of, tree_rows
+from chainer_profile.report.rows import tree_rows
 from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def links(summary: Summary) -> Iterator[tuple[str, Boxes]]:
     if len(rows) < 2:
         return
     rows += [row for row in beside if row.name != "profiled trial"]
-    phases = phases_of(summary)
+    phases = summary.phase_names
     wholes = [("All phases" if len(phases) > 1 else "Trial", None)]
     by_phase = [(printable(phase).capitalize(), at) for at, phase in enumerate(phases)]
     for name, at in wholes + (by_phase if len(phases) > 1 else []):

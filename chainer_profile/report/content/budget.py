@@ -30,7 +30,6 @@ from chainer_profile.record.budget import (
 from chainer_profile.record.recording import COMPLETE
 from chainer_profile.report.content.answer import finding_words
 from chainer_profile.report.document import TOTAL, Heading, strong, text
-from chainer_profile.report.rows import phases_of
 from chainer_profile.report.tables import Table, columns
 from chainer_profile.report.text import short
 
@@ -260,7 +259,7 @@ def _inside(spent: Spent, summary: Summary, budget: Budget, least: float) -> Ite
         return BudgetRow(name, level, seconds, seconds / own_s if own_s else 0.0, times)
 
     phases = [(str(name), float(s)) for name, s in summary.phases["total_s"].items()]
-    several = len(phases_of(summary)) > 1
+    several = summary.several_phases
     if not several:
         name = phases[0][0]
         phase_s = profiled.mean_s - added.get(name, 0.0)

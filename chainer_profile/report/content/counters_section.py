@@ -12,7 +12,6 @@ from chainer_profile.basics.units import (
     plural,
 )
 from chainer_profile.report.document import text
-from chainer_profile.report.rows import phases_of
 from chainer_profile.report.tables import Table, columns, headed, listed, with_content
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def counters(summary: Summary, *, brief: bool = False) -> Iterator[Block]:
     trial, counted = trial_counters(summary.recording), summary.recording.counters
     if trial is None or counted is None:
         return
-    several = len(phases_of(summary)) > 1
+    several = summary.several_phases
     sentence = (
         f"In {plural(counted.trials, 'trial')} made for this, the calling thread used "
         f"{format_duration(trial.cpu_s)} of CPU time in {format_duration(trial.wall_s)}"

@@ -15,7 +15,6 @@ from chainer_profile.basics.units import (
 )
 from chainer_profile.report.columns import properties
 from chainer_profile.report.document import TOTAL, strong, text
-from chainer_profile.report.rows import phases_of
 from chainer_profile.report.tables import Table, columns
 from chainer_profile.report.text import Row
 
@@ -131,7 +130,7 @@ def device(summary: Summary) -> Iterator[Block]:
         f"On the GPU: layers {layers} + between them {gaps} + behind the last {rest} = time on the "
         f"GPU {span}."
     )
-    if len(phases_of(summary)) > 1:
+    if summary.several_phases:
         yield from _phases(summary, use)
 
 

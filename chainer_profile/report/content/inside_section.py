@@ -12,7 +12,6 @@ from chainer_profile.basics.units import (
     plural,
 )
 from chainer_profile.report.document import text
-from chainer_profile.report.rows import phases_of
 from chainer_profile.report.tables import Column, Table, columns, headed
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def said(summary: Summary) -> list[str]:
     """
     sentences = []
     for parts in [] if summary.inside is None else summary.inside.functions[:_SAID]:
-        several = len(phases_of(summary)) > 1
+        several = summary.several_phases
         of = f"of {parts.name}{f' ({parts.phase})' if several else ''} is "
         large = [part for part in parts.parts if part.share >= _LEAST and part.name != REST]
         words = [
@@ -116,7 +115,7 @@ _PART = [_COLUMNS[key] for key in ("part", "share", "half", "ms")]
 
 def _columns(summary: Summary, head: str) -> list[Column]:
     # What a function does in each phase are rows of one name.
-    phase = [_COLUMNS["phase"]] if len(phases_of(summary)) > 1 else []
+    phase = [_COLUMNS["phase"]] if summary.several_phases else []
     name, cause, where = (_COLUMNS[key] for key in ("name", "cause", "where"))
     return [headed(name, head), *phase, *_PART, cause, where]
 

@@ -18,7 +18,6 @@ from chainer_profile.report.content.device_section import explained
 from chainer_profile.report.content.engine_words import engine_text, node_columns
 from chainer_profile.report.content.gpu_text import on_gpu
 from chainer_profile.report.document import HOT, LAYERS, PLOT, Figure, file, text
-from chainer_profile.report.rows import phases_of
 from chainer_profile.report.tables import Table, with_content
 from chainer_profile.report.text import typical_word
 
@@ -39,7 +38,7 @@ SLOWEST = 50
 
 def bars(summary: Summary) -> Iterator[Block]:
     """The picture of all layers."""
-    several = len(phases_of(summary)) > 1
+    several = summary.several_phases
     yield Figure(
         PLOT,
         f"Bar plot of the {typical_word(summary.recording)} self time of every layer",
@@ -52,7 +51,7 @@ def bars(summary: Summary) -> Iterator[Block]:
 
 def by_layer(summary: Summary) -> Iterator[Block]:
     """The table of times by layer."""
-    shown = _chosen(summary.layers)
+    shown = _chosen(summary)
     rest = summary.layers.drop(shown.index)
     if len(rest):
         yield text(
@@ -63,7 +62,7 @@ def by_layer(summary: Summary) -> Iterator[Block]:
             ".",
         )
     times = list(TIMES)
-    if summary.layers["ci_low_s"].isna().all():
+    if not summary.has_intervals:
         yield text("The trials are too few for intervals of the medians.")
         times.remove("interval")
     rows = list(shown.itertuples())
@@ -77,7 +76,7 @@ def by_layer(summary: Summary) -> Iterator[Block]:
 
 def work_by_layer(summary: Summary) -> Iterator[Block]:
     """The table of work and memory by layer; nothing where none is known."""
-    shown = _chosen(summary.layers)
+    shown = _chosen(summary)
     rows = list(shown.itertuples())
     work = with_content(layer_columns(WORK), rows)
     if work:
@@ -97,26 +96,25 @@ def by_node(summary: Summary) -> Iterator[Block]:
         "names all of them; a node that does none is named by the engine. Numbers of layers are "
         "those of the profile of the network under Chainer."
     )
-    yield Table(node_columns(summary), list(_chosen(summary.layers).itertuples()), "By node")
+    yield Table(node_columns(summary), list(_chosen(summary).itertuples()), "By node")
 
 
 def _which(summary: Summary) -> list[Column]:
-    several = len(phases_of(summary)) > 1
-    return layer_columns(WHICH, several_phases=several)
+    return layer_columns(WHICH, several_phases=summary.several_phases)
 
 
 def _hot(layers: pd.DataFrame) -> list[str]:
     return [HOT if hot else "" for hot in layers["hot"]]
 
 
-def _chosen(layers: pd.DataFrame) -> pd.DataFrame:
+def _chosen(summary: Summary) -> pd.DataFrame:
     """All layers in order, or the slowest of very many."""
+    layers = summary.layers
     if len(layers) <= MAX_ROWS:
         return layers
     # Whatever the rule, the hot layers are the slowest ones.
     count = min(MAX_ROWS, max(SLOWEST, int(layers["hot"].sum())))
-    slowest = layers.sort_values("typical_s", ascending=False, kind="stable")
-    return layers.loc[slowest.head(count).index.sort_values()]
+    return layers.loc[summary.slowest.head(count).index.sort_values()]
 
 
 def _explained(names: list[str]) -> str:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from chainer_profile.basics.units import format_nbytes, plural
 from chainer_profile.report.columns import WHICH, layer_columns
 from chainer_profile.report.document import text
-from chainer_profile.report.rows import phases_of
 from chainer_profile.report.tables import Column, Table, columns, with_content
 
 if TYPE_CHECKING:
@@ -101,8 +100,7 @@ def peak_rows(summary: Summary, most: int) -> list[Any]:
 
 def peak_columns(summary: Summary) -> list[Column]:
     """Columns of :func:`peak_rows`."""
-    several = len(phases_of(summary)) > 1
-    which = layer_columns(WHICH, several_phases=several)
+    which = layer_columns(WHICH, several_phases=summary.several_phases)
     sizes = [
         replace(column, drop=drop)
         for column, drop in zip(layer_columns(_SIZES), _DROPS, strict=True)

@@ -11,7 +11,6 @@ from chainer_profile.basics.units import format_count, format_duration, plural
 from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.report.content.engine_words import engine_text
 from chainer_profile.report.document import code
-from chainer_profile.report.rows import phases_of
 from chainer_profile.report.text import printable, profiled_text
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ def method_points(summary: Summary) -> Iterator[Words]:
 
 def _points(summary: Summary) -> Iterator[str | Words]:
     recording, totals = summary.recording, summary.totals
-    several = len(phases_of(summary)) > 1
+    several = summary.several_phases
     warmups = len(recording.warmup_ns) or recording.settings.warmups
     if recording.settings.engine:
         yield (

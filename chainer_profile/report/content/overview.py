@@ -51,7 +51,7 @@ from chainer_profile.report.content.work_section import (
     work_rows,
 )
 from chainer_profile.report.document import HOT, TOTAL, plain, points, strong, text
-from chainer_profile.report.rows import group_rows, phase_rows, phases_of, tree_rows
+from chainer_profile.report.rows import group_rows, phase_rows, tree_rows
 from chainer_profile.report.tables import (
     HOT_MARK,
     Column,
@@ -132,7 +132,7 @@ def brief(
     for sentence in (*early, where(summary), *inside_said(summary)[:1]):
         if sentence:
             yield text(sentence, below=True)
-    if len(phases_of(summary)) > 1:
+    if summary.several_phases:
         yield text(_phases(summary), below=True)
     yield from (
         _tree(summary, depth) if tree else _layers(summary, sort, limit, columns, hint, usual=BRIEF)
@@ -188,7 +188,7 @@ def overview(
     yield from _what_was_run(summary)
     yield from answer(summary)
     yield properties([*total_rows(summary), *device_rows(summary)])
-    if len(phases_of(summary)) > 1:
+    if summary.several_phases:
         yield phase_table(summary)
     yield from _tree(summary, depth) if tree else _layers(summary, sort, limit, columns, hint)
     yield from _groups(summary, group_by, limit, hint)
@@ -269,7 +269,7 @@ def _usual_columns(summary: Summary, sort: str, usual: Sequence[str]) -> list[Co
     wanted = _SHOWN_FOR.get(sort)
     if wanted is not None and wanted not in keys:
         keys.append(wanted)
-    columns = layer_columns(keys, several_phases=len(phases_of(summary)) > 1)
+    columns = layer_columns(keys, several_phases=summary.several_phases)
     unsure = [LAYER_COLUMNS[key] for key in keys if key in _WHERE_KNOWN]
     known = with_content(unsure, summary.layers)
     always = LAYER_COLUMNS[wanted] if wanted is not None else None
@@ -299,7 +299,7 @@ def _tree(summary: Summary, depth: int) -> Iterator[Block]:
     rows = [*links, *beside]
     columns = [
         *listed(_MARKED),
-        *tree_columns(phases_of(summary), rows, indent=True),
+        *tree_columns(summary.phase_names, rows, indent=True),
     ]
     legend = []
     if hidden := int((summary.links["depth"] > depth).sum()):
@@ -328,7 +328,7 @@ def _groups(summary: Summary, by: str, limit: int | None, hint: str) -> Iterator
         ("bwd/fwd", "bwd/fwd is backward over forward."),
     ]
     marks = [HOT if row.hot else "" for row in shown]
-    columns = group_columns(by, phases_of(summary))
+    columns = group_columns(by, summary.phase_names)
     yield Table(columns, shown, f"By {by}", marks, legend=legend)
 
 

@@ -17,7 +17,7 @@ from chainer_profile.report.content.layer_section import MAX_ROWS, SLOWEST
 from chainer_profile.report.content.profile import experiment_rows
 from chainer_profile.report.content.totals import total_rows
 from chainer_profile.report.document import HOT
-from chainer_profile.report.rows import group_rows, phase_rows, phases_of, shortened
+from chainer_profile.report.rows import group_rows, phase_rows, shortened
 from chainer_profile.report.tables import Table
 from chainer_profile.report.text import environment_rows, model_name
 
@@ -50,12 +50,12 @@ def tables(summary: Summary) -> Iterator[tuple[str, Table]]:
         caption = f"Machine and software of the profile {of}."
         yield "environment", properties(environment, caption)
     yield "times", properties(total_rows(summary), f"A trial {of}.")
-    if len(phases_of(summary)) > 1:
+    if summary.several_phases:
         yield "phases", Table(PHASES, phase_rows(summary), f"Time by phase {of}.")
     yield (
         "functions",
         Table(
-            group_columns("function", phases_of(summary)),
+            group_columns("function", summary.phase_names),
             shortened(group_rows(summary, "function"), MAX_FUNCTIONS),
             f"Self time by function {of}{on_gpu(summary)}, in ms a trial.",
         ),
@@ -65,25 +65,23 @@ def tables(summary: Summary) -> Iterator[tuple[str, Table]]:
 
 def _by_layer(summary: Summary, of: str) -> Iterator[tuple[str, Table]]:
     """The slowest layers, and all of them, or the slowest of very many."""
-    layers, several = summary.layers, len(phases_of(summary)) > 1
-    slowest = layers.sort_values("typical_s", ascending=False, kind="stable")
+    layers = summary.layers
     # As many as fit between the margins of the article class.
     keys = [*WHICH, "median", "ci", "share"]
-    some = layers["ci_low_s"].notna().any()
-    if not some:
+    if not summary.has_intervals:
         keys.remove("ci")
-    columns = layer_columns(keys, several_phases=several)
+    columns = layer_columns(keys, several_phases=summary.several_phases)
     count = format_count(len(layers))
     if len(layers) > TOP:
         caption = f"The {TOP} slowest of {count} layers {of}{on_gpu(summary)}."
-        yield "slowest", Table(columns, list(slowest.head(TOP).itertuples()), caption)
+        yield "slowest", Table(columns, list(summary.slowest.head(TOP).itertuples()), caption)
     shown, which = layers, f"All {plural(len(layers), 'layer')}"
     if len(layers) > MAX_ROWS:
-        shown = layers.loc[slowest.head(SLOWEST).index.sort_values()]
+        shown = layers.loc[summary.slowest.head(SLOWEST).index.sort_values()]
         which = f"The {SLOWEST} slowest of {count} layers"
     interval = (
         "± is half of the 95 % interval of the median."
-        if some
+        if summary.has_intervals
         else "the trials are too few for intervals."
     )
     caption = f"{which} {of}{on_gpu(summary)}; hot layers are bold, and {interval}"

@@ -53,7 +53,6 @@ from chainer_profile.report.document import (
     strong,
     text,
 )
-from chainer_profile.report.rows import phases_of
 from chainer_profile.report.tables import Column, Table, columns
 from chainer_profile.report.text import (
     Row,
@@ -215,7 +214,7 @@ def _experiment(summary: Summary) -> Iterator[Block]:
     settings = recording.settings
     yield Heading(2, "1 Experiment description")
     what = "each function call of the network takes"
-    if len(phases_of(summary)) > 1:
+    if summary.several_phases:
         what = "each function takes in each phase of a trial"
     engine = engine_text(settings) if settings.engine else ""
     if engine:
@@ -251,7 +250,7 @@ def experiment_rows(summary: Summary) -> list[Row]:
 def _rows_of(summary: Summary) -> Row:
     """The number of layers, and of each phase where there are several."""
     layers = summary.layers
-    if len(phases_of(summary)) == 1:
+    if not summary.several_phases:
         engine = summary.recording.settings.engine
         return "Nodes" if engine else "Function calls", format_count(len(layers))
     counts = layers["phase"].value_counts(sort=False)
@@ -271,7 +270,7 @@ def _mode_sentence(summary: Summary) -> Words:
             code("chainer.config.enable_backprop"),
             " was on), for its forward takes gradients and fails without.",
         )
-    training = len(phases_of(summary)) > 1 or settings.phase != "forward"
+    training = summary.several_phases or settings.phase != "forward"
     if training and settings.train_mode:
         return (
             "The network ran in train mode (",

@@ -39,7 +39,6 @@ from chainer_profile.report.rows import (
     group_rows,
     has_blocks,
     phase_rows,
-    phases_of,
     shortened,
     tree_rows,
 )
@@ -82,7 +81,7 @@ def _adds_up(summary: Summary) -> Iterator[Block]:
 
 def phases(summary: Summary) -> Iterator[Block]:
     """Time by phase, where a trial has several."""
-    if len(phases_of(summary)) < 2:
+    if not summary.several_phases:
         return
     table = phase_table(summary)
     yield table
@@ -123,7 +122,7 @@ def by_block(summary: Summary) -> Iterator[Block]:
 def _groups(summary: Summary, by: str, most: int) -> Table:
     """The largest groups, and all others in one row."""
     rows = group_rows(summary, by)
-    columns = group_columns(by, phases_of(summary))
+    columns = group_columns(by, summary.phase_names)
     return Table(columns, shortened(rows, most), f"Self time by {by}")
 
 
@@ -150,7 +149,7 @@ def by_link(summary: Summary) -> Iterator[Block]:
         "calls itself. Bold links have hot layers of their own or in links that are not shown.",
     )
     rows = [*shown, *beside]
-    columns = tree_columns(phases_of(summary), rows, indent=False)
+    columns = tree_columns(summary.phase_names, rows, indent=False)
     marks = [HOT if row.marked else "" for row in rows]
     yield Table(columns, rows, "Inclusive and exclusive time by link", marks)
     if summary.totals.profiled is not None:
@@ -182,7 +181,7 @@ def hotspots(summary: Summary) -> Iterator[Block]:
         sentence += f", {format_percent(part)} of the profiled trial"
     yield text(f"{sentence}.")
     yield _hot_layers(summary, hot)
-    if len(phases_of(summary)) > 1:
+    if summary.several_phases:
         yield _hot_by("phase", hot, hot["phase"])
     yield _hot_by("function", hot, hot["function"])
     if len(hot) > 1:
@@ -223,15 +222,14 @@ def target(summary: Summary, factor: float) -> Iterator[Block]:
 
 def _hot_layers(summary: Summary, hot: pd.DataFrame) -> Table:
     """The hot layers, slowest first; the number of a layer says when it is called."""
-    slowest = hot.sort_values("typical_s", ascending=False, kind="stable").head(MAX_HOT)
+    slowest = summary.slowest[summary.slowest["hot"]].head(MAX_HOT)
     keys = [*WHICH, "median", "interval", "share", "cumulative_share"]
     if hot["ci_low_s"].isna().all():
         keys.remove("interval")
     rows = list(slowest.itertuples())
     ranks = {row.Index: format_count(rank) for rank, row in enumerate(rows, 1)}
-    several = len(phases_of(summary)) > 1
     rank = columns("rank | | figure", rank=lambda row: ranks[row.Index])
-    found = [*listed(rank), *layer_columns(keys, several_phases=several)]
+    found = [*listed(rank), *layer_columns(keys, several_phases=summary.several_phases)]
     caption = (
         f"The {format_count(len(slowest))} slowest of {plural(len(hot), 'hot layer')}"
         if len(slowest) < len(hot)

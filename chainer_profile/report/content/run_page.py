@@ -47,7 +47,7 @@ from chainer_profile.report.document import (
     strong,
     text,
 )
-from chainer_profile.report.rows import layer_anchor, link_anchor, phases_of, tree_rows
+from chainer_profile.report.rows import layer_anchor, link_anchor, tree_rows
 from chainer_profile.report.tables import Table, with_content
 from chainer_profile.report.text import environment_rows, printable, versions
 
@@ -130,9 +130,8 @@ def words_of(summary: Summary) -> dict[str, str]:
 
 
 def _hottest(summary: Summary) -> Block:
-    layers = summary.layers.sort_values("typical_s", ascending=False, kind="stable").head(_HOTTEST)
-    several = len(phases_of(summary)) > 1
-    columns = layer_columns(_HOT_COLUMNS, several_phases=several)
+    layers = summary.slowest.head(_HOTTEST)
+    columns = layer_columns(_HOT_COLUMNS, several_phases=summary.several_phases)
     return Table(
         columns,
         list(layers.itertuples()),
@@ -181,7 +180,7 @@ def _layers(summary: Summary) -> Iterator[Block]:
 
 
 def _layer_columns(summary: Summary) -> list[Column]:
-    columns = layer_columns(_COLUMNS, several_phases=len(phases_of(summary)) > 1)
+    columns = layer_columns(_COLUMNS, several_phases=summary.several_phases)
     known = with_content(columns, summary.layers)
     return [column for column in columns if column.key in _ALWAYS or column in known]
 
@@ -194,7 +193,7 @@ def _links(summary: Summary) -> Iterator[Block]:
         yield Fold((name,), [picture]) if at else picture
     rows = [*links, *beside]
     yield Table(
-        tree_columns(phases_of(summary), rows, indent=False),
+        tree_columns(summary.phase_names, rows, indent=False),
         rows,
         "Links with all links below them, and by themselves",
         [HOT if row.hot else "" for row in rows],

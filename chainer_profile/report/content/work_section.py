@@ -14,7 +14,6 @@ from chainer_profile.basics.units import (
 )
 from chainer_profile.report.columns import ABOUT
 from chainer_profile.report.document import ROOFLINE, Figure, text
-from chainer_profile.report.rows import phases_of
 from chainer_profile.report.tables import Column, Table, columns
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ def work_columns(summary: Summary, macs: bool = False) -> list[Column]:
     without = {"flops" if macs else "macs"}
     if summary.recording.limits is None:
         without |= {"mostly", "reached"}
-    if len(phases_of(summary)) < 2:
+    if not summary.several_phases:
         without.add("phase")
     return [column for key, column in _COLUMNS.items() if key not in without]
 

@@ -20,7 +20,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from chainer_profile.basics.units import NOT_KNOWN, format_duration, format_interval, plural
-from chainer_profile.report.rows import phases_of
 from chainer_profile.report.text import model_name, profiled_text, settings_text, trial_text
 
 if TYPE_CHECKING:
@@ -285,7 +284,7 @@ def title(summary: Summary, most: int) -> str:
         trials += format_duration(trial.median_s)
         trials += " (no interval)" if interval == NOT_KNOWN else f" (95 % {interval})"
     name = model_name(settings)
-    if len(phases_of(summary)) > 1:
+    if summary.several_phases:
         did = trial_text(recording)
         # The names of the phases are in the picture; what is in brackets may go.
         whole = len(name) + 2 + len(did) <= most

@@ -34,7 +34,7 @@ from chainer_profile.report.pictures.figures import (
     legend_above,
     title,
 )
-from chainer_profile.report.rows import layer_anchor, phases_of
+from chainer_profile.report.rows import layer_anchor
 from chainer_profile.report.text import printable, typical_word
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def _draw_phases(
 
     Where names would overlap, those of phases of more layers are written first.
     """
-    if len(phases_of(summary)) == 1:
+    if not summary.several_phases:
         return
     sums_s = summary.layers.groupby("phase", sort=False)["mean_s"].sum()
     taken: list[tuple[float, float]] = []
@@ -256,5 +256,5 @@ def _name(
 
 def _draw_legend(fig: Figure, summary: Summary, handles: Sequence[Artist], size: float) -> None:
     # Names of phases stand between.
-    pad = 0.2 if len(phases_of(summary)) == 1 else 0.4 + (_PHASE_GAP + 1.3 * size) / size
+    pad = 0.2 if not summary.several_phases else 0.4 + (_PHASE_GAP + 1.3 * size) / size
     legend_above(fig.axes[0], size, 0 if fig.get_figwidth() >= 9.5 else 2, pad, handles)
