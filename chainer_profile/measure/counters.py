@@ -250,9 +250,7 @@ class _ByLink:
         if readings.count > len(readings.values):
             return None
         rows, log = recorder.rows, recorder.log
-        owners, _ = rows.owners(log)
-        structure = Structure(rows.layers(), tuple(rows.phases), (), owners)
-        return structure, rows.fold(log).stamps.tolist()
+        return rows.structure(log), rows.fold(log).stamps.tolist()
 
 
 def _window(recorder: Recorder, readings: _Readings) -> NDArray[np.float64]:

@@ -193,35 +193,6 @@ class WalkHook(FunctionHook):
         self._end(function, in_data, None, sys._getframe(1))
 
 
-class EntryHook(FunctionHook):
-    """Tells of every function's window, and allocates next to nothing.
-
-    Args:
-        enter: Is told what begins, and whether that is a backward.
-        leave: Is told of its end.
-    """
-
-    def __init__(self, enter: Callable[[type, bool], None], leave: Callable[[], None]) -> None:
-        self.name = unique_name("Entries")
-        self._enter, self._leave = enter, leave
-
-    def forward_preprocess(self, function: Any, in_data: Any) -> None:
-        """The function begins."""
-        self._enter(kind_of(function), False)
-
-    def forward_postprocess(self, function: Any, in_data: Any) -> None:
-        """It ends."""
-        self._leave()
-
-    def backward_preprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
-        """Its backward begins."""
-        self._enter(kind_of(function), True)
-
-    def backward_postprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
-        """It ends."""
-        self._leave()
-
-
 class CallHook(LinkHook):
     """Tells of the calls of one link, by the frames that run them; of exceptions it tells nothing.
 

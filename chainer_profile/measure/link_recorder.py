@@ -99,7 +99,7 @@ class LinkRecorder:
         events: EventPool | None = None,
     ) -> None:
         self.rows = Rows()
-        self.log: list[Any] = []
+        self.log: Any = []
         self._now_ns, self._trial, self._events = now_ns, trial, events
         self._read = now_ns
         self._running, self._links = running, running.links
@@ -121,10 +121,10 @@ class LinkRecorder:
     # -- an iteration
 
     @contextmanager
-    def recording(self, now_ns: NowNs | None = None) -> Iterator[None]:
-        """Within this, windows are noted."""
+    def recording(self, now_ns: NowNs | None = None, log: Any = None) -> Iterator[None]:
+        """Within this, windows are noted; on request by another clock, and in another log."""
         self._paths.renew(self._trial.roots)
-        self._begin(now_ns or self._now_ns)
+        self._begin(now_ns or self._now_ns, [] if log is None else log)
         with ExitStack() as stack:
             self._replacements = stack.enter_context(Replacements())
             end_when_raising(self._replacements, self._raising, self)
@@ -146,8 +146,7 @@ class LinkRecorder:
         """Whether the clock is read, and not what is read in its place."""
         return self._read is self._now_ns
 
-    def _begin(self, now_ns: NowNs) -> None:
-        log: list[Any] = []
+    def _begin(self, now_ns: NowNs, log: Any) -> None:
         self.log, self._thread = log, get_ident()
         self._read = now_ns
         self.rows.grow = self._times
@@ -536,7 +535,7 @@ class LinkRecorder:
 
 
 def _noting(
-    log: list[Any], now_ns: NowNs, record: Callable[[], None] | None
+    log: Any, now_ns: NowNs, record: Callable[[], None] | None
 ) -> tuple[Callable[[Entry], None], Callable[[], None]]:
     """What notes the begin of a window, and an end; a device's event stands outside of both."""
     extend, append = log.extend, log.append

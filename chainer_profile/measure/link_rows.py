@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,6 +11,7 @@ import numpy as np
 from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.costs.work import Work
 from chainer_profile.measure.link_paths import whole_or_mean
+from chainer_profile.measure.structure import Structure
 from chainer_profile.measure.windows import FORWARD
 from chainer_profile.record.recording import Layer
 
@@ -231,9 +232,13 @@ class Rows:
             for number, row in enumerate(self._rows[begin:], begin)
         )
 
+    def structure(self, log: Iterable[Any]) -> Structure:
+        """The rows, and what the time behind each read of the log belongs to."""
+        return Structure(self.layers(), tuple(self.phases), (), self._owners(log))
+
     # -- logs
 
-    def fold(self, log: Sequence[Any]) -> Folded:
+    def fold(self, log: Iterable[Any]) -> Folded:
         """The log of an iteration, by its reads."""
         stamps: list[int] = []
         owners: list[int] = []
@@ -260,8 +265,8 @@ class Rows:
         at = np.flatnonzero(folded.enters & (folded.owners == self.paused.number))
         return np.stack([folded.stamps[at], folded.stamps[at + 1]], axis=1)
 
-    def owners(self, log: Sequence[Any]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-        """What the time behind each read of the log belongs to, and which reads begin a window.
+    def _owners(self, log: Iterable[Any]) -> NDArray[np.intp]:
+        """What the time behind each read of the log belongs to.
 
         An index of rows, behind these one of phases, and -1 for all else.
         """
@@ -269,7 +274,7 @@ class Rows:
         rows = self._row_numbers()
         of_entries = np.where(rows < 0, len(self._rows) - 1 - rows, rows)
         of_entries[rows == NO_ROW] = -1
-        return of_entries[folded.owners], folded.enters
+        return of_entries[folded.owners]
 
     def iteration(self, number: int, timed: TimedTrial, log: Sequence[Any]) -> Iteration:
         """An iteration by its rows, from its log; it counts from now on."""

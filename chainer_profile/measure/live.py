@@ -18,7 +18,7 @@ from chainer_profile.measure.call_cost import cost_of_a_call
 from chainer_profile.measure.devices import device_of
 from chainer_profile.measure.events import EventPool
 from chainer_profile.measure.finite import not_finite
-from chainer_profile.measure.iteration_memory import IterationMemory
+from chainer_profile.measure.iteration_memory import ByLinks, IterationMemory
 from chainer_profile.measure.link_recorder import LinkRecorder
 from chainer_profile.measure.windows import Trial
 from chainer_profile.record.journal import Journal, JournalError
@@ -218,7 +218,7 @@ class LiveTrials:
     @contextmanager
     def _tracing(self, memory: IterationMemory) -> Iterator[None]:
         """A trial in which allocations are read."""
-        with memory.tracing(self._recorder):
+        with memory.tracing(ByLinks(self._recorder)):
             yield
         self._tell(memory.problem)
 

@@ -1,9 +1,10 @@
-"""The memory pass: what every layer of one trial allocates, keeps and needs at its peak.
+"""What every layer of one trial allocates, keeps and needs at its peak.
 
-The pass is one trial under a counter of allocated bytes, made after the timed trials, since
-counting makes every allocation slower. On the CPU the counter is tracemalloc, which NumPy reports
-its arrays to; on a GPU it is a hook of CuPy's memory pool. At each event the counter's value and
-its peak since the event before are read, so every moment belongs to one row, as it does for time.
+The memory pass is one trial under a counter of allocated bytes, apart from the timed trials, since
+counting makes every allocation slower; see :mod:`.iteration_memory`. On the CPU the counter is
+tracemalloc, which NumPy reports its arrays to; on a GPU it is a hook of CuPy's memory pool. At each
+event the counter's value and its peak since the event before are read, so every moment belongs to
+one row, as it does for time.
 
 On the CPU all that Python allocates is counted: beside arrays also Chainer's own objects, variables
 and nodes of the graph, up to a few kilobytes a call. What a BLAS library allocates for itself is
@@ -14,28 +15,25 @@ What the step before left, gradients and an optimizer's state, is there when the
 ``cleargrads`` retains a negative number, and the high water is beyond parameters, gradients and
 state.
 
-A training repeats no iteration for this: see :mod:`.iteration_memory`. What other
-threads allocate, such as those of an iterator that loads ahead, counts for the row that runs
-meanwhile.
+What other threads allocate, such as those of an iterator that loads ahead, counts for the row that
+runs meanwhile.
 """
 
 from __future__ import annotations
 
-import gc
 import tracemalloc
 from array import array
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import chainer
 import numpy as np
 
-from chainer_profile.basics.errors import ProfileError
+from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.measure.arguments import arrays_in
 from chainer_profile.measure.calls import BACKWARD
-from chainer_profile.measure.hooks import EntryHook, watching
 from chainer_profile.measure.windows import FORWARD
 from chainer_profile.record.recording import MemoryUse, PhaseMemory
 
@@ -44,9 +42,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from chainer_profile.measure.calls import Entry
     from chainer_profile.measure.structure import Structure
-    from chainer_profile.measure.windows import Step, Trial
+    from chainer_profile.measure.windows import Trial
 
 _OUTSIDE = -1
 
@@ -133,8 +130,10 @@ class PoolCounter:
         self._peak = self._now
 
 
-class Reads:
-    """Reads of a counter, in arrays that are made before: one that grows would count for a row.
+class MemoryLog:
+    """A recorder's clock and its log: a counter is read at every window that begins or ends.
+
+    All is kept in what is made before: a log that grows would count for a row.
 
     Args:
         counter: What is read.
@@ -143,97 +142,63 @@ class Reads:
     Attributes:
         values: Bytes allocated at every read.
         peaks: The most since the read before.
-        enters: Whether the read is at the begin of a window.
+        entered: What was entered at a read; None at the end of a window, and of the trial.
+        backward: Whether that is a function's backward, of a recorder of single calls.
         count: Reads so far.
+        depth: Number of the windows that are running.
+        failure: Of the counter's first failure, in words; or empty. It is not read again.
     """
 
     def __init__(self, counter: Counter, most: int) -> None:
         self.values = array("q", bytes(8 * most))
         self.peaks = array("q", bytes(8 * most))
-        self.enters = bytearray(most)
-        self.count = 0
+        self.entered: list[Any] = [None] * most
+        self.backward = bytearray(most)
+        self.count = self.depth = 0
+        self.failure = ""
         self._read, self._reset = counter.read, counter.reset
 
-    def read(self, enters: bool = False) -> int:
-        """Note an event; gives 0, for a log of times.
-
-        What is alive while the peak is reset would count for the next one.
-        """
-        if self.count < len(self.values):
-            self.values[self.count], self.peaks[self.count] = self._read()
-            self.enters[self.count] = enters
+    def now_ns(self) -> int:
+        """Read the counter; gives 0, for a log of times. Raises nothing into the program."""
+        if not self.failure:
+            try:
+                if self.count < len(self.values):
+                    self.values[self.count], self.peaks[self.count] = self._read()
+                self._reset()
+            except Exception as error:
+                self.failure = one_line(error)
         self.count += 1
-        self._reset()
         return 0
 
-    def trim(self, enters: list[bool]) -> None:
-        """Keep the reads that were made, and know which of them begin windows."""
-        del self.values[self.count :], self.peaks[self.count :]
-        self.enters = bytearray(enters)
+    def extend(self, items: tuple[Any, ...]) -> None:
+        """Note what was entered at the last read."""
+        if self.count <= len(self.values):
+            self.entered[self.count - 1] = items[0]
+            self.backward[self.count - 1] = items[1] == BACKWARD
+        self.depth += 1
 
+    def append(self, now_ns: int) -> None:
+        """Note that a window was left."""
+        self.depth -= 1
 
-class Trace(Reads):
-    """Reads of a counter at the begin of a trial, at each of its events, and at its end.
+    def items(self) -> Iterator[Any]:
+        """The same as a log of times by link; the first and the last read are no window's."""
+        for entered in self.entered[1 : self.count - 1]:
+            if entered is not None:
+                yield entered
+            yield 0
 
-    Args:
-        counter: What is read.
-        n_events: Number of events of a trial.
-    """
+    def __len__(self) -> int:
+        return self.count
 
-    def __init__(self, counter: Counter, n_events: int) -> None:
-        super().__init__(counter, n_events + 2)
-        # What each event entered. A list does not grow: that would count as a row's memory.
-        self._entered: list[Entry | None] = [None] * (n_events + 2)
-        self._is_backward = bytearray(n_events + 2)
-        self._depth = 0
-        self.hook = EntryHook(self.enter, self.leave)
+    @property
+    def is_full(self) -> bool:
+        """Whether reads were not kept."""
+        return self.count > len(self.values)
 
-    def enter(self, entry: Entry, backward: bool = False) -> None:
-        """Note that a window begins: of a function, or another one."""
-        if self.count < len(self.values):
-            self._entered[self.count] = entry
-            self._is_backward[self.count] = backward
-        self._depth += 1
-        self.read(True)
-
-    def leave(self) -> None:
-        """Note that one ends."""
-        self._depth -= 1
-        self.read()
-
-    def position(self) -> int:
-        """Number of the windows that are running."""
-        return self._depth
-
-    def running(self, position: int) -> int:
-        """Of how many more windows it is within than it was."""
-        return self._depth - position
-
-    def is_of(self, structure: Structure) -> bool:
-        """Whether the trial's windows are those of a structure."""
-        if self.count != len(structure.owners) + 2:
-            return False
-        pairs = zip(self._entered, map(bool, self._is_backward), strict=True)
-        seen = [(what, backward) for what, backward in pairs if what is not None]
-        return seen == [(what, nbytes == BACKWARD) for what, nbytes in structure.windows]
-
-
-def measure_memory(step: Step, structure: Structure, counter: Counter | None = None) -> MemoryUse:
-    """Run a step twice, and say what the second one allocates.
-
-    The first makes the gradients and so on that the second one frees. Cyclic garbage is collected
-    between them, and not within the second: memory that only the collector frees counts as kept.
-    """
-    counter = counter or counter_for(step)
-    trace = trace_memory(step, structure, counter)
-    if not trace.is_of(structure):
-        raise ProfileError("its trial made other calls than those before")
-    return use_of(trace, structure, step)
-
-
-def counter_for(step: Trial) -> Counter:
-    """The counter of the device which a step's arrays are on."""
-    return counter_of([*_parameters(step), *_inputs(step)])
+    def trim(self) -> None:
+        """Keep no room for more reads."""
+        del self.values[self.count :], self.peaks[self.count :], self.entered[self.count :]
 
 
 def counter_of(arrays: list[Any]) -> Counter:
@@ -242,44 +207,16 @@ def counter_of(arrays: list[Any]) -> Counter:
     return PoolCounter(xp) if _is_cupy(xp) else HostCounter()
 
 
-def trace_memory(step: Step, structure: Structure, counter: Counter) -> Trace:
-    """Run a step twice, and read the counter at every event of the second."""
-    with counter.counting():
-        step()
-        return trace_call(step, structure, counter)
+def counter_for(step: Trial) -> Counter:
+    """The counter of the device which a step's arrays are on."""
+    return counter_of([*_parameters(step), *_inputs(step)])
 
 
-def trace_call(step: Step, structure: Structure, counter: Counter) -> Trace:
-    """Run a step once, and read the counter at every event; see :func:`tracing`."""
-    with tracing(step, structure, counter) as trace:
-        step()
-    return trace
-
-
-@contextmanager
-def tracing(step: Trial, structure: Structure, counter: Counter) -> Iterator[Trace]:
-    """Within this a step runs once, and the counter is read at every event.
-
-    What the step frees is only known if it was counted when it was allocated: counting has to
-    begin before the step that comes before this one.
-    """
-    trace = Trace(counter, len(structure.owners))
-    gc.collect()
-    with ExitStack() as stack:
-        if gc.isenabled():
-            gc.disable()
-            stack.callback(gc.enable)
-        stack.enter_context(watching(step, trace, structure.raising))
-        trace.read()
-        yield trace
-        trace.read()
-
-
-def use_of(trace: Reads, structure: Structure, step: Trial) -> MemoryUse:
+def use_of(log: MemoryLog, structure: Structure, step: Trial) -> MemoryUse:
     """What the reads of a step's trial say about its rows; see :func:`memory_use`."""
     parameters, inputs = _parameters(step), _inputs(step)
     use = memory_use(
-        trace,
+        log,
         structure,
         parameter_nbytes=_nbytes(parameters),
         input_nbytes=_nbytes(inputs),
@@ -304,7 +241,7 @@ def _is_cupy(module: Any) -> bool:
 
 
 def memory_use(
-    trace: Reads, structure: Structure, *, parameter_nbytes: int, input_nbytes: int
+    log: MemoryLog, structure: Structure, *, parameter_nbytes: int, input_nbytes: int
 ) -> MemoryUse:
     """What the reads of a trial, which is one of a structure, say about its rows."""
     n_layers = len(structure.layers)
@@ -312,7 +249,7 @@ def memory_use(
     owners = np.concatenate([[_OUTSIDE], structure.owners])
     peak_nbytes = [0] * n_layers
     kept: int | None = None
-    for window in _windows(trace, owners):
+    for window in _windows(log, owners):
         owner = window.owner
         if 0 <= owner < n_layers:
             peak_nbytes[owner] = max(peak_nbytes[owner], window.high - window.begin)
@@ -321,29 +258,31 @@ def memory_use(
             kept = max(kept or 0, window.end - window.low)
     retained = np.zeros(n_layers, np.int64)
     of_rows = (owners >= 0) & (owners < n_layers)
-    np.add.at(retained, owners[of_rows], np.diff(_int64(trace.values))[of_rows])
-    highest = int(_int64(trace.peaks)[1:].argmax())
+    np.add.at(retained, owners[of_rows], np.diff(_int64(log.values))[of_rows])
+    highest = int(_int64(log.peaks)[1:].argmax())
     return MemoryUse(
         peak_nbytes=tuple(peak_nbytes),
         retained_nbytes=tuple(retained.tolist()),
         parameter_nbytes=parameter_nbytes,
         input_nbytes=input_nbytes,
-        high_water_nbytes=trace.peaks[highest + 1] - trace.values[0],
+        high_water_nbytes=log.peaks[highest + 1] - log.values[0],
         high_water_layer=int(owners[highest]) if of_rows[highest] else None,
         kept_for_backward_nbytes=kept,
-        phases=tuple(_phases(trace, owners, structure)),
+        phases=tuple(_phases(log, owners, structure)),
     )
 
 
-def _phases(trace: Reads, owners: NDArray[np.intp], structure: Structure) -> Iterator[PhaseMemory]:
+def _phases(
+    log: MemoryLog, owners: NDArray[np.intp], structure: Structure
+) -> Iterator[PhaseMemory]:
     """What every phase allocates, in the order of their first rows."""
     columns = [*(layer.phase for layer in structure.layers), *structure.phases]
     names = list(dict.fromkeys(columns))
     # The last one is of moments outside of all phases, whose owner is -1.
     outside = 0 if len(names) == 1 and not structure.phases else _OUTSIDE
     moments = np.array([*map(names.index, columns), outside])[owners]
-    highs = _int64(trace.peaks)[1:] - trace.values[0]
-    grown = np.diff(_int64(trace.values))
+    highs = _int64(log.peaks)[1:] - log.values[0]
+    grown = np.diff(_int64(log.values))
     for number, name in enumerate(names):
         of_phase = moments == number
         yield PhaseMemory(name, int(highs[of_phase].max()), int(grown[of_phase].sum()))
@@ -363,15 +302,15 @@ class _Window:
     end: int = 0
 
 
-def _windows(trace: Reads, owners: NDArray[np.intp]) -> Iterator[_Window]:
+def _windows(log: MemoryLog, owners: NDArray[np.intp]) -> Iterator[_Window]:
     """All windows; one within another of the same owner is a part of that one, and not given."""
     running: list[_Window] = []
-    for event in range(1, len(trace.values) - 1):
-        now = trace.values[event]
+    for event in range(1, len(log.values) - 1):
+        now = log.values[event]
         if running:
-            running[-1].high = max(running[-1].high, trace.peaks[event])
+            running[-1].high = max(running[-1].high, log.peaks[event])
             running[-1].low = min(running[-1].low, now)
-        if trace.enters[event]:
+        if log.entered[event] is not None:
             running.append(_Window(int(owners[event]), now, now, now))
             continue
         window = running.pop()

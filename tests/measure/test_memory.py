@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 import tracemalloc
 import weakref
 from contextlib import nullcontext
@@ -15,14 +16,15 @@ import numpy as np
 import pytest
 
 from chainer_profile.basics.errors import ProfileError
+from chainer_profile.measure.by_link import ByLink
+from chainer_profile.measure.iteration_memory import ByCall, ByLinks, _Watch
+from chainer_profile.measure.iteration_memory import measure_memory as measure_by
 from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.memory import (
     HostCounter,
+    MemoryLog,
     PoolCounter,
-    Trace,
     counter_of,
-    measure_memory,
-    trace_memory,
 )
 from chainer_profile.measure.steps import make_step
 from chainer_profile.record.recording import MemoryUse, PhaseMemory, Recording
@@ -33,6 +35,20 @@ from tests.recordings import refusal, rewrite
 # What Python objects of a call may take: variables, nodes of the graph, tuples.
 OBJECTS = 8_000
 MB = 1_000_000
+
+
+def measure_memory(step, structure, counter=None):
+    return measure_by(step, ByCall(step, structure), len(structure.layers), counter)
+
+
+def trace_memory(step, structure, counter):
+    traced = ByCall(step, structure)
+    log = MemoryLog(counter, traced.most_reads)
+    with counter.counting():
+        step()
+        with traced.recording(log):
+            step()
+    return log
 
 
 def measure(model, *inputs, phase="forward", loss="auto", optimizer=None):
@@ -384,16 +400,45 @@ class TestAfterwards:
                 measure_memory(step, structure)
         assert not tracemalloc.is_tracing()
 
-    def test_a_trace_keeps_no_more_than_it_has_room_for(self):
-        trace = Trace(Script(range(9), [0] * 9), 2)
-        trace.read()
+    def test_a_log_keeps_no_more_than_it_has_room_for(self):
+        log = MemoryLog(Script(range(9), [0] * 9), 4)
+        hook = _Watch(log)
+        log.now_ns()
         for _ in range(2):
-            trace.enter(Wait)
-            trace.enter(Wait, True)
-            trace.leave()
-        trace.read()
-        assert trace.values.tolist() == [0, 1, 2, 3]
-        assert trace.count == 8
+            hook.forward_preprocess(None, ())
+            hook.backward_preprocess(None, (), ())
+            hook.forward_postprocess(None, ())
+        log.now_ns()
+        assert log.values.tolist() == [0, 1, 2, 3]
+        assert (log.count, log.depth, log.is_full) == (8, 2, True)
+        assert [what is not None for what in log.entered] == [False, True, True, False]
+        assert list(log.backward) == [0, 0, 1, 0]
+
+    def test_the_log_of_a_trial_by_link_is_no_rows_memory(self):
+        def forward(self, x):
+            for _ in range(1000):
+                x = F.identity(x)
+            return x
+
+        step = make_step("forward", net(forward), (ones(1, 1),))
+        by_link = ByLink(step, time.perf_counter_ns)
+        with step.configured(), by_link.entries:
+            by_link.trial()
+            use = measure_by(step, ByLinks(by_link.recorder), 1)
+        assert use.peak_nbytes[0] < 1000
+
+    @pytest.mark.parametrize("fails", ["read", "reset"])
+    def test_a_log_whose_counter_fails_reads_it_no_more(self, fails, monkeypatch):
+        counter, calls = Script(range(9), [0] * 9), []
+
+        def fail():
+            calls.append(fails)
+            raise OSError("no counter")
+
+        monkeypatch.setattr(counter, fails, fail)
+        log = MemoryLog(counter, 4)
+        assert [log.now_ns() for _ in range(3)] == [0, 0, 0]
+        assert (log.failure, calls, log.count) == ("OSError: no counter", [fails], 3)
 
     def test_a_counter_that_the_network_stops(self):
         step = make_step(

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainer_profile.measure.learner import learn_structure
-from chainer_profile.measure.memory import HostCounter, measure_memory, memory_use, trace_memory
+from chainer_profile.measure.memory import HostCounter, memory_use
 from tests.measure.ledger import EXAMPLES, build, by_call, programs, slow_chainer, step_of
-from tests.measure.test_memory import Script, by_phase
+from tests.measure.test_memory import Script, by_phase, measure_memory, trace_memory
 
 
 class OfLedger:
@@ -51,9 +51,9 @@ def peaks(trace, structure):
     owners = [-1, *structure.owners.tolist()]
     for begin in range(1, len(trace.values) - 1):
         depth, end = 1, begin
-        while trace.enters[begin] and depth:
+        while trace.entered[begin] and depth:
             end += 1
-            depth += 1 if trace.enters[end] else -1
+            depth += 1 if trace.entered[end] else -1
         row = owners[begin]
         # Within a window of its own a row has no other.
         if end > begin and row < len(found) and owners[begin - 1] != row:
