@@ -115,7 +115,7 @@ def _write(comparisons: Sequence[Comparison], args: argparse.Namespace) -> list[
     for name, comparison in zip(plots, comparisons, strict=True):
         contents[name] = Picture(partial(figure, comparison)).png()
     rows = 20 if args.limit is None else args.limit or None
-    blocks = content.report(comparisons, plots=plots, **{**_shown(args), "limit": rows})
+    blocks = content.report(comparisons, plots, **{**_shown(args), "limit": rows})
     contents["comparison.md"] = markdown.write(blocks).encode()
     contents["comparison.html"] = page.render_comparison(comparisons).encode()
     return write_files(args.out, contents)
@@ -152,11 +152,11 @@ def _gate(comparisons: Sequence[Comparison], args: argparse.Namespace) -> int:
     from chainer_profile.report.content.comparison import failures, not_judged
     from chainer_profile.report.text import printable
 
-    gate = args.fail_above, args.gate == "cpu"
+    gate = _shown(args)["gate"]
     failed, unknown = False, ""
     for comparison in comparisons:
-        unknown = unknown or not_judged(comparison, *gate)
-        for line in failures(comparison, *gate):
+        unknown = unknown or not_judged(comparison, gate)
+        for line in failures(comparison, gate):
             failed = True
             where = f"{printable(comparison.after.name)}: " if len(comparisons) > 1 else ""
             print(f"{PROG}: slower: {where}{line}", file=sys.stderr)

@@ -80,7 +80,6 @@ __all__ = [
     "Side",
     "Slower",
     "compare",
-    "compare_all",
 ]
 
 Key = tuple[str, str, str, tuple[int, ...], int]
@@ -205,6 +204,11 @@ class Comparison(Shown):
     def changed(self) -> pd.DataFrame:
         """The layers that became faster or slower."""
         return self.layers[self.layers["verdict"].isin((FASTER, SLOWER))]
+
+    @property
+    def unmatched(self) -> tuple[tuple[Side, tuple[Layer, ...]], ...]:
+        """Each side with the layers that only it has."""
+        return (self.before, self.only_before), (self.after, self.only_after)
 
     @property
     def headline(self) -> str:
@@ -362,14 +366,6 @@ def _fusion(sides: Sequence[Side], groups: int) -> Fusion:
         after_rows=len(after.layers),
         groups=groups,
     )
-
-
-def compare_all(
-    sides: Sequence[Recording | Side], min_effect: float = MIN_EFFECT
-) -> list[Comparison]:
-    """The first of the runs compared with each of the others."""
-    first, *others = sides
-    return [compare(first, other, min_effect) for other in others]
 
 
 def _same_work(found: Sequence[Difference]) -> bool:

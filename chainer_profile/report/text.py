@@ -34,6 +34,16 @@ def short(function: str) -> str:
     return function.removesuffix("Function").removesuffix("2D") or function
 
 
+def shorten(text: str, most: int) -> str:
+    """A text of so many characters at most."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def ending(text: str, most: int) -> str:
+    """The end of a text, of so many characters at most: that of a path tells layers apart."""
+    return text if len(text) <= most else "…" + text[1 - most :]
+
+
 def model_name(settings: Settings) -> str:
     """The network's name, or words where it has none."""
     return printable(settings.model) or "unnamed network"

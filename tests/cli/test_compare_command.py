@@ -14,7 +14,6 @@ import pytest
 from chainer_profile.cli import compare as compare_command
 from chainer_profile.cli import main as cli
 from chainer_profile.record.recording import Calibration
-from chainer_profile.report.content.comparison import SORTS
 from chainer_profile.report.writers import terminal
 from chainer_profile.runs.folder import load_run, save_recording
 from tests import HANGS_S, names_in
@@ -302,10 +301,6 @@ def test_a_full_standard_output_is_one_line(
     monkeypatch.setattr(terminal, "show", full)
     assert command("A", "B") == 1
     assert "standard output cannot be written" in one_line(capsys.readouterr().err)
-
-
-def test_the_choices_of_sort_are_the_contents() -> None:
-    assert compare_command._SORTS == SORTS
 
 
 def test_help_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:

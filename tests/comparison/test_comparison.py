@@ -22,7 +22,6 @@ from chainer_profile.comparison.compare import (
     UNKNOWN,
     Side,
     compare,
-    compare_all,
 )
 from chainer_profile.comparison.fused import Fusion
 from chainer_profile.record.recording import Calibration, Conditions, Layer
@@ -287,13 +286,6 @@ def test_runs_of_one_side_must_be_of_one_thing():
         compare(Side("A", (a, run(2, 9))), b)
     with pytest.raises(ProfileError, match="A: a run is given twice"):
         compare(Side("A", (a, b, a)), b)
-
-
-def test_the_first_is_compared_with_each_other():
-    found = compare_all([run(1), run(2), run(3)])
-    assert [c.after.runs[0].self_ns[0, 0] for c in found] == [
-        run(seed).self_ns[0, 0] for seed in (2, 3)
-    ]
 
 
 @settings(max_examples=25)

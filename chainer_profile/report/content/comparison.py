@@ -29,32 +29,28 @@ from chainer_profile.comparison.compare import (
 from chainer_profile.comparison.fused import CHAINER, place, short_name
 from chainer_profile.comparison.run_differences import COPY, OTHERS, PRODUCT
 from chainer_profile.report import document
-from chainer_profile.report.document import (
-    Figure,
-    Heading,
-    file,
-    points,
-    strong,
-    text,
+from chainer_profile.report.document import Figure, Heading, file, points, strong, text
+from chainer_profile.report.tables import Column, Columns, Table, columns, not_shown
+from chainer_profile.report.text import (
+    ending,
+    model_name,
+    printable,
+    profiled_text,
+    settings_text,
+    shorten,
 )
-from chainer_profile.report.tables import Column, Columns, Table, columns
-from chainer_profile.report.text import model_name, printable, profiled_text, settings_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Any
 
-    from chainer_profile.comparison.compare import Comparison, Side, Slower
-    from chainer_profile.record.recording import Layer
+    from chainer_profile.comparison.compare import Comparison, Side
     from chainer_profile.report.document import Block
 
-#: The table with all digits, and the picture.
-CSV, PLOT = "comparison.csv", "comparison.png"
-#: What ``--sort`` takes.
-SORTS = ("change", "time", "index", "path")
-#: Unmatched layers that are named.
-MAX_UNMATCHED = 5
-_MAX_DIFFERENCES = 8
+#: The table with all digits.
+CSV = "comparison.csv"
+#: Unmatched layers that are named, and settings that differ.
+_MAX_UNMATCHED, _MAX_DIFFERENCES = 5, 8
 _MAX_PATH, _MAX_FUNCTION, _MAX_PLACE = 32, 26, 12
 _MAX_VALUE, _MAX_NAME = 40, 80
 _MARKS = {SLOWER: document.SLOWER, FASTER: document.FASTER}
@@ -73,36 +69,16 @@ class Gate:
     cpu: bool = False
 
 
-def report(
-    comparisons: Sequence[Comparison],
-    *,
-    plots: Sequence[str],
-    sort: str = "change",
-    limit: int | None = None,
-    everything: bool = False,
-    gate: Gate | None = None,
-) -> list[Block]:
-    """The report of comparisons of one run with others; see :func:`compared`.
-
-    Args:
-        comparisons: The comparisons.
-        plots: File of the picture of each of them.
-        sort: One of :data:`SORTS`.
-        limit: Rows of a table of layers at most; None for all.
-        everything: Show unchanged layers too.
-        gate: The gate, if there is one.
-    """
+def report(comparisons: Sequence[Comparison], plots: Sequence[str], **shown: Any) -> list[Block]:
+    """The report of comparisons of one run with others, each with its picture's file."""
     names = ", ".join(comparison.after.name for comparison in comparisons)
     blocks: list[Block] = [Heading(1, f"{names} compared with {comparisons[0].before.name}")]
     for comparison, plot in zip(comparisons, plots, strict=True):
         if len(comparisons) > 1:
             blocks.append(Heading(2, comparison.after.name))
-        blocks += compared(
-            comparison, sort=sort, limit=limit, everything=everything, gate=gate, anchor=plot
-        )
+        blocks += compared(comparison, anchor=plot, **shown)
         blocks.append(Figure(plot, "Times of the layers in both runs", ""))
-    blocks.append(text("All layers, with all digits: ", file(CSV)))
-    return blocks
+    return [*blocks, text("All layers, with all digits: ", file(CSV))]
 
 
 def compared(
@@ -119,7 +95,7 @@ def compared(
 
     Args:
         comparison: The comparison.
-        sort: One of :data:`SORTS`.
+        sort: See :func:`shown_layers`.
         limit: Rows of the table of layers at most; None for all.
         everything: Show unchanged layers too.
         gate: The gate, if there is one.
@@ -128,24 +104,22 @@ def compared(
     """
     yield text(strong(verdict(comparison)))
     if gate is not None:
-        yield text(strong(gate_line(comparison, gate.fail_above, gate.cpu)), below=True)
-        if failed := failures(comparison, gate.fail_above, gate.cpu):
+        yield text(strong(gate_line(comparison, gate)), below=True)
+        if failed := failures(comparison, gate):
             yield points(failed)
-    loud = comparison.moved or comparison.other_machine
     if len(comparison.totals):  # or it is the verdict
         yield text(counts_line(comparison), below=True)
+    loud = comparison.moved or comparison.other_machine
     yield text(machine_line(comparison), note=loud, below=True)
     for line in notes(comparison):
         yield text(line, note=not comparison.judged, below=True)
     if len(comparison.totals):
         yield _table(_TOTALS, comparison.totals, "Whole trials")
-    layers = shown_layers(comparison, sort=sort, everything=everything)
-    shown = layers if limit is None else layers.head(limit)
+    layers = shown_layers(comparison, sort, everything)
+    shown = layers.head(len(layers) if limit is None else limit)
     if len(shown):
         legend = [("", "Times are medians in ms."), ("95 %", "95 % is the interval of the factor.")]
-        if hidden := len(layers) - len(shown):
-            how = f" ({hint})" if hint else ""
-            legend.insert(0, ("", f"{plural(hidden, 'row')} not shown{how}."))
+        legend[:0] = not_shown(len(layers) - len(shown), hint)
         table = _table(layer_columns(comparison), shown, "The layers")
         yield replace(table, legend=legend, anchors=[f"{anchor}-{at}" for at in shown.index])
     for line in unmatched_lines(comparison):
@@ -159,7 +133,8 @@ def compared(
 def words_of(comparison: Comparison, anchor: str) -> dict[str, str]:
     """What pointing at a layer's bars says, by the anchor of its row."""
     return {
-        f"{anchor}-{row.Index}": f"{row_label(row)} at {printable(row.path)}: "
+        f"{anchor}-{row.Index}": f"{_place(row.before_index, row.covers)}_"
+        f"{printable(short_name(row.function))} at {printable(row.path)}: "
         f"{format_duration(row.before_s)}, now {format_duration(row.after_s)}, "
         f"{change(row.ratio, row.verdict)}"
         for row in comparison.layers.itertuples()
@@ -173,60 +148,59 @@ def _table(found: Columns, table: pd.DataFrame, caption: str) -> Table:
 
 def verdict(comparison: Comparison) -> str:
     """The answer: ``The clean trial is 1.11x slower: 4.7 ms, now 5.2 ms (95 % 1.08-1.14).``"""
-    totals = comparison.totals
-    if not len(totals):
+    if not len(comparison.totals):
         return counts_line(comparison)
-    row = totals.iloc[0]
-    name, found = comparison.headline, str(row["verdict"])
-    name = "sum of the layers" if name == LAYERS else name
+    row = comparison.totals.iloc[0]
+    found, factor = str(row["verdict"]), towards(row["ratio"])
+    name = "sum of the layers" if comparison.headline == LAYERS else comparison.headline
     times = f"{format_duration(row['before_s'])}, now {format_duration(row['after_s'])}"
     said = interval(row["ratio"], row["low"], row["high"])
     within = "" if said == NOT_KNOWN else f", 95 % interval of the factor {said}"
-    factor = towards(row["ratio"])
-    if found in (SLOWER, FASTER):
-        return f"The {name} is {factor}: {times}{within}."
     if found == SAME:
         return f"No change of the {name} can be told: {times}, {factor}, not significant{within}."
-    if found == UNCLEAR:
-        return f"The {name} is {factor}, by the machine or the code: {times}{within}."
-    return f"No verdict on the {name}: {times}, {factor}."
+    if found == UNKNOWN:
+        return f"No verdict on the {name}: {times}, {factor}."
+    by = ", by the machine or the code" if found == UNCLEAR else ""
+    return f"The {name} is {factor}{by}: {times}{within}."
 
 
 def side_text(side: Side) -> str:
     """What a side is: ``A: resnet20, ..., 1,000 profiled trials, 2026-01-02T03:04:05Z``."""
     first = side.runs[0]
-    trials = [format_count(run.n_trials) for run in side.runs]
     parts = [model_name(first.settings), settings_text(first.settings)]
     if len(side.runs) == 1:
         parts.append(profiled_text(first))
     else:
+        trials = [format_count(run.n_trials) for run in side.runs]
         shown = trials[0] if len(set(trials)) == 1 else " + ".join(trials)
         parts.append(f"{plural(len(side.runs), 'run')} of {shown} profiled trials")
-    started = sorted(run.environment.started for run in side.runs if run.environment.started)
-    if started:
-        parts.append(started[0] + (f" to {started[-1]}" if started[-1] != started[0] else ""))
+    started = sorted({run.environment.started for run in side.runs} - {""})
+    parts += [" to ".join(dict.fromkeys((started[0], started[-1])))] if started else []
     commits = dict.fromkeys(run.environment.commit for run in side.runs if run.environment.commit)
-    if commits:
-        parts.append(f"commit {' and '.join(commits)}")
-    return f"{_begin(side.name, _MAX_NAME)}: {', '.join(map(printable, parts))}"
+    parts += [f"commit {' and '.join(commits)}"] if commits else []
+    return f"{shorten(printable(side.name), _MAX_NAME)}: {', '.join(parts)}"
 
 
 def differences_line(comparison: Comparison) -> str:
     """One line of what differs beside the times; says so where nothing does."""
-    found = comparison.differences
+    found = [
+        f"{one.name} ({_value(one.before)}, now {_value(one.after)})"
+        for one in comparison.differences
+    ]
     if not found:
         return "Settings and environments are the same."
-    parts = [
-        f"{d.name} ({_value(d.before)}, now {_value(d.after)})" for d in found[:_MAX_DIFFERENCES]
-    ]
-    more = len(found) - len(parts)
-    rest = f", and {format_count(more)} more" if more else ""
     start = "Different machines. " if comparison.other_machine else ""
-    return f"{start}What differs: {', '.join(parts)}{rest}."
+    return f"{start}What differs: {_first(found, _MAX_DIFFERENCES)}."
 
 
 def _value(text: str) -> str:
-    return _begin(text, _MAX_VALUE) or "none"
+    return shorten(text, _MAX_VALUE) or "none"
+
+
+def _first(texts: Sequence[str], most: int) -> str:
+    """The first of these, and how many more there are."""
+    more = len(texts) - most
+    return ", ".join(texts[:most]) + (f", and {format_count(more)} more" if more > 0 else "")
 
 
 def machine_line(comparison: Comparison) -> str:
@@ -237,14 +211,12 @@ def machine_line(comparison: Comparison) -> str:
         return "How fast the machines themselves are is not compared: their fixed work differs."
     if not works:
         return "Whether the machine itself was as fast is not known: a run has no calibration."
-    parts = [
+    words = ", ".join(
         f"a fixed {work.name} took {format_factor(work.ratio)} the time"
         + ("" if comparison.several else f" ({work.low:.2f} to {work.high:.2f} by the moment)")
         for work in works
-    ]
-    words = ", ".join(parts)
-    others = found.get(OTHERS)
-    if others is not None and others.moved:
+    )
+    if OTHERS in found and found[OTHERS].moved:
         busy = [_busy(side) for side in (comparison.before, comparison.after)]
         words += f"; other programs kept {busy[0]} and {busy[1]} cores busy"
     if not comparison.same_place:
@@ -271,7 +243,7 @@ def notes(comparison: Comparison) -> Iterator[str]:
     phases = [side.runs[0].settings.phase for side in (comparison.before, comparison.after)]
     if phases[0] != phases[1]:
         yield (
-            f"The trials are not the same ({printable(phases[0])}, and {printable(phases[1])}): "
+            f"The trials are not the same ({phases[0]}, and {phases[1]}): "
             "the layers of the phases in common are compared, not the trials."
         )
     if not comparison.judged:
@@ -296,10 +268,7 @@ def notes(comparison: Comparison) -> Iterator[str]:
 
 
 def unclear_line(comparison: Comparison) -> str:
-    """Why the trial has no verdict though it differs; empty where it has one.
-
-    ``Whether the machine or the code made the trial 2.52x slower cannot be told: ...``
-    """
+    """Why the trial has no verdict though it differs; empty where it has one."""
     totals = comparison.totals
     if not len(totals) or totals["verdict"].iloc[0] != UNCLEAR:
         return ""
@@ -320,33 +289,34 @@ def fusion_line(comparison: Comparison) -> str:
     fusion = comparison.fusion
     if fusion is None or not fusion.merged:
         return ""
-    sides = [
+    before, after = (
         f"{plural(rows, 'layer' if engine == CHAINER else 'node')} of {printable(engine)}"
         for engine, rows in (
             (fusion.before, fusion.before_rows),
             (fusion.after, fusion.after_rows),
         )
-    ]
+    )
     became = "became" if fusion.before == CHAINER else "and"
-    return f"{f' {became} '.join(sides)}; compared as {plural(fusion.groups, 'group')}."
-
-
-def row_label(row: Any) -> str:
-    """Index and function of a row of :attr:`Comparison.layers`: ``3-5_Convolution2D + 2 fused``."""
-    return printable(f"{_place(row.before_index, row.covers)}_{short_name(row.function)}")
+    return f"{before} {became} {after}; compared as {plural(fusion.groups, 'group')}."
 
 
 def _place(index: int, covers: Sequence[int]) -> str:
-    return _begin(place(index, covers), _MAX_PLACE)
+    return shorten(place(index, covers), _MAX_PLACE)
+
+
+def _function(function: str) -> str:
+    return shorten(printable(short_name(function)), _MAX_FUNCTION)
+
+
+def _path(path: str) -> str:
+    return ending(printable(path), _MAX_PATH)
 
 
 def change(ratio: float, verdict: str) -> str:
     """A change in words: ``1.11x faster``, ``1.05x slower``, ``not significant``."""
-    if verdict in (FASTER, SLOWER):
-        return f"{format_factor(ratio if verdict == SLOWER else 1 / ratio)} {verdict}"
-    if verdict == UNKNOWN:
-        return towards(ratio)
-    return f"{towards(ratio)}, {verdict}" if verdict == UNCLEAR else verdict
+    if verdict == SAME:
+        return verdict
+    return towards(ratio) + (f", {verdict}" if verdict == UNCLEAR else "")
 
 
 def towards(ratio: float) -> str:
@@ -373,16 +343,11 @@ after | | duration
 change | | figure
 interval | 95 % = 95 % interval !1 | figure
 """,
-    change=lambda row: _total_change(row.ratio, row.verdict),
+    change=lambda row: (
+        f"{towards(row.ratio)}, " * (row.verdict == SAME) + change(row.ratio, row.verdict)
+    ),
     interval=lambda row: interval(row.ratio, row.low, row.high),
 )
-
-
-def _total_change(ratio: float, verdict: str) -> str:
-    words = change(ratio, verdict)
-    return f"{towards(ratio)}, {words}" if verdict == SAME else words
-
-
 _LAYERS = columns(
     """
 place | # !2 | figure
@@ -396,16 +361,16 @@ interval | 95 % = 95 % interval !3 | figure
 share after_share | share = share [%] !1 | percent
 """,
     place=lambda row: _place(row.before_index, row.covers),
-    path=lambda row: _end(row.path, _MAX_PATH),
+    path=lambda row: _path(row.path),
     function=lambda row: _function(row.function),
-    phase=lambda row: _begin(row.phase, _MAX_PLACE),
+    phase=lambda row: shorten(row.phase, _MAX_PLACE),
     change=lambda row: change(row.ratio, row.verdict),
     interval=lambda row: interval(row.ratio, row.low, row.high),
 )
 
 
 def layer_columns(comparison: Comparison) -> list[Column]:
-    """Columns of the table of layers, for rows of :func:`shown_layers`."""
+    """Columns of the table of layers."""
     phases = comparison.layers["phase"].nunique() > 1
     return [column for key, column in _LAYERS.items() if phases or key != "phase"]
 
@@ -455,10 +420,7 @@ def _file_rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
     for layer in comparison.layers.to_dict("records"):
         name = f"{layer['before_index']}_{layer['function']}"
         yield both | layer | {"row": "layer", "name": name, "covers": _covers(layer["covers"])}
-    for which, side, layers in (
-        ("before", comparison.before, comparison.only_before),
-        ("after", comparison.after, comparison.only_after),
-    ):
+    for which, (side, layers) in zip(("before", "after"), comparison.unmatched, strict=True):
         for only in layers:
             yield both | {
                 "row": f"only {which}",
@@ -477,39 +439,20 @@ def _covers(covers: Sequence[int]) -> str:
     return " ".join(map(str, covers))
 
 
-def _function(function: str) -> str:
-    return _begin(short_name(function), _MAX_FUNCTION)
+def shown_layers(comparison: Comparison, sort: str, everything: bool) -> pd.DataFrame:
+    """The layers to show: the changed ones, or all; all without verdicts too.
 
-
-def _begin(text: str, most: int) -> str:
-    text = printable(text)
-    return text if len(text) <= most else text[: most - 1] + "…"
-
-
-def _end(text: str, most: int) -> str:
-    """Of a path the end tells layers apart."""
-    text = printable(text)
-    return text if len(text) <= most else "…" + text[1 - most :]
-
-
-def shown_layers(comparison: Comparison, *, sort: str, everything: bool) -> pd.DataFrame:
-    """The layers to show, in order: the changed ones, or all; all without verdicts too.
-
-    Args:
-        comparison: The comparison.
-        sort: One of :data:`SORTS`: ``change`` is by how much time the trial gains or loses,
-            ``time`` by the larger of both times, ``index`` the order of the calls.
-        everything: Unchanged layers too.
+    In order of ``change`` (by how much time the trial gains or loses), ``time`` (the larger of
+    both), ``index`` (the order of the calls) or ``path``.
     """
     layers = comparison.layers if everything or not comparison.judged else comparison.changed
-    if sort == "index":
-        return layers
     keys = {
         "change": (layers["after_s"] - layers["before_s"]).abs(),
         "time": layers[["before_s", "after_s"]].max(axis=1),
+        "index": layers["before_index"],
         "path": layers["path"],
     }
-    order = keys[sort].sort_values(ascending=sort == "path", kind="stable").index
+    order = keys[sort].sort_values(ascending=sort in ("index", "path"), kind="stable").index
     return layers.loc[order]
 
 
@@ -530,60 +473,49 @@ def counts_line(comparison: Comparison) -> str:
 
 def unmatched_lines(comparison: Comparison) -> Iterator[str]:
     """Layers that only one side has, some by name, with their time in all."""
-    for side, layers in (
-        (comparison.before, comparison.only_before),
-        (comparison.after, comparison.only_after),
-    ):
+    for side, layers in comparison.unmatched:
         if layers:
-            shown = [_layer_name(layer) for layer in layers[:MAX_UNMATCHED]]
-            more = len(layers) - len(shown)
-            rest = f", and {format_count(more)} more" if more else ""
+            names = [
+                f"{_place(one.index, one.covers)}_{_function(one.function)} at {_path(one.path)}"
+                for one in layers
+            ]
+            time_s = sum(side.time_s(layer.index) for layer in layers)
             yield (
-                f"Only in {_begin(side.name, _MAX_NAME)}: {plural(len(layers), 'layer')}, "
-                f"{format_duration(_time_s(side, layers))}: {', '.join(shown)}{rest}."
+                f"Only in {shorten(printable(side.name), _MAX_NAME)}: "
+                f"{plural(len(layers), 'layer')}, {format_duration(time_s)}: "
+                f"{_first(names, _MAX_UNMATCHED)}."
             )
 
 
-def _layer_name(layer: Layer) -> str:
-    at = _place(layer.index, layer.covers)
-    return f"{at}_{_function(layer.function)} at {_end(layer.path, _MAX_PATH)}"
-
-
-def _time_s(side: Side, layers: Sequence[Layer]) -> float:
-    return sum(side.time_s(layer.index) for layer in layers)
-
-
-def failures(comparison: Comparison, fraction: float, cpu: bool = False) -> list[str]:
+def failures(comparison: Comparison, gate: Gate) -> list[str]:
     """What a gate fails for, a line each."""
-    return [_slower_text(slower) for slower in comparison.slower_than(fraction, cpu)]
+    return [
+        f"{printable(one.name)}: {format_factor(one.ratio)} slower"
+        + ("" if math.isnan(one.low) else f" (95 % interval {one.low:.2f} to {one.high:.2f})")
+        for one in comparison.slower_than(gate.fail_above, gate.cpu)
+    ]
 
 
-def not_judged(comparison: Comparison, fraction: float, cpu: bool = False) -> str:
+def not_judged(comparison: Comparison, gate: Gate) -> str:
     """Why a gate can neither fail nor pass; empty where it can."""
-    if not comparison.enough_trials(cpu):
-        return f"{_begin(comparison.after.name, _MAX_NAME)} has too few trials for a verdict"
-    if comparison.unclear(fraction, cpu) and not comparison.slower_than(fraction, cpu):
+    asked = gate.fail_above, gate.cpu
+    if not comparison.enough_trials(gate.cpu):
+        name = shorten(printable(comparison.after.name), _MAX_NAME)
+        return f"{name} has too few trials for a verdict"
+    if comparison.unclear(*asked) and not comparison.slower_than(*asked):
         return unclear_line(comparison).rstrip(".")
     return ""
 
 
-def _slower_text(slower: Slower) -> str:
-    found = f"{printable(slower.name)}: {format_factor(slower.ratio)} slower"
-    if math.isnan(slower.low):
-        return found
-    return f"{found} (95 % interval {slower.low:.2f} to {slower.high:.2f})"
-
-
-def gate_line(comparison: Comparison, fraction: float, cpu: bool = False) -> str:
+def gate_line(comparison: Comparison, gate: Gate) -> str:
     """The result of a gate, in one line."""
-    limit = f"{format_significant(fraction * 100, 2)} %"
-    if why := not_judged(comparison, fraction, cpu):
+    limit = f"{format_significant(gate.fail_above * 100, 2)} %"
+    if why := not_judged(comparison, gate):
         return f"Gate: not judged. {why}."
-    failed = len(comparison.slower_than(fraction, cpu))
     of = "" if comparison.headline else " Trials are not compared, layers alone are."
-    if cpu:
+    if gate.cpu:
         of = " It looks at the CPU time of a trial alone."
-    if failed:
-        moved = " The machine itself moved: try again." if comparison.moved and not cpu else ""
+    if failed := len(comparison.slower_than(gate.fail_above, gate.cpu)):
+        moved = " The machine itself moved: try again." if comparison.moved and not gate.cpu else ""
         return f"Gate: FAILED, {format_count(failed)} slower by more than {limit}.{of}{moved}"
     return f"Gate: passed, nothing is significantly slower by more than {limit}.{of}"

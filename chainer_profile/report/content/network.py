@@ -15,7 +15,7 @@ from chainer_profile.basics.units import (
 from chainer_profile.record.network import WORK
 from chainer_profile.report.columns import ABOUT, properties
 from chainer_profile.report.document import Heading, text
-from chainer_profile.report.tables import Column, Table, choose, columns, kept, to_csv
+from chainer_profile.report.tables import Column, Table, choose, columns, kept, not_shown, to_csv
 from chainer_profile.report.text import Row
 
 if TYPE_CHECKING:
@@ -110,9 +110,7 @@ def overview(
     chosen = choose_columns(view, columns)
     rows = _table(summary, view, depth)
     shown = rows if limit is None else rows.head(max(0, limit))
-    legend = []
-    if hidden := len(rows) - len(shown):
-        legend.append(("", f"{plural(hidden, 'row')} not shown{f' ({hint})' if hint else ''}."))
+    legend = not_shown(len(rows) - len(shown), hint)
     found = [_read(COLUMNS[view][key]) for key in chosen]
     if columns is not None:
         found = list(map(kept, found))

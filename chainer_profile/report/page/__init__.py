@@ -74,7 +74,7 @@ def render_comparison(comparisons: Sequence[Comparison]) -> str:
         name = f"comparison{at}"
         drawn[name] = Picture(partial(figure, comparison, name))
         said |= words_of(comparison, name)
-    return page(report(comparisons, plots=list(drawn), everything=True), "Comparison", drawn, said)
+    return page(report(comparisons, list(drawn), everything=True), "Comparison", drawn, said)
 
 
 def render_engines(run: EnginesRun, recordings: Mapping[str, Recording]) -> str:

@@ -25,9 +25,8 @@ from chainer_profile.report.pictures.figures import (
     for_bars,
     lead,
     legend_above,
-    shorten,
 )
-from chainer_profile.report.text import printable, short
+from chainer_profile.report.text import printable, short, shorten
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -24,9 +24,8 @@ from chainer_profile.report.pictures.figures import (
     blank,
     entitle,
     plain_axes,
-    shorten,
 )
-from chainer_profile.report.text import printable
+from chainer_profile.report.text import printable, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

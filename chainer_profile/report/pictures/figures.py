@@ -20,7 +20,13 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from chainer_profile.basics.units import NOT_KNOWN, format_duration, format_interval, plural
-from chainer_profile.report.text import model_name, profiled_text, settings_text, trial_text
+from chainer_profile.report.text import (
+    model_name,
+    profiled_text,
+    settings_text,
+    shorten,
+    trial_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -259,16 +265,6 @@ def lead(ax: Axes, anchors: Sequence[str]) -> None:
     places = ax.bar(at, high - low, 1.0, bottom=low, color="none", linewidth=0)
     for place, anchor in zip(places, anchors, strict=True):
         place.set_url(f"#{anchor}")
-
-
-def shorten(text: str, most: int) -> str:
-    """A text of so many characters at most."""
-    return text if len(text) <= most else text[: most - 1] + "…"
-
-
-def ending(text: str, most: int) -> str:
-    """The end of a text, of so many characters at most: that of a path tells layers apart."""
-    return text if len(text) <= most else "…" + text[1 - most :]
 
 
 def title(summary: Summary, most: int) -> str:

@@ -27,7 +27,6 @@ from chainer_profile.report.pictures.figures import (
     SIDES,
     STYLE,
     TEXT,
-    ending,
     entitle,
     for_bars,
     lead,
@@ -35,7 +34,7 @@ from chainer_profile.report.pictures.figures import (
     title,
 )
 from chainer_profile.report.rows import layer_anchor
-from chainer_profile.report.text import printable, typical_word
+from chainer_profile.report.text import ending, printable, typical_word
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

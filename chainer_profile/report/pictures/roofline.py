@@ -20,11 +20,10 @@ from chainer_profile.report.pictures.figures import (
     blank,
     entitle,
     plain_axes,
-    shorten,
     title,
 )
 from chainer_profile.report.rows import layer_anchor
-from chainer_profile.report.text import printable
+from chainer_profile.report.text import printable, shorten
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,7 +9,6 @@ from chainer_profile.record.recording import Conditions
 from chainer_profile.report import document
 from chainer_profile.report.content import comparison as module
 from chainer_profile.report.content.comparison import (
-    SORTS,
     Gate,
     change,
     counts_line,
@@ -21,12 +20,12 @@ from chainer_profile.report.content.comparison import (
     layer_columns,
     machine_line,
     notes,
-    row_label,
     shown_layers,
     side_text,
     towards,
     unmatched_lines,
     verdict,
+    words_of,
 )
 from chainer_profile.report.document import Figure, Heading, Points, Text, plain
 from chainer_profile.report.tables import Table
@@ -128,7 +127,7 @@ def test_notes():
 def test_layers_are_sorted():
     comparison = compared()
     both = {"change": [3, 7], "time": [3, 7], "index": [3, 7], "path": [3, 7]}
-    for sort in SORTS:
+    for sort in ("change", "time", "index", "path"):
         found = shown_layers(comparison, sort=sort, everything=False).index.tolist()
         assert sorted(found) == both[sort]
         everything = shown_layers(comparison, sort=sort, everything=True)
@@ -162,14 +161,14 @@ def test_unmatched_layers_are_counted_and_some_named():
 
 def test_the_gate_in_words():
     comparison = compared()
-    assert gate_line(comparison, 0.05) == "Gate: FAILED, 1 slower by more than 5.0 %."
-    (line,) = failures(comparison, 0.05)
+    assert gate_line(comparison, Gate(0.05)) == "Gate: FAILED, 1 slower by more than 5.0 %."
+    (line,) = failures(comparison, Gate(0.05))
     assert line.startswith("3_Convolution2DFunction at /res2/1/conv1: 1.5")
     assert "(95 % interval 1." in line
-    assert gate_line(comparison, 0.9).startswith("Gate: passed")
-    assert "not judged" in gate_line(compared(n_trials=2), 0.05)
+    assert gate_line(comparison, Gate(0.9)).startswith("Gate: passed")
+    assert "not judged" in gate_line(compared(n_trials=2), Gate(0.05))
     moved = compared(conditions=conditions(1.2))
-    assert gate_line(moved, 0.05).endswith("The machine itself moved: try again.")
+    assert gate_line(moved, Gate(0.05)).endswith("The machine itself moved: try again.")
 
 
 def fused(nodes, **changes):
@@ -193,7 +192,7 @@ def test_what_an_engine_does_together_is_said_in_one_line():
 def test_names_of_several_layers_are_short():
     comparison = fused([(), *in_threes()[:-1], (21, 22)])
     row = next(comparison.layers.itertuples())
-    assert row_label(row) == "0-2_Convolution2D + 2 fused"
+    assert words_of(comparison, "a")["a-0"].startswith("0-2_Convolution2D + 2 fused at /res2/0")
     place, path, function = (column.cell(row) for column in layer_columns(comparison)[:3])
     assert (place, path, function) == ("0-2", "/res2/0/conv1", "Convolution2D + 2 fused")
     before, after = unmatched_lines(comparison)
@@ -287,19 +286,19 @@ def test_rows_that_are_not_shown_are_counted():
 
 def test_a_gate_stands_below_the_verdict():
     _, said, failed, *_ = module.compared(compared(), gate=Gate(0.05))
-    assert plain(said.words) == gate_line(compared(), 0.05)
-    assert list(map(plain, failed.items)) == failures(compared(), 0.05)
+    assert plain(said.words) == gate_line(compared(), Gate(0.05))
+    assert list(map(plain, failed.items)) == failures(compared(), Gate(0.05))
     _, said, behind, *_ = module.compared(compared(), gate=Gate(0.9))
-    assert plain(said.words) == gate_line(compared(), 0.9)
+    assert plain(said.words) == gate_line(compared(), Gate(0.9))
     assert not isinstance(behind, Points)
 
 
 def test_a_report_of_several_has_a_part_for_each():
     one, other = compared(), compare(Side("A", (run(1),)), Side("C", (run(3),)))
-    blocks = module.report([one, other], plots=["b.png", "c.png"])
+    blocks = module.report([one, other], ["b.png", "c.png"])
     found = [block.text for block in blocks if isinstance(block, Heading)]
     assert found == ["B, C compared with A", "B", "C"]
     assert [block.file for block in blocks if isinstance(block, Figure)] == ["b.png", "c.png"]
     assert plain(blocks[-1].words) == "All layers, with all digits: comparison.csv"
-    alone = module.report([one], plots=["b.png"])
+    alone = module.report([one], ["b.png"])
     assert [block.level for block in alone if isinstance(block, Heading)] == [1]
