@@ -80,6 +80,11 @@ class Speedup:
     low: float
     high: float
 
+    @property
+    def sure(self) -> bool:
+        """Whether it is faster beyond doubt, as far as there is an interval."""
+        return self.factor > 1 and not self.low <= 1
+
 
 @dataclass(eq=False)
 class EngineResult:

@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chainer_profile.basics.describe import NS
-from chainer_profile.basics.units import (
-    format_count,
-    format_duration,
-    format_percent,
-    plural,
-)
+from chainer_profile.basics.units import format_count, format_duration, format_percent, plural
 from chainer_profile.engines.results import main_layer
 from chainer_profile.report.text import printable
 
@@ -25,74 +20,58 @@ if TYPE_CHECKING:
 OWN_STEPS = "the engine's own steps"
 #: Part of a trial that no function or node has.
 BETWEEN = "between the functions or nodes"
-_MAX_NAME = 24
 #: What an engine's own clock adds is said from this part of a trial on.
 _MUCH = 0.05
 
 
 @dataclass(frozen=True)
 class Fusion:
-    """What an engine made of Chainer's layers. Times are means in seconds.
+    """What an engine made of Chainer's layers. Times are means.
 
     Attributes:
-        layers: Number of Chainer's layers.
         nodes: Number of the engine's nodes.
         gone: Layers that no node does any more; None where the nodes do not say whose they are, as
             those of a file of others.
-        before_s: Sum of Chainer's layers; None where it is not known.
-        after_s: Sum of the nodes.
-        overhead_s: What passed between the nodes.
-        profiling: What the engine's own clock adds to a trial, as a fraction of it; None where
-            that is not known.
+        nodes_s: Sum of the nodes.
+        between_s: What passed between them.
     """
 
-    layers: int
     nodes: int
     gone: int | None
-    before_s: float | None
-    after_s: float
-    overhead_s: float
-    profiling: float | None = None
+    nodes_s: float
+    between_s: float
 
 
-def fusion(run: EnginesRun, recording: Recording, chainer: Recording | None) -> Fusion:
+def fusion(run: EnginesRun, recording: Recording) -> Fusion:
     """What an engine made of the layers."""
     covered = {index for layer in recording.layers for index in layer.covers}
-    nodes_s, runs = recording.self_ns.sum(axis=1), recording.trial_ns
-    after_s = float(nodes_s.mean()) * NS
-    return Fusion(
-        layers=run.n_layers,
-        nodes=len(recording.layers),
-        gone=run.n_layers - len(covered) if covered else None,
-        before_s=None if chainer is None else float(chainer.self_ns.sum(axis=1).mean()) * NS,
-        after_s=after_s,
-        overhead_s=0.0 if runs is None else float((runs - nodes_s).mean()) * NS,
-        profiling=_profiling(recording),
-    )
+    nodes_ns, runs_ns = recording.self_ns.sum(axis=1), recording.trial_ns
+    between_ns = 0.0 if runs_ns is None else float((runs_ns - nodes_ns).mean())
+    gone = run.n_layers - len(covered) if covered else None
+    return Fusion(len(recording.layers), gone, float(nodes_ns.mean()) * NS, between_ns * NS)
 
 
-def _profiling(recording: Recording) -> float | None:
-    runs, clean = recording.trial_ns, recording.clean_ns
-    if runs is None or not len(runs) or not len(clean):
-        return None
-    return float(np.median(runs) / np.median(clean)) - 1
-
-
-def fusion_text(found: Fusion) -> str:
+def fusion_text(run: EnginesRun, recording: Recording, chainer: Recording | None) -> str:
     """The same in words: ``66 layers became 27 nodes: 5.421 ms -> 0.512 ms``."""
-    if found.gone is None:  # a file of others
-        nodes = f"{plural(found.nodes, 'node')}, {format_duration(found.after_s)}"
-        between = f"{format_duration(found.overhead_s)} between them"
-        said = f"{nodes}, and {between}; they do not say whose layers they are"
+    found = fusion(run, recording)
+    nodes, nodes_time = plural(found.nodes, "node"), format_duration(found.nodes_s)
+    between = format_duration(found.between_s)
+    if found.gone is None:
+        said = f"{nodes}, {nodes_time}, and {between} between them; they do not say whose layers "
+        said += "they are"
     else:
-        said = f"{plural(found.layers, 'layer')} became {plural(found.nodes, 'node')}"
+        said = f"{plural(run.n_layers, 'layer')} became {nodes}"
         if found.gone:
             said += f", and {format_count(found.gone)} of them nothing"
-        if found.before_s is not None:
-            said += f": {format_duration(found.before_s)} -> {format_duration(found.after_s)}"
-        said += f", and {format_duration(found.overhead_s)} between the nodes"
-    if found.profiling is not None and found.profiling >= _MUCH:
-        said += f"; its own clock adds {format_percent(found.profiling)} to a trial"
+        if chainer is not None:
+            before_s = float(chainer.self_ns.sum(axis=1).mean()) * NS
+            said += f": {format_duration(before_s)} -> {nodes_time}"
+        said += f", and {between} between the nodes"
+    runs_ns, clean_ns = recording.trial_ns, recording.clean_ns
+    if runs_ns is not None and len(runs_ns) and len(clean_ns):
+        added = float(np.median(runs_ns) / np.median(clean_ns)) - 1
+        if added >= _MUCH:
+            said += f"; its own clock adds {format_percent(added)} to a trial"
     return said
 
 
@@ -107,7 +86,7 @@ def main_functions(recording: Recording, chainer: Recording | None) -> list[str]
             found.append(row.function.partition(" + ")[0])
         else:
             found.append(OWN_STEPS if recording.settings.engine else row.function)
-    return [printable(name) for name in found]
+    return list(map(printable, found))
 
 
 def function_shares(recording: Recording, chainer: Recording | None) -> dict[str, float]:

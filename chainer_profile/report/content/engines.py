@@ -28,7 +28,12 @@ from chainer_profile.record.recording import COMPLETE
 from chainer_profile.report import document
 from chainer_profile.report.columns import properties
 from chainer_profile.report.content.comparison import layer_columns, unmatched_lines
-from chainer_profile.report.content.engine_nodes import function_shares, fusion, fusion_text
+from chainer_profile.report.content.engine_nodes import (
+    Fusion,
+    function_shares,
+    fusion,
+    fusion_text,
+)
 from chainer_profile.report.content.gpu_text import gpu_rows
 from chainer_profile.report.csv_file import safe
 from chainer_profile.report.document import Code, Figure, Heading, file, points, strong, text
@@ -43,7 +48,7 @@ from chainer_profile.report.text import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from chainer_profile.engines.results import Speedup
     from chainer_profile.record.recording import Recording
@@ -125,29 +130,27 @@ outputs | | text 7
 
 def _row(run: EnginesRun, engine: EngineResult, recordings: Mapping[str, Recording]) -> Row:
     """An engine as a row of :data:`COLUMNS`."""
-    statistics, difference, fused = engine.statistics, engine.difference, None
-    if engine.name in recordings:
-        fused = fusion(run, recordings[engine.name], recordings.get(BASELINE))
-    times = {one.name: getattr(statistics, one.name, None) for one in fields(Statistics)}
-    served = engine.served_per_s is not None
-    known = {one.name: getattr(engine, one.name) for one in fields(EngineResult)} | times
+    statistics, difference = engine.statistics, engine.difference
+    recording = recordings.get(engine.name)
+    fused = recording and fusion(run, recording)
+    of_parts = ((Statistics, statistics), (EngineResult, engine), (Fusion, fused))
+    known = {
+        one.name: getattr(part, one.name, None) for kind, part in of_parts for one in fields(kind)
+    }
     known |= {
         "network": run.settings.model,
         "batch": run.settings.batchsize,
         "device": run.settings.device,
         "trials": len(engine.clean_ns),
         "iterations_per_s": 1 / statistics.mean_s if statistics and statistics.mean_s else None,
-        "jobs": engine.jobs if served else None,
+        "jobs": None if engine.served_per_s is None else engine.jobs,
         "outputs": "" if difference is None else "wrong" if engine.wrong else "right",
         "largest_difference": difference and difference.largest,
         "relative_difference": difference and difference.relative,
         "magnitude": difference and difference.magnitude,
         "tolerance": engine.tolerance if difference else None,
         "layers": run.n_layers,
-        "nodes": fused and fused.nodes,
         "gone": fused and (0 if engine.name == BASELINE else fused.gone),
-        "nodes_s": fused and fused.after_s,
-        "between_s": fused and fused.overhead_s,
         "engine": engine,
     }
     return Row(**known)
@@ -191,12 +194,10 @@ def overview(run: EnginesRun, recordings: Mapping[str, Recording]) -> Iterator[B
         yield _table(run)
     for line in [*other_lines(run), *note_lines(run)]:
         yield text(line, below=True)
-    for at, line in enumerate(fusion_lines(run, recordings)):
-        yield text(line, below=at > 0)
-    for at, line in enumerate(next_steps(run)):
-        yield text(line, below=at > 0)
-    for at, line in enumerate(environment_lines(run.environment)):
-        yield text(line, aside=True, below=at > 0)
+    machine = environment_lines(run.environment)
+    for lines in (fusion_lines(run, recordings), next_steps(run), machine):
+        for at, line in enumerate(lines):
+            yield text(line, aside=lines is machine, below=at > 0)
 
 
 def verdict(run: EnginesRun) -> str:
@@ -205,10 +206,10 @@ def verdict(run: EnginesRun) -> str:
     if baseline is None or baseline.statistics is None:
         return f"{plural(len(run.measured), 'engine')} ran, and Chainer did not."
     before = format_duration(baseline.statistics.median_s)
-    known = _speedups(run, baseline)
+    known = _speedups(run)
     if not known:
         return f"No other engine ran beside {baseline.name}: {before} a trial."
-    faster = _surely_faster(known)
+    faster = [pair for pair in known if pair[1].sure]
     if not faster:
         return f"No engine is faster than {baseline.name} beyond doubt: {before} a trial."
     best, gain = faster[0]
@@ -236,18 +237,14 @@ def crowded(run: EnginesRun) -> bool:
     return other + min(run.settings.threads or cores, cores) >= cores + BUSY_CORES
 
 
-def _speedups(run: EnginesRun, baseline: EngineResult) -> list[tuple[EngineResult, Speedup]]:
-    """The other engines that are right, with how many times as fast they are as Chainer."""
-    found = [(one, speedup(one, baseline)) for one in run.right if one is not baseline]
-    return [(one, gain) for one, gain in found if gain is not None]
-
-
-def _surely_faster(
-    known: list[tuple[EngineResult, Speedup]],
-) -> list[tuple[EngineResult, Speedup]]:
-    """Those that are faster beyond doubt, as far as there is an interval; the fastest first."""
-    faster = [(one, gain) for one, gain in known if gain.factor > 1 and not gain.low <= 1]
-    return sorted(faster, key=lambda pair: -pair[1].factor)
+def _speedups(run: EnginesRun) -> list[tuple[EngineResult, Speedup]]:
+    """The other engines that are right and how many times as fast as Chainer, the fastest first."""
+    found = [
+        (one, gain)
+        for one in run.right
+        if run.baseline and one is not run.baseline and (gain := speedup(one, run.baseline))
+    ]
+    return sorted(found, key=lambda pair: -pair[1].factor)
 
 
 def _verdict(run: EnginesRun) -> Iterator[Block]:
@@ -257,10 +254,14 @@ def _verdict(run: EnginesRun) -> Iterator[Block]:
 
 
 def _table(run: EnginesRun) -> Table:
-    marks = [document.WRONG if engine.wrong else "" for engine in run.measured]
     rows = [_row(run, engine, {}) for engine in run.measured]
     shown = with_content(table_columns(run), rows)
+    marks = _marks(run.measured)
     return Table(shown, rows, "The engines", marks, _LEGEND, anchors=anchors_of(run))
+
+
+def _marks(engines: Iterable[EngineResult]) -> list[str]:
+    return [document.WRONG if engine.wrong else "" for engine in engines]
 
 
 def anchors_of(run: EnginesRun) -> list[str]:
@@ -317,8 +318,8 @@ def _outputs(run: EnginesRun) -> Iterator[Block]:
         "with drawn numbers in place of parameters that are all the same, as initial "
         "normalisations are, and again after the trials: the largest difference of all."
     )
-    marks = [document.WRONG if engine.wrong else "" for engine in compared]
-    yield Table(_OUTPUTS, [_row(run, engine, {}) for engine in compared], "Outputs", marks)
+    rows = [_row(run, engine, {}) for engine in compared]
+    yield Table(_OUTPUTS, rows, "Outputs", _marks(compared))
 
 
 def _fused(run: EnginesRun, recordings: Mapping[str, Recording]) -> Iterator[Block]:
@@ -357,7 +358,7 @@ def fusion_lines(run: EnginesRun, recordings: Mapping[str, Recording]) -> list[s
     """A line for each engine that timed its nodes."""
     chainer = recordings.get(BASELINE)
     return [
-        f"{engine.name}: {fusion_text(fusion(run, recordings[engine.name], chainer))}"
+        f"{engine.name}: {fusion_text(run, recordings[engine.name], chainer)}"
         for engine in run.engines
         if engine.name in recordings and engine.name != BASELINE
     ]
@@ -494,9 +495,8 @@ def other_lines(run: EnginesRun) -> list[str]:
 
 def other_line(engine: EngineResult) -> str:
     """Why an engine made no trials, and how to get it."""
-    if engine.install:
-        return f"{engine.name}: {engine.error}: {engine.install}"
-    return f"{engine.name}: {engine.error or 'made no trials'}"
+    parts = (engine.name, engine.error or "made no trials", engine.install)
+    return ": ".join(filter(None, parts))
 
 
 def wrong_lines(run: EnginesRun) -> list[str]:
@@ -507,7 +507,7 @@ def wrong_lines(run: EnginesRun) -> list[str]:
 def wrong_text(engine: EngineResult) -> str:
     """How wrong an engine's outputs are."""
     found = engine.difference
-    assert found is not None
+    assert found
     worst = f"; {engine.worst_layer}" if engine.worst_layer else ""
     return (
         f"wrong outputs: they differ by up to {format_scientific(found.largest)}, which is "
@@ -519,18 +519,14 @@ def wrong_text(engine: EngineResult) -> str:
 
 def note_lines(run: EnginesRun) -> list[str]:
     """What else is to be known of engines that made trials."""
-    notes = [f"{e.name}: {e.note}" for e in run.measured if e.note]
-    return notes + [_served(e) for e in run.measured if e.served_per_s is not None]
-
-
-def _served(engine: EngineResult) -> str:
-    """Throughput, as against one run after another."""
-    assert engine.served_per_s is not None
-    assert engine.statistics is not None
-    gain = format_factor(engine.served_per_s * engine.statistics.median_s)
-    rate = format_significant(engine.served_per_s)
-    at_a_time = f"{engine.name}: {engine.jobs} runs at a time: {rate} iterations/s"
-    return f"{at_a_time}, {gain} as many as one by one"
+    notes = [f"{one.name}: {one.note}" for one in run.measured if one.note]
+    return notes + [
+        f"{one.name}: {one.jobs} runs at a time: {format_significant(one.served_per_s)} "
+        f"iterations/s, {format_factor(one.served_per_s * one.statistics.median_s)} as many as one "
+        "by one"
+        for one in run.measured
+        if one.served_per_s is not None and one.statistics
+    ]
 
 
 # -- what to do
@@ -542,23 +538,21 @@ def next_steps(run: EnginesRun) -> Iterator[str]:
         yield f"Do not use {engine.name} as it is: {wrong_text(engine)}."
     if crowded(run):
         yield "Close the other programs, or wait for them, and run again: then one can be chosen."
-    elif run.baseline is not None:
-        yield from _which(run.baseline, _speedups(run, run.baseline))
+    elif known := _speedups(run):
+        yield from _which(known)
     for engine in run.others:
         if engine.install:
             yield f"{engine.name} was not tried; {engine.install} installs it."
 
 
-def _which(baseline: EngineResult, known: list[tuple[EngineResult, Speedup]]) -> Iterator[str]:
-    if not known:
-        return
-    faster = _surely_faster(known)
+def _which(known: list[tuple[EngineResult, Speedup]]) -> Iterator[str]:
+    faster = [pair for pair in known if pair[1].sure]
     if not faster:
-        yield f"No engine is faster than {baseline.name} here beyond doubt: stay with it."
+        yield f"No engine is faster than {BASELINE} here beyond doubt: stay with it."
         return
     best, gain = faster[0]
     factor = format_factor(gain.factor)
-    yield f"Take {best.name}: it is {factor} as fast as {baseline.name}. {_how(best)}"
+    yield f"Take {best.name}: it is {factor} as fast as {BASELINE}. {_how(best)}"
     for engine, _ in faster[1:2]:
         lead = speedup(best, engine)
         if lead is not None and not lead.low > 1:
