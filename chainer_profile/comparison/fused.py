@@ -78,7 +78,7 @@ def short_name(function: str) -> str:
     return f"{first.removesuffix('Function')}{JOIN}{format_count(len(others))} fused"
 
 
-def place(index: int, covers: Sequence[int]) -> str:
+def place(index: int | str, covers: Sequence[int]) -> str:
     """A row's place in a table: its index, or Chainer's layers that it stands for (``3-5, 9``)."""
     if not covers:
         return str(index)

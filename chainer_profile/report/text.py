@@ -113,6 +113,17 @@ def options(settings: Settings) -> list[str]:
     return found
 
 
+def engine_text(settings: Settings) -> str:
+    """The engine with its version, and its precision: ``onnxruntime 1.31.1 in fp32``."""
+    precision = f" in {printable(settings.precision)}" if settings.precision else ""
+    return f"{printable(settings.engine)}{precision}"
+
+
+def between(recording: Recording) -> str:
+    """What time of a trial that no row has is called."""
+    return "runtime overhead" if recording.settings.engine else "framework"
+
+
 def weights_text(settings: Settings) -> str:
     """Where the weights came from."""
     if settings.weights:

@@ -14,11 +14,10 @@ from chainer_profile.basics.units import (
     plural,
 )
 from chainer_profile.report.content.advice import best_of, keeping, verdict
-from chainer_profile.report.content.engine_words import engine_text
 from chainer_profile.report.content.gpu_text import on_gpu
 from chainer_profile.report.content.inside_section import said
 from chainer_profile.report.document import Text, code, strong, text
-from chainer_profile.report.text import gaps, printable, trial_parts
+from chainer_profile.report.text import engine_text, gaps, printable, trial_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chainer_profile.basics.units import format_count, format_percent, plural
+from chainer_profile.basics.units import NOT_KNOWN, format_count, format_percent, plural
+from chainer_profile.comparison.fused import place
 from chainer_profile.report.columns import (
     ABOUT,
     DEVICE,
@@ -15,11 +16,10 @@ from chainer_profile.report.columns import (
     layer_columns,
 )
 from chainer_profile.report.content.device_section import explained
-from chainer_profile.report.content.engine_words import engine_text, node_columns
 from chainer_profile.report.content.gpu_text import on_gpu
 from chainer_profile.report.document import HOT, LAYERS, PLOT, Figure, file, text
-from chainer_profile.report.tables import Table, with_content
-from chainer_profile.report.text import typical_word
+from chainer_profile.report.tables import Table, columns, with_content
+from chainer_profile.report.text import engine_text, typical_word
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,7 +96,20 @@ def by_node(summary: Summary) -> Iterator[Block]:
         "names all of them; a node that does none is named by the engine. Numbers of layers are "
         "those of the profile of the network under Chainer."
     )
-    yield Table(node_columns(summary), list(_chosen(summary).itertuples()), "By node")
+    layers = summary.recording.layers
+    found = columns(
+        """
+index Index | # | plain
+node | | text 40
+covers | Chainer's layers | text 40
+number | | count
+median | median ms | ms
+""",
+        node=lambda row: layers[row.Index].node,
+        covers=lambda row: place(NOT_KNOWN, layers[row.Index].covers),
+        number=lambda row: len(layers[row.Index].covers),
+    )
+    yield Table(found, list(_chosen(summary).itertuples()), "By node")
 
 
 def _which(summary: Summary) -> list[Column]:

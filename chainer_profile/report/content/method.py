@@ -9,9 +9,8 @@ from chainer_profile.analyse.findings import takes_options
 from chainer_profile.basics.describe import MIN_TRIALS, NS
 from chainer_profile.basics.units import format_count, format_duration, plural
 from chainer_profile.basics.words import COMMUNICATION
-from chainer_profile.report.content.engine_words import engine_text
 from chainer_profile.report.document import code
-from chainer_profile.report.text import printable, profiled_text
+from chainer_profile.report.text import engine_text, printable, profiled_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -29,7 +29,6 @@ from chainer_profile.report.content.answer import (
 )
 from chainer_profile.report.content.counters_section import counters
 from chainer_profile.report.content.device_section import MEANINGS, device_rows
-from chainer_profile.report.content.engine_words import engine_text
 from chainer_profile.report.content.gpu_text import gpu_lines, on_gpu
 from chainer_profile.report.content.inside_section import inside
 from chainer_profile.report.content.inside_section import said as inside_said
@@ -61,7 +60,7 @@ from chainer_profile.report.tables import (
     listed,
     with_content,
 )
-from chainer_profile.report.text import environment_lines, printable, run_lines
+from chainer_profile.report.text import engine_text, environment_lines, printable, run_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -18,7 +18,6 @@ from chainer_profile.report.content.budget import script_name
 from chainer_profile.report.content.budget import section as program
 from chainer_profile.report.content.counters_section import counters
 from chainer_profile.report.content.device_section import device
-from chainer_profile.report.content.engine_words import engine_text
 from chainer_profile.report.content.gpu_text import gpu_rows, option_rows
 from chainer_profile.report.content.inside_section import inside
 from chainer_profile.report.content.layer_section import (
@@ -56,6 +55,7 @@ from chainer_profile.report.document import (
 from chainer_profile.report.tables import Column, Table, columns
 from chainer_profile.report.text import (
     Row,
+    engine_text,
     environment_rows,
     input_text,
     mode_text,

@@ -24,7 +24,6 @@ from chainer_profile.report.columns import (
     properties,
     tree_columns,
 )
-from chainer_profile.report.content.engine_words import between
 from chainer_profile.report.content.gpu_text import on_gpu
 from chainer_profile.report.content.layer_section import MAX_ROWS
 from chainer_profile.report.content.totals import total_rows
@@ -43,7 +42,7 @@ from chainer_profile.report.rows import (
     tree_rows,
 )
 from chainer_profile.report.tables import Table, columns, headed, listed
-from chainer_profile.report.text import of_layers
+from chainer_profile.report.text import between, of_layers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,8 +73,8 @@ def _adds_up(summary: Summary) -> Iterator[Block]:
     )
     rows = "nodes" if summary.recording.settings.engine else "layers"
     yield text(
-        f"It adds up: {rows}{on_gpu(summary)} {layers} + {between(summary)} {framework} = profiled "
-        f"trial {trial}."
+        f"It adds up: {rows}{on_gpu(summary)} {layers} + "
+        f"{between(summary.recording)} {framework} = profiled trial {trial}."
     )
 
 

@@ -14,7 +14,7 @@ from chainer_profile.basics.units import (
     format_significant,
     plural,
 )
-from chainer_profile.report.content.engine_words import between
+from chainer_profile.report.text import between
 
 if TYPE_CHECKING:
     from chainer_profile.analyse.summary import Summary
@@ -70,7 +70,7 @@ def _all(summary: Summary) -> Iterator[Total]:
         if engine or on_device:
             where = "between the nodes" if engine else "beside the layers"
         yield Total(
-            f"{between(summary).capitalize()} ({where})",
+            f"{between(summary.recording).capitalize()} ({where})",
             format_duration(framework.mean_s),
             f"{format_percent(share)} {part}",
         )

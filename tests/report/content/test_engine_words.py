@@ -13,14 +13,10 @@ from chainer_profile.analyse.findings import takes_options
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.record.recording import BlasLibrary, Environment, Recording
-from chainer_profile.report.content.engine_words import (
-    _indices,
-    engine_text,
-    node_columns,
-)
 from chainer_profile.report.content.layer_section import by_node
 from chainer_profile.report.content.method import method_points
 from chainer_profile.report.document import plain
+from chainer_profile.report.text import engine_text
 from tests.analyse.test_steps import said as steps_said
 from tests.engines.fake_engines import recordings
 from tests.report.reading import as_markdown, on_terminal, read, report_md
@@ -91,12 +87,11 @@ def test_nodes_are_shown_with_the_layers_that_they_do(summary: Summary) -> None:
     shown = read(as_markdown(by_node(summary)))
     nodes = shown.tables[0]
     assert [row[:4] for row in nodes[1:]] == [
-        ["0", "Fused n0", "0 to 2", "3"],
+        ["0", "Fused n0", "0-2", "3"],
         ["1", "Fused n1", "-", "0"],
-        ["2", "Fused n2", "3 to 4", "2"],
+        ["2", "Fused n2", "3-4", "2"],
     ]
     assert sum(float(row[4]) for row in nodes[1:]) == pytest.approx(0.095)
-    assert len(node_columns(summary)) == len(nodes[0])
 
 
 def test_chainers_own_report_has_no_nodes() -> None:
@@ -129,8 +124,3 @@ def test_checks_name_no_options_and_no_threads_of_blas() -> None:
 def test_a_precision_that_is_not_known_is_left_out() -> None:
     settings = replace(fast().settings, precision="")
     assert engine_text(settings) == "fast 1.0"
-
-
-def test_indices_in_a_row_are_shortened() -> None:
-    assert _indices((0, 1, 2, 5, 7, 8)) == "0 to 2, 5, 7 to 8"
-    assert _indices(()) == "-"
