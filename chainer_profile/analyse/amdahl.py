@@ -17,11 +17,8 @@ _TIMES = (2.0, 4.0, 10.0)
 
 
 def trial_s(recording: Recording) -> float | None:
-    """Median of the clean trials, or else of the profiled ones; None where layers add up to none.
-
-    They do not where their times hold those of the calls within them, where clean trials are of
-    several kinds of calls, and on a GPU, whose layers run beside the host.
-    """
+    """Median of the clean trials, or else of the profiled ones; None where layers add to none."""
+    # A layer's inclusive time holds others', a GPU runs beside the host, and mixed trials differ.
     if recording.settings.inclusive or recording.mixed or recording.host_ns is not None:
         return None
     times = recording.clean_ns if len(recording.clean_ns) else recording.trial_ns
@@ -31,15 +28,7 @@ def trial_s(recording: Recording) -> float | None:
 
 
 def if_twice(recording: Recording, layers_s: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How many times as fast a trial would be if one layer were twice as fast, for each layer.
-
-    Args:
-        recording: The recording.
-        layers_s: Median times of the layers in seconds, (layers,).
-
-    Returns:
-        ``T / (T - t / 2)``, (layers,); NaN where that is not known.
-    """
+    """How many times as fast a trial would be if one layer were twice as fast; NaN if unknown."""
     whole = trial_s(recording)
     if not whole:
         return np.full(len(layers_s), np.nan)
@@ -48,13 +37,7 @@ def if_twice(recording: Recording, layers_s: NDArray[np.float64]) -> NDArray[np.
 
 @dataclass(frozen=True)
 class Way:
-    """One way to a faster trial.
-
-    Attributes:
-        count: So many of the slowest layers
-        times: would have to be so many times as fast.
-        share: What they hold of a trial.
-    """
+    """``count`` of the slowest layers, which hold ``share`` of a trial, ``times`` as fast."""
 
     count: int
     times: float
@@ -66,17 +49,8 @@ def ways(
 ) -> tuple[Way, ...] | None:
     """Which layers must become how fast, for a trial that is so many times as fast.
 
-    The fewest of the slowest layers that are enough if they become 2, 4 or 10 times as fast; more
-    layers where less is asked of each.
-
-    Args:
-        recording: The recording.
-        layers_s: Median times of the layers in seconds.
-        factor: The target, above 1.
-
-    Returns:
-        The ways, least demanding first; empty where not even all layers ten times as fast are
-        enough; None where a trial's time is not known.
+    The fewest of the slowest layers that are enough if they become 2, 4 or 10 times as fast, least
+    demanding first: empty where no layers are enough, None where a trial's time is not known.
     """
     whole = trial_s(recording)
     if not whole:

@@ -13,6 +13,7 @@ from chainer_profile.analyse.findings import (
     STEP,
     Change,
     Finding,
+    gain_without,
     takes_options,
 )
 from chainer_profile.analyse.grouping import OUTSIDE, place_of_most
@@ -219,7 +220,7 @@ def _memory(summary: Summary) -> Iterator[Finding | Untried]:
             f"The kernel takes {format_percent(share)} of a trial's CPU time "
             f"({format_duration(counted.system_s)}), to hand out memory among others"
         )
-        gain, evidence = 1 / (1 - share) if share < 1 else None, faults
+        gain, evidence = gain_without(share), faults
     elif peak is not None:
         text += f", up to {format_nbytes(peak)} a layer"
     if takes_options(settings):
@@ -275,7 +276,7 @@ def _batch(summary: Summary) -> Iterator[Finding | Untried]:
             f"Try a batch of {larger}.",
             f"That is {format_duration(per_call_s)} a call{_mostly_in(summary)}.",
             f"-b {larger}" if takes_options(settings) else "",
-            1 / (1 - framework),
+            gain_without(framework),
             (Change(batchsize=larger),),
         )
 

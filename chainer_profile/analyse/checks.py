@@ -22,15 +22,12 @@ from chainer_profile.analyse.findings import (
 from chainer_profile.analyse.grouping import OUTSIDE, place_of_most
 from chainer_profile.analyse.steps import steps
 from chainer_profile.basics.describe import MIN_TRIALS, NS, halves_differ
-from chainer_profile.basics.units import (
-    format_count,
-    format_duration,
-    format_percent,
-    plural,
-)
+from chainer_profile.basics.units import format_count, format_duration, format_percent, plural
 from chainer_profile.record.recording import COMPLETE, FEW_LEFT_OUT, INTERVAL, TIME_LIMIT
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.record.recording import Recording
 
@@ -54,8 +51,6 @@ FASTER_WITH_ONE_THREAD = 0.03
 EVENT_S = 0.5e-6
 #: Change of a GPU's clock worth a word.
 CLOCK_CHANGE = 0.05
-#: Kinds of trials that a finding names, beside the first.
-MOST_KINDS = 3
 #: Places of numbers that are not finite that a finding names.
 MOST_NAMED = 3
 #: Part of the wall time in which the thread did not run, worth a word.
@@ -68,8 +63,7 @@ _PREFIXES = {"openblas": "OPENBLAS", "mkl": "MKL", "blis": "BLIS"}
 
 def check(summary: Summary) -> tuple[Finding, ...]:
     """All findings of a run: warnings, then what may take less time, then notes."""
-    recording = summary.recording
-    rules = _OF_PROGRAMS if recording.by_means else _CHECKS
+    rules = _OF_PROGRAMS if summary.recording.by_means else _CHECKS
     found = [finding for rule in (*rules, steps) for finding in rule(summary)]
     return in_order(one for one in found if one.gain is None or one.gain >= LEAST_GAIN)
 
@@ -82,39 +76,32 @@ def _ended_early(summary: Summary) -> Iterator[Finding]:
     # A program that runs anyway has no number of its own.
     of = f"{format_count(recording.all_trials)} of " if wanted else ""
     done = f"{of}{plural(wanted or recording.all_trials, 'trial')}"
+    text = f"The run ended after {done}: {recording.ended}."
     if recording.ended in (TIME_LIMIT, INTERVAL):
-        yield Finding(
-            "ended-early",
-            NOTE,
-            f"The run ended after {done}: {recording.ended}.",
-            "This was asked for; nothing needs to be done.",
-        )
+        advice = "This was asked for; nothing needs to be done."
+        yield Finding("ended-early", NOTE, text, advice)
+        return
+    if recording.ended.startswith("failed"):
+        advice = "Mend that first: the network cannot be profiled as it is."
     else:
-        yield Finding(
-            "interrupted",
-            WARNING,
-            f"The run ended after {done}: {recording.ended}. The results are of those trials.",
-            "Mend that first: the network cannot be profiled as it is."
-            if recording.ended.startswith("failed")
-            else "Run it again for the full number of trials."
-            if wanted
-            else "Run it again for those behind them.",
-        )
+        more = "the full number of trials" if wanted else "those behind them"
+        advice = f"Run it again for {more}."
+    text += " The results are of those trials."
+    yield Finding("interrupted", WARNING, text, advice)
 
 
 def _left_out(summary: Summary) -> Iterator[Finding]:
     recording = summary.recording
-    if not recording.left_out:
-        return
-    share = recording.left_out / recording.all_trials
-    yield Finding(
-        "left-out",
-        WARNING if share > FEW_LEFT_OUT else NOTE,
-        f"{format_count(recording.left_out)} of "
-        f"{plural(recording.all_trials, 'profiled trial')} ({format_percent(share)}) made "
-        "other calls than those shown: they are in no result.",
-        "Profile it again: rows are then of links, and hold all trials.",
-    )
+    if recording.left_out:
+        share = recording.left_out / recording.all_trials
+        yield Finding(
+            "left-out",
+            WARNING if share > FEW_LEFT_OUT else NOTE,
+            f"{format_count(recording.left_out)} of "
+            f"{plural(recording.all_trials, 'profiled trial')} ({format_percent(share)}) made "
+            "other calls than those shown: they are in no result.",
+            "Profile it again: rows are then of links, and hold all trials.",
+        )
 
 
 def _few_trials(summary: Summary) -> Iterator[Finding]:
@@ -146,10 +133,8 @@ def _few_trials(summary: Summary) -> Iterator[Finding]:
         names = {"clean": "clean_trials", "profiled": "trials"}
         options = " ".join(option(settings, names[kind], n) for kind, n in needed.items()).strip()
         more = " and ".join(plural(n, f"{kind} trial") for kind, n in needed.items())
-        advice = (
-            f"About {more} would narrow it to {format_percent(WIDE_INTERVAL, 0)}"
-            f"{bracketed(options)}."
-        )
+        narrow = f"{format_percent(WIDE_INTERVAL, 0)}{bracketed(options)}"
+        advice = f"About {more} would narrow it to {narrow}."
     yield Finding("few-trials", WARNING, f"The 95 % interval is +/- {widths}.", advice)
 
 
@@ -169,19 +154,19 @@ def _unstable(summary: Summary) -> Iterator[Finding]:
         )
     if len(unstable):
         spread = std_s[unstable] / mean_s[unstable]
-        worst = unstable[spread.argmax()]
+        worst = layers["label"][unstable[spread.argmax()]]
         yield Finding(
             "unstable-layers",
             NOTE,
             f"{len(unstable)} of {plural(len(layers), 'layer')} vary by 10 % of their mean or "
-            f"more; the worst is {layers['label'][worst]} with {format_percent(spread.max(), 0)}.",
+            f"more; the worst is {worst} with {format_percent(spread.max(), 0)}.",
             "Compare the medians of these layers instead of their means.",
         )
 
 
 def _drift(summary: Summary) -> Iterator[Finding]:
-    walls = summary.recording.trial_ns
-    if walls is None or len(walls) < 2 * MIN_TRIALS or not walls.any():
+    walls = _many_trials(summary)
+    if walls is None:
         return
     change, certain = halves_differ(walls)
     if abs(change) >= DRIFT and certain:
@@ -196,33 +181,41 @@ def _drift(summary: Summary) -> Iterator[Finding]:
 
 
 def _slow_start(summary: Summary) -> Iterator[Finding]:
-    walls = summary.recording.trial_ns
-    if walls is None or len(walls) < 2 * MIN_TRIALS or not np.median(walls):
+    walls = _many_trials(summary)
+    if walls is None:
         return
     count = min(50, max(5, len(walls) // 20))
     excess = float(np.median(walls[:count]) / np.median(walls[count:]) - 1)
     # One slow trial is chance; most of the first ones above nearly all others are not.
     high = np.quantile(walls[count:], 0.9)
-    if excess >= SLOW_START and (walls[:count] > high).mean() > 0.5:
-        wanted = summary.recording.settings.warmups
-        warmups = len(summary.recording.warmup_ns) or wanted
-        settings = summary.recording.settings
-        asked = option(settings, "warmups", max(2 * warmups, warmups + 2 * count))
-        yield Finding(
-            "short-warmup",
-            WARNING,
-            f"The first {count} trials were {format_percent(excess, 0)} slower than the rest: "
-            f"a warm-up of {plural(warmups, 'trial')} was too short.",
-            f"Use more warm-up trials ({asked})."
-            if asked and warmups >= wanted
-            else "Compare the medians."
-            if asked or settings.engine
-            else "Compare the medians, or profile later in the training.",
-        )
+    if excess < SLOW_START or (walls[:count] > high).mean() <= 0.5:
+        return
+    settings = summary.recording.settings
+    warmups = len(summary.recording.warmup_ns) or settings.warmups
+    asked = option(settings, "warmups", max(2 * warmups, warmups + 2 * count))
+    advice = "Compare the medians."
+    if asked and warmups >= settings.warmups:
+        advice = f"Use more warm-up trials ({asked})."
+    elif not (asked or settings.engine):
+        advice = "Compare the medians, or profile later in the training."
+    yield Finding(
+        "short-warmup",
+        WARNING,
+        f"The first {count} trials were {format_percent(excess, 0)} slower than the rest: "
+        f"a warm-up of {plural(warmups, 'trial')} was too short.",
+        advice,
+    )
+
+
+def _many_trials(summary: Summary) -> NDArray[np.int64] | None:
+    """The profiled trials where they are enough to be held against one another."""
+    walls = summary.recording.trial_ns
+    few = walls is None or len(walls) < 2 * MIN_TRIALS or not np.median(walls)
+    return None if few else walls
 
 
 def _near_resolution(summary: Summary) -> Iterator[Finding]:
-    conditions = summary.recording.conditions
+    conditions, layers = summary.recording.conditions, summary.layers
     if summary.recording.on_device:
         window_s, shown_by = EVENT_S, "that events on the GPU can tell"
     elif conditions.window_ns is not None:
@@ -230,20 +223,18 @@ def _near_resolution(summary: Summary) -> Iterator[Finding]:
         shown_by = "that the clock can tell or an empty function shows"
     else:
         return
-    median_s = summary.layers["median_s"].to_numpy()
-    near = np.flatnonzero(median_s < WINDOWS * window_s)
+    near = layers[layers["median_s"] < WINDOWS * window_s]
     if len(near):
-        smallest = median_s.argmin()
-        share = window_s / median_s[smallest] if median_s[smallest] else 1.0
+        smallest = layers.loc[layers["median_s"].idxmin()]
+        share = window_s / smallest["median_s"] if smallest["median_s"] else 1.0
         yield Finding(
             "near-resolution",
             NOTE,
             f"{plural(len(near), 'layer')} took less than {WINDOWS} times the "
             f"{format_duration(window_s)} {shown_by}: up to "
-            f"{format_percent(min(share, 1.0), 0)} of {summary.layers['label'][smallest]}.",
+            f"{format_percent(min(share, 1.0), 0)} of {smallest['label']}.",
             "Do not compare these layers with one another; together they hold "
-            f"{format_percent(summary.layers['share'].to_numpy()[near].sum())} of the layers' "
-            "time.",
+            f"{format_percent(near['share'].sum())} of the layers' time.",
         )
 
 
@@ -251,38 +242,32 @@ def _overhead(summary: Summary) -> Iterator[Finding]:
     overhead = summary.totals.overhead
     # Without an interval (NaN) a short run's noise would be called overhead.
     if overhead is not None and overhead.low > HIGH_OVERHEAD:
-        yield Finding(
-            "overhead",
-            WARNING,
-            f"Profiling made a trial {format_percent(overhead.fraction)} slower.",
-            "Report the clean trials; the layers' times are too long by up to this part.",
-        )
+        text = f"Profiling made a trial {format_percent(overhead.fraction)} slower."
+        advice = "Report the clean trials; the layers' times are too long by up to this part."
+        yield Finding("overhead", WARNING, text, advice)
 
 
 def _threads(summary: Summary) -> Iterator[Finding]:
     recording = summary.recording
-    settings, libraries = recording.settings, recording.environment.blas
-    threads = max((library.threads for library in libraries), default=1)
+    settings, threads = recording.settings, _blas_threads(recording)
     # Another engine than Chainer has threads of its own.
     if not settings.device.startswith("cpu") or settings.engine:
         return
     probe = probed_threads(recording)
     if probe is None:
         if threads > 1 and settings.threads is None:
-            yield Finding(
-                "threads",
-                NOTE,
-                f"BLAS used {threads} threads. Small layers are often faster with one.",
-                f"Try {option(settings, 'threads', 1) or 'one'} and compare.",
-            )
+            text = f"BLAS used {threads} threads. Small layers are often faster with one."
+            advice = f"Try {option(settings, 'threads', 1) or 'one'} and compare."
+            yield Finding("threads", NOTE, text, advice)
     elif threads == 1:
         asked = option(settings, "threads", probe.many)
-        variable = f"{_PREFIXES.get(libraries[0].name, 'OMP')}_NUM_THREADS=1"
+        library = recording.environment.blas[0].name
         yield Finding(
             "threads",
             NOTE,
             f"BLAS ran with {probe.text(1)}.",
-            f"Other programs run it with {probe.many} unless {variable} is set"
+            f"Other programs run it with {probe.many} unless "
+            f"{_PREFIXES.get(library, 'OMP')}_NUM_THREADS=1 is set"
             f"{f'; {asked} measures that' if asked else ''}.",
         )
     # Older versions tried one thread behind the trials, and did not take it.
@@ -290,16 +275,13 @@ def _threads(summary: Summary) -> Iterator[Finding]:
         yield Finding("threads", NOTE, f"BLAS ran with {probe.text()}.", "Run with one thread.")
 
 
+def _blas_threads(recording: Recording) -> int:
+    return max((library.threads for library in recording.environment.blas), default=1)
+
+
 @dataclass(frozen=True)
 class ProbedThreads:
-    """What the trials with one BLAS thread and with several told.
-
-    Attributes:
-        many: The several threads.
-        one_s: Median trial with one, in seconds.
-        many_s: The same with several.
-        count: Trials of each.
-    """
+    """Medians of ``count`` trials with one BLAS thread, and of as many with several."""
 
     many: int
     one_s: float
@@ -338,7 +320,7 @@ def _held_back(summary: Summary) -> Iterator[Finding]:
         WARNING,
         f"{' and '.join(environment.variables)} {'was' if len(names) == 1 else 'were'} set: "
         "libraries may use slower instructions than this processor has"
-        f"{f' (BLAS ran {kernels} kernels)' if kernels else ''}.",
+        f"{bracketed(f'BLAS ran {kernels} kernels' if kernels else '')}.",
         f"Unset {' and '.join(names)} and run again, unless that is what you want to measure.",
     )
 
@@ -363,41 +345,36 @@ def _busy(summary: Summary) -> Iterator[Finding]:
     if other is not None and other >= BUSY_CORES:
         cores = summary.recording.environment.usable_cores
         of = f" of {plural(cores, 'core')}" if cores else ""
-        yield Finding(
-            "busy",
-            WARNING,
-            f"Other programs kept {other:.1f}{of} busy during the trials.",
-            "Close them and run again: they slow the trials and make them vary.",
-        )
+        text = f"Other programs kept {other:.1f}{of} busy during the trials."
+        advice = "Close them and run again: they slow the trials and make them vary."
+        yield Finding("busy", WARNING, text, advice)
 
 
 def _disturbed(summary: Summary) -> Iterator[Finding]:
-    trial = trial_counters(summary.recording)
+    trial, layers = trial_counters(summary.recording), summary.layers
     # With several threads the calling one waits for the others.
-    threads = max((library.threads for library in summary.recording.environment.blas), default=1)
-    if trial is None or threads > 1 or not trial.off_share >= MUCH_OFF:
+    if trial is None or _blas_threads(summary.recording) > 1 or not trial.off_share >= MUCH_OFF:
         return
-    layers = summary.layers
     off_s = (layers["counted_s"] - layers["cpu_s"]).clip(lower=0)
     place = place_of_most(off_s, trial.wall_s - trial.cpu_s)
     where = ""
     if place is not None:
         where = f"; most of that in {layers['label'][place]} ({format_duration(off_s[place])})"
-    taken = trial.preemptions >= trial.waits
+    if taken := trial.preemptions >= trial.waits:
+        why = f"its processor was taken from it {trial.preemptions:.1f} times a trial"
+        advice = (
+            "Other programs took the processor: compare CPU times (cpu_ms), or run on a quiet "
+            "machine."
+        )
+    else:
+        why = f"it waited {trial.waits:.1f} times a trial"
+        advice = "It waited for a disk, a lock or another thread: faster arithmetic would not help."
     yield Finding(
         "disturbed",
         WARNING if taken else NOTE,
         f"In {format_percent(trial.off_share, 0)} of the wall time of the counters pass the thread "
-        f"did not run: "
-        + (
-            f"its processor was taken from it {trial.preemptions:.1f} times a trial"
-            if taken
-            else f"it waited {trial.waits:.1f} times a trial"
-        )
-        + f"{where}.",
-        "Other programs took the processor: compare CPU times (cpu_ms), or run on a quiet machine."
-        if taken
-        else "It waited for a disk, a lock or another thread: faster arithmetic would not help.",
+        f"did not run: {why}{where}.",
+        advice,
     )
 
 
@@ -412,7 +389,7 @@ def _outside_of_phases(summary: Summary) -> Iterator[Finding]:
             "outside-of-phases",
             NOTE,
             f"{format_percent(share)} of the trial passes outside of its phases "
-            f"({', '.join(phase for phase in summary.phases.index if phase != OUTSIDE)}).",
+            f"({', '.join(summary.phase_names)}).",
             "No layer holds this time: look at what the training loop does around the step.",
         )
 
@@ -437,20 +414,18 @@ def _throttled(summary: Summary) -> Iterator[Finding]:
 
 def _clock_changed(summary: Summary) -> Iterator[Finding]:
     clocks = _clocks(summary)
-    if clocks is None or not all(clocks):
+    if clocks is None:
         return
     before, after = clocks
-    change = after / before - 1
-    if abs(after - before) <= CLOCK_CHANGE * before:
-        return
-    fell = change < 0
-    if fell and any(_throttled(summary)):  # which says so
+    fell = after < before
+    # That it was throttled says so.
+    if abs(after - before) <= CLOCK_CHANGE * before or (fell and any(_throttled(summary))):
         return
     yield Finding(
         "gpu-clock",
         WARNING if fell else NOTE,
-        f"The GPU's clock {'fell' if fell else 'rose'} by {format_percent(abs(change))}: "
-        f"{_before_and_after(before, after)}.",
+        f"The GPU's clock {'fell' if fell else 'rose'} by "
+        f"{format_percent(abs(after / before - 1))}: {_before_and_after(before, after)}.",
         "Times from before and after the change differ: fix the clock "
         "(nvidia-smi --lock-gpu-clocks), or let the GPU warm up for longer."
         if fell
@@ -462,10 +437,10 @@ def _clock_changed(summary: Summary) -> Iterator[Finding]:
 def _clocks(summary: Summary) -> tuple[int, int] | None:
     """The GPU's clock before and after the trials, in MHz."""
     conditions = summary.recording.conditions
-    if conditions.gpu_before is None or conditions.gpu_after is None:
-        return None
-    before, after = conditions.gpu_before.sm_mhz, conditions.gpu_after.sm_mhz
-    return None if before is None or after is None else (before, after)
+    before, after = (
+        state and state.sm_mhz for state in (conditions.gpu_before, conditions.gpu_after)
+    )
+    return (before, after) if before and after else None
 
 
 def _before_and_after(before: int, after: int) -> str:
@@ -489,31 +464,12 @@ def _no_held_trials(summary: Summary) -> Iterator[Finding]:
 
 
 _CHECKS = (
-    _ended_early,
-    _few_trials,
-    _left_out,
-    _not_finite,
-    _busy,
-    _disturbed,
-    _unstable,
-    _drift,
-    _throttled,
-    _clock_changed,
-    _held_back,
-    _slow_start,
-    _overhead,
-    _near_resolution,
-    _outside_of_phases,
-    _no_held_trials,
-    _threads,
+    *(_ended_early, _few_trials, _left_out, _not_finite, _busy, _disturbed, _unstable, _drift),
+    *(_throttled, _clock_changed, _held_back, _slow_start, _overhead, _near_resolution),
+    *(_outside_of_phases, _no_held_trials, _threads),
 )
 #: What is said where trials differ, and of a program's, which it makes anyway.
 _OF_PROGRAMS = (
-    _ended_early,
-    _not_finite,
-    _busy,
-    _throttled,
-    _overhead,
-    _outside_of_phases,
-    _threads,
+    *(_ended_early, _not_finite, _busy, _throttled),
+    *(_overhead, _outside_of_phases, _threads),
 )

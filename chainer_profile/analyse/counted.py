@@ -24,15 +24,9 @@ _COLUMNS = {
 
 
 def layer_counters(recording: Recording) -> dict[str, Any]:
-    """What the calling thread does in every layer, means of the counters pass.
+    """What the calling thread does in every layer, means of the counters pass; NaN where unknown.
 
-    Args:
-        recording: The recording.
-
-    Returns:
-        Columns of one value a layer, NaN without the counter: ``counted_s``, wall time in the
-        trials of that pass, and in the same trials ``cpu_s``, CPU time, ``page_faults``, ``waits``
-        and ``preemptions`` (how often it gave its processor up, and lost it).
+    ``counted_s`` is the wall time in the trials of that pass, ``cpu_s`` the CPU time in them.
     """
     counters, nothing = recording.counters, np.full(len(recording.layers), np.nan)
     columns = {}
@@ -108,12 +102,7 @@ def of_trial(counters: Counters) -> TrialCounters:
 
 
 def counters_by(layers: pd.DataFrame, by: str) -> pd.DataFrame:
-    """The columns of :func:`layer_counters` added up, most CPU time first.
-
-    Args:
-        layers: ``Summary.layers``.
-        by: A column of them: ``function`` or ``phase``.
-    """
+    """The columns of :func:`layer_counters` added up by a column, most CPU time first."""
     sums = layers.groupby(by, sort=False)[list(_COLUMNS)].sum(min_count=1)
     sums["layers"] = layers.groupby(by, sort=False).size()
     return sums.sort_values("cpu_s", ascending=False, kind="stable")

@@ -86,16 +86,10 @@ class DeviceUse:
 
 
 def layer_device(recording: Recording) -> dict[str, NDArray[np.float64]]:
-    """What the host and the device do for every layer.
+    """What the host and the device do for every layer, NaN where not known.
 
-    Args:
-        recording: The recording.
-
-    Returns:
-        Columns of one value a layer, in seconds, NaN where not known: ``host_s``, mean time of the
-        host in the layer's call, mostly launching; ``gap_s``, mean time on the device between the
-        layer before and this one; ``busy_s``, median time on the device when it never waits for the
-        host.
+    ``host_s`` is the host's mean time in the layer's call, ``gap_s`` the device's before the layer,
+    ``busy_s`` the median time on a device that never waits for the host.
     """
     nothing = np.full(len(recording.layers), np.nan)
     held = _held(recording.held_ns)
@@ -107,15 +101,7 @@ def layer_device(recording: Recording) -> dict[str, NDArray[np.float64]]:
 
 
 def phase_device(layers: pd.DataFrame) -> pd.DataFrame:
-    """What the host and the device do for the layers of every phase.
-
-    Args:
-        layers: ``Summary.layers`` of a run on a GPU.
-
-    Returns:
-        One row a phase, indexed by its name, in the order of their first layers. Columns, in
-        seconds: ``layers_s``, and the sums of those of :func:`layer_device`.
-    """
+    """Sums of the layers' times and of :func:`layer_device` by phase."""
     columns = layers[["phase", "mean_s", *DEVICE]].rename(columns={"mean_s": "layers_s"})
     # Unknown times stay unknown; a sum would make them 0.
     return columns.groupby("phase", sort=False).sum(min_count=1)
@@ -123,28 +109,15 @@ def phase_device(layers: pd.DataFrame) -> pd.DataFrame:
 
 def device_use(recording: Recording) -> DeviceUse | None:
     """How a trial uses the GPU; None for a run on the host."""
-    if (
-        recording.trial_ns is None
-        or recording.host_ns is None
-        or recording.gap_ns is None
-        or recording.launch_ns is None
-        or recording.span_ns is None
-        or not recording.n_trials
-    ):
-        return None
-    trials = recording.n_trials
-    # Sums of whole nanoseconds, so that the parts add up.
-    trial, launch, calls, span, layers, gaps = (
-        int(samples.sum())
-        for samples in (
-            recording.trial_ns,
-            recording.launch_ns,
-            recording.host_ns,
-            recording.span_ns,
-            recording.self_ns,
-            recording.gap_ns,
-        )
+    samples = (
+        *(recording.trial_ns, recording.launch_ns, recording.host_ns),
+        *(recording.span_ns, recording.self_ns, recording.gap_ns),
     )
+    # Sums of whole nanoseconds, so that the parts add up.
+    sums, trials = [int(one.sum()) for one in samples if one is not None], recording.n_trials
+    if len(sums) < len(samples) or not trials:
+        return None
+    trial, launch, calls, span, layers, gaps = sums
     held, held_spans = _held(recording.held_ns), _held(recording.held_span_ns)
     return DeviceUse(
         trial_s=trial / trials * NS,

@@ -47,13 +47,8 @@ class Change:
 
     def with_(self, other: Change) -> Change:
         """Both changes at once."""
-        plain = Change()
-        changed = {
-            one.name: getattr(other, one.name)
-            for one in fields(Change)
-            if getattr(other, one.name) != getattr(plain, one.name)
-        }
-        return replace(self, **changed)
+        changed = {one.name: getattr(other, one.name) for one in fields(Change)}
+        return replace(self, **{name: value for name, value in changed.items() if value})
 
     @property
     def name(self) -> str:
@@ -126,6 +121,11 @@ def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 def next_step(findings: Iterable[Finding]) -> Finding | None:
     """What promises the most, of what there is something to do about."""
     return next((one for one in in_order(findings) if one.severity == STEP and one.to_do), None)
+
+
+def gain_without(share: float) -> float | None:
+    """How many times as fast something is without this part of its time (Amdahl's law)."""
+    return 1 / (1 - share) if share < 1 else None
 
 
 def takes_options(settings: Settings) -> bool:

@@ -20,17 +20,10 @@ MEMORY = (*MEASURED, *SIZES, "workspace_nbytes")
 
 
 def layer_memory(recording: Recording) -> dict[str, Any]:
-    """The memory of every layer.
+    """The memory of every layer: :data:`MEMORY`, in bytes, <NA> where not known.
 
-    Args:
-        recording: The recording.
-
-    Returns:
-        Columns of one value a layer, in bytes, all of them <NA> where not known:
-        ``peak_nbytes`` and ``retained_nbytes``, what the layer allocates at most and leaves
-        allocated (see :class:`.MemoryUse`); ``input_nbytes``, ``parameter_nbytes`` and
-        ``output_nbytes``, the sizes of the arrays of a forward call; ``workspace_nbytes``, the peak
-        of a forward call beyond its outputs, at least 0.
+    The measured are those of :class:`.MemoryUse`; the workspace is what a forward call allocates at
+    most beyond its outputs.
     """
     layers, use = recording.layers, recording.memory
     data: dict[str, list[int | None]] = {

@@ -30,14 +30,7 @@ def place_of_most(parts: pd.Series[float], whole: float) -> Any:
 
 
 def group(layers: pd.DataFrame, recording: Recording, by: str) -> pd.DataFrame:
-    """The layers added up by something, slowest group first.
-
-    Args:
-        layers: ``Summary.layers``.
-        recording: The recording that they come from.
-        by: One of :data:`~.words.GROUPS`: ``function`` (its name), ``link`` (its
-            path), ``block`` (see :func:`block_of`) or ``shape`` (function and input shapes; a
-            backward goes with the call that it goes back through).
+    """The layers added up by one of :data:`~.words.GROUPS`, slowest group first.
 
     Returns:
         One row a group, indexed by its name. Columns: ``calls`` in a trial (of the forward pass
@@ -108,16 +101,11 @@ def common_link(paths: Sequence[str]) -> str:
 
 
 def block_of(path: str, above: str = "/", *, holds_links: bool = False) -> str:
-    """The block of a network that a link path belongs to.
+    """The block of a network that a link path belongs to; one without a slash is its own.
 
     That is the path up to its first number (``/res2/0`` for ``/res2/0/conv1``), or without any
-    the first two of three or more names (``/res2/a`` for ``/res2/a/conv1``), or the first name.
-
-    Args:
-        path: The path; one without a slash (``loss``) is its own block.
-        above: What all paths begin with; it does not count as a name.
-        holds_links: Whether there are links below it. A block's own calls (``/res2/a``) belong
-            to it like those of its links.
+    the first two of three or more names (``/res2/a`` for ``/res2/a/conv1``), or the first name;
+    what all paths begin with is no name. A link that holds links belongs to its own block.
     """
     below = above.rstrip("/") + "/"
     if not path.startswith(below) or path == "/":

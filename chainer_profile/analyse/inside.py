@@ -72,18 +72,13 @@ KINDS = (
     ("chainer/links/", "", WRAPPERS),
     ("chainer/utils/argument.py", "", WRAPPERS),
 )
+_NUMERIC = "numpy/_core/numeric.py"
 #: Parts that have a name: a file, its function, what is on the line; their name and cause. One
 #: without a line holds for the whole function, and all below it.
 NAMED = (
-    (
-        "numpy/_core/numeric.py",
-        "tensordot",
-        ".reshape(newshape_",
-        "a copy within numpy.tensordot",
-        COPYING,
-    ),
-    ("numpy/_core/numeric.py", "tensordot", "dot(at, bt)", "the matrix product", PRODUCT),
-    ("numpy/_core/numeric.py", "tensordot", " ", "numpy.tensordot's own Python", CALLS),
+    (_NUMERIC, "tensordot", ".reshape(newshape_", "a copy within numpy.tensordot", COPYING),
+    (_NUMERIC, "tensordot", "dot(at, bt)", "the matrix product", PRODUCT),
+    (_NUMERIC, "tensordot", " ", "numpy.tensordot's own Python", CALLS),
     ("chainer/utils/conv.py", "im2col_cpu", "", "im2col's copy of windows", COPYING),
     ("chainer/utils/conv.py", "col2im_cpu", "", "col2im's adding to windows", COPYING),
     ("chainer/utils/conv_nd.py", "im2col_nd_cpu", "", "im2col's copy of windows", COPYING),
@@ -208,30 +203,26 @@ class InsideParts:
 
 
 def inside_parts(recording: Recording, median_s: NDArray[np.float64]) -> InsideParts | None:
-    """What the stacks of a recording come to; None without them.
-
-    Args:
-        recording: The recording.
-        median_s: Median self time of every layer in seconds, (layers,).
-    """
+    """What the stacks of a recording come to, with the layers' median times; None without them."""
     inside = recording.inside
     if inside is None:
         return None
 
-    def enough(parts: Parts) -> bool:
-        return not parts.samples or parts.samples / inside.repeats >= LEAST_SAMPLES
-
-    times = [float(value) for value in median_s]
-    whole = _with_nested(recording, times)
+    layers, times = recording.layers, [float(value) for value in median_s]
+    # Stacks do not tell a layer's time from that of the calls within it.
+    whole = list(times)
+    for layer in reversed(layers):
+        if layer.parent is not None:
+            whole[layer.parent] += whole[layer.index]
     by_row: dict[int, list[Stack]] = {}
     by_function: dict[tuple[str, str], list[Stack]] = {}
     between: list[Stack] = []
-    phases = {layer.function: layer.phase for layer in recording.layers}
+    phases = {layer.function: layer.phase for layer in layers}
     for stack in inside.stacks:
         if not stack.seconds:  # within one step of a coarse clock
             continue
         if stack.row is not None:
-            layer = recording.layers[stack.row]
+            layer = layers[stack.row]
             by_row.setdefault(stack.row, []).append(stack)
             by_function.setdefault((layer.function, layer.phase), []).append(stack)
         elif stack.function:
@@ -239,16 +230,9 @@ def inside_parts(recording: Recording, median_s: NDArray[np.float64]) -> InsideP
             by_function.setdefault(key, []).append(stack)
         else:
             between.append(stack)
-    framework = None
-    if recording.trial_ns is not None and len(between):
-        spent = recording.trial_ns - recording.self_ns.sum(axis=1)
-        seconds = float(np.median(spent)) * NS
-        framework = _parts("framework", "", None, seconds, between, inside)
     rows = [
-        _parts(
-            recording.layers[row].label, recording.layers[row].phase, row, whole[row], one, inside
-        )
-        for row, one in sorted(by_row.items())
+        _parts(layers[row].label, layers[row].phase, row, whole[row], stacks, inside)
+        for row, stacks in sorted(by_row.items())
     ]
     functions = []
     for (function, phase), stacks in by_function.items():
@@ -258,25 +242,22 @@ def inside_parts(recording: Recording, median_s: NDArray[np.float64]) -> InsideP
             stacks = timed  # lines and functions do not add up to parts
         seconds = sum(
             time
-            for time, layer in zip(times, recording.layers, strict=True)
+            for time, layer in zip(times, layers, strict=True)
             if (layer.function, layer.phase) == (function, phase)
             and (stacks is not timed or layer.index in rows_timed)
         )
         functions.append(_parts(function, phase, None, seconds, stacks, inside))
-    return InsideParts(
-        tuple(sorted(filter(enough, functions), key=lambda parts: -parts.seconds)),
-        tuple(filter(enough, rows)),
-        framework if framework is not None and enough(framework) else None,
+    framework = []
+    if recording.trial_ns is not None and between:
+        spent = recording.trial_ns - recording.self_ns.sum(axis=1)
+        seconds = float(np.median(spent)) * NS
+        framework.append(_parts("framework", "", None, seconds, between, inside))
+    functions, rows, framework = (
+        [one for one in found if not one.samples or one.samples / inside.repeats >= LEAST_SAMPLES]
+        for found in (functions, rows, framework)
     )
-
-
-def _with_nested(recording: Recording, times: Sequence[float]) -> list[float]:
-    """The layers' times with those of calls within them, which stacks do not tell apart."""
-    whole = list(times)
-    for layer in reversed(recording.layers):
-        if layer.parent is not None:
-            whole[layer.parent] += whole[layer.index]
-    return whole
+    functions.sort(key=lambda parts: -parts.seconds)
+    return InsideParts(tuple(functions), tuple(rows), next(iter(framework), None))
 
 
 def _parts(
@@ -289,8 +270,7 @@ def _parts(
 ) -> Parts:
     """The parts that stacks come to; of a time of no layer by kind."""
     spent: Counter[tuple[str, str]] = Counter()
-    counts: Counter[tuple[str, str]] = Counter()
-    # The largest place of each.
+    # Of each, the time by place.
     places: dict[tuple[str, str], Counter[Place]] = {}
     for stack in stacks:
         chain = [inside.places[place] for place in stack.places]
@@ -300,13 +280,11 @@ def _parts(
             *key, place = kind_of(chain), "", chain[-1]
         part = key[0], key[1]
         spent[part] += stack.seconds  # type: ignore[assignment]
-        counts[part] += stack.samples
         places.setdefault(part, Counter())[place] += stack.seconds  # type: ignore[assignment]
-    total, samples = sum(spent.values()), sum(counts.values())
+    total, samples = sum(spent.values()), sum(stack.samples for stack in stacks)
     # Lines that were timed have no samples.
     timed = 2 * sum(stack.seconds for stack in stacks if not stack.samples) > total
-    found = []
-    rest = 0.0
+    found, rest = [], 0.0
     for (what, cause), part_s in spent.most_common():
         share = part_s / total
         if share < _LEAST and phase:
@@ -314,8 +292,9 @@ def _parts(
             continue
         low, high = (None, None) if timed else _interval(share, samples / inside.repeats)
         place = places[what, cause].most_common(1)[0][0]
-        where = f"{place.file}:{place.line}" if place.line else f"{place.file}, {place.function}"
-        where = where if phase else ""
+        where = ""
+        if phase:
+            where = f"{place.file}{f':{place.line}' if place.line else f', {place.function}'}"
         found.append(Part(what, share, share * seconds, low, high, cause, where, place.source))
     if rest:
         found.append(Part(REST, rest, rest * seconds))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from chainer_profile.analyse.findings import LEAST_GAIN, STEP, Finding, in_order
+from chainer_profile.analyse.findings import LEAST_GAIN, STEP, Finding, gain_without, in_order
 from chainer_profile.basics.units import format_percent, plural
 from chainer_profile.record.budget import (
     CALLS,
@@ -79,10 +79,5 @@ def _beside_the_network(budget: Budget) -> Iterator[Finding]:
 
 def _takes(spent: Spent, budget: Budget, more: str, advice: str) -> Finding:
     share = share_of(spent, budget)
-    return Finding(
-        spent.part,
-        STEP,
-        f"{spent.name or spent.part} takes {format_percent(share)} of the program{more}.",
-        advice,
-        gain=1 / (1 - share) if share < 1 else None,
-    )
+    text = f"{spent.name or spent.part} takes {format_percent(share)} of the program{more}."
+    return Finding(spent.part, STEP, text, advice, gain=gain_without(share))

@@ -29,21 +29,11 @@ WORK = ("flops", "macs", "nbytes_read", "nbytes_written")
 def layer_work(recording: Recording, median_s: NDArray[np.float64]) -> dict[str, Any]:
     """The work of every layer, and how near to the machine's limits it is done.
 
-    Rates are those of the median call: a few calls that wait for the system to hand out memory can
-    take ten times as long, and say nothing about the function.
-
-    Args:
-        recording: The recording.
-        median_s: Median self time of every layer in seconds, (layers,).
-
-    Returns:
-        Columns of one value a layer: ``flops``, ``macs``, ``nbytes_read``, ``nbytes_written`` (<NA>
-        without a formula), and ``work_is_about``, whether these are approximate; ``flops_per_s``,
-        ``nbytes_per_s`` (read and written) as achieved, and ``intensity`` in operations a byte
-        (NaN likewise, and where nothing is moved);
-        ``bound_s``, the least time at the machine's limits, ``reached``, that over the median time
-        (above 1 where arrays stay in a cache), and ``bound``, the nearer limit: :data:`COMPUTE`,
-        :data:`MEMORY`, or empty without a formula or without limits.
+    :data:`WORK` is <NA> without a formula, what follows from it NaN. Rates are those of the median
+    call: a few calls that wait for the system to hand out memory can take ten times as long, and
+    say nothing about the function. ``bound_s`` is the least time at the machine's limits,
+    ``reached`` that over the median time (above 1 where arrays stay in a cache), ``bound`` the
+    nearer limit, empty where it is not known.
     """
     layers, limits = recording.layers, recording.limits
     counted = {name: [getattr(layer, name) for layer in layers] for name in WORK}
@@ -91,38 +81,32 @@ def has_plot(recording: Recording, layers: pd.DataFrame) -> bool:
 def work_by_function(layers: pd.DataFrame) -> pd.DataFrame:
     """The work of all calls of a function in a phase, most time first.
 
-    Args:
-        layers: ``Summary.layers``.
-
-    Returns:
-        One row a function and phase. Columns: ``function``, ``phase``, ``layers`` (their number),
-        ``total_s``, ``share`` of the layers' time, ``flops``, ``macs``, ``nbytes`` a trial,
-        ``work_is_about`` (whether these are approximate of any of them) and
-        ``flops_per_s``, ``nbytes_per_s`` (NaN where a layer has no formula), ``reached`` (bounds
-        over median times) and ``verdict``, that of more than half of the time (empty without one).
+    Sums are NaN where a layer has no formula, and about where one is; the verdict is that of more
+    than half of the time.
     """
     rows = []
     whole_s = float(layers["mean_s"].sum())
     for (function, phase), part in layers.groupby(["function", "phase"], sort=False):
-        median_s = float(part["median_s"].sum())
+        median_s = float(part["median_s"].sum()) or np.nan
         sums = {name: _sum(part[name]) for name in ("flops", "macs")}
-        nbytes = _sum(part["nbytes_read"] + part["nbytes_written"])
+        total_s, nbytes = (
+            float(part["mean_s"].sum()),
+            _sum(part["nbytes_read"] + part["nbytes_written"]),
+        )
         by_verdict = part.groupby("verdict", sort=False)["mean_s"].sum()
         rows.append(
             {
                 "function": function,
                 "phase": phase,
                 "layers": len(part),
-                "total_s": float(part["mean_s"].sum()),
-                "share": float(part["mean_s"].sum()) / whole_s if whole_s else 0.0,
+                "total_s": total_s,
+                "share": total_s / whole_s if whole_s else 0.0,
                 **sums,
                 "nbytes": nbytes,
                 "work_is_about": bool(part["work_is_about"].any()),
-                "flops_per_s": sums["flops"] / median_s if median_s else np.nan,
-                "nbytes_per_s": nbytes / median_s if median_s else np.nan,
-                "reached": (
-                    float(part["bound_s"].sum(skipna=False)) / median_s if median_s else np.nan
-                ),
+                "flops_per_s": sums["flops"] / median_s,
+                "nbytes_per_s": nbytes / median_s,
+                "reached": float(part["bound_s"].sum(skipna=False)) / median_s,
                 "verdict": place_of_most(by_verdict, float(by_verdict.sum())) or "",
             }
         )

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from chainer_profile.analyse.changes import MUCH, larger_batch, proposed, whole
 from chainer_profile.analyse.findings import (
     STEP,
     Finding,
     bracketed,
+    gain_without,
     in_python,
     option,
     takes_options,
 )
-from chainer_profile.analyse.grouping import OUTSIDE, place_of_most
+from chainer_profile.analyse.grouping import place_of_most
 from chainer_profile.analyse.hotspots import DEFAULT_RULE, find_hotspots, parse_rule
 from chainer_profile.analyse.roofline import COMPUTE, MEMORY, REACHED
 from chainer_profile.analyse.verdicts import BELOW
@@ -52,41 +51,19 @@ def steps(summary: Summary) -> Iterator[Finding]:
         return
     recording = summary.recording
     for rule in (
-        _launching,
-        _most_time,
-        _backward,
-        _update,
-        _data,
-        _accumulation,
-        _nearness_to_limits,
-        _bounds_on_gpu,
-        _normalisations,
-        _framework,
-        _another_device,
+        *(_launching, _most_time, _backward, _update, _data, _accumulation),
+        *(_nearness_to_limits, _bounds_on_gpu, _normalisations, _framework, _another_device),
     ):
         yield from rule(summary)
     if recording.settings.device == "cpu" and not recording.settings.engine:
         for one in proposed(summary):
-            if isinstance(one, Finding) and _is_worth_a_word(one, recording.of_program):
+            # Memory that only may cost time is worth a try alone; a program's batch is its own.
+            if isinstance(one, Finding) and (
+                one.gain is not None
+                if one.code == "page-faults"
+                else not (one.code == "batch" and recording.of_program)
+            ):
                 yield one
-
-
-def _is_worth_a_word(one: Finding, of_program: bool) -> bool:
-    """Whether a change is: memory that only may cost time is worth a try alone, and the batch of a
-    program is its own.
-    """
-    if one.code == "page-faults":
-        return one.gain is not None
-    return not (of_program and one.code == "batch")
-
-
-def _launch_bound(summary: Summary) -> bool:
-    return summary.device is not None and summary.device.launch_bound
-
-
-def phases(summary: Summary) -> list[str]:
-    """The phases of a trial, in the order in which they begin."""
-    return [str(phase) for phase in summary.phases.index if phase != OUTSIDE]
 
 
 def _launching(summary: Summary) -> Iterator[Finding]:
@@ -98,13 +75,12 @@ def _launching(summary: Summary) -> Iterator[Finding]:
         f"GPU waits for the host: launching takes {format_duration(use.launch_s)} of a trial's "
         f"{format_duration(use.trial_s)}"
     )
-    if use.busy_s is None:
-        text = (
-            f"It seems that the {launching}, and the host then waits for "
-            f"{format_duration(use.wait_s)} only. That is so as well where the network waits for "
-            "the GPU in its middle."
-        )
-    else:
+    text = (
+        f"It seems that the {launching}, and the host then waits for "
+        f"{format_duration(use.wait_s)} only. That is so as well where the network waits for "
+        "the GPU in its middle."
+    )
+    if use.busy_s is not None:
         text = (
             f"The {launching}, and the GPU works for {format_duration(use.busy_s)} of it "
             f"({format_percent(use.busy_share)}). Only less launching would shorten the trial."
@@ -150,7 +126,7 @@ def _most_time(summary: Summary) -> Iterator[Finding]:
         which = f": {_listed(layers['label'][half])}"
     else:
         which = f"; {'all' if most == count else format_count(most)} of them are {counts.index[0]}"
-    if count and len(phases(summary)) > 1:
+    if count and summary.several_phases:
         phase = layers[half].groupby("phase", sort=False)["mean_s"].sum().idxmax()
         of_phase = int((layers["phase"][half] == phase).sum())
         which += f"; {format_count(of_phase)} {'belongs' if of_phase == 1 else 'belong'} to {phase}"
@@ -166,7 +142,7 @@ def _most_time(summary: Summary) -> Iterator[Finding]:
         )
     advice = ""
     # Where the host sets the pace, a faster function on the GPU would not shorten the trial.
-    if not _launch_bound(summary):
+    if not summary.launch_bound:
         advice = (
             f"Begin there: twice as fast, it would shorten the {what} by "
             f"{format_percent(part / 2)}."
@@ -188,7 +164,7 @@ def _most_time(summary: Summary) -> Iterator[Finding]:
 
 def _by_phase(summary: Summary, function: pd.Series[Any]) -> str:
     """The times of a function in the phases, where it has several: ``(forward 2 ms, ...)``."""
-    found = [phase for phase in phases(summary) if function.get(f"{phase}_s", 0.0)]
+    found = [phase for phase in summary.phase_names if function.get(f"{phase}_s", 0.0)]
     if len(found) < 2:
         return ""
     times = (f"{phase} {format_duration(function[f'{phase}_s'])}" for phase in found)
@@ -228,12 +204,18 @@ def _backward(summary: Summary) -> Iterator[Finding]:
     )
 
 
+def _of_phase(summary: Summary, phase: str) -> tuple[pd.DataFrame, float, float]:
+    """The layers of a phase, its time and its part of the whole: none of it if it is not much."""
+    rows = summary.layers[summary.layers["phase"] == phase]
+    phase_s = float(summary.phases["total_s"].get(phase, 0.0))
+    share = phase_s / whole(summary)[0]
+    return (rows if share >= MUCH else rows.head(0)), phase_s, share
+
+
 def _update(summary: Summary) -> Iterator[Finding]:
     """What the update costs, and what of it its hooks and the number of its calls do."""
-    rows = summary.layers[summary.layers["phase"] == "update"]
-    whole_s, what = whole(summary)
-    update_s = float(summary.phases["total_s"].get("update", 0.0))
-    if rows.empty or update_s < MUCH * whole_s:
+    rows, update_s, share = _of_phase(summary, "update")
+    if rows.empty:
         return
     evidence, advice = [], ""
     hooks = rows[rows["path"] == "optimizer"]
@@ -264,7 +246,7 @@ def _update(summary: Summary) -> Iterator[Finding]:
     yield Finding(
         "update",
         STEP,
-        f"The update takes {format_percent(update_s / whole_s)} of the {what} "
+        f"The update takes {format_percent(share)} of the {whole(summary)[1]} "
         f"({format_duration(update_s)}).",
         advice,
         " ".join(evidence),
@@ -272,13 +254,10 @@ def _update(summary: Summary) -> Iterator[Finding]:
 
 
 def _data(summary: Summary) -> Iterator[Finding]:
-    rows = summary.layers[summary.layers["phase"] == "data"]
-    whole_s, what = whole(summary)
-    data_s = float(summary.phases["total_s"].get("data", 0.0))
-    if rows.empty or data_s < MUCH * whole_s:
+    rows, _, share = _of_phase(summary, "data")
+    if rows.empty:
         return
-    name = str(rows["function"][rows["typical_s"].idxmax()])
-    advice, gain = "", None
+    name, advice = str(rows["function"][rows["typical_s"].idxmax()]), ""
     if name.startswith("Multi"):
         advice = "It does not keep up: give it more workers and let it prefetch more."
     elif name.endswith("Iterator"):
@@ -286,16 +265,11 @@ def _data(summary: Summary) -> Iterator[Finding]:
             "MultiprocessIterator or MultithreadIterator would load the next batch while this one "
             "is computed."
         )
-    if advice and data_s < whole_s:
-        gain = 1 / (1 - data_s / whole_s)
-    yield Finding(
-        "data",
-        STEP,
-        f"Loading of data takes {format_percent(data_s / whole_s)} of the {what}, the largest part "
-        f"of it in {name}.",
-        advice,
-        gain=gain,
+    text = (
+        f"Loading of data takes {format_percent(share)} of the {whole(summary)[1]}, the largest "
+        f"part of it in {name}."
     )
+    yield Finding("data", STEP, text, advice, gain=gain_without(share) if advice else None)
 
 
 def _accumulation(summary: Summary) -> Iterator[Finding]:
@@ -303,15 +277,13 @@ def _accumulation(summary: Summary) -> Iterator[Finding]:
         return
     row = summary.functions.loc["gradient_accumulation"]
     whole_s, what = whole(summary)
-    part = float(row["total_s"]) / whole_s
-    if part >= MUCH:
-        yield Finding(
-            "accumulation",
-            STEP,
+    if row["total_s"] >= MUCH * whole_s:
+        text = (
             "Adding up the gradients of variables that several functions use takes "
-            f"{format_percent(part)} of the {what} in {plural(row['calls'], 'call')}: each "
-            "shortcut and each branch costs one.",
+            f"{format_percent(row['total_s'] / whole_s)} of the {what} in "
+            f"{plural(row['calls'], 'call')}: each shortcut and each branch costs one."
         )
+        yield Finding("accumulation", STEP, text)
 
 
 def _nearness_to_limits(summary: Summary) -> Iterator[Finding]:
@@ -354,7 +326,7 @@ def _nearness_to_limits(summary: Summary) -> Iterator[Finding]:
 def _bounds_on_gpu(summary: Summary) -> Iterator[Finding]:
     """What memory-bound and compute-bound layers on a GPU would gain from."""
     settings, gpu = summary.recording.settings, summary.recording.environment.gpu
-    if not summary.recording.on_device or _launch_bound(summary):
+    if not summary.recording.on_device or summary.launch_bound:
         return
     shares = summary.layers.groupby("verdict")["share"].sum()
     single, options = settings.dtype == "float32", takes_options(settings)
@@ -383,13 +355,13 @@ def _normalisations(summary: Summary) -> Iterator[Finding]:
     """The batch normalisations that can be folded into the convolution before each."""
     layers = summary.layers
     # Weights that are trained cannot be folded; an engine folds what it can by itself.
-    if len(phases(summary)) > 1 or summary.recording.settings.engine:
+    if summary.several_phases or summary.recording.settings.engine:
         return
     fixed = layers["function"] == "FixedBatchNormalization"
-    foldable = layers[fixed & np.array(_follows_convolution(layers), bool)]
+    foldable = layers[fixed & _follow_convolutions(layers)]
     whole_s, what = whole(summary)
     # Where the host sets the pace of a GPU, what is saved is the host's time.
-    times = foldable["host_s" if _launch_bound(summary) else "mean_s"]
+    times = foldable["host_s" if summary.launch_bound else "mean_s"]
     part = float(times.sum()) / whole_s
     if part >= MUCH:
         one = len(foldable) == 1
@@ -402,21 +374,16 @@ def _normalisations(summary: Summary) -> Iterator[Finding]:
             f"In inference {'its' if one else 'their'} scale and shift can be folded into the "
             "convolution's weights and bias, as ONNX Runtime does.",
             # Less launching is worth more than what it saves of it.
-            gain=1 / (1 - part) if part < 1 and not _launch_bound(summary) else None,
+            gain=None if summary.launch_bound else gain_without(part),
         )
 
 
-def _follows_convolution(layers: pd.DataFrame) -> list[bool]:
+def _follow_convolutions(layers: pd.DataFrame) -> pd.Series[bool]:
     """Whether each layer takes the output of a convolution called right before it."""
-    names, inputs, outputs = (
-        layers[column].tolist() for column in ("function", "input_shapes", "output_shapes")
+    outputs = layers["output_shapes"].str[:1].shift()
+    return (layers["function"].shift() == "Convolution2DFunction") & (
+        layers["input_shapes"].str[:1] == outputs
     )
-    return [
-        at > 0
-        and names[at - 1] == "Convolution2DFunction"
-        and inputs[at][:1] == outputs[at - 1][:1]
-        for at in range(len(names))
-    ]
 
 
 def _framework(summary: Summary) -> Iterator[Finding]:
@@ -425,21 +392,14 @@ def _framework(summary: Summary) -> Iterator[Finding]:
     # On a GPU that is no time between functions, and what it tells is said of launching.
     if summary.recording.on_device or share is None or share < _MUCH_FRAMEWORK:
         return
+    text = f"{format_percent(share)} of the trial passes between the"
     if settings.engine:
-        yield Finding(
-            "framework",
-            STEP,
-            f"{format_percent(share)} of the trial passes between the engine's nodes, a "
-            "part of it in its profiling.",
-        )
+        text = f"{text} engine's nodes, a part of it in its profiling."
+        yield Finding("framework", STEP, text)
     elif larger_batch(summary) is None or summary.recording.of_program:
-        of = f", at a batch of {settings.batchsize}" if not summary.recording.of_program else ""
-        yield Finding(
-            "framework",
-            STEP,
-            f"{format_percent(share)} of the trial passes between the functions (framework){of}.",
-            "Fewer function calls would cut it.",
-        )
+        of = "" if summary.recording.of_program else f", at a batch of {settings.batchsize}"
+        advice = "Fewer function calls would cut it."
+        yield Finding("framework", STEP, f"{text} functions (framework){of}.", advice)
 
 
 def _another_device(summary: Summary) -> Iterator[Finding]:
@@ -447,8 +407,8 @@ def _another_device(summary: Summary) -> Iterator[Finding]:
     if not settings.device.startswith("cpu"):
         return
     functions = summary.functions
-    functions = functions[functions["share"] >= MUCH]
-    dense = functions[functions.index.astype(str).str.startswith(_DENSE_MATHS)]
+    large = functions[functions["share"] >= MUCH]
+    dense = large[large.index.astype(str).str.startswith(_DENSE_MATHS)]
     part = float(dense["share"].sum())
     if part < 0.5:
         return

@@ -141,6 +141,11 @@ class Summary(Shown):
         """Whether there are trials enough for intervals of the layers' medians."""
         return bool(self.layers["ci_low_s"].notna().any())
 
+    @property
+    def launch_bound(self) -> bool:
+        """Whether launching sets the pace of a run on a GPU."""
+        return self.device is not None and self.device.launch_bound
+
     def group(self, by: str) -> pd.DataFrame:
         """The layers added up by ``function``, ``link``, ``block`` or ``shape``."""
         return group(self.layers, self.recording, by)

@@ -101,9 +101,8 @@ class Slice:
 
 def wall_ns(recording: Recording) -> list[int]:
     """Length of every trial; the sum of its layers where trials were not timed."""
-    if recording.trial_ns is not None:
-        return [int(value) for value in recording.trial_ns]
-    return [int(value) for value in recording.self_ns.sum(axis=1)]
+    walls = recording.self_ns.sum(axis=1) if recording.trial_ns is None else recording.trial_ns
+    return [int(value) for value in walls]
 
 
 def median_trial(recording: Recording) -> int:
@@ -125,10 +124,7 @@ def parent_of(layer: Layer, index: int) -> int | None:
 
 
 def evenly(total: int, parts: int) -> list[int]:
-    """A number of nanoseconds in so many parts that differ by one at most, the larger first.
-
-    A negative number, which only a damaged recording has, gives zeros.
-    """
+    """A number of nanoseconds in so many parts that differ by one at most, the larger first."""
     size, rest = divmod(max(0, total), parts)
     return [size + (part < rest) for part in range(parts)]
 
@@ -136,17 +132,10 @@ def evenly(total: int, parts: int) -> list[int]:
 def phase_framework_ns(
     recording: Recording, totals_ns: Sequence[int], between_ns: int
 ) -> tuple[dict[str, int], int]:
-    """Framework time by phase, and what is outside of all phases.
+    """Framework time of the phases for which it is known, and what is outside of all phases.
 
-    Args:
-        recording: The recording.
-        totals_ns: Framework time of every one of its phases, in one trial or in all of them.
-        between_ns: All time between the layers, likewise.
-
-    Returns:
-        The framework time of those phases for which it is known (a trial of one phase has all of
-        it there), and the rest. They add up to the time between the layers, and none is negative:
-        a phase gets no more than there is, as the clocks of a host and a device may differ a bit.
+    They add up to the time between the layers, and none is negative: a phase gets no more than
+    there is, as the clocks of a host and a device may differ a bit.
     """
     left = max(0, between_ns)
     phases = {layer.phase for layer in recording.layers}

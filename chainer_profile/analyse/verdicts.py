@@ -44,16 +44,8 @@ def verdicts(
 ) -> list[str]:
     """What takes most of the time of every layer; empty where nothing is known.
 
-    Args:
-        recording: The recording.
-        columns: Those of :func:`.roofline.layer_work`, :func:`.footprint.layer_memory` and
-            :func:`.counted.layer_counters`, with ``median_s``.
-        inside: What the pass inside the layers says.
-
-    Returns:
-        :data:`.roofline.COMPUTE` or :data:`.roofline.MEMORY` for a layer that reaches a third of
-        its limit; else the largest part, :data:`FAULTS` or one of :data:`.inside.CAUSES`, or
-        :data:`BELOW` where the limits are known and no part is a quarter.
+    The limit that it reaches a third of; else the largest part, :data:`FAULTS` or one of
+    :data:`.inside.CAUSES`; :data:`BELOW` where limits are known and no part is a quarter.
     """
     measured, estimated = _measured(recording, columns, inside), _estimated(recording, columns)
     # Where the pass inside saw a layer nothing is estimated of it.
@@ -87,11 +79,11 @@ def _measured(
     counted_s = np.where(counted_s > _reading_s(recording) * calls, counted_s, np.nan)
     trial = trial_counters(recording)
     fault_s = float("nan") if trial is None else trial.fault_s
-    found = {cause: np.full(len(calls), np.nan) for cause in CAUSES}
     # While other programs have its processor a layer does not wait.
     taken = columns["preemptions"] >= columns["waits"]
     time_s = np.where(taken & ~np.isnan(counted_s), columns["cpu_s"], counted_s)
-    found = {FAULTS: columns["page_faults"] * fault_s / time_s} | found
+    found = {FAULTS: columns["page_faults"] * fault_s / time_s}
+    found |= {cause: np.full(len(calls), np.nan) for cause in CAUSES}
     functions = {} if inside is None else {(one.name, one.phase): one for one in inside.functions}
     layers = {} if inside is None else {one.row: one for one in inside.layers}
     for at, layer in enumerate(recording.layers):
