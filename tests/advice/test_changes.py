@@ -68,23 +68,30 @@ def test_what_is_not_there_is_not_tried() -> None:
     assert untried["more BLAS threads"] == "BLAS takes one by itself"
 
 
-def test_other_functions_gain_nothing_by_kernels() -> None:
-    found, untried = of(function="LinearFunction")
-    assert "accelerate()" not in found
-    assert untried["accelerate()"] == "the functions that it replaces take 0.0 % of a trial"
-
-
-@pytest.mark.parametrize("settings", [{"phase": "train"}, {"train_mode": True}])
-def test_engines_only_infer(settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("settings", "name", "why"),
+    [
+        ({"function": "LinearFunction"}, "accelerate()", "replaces take 0.0 % of a trial"),
+        ({"phase": "train"}, "engines", "they only infer"),
+        ({"train_mode": True}, "engines", "they only infer"),
+        ({"dtype": "float16"}, "accelerate()", "has no kernels for float16"),
+    ],
+)
+def test_what_gains_nothing(settings: dict[str, Any], name: str, why: str) -> None:
     found, untried = of(**settings)
-    assert "onnxruntime" not in found
-    assert untried["engines"] == "they only infer"
+    assert not {"onnxruntime" if name == "engines" else name} & found.keys()
+    assert untried[name].endswith(why)
 
 
 def test_half_precision_is_to_become_single() -> None:
-    found, untried = of(dtype="float16")
-    assert found["float32"].change == Change(dtype="float32")
-    assert untried["accelerate()"] == "has no kernels for float16"
+    assert of(dtype="float16")[0]["float32"].change == Change(dtype="float32")
+
+
+def test_a_trial_of_nothing_but_framework() -> None:
+    recording = make_recording(n_trials=10, n_layers=2)
+    recording = replace(recording, self_ns=np.zeros_like(recording.self_ns))
+    found, _ = propose(summarise(recording), ONE)
+    assert "batch size 4" in {one.name for one in found}
 
 
 @pytest.mark.parametrize(
