@@ -378,14 +378,7 @@ _BY_WORD = _by_word()
 
 
 def take(group: argparse._ActionsContainer, *names: str, short: bool = True, **told: Any) -> None:
-    """Add options of the table.
-
-    Args:
-        group: Where they are added.
-        names: Their long words, such as ``--trials``.
-        short: With their short words too.
-        told: What argparse is told otherwise of them, such as another ``help`` or ``default``.
-    """
+    """Add options of the table."""
     for name in names:
         words, usual = _BY_WORD[name]
         own = {**usual, **told}
@@ -441,16 +434,7 @@ def _asks_for_more(args: argparse.Namespace) -> bool:
 
 
 def read_input(args: argparse.Namespace, source: ModelSource) -> InputBatch:
-    """The batch that the options :data:`INPUT` ask for.
-
-    Args:
-        args: The options, with ``seed``.
-        source: The network.
-
-    Raises:
-        ProfileError: A picture or a data set cannot be read.
-        UsageError: The shape of the input is not known.
-    """
+    """The batch that the options :data:`INPUT` ask for."""
     from chainer_profile.networks.inputs import load_arguments, make_arguments, make_input
 
     if _is_file_of_arrays(args.input):

@@ -108,13 +108,7 @@ def terminal_width() -> int | None:
 
 
 def show(blocks: Iterable[Block], quiet: bool = False, *, hint: str = "") -> None:
-    """Print a document on the standard output; in colour where that is a terminal.
-
-    Args:
-        blocks: The document.
-        quiet: Print nothing.
-        hint: Print a first screen of it, and how to see the rest: this.
-    """
+    """Print a document on the standard output; in colour where that is a terminal."""
     from rich.console import Console
 
     from chainer_profile.report.writers import terminal

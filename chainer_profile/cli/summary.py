@@ -40,12 +40,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    """Run the command; returns the exit code.
-
-    Raises:
-        ProfileError: The network cannot be built or run, or the output not be written.
-        UsageError: The arguments say nothing that can be done.
-    """
+    """Run the command; returns the exit code."""
     from chainer_profile.report.content import network as content
 
     view = content.LAYERS if args.depth is None else content.LINKS

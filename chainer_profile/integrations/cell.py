@@ -21,11 +21,6 @@ from chainer_profile.measure.variables import networks, optimizers, prefix_of
 class Cell(LoopTrial):
     """Runs a cell's code: the networks and optimizers are those that the user's variables hold.
 
-    Args:
-        code: The cell, compiled.
-        namespace: The user's variables. What the cell sets stays there, from its last run.
-        inputs: Arrays that it gives its networks.
-
     Attributes:
         error: What the cell raised, if it did.
     """
@@ -64,19 +59,12 @@ class _Nowhere(io.TextIOBase):
 class FirstRun:
     """Runs a cell as if it stood alone, its output shown, and looks at what it does.
 
-    Args:
-        code: The cell, compiled.
-        namespace: The user's variables.
-
     Attributes:
         calls: Number of functions called.
         train_mode: Whether ``chainer.config.train`` was on at the first function.
         device: What the first function worked on.
         called: Classes of the links called from outside of all others, in order.
         given: What these were called with.
-
-    Raises:
-        BaseException: Whatever the cell raises.
     """
 
     def __init__(self, code: CodeType, namespace: dict[str, Any]) -> None:

@@ -84,17 +84,7 @@ def unload_ipython_extension(ipython: Any) -> None:
 
 
 def run_magic(ipython: Any, line: str, cell: str | None) -> None:
-    """Profile what a magic is given, show the summary, and keep it under the name asked for.
-
-    Args:
-        ipython: IPython's shell.
-        line: Options, and for a line magic the call of a network.
-        cell: The cell's code; None for a line magic.
-
-    Raises:
-        ShownError: What the user should do otherwise, in one line.
-        BaseException: Whatever the user's code raises.
-    """
+    """Profile what a magic is given, show the summary, and keep it under the name asked for."""
     __tracebackhide__ = True
     try:
         args, code = _options(line)
@@ -118,14 +108,7 @@ def run_magic(ipython: Any, line: str, cell: str | None) -> None:
 
 
 class View:
-    """A summary as the options of a magic ask for it.
-
-    Args:
-        summary: The summary of a run.
-        group_by: What the table of groups adds up by; None for functions.
-        tree: Show the tree of links in place of the layers.
-        depth: Levels of the tree below the network.
-    """
+    """A summary as the options of a magic ask for it."""
 
     def __init__(self, summary: Summary, group_by: str | None, tree: bool, depth: int) -> None:
         self._summary = summary
@@ -381,11 +364,7 @@ def _run(
 
 @contextmanager
 def _stopping() -> Iterator[Callable[[], str]]:
-    """Within this, the first interrupt ends the run after the trial that runs; a second one raises.
-
-    Yields:
-        What says why to stop, or an empty text.
-    """
+    """Within this, the first interrupt stops the run, for the reason given; a second one raises."""
     pressed: list[int] = []
 
     def handle(signum: int, frame: FrameType | None) -> None:

@@ -55,15 +55,6 @@ class Program:
     calls of networks in test mode or without a graph are trials of their own, and so are all in a
     program without optimizers.
 
-    Args:
-        accounts: Keeps the time.
-        journal: Gives the journal of a kind of trials by its name.
-        command: The command line.
-        warn: Is told of what goes wrong, behind the name of the kind of trials.
-        saved: Is called with the first call of Chainer, and before every trial.
-        layers: Measure trials by layer.
-        memory: Make the memory pass.
-
     Attributes:
         watched: The kinds of trials.
     """

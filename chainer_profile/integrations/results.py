@@ -27,12 +27,6 @@ class Results:
 
     A training's trials are in the main folder. Until one comes, those of the first network are.
 
-    Args:
-        out: The folder that the user named, if any.
-        default: The default folder.
-        force: Whether a named folder that holds a run may be used.
-        rank: Which of several ranks this process is; None where it is the only one.
-
     Attributes:
         problems: What went wrong.
     """

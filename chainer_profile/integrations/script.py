@@ -70,11 +70,7 @@ class Script:
         return (*option, self.name, *self.args)
 
     def prepare(self) -> Callable[[], None]:
-        """What runs it, once ``sys.argv`` and ``sys.path`` are as the program expects them.
-
-        Raises:
-            UsageError: There is no such file.
-        """
+        """What runs it, once ``sys.argv`` and ``sys.path`` are as the program expects them."""
         sys.argv[:] = ["-c" if self.kind == TEXT else self.name, *self.args]
         if self.kind == MODULE:
             sys.path[0] = os.getcwd()

@@ -89,16 +89,6 @@ class ScriptRun:
 
     Whatever the program leaves behind, what was measured is saved and the exit code is its own:
     all that saves is imported before it, and reports are made by another interpreter.
-
-    Args:
-        script: The program.
-        out: The folder that the user named, if any.
-        default: The default folder.
-        force: Whether a named folder that holds a run may be used.
-        command: The command line.
-        layers: Measure trials by layer.
-        memory: Make the memory pass.
-        samples: Look at the main thread, to tell where its time goes beside Chainer.
     """
 
     def __init__(

@@ -49,14 +49,6 @@ class Abandoned(BaseException):
 class Watched:
     """Trials of one kind of a program.
 
-    Args:
-        name: ``train``, or ``test`` for calls of a network outside of a training; with a number
-            behind it from the second on.
-        trial: What a trial is; None when no more are to come, so that its network may go.
-        accounts: Keeps the program's time.
-        warn: Is told of what goes wrong.
-        saved: Is called now and then, between trials.
-
     Attributes:
         live: What measures them; None where none is to be measured.
         recording: What was measured, at the end.

@@ -18,10 +18,6 @@ Account = tuple[str, str]
 class Accounts:
     """Time by account; accounts are opened within others, whose time stands still meanwhile.
 
-    Args:
-        now_ns: The clock.
-        start_ns: When the first account, that of the rest, was opened.
-
     Attributes:
         at_ns: When an account was opened or closed last.
         opened: The accounts that are open, outermost first.

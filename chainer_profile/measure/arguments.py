@@ -35,13 +35,9 @@ class Arguments:
     def of(cls, x: Any) -> Arguments:
         """What a caller gives as a network's input.
 
-        Args:
-            x: An array or a Variable; a tuple of several arguments by position; a list, which is
-                one argument, as Chainer's recurrent links take a list of sequences; or a dict of
-                arguments by name. Arguments may be nested, and others beside arrays.
-
-        Raises:
-            UsageError: There is no array in it, or a name is none.
+        An array or a Variable; a tuple of several arguments by position; a list, which is one
+        argument, as Chainer's recurrent links take a list of sequences; or a dict of arguments by
+        name. Arguments may be nested, and others beside arrays.
         """
         found = cls((), x) if isinstance(x, dict) else cls(x if isinstance(x, tuple) else (x,), {})
         if not all(isinstance(name, str) for name in found.kwargs):
@@ -111,12 +107,7 @@ def arrays_in(value: Any) -> tuple[Any, ...]:
 
 
 class FunctionLink(chainer.Link):
-    """A plain function as a network without links: all that it calls is the network's own.
-
-    Args:
-        function: What is called.
-        arrays: Arrays of its arguments, on the device that it works on.
-    """
+    """A plain function as a network without links: all that it calls is the network's own."""
 
     def __init__(self, function: Callable[..., Any], arrays: tuple[Any, ...]) -> None:
         super().__init__()
@@ -129,15 +120,7 @@ class FunctionLink(chainer.Link):
 
 
 def as_network(model: Any, arrays: tuple[Any, ...]) -> chainer.Link:
-    """A network, or a function as one.
-
-    Args:
-        model: A :class:`chainer.Link`, or a callable.
-        arrays: Arrays of its arguments.
-
-    Raises:
-        UsageError: It is neither.
-    """
+    """A network, or a function as one."""
     if isinstance(model, chainer.Link):
         return model
     if isinstance(model, type):

@@ -24,11 +24,6 @@ if TYPE_CHECKING:
 class ByLink:
     """Times trials of a step, whatever they call.
 
-    Args:
-        step: What a trial runs. What it may have as ``around`` is asked by the entries.
-        now_ns: The host's clock.
-        events: Where a device's events are recorded; None where the host does all the work.
-
     Attributes:
         entries: Knows the links that run, within ``with``.
         recorder: Notes the windows of a trial.
@@ -69,11 +64,7 @@ class ToldRows:
         self._known = (0, 0)
 
     def add(self, one: Iteration) -> None:
-        """Write a trial.
-
-        Raises:
-            JournalError: The file cannot be written; what is not in it is kept in memory.
-        """
+        """Write a trial."""
         try:
             self._tell()
         finally:

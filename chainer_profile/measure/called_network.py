@@ -111,12 +111,7 @@ class CalledNetwork:
     # -- trials that differ
 
     def differs(self, recorder: LinkRecorder, wall_ns: int = 0) -> None:
-        """Have a recorder time all trials from now on; the others are folded.
-
-        Args:
-            recorder: The recorder.
-            wall_ns: How long the trial took that differs, where it is not added.
-        """
+        """Have a recorder time all trials from now on; the others are folded."""
         assert self.structure is not None
         self.recorder = recorder
         self._lost_ns += [wall_ns] if wall_ns else []
@@ -134,9 +129,6 @@ class CalledNetwork:
 
         Those that tell of no row's time are warm-ups: the first one, which taught, where there are
         others, and one that differed by its calls.
-
-        Raises:
-            ProfileError: No call that called a function came to its end.
         """
         if not self._walls:
             raise ProfileError("no call of the network came to its end under this hook")

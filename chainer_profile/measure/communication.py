@@ -58,14 +58,6 @@ def collectives(
     """Within this, something is told of every collective that a communicator runs.
 
     What MPI or NCCL themselves do is within a collective; packing, casting and dividing is not.
-
-    Args:
-        communicator: One of ChainerMN's.
-        model: The link whose parameters it moves.
-        attribute: What of them: ``grad``, or ``array``.
-        begin: Is told of each that begins. Its path is that of the parameter; ``/`` where several
-            are moved at once.
-        end: Is told of its end.
     """
     # They come in this order, where each is moved by itself.
     there = (named for named in model.namedparams() if named[1].array is not None)

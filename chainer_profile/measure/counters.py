@@ -152,18 +152,6 @@ def measure_counters(
 
     Trials that make other calls than the structure's, or by link many more than before, count for
     nothing.
-
-    Args:
-        step: What a trial runs, within its configuration.
-        rows: Its windows; or what times it by link, whose rows are those that it knows.
-        now_ns: The host's clock.
-        seconds: For how long; three trials are made in any case.
-        stop: Ends it when it says something.
-        usage: Names of counters, and what reads them; by default :func:`thread_usage`.
-        touch: Writes to new pages, to learn what a page fault costs.
-
-    Returns:
-        The counters; None where no trial counts.
     """
     counted, read = usage or thread_usage()
     names = ("wall_ns", *counted)

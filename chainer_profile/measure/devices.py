@@ -25,11 +25,7 @@ extern "C" __global__ void hold(long long nanoseconds) {
 
 
 class CudaQueue:
-    """CUDA's current stream on CuPy's current device; a :class:`.clock.DeviceQueue`.
-
-    Args:
-        cupy: The module.
-    """
+    """CUDA's current stream on CuPy's current device; a :class:`.clock.DeviceQueue`."""
 
     def __init__(self, cupy: Any) -> None:
         self._cupy = cupy

@@ -63,10 +63,6 @@ class Entries:
     Of entries of one kind within each other the outermost counts: a network's call, and not those
     of its links. Calls in other threads are counted alone; forked processes go their own way.
 
-    Args:
-        around: What is asked.
-        begin: Is asked first of a network's call: in fewer steps.
-
     Attributes:
         links: The links that are running, outermost first.
         link_calls: Counts the calls of links, by their identity, where it is set.

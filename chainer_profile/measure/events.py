@@ -45,9 +45,6 @@ class TimedTrial(NamedTuple):
 class EventPool:
     """Events that are made once and recorded in every trial.
 
-    Args:
-        queue: The queue that they are recorded in.
-
     Attributes:
         used: Events recorded since the last :meth:`clear`.
     """
@@ -92,12 +89,7 @@ class EventPool:
 
 
 class Stopwatch:
-    """Times a trial by the host's clock, until the device is done.
-
-    Args:
-        now_ns: The host's clock.
-        events: Where a device's events are recorded; None where the host does all the work.
-    """
+    """Times a trial by the host's clock, until the device is done."""
 
     def __init__(self, now_ns: NowNs, events: EventPool | None = None) -> None:
         self._now_ns, self._events = now_ns, events

@@ -68,13 +68,7 @@ def recording_hook(
     log: Log,
     record: Record | None = None,
 ) -> FunctionHook:
-    """The hook that notes functions. Any number of them may be registered at once.
-
-    Args:
-        now_ns: The host's clock.
-        log: Where it notes.
-        record: Records an event of a device that works beside the host.
-    """
+    """The hook that notes functions. Any number of them may be registered at once."""
     callbacks = host_callbacks(now_ns, log)
     if record is not None:
         callbacks = _with_events(callbacks, record)
@@ -160,11 +154,9 @@ def _with_events(
 class WalkHook(FunctionHook):
     """Tells of every function that is called, and of its backward.
 
-    Args:
-        begin: Is told of a call that begins: the function, its inputs (and in a backward the
-            gradients behind them), whether it is a backward, and the frame that runs it.
-        end: Is told of its end: the function, its inputs, its outputs, which are None in a
-            backward, and the frame.
+    ``begin`` gets the function, its inputs (and in a backward the gradients behind them), whether
+    it is a backward, and the frame that runs it; ``end`` the function, its inputs, its outputs,
+    which are None in a backward, and the frame.
     """
 
     def __init__(
@@ -194,12 +186,9 @@ class WalkHook(FunctionHook):
 
 
 class CallHook(LinkHook):
-    """Tells of the calls of one link, by the frames that run them; of exceptions it tells nothing.
+    """Tells of the calls of one link, by the frames that run them, and of no exceptions.
 
-    Args:
-        link: The link; of one whose class has a ``__call__`` of its own Chainer tells nothing.
-        begin: Is told of a call that begins.
-        end: Is told of its end.
+    Of a link whose class has a ``__call__`` of its own Chainer tells nothing.
     """
 
     def __init__(
@@ -335,14 +324,7 @@ class Watch(Ends, Protocol):
 
 @contextmanager
 def watching(step: Trial, watch: Watch, raising: Collection[Any] = ()) -> Iterator[None]:
-    """Within this, something is told of every window of a step.
-
-    Args:
-        step: What runs.
-        watch: What is told.
-        raising: Classes of functions that raise an exception, which the network catches: Chainer
-            calls no hook then.
-    """
+    """Within this, something is told of every window of a step."""
 
     def note(mark: Mark) -> None:
         watch.enter(mark)

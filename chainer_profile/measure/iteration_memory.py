@@ -131,9 +131,6 @@ class IterationMemory:
     Allocations are counted from the iteration before it on, whose gradients and graph the traced
     one frees. A counter that fails ends the pass and raises nothing.
 
-    Args:
-        trial: What an iteration is.
-
     Attributes:
         is_due: Whether no iteration was traced, and nothing speaks against it so far.
         is_on: Whether allocations are counted, so that the next iteration is to be traced.

@@ -87,11 +87,6 @@ class Learner:
     """Notes everything about every window: its callbacks are those of a hook.
 
     It is slow, so it is used in a structure pass only.
-
-    Args:
-        roots: The networks, each with what is put before the paths of its links.
-        links: Knows the links that run.
-        now_ns: The times in it.
     """
 
     def __init__(
@@ -496,13 +491,7 @@ def learning(
     now_ns: NowNs = lambda: 0,
     running: tuple[Any, FrameType] | None = None,
 ) -> Iterator[Learning]:
-    """Within this a step runs once, and every window is noted: function, path, shapes, nesting.
-
-    Args:
-        step: What a trial is.
-        now_ns: A clock for its times, which are without what the noting takes.
-        running: A link whose call has begun, and a frame that runs until it ends.
-    """
+    """Within this a step runs once, and every window is noted: function, path, shapes, nesting."""
     links, clock = LinkStack(), Paused(now_ns)
     learner = Learner(step.roots, links, now_ns=lambda: clock.at_ns)
     links.noted = clock.around(learner.called)
@@ -519,15 +508,7 @@ def learning(
 
 
 def learn_structure(step: Step, look: Callable[[Any], object] | None = None) -> Structure:
-    """Run one trial and note every window; see :func:`learning`.
-
-    Args:
-        step: What a trial runs.
-        look: Is given what the trial gives.
-
-    Raises:
-        StructureError: The network raised an exception; says in which layer.
-    """
+    """Run one trial and note every window; see :func:`learning`."""
     with learning(step) as learned:
         try:
             given = step()

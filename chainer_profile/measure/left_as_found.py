@@ -20,10 +20,6 @@ def left_as_found(model: Any, optimizer: Any = None) -> Iterator[None]:
     LSTM), and the state of ``numpy.random``. With an optimizer also the parameters and the
     optimizer's own state, which takes a copy of each. Parameters that get their first array here
     keep it, as after any call of the network; CuPy's random numbers go on.
-
-    Args:
-        model: The network, a :class:`chainer.Link`.
-        optimizer: One that is set up for it, and updates it.
     """
     if optimizer is not None and getattr(optimizer, "target", None) is not model:
         optimizer = None  # which updates another network

@@ -49,16 +49,6 @@ def timed_lines(run: Callable[[], None], now_ns: NowNs) -> dict[Frames, int]:
 
     What the callbacks take is taken out; the interpreter's own work for them, some 0.1 us a line,
     is not.
-
-    Args:
-        run: What is timed.
-        now_ns: The clock.
-
-    Returns:
-        Nanoseconds by stack, outermost frame first, of the innermost line alone.
-
-    Raises:
-        ProfileError: This Python cannot, or something else watches the program.
     """
     monitoring: Any = getattr(sys, "monitoring", None)
     if monitoring is None:

@@ -16,9 +16,6 @@ class Paths:
 
     No link that is adopted is kept alive by it.
 
-    Args:
-        roots: The networks, each with what is put before the paths of its links.
-
     Attributes:
         by_link: Paths by the links' identities.
         holders: Paths of links that hold others: calls of theirs may take parameters of those.

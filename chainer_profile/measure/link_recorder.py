@@ -79,12 +79,6 @@ class Running(Protocol):
 class LinkRecorder:
     """Notes the windows of iterations, by link and function.
 
-    Args:
-        now_ns: The host's clock.
-        trial: What an iteration is.
-        running: Knows the links that are running.
-        events: Where a device's events are recorded; None where the host does all the work.
-
     Attributes:
         rows: The rows that were found so far.
         enter: Notes that a window begins that is no function's.

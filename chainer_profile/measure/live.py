@@ -65,17 +65,6 @@ class LiveTrials:
     Trials need not repeat one another: a row is a link's function, and each trial has so many calls
     of it. All others are timed as a whole, on a GPU those behind a profiled one.
 
-    Args:
-        trial: What a trial is.
-        clock: The clock that measures.
-        running: Knows the links that are running.
-        journal: Gives the journal of the trials; what it raises is told, and the trials are kept in
-            memory.
-        warn: Is told of what goes wrong; nothing is raised into the program.
-        memory: Make the memory pass, in two trials behind the first profiled one.
-        rank: Which rank of several this process is.
-        calibrates: Time fixed work before the first trial, and again at the end of a long run.
-
     Attributes:
         iteration: Number of the trial that runs, or ran last, from 1.
         wanted: Whether the next trial is to be profiled.

@@ -35,15 +35,7 @@ CALL = Mark(FORWARD.phase, "/")
 
 
 class LoopTrial:
-    """A trial that the user's own code makes.
-
-    Args:
-        roots: The networks, each with what is put before the paths of its links.
-        optimizers: The optimizers whose updates are timed, each with that of its network.
-        title: Name of the network for the reports.
-        command: The command line.
-        updater: The updater that makes the trial, if one does: its converter may be a function.
-    """
+    """A trial that the user's own code makes."""
 
     def __init__(
         self,

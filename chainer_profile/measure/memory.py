@@ -91,9 +91,6 @@ class PoolCounter:
     """Counts the blocks that CuPy's memory pool hands out and takes back.
 
     Bytes are counted from the begin of counting, so they may become negative.
-
-    Args:
-        cupy: The module.
     """
 
     def __init__(self, cupy: Any) -> None:
@@ -134,10 +131,6 @@ class MemoryLog:
     """A recorder's clock and its log: a counter is read at every window that begins or ends.
 
     All is kept in what is made before: a log that grows would count for a row.
-
-    Args:
-        counter: What is read.
-        most: Number of reads that are kept; those beyond are counted alone.
 
     Attributes:
         values: Bytes allocated at every read.

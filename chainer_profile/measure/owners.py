@@ -13,9 +13,6 @@ from chainer_profile.record.recording import LinkCalls
 class Owners:
     """The links and parameters that calls may belong to.
 
-    Args:
-        roots: The networks, each with what is put before the paths of its links.
-
     Attributes:
         params: Every parameter, with the path of its link.
     """

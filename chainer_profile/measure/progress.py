@@ -20,13 +20,7 @@ _LINE_SECONDS = 10.0
 
 
 class ProgressBar:
-    """Shows how far a run is.
-
-    Args:
-        quiet: Show and say nothing.
-        max_seconds: Time limit of the run, if any.
-        monotonic: A clock in seconds.
-    """
+    """Shows how far a run is."""
 
     def __init__(
         self,

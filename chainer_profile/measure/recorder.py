@@ -35,12 +35,6 @@ class Recorder:
     It keeps neither functions nor arrays. What the log does not say is known from the structure
     pass (:func:`chainer_profile.measure.learner.learn_structure`).
 
-    Args:
-        now_ns: The host's clock.
-        trial: What a trial is.
-        events: Where a device's events are recorded; None where the host does all the work.
-        raising: Classes of functions that raise an exception, which the network catches.
-
     Attributes:
         log: What passed since the last :meth:`clear`.
         raising: As given.

@@ -263,29 +263,9 @@ def run(
 ) -> Recording:
     """Make all passes that the settings ask for.
 
-    Args:
-        step: What a trial runs, from :func:`~chainer_profile.measure.steps.make_step`.
-        settings: Numbers of trials and so on; the rest is kept as it is, for the reports, but for
-            names that the step gives.
-        journal: Where trials are written as they are made; in memory by default.
-        clock: The clock that measures.
-        memory: Make the memory pass. This one and the others are left out where the run was
-            stopped.
-        counters: Make the counters pass; None makes it short.
-        why: Look inside the layers.
-        limits: Add the machine's limits, see :mod:`~chainer_profile.measure.machine`.
-        calibration: Times fixed work, before the warm-up and after the trials: how fast the machine
-            was; see :func:`calibration_of`.
-        by_link: Let a row be a link's function from the begin: no trial is learned from.
-        choose_threads: Let a few trials choose the number of BLAS threads, where nobody did.
-        progress: Called now and then, see :data:`Progress`.
-        say: Told, in a line, what the user should know while the run goes on.
-        warn: Told, in a line, which of the passes fails, and why.
-        stop: Asked after every trial whether to stop.
-
-    Raises:
-        ProfileError: The network fails before the first trial, or calls no function.
-        RunError: It fails later, or the disk is full.
+    A pass that is False is left out; counters that are None are made short. ``by_link`` has a row
+    for a link's function from the begin, and ``choose_threads`` lets a few trials choose the number
+    of BLAS threads where nobody did. ``stop`` is asked after every trial.
     """
     stop = stop or (lambda: "")
     limit = TimeLimit(clock.now_ns, settings.max_seconds)
@@ -425,15 +405,6 @@ def learn(
     """The structure pass, made twice: the first call may initialise parameters.
 
     Gives what a trial calls, and whether the two are alike.
-
-    Args:
-        step: What a trial runs; within its configuration.
-        settings: For the message of a GPU whose memory is full.
-        clock: The run's clock.
-        look: Is given what the last of the passes gives.
-
-    Raises:
-        ProfileError: The network fails, or calls no function.
     """
     free: int | None = None
     try:

@@ -67,17 +67,8 @@ Run = Callable[[], None]
 def sampled(run: Run, now_ns: NowNs, *, stopped: bool) -> tuple[Seen, tuple[str, ...]]:
     """Look at the stack, from another process where that is possible, else by ticks of a timer.
 
-    Args:
-        run: Makes trials for as long as it is to last.
-        now_ns: The clock that ticks are weighted by.
-        stopped: Stop the program for each look, for py-spy: else stacks of functions that end
-            while it reads them are lost, which makes what takes longer look larger.
-
-    Returns:
-        What was seen, and what could not be told.
-
-    Raises:
-        ProfileError: There is no way to look.
+    ``stopped`` stops the program for each look of py-spy's: else stacks of functions that end while
+    it reads them are lost, which makes what takes longer look larger.
     """
     try:
         if sys.version_info >= (3, 15):
@@ -225,9 +216,6 @@ def ticked(run: Run, now_ns: NowNs) -> Seen:
     """Look whenever a timer ticks, between two of the interpreter's steps.
 
     A tick waits for the end of what runs in C, so it counts for the time since the one before.
-
-    Raises:
-        ProfileError: There is no such timer, or the program has one.
     """
     if not hasattr(signal, "setitimer"):
         raise ProfileError("there is no timer that ticks on this system")

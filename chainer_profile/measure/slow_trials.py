@@ -19,11 +19,7 @@ _BUSY_CORES = 0.25
 
 
 class SlowTrials:
-    """Takes the times of trials as they are made.
-
-    Args:
-        say: Told once, in a line, when trials are slow.
-    """
+    """Takes the times of trials as they are made."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say: Callable[[str], None] | None = say

@@ -49,12 +49,6 @@ class Loss:
 class ForwardStep:
     """The forward pass: in test mode without a graph, unless train mode is asked for.
 
-    Args:
-        model: The network, a :class:`chainer.Link`.
-        inputs: Its arguments by position.
-        train_mode: Run with ``chainer.config.train`` on.
-        keywords: Its arguments by name.
-
     Attributes:
         inputs: The arrays among the arguments.
         with_graph: Whether the graph is made all the same; see :func:`learn_first`.
@@ -99,12 +93,6 @@ class ForwardStep:
 
 class BackwardStep:
     """Forward, loss and backward, in train mode.
-
-    Args:
-        model: The network, a :class:`chainer.Link`.
-        inputs: Its arguments by position.
-        loss: The loss of its output.
-        keywords: Its arguments by name.
 
     Attributes:
         inputs: The arrays among the arguments.
@@ -152,17 +140,8 @@ class BackwardStep:
 class TrainStep(BackwardStep):
     """A training step as Chainer's updaters make it: forward, loss, backward, update.
 
-    Args:
-        model: The network, a :class:`chainer.Link`.
-        inputs: Its arguments by position.
-        loss: The loss of its output.
-        optimizer: An optimizer that is set up for the network; by default momentum SGD with
-            weight decay and a learning rate of 0, so that all trials have the same weights; in
-            mixed16 with float32 updates.
-        keywords: Its arguments by name.
-
-    Raises:
-        UsageError: The optimizer is not set up for the network, or there is nothing to update.
+    Where no optimizer is given it is momentum SGD with weight decay and a learning rate of 0, so
+    that all trials have the same weights; in mixed16 with float32 updates.
     """
 
     def __init__(
@@ -218,23 +197,7 @@ def make_step(
     seed: int | None = 0,
     keywords: Keywords = NO_KEYWORDS,
 ) -> AnyStep:
-    """What a trial of a phase runs.
-
-    Args:
-        phase: One of :data:`~chainer_profile.basics.words.PHASES`.
-        model: The network, a :class:`chainer.Link`.
-        inputs: Its arguments by position.
-        train_mode: For ``forward``: run with ``chainer.config.train`` on. The others always do.
-        loss: One of :data:`~chainer_profile.basics.words.LOSSES`, or a callable from the network's
-            output to a scalar variable. What a name stands for is settled by the first output, in
-            the mode of the trials: see :func:`choose_loss`.
-        optimizer: For ``train``; see :class:`TrainStep`.
-        seed: Seed of random labels or targets.
-        keywords: The network's arguments by name.
-
-    Raises:
-        UsageError: There is no such phase or loss, or the optimizer is not set up for the network.
-    """
+    """What a trial of a phase runs."""
     if phase not in PHASES:
         raise UsageError(f"unknown phase {phase!r}: it is {', '.join(PHASES)}")
     if phase == "forward":
@@ -253,9 +216,6 @@ def learn_first(step: Step) -> Structure:
 
     A forward pass that fails without a graph, and works with one, makes the graph from now on: its
     network calls ``chainer.grad`` or ``backward``.
-
-    Raises:
-        StructureError: The network raised an exception.
     """
     try:
         return learn_structure(step)
@@ -299,15 +259,6 @@ def choose_loss(name: str, output: Any, seed: int | None = 0) -> Loss:
 
     ``auto`` takes a scalar output as the loss itself, and softmax cross-entropy for all others
     that have classes as their second axis, ``(batch, classes)`` or ``(batch, classes, H, W)``.
-
-    Args:
-        name: One of :data:`~chainer_profile.basics.words.LOSSES`.
-        output: What the network gave.
-        seed: Seed of the labels, 0 to classes - 1, or of standard normal targets.
-
-    Raises:
-        ProfileError: The output has no such loss.
-        UsageError: There is no such loss.
     """
     _check_name(name)
     array = getattr(output, "array", output)

@@ -58,9 +58,6 @@ class Structure:
 
         The time between two reads belongs to one owner, so nothing is counted twice and nothing
         is lost: the times and what passed outside (owner -1) add up to the trial.
-
-        Args:
-            stamps: The reads of one trial, (reads,), or of several, (trials, reads).
         """
         spans = np.diff(np.asarray(stamps, np.int64), axis=-1)
         owned, starts = self._starts

@@ -81,17 +81,7 @@ def probe_threads(
     most_s: float,
     stop: Callable[[], str],
 ) -> Probe:
-    """Time a few trials with all threads and with one, in turn, and choose the faster.
-
-    Args:
-        step: What a trial runs.
-        now_ns: The clock.
-        threads: As many as the library took.
-        trial_s: About how long a trial takes with all of them.
-        most_s: How long the probe may take. Where one thread is to do the work of all, and one
-            trial of each could take longer, nothing is tried.
-        stop: Asked after every trial whether to stop.
-    """
+    """Time a few trials with all threads and with one, in turn, and choose the faster."""
     if threads < 2 or (threads + 1) * trial_s > most_s:
         return Probe()
     most_s = min(most_s, PROBE_SECONDS)

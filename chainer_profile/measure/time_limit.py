@@ -16,12 +16,7 @@ WARMUP_PART = 0.1
 
 
 class TimeLimit:
-    """The time of a run, from now on.
-
-    Args:
-        now_ns: The run's clock.
-        seconds: How long it may take; None for as long as it likes.
-    """
+    """The time of a run, from now on."""
 
     def __init__(self, now_ns: NowNs, seconds: float | None = None) -> None:
         self._now_ns, self._seconds = now_ns, seconds

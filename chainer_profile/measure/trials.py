@@ -89,15 +89,7 @@ def opening(before: int, clean: int, behind: int) -> Iterator[tuple[int, int, in
 
 
 def check_samples(settings: Settings, rows: int) -> None:
-    """Refuse so many trials that memory does not hold their samples.
-
-    Args:
-        settings: The numbers of trials, and their time limit.
-        rows: Times that are kept of a profiled trial.
-
-    Raises:
-        ProfileError: They are too many.
-    """
+    """Refuse so many trials that memory does not hold their samples."""
     # Beside its rows a profiled trial has a start, a wall time twice and a place in the journal's
     # buffer; a clean one a start, a wall time and a CPU time.
     profiled, clean = settings.trials, settings.clean_trials
@@ -115,14 +107,7 @@ def check_samples(settings: Settings, rows: int) -> None:
 def memory_full(
     error: BaseException, clock: Clock, settings: Settings, free: int | None = None
 ) -> str:
-    """What to say where an exception is that of a full memory; else an empty text.
-
-    Args:
-        error: The exception.
-        clock: The run's clock.
-        settings: For the size of the batch.
-        free: Bytes of the host's memory that were free before, where that is known.
-    """
+    """What to say where an exception is that of a full memory; else an empty text."""
     # Of those of CuPy's some are MemoryError too.
     if isinstance(error, MemoryError) and clock.device is None:
         batch = format_count(settings.batchsize)

@@ -128,13 +128,6 @@ def time_optimizer(
     runs (phases), ``cleargrads`` of its target, every hook of the optimizer, and the update of
     every parameter, which goes by the path of the parameter's link. One of ChainerMN's optimizers
     has communication as a phase, and every collective in it goes by the parameter that it moves.
-
-    Args:
-        replacements: Where the timed methods are put, and taken back.
-        optimizer: A :class:`chainer.Optimizer` that is set up.
-        enter: Begins a window.
-        leave: Ends it.
-        prefix: Put before the paths of the target's links.
     """
     actual = actual_optimizer(optimizer)
     target, name = optimizer.target, type(actual).__name__
