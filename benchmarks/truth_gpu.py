@@ -31,7 +31,7 @@ from chainer_profile.basics.describe import NS
 from chainer_profile.measure.clock import DeviceQueue
 from chainer_profile.measure.devices import move_to_gpu
 from chainer_profile.record.recording import Recording
-from chainer_profile.report.content.gpu_text import gpu_lines
+from chainer_profile.report.content.gpu_text import gpu_rows
 from chainer_profile.report.text import environment_lines
 
 #: Microseconds in forward and in backward. Behind the first the host is ahead of the GPU, so that
@@ -180,7 +180,7 @@ def main() -> int:
     parser.add_argument("--trials", type=int, default=100)
     args = parser.parse_args()
     recording = measure(args.gpu, args.trials)
-    print(*gpu_lines(recording), *environment_lines(recording.environment), sep="\n")
+    print(*map(": ".join, gpu_rows(recording)), *environment_lines(recording.environment), sep="\n")
     return int(not show(figures(recording)))
 
 

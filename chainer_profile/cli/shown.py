@@ -83,14 +83,14 @@ def show(
             "depth": DEFAULT_DEPTH if args.depth is None else args.depth,
             "columns": args.columns,
             "hint": ALL_ROWS,
+            "advice": None if folder is None else beside(folder, recording).advice,
         }
+        shown = summary if folder is None else in_folder(summary, folder)
         if args.full:
             by = args.group_by or "function"
-            blocks = overview(summary, group_by=by, macs=args.macs, **asked)
+            blocks = overview(shown, group_by=by, macs=args.macs, **asked)
         else:
-            advice = None if folder is None else beside(folder, recording).advice
-            shown = summary if folder is None else in_folder(summary, folder)
-            blocks = brief(shown, group_by=args.group_by or "", advice=advice, **asked)
+            blocks = brief(shown, group_by=args.group_by or "", **asked)
         print_blocks(blocks, quiet)
         if args.target is not None:
             print_blocks(target(summary, args.target), quiet)

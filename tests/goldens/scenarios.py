@@ -31,7 +31,7 @@ from chainer_profile.report.content import (
 )
 from chainer_profile.report.content.profile import Beside, ReportTitle, report
 from chainer_profile.report.content.result_section import target
-from chainer_profile.report.document import Block
+from chainer_profile.report.document import Block, Heading
 from chainer_profile.report.tables import to_csv
 from chainer_profile.report.writers import html, json_report, markdown, terminal
 from tests.analyse import test_inside
@@ -81,14 +81,24 @@ def _terminal(*shown: Iterable[Block]) -> str:
     return LINE.join(terminal.written(blocks, 80) for blocks in shown)
 
 
+def _under(blocks: Iterable[Block], *headings: str) -> Iterable[Block]:
+    """The sections with these headings."""
+    shown = False
+    for block in blocks:
+        if isinstance(block, Heading):
+            shown = block.text in headings
+        if shown:
+            yield block
+
+
 def of_run(recording: Recording, rule: str = "pareto:50%", *ends: str, files: bool = False) -> Kept:
-    """A run: its report, both terminals, and files with all digits that are asked for."""
+    """A run: its report, the first screen, and files with all digits that are asked for."""
     summary = summarise(recording, rule)
     tables = (LAYER_COLUMNS, summary.layers), (LINK_COLUMNS, link_frame(summary.links))
     known = {"csv": lambda: _csv(*tables), "json": lambda: json_report.render(summary)}
     return {
         "md": markdown.write(report(summary, TITLE if files else None, files=files)),
-        "txt": _terminal(overview.brief(summary), overview.overview(summary)),
+        "txt": _terminal(overview.brief(summary)),
         **{end: known[end]() for end in ends},
     }
 
@@ -97,7 +107,10 @@ def forward() -> Kept:
     recording = with_work(make_recording(9, n_trials=40))
     summary = summarise(recording, "top:2")
     kept = of_run(recording, "top:2", "csv", files=True)
-    more = overview.overview(summary, sort="memory", limit=3, group_by="shape", macs=True)
+    more = _under(
+        overview.overview(summary, sort="memory", limit=3, group_by="shape", macs=True),
+        *("The layers", "By shape", "Work and limits"),
+    )
     lines = f"{views.recording_line(recording)}\n{views.summary_line(summary)}\n"
     kept["txt"] += LINE + _terminal(more) + LINE + lines
     return kept
@@ -107,14 +120,21 @@ def training() -> Kept:
     recording = with_work(make_training(10, data=True))
     summary = summarise(recording, "0.3ms")
     kept = of_run(recording, "0.3ms", "csv", "json", files=True)
-    tree = overview.overview(summary, tree=True, depth=1, limit=3, group_by="block", sort="std")
-    kept["txt"] += LINE + _terminal(tree, target(summary, 3e-3))
+    full = overview.overview(summary)
+    tree = _under(
+        overview.overview(summary, tree=True, depth=1, limit=3, group_by="block", sort="std"),
+        *("The tree of links", "By block"),
+    )
+    kept["txt"] += LINE + _terminal(full, tree, target(summary, 3e-3))
     kept["html"] = html.write(list(run_page.page(summary)))
     return kept
 
 
 def gpu() -> Kept:
-    return of_run(make_device_recording(n_trials=30), "pareto:50%", "csv", "json")
+    recording = make_device_recording(n_trials=30)
+    kept = of_run(recording, "pareto:50%", "csv", "json")
+    kept["txt"] += LINE + _terminal(overview.overview(summarise(recording)))
+    return kept
 
 
 def gpu_training() -> Kept:

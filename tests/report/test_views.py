@@ -121,8 +121,8 @@ def test_str_is_what_the_terminal_shows() -> None:
     assert max(map(len, text.split("\n"))) <= WIDTH
     assert all(line == line.rstrip() for line in text.split("\n"))
     assert "profiled trial" in text
-    narrow = summary_text(summary, width=60, group_by="block", tree=True, depth=1)
-    assert max(map(len, narrow.split("\n"))) <= 60
+    narrow = summary_text(summary, width=70, group_by="block", tree=True, depth=1)
+    assert max(map(len, narrow.split("\n"))) <= 70
     assert "incl. ms" in narrow
     recording = make_recording()
     comparison = compare(recording, recording)

@@ -15,8 +15,8 @@ from chainer_profile.basics.units import (
 )
 from chainer_profile.report.content.advice import best_of, keeping, verdict
 from chainer_profile.report.content.gpu_text import on_gpu
-from chainer_profile.report.content.inside_section import said
-from chainer_profile.report.document import Text, code, strong, text
+from chainer_profile.report.content.inside_section import said as inside_said
+from chainer_profile.report.document import Text, code, plain, strong, text
 from chainer_profile.report.text import engine_text, gaps, printable, trial_parts
 
 if TYPE_CHECKING:
@@ -37,13 +37,34 @@ def answer(summary: Summary, advice: Advice | None = None) -> Iterator[Text]:
         summary: The summary of a run.
         advice: What was tried on its network; then that says what to do next.
     """
-    yield text(strong(how_long(summary)))
-    yield from doubts(summary)
-    for sentence in (where(summary), *said(summary)[:1]):
-        if sentence:
-            yield text(sentence, below=True)
+    yield from opening(summary)
     if words := what_next(summary, advice):
         yield text("Next: ", *words, below=True)
+
+
+def opening(summary: Summary, most: int | None = None) -> Iterator[Text]:
+    """How long, what makes that doubtful, and where the time goes.
+
+    Args:
+        summary: The summary of a run.
+        most: Doubts at most, those that the most follows from; None for all.
+    """
+    yield text(strong(how_long(summary)))
+    notes = list(doubts(summary))
+    if most is None:
+        yield from notes
+    else:
+        # What was found goes before what is missing.
+        yield from sorted(notes, key=lambda note: not plain(note.words).startswith(WARNING))[:most]
+        if more := len(notes[most:]):
+            said = f"{plural(more, 'more warning')}: --full shows {'it' if more == 1 else 'them'}."
+            yield text(said, note=True, below=True)
+        for one in summary.findings:
+            if one.code == "ended-early":
+                yield text(one.text, below=True)
+    for sentence in (where(summary), *inside_said(summary)[:1]):
+        if sentence:
+            yield text(sentence, below=True)
 
 
 def what_next(summary: Summary, advice: Advice | None = None) -> Words:

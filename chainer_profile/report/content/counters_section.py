@@ -22,17 +22,11 @@ if TYPE_CHECKING:
     from chainer_profile.report.document import Block
 
 
-def counters(summary: Summary, *, brief: bool = False) -> Iterator[Block]:
-    """What the thread did: CPU time, faults and switches; and the system's part of a trial.
-
-    Args:
-        summary: The summary of a run.
-        brief: Leave the phases out.
-    """
+def counters(summary: Summary) -> Iterator[Block]:
+    """What the thread did: CPU time, faults and switches; and the system's part of a trial."""
     trial, counted = trial_counters(summary.recording), summary.recording.counters
     if trial is None or counted is None:
         return
-    several = summary.several_phases
     sentence = (
         f"In {plural(counted.trials, 'trial')} made for this, the calling thread used "
         f"{format_duration(trial.cpu_s)} of CPU time in {format_duration(trial.wall_s)}"
@@ -44,7 +38,7 @@ def counters(summary: Summary, *, brief: bool = False) -> Iterator[Block]:
         )
     yield text(f"{sentence}. Other threads of BLAS are not in it.")
     yield _table(summary, "function")
-    if several and not brief:
+    if summary.several_phases:
         yield _table(summary, "phase")
 
 

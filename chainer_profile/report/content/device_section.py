@@ -61,26 +61,6 @@ def explained(names: Sequence[str]) -> str:
     return f"{sentence[0].upper()}{sentence[1:]}."
 
 
-def device_rows(summary: Summary) -> list[Row]:
-    """Wall time, device time, and how busy the device is, one row each; none on a CPU."""
-    use = summary.device
-    if use is None:
-        return []
-    wall, (launch, wait) = _adding_up((use.launch_s, use.wait_s))
-    span, (layers, gaps, rest) = _adding_up((use.layers_s, use.gaps_s, use.rest_s))
-    return [
-        (
-            "Wall time of a profiled trial",
-            f"{wall} = launching {launch} + waiting for the GPU {wait}",
-        ),
-        (
-            "Time of a trial on the GPU",
-            f"{span} = layers {layers} + between them {gaps} + behind the last {rest}",
-        ),
-        ("GPU busy", _busy_text(use)),
-    ]
-
-
 def pace(use: DeviceUse) -> str:
     """What sets the pace, in a sentence."""
     launch, wait = format_duration(use.launch_s), format_duration(use.wait_s)
@@ -142,11 +122,11 @@ def _held(use: DeviceUse) -> list[Row]:
 
 _PHASES = columns("""
 name | phase | text
-host | host in the layers' calls [ms] | ms
-layers | layers on the GPU [ms] | ms
-gaps | between the layers [ms] | ms
-busy | GPU busy [ms] | ms
-busy_share | busy part of the layers [%] | percent
+host | host ms = host in the layers' calls [ms] | ms
+layers | layers ms = layers on the GPU [ms] | ms
+gaps | between ms = between the layers [ms] | ms
+busy | busy ms = GPU busy [ms] | ms
+busy_share | busy % = busy part of the layers [%] | percent
 """)
 
 

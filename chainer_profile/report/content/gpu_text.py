@@ -19,31 +19,8 @@ def on_gpu(summary: Summary) -> str:
     return " on the GPU" if summary.recording.on_device else ""
 
 
-def gpu_lines(recording: Recording) -> list[str]:
-    """The GPU and its libraries, and how it fared, in two short lines; none on a CPU."""
-    gpu, conditions = recording.environment.gpu, recording.conditions
-    lines = []
-    if gpu is not None:
-        parts = [
-            gpu.name,
-            "" if gpu.memory_nbytes is None else format_nbytes(gpu.memory_nbytes),
-            gpu.compute_capability and f"compute capability {gpu.compute_capability}",
-            gpu.driver and f"driver {gpu.driver}",
-            gpu.cuda and f"CUDA {gpu.cuda}",
-            f"cuDNN {gpu.cudnn}" if gpu.cudnn else "no cuDNN",
-            "" if gpu.tf32 is None else f"TF32 {_on(gpu.tf32)}",
-        ]
-        lines.append(", ".join(printable(part) for part in parts if part))
-    states = [
-        f"{when} the trials {told}"
-        for when, state in (("before", conditions.gpu_before), ("after", conditions.gpu_after))
-        if state is not None and (told := _state_text(state, short=True))
-    ]
-    return [*lines, f"GPU {'; '.join(states)}"] if states else lines
-
-
 def gpu_rows(recording: Recording) -> list[Row]:
-    """The same in full, one row each; without what is not known."""
+    """The GPU, its libraries and how it fared, one row each; without what is not known."""
     gpu, conditions = recording.environment.gpu, recording.conditions
     rows: list[Row] = []
     if gpu is not None:
@@ -86,13 +63,13 @@ def _on(on: bool) -> str:
     return "on" if on else "off"
 
 
-def _state_text(state: GpuState, *, short: bool = False) -> str:
+def _state_text(state: GpuState) -> str:
     """Clocks, temperature, power and reasons for lower clocks, as far as they are known."""
     parts = []
     if state.sm_mhz is not None:
         most = "" if state.most_sm_mhz is None else f" of {format_count(state.most_sm_mhz)}"
         parts.append(f"{format_count(state.sm_mhz)}{most} MHz")
-    if state.memory_mhz is not None and not short:
+    if state.memory_mhz is not None:
         parts.append(f"memory {format_count(state.memory_mhz)} MHz")
     if state.temperature_c is not None:
         parts.append(f"{state.temperature_c} C")

@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.report.document import Block
 
-#: Functions that the terminal and sentences tell of, and hot layers of the report; parts of each in
-#: the report, and on the terminal.
-_FUNCTIONS, _SAID, _LAYERS, _PARTS, _BRIEF = 3, 3, 10, 6, 3
+#: Functions that sentences tell of, hot layers that are shown, and parts of each.
+_SAID, _LAYERS, _PARTS = 3, 10, 6
 #: A sentence names no part of less.
 _LEAST = 0.1
 #: Where a sample is one of so many that tell the same, this is said.
@@ -80,10 +79,10 @@ def _words(part: Part) -> str:
     return f"the line {part.name}" if is_line else part.name
 
 
-def _rows(found: Iterable[Parts], most: int) -> list[_Row]:
+def _rows(found: Iterable[Parts]) -> list[_Row]:
     rows = []
     for parts in found:
-        for at, part in enumerate(parts.parts[:most]):
+        for at, part in enumerate(parts.parts[:_PARTS]):
             rows.append(_Row("" if at else parts.name, "" if at else parts.phase, part))
     return rows
 
@@ -120,22 +119,16 @@ def _columns(summary: Summary, head: str) -> list[Column]:
     return [headed(name, head), *phase, *_PART, cause, where]
 
 
-def inside(summary: Summary, *, brief: bool = False) -> Iterator[Block]:
-    """The part of the report on what is inside the layers.
-
-    Args:
-        summary: The summary of a run.
-        brief: Leave out the hot layers, and functions that take little time.
-    """
+def inside(summary: Summary) -> Iterator[Block]:
+    """The part of the report on what is inside the layers."""
     found = summary.inside
     if found is None:
         return
     yield text(" ".join([*said(summary), how_it_looked(summary)]))
-    functions = found.functions[:_FUNCTIONS] if brief else found.functions
-    if functions:
+    if found.functions:
         yield Table(
-            _columns(summary, "function")[: -1 if brief else None],
-            _rows(functions, _BRIEF if brief else _PARTS),
+            _columns(summary, "function"),
+            _rows(found.functions),
             "Inside the functions: the parts of their time",
             legend=[
                 ("", "ms is the part of the time measured in the timed trials."),
@@ -148,5 +141,5 @@ def inside(summary: Summary, *, brief: bool = False) -> Iterator[Block]:
         yield Table(_PART, rows, "Between the layers, by kind")
     hot = [one for one in found.layers if one.row in summary.hotspots.indices]
     hot = sorted(hot, key=lambda parts: -parts.seconds)[:_LAYERS]
-    if hot and not brief:
-        yield Table(_columns(summary, "layer"), _rows(hot, _PARTS), "Inside the hot layers")
+    if hot:
+        yield Table(_columns(summary, "layer"), _rows(hot), "Inside the hot layers")

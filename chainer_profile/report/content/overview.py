@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from chainer_profile.analyse.findings import STEP, WARNING, next_step
+from chainer_profile.analyse.findings import NOTE, STEP, WARNING
 from chainer_profile.basics.units import format_percent, plural
 from chainer_profile.basics.words import DEFAULT_DEPTH
 from chainer_profile.report.columns import (
@@ -16,40 +16,15 @@ from chainer_profile.report.columns import (
     group_columns,
     interval_note,
     layer_columns,
-    properties,
     tree_columns,
 )
-from chainer_profile.report.content.answer import (
-    answer,
-    doubts,
-    finding_words,
-    how_long,
-    what_next,
-    where,
-)
-from chainer_profile.report.content.counters_section import counters
-from chainer_profile.report.content.device_section import MEANINGS, device_rows
-from chainer_profile.report.content.gpu_text import gpu_lines, on_gpu
-from chainer_profile.report.content.inside_section import inside
-from chainer_profile.report.content.inside_section import said as inside_said
-from chainer_profile.report.content.memory_section import (
-    PHASE_MEMORY,
-    memory_sentences,
-    peak_columns,
-    peak_rows,
-    peaks_sentence,
-    phase_memory,
-)
-from chainer_profile.report.content.result_section import phase_table
-from chainer_profile.report.content.totals import total_rows
-from chainer_profile.report.content.work_section import (
-    has_about,
-    has_work,
-    limits_sentence,
-    work_columns,
-    work_rows,
-)
-from chainer_profile.report.document import HOT, TOTAL, plain, points, strong, text
+from chainer_profile.report.content.advice import section as tried
+from chainer_profile.report.content.answer import answer, finding_words, opening, what_next
+from chainer_profile.report.content.device_section import MEANINGS
+from chainer_profile.report.content.gpu_text import on_gpu
+from chainer_profile.report.content.profile import checks, sections
+from chainer_profile.report.content.work_section import work
+from chainer_profile.report.document import HOT, TOTAL, Heading, points, strong, text
 from chainer_profile.report.rows import group_rows, phase_rows, tree_rows
 from chainer_profile.report.tables import (
     HOT_MARK,
@@ -60,7 +35,7 @@ from chainer_profile.report.tables import (
     listed,
     with_content,
 )
-from chainer_profile.report.text import engine_text, environment_lines, printable, run_lines
+from chainer_profile.report.text import engine_text, run_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -69,6 +44,7 @@ if TYPE_CHECKING:
 
     from chainer_profile.advice.results import Advice
     from chainer_profile.analyse.summary import Summary
+    from chainer_profile.report.content.profile import Own
     from chainer_profile.report.document import Block
 
 _SORT_COLUMNS = {
@@ -84,14 +60,18 @@ _SORT_COLUMNS = {
     "reached": "reached",
 }
 _ASCENDING = ("path", "function")
-_MAX_PEAKS = 5
+#: The sections of the report that a terminal has: before and behind its layers and groups.
+_WHOLE = "A trial as a whole", "By phase"
+_SECTIONS = (
+    *("Hotspots", "By block", "By link", "On the GPU", "Inside the layers", "Work and limits"),
+    *("CPU time and page faults", "Memory", "By node", "What to do next", "What was tried"),
+    *("What else was found", "Experiment", "Environment", "Method", "Command and versions"),
+)
 #: Columns that an order needs to be seen, beside the usual ones or in place of one of them.
 _SHOWN_FOR = {"flops": "flops", "memory": "peak", "reached": "reached"}
 _IN_PLACE_FOR = {"std": ("ci", "std")}
 #: Layers, notes and steps of a first screen, and the columns of its layers.
 MOST_LAYERS, _MOST_NOTES, _MOST_STEPS = 10, 1, 3
-#: A phase that is less of a trial is not told there.
-_LEAST_PHASE = 0.001
 #: A phase that is less of a trial is not told there.
 _LEAST_PHASE = 0.001
 BRIEF = ("index", "hot", "path", "function", "phase", "median", "share", "verdict")
@@ -119,18 +99,7 @@ def brief(
     and findings down to the last where ``all_findings`` does.
     """
     yield from _what_was_run(summary)
-    # What was found goes before what is missing.
-    notes = sorted(doubts(summary), key=lambda note: not plain(note.words).startswith(WARNING))
-    yield text(strong(how_long(summary)))
-    most = len(notes) if all_findings else _MOST_NOTES
-    yield from notes[:most]
-    if more := len(notes[most:]):
-        said = f"{plural(more, 'more warning')}: --full shows {'it' if more == 1 else 'them'}."
-        yield text(said, note=True, below=True)
-    early = [one.text for one in summary.findings if one.code == "ended-early"]
-    for sentence in (*early, where(summary), *inside_said(summary)[:1]):
-        if sentence:
-            yield text(sentence, below=True)
+    yield from opening(summary, None if all_findings else _MOST_NOTES)
     if summary.several_phases:
         yield text(_phases(summary), below=True)
     yield from (
@@ -166,8 +135,9 @@ def overview(
     macs: bool = False,
     columns: Sequence[str] | None = None,
     hint: str = "",
+    advice: Advice | None = None,
 ) -> Iterator[Block]:
-    """The answer, then totals, phases, layers or tree, groups, work, memory, findings.
+    """The answer, then the sections of the report.
 
     Args:
         summary: The summary of a run.
@@ -182,31 +152,26 @@ def overview(
         columns: Names of the columns of the layer table (:data:`.columns.LAYER_COLUMNS`), which
             are all shown, on a narrow terminal too; None for the usual ones.
         hint: How to see the rows that a limit leaves out, if there is a way.
+        advice: What was tried on its network.
     """
-    recording = summary.recording
+    layers, groups = "The tree of links" if tree else "The layers", f"By {group_by}"
+    own: Own = {
+        layers: lambda: (
+            _tree(summary, depth) if tree else _layers(summary, sort, limit, columns, hint)
+        ),
+        groups: lambda: _groups(summary, group_by, limit, hint),
+        "Work and limits": lambda: work(summary, macs=macs),
+        "What was tried": lambda: tried(advice) if advice is not None else (),
+        "What else was found": lambda: checks(summary, (NOTE,)),
+    }
+    names = [layers, groups, *(name for name in _SECTIONS if name != groups)]
+    if tree:
+        names.remove("By link")
     yield from _what_was_run(summary)
-    yield from answer(summary)
-    yield properties([*total_rows(summary), *device_rows(summary)])
-    if summary.several_phases:
-        yield phase_table(summary)
-    yield from _tree(summary, depth) if tree else _layers(summary, sort, limit, columns, hint)
-    yield from _groups(summary, group_by, limit, hint)
-    yield from inside(summary, brief=True)
-    if has_work(summary):
-        legend = [("", ABOUT)] if has_about(summary) else []
-        rows = work_rows(summary)
-        yield Table(work_columns(summary, macs), rows, "Work by function", legend=legend)
-        if sentence := limits_sentence(summary):
-            yield text(sentence, below=True)
-    yield from _memory(summary, limit)
-    yield from counters(summary, brief=True)
-    first = next_step(summary.findings)
-    for finding in summary.findings:
-        if finding.severity != WARNING and finding != first:
-            yield text(strong(finding.severity), ": ", *finding_words(finding))
-    lines = [*environment_lines(recording.environment), *gpu_lines(recording)]
-    for at, line in enumerate(lines):
-        yield text(line, aside=True, below=at > 0)
+    yield from answer(summary, advice)
+    for name, blocks in sections(summary, [*_WHOLE, *names], own).items():
+        yield Heading(2, name)
+        yield from blocks
 
 
 def _what_was_run(summary: Summary) -> Iterator[Block]:
@@ -329,14 +294,3 @@ def _groups(summary: Summary, by: str, limit: int | None, hint: str) -> Iterator
     marks = [HOT if row.hot else "" for row in shown]
     columns = group_columns(by, summary.phase_names)
     yield Table(columns, shown, f"By {by}", marks, legend=legend)
-
-
-def _memory(summary: Summary, limit: int | None) -> Iterator[Block]:
-    for at, sentence in enumerate(memory_sentences(summary)):
-        yield text(printable(sentence), below=at > 0)
-    if phases := phase_memory(summary):
-        yield Table(PHASE_MEMORY, phases, "Memory by phase")
-    peaks = peak_rows(summary, _MAX_PEAKS if limit is None else min(limit, _MAX_PEAKS))
-    if peaks:
-        yield text(peaks_sentence(peaks))
-        yield Table(peak_columns(summary), peaks, "The layers with the highest peaks of memory")

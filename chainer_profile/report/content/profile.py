@@ -7,9 +7,10 @@ next, and an appendix with the command, the versions and the long tables.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from chainer_profile.analyse.findings import STEP
+from chainer_profile.analyse.findings import NOTE, STEP, WARNING
 from chainer_profile.basics.units import format_count, plural
 from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, properties
 from chainer_profile.report.content.advice import section as tried
@@ -68,16 +69,25 @@ from chainer_profile.report.text import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from chainer_profile.advice.results import Advice
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.record.budget import Budget
     from chainer_profile.report.document import Block, Words
 
+    #: Sections that a form of the report shows in a way of its own.
+    Own = Mapping[str, Callable[[], Iterable[Block]]]
+
 _BY_LAYER = "By layer"
 _WORK_BY_LAYER = "Work and memory by layer"
 _LONG = (_BY_LAYER, _WORK_BY_LAYER)
+#: The sections of the result.
+_RESULT = (
+    *("On the GPU", "By phase", "The layers", "Hotspots", "By function", "Inside the layers"),
+    *("By block", "By link", "Work and limits", "CPU time and page faults", "Memory", "By node"),
+)
+_NOTHING = "All layers took less than the clock can show, so nothing follows from this run."
 #: A section whose table has more rows than this is for the appendix too.
 _MAX_ROWS = 60
 
@@ -146,25 +156,33 @@ def report(
     """
     title = title or ReportTitle()
     by_whom = title.rows()
-    sections = _sections(summary)
     advice, budget = (beside.advice, beside.budget) if beside else (None, None)
-    long = [name for name in sections if name in _LONG or _is_long(sections[name])]
+    found = sections(summary, (*_RESULT, _BY_LAYER, _WORK_BY_LAYER))
+    long = [name for name in found if name in _LONG or _is_long(found[name])]
     # What a PDF has no room for is in the CSV.
-    appended = _under(sections, [name for name in long if files or name != _WORK_BY_LAYER])
+    appended = _under(found, [name for name in long if files or name != _WORK_BY_LAYER])
     parts: list[Block] = [
         Heading(1, heading_text(summary, title, budget)),
         *([Lines(by_whom)] if by_whom else []),
         *(program(budget, summary) if budget is not None else []),
         *answer(summary, advice),
-        *_experiment(summary),
-        *_environment(summary),
-        *_method(summary),
+        Heading(2, "1 Experiment description"),
+        *experiment(summary),
+        Heading(2, "2 Environment"),
+        *environment(summary),
+        Heading(2, "3 Methodology"),
+        command(summary),
+        *method(summary),
         Heading(2, "4 Result"),
         *whole_trial(summary),
-        *_under(sections, [name for name in sections if name not in long]),
-        *_next_steps(summary),
+        *_under(found, [name for name in found if name not in long]),
+        Heading(2, "5 Next step for improvement"),
+        *(list(steps(summary)) or [text(_NOTHING)]),
+        *_checked(summary),
         *([Heading(3, "What was tried"), *tried(advice)] if advice is not None else []),
-        *_command_and_versions(summary),
+        Heading(2, "6 Appendix"),
+        Heading(3, "Command and versions"),
+        *command_and_versions(summary),
         # What is short comes before the long tables.
         *(appended if files else ()),
         *_files(columns=files),
@@ -173,25 +191,17 @@ def report(
     return list(numbered(parts))
 
 
-def _sections(summary: Summary) -> dict[str, list[Block]]:
-    """The sections of the result in their order, without those that have nothing to say."""
-    sections = {
-        "On the GPU": device(summary),
-        "By phase": phases(summary),
-        "The layers": _layers(summary),
-        "Hotspots": hotspots(summary),
-        "By function": by_function(summary),
-        "Inside the layers": inside(summary),
-        "By block": by_block(summary),
-        "By link": by_link(summary),
-        "Work and limits": work(summary),
-        "CPU time and page faults": counters(summary),
-        "Memory": memory(summary),
-        "By node": by_node(summary),
-        "By layer": by_layer(summary),
-        _WORK_BY_LAYER: work_by_layer(summary),
-    }
-    made = {name: list(found) for name, found in sections.items()}
+def sections(
+    summary: Summary, names: Iterable[str], own: Own = MappingProxyType({})
+) -> dict[str, list[Block]]:
+    """The sections of these names, in this order, without those that have nothing to say.
+
+    Args:
+        summary: The summary of a run.
+        names: Those that a form of the report has.
+        own: What it shows in a way of its own.
+    """
+    made = {name: list(own[name]() if name in own else _SECTIONS[name](summary)) for name in names}
     return {name: found for name, found in made.items() if found}
 
 
@@ -209,10 +219,10 @@ def _layers(summary: Summary) -> Iterator[Block]:
     yield text(f"The appendix has a table of {which}.")
 
 
-def _experiment(summary: Summary) -> Iterator[Block]:
+def experiment(summary: Summary) -> Iterator[Block]:
+    """What was measured, of what, and in which mode."""
     recording = summary.recording
     settings = recording.settings
-    yield Heading(2, "1 Experiment description")
     what = "each function call of the network takes"
     if summary.several_phases:
         what = "each function takes in each phase of a trial"
@@ -299,8 +309,8 @@ def _mode_sentence(summary: Summary) -> Words:
     return *said, "."
 
 
-def _environment(summary: Summary) -> Iterator[Block]:
-    yield Heading(2, "2 Environment")
+def environment(summary: Summary) -> Iterator[Block]:
+    """The machine and its software."""
     rows = environment_rows(summary.recording.environment) + gpu_rows(summary.recording)
     if rows:
         yield properties(rows, "The machine and its software")
@@ -308,40 +318,45 @@ def _environment(summary: Summary) -> Iterator[Block]:
         yield text("Nothing was recorded about the machine.")
 
 
-def _method(summary: Summary) -> Iterator[Block]:
-    yield Heading(2, "3 Methodology")
-    yield _command(summary)
+def command(summary: Summary) -> Block:
+    """What makes the run again."""
+    said = printable(summary.recording.settings.command)
+    return Code(said) if said else text("The run was not started by a command line.")
+
+
+def method(summary: Summary) -> Iterator[Block]:
+    """How it was measured."""
     yield points(method_points(summary))
 
 
-def _command(summary: Summary) -> Block:
-    command = printable(summary.recording.settings.command)
-    return Code(command) if command else text("The run was not started by a command line.")
+def steps(summary: Summary) -> Iterator[Block]:
+    """What to do next, with the numbers that it follows from."""
+    found = [finding_words(one, full=True) for one in summary.findings if one.severity == STEP]
+    if found:
+        yield points(found)
 
 
-def _next_steps(summary: Summary) -> Iterator[Block]:
-    yield Heading(2, "5 Next step for improvement")
-    found = summary.findings
-    steps = [finding_words(one, full=True) for one in found if one.severity == STEP]
-    yield (
-        points(steps)
-        if steps
-        else text("All layers took less than the clock can show, so nothing follows from this run.")
-    )
-    checked = [
+def checks(summary: Summary, severities: Sequence[str]) -> Iterator[Block]:
+    """What else was found."""
+    found = [
         (strong(one.severity), ": ", *finding_words(one, full=True))
-        for one in found
-        if one.severity != STEP
+        for one in summary.findings
+        if one.severity in severities
     ]
-    if checked:
+    if found:
+        yield points(found)
+
+
+def _checked(summary: Summary) -> Iterator[Block]:
+    found = list(checks(summary, (WARNING, NOTE)))
+    if found:
         yield text("What the checks of this run found:")
-        yield points(checked)
+        yield from found
 
 
-def _command_and_versions(summary: Summary) -> Iterator[Block]:
-    yield Heading(2, "6 Appendix")
-    yield Heading(3, "Command and versions")
-    yield _command(summary)
+def command_and_versions(summary: Summary) -> Iterator[Block]:
+    """What makes the run again, and with which software."""
+    yield command(summary)
     software = versions(summary.recording.environment)
     if software:
         yield text(f"Versions: {', '.join(software)}.")
@@ -380,3 +395,28 @@ _MEANINGS = columns("csv | column | code\nmeaning | | text")
 def _meanings(described: Mapping[str, Column], name: str) -> Table:
     rows = [column for column in described.values() if column.csv]
     return Table(_MEANINGS, rows, f"The columns of {name}")
+
+
+#: The sections that all forms of a run's report choose from.
+_SECTIONS: dict[str, Callable[[Summary], Iterable[Block]]] = {
+    "What to do next": steps,
+    "A trial as a whole": whole_trial,
+    "By phase": phases,
+    "The layers": _layers,
+    "Hotspots": hotspots,
+    "By function": by_function,
+    "By block": by_block,
+    "By link": by_link,
+    "Inside the layers": inside,
+    "On the GPU": device,
+    "Work and limits": work,
+    "CPU time and page faults": counters,
+    "Memory": memory,
+    "By node": by_node,
+    _BY_LAYER: by_layer,
+    _WORK_BY_LAYER: work_by_layer,
+    "Experiment": experiment,
+    "Environment": environment,
+    "Method": method,
+    "Command and versions": command_and_versions,
+}

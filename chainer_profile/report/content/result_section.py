@@ -65,7 +65,7 @@ def whole_trial(summary: Summary) -> Iterator[Block]:
 
 def _adds_up(summary: Summary) -> Iterator[Block]:
     found = summary.totals
-    if found.profiled is None or found.framework is None:
+    if found.layers_s is None or found.profiled is None or found.framework is None:
         return
     layers, framework, trial = (
         f"{format_ms(seconds)} ms"
@@ -241,7 +241,7 @@ _HOT = columns(
     """
 name | | text
 size | hot layers | count
-share | share of the layers' time [%] | percent
+share | % = share of the layers' time [%] | percent
 """,
     name=itemgetter(0),
     size=itemgetter(1),

@@ -4,60 +4,47 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chainer_profile.analyse.findings import NOTE, STEP, WARNING
+from chainer_profile.analyse.findings import NOTE, WARNING
 from chainer_profile.basics.units import format_percent
 from chainer_profile.report.columns import (
     ABOUT,
     LAYER_COLUMNS,
     layer_columns,
-    properties,
     tree_columns,
 )
 from chainer_profile.report.content import boxes
 from chainer_profile.report.content.advice import section as tried
-from chainer_profile.report.content.answer import answer, finding_words
+from chainer_profile.report.content.answer import answer
 from chainer_profile.report.content.budget import section as program
-from chainer_profile.report.content.counters_section import counters
-from chainer_profile.report.content.device_section import device
-from chainer_profile.report.content.gpu_text import gpu_rows
-from chainer_profile.report.content.inside_section import inside
 from chainer_profile.report.content.layer_section import bars
 from chainer_profile.report.content.memory_section import memory
-from chainer_profile.report.content.method import method_points
-from chainer_profile.report.content.profile import experiment_rows, subject
+from chainer_profile.report.content.profile import sections, subject
 from chainer_profile.report.content.result_section import (
-    by_block,
-    by_function,
-    hotspots,
-    phases,
     whole_trial,
 )
 from chainer_profile.report.content.spreads import spreads
-from chainer_profile.report.content.work_section import work
 from chainer_profile.report.document import (
     HOT,
     MEMORY,
-    Code,
     Figure,
     Fold,
     Heading,
     Lines,
     Text,
-    points,
     strong,
     text,
 )
 from chainer_profile.report.rows import layer_anchor, link_anchor, tree_rows
 from chainer_profile.report.tables import Table, with_content
-from chainer_profile.report.text import environment_rows, printable, versions
+from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     import pandas as pd
 
     from chainer_profile.analyse.summary import Summary
-    from chainer_profile.report.content.profile import Beside
+    from chainer_profile.report.content.profile import Beside, Own
     from chainer_profile.report.document import Block
     from chainer_profile.report.tables import Column
 
@@ -74,6 +61,13 @@ _COLUMNS = (
 )
 #: Those that are there whatever they say.
 _ALWAYS = ("index", "path", "function", "phase")
+#: The sections below the first screen.
+_SECTIONS = (
+    *("What to do next", "What was tried", "A trial as a whole", "By phase", "All layers"),
+    *("By function", "By block", "Tree of links", "In time", "Hotspots", "On the GPU"),
+    *("Work and limits", "CPU time and page faults", "Inside the layers", "Memory", "Experiment"),
+    *("Environment", "Method", "Command and versions", "Columns"),
+)
 
 
 def page(summary: Summary, beside: Beside | None = None) -> Iterator[Block]:
@@ -89,31 +83,18 @@ def page(summary: Summary, beside: Beside | None = None) -> Iterator[Block]:
     yield from bars(summary)
     yield _hottest(summary)
     yield from _found(summary, [block for block in said if block.note])
-    sections: dict[str, Iterable[Block]] = {
-        "What to do next": _steps(summary),
-        "What was tried": tried(advice) if advice is not None else (),
-        "A trial as a whole": [*boxes.parts(summary), *whole_trial(summary), *phases(summary)],
-        "All layers": _layers(summary),
-        "By function": by_function(summary),
-        "By block": by_block(summary),
-        "Tree of links": _links(summary),
-        "In time": boxes.timeline(summary),
-        "Hotspots": hotspots(summary),
-        "On the GPU": device(summary),
-        "Work and limits": work(summary),
-        "CPU time and page faults": counters(summary),
-        "Inside the layers": inside(summary),
-        "Memory": _memory(summary),
-        "Experiment": [properties(experiment_rows(summary))],
-        "Environment": _environment(summary),
-        "Method": [points(method_points(summary)), *_again(summary)],
-        "Columns": [_glossary(summary)],
+    own: Own = {
+        "What was tried": lambda: tried(advice) if advice is not None else (),
+        "A trial as a whole": lambda: [*boxes.parts(summary), *whole_trial(summary)],
+        "All layers": lambda: _layers(summary),
+        "Tree of links": lambda: _links(summary),
+        "In time": lambda: boxes.timeline(summary),
+        "Memory": lambda: _memory(summary),
+        "Columns": lambda: [_glossary(summary)],
     }
-    for name, found in sections.items():
-        blocks = list(found)
-        if blocks:
-            yield Heading(2, name)
-            yield from blocks
+    for name, blocks in sections(summary, _SECTIONS, own).items():
+        yield Heading(2, name)
+        yield from blocks
 
 
 def words_of(summary: Summary) -> dict[str, str]:
@@ -155,12 +136,6 @@ def _found(summary: Summary, notes: Sequence[Text]) -> Iterator[Block]:
                 line = (strong(severity.capitalize()), f" {found.text}")
                 more = [part for part in (found.evidence, found.to_do) if part]
                 yield Fold(line, list(map(text, more)), severity == WARNING)
-
-
-def _steps(summary: Summary) -> Iterator[Block]:
-    steps = [one for one in summary.findings if one.severity == STEP]
-    if steps:
-        yield points(finding_words(one, full=True) for one in steps)
 
 
 def _layers(summary: Summary) -> Iterator[Block]:
@@ -216,19 +191,6 @@ def _memory(summary: Summary) -> Iterator[Block]:
         "the trial's begin.",
     )
     yield from memory(summary)
-
-
-def _environment(summary: Summary) -> Iterator[Block]:
-    rows = environment_rows(summary.recording.environment) + gpu_rows(summary.recording)
-    yield Lines(rows) if rows else text("Nothing was recorded about the machine.")
-
-
-def _again(summary: Summary) -> Iterator[Block]:
-    command = printable(summary.recording.settings.command)
-    yield Heading(3, "To make it again")
-    yield Code(command) if command else text("The run was not started by a command line.")
-    if software := versions(summary.recording.environment):
-        yield text(", ".join(software), aside=True)
 
 
 def _glossary(summary: Summary) -> Block:

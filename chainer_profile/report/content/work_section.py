@@ -26,16 +26,6 @@ _MAX_LAYERS = 10
 _MAX_PHASE = 12
 
 
-def has_work(summary: Summary) -> bool:
-    """Whether the work of any layer is known."""
-    return bool(summary.layers["flops"].notna().any())
-
-
-def has_about(summary: Summary) -> bool:
-    """Whether the work of any layer is approximate."""
-    return bool(summary.layers["work_is_about"].any())
-
-
 def work_rows(summary: Summary) -> list[Any]:
     """The work by function and phase, most time first; see :func:`.roofline.work_by_function`."""
     return list(work_by_function(summary.layers).itertuples())
@@ -102,14 +92,14 @@ def _overhead(summary: Summary) -> str:
     )
 
 
-def work(summary: Summary) -> Iterator[Block]:
-    """The part of the report on work and limits."""
-    if not has_work(summary):
+def work(summary: Summary, *, macs: bool = False) -> Iterator[Block]:
+    """The part of the report on work and limits; ``macs`` shows multiply-adds for operations."""
+    if not summary.layers["flops"].notna().any():
         return
     yield text(
         "Operations (a multiply-add is two) and bytes (each array read or written once) follow "
         "from the shapes, by formulas; the rates from the median self times."
-        + (f" {ABOUT}" if has_about(summary) else "")
+        + (f" {ABOUT}" if summary.layers["work_is_about"].any() else "")
     )
     limits = summary.recording.limits
     if limits is not None:
@@ -119,7 +109,9 @@ def work(summary: Summary) -> Iterator[Block]:
             "over its median time. Below "
             f"{format_percent(REACHED, 0)} a layer stays below both limits: {_overhead(summary)}"
         )
-    yield Table(work_columns(summary), work_rows(summary), "Work and what it reaches, by function")
+    yield Table(
+        work_columns(summary, macs), work_rows(summary), "Work and what it reaches, by function"
+    )
     unknown = without_formula(summary.layers)
     if len(unknown):
         listed = ", ".join(

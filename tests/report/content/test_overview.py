@@ -245,13 +245,11 @@ def test_memory_below_the_work() -> None:
     assert column(found, "high water") == ["1.0 MiB", "512.0 KiB", "256.0 KiB"]
     peaks = summary.layers["peak_nbytes"].sort_values(ascending=False, kind="stable")
     highest = table(summary, "The layers with the highest peaks of memory")
-    assert [int(cells[0]) for cells in highest.cells()] == list(peaks.index[:5])
+    assert [int(cells[0]) for cells in highest.cells()] == list(peaks.index[:10])
     text = on_terminal(summary)
-    order = ("% of time", "One trial allocates up to 1.0 MiB", "The 5 layers with the highest")
+    order = ("% of time", "One trial allocates up to 1.0 MiB", "The 10 layers with the highest")
     places = [text.index(part) for part in order]
     assert places == sorted(places)
-    assert "The layer with the highest peak;" in on_terminal(summary, limit=1)
-    assert "highest" not in on_terminal(summary, limit=0)
 
 
 def test_findings_with_their_advice() -> None:

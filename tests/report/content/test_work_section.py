@@ -7,7 +7,6 @@ import pytest
 from chainer_profile import summarise
 from chainer_profile.report.columns import LAYER_COLUMNS
 from chainer_profile.report.content.work_section import (
-    has_work,
     limits_sentence,
     work,
     work_columns,
@@ -21,7 +20,6 @@ from tests.report.working import LIMITS, training, working
 
 def test_a_run_without_formulas_says_nothing():
     summary = summarise(make_recording())
-    assert not has_work(summary)
     assert list(work(summary)) == []
     assert "Work and limits" not in report_md(summary)
 
