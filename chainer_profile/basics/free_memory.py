@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import math
 import sys
 from collections.abc import Iterator
@@ -107,3 +109,34 @@ def status_nbytes(name: str, process: Path = _PROCESS) -> int | None:
             if line.startswith(f"{name}:"):
                 return int(line.split()[1]) * 1024
     return None
+
+
+_REFERENCES = Path("/proc/self/clear_refs")
+
+
+class Growth:
+    """By how much the process grows from here on, at its most after :meth:`settle`."""
+
+    def __init__(self) -> None:
+        _give_back()
+        self._before = status_nbytes("VmRSS")
+
+    def settle(self) -> None:
+        """Let what was needed for a while only count for nothing."""
+        _give_back()
+        try:
+            _REFERENCES.write_text("5")  # the most is what there is now
+        except OSError:
+            self._before = None  # the most would be that of what went before
+
+    def nbytes(self) -> int | None:
+        """Bytes; None where the system does not tell."""
+        most = status_nbytes("VmHWM")
+        return None if self._before is None or most is None else max(0, most - self._before)
+
+
+def _give_back() -> None:
+    """Give memory that nobody uses any more back to the system, where the C library can."""
+    gc.collect()
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)

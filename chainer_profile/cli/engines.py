@@ -28,7 +28,7 @@ from chainer_profile.cli.running import FULL, Context, printing, show, written_t
 from chainer_profile.engines.catalogue import BASELINE, ENGINES
 
 if TYPE_CHECKING:
-    from chainer_profile.cli.interrupts import Interrupts
+    from chainer_profile.cli.running import Interrupts
     from chainer_profile.engines.measuring import Measured
     from chainer_profile.engines.race import Contestant
     from chainer_profile.engines.results import EnginesRun

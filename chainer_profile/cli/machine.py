@@ -34,7 +34,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
     from threadpoolctl import threadpool_limits
 
     from chainer_profile.measure import environment, machine
-    from chainer_profile.measure.limits import limits_file
+    from chainer_profile.measure.machine import limits_file
     from chainer_profile.report.writers.terminal import pairs
 
     device = machine.find_device(asked_device(args))

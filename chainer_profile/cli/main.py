@@ -13,7 +13,7 @@ from chainer_profile.cli import COMMANDS, PROFILE
 from chainer_profile.cli.running import Context, run_command
 
 if TYPE_CHECKING:
-    from chainer_profile.cli.interrupts import Interrupts
+    from chainer_profile.cli.running import Interrupts
     from chainer_profile.networks.loading import RegisteredModel
     from chainer_profile.networks.weights import WeightFormat
 

@@ -14,7 +14,6 @@ from chainer_profile.basics.parsing import Parser
 from chainer_profile.basics.units import format_count, plural
 from chainer_profile.basics.words import COMMAND, PROG, VERSION
 from chainer_profile.cli import other_commands
-from chainer_profile.cli.interrupts import Interrupted, Interrupts
 from chainer_profile.cli.options import (
     BY_TRIALS,
     INPUT,
@@ -26,7 +25,7 @@ from chainer_profile.cli.options import (
     settings_of,
     take,
 )
-from chainer_profile.cli.running import Context, printing, terminal_width
+from chainer_profile.cli.running import Context, Interrupted, Interrupts, printing, terminal_width
 from chainer_profile.cli.shown import add_shown, show, wanted
 from chainer_profile.runs.wanted import check as check_formats
 

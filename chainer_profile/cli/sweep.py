@@ -22,9 +22,8 @@ from chainer_profile.basics.units import (
     roughly,
 )
 from chainer_profile.basics.words import COMMAND, PROG
-from chainer_profile.cli.interrupts import Interrupted
 from chainer_profile.cli.options import MESSAGES, take
-from chainer_profile.cli.running import Context, printing, show
+from chainer_profile.cli.running import Context, Interrupted, printing, show
 from chainer_profile.cli.sweep_cases import KNOWN, LISTS, SINGLES, cases_of, read_toml
 from chainer_profile.runs.executors import check_executor, open_workers
 

@@ -16,9 +16,8 @@ from chainer_profile.basics.files import locked, made, remove_file, replacing
 from chainer_profile.basics.parsing import Parser, folder
 from chainer_profile.basics.units import format_count, plural
 from chainer_profile.basics.words import PROG, TRAIN_COMMAND, TRAIN_PROG, VERSION
-from chainer_profile.cli.interrupts import Interrupted
 from chainer_profile.cli.options import MACHINE, MESSAGES, check_fast, take
-from chainer_profile.cli.running import Context
+from chainer_profile.cli.running import Context, Interrupted
 from chainer_profile.runs.written import LIST, Written, refuse_foreign
 
 #: What a training writes into its folder, beside snapshots.

@@ -13,6 +13,7 @@ import numpy as np
 
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError, one_line
+from chainer_profile.basics.free_memory import Growth
 from chainer_profile.engines.equality import (
     TOLERANCES,
     chainer_intermediates,
@@ -33,7 +34,6 @@ from chainer_profile.engines.protocol import (
 )
 from chainer_profile.engines.results import EngineResult, trials_in_a_round
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
-from chainer_profile.measure.process_memory import Growth
 from chainer_profile.measure.time_limit import WARMUP_SECONDS
 from chainer_profile.record.recording import COMPLETE, TIME_LIMIT
 

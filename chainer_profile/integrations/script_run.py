@@ -20,8 +20,7 @@ from chainer_profile.basics.errors import UsageError, one_line
 from chainer_profile.basics.replacements import Replacements
 from chainer_profile.basics.words import PROG
 from chainer_profile.integrations.isolated import Start, say
-from chainer_profile.integrations.own_modules import put_back
-from chainer_profile.integrations.script import Outcome, Script, run
+from chainer_profile.integrations.script import Outcome, Script, put_back, run
 from chainer_profile.integrations.script_report import REPORTING, Ended
 from chainer_profile.measure.accounts import Accounts
 from chainer_profile.record.budget import (

@@ -16,8 +16,7 @@ from chainer.function_hooks import TimerHook
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.replacements import Replacements
 from chainer_profile.measure.calibration import calibrate
-from chainer_profile.measure.call_history import CallHistory
-from chainer_profile.measure.called_network import CalledNetwork
+from chainer_profile.measure.called_network import CalledNetwork, CallHistory
 from chainer_profile.measure.calls import read, take_out
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
 from chainer_profile.measure.entries import CALL, Entries

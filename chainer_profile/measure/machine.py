@@ -1,4 +1,4 @@
-"""What the machine can do at best: the rate of matrix products and of memory, as measured.
+"""What the machine can do at best, measured or kept: rates of matrix products and of memory.
 
 The two limits of the roofline model (Williams, Waterman and Patterson 2009, "Roofline: an
 insightful visual performance model for multicore architectures"): no function computes faster than
@@ -7,24 +7,29 @@ a large matrix product, and none moves data faster than a pass over a large arra
 
 from __future__ import annotations
 
+import json
+import math
+import os
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError, one_line
+from chainer_profile.basics.files import replacing
 from chainer_profile.basics.free_memory import free_nbytes
 from chainer_profile.basics.units import plural
 from chainer_profile.kernels.memory import afresh, apart
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
 from chainer_profile.measure.environment import CpuWatch
-from chainer_profile.measure.limits import load_limits, save_limits
 from chainer_profile.measure.passes import Pass
 from chainer_profile.measure.threads import limited
 from chainer_profile.record.recording import MachineLimits
+from chainer_profile.record.versioned import build
 
 if TYPE_CHECKING:
     from chainer_profile.record.recording import Environment, Recording
@@ -321,3 +326,62 @@ def _shortest(run: Callable[[], object], clock: Clock, seconds: float) -> float:
         cpu_ns, wall_ns = clock.cpu_ns() - begin_cpu_ns, end_ns - begin_ns
         if max(cpu_ns, wall_ns // _WALL_TIMES) * NS >= seconds:
             return shortest_ns * NS
+
+
+#: Of the cache of limits; to be raised when they are measured in another way.
+_LIMITS_VERSION = 2
+
+
+def limits_file() -> Path | None:
+    """Where the limits of machines are kept; None where the user has no folder for such files.
+
+    By the XDG Base Directory Specification, which passes over a relative ``XDG_CACHE_HOME``.
+    """
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(cache):
+        cache = os.path.expanduser("~/.cache")
+    return Path(cache, "chainer-profile", "machine.json") if os.path.isabs(cache) else None
+
+
+def load_limits() -> dict[str, MachineLimits]:
+    """The limits that are kept, by their keys; what is damaged or foreign is passed over."""
+    path = limits_file()
+    if path is None:
+        return {}
+    try:
+        content = json.loads(path.read_bytes())
+        if content["version"] != _LIMITS_VERSION:
+            return {}
+        entries = list(content["limits"])
+    except (OSError, ValueError, RecursionError, KeyError, TypeError):
+        return {}
+    return {limits.key: limits for entry in entries for limits in _limits(entry)}
+
+
+def _limits(entry: Any) -> Iterator[MachineLimits]:
+    """Limits from JSON, where they can be what was written."""
+    try:
+        found = build(MachineLimits, entry)
+    except ValueError:
+        return
+    rates = [value for name, value in vars(found).items() if name.endswith("_per_s")]
+    if all(rate is None or 0 < rate < math.inf for rate in rates):
+        yield found
+
+
+def save_limits(limits: MachineLimits) -> None:
+    """Keep the limits of a machine, beside those of others that are kept.
+
+    Of two programs that do so at the same moment one may go unheard, but the file stays whole.
+    """
+    path = limits_file()
+    if path is None:
+        raise ProfileError("there is no home folder; set XDG_CACHE_HOME to a folder")
+    kept = load_limits() | {limits.key: limits}
+    content = {"version": _LIMITS_VERSION, "limits": [asdict(entry) for entry in kept.values()]}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ProfileError(f"{path}: cannot be written ({error.strerror})") from error
+    with replacing(path) as file:
+        file.write(json.dumps(content, indent=1).encode() + b"\n")

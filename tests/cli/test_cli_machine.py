@@ -15,8 +15,7 @@ from chainer_profile.basics import parsing
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure import clock, machine
 from chainer_profile.measure.clock import Clock
-from chainer_profile.measure.limits import limits_file, load_limits
-from chainer_profile.measure.machine import Device
+from chainer_profile.measure.machine import Device, limits_file, load_limits
 from chainer_profile.record.recording import Environment, MachineLimits
 from chainer_profile.runs.folder import load_run
 from tests.command import (  # noqa: F401

@@ -6,8 +6,7 @@ from contextlib import suppress
 import pytest
 
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.cli.interrupts import Interrupted, Interrupts
-from chainer_profile.cli.running import run_command
+from chainer_profile.cli.running import Interrupted, Interrupts, run_command
 
 
 def raising(error: BaseException):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from chainer_profile.cli.interrupts import Interrupted, Interrupts
+from chainer_profile.cli.running import Interrupted, Interrupts
 from chainer_profile.report.pictures.figures import Picture
 from chainer_profile.runs.folder import load_run
 from tests import names_in

@@ -10,8 +10,7 @@ import pytest
 
 from chainer_profile import summarise
 from chainer_profile.measure.clock import HOST_CLOCK
-from chainer_profile.measure.limits import save_limits
-from chainer_profile.measure.machine import Device
+from chainer_profile.measure.machine import Device, save_limits
 from chainer_profile.record.recording import Environment, Recording
 from chainer_profile.runs.write import write_reports
 from tests.command import stand_in

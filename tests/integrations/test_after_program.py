@@ -16,7 +16,7 @@ from chainer_profile.basics.units import format_duration
 from chainer_profile.integrations import script_run
 from chainer_profile.integrations.isolated import Start
 from chainer_profile.measure import machine
-from chainer_profile.measure.limits import save_limits
+from chainer_profile.measure.machine import save_limits
 from chainer_profile.record.budget import (
     CALLS,
     ITERATIONS,

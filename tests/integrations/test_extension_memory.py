@@ -16,9 +16,9 @@ from chainer import training
 from chainer_profile.integrations import trainer as extension
 from chainer_profile.integrations.trainer import LayerProfile
 from chainer_profile.measure import environment, iteration_memory, machine, memory
-from chainer_profile.measure.limits import save_limits
 from chainer_profile.measure.link_recorder import LinkRecorder
 from chainer_profile.measure.loop import LoopTrial
+from chainer_profile.measure.machine import save_limits
 from chainer_profile.measure.memory import HostCounter
 from chainer_profile.record.recording import MemoryUse
 from chainer_profile.report.content import profile

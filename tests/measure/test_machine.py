@@ -15,13 +15,14 @@ import pytest
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure import machine
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
-from chainer_profile.measure.limits import load_limits, save_limits
 from chainer_profile.measure.machine import (
     Device,
     Found,
     find_limits,
     limits_key,
+    load_limits,
     measure_limits,
+    save_limits,
 )
 from chainer_profile.record.recording import BlasLibrary, Conditions, Environment, MachineLimits
 from tests.command import QuietMachine, stand_in

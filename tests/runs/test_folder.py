@@ -14,7 +14,7 @@ import pytest
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.measure.limits import limits_file, load_limits, save_limits
+from chainer_profile.measure.machine import limits_file, load_limits, save_limits
 from chainer_profile.record.journal import Journal, Kind
 from chainer_profile.record.recording import MachineLimits, Recording
 from chainer_profile.report import page

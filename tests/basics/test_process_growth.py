@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from chainer_profile.basics.free_memory import status_nbytes
-from chainer_profile.measure import process_memory
-from chainer_profile.measure.process_memory import Growth
+from chainer_profile.basics import free_memory
+from chainer_profile.basics.free_memory import Growth, status_nbytes
 
 MIB = 1 << 20
 
@@ -34,8 +33,8 @@ def test_what_is_held_and_what_a_run_takes_at_its_most() -> None:
 
 def test_a_system_that_does_not_tell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     status = partial(status_nbytes, process=tmp_path)
-    monkeypatch.setattr(process_memory, "status_nbytes", status)
-    monkeypatch.setattr(process_memory, "_REFERENCES", tmp_path / "no" / "refs")
+    monkeypatch.setattr(free_memory, "status_nbytes", status)
+    monkeypatch.setattr(free_memory, "_REFERENCES", tmp_path / "no" / "refs")
     growth = Growth()
     growth.settle()
     assert growth.nbytes() is None
@@ -48,11 +47,11 @@ def test_a_system_that_does_not_forget_the_most(
 ) -> None:
     (tmp_path / "status").write_text("VmRSS:\t 100 kB\nVmHWM:\t 300 kB\n")
     status = partial(status_nbytes, process=tmp_path)
-    monkeypatch.setattr(process_memory, "status_nbytes", status)
-    monkeypatch.setattr(process_memory, "_REFERENCES", tmp_path / "refs")
+    monkeypatch.setattr(free_memory, "status_nbytes", status)
+    monkeypatch.setattr(free_memory, "_REFERENCES", tmp_path / "refs")
     growth = Growth()
     growth.settle()
     assert growth.nbytes() == 200 * 1024
-    monkeypatch.setattr(process_memory, "_REFERENCES", tmp_path / "no" / "refs")
+    monkeypatch.setattr(free_memory, "_REFERENCES", tmp_path / "no" / "refs")
     growth.settle()
     assert growth.nbytes() is None
