@@ -65,12 +65,7 @@ class Possible:
 
 
 def propose(summary: Summary, possible: Possible) -> tuple[list[Candidate], list[Untried]]:
-    """The changes worth a try, and the others.
-
-    Args:
-        summary: A profile of the network as it is.
-        possible: What there is.
-    """
+    """The changes worth a try by a profile of the network as it is, and the others."""
     found = [one for said in proposed(summary) for one in _changes(said, possible, summary)]
     found += _threads(possible)
     decides = CPU if possible.threads == 1 else WALL
@@ -105,17 +100,12 @@ def _changes(
 
 
 def summed(promising: list[Candidate]) -> list[Candidate]:
-    """Sums of changes that each help alone: the first that takes others' place, with the rest.
-
-    Args:
-        promising: The changes, best first.
-    """
+    """Sums of changes that help alone, best first: one that takes others' place, with the rest."""
     own = [one for one in promising if one.against == AS_IT_IS]
-    best = next((one for one in own if one.alone), None)
-    added = [one for one in own if not one.alone]
-    if best is None or not added:
+    best = [one for one in own if one.alone][:1]
+    parts = [*best, *(one for one in own if not one.alone)]
+    if not best or len(parts) < 2:
         return []
-    parts = [best, *added]
     change = AS_IT_IS
     for one in parts:
         change = change.with_(one.change)
@@ -132,35 +122,24 @@ def summed(promising: list[Candidate]) -> list[Candidate]:
 
 
 def _threads(possible: Possible) -> Iterator[Candidate | Untried]:
-    one, cores = "one BLAS thread", possible.cores
-    every = plural(cores, "BLAS thread")
+    cores, has_one = possible.cores, possible.threads == 1
     if cores < 2:
         yield Untried("more BLAS threads", "BLAS takes one by itself")
-    elif possible.threads == 1 and not possible.asked:
-        yield Candidate(
-            one,
-            f"small products wait for {cores} threads longer than they gain; the run has one",
-            "OPENBLAS_NUM_THREADS=1 (or MKL_NUM_THREADS=1) before the command",
-            AS_IT_IS,
-            against=Change(threads=cores),
-            decides=WALL,
-            alone=False,
-        )
-    elif possible.threads == 1:
-        yield Candidate(
-            every,
-            f"the run has one of {cores}",
-            "without --threads 1",
-            Change(threads=cores),
-            decides=WALL,
-            alone=False,
-        )
+        return
+    many = cores if has_one else possible.threads
+    one = Candidate(
+        "one BLAS thread",
+        f"small products wait for {many} threads longer than they gain",
+        "OPENBLAS_NUM_THREADS=1 (or MKL_NUM_THREADS=1) before the command",
+        Change(threads=1),
+        decides=WALL,
+        alone=False,
+    )
+    every, reason = Change(threads=cores), f"{one.reason}; the run has one"
+    if not has_one:
+        yield one
+    elif possible.asked:
+        name, reason = plural(cores, "BLAS thread"), f"the run has one of {cores}"
+        yield replace(one, name=name, reason=reason, keep="without --threads 1", change=every)
     else:
-        yield Candidate(
-            one,
-            f"small products wait for {possible.threads} threads longer than they gain",
-            "OPENBLAS_NUM_THREADS=1 (or MKL_NUM_THREADS=1) before the command",
-            Change(threads=1),
-            decides=WALL,
-            alone=False,
-        )
+        yield replace(one, reason=reason, change=AS_IT_IS, against=every)

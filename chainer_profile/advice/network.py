@@ -41,14 +41,7 @@ Build = Callable[[int], tuple[Any, Arguments]]
 
 @contextmanager
 def network_under(build: Build, settings: Settings, loss: str, change: Change) -> Iterator[Any]:
-    """The network under a change, ready to run.
-
-    Args:
-        build: Gives the network and its arguments.
-        settings: The network as it is, with its number of BLAS threads.
-        loss: The loss to go back from.
-        change: The change.
-    """
+    """The network under a change of its settings, ready to run."""
     own = replace(
         settings,
         threads=change.threads or settings.threads,

@@ -40,15 +40,7 @@ PRECISE, PAIRS, LEAST_PAIRS = 0.025, 6, 2
 
 @dataclass(frozen=True)
 class LayerGain:
-    """What became of one layer.
-
-    Attributes:
-        phase: Its phase.
-        label: Its index and function.
-        path: Path of its link.
-        before_s: Median of the pairs' medians without the change, in seconds.
-        after_s: The same with it.
-    """
+    """What became of one layer: medians of the pairs' medians without the change and with it."""
 
     phase: str
     label: str
@@ -99,10 +91,9 @@ class Tried:
     @property
     def open(self) -> bool:
         """Whether a gain may be there all the same, which the time did not suffice to show."""
-        found = self.gain
-        if self.helps or self.error or found is None:
+        if self.helps or self.error or self.gain is None:
             return False
-        return not found.high < MISSED
+        return not self.gain.high < MISSED
 
 
 @dataclass(frozen=True)
@@ -137,10 +128,7 @@ def gain(ratios: Sequence[float]) -> Speedup:
     """How many times as fast, with its 95 % interval, from one ratio of each pair of processes.
 
     Pairs are independent; what differs from process to process (where its memory lies) is in their
-    scatter. The mean and Student's t of the ratios' logarithms.
-
-    Args:
-        ratios: The ratios, one at least; of a single one there is no interval (NaN).
+    scatter. The mean and Student's t of the ratios' logarithms; of one ratio no interval (NaN).
     """
     logs = np.log(np.asarray(ratios, float))
     mean, half = float(logs.mean()), math.nan

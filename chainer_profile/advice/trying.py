@@ -8,6 +8,7 @@ changes; the gains that are told come from the groups after it, which knew nothi
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -60,7 +61,6 @@ class _Course:
     """One change, and what there is of it so far.
 
     Attributes:
-        candidate: The change.
         ratios: Of each group the ratios of CPU and of wall time.
         blocks: Of each group the median wall time without and with it.
         layers: Of each group the layers without and with it.
@@ -341,15 +341,13 @@ def _fold(one: _Course, rounds: Sequence[dict[Change, Block]]) -> None:
 
 def _layer_gains(groups: Sequence[tuple[Any, Any]]) -> tuple[LayerGain, ...]:
     """The layers that gained the most: medians over the groups."""
-    times: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
+    times: dict[tuple[str, ...], list[tuple[float, float]]] = {}
     for before, after in groups:
         changed = {tuple(key): seconds for *key, seconds in after}
         for *key, seconds in before:
             if tuple(key) in changed:
-                phase, label, path = key
-                times.setdefault((phase, label, path), []).append((seconds, changed[tuple(key)]))
-    medians = {key: np.median(np.array(values), axis=0) for key, values in times.items()}
-    gained = [LayerGain(*key, float(one[0]), float(one[1])) for key, one in medians.items()]
-    gained = [one for one in gained if one.before_s > one.after_s]
+                times.setdefault(tuple(key), []).append((seconds, changed[tuple(key)]))
+    medians = ((*key, *np.median(values, axis=0).tolist()) for key, values in times.items())
+    gained = [one for one in itertools.starmap(LayerGain, medians) if one.before_s > one.after_s]
     gained.sort(key=lambda one: one.after_s - one.before_s)
     return tuple(gained[:_MOST_LAYERS])

@@ -28,8 +28,6 @@ BLOCK_S = 0.01
 _SHORT_S = 0.05
 #: Runs before the first block, at most, and seconds that they take.
 _WARM_RUNS, _WARM_S = 5, 0.5
-
-
 #: What a process is asked.
 READY, BLOCK, CHECK, LAYERS = "ready", "block", "check", "layers"
 
@@ -59,12 +57,7 @@ class Work(Protocol):
 
 @dataclass(frozen=True)
 class Block:
-    """What a block says, of one input.
-
-    Attributes:
-        cpu_s: CPU time of all threads, in seconds.
-        wall_s: Wall time, in seconds.
-    """
+    """CPU time of all threads and wall time of one input in a block."""
 
     cpu_s: float
     wall_s: float
@@ -78,15 +71,7 @@ def serve(
     wall: Callable[[], float] = time.perf_counter,
     cpu: Callable[[], float] = time.process_time,
 ) -> None:
-    """Answer until there are no more questions: of blocks, outputs and layers.
-
-    Args:
-        work: What is run, as a context.
-        asked: Where the questions come from, a line each.
-        answers: Where the answers go, a line each.
-        wall: A clock in seconds.
-        cpu: The CPU time of this process, in seconds.
-    """
+    """Answer what is asked, a line each, until there are no more questions."""
 
     def answer(**values: Any) -> None:
         answers.write(json.dumps(values) + "\n")

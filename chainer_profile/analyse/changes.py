@@ -163,16 +163,14 @@ def _kernels(summary: Summary) -> Iterator[Finding | Untried]:
 
 def _engines(summary: Summary) -> Iterator[Finding | Untried]:
     settings = summary.recording.settings
-    why = ""
-    if settings.phase != "forward" or settings.train_mode:
-        why = "they only infer"
-    elif settings.with_graph:
-        why = "the network takes gradients in its forward pass, which they do not"
-    elif settings.dtype != "float32":
-        why = f"they compute in float32, and the run in {settings.dtype}"
-    if why:
-        yield Untried("engines", why)
-        return
+    for hinders, why in (
+        (settings.phase != "forward" or settings.train_mode, "they only infer"),
+        (settings.with_graph, "the network takes gradients in its forward pass, which they do not"),
+        (settings.dtype != "float32", f"they compute in float32, and the run in {settings.dtype}"),
+    ):
+        if hinders:
+            yield Untried("engines", why)
+            return
     known, limit = KNOWN_GAINS["onnxruntime"], _at_limits(summary)
     evidence = ""
     if limit is not None and limit >= 1:
@@ -272,17 +270,13 @@ def _batch(summary: Summary) -> Iterator[Finding | Untried]:
             STEP,
             f"{format_percent(framework)} of the trial passes between the functions "
             "(framework). A larger batch spreads this over more inputs"
-            f"{', and is another training' if _trains(summary) else ''}.",
+            f"{', and is another training' if BACKWARD in set(summary.layers['phase']) else ''}.",
             f"Try a batch of {larger}.",
             f"That is {format_duration(per_call_s)} a call{_mostly_in(summary)}.",
             f"-b {larger}" if takes_options(settings) else "",
             gain_without(framework),
             (Change(batchsize=larger),),
         )
-
-
-def _trains(summary: Summary) -> bool:
-    return BACKWARD in set(summary.layers["phase"])
 
 
 def _mostly_in(summary: Summary) -> str:
