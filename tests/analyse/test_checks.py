@@ -94,67 +94,167 @@ def test_a_good_run_has_no_findings(seed):
     assert findings(recording) == {}
 
 
-def test_a_run_of_equal_times_has_no_findings():
-    assert findings(run([1000] * 100, clean_us=[1000] * 10)) == {}
+def alternating(added, spread=0.0, cycles=8):
+    """Eight cycles of 20 profiled and 10 clean trials."""
+    kinds = np.tile(np.repeat([True, False, True], 10), cycles)
+    times = noise(len(kinds), spread, seed=4) * np.where(kinds, 1 + added, 1) * US
+    times = np.rint(times).astype(np.int64)
+    starts = np.cumsum(times) - times
+    return run(
+        times[kinds] / US,
+        start_ns=starts[kinds],
+        clean_us=times[~kinds] / US,
+        clean_start_ns=starts[~kinds],
+    )
 
 
-def test_a_folded_history_has_no_findings_about_trials():
-    recording = run([1000] * 100, trial_ns=None, start_ns=None)
-    assert findings(recording) == {}
+def blas(threads):
+    return Environment(usable_cores=4, blas=(BlasLibrary("openblas", "0.3", threads),))
 
 
-# --- how the run ended
+def probed(one_us, many_us, **changes):
+    times = np.array([*one_us, *many_us]) * US
+    threads = np.repeat([1, 4], [len(one_us), len(many_us)])
+    return run([1000] * 100, environment=blas(4), probe_ns=times, probe_threads=threads, **changes)
 
 
-@pytest.mark.parametrize("asked", [{"max_seconds": 60.0}, {"until_ci": 0.01}])
-@pytest.mark.parametrize("ended", ["time limit reached", "wanted interval reached"])
-def test_a_run_that_ended_as_asked_is_a_note(asked, ended):
-    recording = run([1000] * 100, ended=ended, settings=Settings(trials=10_000, **asked))
-    finding = one(recording, "ended-early")
-    assert finding.severity == NOTE
-    assert finding.text == f"The run ended after 100 of 10,000 trials: {ended}."
+GOOD = [1000] * 100
+SLOW_START = np.concatenate([[1300] * 12, [1000] * 388]) + np.tile([1, -1], 200)
+# In turn 1.2 and 0.8, and 1.5 and 0.5 of the mean, of the second and the third layer.
+IN_TURN = np.tile([[1, 1.2, 1.5], [1, 0.8, 0.5]], (500, 1))
+HELD_BACK = (
+    "was set: libraries may use slower instructions than this processor has{}. Unset "
+    "OPENBLAS_CORETYPE and run again, unless that is what you want to measure."
+)
+
+
+def ended(why, count=100, **asked):
+    return run([1000] * count, ended=why, settings=Settings(**asked))
+
+
+def clock(window_ns, resolution_ns=1, **changes):
+    conditions = Conditions(clock_resolution_ns=resolution_ns, window_ns=window_ns)
+    return run(GOOD, conditions=conditions, **changes)
+
+
+def one_thread(library, **settings):
+    environment = Environment(usable_cores=4, blas=(BlasLibrary(library, "0.3", 1),))
+    asked = Settings(trials=100, warmups=10, **settings)
+    return replace(probed([800] * 5, [1000] * 5), environment=environment, settings=asked)
+
+
+def held_back(*variables, kernels="Nehalem"):
+    blas = (BlasLibrary("openblas", "0.3", 1, kernels),)
+    return run(GOOD, environment=Environment(blas=blas, variables=variables))
+
+
+def busy(other, cores=None):
+    environment = Environment(usable_cores=cores)
+    return run(GOOD, conditions=Conditions(other_cpu=other), environment=environment)
+
+
+BY_USER, KILLED = "interrupted by the user", "killed before its end"
 
 
 @pytest.mark.parametrize(
-    ("ended", "asked"),
+    ("recording", "code", "severity", "says"),
     [
-        ("interrupted by the user", {}),
-        ("interrupted by the user", {"max_seconds": 60.0}),
-        ("killed before its end", {"until_ci": 0.01}),
-        ("failed: the limit was not reached", {"max_seconds": 60.0}),
+        # How the run ended.
+        *((ended(why, trials=10_000, **asked), "ended-early", NOTE,
+           f"The run ended after 100 of 10,000 trials: {why}. This was asked for")
+          for why in ("time limit reached", "wanted interval reached")
+          for asked in ({"max_seconds": 60.0}, {"until_ci": 0.01})),
+        *((ended(why, trials=10_000, **asked), "interrupted", WARNING,
+           f"after 100 of 10,000 trials: {why}. The results are of those trials. {advice}")
+          for why, asked, advice in (
+              (BY_USER, {}, "Run it again for the full number of trials."),
+              (BY_USER, {"max_seconds": 60.0}, "Run it again for the full"),
+              (KILLED, {"until_ci": 0.01}, "Run it again for the full"),
+              ("failed: the limit was not reached", {"max_seconds": 60.0}, "Mend that first"))),
+        (ended(KILLED, 30), "interrupted", WARNING, f"The run ended after 30 trials: {KILLED}. The "
+         "results are of those trials. Run it again for those behind them."),
+        # Too few trials.
+        (run([1000]), "few-trials", WARNING, "1 trial: too few for an interval"),
+        (run([1000] * 2), "few-trials", WARNING, "2 trials: "),
+        (run([1000] * 29), "few-trials", WARNING, "Run at least 30 trials"),
+        (run([1000] * 5, trial_ns=None, start_ns=None), "few-trials", WARNING, "5 trials: "),
+        # Trials and layers that vary.
+        (run(np.where(np.arange(2000) % 20 == 7, 2000.0, 1000.0)), "unstable", WARNING,
+         "standard deviation is 21 % of the mean, and the slowest took 2.000 ms against a median "
+         "of 1.000 ms."),
+        (run([1000] * 1000, layers_us=(300, 100, 50), layer_noise=IN_TURN), "unstable-layers", NOTE,
+         "2 of 3 layers vary by 10 % of their mean or more; the worst is 2_ReLU with 50 %."),
+        # The clock: 20 x 200 ns = 4 us, two layers; 200 of 400 ns.
+        (clock(200, layers_us=(300, 2, 10, 0.4)), "near-resolution", NOTE,
+         "2 layers took less than 20 times the 200.0 ns that the clock can tell or an empty "
+         "function shows: up to 50 % of 3_Convolution2DFunction. Do not compare these layers "
+         "with one another; together they hold 0.8 % of the layers' time."),
+        (clock(10, resolution_ns=100_000), "near-resolution", NOTE,
+         "2 layers took less than 20 times the 100.0 us"),
+        *((clock(200, layers_us=(300, none)), "near-resolution", NOTE,
+           "1 layer took less than 20 times the 200.0 ns that the clock can tell or an empty "
+           "function shows: up to 100 % of 1_FixedBatchNormalization") for none in (0.001, 0)),
+        (alternating(0.05), "overhead", WARNING, "Profiling made a trial 5.0 % slower."),
+        # Threads.
+        (probed([800] * 5, [1000] * 5), "threads", NOTE,
+         "BLAS ran with 4 threads, not one: 1.000 ms a trial instead of 800.0 us (medians of 5 "
+         "trials each). Run with one thread."),
+        *((one_thread(library, **more), "threads", NOTE,
+           "BLAS ran with one thread, not 4: 800.0 us a trial instead of 1.000 ms (medians of 5 "
+           f"trials each). Other programs run it with 4 unless {name}_NUM_THREADS=1 is set; "
+           "threads=4 measures that.")
+          for library, more, name in (("openblas", {}, "OPENBLAS"), ("mkl", {}, "MKL"),
+                                      ("flexiblas", {"phase": "train"}, "OMP"))),
+        (run(GOOD, environment=blas(4)), "threads", NOTE,
+         "BLAS used 4 threads. Small layers are often faster with one. Try threads=1 and compare."),
+        # The machine.
+        (held_back("OPENBLAS_CORETYPE=Nehalem"), "held-back", WARNING,
+         f"OPENBLAS_CORETYPE=Nehalem {HELD_BACK.format(' (BLAS ran Nehalem kernels)')}"),
+        (held_back("OPENBLAS_CORETYPE=Nehalem", kernels=""), "held-back", WARNING,
+         f"OPENBLAS_CORETYPE=Nehalem {HELD_BACK.format('')}"),
+        (held_back("MKL_CBWR=SSE2", "NPY_DISABLE_CPU_FEATURES=AVX2 FMA3"), "held-back", WARNING,
+         "MKL_CBWR=SSE2 and NPY_DISABLE_CPU_FEATURES=AVX2 FMA3 were set: libraries may use slower "
+         "instructions than this processor has (BLAS ran Nehalem kernels). Unset MKL_CBWR and "
+         "NPY_DISABLE_CPU_FEATURES and run again"),
+        (busy(1.26, 2), "busy", WARNING, "Other programs kept 1.3 of 2 cores busy during"),
+        (busy(1.26), "busy", WARNING, "Other programs kept 1.3 busy during the trials."),
+        # Phases: 3,650 us.
+        (make_training(100, outside_us=200), "outside-of-phases", NOTE,
+         "5.2 % of the trial passes outside of its phases (forward, backward, update)."),
+    ],
+)  # fmt: skip
+def test_what_is_found(recording, code, severity, says):
+    finding = one(recording, code)
+    assert finding.severity == severity
+    assert says in finding.said()
+
+
+@pytest.mark.parametrize(
+    "recording",
+    [
+        run(GOOD, clean_us=[1000] * 10),
+        run(GOOD, trial_ns=None, start_ns=None),
+        run([1000] * 30),
+        run(GOOD, layers_us=(300, 0)),
+        run(GOOD, layers_us=(0, 0)),
+        *(run(GOOD, conditions=Conditions(window_ns=window_ns)) for window_ns in (None, 0, 0.0)),
+        *(alternating(added) for added in (-0.1, 0.0, 0.0199)),
+        *(probed([one_us] * 5, [1000] * 5) for one_us in (975, 1000, 1500)),
+        run(GOOD, environment=blas(1)),
+        run(GOOD, environment=blas(4), settings=Settings(threads=4)),
+        run(GOOD, environment=blas(4), settings=Settings(device="gpu:0")),
+        *(busy(other) for other in (None, 0.0, 0.24)),
     ],
 )
-def test_a_run_that_was_stopped_is_a_warning(ended, asked):
-    recording = run([1000] * 100, ended=ended, settings=Settings(trials=10_000, **asked))
-    finding = one(recording, "interrupted")
-    assert finding.severity == WARNING
-    assert f"after 100 of 10,000 trials: {ended}." in finding.text
+def test_what_is_worth_no_word(recording):
+    assert findings(recording) == {}
 
 
-def test_a_program_that_was_killed_had_no_number_of_trials():
-    recording = run([1000] * 30, ended="killed before its end", settings=Settings())
-    finding = one(recording, "interrupted")
-    assert finding.text.startswith("The run ended after 30 trials: killed before its end.")
-    assert finding.advice == "Run it again for those behind them."
-
-
-# --- too few trials
-
-
-@pytest.mark.parametrize(("count", "text"), [(1, "1 trial:"), (2, "2 trials:"), (29, "29 trials:")])
-def test_few_trials(count, text):
-    finding = one(run([1000] * count), "few-trials")
-    assert finding.severity == WARNING
-    assert finding.text.startswith(text)
-    assert "at least 30 trials" in finding.advice
-
-
-def test_thirty_trials_are_enough_if_they_agree():
-    assert findings(run([1000] * 30)) == {}
-
-
-def test_few_trials_are_told_without_trial_times():
-    assert "few-trials" in findings(run([1000] * 5, trial_ns=None, start_ns=None))
+def test_framework_that_is_not_known_by_phase_is_outside_of_none():
+    for unknown in ({"phases": (), "framework_ns": None}, {"trial_ns": None, "start_ns": None}):
+        found = findings(make_training(100, outside_us=1000, **unknown))
+        assert "outside-of-phases" not in found
+    assert "outside-of-phases" not in findings(make_training(100, outside_us=180))
 
 
 def test_a_wide_interval_says_how_many_trials_would_do():
@@ -187,43 +287,11 @@ def test_no_number_of_trials_is_advised_that_nobody_makes():
     assert "close other programs" in findings(recording)["few-trials"].advice
 
 
-# --- trials and layers that vary
-
-
-def test_trials_that_vary():
-    walls = np.where(np.arange(2000) % 20 == 7, 2000.0, 1000.0)
-    finding = one(run(walls), "unstable")
-    assert finding.severity == WARNING
-    spread = walls.std(ddof=1) / walls.mean()
-    assert f"standard deviation is {spread * 100:.0f} % of the mean" in finding.text
-    assert "the slowest took 2.000 ms against a median of 1.000 ms" in finding.text
-
-
 @pytest.mark.parametrize(("spread", "codes"), [(0.099, []), (0.101, ["unstable"])])
 def test_unstable_begins_at_10_per_cent(spread, codes):
     walls = np.tile([1.0, 0.0, 0.0, -1.0], 2500)
     walls = 1000 * (1 + spread * walls / walls.std(ddof=1))
     assert list(findings(run(walls))) == codes
-
-
-def test_layers_that_vary():
-    factor = np.ones((1000, 3))
-    factor[::2, 1], factor[1::2, 1] = 1.2, 0.8
-    factor[::2, 2], factor[1::2, 2] = 1.5, 0.5
-    recording = run([1000] * 1000, layers_us=(300, 100, 50), layer_noise=factor)
-    finding = one(recording, "unstable-layers")
-    assert finding.severity == NOTE
-    assert finding.text == (
-        "2 of 3 layers vary by 10 % of their mean or more; the worst is 2_ReLU with 50 %."
-    )
-
-
-@pytest.mark.parametrize("layers_us", [(300, 0), (0, 0)])
-def test_layers_without_time_do_not_vary(layers_us):
-    assert findings(run([1000] * 100, layers_us=layers_us)) == {}
-
-
-# --- the machine changes
 
 
 @pytest.mark.parametrize(("second", "text"), [(1100, "10.0 % slower"), (900, "10.0 % faster")])
@@ -235,13 +303,9 @@ def test_drift(second, text):
     assert "short-warmup" not in found
 
 
-@pytest.mark.parametrize("change", [0.96, 1.04])
-def test_a_small_drift_is_not_worth_a_word(change):
-    walls = np.concatenate([[1000.0] * 500, [1000.0 * change] * 500])
-    assert "drift" not in findings(run(walls))
-
-
-def test_drift_is_not_seen_in_few_trials():
+def test_a_small_drift_or_one_of_few_trials_is_not_told():
+    for change in (0.96, 1.04):
+        assert "drift" not in findings(run([1000.0] * 500 + [1000.0 * change] * 500))
     assert "drift" not in findings(run([1000] * 29 + [1200] * 30))
     assert "drift" in findings(run([1000] * 30 + [1200] * 30))
 
@@ -253,33 +317,32 @@ def test_noise_is_not_taken_for_drift():
 
 
 def test_a_slow_start():
-    walls = np.concatenate([[1300] * 12, [1000] * 388]) + np.tile([1, -1], 200)
-    recording = run(walls, settings=Settings(trials=400, warmups=3))
-    finding = findings(recording)["short-warmup"]
+    finding = findings(run(SLOW_START, settings=Settings(trials=400, warmups=3)))["short-warmup"]
     assert finding.severity == WARNING
     # 400 trials: the first twentieth, 20, of which 12 are slow.
-    assert "The first 20 trials were 30 % slower than the rest" in finding.text
-    assert "a warm-up of 3 trials was too short" in finding.text
-    assert "(warmups=43)" in finding.advice
-
-
-def test_a_slow_start_behind_a_warm_up_that_ended_by_time():
-    walls = np.concatenate([[1300] * 12, [1000] * 388]) + np.tile([1, -1], 200)
+    assert finding.said() == (
+        "The first 20 trials were 30 % slower than the rest: a warm-up of 3 trials was too short. "
+        "Use more warm-up trials (warmups=43)."
+    )
     asked = Settings(trials=400, warmups=50)
-    recording = run(walls, settings=asked, warmup_ns=np.full(7, 10**9))
-    finding = findings(recording)["short-warmup"]
-    assert "a warm-up of 7 trials was too short" in finding.text
-    assert finding.advice == "Compare the medians."
+    by_time = run(SLOW_START, settings=asked, warmup_ns=np.full(7, 10**9))
+    assert (
+        findings(by_time)["short-warmup"]
+        .said()
+        .endswith("a warm-up of 7 trials was too short. Compare the medians.")
+    )
 
 
-@pytest.mark.parametrize("slow", [1, 2])
-def test_one_slow_trial_at_the_start_is_chance(slow):
-    assert "short-warmup" not in findings(run([5000] * slow + [1000] * 98))
-
-
-def test_a_start_as_slow_as_many_others_is_not_a_slow_start():
-    # Slow and fast in turn, in blocks of 25: the first 25 are slow, and so is half of the rest.
-    walls = np.tile(np.repeat([1300, 1000], 25), 20)
+@pytest.mark.parametrize(
+    "walls",
+    [
+        [5000] + [1000] * 98,
+        [5000] * 2 + [1000] * 98,
+        # Slow and fast in turn, in blocks of 25: the first 25 are slow, and so is half of the rest.
+        np.tile(np.repeat([1300, 1000], 25), 20),
+    ],
+)
+def test_no_slow_start(walls):
     assert "short-warmup" not in findings(run(walls))
 
 
@@ -292,70 +355,6 @@ def test_noise_is_not_taken_for_a_slow_start(spread):
     assert seen <= 4
 
 
-# --- the clock and the recorder
-
-
-def test_layers_near_the_resolution_of_the_clock():
-    recording = run(
-        [1000] * 100,
-        layers_us=(300, 2, 10, 0.4),
-        conditions=Conditions(clock_resolution_ns=1, window_ns=200),
-    )
-    finding = one(recording, "near-resolution")
-    assert finding.severity == NOTE
-    # 20 x 200 ns = 4 us: two layers; 200 of 400 ns.
-    assert finding.text == (
-        "2 layers took less than 20 times the 200.0 ns that the clock can tell or an empty "
-        "function shows: up to 50 % of 3_Convolution2DFunction."
-    )
-    assert f"they hold {2.4 / 312.4 * 100:.1f} % of the layers' time" in finding.advice
-
-
-def test_a_coarse_clock_counts_like_a_long_window():
-    conditions = Conditions(clock_resolution_ns=100_000, window_ns=10)
-    finding = findings(run([1000] * 100, conditions=conditions))["near-resolution"]
-    assert "2 layers took less than 20 times the 100.0 us" in finding.text
-
-
-@pytest.mark.parametrize("layers_us", [(300, 0.001), (300, 0)])
-def test_a_layer_below_the_resolution_is_all_clock(layers_us):
-    conditions = Conditions(clock_resolution_ns=1, window_ns=200)
-    recording = run([1000] * 100, layers_us=layers_us, conditions=conditions)
-    finding = one(recording, "near-resolution")
-    assert finding.text.startswith("1 layer took")
-    assert "up to 100 % of 1_FixedBatchNormalization" in finding.text
-
-
-@pytest.mark.parametrize("window_ns", [None, 0, 0.0])
-def test_an_unknown_or_empty_window_finds_nothing(window_ns):
-    assert findings(run([1000] * 100, conditions=Conditions(window_ns=window_ns))) == {}
-
-
-def alternating(added, spread=0.0, cycles=8):
-    """Eight cycles of 20 profiled and 10 clean trials."""
-    kinds = np.tile(np.repeat([True, False, True], 10), cycles)
-    times = noise(len(kinds), spread, seed=4) * np.where(kinds, 1 + added, 1) * US
-    times = np.rint(times).astype(np.int64)
-    starts = np.cumsum(times) - times
-    return run(
-        times[kinds] / US,
-        start_ns=starts[kinds],
-        clean_us=times[~kinds] / US,
-        clean_start_ns=starts[~kinds],
-    )
-
-
-def test_a_recorder_that_costs_much():
-    finding = one(alternating(0.05), "overhead")
-    assert finding.severity == WARNING
-    assert finding.text == "Profiling made a trial 5.0 % slower."
-
-
-@pytest.mark.parametrize("added", [-0.1, 0.0, 0.0199])
-def test_a_recorder_that_costs_little(added):
-    assert findings(alternating(added)) == {}
-
-
 def test_a_cost_that_is_not_sure_is_not_told():
     recording = alternating(0.025, spread=0.08)
     overhead = summarise(recording).totals.overhead
@@ -363,28 +362,9 @@ def test_a_cost_that_is_not_sure_is_not_told():
     assert "overhead" not in findings(recording)
 
 
-# --- phases
-
-
-@pytest.mark.parametrize(("outside_us", "found"), [(180, False), (200, True)])
-def test_time_outside_of_the_phases(outside_us, found):
-    # 3,650 us of phases.
-    recording = make_training(100, outside_us=outside_us)
-    assert ("outside-of-phases" in findings(recording)) == found
-    if found:
-        finding = findings(recording)["outside-of-phases"]
-        assert finding.severity == NOTE
-        assert finding.text == (
-            "5.2 % of the trial passes outside of its phases (forward, backward, update)."
-        )
-
-
-def test_framework_that_is_not_known_by_phase_is_no_finding():
-    recording = make_training(100, outside_us=1000, phases=(), framework_ns=None)
-    assert "outside-of-phases" not in findings(recording)
-    recording = make_training(100, outside_us=1000, trial_ns=None, start_ns=None)
-    assert "outside-of-phases" not in findings(recording)
-    assert findings(run([1000] * 100)) == {}
+def test_a_probe_that_was_cut_short_is_none():
+    assert probed_threads(probed([], [1000] * 5)) is None
+    assert probed_threads(probed([1000] * 5, [])) is None
 
 
 def test_findings_on_a_training_step_do_not_speak_of_inference():
@@ -441,126 +421,6 @@ def test_advice_is_in_the_words_of_what_made_the_run(command, way):
     recording = run([1000] * 5, settings=Settings(command=command))
     expected = f"Run at least 30 trials, better 1,000{way}."
     assert one(recording, "few-trials").advice == expected
-
-
-# --- the machine
-
-
-def blas(threads):
-    return Environment(usable_cores=4, blas=(BlasLibrary("openblas", "0.3", threads),))
-
-
-def probed(one_us, many_us, **changes):
-    times = np.array([*one_us, *many_us]) * US
-    threads = np.repeat([1, 4], [len(one_us), len(many_us)])
-    return run([1000] * 100, environment=blas(4), probe_ns=times, probe_threads=threads, **changes)
-
-
-def test_one_blas_thread_is_faster():
-    finding = one(probed([800] * 5, [1000] * 5), "threads")
-    assert finding.severity == NOTE
-    assert finding.text == (
-        "BLAS ran with 4 threads, not one: 1.000 ms a trial instead of 800.0 us (medians of 5 "
-        "trials each)."
-    )
-    assert finding.advice == "Run with one thread."
-
-
-@pytest.mark.parametrize(
-    ("library", "settings", "advice"),
-    [
-        ("openblas", {}, "OPENBLAS_NUM_THREADS=1 is set; threads=4 measures that."),
-        ("mkl", {}, "MKL_NUM_THREADS=1 is set; threads=4 measures that."),
-        ("flexiblas", {"phase": "train"}, "OMP_NUM_THREADS=1 is set; threads=4 measures that."),
-    ],
-)
-def test_one_blas_thread_was_chosen(library, settings, advice):
-    where = Environment(usable_cores=4, blas=(BlasLibrary(library, "0.3", 1),))
-    chosen = replace(
-        probed([800] * 5, [1000] * 5),
-        environment=where,
-        settings=Settings(trials=100, warmups=10, **settings),
-    )
-    finding = one(chosen, "threads")
-    assert finding.severity == NOTE
-    assert finding.text == (
-        "BLAS ran with one thread, not 4: 800.0 us a trial instead of 1.000 ms (medians of 5 "
-        "trials each)."
-    )
-    assert finding.advice == f"Other programs run it with 4 unless {advice}"
-
-
-def test_a_probe_that_was_cut_short_is_none():
-    assert probed_threads(probed([], [1000] * 5)) is None
-    assert probed_threads(probed([1000] * 5, [])) is None
-
-
-@pytest.mark.parametrize(
-    ("variables", "text", "advice"),
-    [
-        (
-            ("OPENBLAS_CORETYPE=Nehalem",),
-            "OPENBLAS_CORETYPE=Nehalem was set: libraries may use slower instructions than this "
-            "processor has (BLAS ran Nehalem kernels).",
-            "Unset OPENBLAS_CORETYPE and run again, unless that is what you want to measure.",
-        ),
-        (
-            ("MKL_CBWR=SSE2", "NPY_DISABLE_CPU_FEATURES=AVX2 FMA3"),
-            "MKL_CBWR=SSE2 and NPY_DISABLE_CPU_FEATURES=AVX2 FMA3 were set: libraries may use "
-            "slower instructions than this processor has (BLAS ran Nehalem kernels).",
-            "Unset MKL_CBWR and NPY_DISABLE_CPU_FEATURES and run again, unless that is what you "
-            "want to measure.",
-        ),
-    ],
-)
-def test_libraries_that_are_held_back(variables, text, advice):
-    where = Environment(blas=(BlasLibrary("openblas", "0.3", 1, "Nehalem"),), variables=variables)
-    finding = one(run([1000] * 100, environment=where), "held-back")
-    assert finding.severity == WARNING
-    assert (finding.text, finding.advice) == (text, advice)
-    unknown = Environment(variables=variables)
-    finding = one(run([1000] * 100, environment=unknown), "held-back")
-    assert finding.text == text.replace(" (BLAS ran Nehalem kernels)", "")
-
-
-@pytest.mark.parametrize("one_us", [975, 1000, 1500])
-def test_more_threads_are_as_fast_or_faster(one_us):
-    assert findings(probed([one_us] * 5, [1000] * 5)) == {}
-
-
-def test_several_threads_that_were_not_compared():
-    finding = one(run([1000] * 100, environment=blas(4)), "threads")
-    assert finding.severity == NOTE
-    assert "BLAS used 4 threads" in finding.text
-    assert finding.advice == "Try threads=1 and compare."
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"environment": blas(1)},
-        {"environment": Environment()},
-        {"environment": blas(4), "settings": Settings(threads=4)},
-        {"environment": blas(4), "settings": Settings(device="gpu:0")},
-    ],
-)
-def test_threads_that_were_chosen_or_do_not_matter(changes):
-    assert findings(run([1000] * 100, **changes)) == {}
-
-
-def test_other_programs():
-    conditions = Conditions(other_cpu=1.26)
-    recording = run([1000] * 100, conditions=conditions, environment=Environment(usable_cores=2))
-    finding = one(recording, "busy")
-    assert finding.severity == WARNING
-    assert finding.text == "Other programs kept 1.3 of 2 cores busy during the trials."
-    unknown = run([1000] * 100, conditions=conditions)
-    assert one(unknown, "busy").text == "Other programs kept 1.3 busy during the trials."
-
-
-@pytest.mark.parametrize("other", [None, 0.0, 0.24])
-def test_a_quiet_machine(other):
-    assert findings(run([1000] * 100, conditions=Conditions(other_cpu=other))) == {}
 
 
 # --- any run
