@@ -149,11 +149,7 @@ def phase_framework_ns(
 
 
 def lay_out(recording: Recording, trial: int) -> Slice:
-    """A trial on the host's clock: from its begin to its end, ``trial_ns`` long.
-
-    On a GPU the functions are the host's calls, which launch work (``host_ns``), and a slice
-    ``wait`` follows them, in which the host waits for the device.
-    """
+    """A trial on the host's clock; on a GPU of its launching calls, and a slice ``wait``."""
     whole = wall_ns(recording)[trial]
     if recording.host_ns is None or recording.launch_ns is None:
         calls = _Calls(recording, recording.self_ns[trial].tolist())
@@ -175,10 +171,7 @@ def lay_out(recording: Recording, trial: int) -> Slice:
 
 
 def lay_out_device(recording: Recording, trial: int) -> Slice | None:
-    """A trial on the device, ``span_ns`` long, from the trial's begin; None for a run on the host.
-
-    Layers are there as long as ``self_ns``, with their gaps before them.
-    """
+    """A trial on the device, ``span_ns`` long, gaps before its layers; None without a device."""
     if recording.gap_ns is None or recording.span_ns is None:
         return None
     calls = _Calls(recording, recording.self_ns[trial].tolist())
@@ -208,17 +201,11 @@ _Run = tuple[str, list[int]]
 
 @dataclass
 class _Places:
-    """The time that is in no call.
+    """The time that is in no call."""
 
-    Attributes:
-        outer: Before every run, and behind the last, (runs + 1,).
-        inner: Of every run, before each of its calls and behind the last.
-        empty: Phases without calls and their time, behind all runs.
-    """
-
-    outer: list[int]
-    inner: list[list[int]]
-    empty: list[tuple[str, int]] = field(default_factory=list)
+    outer: list[int]  #: Before every run, and behind the last.
+    inner: list[list[int]]  #: Of every run, before each of its calls and behind the last.
+    empty: list[tuple[str, int]] = field(default_factory=list)  #: Phases without calls.
 
 
 def _by_phase(runs: list[_Run], known: dict[str, int], outside: int) -> _Places:
@@ -250,17 +237,9 @@ def _between_all(runs: list[_Run], between: int) -> _Places:
 
 
 class _Calls:
-    """The calls of one trial, as a forest, with their lengths.
+    """The calls of one trial, as a forest, with their own times and lengths.
 
-    Args:
-        recording: The recording.
-        own_ns: Own time of every layer.
-
-    Attributes:
-        total_ns: Sum of the own times.
-        root: Of every layer, the outermost call that it is in.
-        roots: Those calls, in order.
-        runs: The same, by phase.
+    ``root`` is the outermost call that each layer is in, ``roots`` are those, ``runs`` by phase.
     """
 
     def __init__(self, recording: Recording, own_ns: Sequence[int]) -> None:
