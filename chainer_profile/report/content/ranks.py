@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace as Row
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from chainer_profile.basics.units import (
 from chainer_profile.comparison.compare import MIN_TRIALS
 from chainer_profile.report.content import boxes
 from chainer_profile.report.document import HOT, TOTAL, Heading, file, strong, text
-from chainer_profile.report.tables import Column, Columns, Table, columns, headed, to_csv
+from chainer_profile.report.tables import Column, Columns, Table, columns, headed, not_shown, to_csv
 from chainer_profile.report.text import model_name, printable
 
 if TYPE_CHECKING:
@@ -43,10 +43,10 @@ _LARGE = 0.2
 LAYER_COLUMNS = columns(
     """
 rank | | plain | Number of the rank
-index | | plain | Index of the layer
-path | | text | Path of its link
-function | | text | Name of its function
-phase | | text | Its phase
+index layer.index | | plain | Index of the layer
+path layer.path | | text | Path of its link
+function layer.function | | text | Name of its function
+phase layer.phase | | text | Its phase
 median | | ms | Median self time on this rank
 others | | ms? | Median over the iterations of the other ranks' median; empty for communication
 excess | | ms? | Median of the difference in every iteration; likewise
@@ -68,7 +68,8 @@ moving | | ms | Median of the rest of its time there
 last | | percent | Part of the iterations in which it came last
 mb_per_s | MB/s | number? | Bytes over the median moving time of the last to come, in millions a
   second
-"""
+""",
+    mb_per_s=lambda row: row.nbytes / row.of_last_s / 1e6 if row.nbytes and row.of_last_s else None,
 )
 
 
@@ -94,9 +95,9 @@ def page(ranks: Ranks, limit: int | None = None) -> Iterator[Block]:
 
 
 _BY_RANK = columns("""
-path | | text 20
-function | | text 14
-phase | | text 12
+path layer.path | | text 20
+function layer.function | | text 14
+phase layer.phase | | text 12
 median | median ms | ms
 least | least ms | ms
 most | most ms | ms
@@ -108,31 +109,28 @@ def _by_rank(ranks: Ranks) -> Table:
     """The layers, and their times on every rank; of very many ranks those of the longest."""
     times = np.median(ranks.self_ns, axis=1) * NS
     found = [
-        Row(
-            path=layer.path,
-            function=layer.function,
-            phase=layer.phase,
-            median_s=float(np.median(times[:, at])),
-            least_s=float(times[:, at].min()),
-            most_s=float(times[:, at].max()),
-            most_on=rank_name(ranks, int(times[:, at].argmax())),
-            on_s=times[:, at].tolist(),
-        )
-        for at, layer in enumerate(ranks.layers)
+        Row(layer=layer, most_on=rank_name(ranks, int(on_s.argmax())), on_s=on_s, **_ends(on_s))
+        for layer, on_s in zip(ranks.layers, times.T, strict=True)
     ]
 
     def on(rank: int) -> Column:
         column = headed(_BY_RANK["median"], f"{rank_name(ranks, rank)} [ms]")
-        return replace(column, value=lambda row: row.on_s[rank])
+        return replace(column, value=lambda row: float(row.on_s[rank]))
 
-    slow = {ranks.computing[one.layer] for one in ranks.judged.stragglers}
+    slow = {_layer(ranks, one).index for one in ranks.judged.stragglers}
     return Table(
         [*_BY_RANK.values(), *map(on, boxes.shown_ranks(ranks))],
         found,
         "The layers on every rank",
-        [HOT if at in slow else "" for at in range(len(found))],
+        [HOT if layer.index in slow else "" for layer in ranks.layers],
         [("", "Times are medians of the iterations. A hot row is a straggler on a rank.")],
     )
+
+
+def _ends(on_s: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> dict[str, float]:
+    """Median, least and most of the times on the ranks."""
+    ends = {"median_s": np.median(on_s), "least_s": on_s.min(), "most_s": on_s.max()}
+    return {name: float(seconds) for name, seconds in ends.items()}
 
 
 def title(ranks: Ranks) -> str:
@@ -179,9 +177,8 @@ def _shown(
     found: Columns, rows: Sequence[object], caption: str, limit: int | None, hint: str
 ) -> Table:
     shown = rows if limit is None else rows[:limit]
-    legend = [("", "Times are medians of the iterations, in ms."), *_LEGEND]
-    if hidden := len(rows) - len(shown):
-        legend.insert(0, ("", f"{plural(hidden, 'row')} not shown{f' ({hint})' if hint else ''}."))
+    times = ("", "Times are medians of the iterations, in ms.")
+    legend = [*not_shown(len(rows) - len(shown), hint), times, *_LEGEND]
     marks = [getattr(row, "mark", "") for row in shown]
     return Table(found, shown, caption, marks, legend)
 
@@ -223,8 +220,12 @@ def verdict(ranks: Ranks) -> str:
     return " ".join(said) or "No rank and no layer is slower than the others beyond noise."
 
 
+def _layer(ranks: Ranks, one: Straggler) -> Layer:
+    return ranks.layers[ranks.computing[one.layer]]
+
+
 def _straggles(ranks: Ranks, one: Straggler) -> str:
-    layer = ranks.layers[ranks.computing[one.layer]]
+    layer = _layer(ranks, one)
     at_times = (
         f" on average, in its slowest iterations {format_duration(one.late_s)} (95th percentile)"
         if one.at_times
@@ -301,8 +302,7 @@ def _rank_rows(ranks: Ranks) -> list[Row]:
     found |= {one.rank for one in ranks.judged.stragglers}
     rows = [
         Row(
-            number=rank.number,
-            host=rank.host,
+            rank=rank,
             last=float(ranks.last[at]),
             mark=HOT if at in found else "",
             **dict(zip(names, times[at], strict=True)),
@@ -314,8 +314,8 @@ def _rank_rows(ranks: Ranks) -> list[Row]:
 
 _RANK_COLUMNS = columns(
     """
-rank number | | plain
-host | !1 | text 16
+rank rank.number | | plain
+host rank.host | !1 | text 16
 iteration | | ms
 computing | | ms
 waiting | | ms
@@ -333,22 +333,16 @@ def _rank_columns(ranks: Ranks) -> list[Column]:
 
 
 def _phase_rows(ranks: Ranks) -> list[Row]:
-    rows = []
-    for at, phase in enumerate(ranks.phases):
-        times = np.median(ranks.phase_ns[:, :, at], axis=1) * NS
-        least, most = int(times.argmin()), int(times.argmax())
-        rows.append(
-            Row(
-                phase=phase,
-                median_s=float(np.median(times)),
-                least_s=float(times[least]),
-                least_rank=ranks.ranks[least].number,
-                most_s=float(times[most]),
-                most_rank=ranks.ranks[most].number,
-                ratio=float(times[most] / times[least]) if times[least] > 0 else None,
-            )
+    times = np.median(ranks.phase_ns, axis=1) * NS
+    return [
+        Row(
+            phase=phase,
+            least=ranks.ranks[int(on_s.argmin())],
+            most=ranks.ranks[int(on_s.argmax())],
+            **_ends(on_s),
         )
-    return rows
+        for phase, on_s in zip(ranks.phases, times.T, strict=True)
+    ]
 
 
 _PHASE_COLUMNS = columns(
@@ -356,18 +350,16 @@ _PHASE_COLUMNS = columns(
 phase | | text 18
 median | median ms | ms
 least | least ms | ms
-least_rank | on rank !1 | plain
+least_rank least.number | on rank !1 | plain
 most | most ms | ms
-most_rank | on rank !1 | plain
+most_rank most.number | on rank !1 | plain
 ratio | most / least | factor?
-"""
+""",
+    ratio=lambda row: row.most_s / row.least_s if row.least_s > 0 else None,
 )
 
 
 def _straggler_columns(ranks: Ranks) -> Columns:
-    def layer(one: Straggler) -> Layer:
-        return ranks.layers[ranks.computing[one.layer]]
-
     return columns(
         """
 rank number | | plain
@@ -382,9 +374,9 @@ late | !1 | ms
 interval | 95 % = 95 % interval !1 | figure
 """,
         number=lambda one: ranks.ranks[one.rank].number,
-        path=lambda one: layer(one).path,
-        function=lambda one: layer(one).function,
-        phase=lambda one: layer(one).phase,
+        path=lambda one: _layer(ranks, one).path,
+        function=lambda one: _layer(ranks, one).function,
+        phase=lambda one: _layer(ranks, one).phase,
         interval=lambda one: _interval(one.low_s, one.high_s),
     )
 
@@ -395,39 +387,35 @@ def _interval(low_s: float, high_s: float) -> str:
     return f"{format_significant(low_s * 1e3)}-{format_significant(high_s * 1e3)}"
 
 
-def _collective(order: str, nbytes: int | None, moving_s: float, **more: Any) -> Row:
-    """A collective, or all of them."""
-    rate = nbytes / moving_s / 1e6 if nbytes and moving_s else None
-    return Row(order=order, nbytes=nbytes, moving_s=moving_s, mb_per_s=rate, **more)
-
-
 def _collectives(ranks: Ranks) -> list[Row]:
     """All collectives in their order; waiting is the mean of the ranks, moving of the last."""
     waiting = np.median(ranks.waiting_ns.mean(axis=0), axis=0) * NS
     moving = np.median(ranks.moving_of_last_ns, axis=0) * NS
-    layers = [ranks.layers[index] for index in ranks.collectives]
     return [
-        _collective(
-            str(at + 1),
-            layer.input_nbytes,
-            float(moving[at]),
+        Row(
+            order=str(at + 1),
+            path=ranks.layers[index].path,
+            function=ranks.layers[index].function,
+            nbytes=ranks.layers[index].input_nbytes,
             waiting_s=float(waiting[at]),
-            path=layer.path,
-            function=layer.function,
+            moving_s=float(moving[at]),
+            of_last_s=float(moving[at]),
         )
-        for at, layer in enumerate(layers)
+        for at, index in enumerate(ranks.collectives)
     ]
 
 
 def _collective_rows(ranks: Ranks) -> list[Row]:
     rows = _collectives(ranks)
-    whole = _collective(
-        "",
-        sum(row.nbytes or 0 for row in rows) or None,
-        float(np.median(ranks.moving_of_last_ns.sum(axis=1))) * NS,
-        waiting_s=_typical_s(ranks.waiting_ns.sum(axis=2)),
+    moving_s = float(np.median(ranks.moving_of_last_ns.sum(axis=1))) * NS
+    whole = Row(
+        order="",
         path="all",
         function="",
+        nbytes=sum(row.nbytes or 0 for row in rows) or None,
+        waiting_s=_typical_s(ranks.waiting_ns.sum(axis=2)),
+        moving_s=moving_s,
+        of_last_s=moving_s,
         mark=TOTAL,
     )
     return [whole, *sorted(rows, key=lambda row: -row.waiting_s - row.moving_s)]
@@ -436,7 +424,8 @@ def _collective_rows(ranks: Ranks) -> list[Row]:
 def layers_csv(ranks: Ranks) -> str:
     """Every layer of every rank, with all digits; see :data:`LAYER_COLUMNS`."""
     medians = np.median(ranks.self_ns, axis=1) * NS
-    judged, place = ranks.judged, {index: at for at, index in enumerate(ranks.computing)}
+    judged = ranks.judged
+    place = {index: at for at, index in enumerate(ranks.computing)}
     found = {(one.rank, one.layer) for one in judged.stragglers}
     apart = {
         "others_s": judged.elsewhere_s,
@@ -449,10 +438,7 @@ def layers_csv(ranks: Ranks) -> str:
         at = place.get(layer.index)
         return Row(
             rank=ranks.ranks[rank].number,
-            index=layer.index,
-            path=layer.path,
-            function=layer.function,
-            phase=layer.phase,
+            layer=layer,
             median_s=float(medians[rank, layer.index]),
             straggler="yes" if (rank, at) in found else "",
             **{name: None if at is None else float(of[rank, at]) for name, of in apart.items()},
@@ -470,8 +456,8 @@ def collectives_csv(ranks: Ranks) -> str:
     last = ranks.arrived_ns == ranks.arrived_ns.max(axis=0)
     rows = (
         Row(
-            **{
-                **vars(one),
+            **vars(one)
+            | {
                 "rank": rank.number,
                 "waiting_s": float(waiting[place, at]),
                 "moving_s": float(moving[place, at]),
