@@ -23,7 +23,8 @@ sys.path.insert(0, str(ROOT))
 
 import numpy as np  # noqa: E402
 
-from chainer_profile.comparison.compare import SAME, SLOWER, Side, compare  # noqa: E402
+from chainer_profile.comparison.compare import Side, compare  # noqa: E402
+from chainer_profile.comparison.significance import SAME, SLOWER  # noqa: E402
 from chainer_profile.record.recording import Recording  # noqa: E402
 from chainer_profile.runs.folder import RECORDING, load_run  # noqa: E402
 

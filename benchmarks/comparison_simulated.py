@@ -20,7 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 
-from chainer_profile.comparison.compare import SAME, SLOWER, Comparison, Side, compare
+from chainer_profile.comparison.compare import Comparison, Side, compare
+from chainer_profile.comparison.significance import SAME, SLOWER
 from chainer_profile.record.recording import (
     Calibration,
     Conditions,

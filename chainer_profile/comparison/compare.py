@@ -36,8 +36,6 @@ from chainer_profile.comparison.run_differences import (
 )
 from chainer_profile.comparison.significance import (
     FASTER,
-    MIN_TRIALS,
-    SAME,
     SLOWER,
     UNCLEAR,
     UNKNOWN,
@@ -62,25 +60,6 @@ MIN_EFFECT = 0.02
 _WINDOWS = 2
 #: Share of the layers' time from which a layer that is slower fails a gate.
 GATE_SHARE = 0.01
-
-__all__ = [
-    "CLEAN",
-    "CPU",
-    "FASTER",
-    "FRAMEWORK",
-    "LAYERS",
-    "MIN_EFFECT",
-    "MIN_TRIALS",
-    "PROFILED",
-    "SAME",
-    "SLOWER",
-    "UNCLEAR",
-    "UNKNOWN",
-    "Comparison",
-    "Side",
-    "Slower",
-    "compare",
-]
 
 Key = tuple[str, str, str, tuple[int, ...], int]
 
@@ -306,33 +285,27 @@ def compare(
         raise ProfileError(_nothing_common(first, second))
     at = [[known[key] for key in common] for known in keys]
     layers = pd.DataFrame(
-        {
-            "path": [key[0] for key in common],
-            "function": [key[1] for key in common],
-            "phase": [key[2] for key in common],
-            "covers": [key[3] for key in common],
-            "before_index": at[0],
-            "after_index": at[1],
-        }
+        [(*key[:4], *indices) for key, *indices in zip(common, *at, strict=True)],
+        columns=["path", "function", "phase", "covers", "before_index", "after_index"],
     )
     found = tuple(differences(first, second))
-    moved = tuple(movements(sides[0].runs, sides[1].runs)) if _same_work(found) else ()
-    several = sum(len(side.runs) for side in sides) > 2
+    # A GPU has other fixed work than a CPU.
+    devices = [one for one in found if one.name == "device"]
+    same_work = all((one.before == "cpu") == (one.after == "cpu") for one in devices)
+    moved = tuple(movements(sides[0].runs, sides[1].runs)) if same_work else ()
+    runs = [run for side in sides for run in side.runs]
     judge = Judge(
         min_effect=min_effect,
         ends=allowance(moved if same_place(found) else ()),
-        several=several,
-        window_s=_WINDOWS
-        * NS
-        * max(run.conditions.window_ns or 0.0 for side in sides for run in side.runs),
+        several=len(runs) > 2,
+        window_s=_WINDOWS * NS * max(run.conditions.window_ns or 0.0 for run in runs),
     )
     samples = [
         [run.self_ns[:, indices] for run in side.runs]
         for side, indices in zip(sides, at, strict=True)
     ]
-    table, run_spread = judge.layers(
-        samples[0], samples[1], layer_groups([first.layers[i] for i in at[0]])
-    )
+    groups = layer_groups([first.layers[index] for index in at[0]])
+    table, run_spread = judge.layers(samples[0], samples[1], groups)
     layers = layers.join(table)
     for name, side in zip(("before", "after"), sides, strict=True):
         layers[f"{name}_share"] = [side.share(index) for index in layers[f"{name}_index"]]
@@ -366,12 +339,6 @@ def _fusion(sides: Sequence[Side], groups: int) -> Fusion:
         after_rows=len(after.layers),
         groups=groups,
     )
-
-
-def _same_work(found: Sequence[Difference]) -> bool:
-    """Whether the runs' fixed work can be compared: a GPU has other work than a CPU."""
-    devices = [d for d in found if d.name == "device"]
-    return all((d.before == "cpu") == (d.after == "cpu") for d in devices)
 
 
 def _side_keys(side: Side) -> dict[Key, int]:

@@ -45,12 +45,7 @@ _BY_LAYER = ("self_ns", "host_ns", "gap_ns", "held_ns")
 class Fusion:
     """What was put together so that two sides could be compared.
 
-    Attributes:
-        before: Engine of the first side, with its version; ``chainer`` for Chainer itself.
-        after: Engine of the second.
-        before_rows: Rows of a recording of the first side as it was recorded.
-        after_rows: The same of the second.
-        groups: Rows that both have now.
+    The engines of both sides, how many rows they have as they were recorded, and both together.
     """
 
     before: str

@@ -25,13 +25,14 @@ import numpy as np
 from scipy.special import stdtr
 
 from chainer_profile.basics.describe import CONFIDENCE, NS, median_interval
-from chainer_profile.comparison.compare import MIN_EFFECT, MIN_TRIALS, layer_groups
+from chainer_profile.comparison.compare import MIN_EFFECT, layer_groups
 from chainer_profile.comparison.significance import (
     COMMON_SPREAD,
     DEGREES,
     LEVEL,
     MIN_COMMON,
     MIN_GROUP,
+    MIN_TRIALS,
     block_medians,
     common_part,
     discovery_corrected,

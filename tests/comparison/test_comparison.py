@@ -10,20 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.comparison.compare import (
-    CLEAN,
-    CPU,
-    FASTER,
-    LAYERS,
-    PROFILED,
-    SAME,
-    SLOWER,
-    UNCLEAR,
-    UNKNOWN,
-    Side,
-    compare,
-)
+from chainer_profile.comparison.compare import CLEAN, CPU, LAYERS, PROFILED, Side, compare
 from chainer_profile.comparison.fused import Fusion
+from chainer_profile.comparison.significance import FASTER, SAME, SLOWER, UNCLEAR, UNKNOWN
 from chainer_profile.record.recording import Calibration, Conditions, Layer
 from tests.comparing import CALM, alike, run, scaled
 from tests.conftest import make_recording, make_training

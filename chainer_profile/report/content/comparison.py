@@ -17,17 +17,17 @@ from chainer_profile.basics.units import (
     format_significant,
     plural,
 )
-from chainer_profile.comparison.compare import (
+from chainer_profile.comparison.compare import LAYERS
+from chainer_profile.comparison.fused import CHAINER, place, short_name
+from chainer_profile.comparison.run_differences import COPY, OTHERS, PRODUCT
+from chainer_profile.comparison.significance import (
     FASTER,
-    LAYERS,
     MIN_TRIALS,
     SAME,
     SLOWER,
     UNCLEAR,
     UNKNOWN,
 )
-from chainer_profile.comparison.fused import CHAINER, place, short_name
-from chainer_profile.comparison.run_differences import COPY, OTHERS, PRODUCT
 from chainer_profile.report import document
 from chainer_profile.report.document import Figure, Heading, file, points, strong, text
 from chainer_profile.report.tables import Column, Columns, Table, columns, not_shown

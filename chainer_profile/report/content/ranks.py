@@ -18,7 +18,7 @@ from chainer_profile.basics.units import (
     format_significant,
     plural,
 )
-from chainer_profile.comparison.compare import MIN_TRIALS
+from chainer_profile.comparison.significance import MIN_TRIALS
 from chainer_profile.report.content import boxes
 from chainer_profile.report.document import HOT, TOTAL, Heading, file, strong, text
 from chainer_profile.report.tables import Column, Columns, Table, columns, headed, not_shown, to_csv

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from chainer_profile.basics.units import duration_unit, format_count, format_factor, in_unit
-from chainer_profile.comparison.compare import FASTER, SLOWER
 from chainer_profile.comparison.fused import short_name
+from chainer_profile.comparison.significance import FASTER, SLOWER
 from chainer_profile.report.content.comparison import fusion_line, verdict
 from chainer_profile.report.pictures.figures import (
     FASTER_COLOUR,

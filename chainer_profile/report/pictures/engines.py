@@ -16,19 +16,19 @@ from chainer_profile.report.content.engines import about_lines, anchors_of, fact
 from chainer_profile.report.pictures.figures import (
     ACCENT,
     BETWEEN_COLOUR,
-    INK,
     OTHER_COLOUR,
     SERIES_COLOURS,
     STYLE,
     TEXT,
     blank,
     entitle,
+    legend_below,
     plain_axes,
 )
 from chainer_profile.report.text import printable, shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -97,7 +97,9 @@ def figure(run: EnginesRun, recordings: Mapping[str, Recording]) -> Figure:
         lines = [*about_lines(run), _CAPTION]
         words = "\n".join(shorten(line, int(_WIDTH * 12.5)) for line in lines)
         entitle(fig, words)
-        _legend(fig, [(name, colours[name]) for name in parts], columns)
+        entries = [(shorten(name, 40), Patch(facecolor=colours[name])) for name in parts]
+        fused = "colours: functions, with what engines fused into them"
+        legend_below(fig, entries, columns, fused)
     return fig
 
 
@@ -139,26 +141,3 @@ def _draw(ax: Axes, parts: pd.DataFrame, colours: dict[str, str], run: EnginesRu
                 hatch="////" if run.measured[at].wrong else None,
             )
             bar.set_url(f"#{anchors[at]}")
-
-
-def _legend(fig: Figure, entries: Sequence[tuple[str, str]], columns: int) -> None:
-    if not entries:
-        return
-    fused = "colours: functions, with what engines fused into them"
-    legend = fig.legend(
-        handles=[
-            # Matplotlib leaves out labels that begin with an underscore.
-            Patch(facecolor=colour, label=f" {shorten(name, 40)}" if name[:1] == "_" else name)
-            for name, colour in entries
-        ],
-        title=fused,
-        loc="outside lower left",
-        alignment="left",
-        frameon=False,
-        fontsize=TEXT - 0.5,
-        title_fontsize=TEXT - 0.5,
-        ncols=columns,
-        labelcolor=INK,
-    )
-    for text in legend.get_texts():
-        text.set_parse_math(False)

@@ -29,8 +29,9 @@ from chainer_profile.report.text import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
     from chainer_profile.analyse.summary import Summary
@@ -243,6 +244,30 @@ def legend_above(ax: Axes, size: float, columns: int, pad: float, handles: Any =
         handlelength=1.4,
         columnspacing=1.4,
     )
+
+
+def legend_below(
+    figure: Figure, entries: Iterable[tuple[str, Artist]], columns: int, title: str = ""
+) -> None:
+    """The legend below the axes: names, and what each is drawn as."""
+    # Matplotlib leaves out labels that begin with an underscore.
+    found = [(f" {name}" if name[:1] == "_" else name, handle) for name, handle in entries]
+    if not found:
+        return
+    labels, handles = zip(*found, strict=True)
+    legend = figure.legend(
+        handles,
+        labels,
+        title=title,
+        loc="outside lower left",
+        alignment="left",
+        frameon=False,
+        fontsize=TEXT - 0.5,
+        title_fontsize=TEXT - 0.5,
+        ncols=columns,
+    )
+    for text in legend.get_texts():
+        text.set_parse_math(False)
 
 
 def entitle(figure: Figure, words: str, size: float = TEXT) -> None:

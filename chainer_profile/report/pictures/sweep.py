@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
@@ -26,6 +26,7 @@ from chainer_profile.report.pictures.figures import (
     Picture,
     blank,
     entitle,
+    legend_below,
     plain_axes,
 )
 from chainer_profile.report.text import printable, shorten
@@ -64,31 +65,25 @@ def pictures(results: Sequence[Run]) -> dict[str, Picture]:
     return plots
 
 
-@dataclass(frozen=True)
 class _Part:
-    """A part of what tells cases apart, and how it is written."""
+    """A part of what tells cases apart: where a run has it, and how it is written."""
 
-    of: Callable[[Run], Any]
-    text: Callable[[Any], str]
+    def __init__(self, where: str, text: Callable[[Any], str] = str) -> None:
+        self.of, self.text = attrgetter(where), text
 
 
-_BATCH = _Part(
-    lambda result: result.digest.settings.batchsize, lambda n: f"batch {format_count(n)}"
-)
-_INPUT = _Part(lambda result: result.digest.input_text, lambda text: f"input {text}")
-_NETWORK = _Part(lambda result: result.digest.settings.model, printable)
-_PHASE = _Part(lambda result: result.digest.settings.phase, str)
+_BATCH = _Part("digest.settings.batchsize", lambda n: f"batch {format_count(n)}")
+_INPUT = _Part("digest.input_text", lambda text: f"input {text}")
+_NETWORK = _Part("digest.settings.model", printable)
+_PHASE = _Part("digest.settings.phase")
 _OTHERS = (
-    _Part(lambda result: result.digest.settings.device, str),
-    _Part(lambda result: result.digest.settings.dtype, str),
-    _Part(
-        lambda result: result.digest.settings.threads,
-        lambda n: "" if n is None else plural(n, "thread"),
-    ),
-    _Part(lambda result: result.digest.settings.seed, lambda n: f"seed {n}"),
-    _Part(lambda result: result.digest.settings.trials, lambda n: plural(n, "trial")),
+    _Part("digest.settings.device"),
+    _Part("digest.settings.dtype"),
+    _Part("digest.settings.threads", lambda n: "" if n is None else plural(n, "thread")),
+    _Part("digest.settings.seed", lambda n: f"seed {n}"),
+    _Part("digest.settings.trials", lambda n: plural(n, "trial")),
 )
-_MACHINE = _Part(lambda result: result.machine, printable)
+_MACHINE = _Part("machine", printable)
 
 
 def _named(results: Sequence[Run], parts: Sequence[_Part]) -> list[tuple[str, list[Run]]]:
@@ -135,11 +130,7 @@ def latency_figure(results: Sequence[Run]) -> Figure:
         left_out = len(panels) - len(shown) + len(known) - len(series)
         _title(fig, "Latency by network, median and standard deviation", results, left_out)
         if len(series) > 1:
-            handles = [
-                Patch(facecolor=_COLOURS[at], label=_label(name))
-                for at, (name, _) in enumerate(series)
-            ]
-            _legend(fig, handles)
+            _legend(fig, series, [Patch(facecolor=colour) for colour in _COLOURS])
     return fig
 
 
@@ -206,8 +197,7 @@ def batch_figure(results: Sequence[Run]) -> Figure:
     with mpl.rc_context(STYLE):
         series = batch_series(results)
         shown = series[:_MAX_SERIES]
-        labels = [_label(name) for name, _ in shown]
-        height = 4.1 + 0.18 * -(-len(shown) // _legend_columns(labels, _BATCH_WIDTH))
+        height = 4.1 + 0.18 * -(-len(shown) // _legend_columns(shown, _BATCH_WIDTH))
         fig = blank(_BATCH_WIDTH, height)
         left, right = fig.subplots(1, 2)
         unit = duration_unit(max(r.digest.median_s for _, group in shown for r in group))
@@ -224,7 +214,7 @@ def batch_figure(results: Sequence[Run]) -> Figure:
             }
             _whiskers(left, batch, typical, std, **style)
             right.plot(batch, [result.digest.fps for result in group], **style)
-            handles.append(Line2D([], [], label=labels[at], **style))
+            handles.append(Line2D([], [], **style))
         sizes = sorted({r.digest.settings.batchsize for _, group in shown for r in group})
         for ax in (left, right):
             ax.set_xscale("log", base=2)
@@ -239,7 +229,7 @@ def batch_figure(results: Sequence[Run]) -> Figure:
             ax.set_ylim(bottom=0)
         _title(fig, "Latency and throughput by batch size", results, len(series) - len(shown))
         if len(shown) > 1 or shown[0][0]:
-            _legend(fig, handles)
+            _legend(fig, shown, handles)
     return fig
 
 
@@ -260,13 +250,9 @@ def _apart(sizes: Sequence[int]) -> list[int]:
 
 
 def _title(fig: Figure, what: str, results: Sequence[Run], left_out: int) -> None:
-    devices = list(
-        dict.fromkeys(
-            result.digest.processor or result.digest.settings.device for result in results
-        )
-    )
-    lines = [what, shorten(", ".join(map(printable, devices)), int(fig.get_figwidth() * 12))]
-    lines.append(_run(results))
+    devices = dict.fromkeys(one.digest.processor or one.digest.settings.device for one in results)
+    where = shorten(", ".join(map(printable, devices)), int(fig.get_figwidth() * 12))
+    lines = [what, where, _run(results)]
     if any(map(_noisy, results)):
         lines.append(f"* noisy: the standard deviation is above {_NOISY:.0%} of the median")
     if several_machines(results):
@@ -300,25 +286,16 @@ def _noisy(result: Run) -> bool:
     return bool(digest.std_s > _NOISY * digest.median_s)
 
 
-def _legend(fig: Figure, handles: list[Any]) -> None:
-    labels = [str(handle.get_label()) for handle in handles]
-    legend = fig.legend(
-        handles=handles,
-        loc="outside lower left",
-        frameon=False,
-        fontsize=TEXT - 0.5,
-        ncols=_legend_columns(labels, fig.get_figwidth()),
-    )
-    for text in legend.get_texts():
-        text.set_parse_math(False)
+def _legend(fig: Figure, series: Sequence[tuple[str, list[Run]]], handles: Sequence[Any]) -> None:
+    entries = zip(map(_label, series), handles, strict=False)
+    legend_below(fig, entries, _legend_columns(series, fig.get_figwidth()))
 
 
-def _legend_columns(labels: Sequence[str], width: float) -> int:
+def _label(series: tuple[str, list[Run]]) -> str:
+    return shorten(series[0], 60) or "all"
+
+
+def _legend_columns(series: Sequence[tuple[str, list[Run]]], width: float) -> int:
     """How many entries of a legend a line has, in a figure of so many inches."""
-    return max(1, min(len(labels), int(width * 13 / (max(map(len, labels)) + 6))))
-
-
-def _label(name: str) -> str:
-    name = shorten(name, 60) or "all"
-    # Matplotlib leaves out labels that begin so.
-    return f" {name}" if name.startswith("_") else name
+    longest = max(len(_label(one)) for one in series)
+    return max(1, min(len(series), int(width * 13 / (longest + 6))))

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from chainer_profile.comparison.compare import FASTER, SAME, SLOWER, UNKNOWN, Side, compare
+from chainer_profile.comparison.compare import Side, compare
+from chainer_profile.comparison.significance import FASTER, SAME, SLOWER, UNKNOWN
 from chainer_profile.record.recording import Conditions
 from chainer_profile.report import document
 from chainer_profile.report.content import comparison as module
