@@ -15,19 +15,12 @@ from chainer_profile.basics.units import (
     roughly,
 )
 from chainer_profile.record.recording import COMPLETE
-from chainer_profile.report.document import (
-    Code,
-    Heading,
-    code,
-    points,
-    strong,
-    text,
-)
+from chainer_profile.report.document import Code, Heading, code, points, strong, text
 from chainer_profile.report.tables import Table, columns
 from chainer_profile.report.text import model_name, printable, settings_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from chainer_profile.advice.results import Advice, Tried
     from chainer_profile.engines.results import Speedup
@@ -49,7 +42,7 @@ def report(advice: Advice) -> list[Block]:
         *section(advice),
         Heading(2, "Method"),
         *([Code(printable(advice.settings.command))] if advice.settings.command else []),
-        points(_method()),
+        points(_METHOD),
     ]
 
 
@@ -59,7 +52,7 @@ def section(advice: Advice) -> Iterator[Block]:
     if advice.ended != COMPLETE:
         yield text(f"It ended before all was tried ({advice.ended}).", note=True, below=True)
     if advice.helping:
-        yield _table(advice.helping, "What helps")
+        yield Table(_COLUMNS, advice.helping, "What helps")
         yield text(_explained(advice))
         yield points((strong(one.candidate.name), ": ", *keeping(one)) for one in advice.helping)
     for one in [one for one in advice.helping if one.layers][:_MOST_SHOWN]:
@@ -105,10 +98,6 @@ def verdict(advice: Advice) -> str:
         f"fast{than} ({best.candidate.decides}, 95 % interval {_interval(best.gain)}): "
         f"{format_duration(best.before_s)} an input before, {format_duration(best.after_s)} after."
     )
-
-
-def _table(tried: Sequence[Tried], caption: str) -> Table:
-    return Table(_COLUMNS, tried, caption)
 
 
 def _interval(found: Speedup | None) -> str:
@@ -162,10 +151,7 @@ def _explained(advice: Advice) -> str:
 def keeping(one: Tried) -> Words:
     """What to write or to type to keep a change, and why it helps."""
     than = "" if one.candidate.against == AS_IT_IS else "; the other rows have it already"
-    return (
-        code(one.candidate.keep),
-        f" ({one.candidate.reason}{than})",
-    )
+    return code(one.candidate.keep), f" ({one.candidate.reason}{than})"
 
 
 def _vain(one: Tried) -> Words:
@@ -174,23 +160,16 @@ def _vain(one: Tried) -> Words:
     return (strong(one.candidate.name), f": {sure}")
 
 
-def _method() -> Iterator[str]:
-    yield (
-        "The network as it is and each change ran in processes of their own, which took turns in "
-        "blocks of a hundredth of a second or a run, so that what disturbs the machine for a while "
-        "disturbs all alike. A pair of processes gives one ratio, the median of its rounds' "
-        "ratios; then new processes began, since memory lies elsewhere in each."
-    )
-    yield (
-        "A first look chose the changes that were promising. Their gains were measured again, in "
-        "processes begun after that, and only these are told (with the first where there was time "
-        "for a single pair): the mean of the pairs' logarithms, with Student's interval."
-    )
-    yield (
-        f"A change helps where it is at least {LEAST_GAIN}x as fast and the interval leaves out 1. "
-        "CPU time decides where both run on one thread, wall time where threads are more."
-    )
-    yield (
-        "Outputs of engines, and outputs or gradients under other kernels, were compared with "
-        "Chainer's own."
-    )
+_METHOD = (
+    "The network as it is and each change ran in processes of their own, which took turns in "
+    "blocks of a hundredth of a second or a run, so that what disturbs the machine for a while "
+    "disturbs all alike. A pair of processes gives one ratio, the median of its rounds' "
+    "ratios; then new processes began, since memory lies elsewhere in each.",
+    "A first look chose the changes that were promising. Their gains were measured again, in "
+    "processes begun after that, and only these are told (with the first where there was time "
+    "for a single pair): the mean of the pairs' logarithms, with Student's interval.",
+    f"A change helps where it is at least {LEAST_GAIN}x as fast and the interval leaves out 1. "
+    "CPU time decides where both run on one thread, wall time where threads are more.",
+    "Outputs of engines, and outputs or gradients under other kernels, were compared with "
+    "Chainer's own.",
+)

@@ -324,20 +324,23 @@ def _outputs(run: EnginesRun) -> Iterator[Block]:
 
 def _fused(run: EnginesRun, recordings: Mapping[str, Recording]) -> Iterator[Block]:
     lines = fusion_lines(run, recordings)
-    if not lines:
-        return
-    yield Heading(2, "What became of the layers")
-    yield points(lines)
-    for engine in run.engines:
-        if engine.name in recordings and engine.name != BASELINE:
-            yield Heading(3, engine.name)
-            if BASELINE in recordings:
-                yield from _groups(engine.name, recordings)
-            if engine.folder:
-                yield text(
-                    f"The report of {engine.name} by itself, with its nodes: ",
-                    file(f"{engine.folder}/report.md"),
-                )
+    if lines:
+        yield Heading(2, "What became of the layers")
+        yield points(lines)
+    for engine in _with_nodes(run, recordings):
+        yield Heading(3, engine.name)
+        if BASELINE in recordings:
+            yield from _groups(engine.name, recordings)
+        if engine.folder:
+            yield text(
+                f"The report of {engine.name} by itself, with its nodes: ",
+                file(f"{engine.folder}/report.md"),
+            )
+
+
+def _with_nodes(run: EnginesRun, recordings: Mapping[str, Recording]) -> list[EngineResult]:
+    """The other engines that timed their nodes."""
+    return [one for one in run.engines if one.name in recordings and one.name != BASELINE]
 
 
 def _groups(name: str, recordings: Mapping[str, Recording]) -> Iterator[Block]:
@@ -359,14 +362,12 @@ def fusion_lines(run: EnginesRun, recordings: Mapping[str, Recording]) -> list[s
     chainer = recordings.get(BASELINE)
     return [
         f"{engine.name}: {fusion_text(run, recordings[engine.name], chainer)}"
-        for engine in run.engines
-        if engine.name in recordings and engine.name != BASELINE
+        for engine in _with_nodes(run, recordings)
     ]
 
 
 def _steps(run: EnginesRun) -> Iterator[Block]:
-    steps = list(next_steps(run))
-    if steps:
+    if steps := list(next_steps(run)):
         yield Heading(2, "What to do next")
         yield points(steps)
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from chainer_profile.basics.units import (
-    format_count,
-)
+from chainer_profile.basics.units import format_count
 from chainer_profile.report.tables import Table, columns
 
 if TYPE_CHECKING:
@@ -64,12 +62,7 @@ _READ = [
 
 
 def overview(runs: Sequence[Run], hidden: int = 0) -> list[Block]:
-    """The table of the runs.
-
-    Args:
-        runs: The runs.
-        hidden: How many more there are.
-    """
+    """The table of the runs; so many more are not shown."""
     legend = []
     if any(not run.digest.clean for run in runs):
         legend.append(("", f"{_PROFILED} of profiled trials: there were no clean ones."))

@@ -5,19 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from chainer_profile.basics.units import (
-    NOT_KNOWN,
-    format_count,
-    plural,
-)
+from chainer_profile.basics.units import NOT_KNOWN, format_count, plural
 from chainer_profile.record.digest import machines_of, several_machines
-from chainer_profile.report.document import (
-    Code,
-    Figure,
-    Heading,
-    points,
-    text,
-)
+from chainer_profile.report.document import Code, Figure, Heading, points, text
 from chainer_profile.report.tables import Column, Table, columns
 
 if TYPE_CHECKING:
@@ -88,8 +78,7 @@ def notes(results: Sequence[Run]) -> list[str]:
             "Times are of clean trials, without hooks. Memory is the most that a trial allocates "
             "beyond what is there at its begin, such as the parameters."
         )
-    if any(result.digest.timed and not result.digest.clean for result in results):
-        names = [r.name for r in results if r.digest.timed and not r.digest.clean]
+    if names := [one.name for one in results if one.digest.timed and not one.digest.clean]:
         found.append(f"Of profiled trials, as there were no clean ones: {', '.join(names)}.")
     if several_machines(results):
         machines = ", ".join(
@@ -100,10 +89,7 @@ def notes(results: Sequence[Run]) -> list[str]:
             f"The cases ran on several machines: {machines}. Times of different machines are no "
             "comparison of networks; * marks those that did not run on the first machine."
         )
-    failed = [result for result in results if result.error]
-    for result in failed:
-        found.append(f"Failed: {result.name}: {result.error}")
-    return found
+    return found + [f"Failed: {one.name}: {one.error}" for one in results if one.error]
 
 
 def overview(results: Sequence[Run]) -> Iterator[Block]:
@@ -118,15 +104,7 @@ def overview(results: Sequence[Run]) -> Iterator[Block]:
 def report(
     name: str, results: Sequence[Run], planned: int, command: str, plots: Sequence[str]
 ) -> list[Block]:
-    """The report of a sweep.
-
-    Args:
-        name: The sweep's name.
-        results: The results so far.
-        planned: How many cases there are in all.
-        command: The command line that made it.
-        plots: Names of the plots' files.
-    """
+    """The report of a sweep: of so many cases those that there are so far, and their plots."""
     good = [result for result in results if not result.error]
     cases = plural(planned, "case")
     count = cases if len(good) == planned else f"{format_count(len(good))} of {cases}"
@@ -135,11 +113,10 @@ def report(
         text(f"{count}."),
         *([Table(table_columns(good), good, "The cases")] if good else []),
         *([points(said)] if (said := notes(results)) else []),
-        *(Figure(plot, _alt(plot), "") for plot in plots),
+        *(
+            Figure(plot, plot.partition(".")[0].replace("-", " ").capitalize(), "")
+            for plot in plots
+        ),
         text("Made by:"),
         Code(command),
     ]
-
-
-def _alt(plot: str) -> str:
-    return plot.partition(".")[0].replace("-", " ").capitalize()

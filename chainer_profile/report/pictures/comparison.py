@@ -9,10 +9,10 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from chainer_profile.basics.units import duration_unit, format_count, format_factor, in_unit
+from chainer_profile.basics.units import duration_unit, format_count, in_unit
 from chainer_profile.comparison.fused import short_name
 from chainer_profile.comparison.significance import FASTER, SLOWER
-from chainer_profile.report.content.comparison import fusion_line, verdict
+from chainer_profile.report.content.comparison import change, fusion_line, verdict
 from chainer_profile.report.pictures.figures import (
     FASTER_COLOUR,
     HOT_COLOUR,
@@ -117,9 +117,8 @@ def _mark(ax: Axes, layers: pd.DataFrame, unit: str, font: float) -> None:
     for at, row in enumerate(layers.itertuples()):
         if row.verdict not in _COLOURS:
             continue
-        factor = format_factor(max(row.ratio, 1 / row.ratio))
         ax.annotate(
-            f"{factor} {row.verdict}",
+            change(row.ratio, row.verdict),
             (at, in_unit(max(row.before_s, row.after_s), unit)),
             (0, 3),
             textcoords="offset points",
@@ -134,10 +133,9 @@ def _mark(ax: Axes, layers: pd.DataFrame, unit: str, font: float) -> None:
 
 def _title(comparison: Comparison, most: int) -> str:
     """What was compared, in lines of so many characters at most."""
-    names = [
-        shorten(printable(s.name), most // 2 - 2) for s in (comparison.after, comparison.before)
-    ]
-    lines = [verdict(comparison).rstrip("."), f"{names[0]} compared with {names[1]}"]
+    sides = comparison.after, comparison.before
+    names = (shorten(printable(side.name), most // 2 - 2) for side in sides)
+    lines = [verdict(comparison).rstrip("."), " compared with ".join(names)]
     if line := fusion_line(comparison):
         lines.append(line.removesuffix("."))
     count = len(comparison.layers)
