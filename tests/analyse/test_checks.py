@@ -218,6 +218,7 @@ BY_USER, KILLED = "interrupted by the user", "killed before its end"
          "NPY_DISABLE_CPU_FEATURES and run again"),
         (busy(1.26, 2), "busy", WARNING, "Other programs kept 1.3 of 2 cores busy during"),
         (busy(1.26), "busy", WARNING, "Other programs kept 1.3 busy during the trials."),
+        (busy(0.25), "busy", WARNING, "Other programs kept 0.2 busy during the trials."),
         # Phases: 3,650 us.
         (make_training(100, outside_us=200), "outside-of-phases", NOTE,
          "5.2 % of the trial passes outside of its phases (forward, backward, update)."),

@@ -27,10 +27,6 @@ def busy_run(**changes: Any) -> dict[str, Finding]:
     return findings(make_device_recording(DEVICE_BOUND, wait_us=26_300, **changes))
 
 
-def states(before: GpuState | None, after: GpuState | None) -> dict[str, Finding]:
-    return busy_run(conditions=Conditions(gpu_before=before, gpu_after=after))
-
-
 def test_a_good_run_has_no_findings() -> None:
     assert busy_run() == {}
     blas = (BlasLibrary("openblas", "0.3", 4),)
@@ -60,47 +56,40 @@ def test_a_run_that_was_cut_short_has_not_come_to_held_trials() -> None:
 # --- clocks
 
 
-def test_lowered_clocks() -> None:
-    after = replace(STATE, sm_mhz=1410, throttle=("power cap", "temperature (hardware)"))
-    found = states(STATE, after)
-    assert list(found) == ["throttled"]
-    assert found["throttled"].severity == WARNING
-    assert found["throttled"].text == (
-        "The GPU had lowered its clocks (power cap, temperature (hardware)); its clock was 1,950 "
-        "MHz before the warm-up, 1,410 MHz at the end."
-    )
+def clock(mhz: int | None, *throttle: str) -> GpuState:
+    return replace(STATE, sm_mhz=mhz, throttle=throttle)
 
 
-@pytest.mark.parametrize("which", ["before", "after"])
-def test_lowered_clocks_of_a_clock_that_is_not_known(which: str) -> None:
-    slow = GpuState(throttle=("power cap",))
-    found = states(slow, None) if which == "before" else states(None, slow)
-    assert found["throttled"].text == "The GPU had lowered its clocks (power cap)."
-
-
-def test_clocks_that_somebody_has_set_are_no_fault() -> None:
-    fixed = replace(STATE, throttle=("clocks set by an application",))
-    assert states(fixed, fixed) == {}
+LOWERED = "The GPU had lowered its clocks (power cap)"
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "severity"),
+    ("before", "after", "severity", "text"),
     [
-        (1900, 1805, None),
-        (1900, 1804, WARNING),
-        (1900, 1995, None),
-        (345, 1950, NOTE),
-        (0, 1950, None),
-        (None, 1950, None),
+        (clock(1950), clock(1410, "power cap"), WARNING,
+         f"{LOWERED}; its clock was 1,950 MHz before the warm-up, 1,410 MHz at the end."),
+        (clock(1950), clock(1950, "power cap", "temperature (hardware)"), WARNING,
+         "The GPU had lowered its clocks (power cap, temperature (hardware)); its clock was 1,950 "
+         "MHz before the warm-up, 1,950 MHz at the end."),
+        (GpuState(throttle=("power cap",)), None, WARNING, f"{LOWERED}."),
+        (None, GpuState(throttle=("power cap",)), WARNING, f"{LOWERED}."),
+        # That somebody has set them is no fault.
+        (*[clock(1950, "clocks set by an application")] * 2, None, ""),
+        (clock(1900), clock(1805), None, ""),
+        (clock(1900), clock(1804), WARNING,
+         "The GPU's clock fell by 5.1 %: 1,900 MHz before the warm-up, 1,804 MHz at the end."),
+        (clock(1900), clock(1995), None, ""),
+        (clock(345), clock(1950), NOTE,
+         "The GPU's clock rose by 465.2 %: 345 MHz before the warm-up, 1,950 MHz at the end."),
+        (clock(0), clock(1950), None, ""),
+        (clock(None), clock(1950), None, ""),
     ],
-)
-def test_a_clock_that_changed(before: int | None, after: int, severity: str | None) -> None:
-    found = states(replace(STATE, sm_mhz=before), replace(STATE, sm_mhz=after))
-    assert [finding.severity for finding in found.values()] == ([severity] if severity else [])
-    if severity == WARNING:
-        assert found["gpu-clock"].text == (
-            "The GPU's clock fell by 5.1 %: 1,900 MHz before the warm-up, 1,804 MHz at the end."
-        )
+)  # fmt: skip
+def test_clocks(
+    before: GpuState | None, after: GpuState | None, severity: str | None, text: str
+) -> None:
+    found = busy_run(conditions=Conditions(gpu_before=before, gpu_after=after)).values()
+    assert [(one.severity, one.text) for one in found] == ([(severity, text)] if severity else [])
 
 
 # --- checks of a CPU
