@@ -181,10 +181,9 @@ def _backward(summary: Summary) -> Iterator[Finding]:
     if not ratio:
         return
     whole_s, what = whole(summary)
-    functions, evidence = summary.functions, ""
-    if not {"forward_s", "backward_s"} <= set(functions.columns):  # a phase of framework alone
-        functions = functions.head(0).assign(forward_s=0.0, backward_s=0.0)
-    both = functions[(functions["forward_s"] > 0) & (functions["backward_s"] > 0)]
+    # A phase of framework alone has no column.
+    times = summary.functions.reindex(columns=["forward_s", "backward_s"], fill_value=0.0)
+    both, evidence = times[(times > 0).all(axis=1)], ""
     more_s = both["backward_s"] - both["forward_s"]
     if len(more_s) and more_s.max() >= MUCH * whole_s:
         worst = both.loc[more_s.idxmax()]

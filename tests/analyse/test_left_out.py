@@ -21,12 +21,14 @@ def test_clean_trials_of_other_calls_too_are_compared_with_none(left_out: int, m
     assert (totals.trial == totals.profiled) is mixed
 
 
-@pytest.mark.parametrize(("left_out", "severity"), [(5, NOTE), (6, WARNING)])
-def test_a_finding_tells_of_trials_left_out(left_out: int, severity: str) -> None:
-    recording = make_recording(left_out=left_out)
+@pytest.mark.parametrize(
+    ("kept", "left_out", "severity"), [(95, 5, NOTE), (100, 5, NOTE), (100, 6, WARNING)]
+)
+def test_a_finding_tells_of_trials_left_out(kept: int, left_out: int, severity: str) -> None:
+    recording = make_recording(n_trials=kept, left_out=left_out)
     (found,) = (one for one in summarise(recording).findings if one.code == "left-out")
     assert found.severity == severity
-    assert found.text.startswith(f"{left_out} of {100 + left_out} profiled trials (")
+    assert found.text.startswith(f"{left_out} of {kept + left_out} profiled trials (")
     assert "left-out" not in {one.code for one in summarise(make_recording()).findings}
 
 
