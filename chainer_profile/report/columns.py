@@ -254,13 +254,7 @@ def _in_phase(row: GroupRow | LinkRow, at: int) -> float | None:
 
 
 def tree_columns(phases: Sequence[str], rows: Sequence[LinkRow], *, indent: bool) -> list[Column]:
-    """Columns of :func:`~chainer_profile.report.rows.tree_rows`.
-
-    Args:
-        phases: The phases of a trial; for more than one there is a column each.
-        rows: The rows to show; what none of them knows has no column.
-        indent: Show a link's last name, indented by its depth, in place of its path.
-    """
+    """The columns of the tree; what no row knows has none; a link's name may be indented."""
 
     def indented(row: LinkRow) -> str:
         return "  " * row.depth + row.name

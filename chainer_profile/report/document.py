@@ -106,16 +106,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Box:
-    """A part of a picture made of boxes.
-
-    Attributes:
-        left: Where it begins, as a part of the whole width.
-        width: How wide it is, likewise.
-        kind: What it is: its colour.
-        said: What pointing at it says.
-        name: What stands in it.
-        row: The row that it is in, from 0.
-    """
+    """A part of a picture made of boxes: place, width, kind, and what pointing at it says."""
 
     left: float
     width: float

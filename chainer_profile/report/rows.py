@@ -12,6 +12,7 @@ from chainer_profile.analyse.grouping import OUTSIDE
 from chainer_profile.basics.paths import above
 from chainer_profile.basics.units import format_count
 from chainer_profile.basics.words import GROUPS
+from chainer_profile.report.document import HOT
 from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:
@@ -46,22 +47,7 @@ class GroupRow:
 
 @dataclass(frozen=True)
 class LinkRow:
-    """A link of the tree, or what is outside of all links. Times are in seconds a trial.
-
-    Attributes:
-        path: Its path; of what is no link, its name.
-        name: The path's last part.
-        depth: Levels below the network.
-        kind: Name of its class; empty where it is not known.
-        calls: Calls in a trial; None where they are not known.
-        parameters: Parameters of it and the links below; None where they are not known.
-        phases_s: Inclusive time in every phase of :attr:`.Summary.phase_names`.
-        inclusive_s: Inclusive time in all of them.
-        exclusive_s: Time of the functions that it calls itself; None for what is no link.
-        share: Inclusive part of the layers' time; None for what is no layer.
-        hot: Number of hot layers, inclusive; None for what is no layer.
-        marked: Whether there are hot layers that no row below it shows.
-    """
+    """A link of the tree, or what is outside of all; what is not known is None; seconds a trial."""
 
     path: str
     name: str
@@ -74,6 +60,7 @@ class LinkRow:
     exclusive_s: float | None = None
     share: float | None = None
     hot: int | None = None
+    #: Whether there are hot layers that no row below it shows.
     marked: bool = False
 
 
@@ -142,6 +129,11 @@ def shortened(rows: list[GroupRow], most: int) -> list[GroupRow]:
     return [*rows[:most], others]
 
 
+def hot_marks(layers: pd.DataFrame) -> list[str]:
+    """The marks of these layers' rows."""
+    return [HOT if hot else "" for hot in layers["hot"]]
+
+
 def layer_anchor(index: int) -> str:
     """What leads to a layer's row."""
     return f"layer-{index}"
@@ -162,16 +154,7 @@ def has_blocks(summary: Summary) -> bool:
 def tree_rows(
     summary: Summary, depth: int, most: int | None = None
 ) -> tuple[list[LinkRow], list[LinkRow]]:
-    """The tree of links down to a level, and what comes beside it, such as the loss.
-
-    The inclusive times of the network and of all that comes beside it add up to the profiled
-    trial, which is the last row, or to the layers' time where trials were not timed.
-
-    Args:
-        summary: The summary of a run.
-        depth: Levels below the network.
-        most: Links at most, those of the longest inclusive times; None for all.
-    """
+    """The tree of links down to a level, and what comes beside it, which adds up to the trial."""
     table = summary.links
     inside = table[[str(path).startswith("/") for path in table.index]]
     shown = inside[inside["depth"] <= depth]

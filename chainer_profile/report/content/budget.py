@@ -55,15 +55,7 @@ _LEAST, _LEAST_IN_SHORT, _ROWS_IN_SHORT = 0.001, (0.01, 0.02, 0.05, 0.1), 18
 
 
 class BudgetRow(NamedTuple):
-    """A line of the budget's tree: the lines below one, as far as there are any, add up to it.
-
-    Attributes:
-        name: What the time went to.
-        level: 0 for a part, 1 for what is in it, 2 for a row of a phase; -1 for the whole.
-        seconds: How much.
-        share: That of the whole.
-        times: How often; 0 where that says nothing.
-    """
+    """A line of the budget's tree; the level is 0 for a part, -1 for the whole."""
 
     name: str
     level: int
@@ -75,13 +67,7 @@ class BudgetRow(NamedTuple):
 def section(
     budget: Budget, summary: Summary | None = None, least: float = _LEAST
 ) -> Iterator[Block]:
-    """The time of the program.
-
-    Args:
-        budget: Where it went.
-        summary: Of the program's trials; they show what an iteration is made of.
-        least: What is less of the whole is told with others.
-    """
+    """The time of the program; what is less of the whole than ``least`` is told with others."""
     yield text(strong(sentence(budget)))
     if budget.outcome != COMPLETE:
         how = "was killed" if budget.outcome == RUNNING else f"ended: {budget.outcome}"

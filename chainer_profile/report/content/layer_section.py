@@ -17,7 +17,8 @@ from chainer_profile.report.columns import (
 )
 from chainer_profile.report.content.device_section import explained
 from chainer_profile.report.content.gpu_text import on_gpu
-from chainer_profile.report.document import HOT, LAYERS, PLOT, Figure, file, text
+from chainer_profile.report.document import LAYERS, PLOT, Figure, file, text
+from chainer_profile.report.rows import hot_marks
 from chainer_profile.report.tables import Table, columns, with_content
 from chainer_profile.report.text import engine_text, typical_word
 
@@ -71,7 +72,7 @@ def by_layer(summary: Summary) -> Iterator[Block]:
     if said := explained([column.name for column in known]):
         yield text(f"Median, interval, mean and percentile are times on the GPU. {said}")
     columns = [*_which(summary), *layer_columns(times)]
-    yield Table(columns, rows, "Self time by layer", _hot(shown))
+    yield Table(columns, rows, "Self time by layer", hot_marks(shown))
 
 
 def work_by_layer(summary: Summary) -> Iterator[Block]:
@@ -82,7 +83,7 @@ def work_by_layer(summary: Summary) -> Iterator[Block]:
     if work:
         said = f"{ABOUT} " if shown["work_is_about"].any() else ""
         yield text(said + _explained([column.name for column in work]))
-        yield Table([*_which(summary), *work], rows, "Work and memory by layer", _hot(shown))
+        yield Table([*_which(summary), *work], rows, "Work and memory by layer", hot_marks(shown))
 
 
 def by_node(summary: Summary) -> Iterator[Block]:
@@ -114,10 +115,6 @@ median | median ms | ms
 
 def _which(summary: Summary) -> list[Column]:
     return layer_columns(WHICH, several_phases=summary.several_phases)
-
-
-def _hot(layers: pd.DataFrame) -> list[str]:
-    return [HOT if hot else "" for hot in layers["hot"]]
 
 
 def _chosen(summary: Summary) -> pd.DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from chainer_profile.basics.units import format_nbytes, plural
 from chainer_profile.report.columns import WHICH, layer_columns
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from chainer_profile.analyse.summary import Summary
-    from chainer_profile.record.recording import PhaseMemory
     from chainer_profile.report.document import Block
 
 _MAX_LAYERS = 10
@@ -76,30 +75,15 @@ def memory_parts(summary: Summary) -> list[tuple[str, int]]:
     return [*known, ("activations and more, at the peak", use.high_water_nbytes)]
 
 
-def phase_memory(summary: Summary) -> tuple[PhaseMemory, ...]:
-    """The memory of every phase, where there are several and it is known."""
-    use = summary.recording.memory
-    return use.phases if use is not None and len(use.phases) > 1 else ()
-
-
-#: The columns of :func:`phase_memory`.
-PHASE_MEMORY = columns("""
+_PHASES = columns("""
 phase | | text
 high | high water | bytes
 retained | left allocated | bytes
 """)
 
 
-def peak_rows(summary: Summary, most: int) -> list[Any]:
-    """The layers with the highest peaks; none without a memory pass."""
-    if summary.recording.memory is None:
-        return []
-    order = summary.layers.sort_values("peak_nbytes", ascending=False, kind="stable")
-    return list(order.head(most).itertuples())
-
-
 def peak_columns(summary: Summary) -> list[Column]:
-    """Columns of :func:`peak_rows`."""
+    """Columns of the layers with the highest peaks."""
     which = layer_columns(WHICH, several_phases=summary.several_phases)
     sizes = [
         replace(column, drop=drop)
@@ -108,29 +92,22 @@ def peak_columns(summary: Summary) -> list[Column]:
     return which + with_content(sizes, summary.layers)
 
 
-def peaks_sentence(rows: list[Any]) -> str:
-    """What the table of :func:`peak_rows` is."""
-    which = "The layer" if len(rows) == 1 else f"The {plural(len(rows), 'layer')}"
-    peaks = "peak" if len(rows) == 1 else "peaks"
-    return (
-        f"{which} with the highest {peaks}; the workspace of a forward call is its peak beyond its "
-        "outputs:"
-    )
-
-
 def memory(summary: Summary) -> Iterator[Block]:
     """The part of the report on memory."""
-    sentences = memory_sentences(summary)
-    if not sentences:
+    use = summary.recording.memory
+    if use is None:
         return
-    yield from map(text, sentences)
-    phases = phase_memory(summary)
-    if phases:
+    yield from map(text, memory_sentences(summary))
+    if len(use.phases) > 1:
         yield text(
             "By phase: the most that is allocated in it beyond what is there at the trial's begin, "
             "and what it leaves allocated, negative where it frees more:"
         )
-        yield Table(PHASE_MEMORY, phases, "Memory by phase")
-    rows = peak_rows(summary, _MAX_LAYERS)
-    yield text(peaks_sentence(rows))
+        yield Table(_PHASES, use.phases, "Memory by phase")
+    highest = summary.layers.sort_values("peak_nbytes", ascending=False, kind="stable")
+    rows = list(highest.head(_MAX_LAYERS).itertuples())
+    which = "layer with the highest peak"
+    if len(rows) > 1:
+        which = f"{plural(len(rows), 'layer')} with the highest peaks"
+    yield text(f"The {which}; the workspace of a forward call is its peak beyond its outputs:")
     yield Table(peak_columns(summary), rows, "The layers with the highest peaks of memory")

@@ -25,7 +25,7 @@ from chainer_profile.report.content.gpu_text import on_gpu
 from chainer_profile.report.content.profile import checks, sections
 from chainer_profile.report.content.work_section import work
 from chainer_profile.report.document import HOT, TOTAL, Heading, points, strong, text
-from chainer_profile.report.rows import group_rows, phase_rows, tree_rows
+from chainer_profile.report.rows import group_rows, hot_marks, phase_rows, tree_rows
 from chainer_profile.report.tables import (
     HOT_MARK,
     Column,
@@ -212,7 +212,7 @@ def _layers(
         columns,
         list(shown.itertuples()),
         "The layers",
-        [HOT if hot else "" for hot in shown["hot"]],
+        hot_marks(shown),
         legend=legend,
         wider="--columns chooses, a wider terminal shows them",
     )

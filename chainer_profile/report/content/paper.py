@@ -16,8 +16,7 @@ from chainer_profile.report.content.gpu_text import gpu_rows, on_gpu
 from chainer_profile.report.content.layer_section import MAX_ROWS, SLOWEST
 from chainer_profile.report.content.profile import experiment_rows
 from chainer_profile.report.content.totals import total_rows
-from chainer_profile.report.document import HOT
-from chainer_profile.report.rows import group_rows, phase_rows, shortened
+from chainer_profile.report.rows import group_rows, hot_marks, phase_rows, shortened
 from chainer_profile.report.tables import Table
 from chainer_profile.report.text import environment_rows, model_name
 
@@ -85,5 +84,4 @@ def _by_layer(summary: Summary, of: str) -> Iterator[tuple[str, Table]]:
         else "the trials are too few for intervals."
     )
     caption = f"{which} {of}{on_gpu(summary)}; hot layers are bold, and {interval}"
-    marks = [HOT if hot else "" for hot in shown["hot"]]
-    yield "layers", Table(columns, list(shown.itertuples()), caption, marks)
+    yield "layers", Table(columns, list(shown.itertuples()), caption, hot_marks(shown))

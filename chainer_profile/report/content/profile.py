@@ -116,12 +116,7 @@ class ReportTitle:
 
 @dataclass(frozen=True)
 class Beside:
-    """What there is in a run's folder beside its recording.
-
-    Attributes:
-        advice: What was tried on its network; None where nothing was.
-        budget: The time of the whole program that it is of; None for a run that was nothing else.
-    """
+    """What was tried on a run's network, and the time of the program that it is of, if known."""
 
     advice: Advice | None = None
     budget: Budget | None = None

@@ -82,9 +82,9 @@ def phases(summary: Summary) -> Iterator[Block]:
     """Time by phase, where a trial has several."""
     if not summary.several_phases:
         return
-    table = phase_table(summary)
-    yield table
-    *parts, whole = table.rows
+    rows = phase_rows(summary)
+    *parts, whole = rows
+    yield Table(PHASES, rows, "Time by phase", [TOTAL if row.whole else "" for row in rows])
     terms = " + ".join(f"{row.name} {format_ms(row.total_s)} ms" for row in parts)
     yield text(f"It adds up: {terms} = {whole.name} {format_ms(whole.total_s)} ms.")
     if summary.recording.on_device:
@@ -93,13 +93,6 @@ def phases(summary: Summary) -> Iterator[Block]:
             "between the phase's layers; what is outside of the phases is the rest of the trial on "
             "the host's clock."
         )
-
-
-def phase_table(summary: Summary) -> Table:
-    """Time by phase."""
-    rows = phase_rows(summary)
-    marks = [TOTAL if row.whole else "" for row in rows]
-    return Table(PHASES, rows, "Time by phase", marks)
 
 
 def by_function(summary: Summary) -> Iterator[Block]:

@@ -34,14 +34,12 @@ from chainer_profile.report.document import (
     strong,
     text,
 )
-from chainer_profile.report.rows import layer_anchor, link_anchor, tree_rows
+from chainer_profile.report.rows import hot_marks, layer_anchor, link_anchor, tree_rows
 from chainer_profile.report.tables import Table, with_content
 from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    import pandas as pd
 
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.report.content.profile import Beside, Own
@@ -117,14 +115,10 @@ def _hottest(summary: Summary) -> Block:
         columns,
         list(layers.itertuples()),
         "The hottest layers",
-        _marks(layers),
+        hot_marks(layers),
         [("", f"Hot are {summary.hotspots.rule}.")],
         leads=[layer_anchor(at) for at in layers.index],
     )
-
-
-def _marks(layers: pd.DataFrame) -> list[str]:
-    return [HOT if hot else "" for hot in layers["hot"]]
 
 
 def _found(summary: Summary, notes: Sequence[Text]) -> Iterator[Block]:
@@ -144,7 +138,7 @@ def _layers(summary: Summary) -> Iterator[Block]:
         _layer_columns(summary),
         rows,
         "All layers",
-        _marks(summary.layers),
+        hot_marks(summary.layers),
         [
             ("", "A heading sorts. Beside each layer how often its times came, and how they went."),
             *([("", ABOUT)] if summary.layers["work_is_about"].any() else []),

@@ -48,12 +48,7 @@ share | % of time | percent
 
 
 def work_columns(summary: Summary, macs: bool = False) -> list[Column]:
-    """Columns of :func:`work_rows`.
-
-    Args:
-        summary: The summary of a run.
-        macs: Show multiply-adds in place of operations.
-    """
+    """Columns of the work by function, with multiply-adds in place of operations."""
     without = {"flops" if macs else "macs"}
     if summary.recording.limits is None:
         without |= {"mostly", "reached"}

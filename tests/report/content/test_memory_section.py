@@ -13,8 +13,6 @@ from chainer_profile.report.content.memory_section import (
     memory_parts,
     memory_sentences,
     peak_columns,
-    peak_rows,
-    phase_memory,
 )
 from tests.conftest import make_recording
 from tests.report.reading import as_markdown, read
@@ -29,8 +27,6 @@ def test_without_a_memory_pass_there_is_nothing() -> None:
     summary = summarise(make_recording())
     assert list(memory(summary)) == []
     assert memory_sentences(summary) == []
-    assert phase_memory(summary) == ()
-    assert peak_rows(summary, 5) == []
 
 
 def test_memory_names_the_high_water_and_the_highest_peaks() -> None:
@@ -116,7 +112,8 @@ def test_layers_of_the_same_peak_are_in_order() -> None:
     use = working().recording.memory
     assert use is not None
     summary = working(memory=replace(use, peak_nbytes=(5, 7, 7, 5, 7, 5)))
-    assert [row.Index for row in peak_rows(summary, 4)] == [1, 2, 4, 0]
+    (table,) = read(part(summary)).tables
+    assert [row[0] for row in table[1:5]] == ["1", "2", "4", "0"]
 
 
 def test_the_peak_stays_on_a_narrow_console() -> None:

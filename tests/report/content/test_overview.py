@@ -21,7 +21,7 @@ from chainer_profile.report.tables import Table
 from tests.conftest import make_recording, make_training
 from tests.recordings import on_gpu
 from tests.report.reading import on_terminal
-from tests.report.working import training, with_work, working
+from tests.report.working import with_work, working
 
 
 def table(summary: Summary, caption: str = "The layers", **options: Any) -> Table:
@@ -238,29 +238,8 @@ def test_levels_of_the_tree() -> None:
 # -- the rest
 
 
-def test_memory_below_the_work() -> None:
-    summary = training()
-    found = table(summary, "Memory by phase")
-    assert found.cells()[0][:2] == ["forward", "1.0 MiB"]
-    assert column(found, "high water") == ["1.0 MiB", "512.0 KiB", "256.0 KiB"]
-    peaks = summary.layers["peak_nbytes"].sort_values(ascending=False, kind="stable")
-    highest = table(summary, "The layers with the highest peaks of memory")
-    assert [int(cells[0]) for cells in highest.cells()] == list(peaks.index[:10])
-    text = on_terminal(summary)
-    order = ("% of time", "One trial allocates up to 1.0 MiB", "The 10 layers with the highest")
-    places = [text.index(part) for part in order]
-    assert places == sorted(places)
-
-
 def test_findings_with_their_advice() -> None:
     for severity in ("warning", "note"):
         finding = Finding("unstable", severity, "The trials [vary].", "Close [red]programs.")
         summary = replace(summarise(make_recording()), findings=(finding,))
         assert f"{severity}: The trials [vary]. Close [red]programs." in on_terminal(summary)
-
-
-def test_what_was_run() -> None:
-    text = on_terminal(summarise(make_training()))
-    wanted = "forward, softmax_cross_entropy, backward, update with MomentumSGD"
-    assert f"trial: training step ({wanted})" in text
-    assert "trial: forward pass" in on_terminal(summarise(make_recording()))
