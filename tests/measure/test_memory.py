@@ -400,8 +400,26 @@ class TestAfterwards:
                 measure_memory(step, structure)
         assert not tracemalloc.is_tracing()
 
+    @pytest.mark.parametrize(("other", "ends"), [(None, 1), (None, 0), (Wait, 1)])
+    def test_the_windows_are_the_structures_and_all_have_ended(self, other, ends):
+        step = make_step("forward", net(lambda self, x: F.relu(x)), (image(),))
+        with step.configured():
+            structure = learn_structure(step)
+        ((kind, _),) = structure.windows
+        traced = ByCall(step, structure)
+        log = MemoryLog(Script(range(9), [0] * 9), traced.most_reads)
+        watch = _Watch(log)
+        log.now_ns()
+        watch.enter(other or kind)
+        for _ in range(ends):
+            watch.leave()
+        log.now_ns()
+        is_other = other is not None or not ends
+        with pytest.raises(ProfileError, match="other calls") if is_other else nullcontext():
+            assert traced.structure(log) is structure
+
     def test_a_log_keeps_no_more_than_it_has_room_for(self):
-        log = MemoryLog(Script(range(9), [0] * 9), 4)
+        log = MemoryLog(Script(range(9), [0] * 9), 3)
         hook = _Watch(log)
         log.now_ns()
         for _ in range(2):
@@ -409,10 +427,10 @@ class TestAfterwards:
             hook.backward_preprocess(None, (), ())
             hook.forward_postprocess(None, ())
         log.now_ns()
-        assert log.values.tolist() == [0, 1, 2, 3]
+        assert log.values.tolist() == [0, 1, 2]
         assert (log.count, log.depth, log.is_full) == (8, 2, True)
-        assert [what is not None for what in log.entered] == [False, True, True, False]
-        assert list(log.backward) == [0, 0, 1, 0]
+        assert [what is not None for what in log.entered] == [False, True, True]
+        assert list(log.backward) == [0, 0, 1]
 
     def test_the_log_of_a_trial_by_link_is_no_rows_memory(self):
         def forward(self, x):
