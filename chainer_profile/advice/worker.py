@@ -124,13 +124,7 @@ def serve_here(work: Callable[[], AbstractContextManager[Work]]) -> None:
 
 
 class Worker:
-    """Such a process, from outside. It begins at once.
-
-    Args:
-        words: What follows the name of Python's interpreter, which is that of this process.
-        stop: Asked now and then whether to wait no longer: why, or an empty text.
-        variables: Variables that it has beside those of this process.
-    """
+    """Such a process, from outside. It begins at once."""
 
     def __init__(
         self,

@@ -174,11 +174,6 @@ class Serving(Protocol):
     def serve(self, inputs: tuple[Any, ...], requests: int, jobs: int) -> Callable[[], None]:
         """Make ready for so many runs, each on these inputs.
 
-        Args:
-            inputs: The inputs.
-            requests: How many runs.
-            jobs: How many of them at a time.
-
         Returns:
             What makes the runs, and returns when all are done.
         """

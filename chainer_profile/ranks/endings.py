@@ -22,10 +22,6 @@ def who_died(recordings: Mapping[str, Recording], outcomes: Mapping[str, str]) -
 
     A rank that fails leaves its error; those that the launcher kills then leave none. Of ranks that
     all were killed, the one whose last iteration is the earliest stopped first.
-
-    Args:
-        recordings: The recordings of the ranks, by what they are called.
-        outcomes: How their programs ended, as far as budgets tell, likewise.
     """
     ends = {**{name: one.ended for name, one in recordings.items()}, **outcomes}
     killed = [name for name, end in ends.items() if end in (KILLED, RUNNING)]

@@ -207,11 +207,6 @@ def merge(
 ) -> Ranks:
     """Put the recordings of ranks together.
 
-    Args:
-        recordings: The recordings, by what they are called.
-        problems: What is wrong with others, a line each.
-        outcomes: How the programs of the ranks ended, as far as that is known, likewise.
-
     Raises:
         ProfileError: There is none, or they are not of one training.
     """

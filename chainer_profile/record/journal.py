@@ -202,12 +202,6 @@ class Journal:
     def add(self, kind: Kind, start_ns: int, wall_ns: int, more: bytes = b"") -> None:
         """Append one trial.
 
-        Args:
-            kind: What the trial was.
-            start_ns: Its start on the run's clock.
-            wall_ns: Its wall time.
-            more: The middle of the record: 64-bit integers.
-
         Raises:
             JournalError: The file cannot be written. The record is kept, in memory.
         """
@@ -228,12 +222,6 @@ class Journal:
     ) -> None:
         """Append an iteration whose rows were told by :meth:`add_rows`.
 
-        Args:
-            start_ns: Its start on the run's clock.
-            wall_ns: Its wall time.
-            counts: Its number, and the numbers of rows, phases and rows of communication so far.
-            more: The rest of the record; see above.
-
         Raises:
             JournalError: As of :meth:`add`.
         """
@@ -241,10 +229,6 @@ class Journal:
 
     def add_group(self, kind: Kind, trials: Iterable[tuple[int, int, bytes]]) -> None:
         """Append trials of one kind at once: of each its start, wall time and more.
-
-        Args:
-            kind: What the trials were.
-            trials: The trials.
 
         Raises:
             JournalError: As of :meth:`add`.

@@ -18,12 +18,6 @@ T = TypeVar("T")
 def read_known(path: Path, content: bytes, form: str, version: int) -> dict[str, Any]:
     """The content of a file of ours.
 
-    Args:
-        path: The file, for messages.
-        content: What is in it.
-        form: Its ``format``.
-        version: The newest version that is known.
-
     Raises:
         ProfileError: It is of another kind, or of a newer version.
     """
@@ -41,13 +35,6 @@ def read_beside(
     path: Path, kind: type[T], form: str, version: int, *, words: bool = False
 ) -> T | None:
     """A dataclass from a file of ours in a run's folder; None where there is none.
-
-    Args:
-        path: The file.
-        kind: The dataclass.
-        form: Its ``format``.
-        version: The newest version that is known.
-        words: As of :func:`build`.
 
     Raises:
         ProfileError: It is damaged, of another kind, or from a newer version.

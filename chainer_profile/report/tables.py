@@ -266,13 +266,7 @@ def not_shown(count: int, hint: str = "") -> list[tuple[str, str]]:
 def columns(
     lines: str, kinds: Mapping[str, Kind] | None = None, /, **computed: Callable[[Any], Any]
 ) -> dict[str, Column]:
-    """Columns from their lines, by key.
-
-    Args:
-        lines: The lines; see the begin of this file.
-        kinds: More kinds than :data:`KINDS`, or others in their place.
-        computed: For fields that rows do not have, what makes them of a row.
-    """
+    """Columns from their lines, by key."""
     found: list[str] = []
     for line in lines.strip().splitlines():
         if line.startswith(" "):

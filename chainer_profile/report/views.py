@@ -108,13 +108,7 @@ def comparison_line(comparison: Comparison) -> str:
 
 
 def summary_text(summary: Summary, *, width: int = WIDTH, **shown: Any) -> str:
-    """What the terminal shows of a summary, without colour and without a line break at the end.
-
-    Args:
-        summary: The summary of a run.
-        width: Characters of a line.
-        shown: As :func:`.overview.overview` takes it.
-    """
+    """What the terminal shows of a summary, without colour and without a line break at the end."""
     from chainer_profile.report.content.overview import overview
 
     return terminal.written(overview(summary, **{"limit": LIMIT, **shown}), width)

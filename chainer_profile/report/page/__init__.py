@@ -44,13 +44,7 @@ _MOST = 100
 def render(
     summary: Summary, beside: Beside | None = None, drawn: Mapping[str, Picture] | None = None
 ) -> str:
-    """``report.html``: everything about a run; the same summary gives the same page.
-
-    Args:
-        summary: The summary of a run.
-        beside: What else is known of it.
-        drawn: Its pictures by their files, where they are drawn already.
-    """
+    """``report.html``: everything about a run; the same summary gives the same page."""
     from chainer_profile.report import pictures
     from chainer_profile.report.content import run_page
 
@@ -60,11 +54,7 @@ def render(
 
 
 def render_comparison(comparisons: Sequence[Comparison]) -> str:
-    """``comparison.html``: the verdict, then the layers, those that changed first.
-
-    Args:
-        comparisons: Comparisons of one run with others.
-    """
+    """``comparison.html``: the verdict, then the layers, those that changed first."""
     from chainer_profile.report.content.comparison import report, words_of
     from chainer_profile.report.pictures.comparison import figure
     from chainer_profile.report.pictures.figures import Picture
@@ -78,12 +68,7 @@ def render_comparison(comparisons: Sequence[Comparison]) -> str:
 
 
 def render_engines(run: EnginesRun, recordings: Mapping[str, Recording]) -> str:
-    """``engines.html``: the verdict, then the engines.
-
-    Args:
-        run: The run.
-        recordings: The recordings of engines that timed their nodes, by the engines' names.
-    """
+    """``engines.html``: the verdict, then the engines."""
     from chainer_profile.report.content.engines import PLOT, report, words_of
     from chainer_profile.report.pictures.engines import figure
     from chainer_profile.report.pictures.figures import Picture
@@ -93,11 +78,7 @@ def render_engines(run: EnginesRun, recordings: Mapping[str, Recording]) -> str:
 
 
 def render_ranks(ranks: Ranks) -> str:
-    """``ranks.html``: what is said of the ranks, and every rank's layers.
-
-    Args:
-        ranks: The ranks.
-    """
+    """``ranks.html``: what is said of the ranks, and every rank's layers."""
     from chainer_profile.report.content.ranks import page as blocks
 
     return page(blocks(ranks, _MAX_ROWS), "Ranks")
@@ -125,15 +106,7 @@ def page(
     said: Mapping[str, str] = MappingProxyType({}),
     about: str = "",
 ) -> str:
-    """A report as a page; its first heading is the title, and one of level 2 begins a section.
-
-    Args:
-        blocks: The report.
-        kind: What it is.
-        drawn: The pictures in the place of its figures, by their files.
-        said: What pointing at a part of a picture says, by the anchor that it leads to.
-        about: What the title does not say.
-    """
+    """A report as a page; its first heading is the title, and one of level 2 begins a section."""
     # Names that the page has by itself.
     title, seen = "", {"answer", "theme", "print", "tip"}
     sections: list[tuple[str, str, list[Block]]] = [("answer", "", [])]

@@ -71,12 +71,7 @@ def regions_of(phases: Iterable[str]) -> list[tuple[str, int, int]]:
 
 
 def layer_bars(summary: Summary, most: int = MOST) -> Bars:
-    """A bar for every layer; of more than so many one for every block, or the slowest alone.
-
-    Args:
-        summary: The summary of a run.
-        most: Bars at most.
-    """
+    """A bar for every layer; of more than so many one for every block, or the slowest alone."""
     layers = summary.layers
     if len(layers) <= most:
         return _by_layer(summary, list(range(len(layers))))

@@ -55,10 +55,6 @@ def figure(comparison: Comparison, anchor: str = "") -> Figure:
 
     Changed layers are red where they became slower and blue where faster, with the factor above.
     Of more than 80 layers those are shown that changed most, and then those with the most time.
-
-    Args:
-        comparison: A comparison.
-        anchor: What the anchors of the layers' rows begin with.
     """
     with mpl.rc_context(STYLE):
         layers = _shown(comparison)

@@ -130,13 +130,7 @@ class Picture:
         return save(self.figure, "svg", {"Date": None, "Creator": None})
 
     def in_page(self, name: str, alt: str, said: Mapping[str, str]) -> str:
-        """The SVG as it stands in a page, which has its title.
-
-        Args:
-            name: A name that no other picture of the page has.
-            alt: What it is, where it cannot be seen.
-            said: What pointing at a place says, by the anchor of the row that it leads to.
-        """
+        """The SVG as it stands in a page, which has its title."""
         root = ElementTree.fromstring(self._svg)
         # Clips, markers and hatches; no other name is of use.
         used = {element.get("id", "") for element in root.iter()}

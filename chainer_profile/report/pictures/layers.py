@@ -75,10 +75,6 @@ def figure(summary: Summary, widest: float = _MAX_WIDTH) -> Figure:
     5th to the 95th percentile. The axis is made for the bars: a whisker that would need more than
     1.4 times the highest bar is cut, and a triangle marks the cut. Where names of all bars would
     overlap, the highest are named first. Lines and names tell the phases of a trial apart.
-
-    Args:
-        summary: The summary of a run.
-        widest: The most inches that it may be wide.
     """
     with mpl.rc_context(STYLE):
         bars = layer_bars(summary)
@@ -104,9 +100,6 @@ def memory_figure(summary: Summary) -> Figure:
     The most that is allocated in every phase beyond what was there at the trial's begin is a line
     over its layers. What is freed between the layers is known for whole phases only, so there is
     no running total.
-
-    Args:
-        summary: The summary of a run with a memory pass.
     """
     use = summary.recording.memory
     assert use is not None

@@ -20,11 +20,7 @@ _COLOURS = 256
 
 
 class LayerPlot:
-    """The bar plot of a summary's layers: a notebook shows it, without pyplot and its magics.
-
-    Args:
-        summary: The summary of a run.
-    """
+    """The bar plot of a summary's layers: a notebook shows it, without pyplot and its magics."""
 
     def __init__(self, summary: Summary) -> None:
         self._summary = summary

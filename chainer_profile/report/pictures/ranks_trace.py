@@ -31,11 +31,7 @@ _PLACES = (
 
 
 def render(ranks: Ranks) -> str:
-    """The iteration of median length as a JSON object of Chrome trace events, in UTF-8.
-
-    Args:
-        ranks: The ranks.
-    """
+    """The iteration of median length as a JSON object of Chrome trace events, in UTF-8."""
     ranks = ranks.only(np.sort(np.argsort(-ranks.last, kind="stable")[:MOST_RANKS]).tolist())
     lengths = ranks.iteration_ns.mean(axis=0)
     chosen = int(np.argmin(np.abs(lengths - np.median(lengths))))

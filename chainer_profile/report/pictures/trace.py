@@ -63,10 +63,6 @@ def render(summary: Summary, trial: int | None = None) -> str:
     the calls that are nested in it), and the slice of the trial as long as the trial. Every trial
     begins at 0 in a process of its own, on a GPU in one for the host and one for the device.
 
-    Args:
-        summary: The summary.
-        trial: A trial to show beside the median one, counted from 0.
-
     Raises:
         UsageError: There is no such trial.
         ProfileError: There is no trial at all.
@@ -119,11 +115,7 @@ def _places(recording: Recording) -> Iterator[str]:
 
 
 class _Facts:
-    """What is known of every slice, beside its time.
-
-    Args:
-        summary: The summary.
-    """
+    """What is known of every slice, beside its time."""
 
     def __init__(self, summary: Summary) -> None:
         self.recording = summary.recording
@@ -183,13 +175,7 @@ class _Facts:
 
 
 class _Arrows:
-    """Arrows from the host's calls to their layers on the device, by layer.
-
-    Args:
-        host: The trial on the host.
-        device: The trial on the device, if there is one.
-        first_id: The least number of an arrow.
-    """
+    """Arrows from the host's calls to their layers on the device, by layer."""
 
     def __init__(self, host: Slice, device: Slice | None, first_id: int) -> None:
         begins = [

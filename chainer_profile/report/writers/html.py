@@ -38,14 +38,7 @@ def write(
     figures: Callable[[Figure], str] | None = None,
     most: int | None = None,
 ) -> str:
-    """Blocks as HTML that stands alone: what points to other files is left out.
-
-    Args:
-        blocks: The blocks.
-        level: What is added to the level of a heading.
-        figures: Makes what stands in a figure's place; None for nothing.
-        most: Rows of a table that are shown before more are asked for; None for all.
-    """
+    """Blocks as HTML that stands alone: what points to other files is left out."""
     return "\n".join(filter(None, (_block(block, level, figures, most) for block in blocks)))
 
 

@@ -254,16 +254,7 @@ def tabular(
     name: str,
     long: bool = False,
 ) -> str:
-    r"""A table with its caption and label; cells are LaTeX.
-
-    Args:
-        head: The headings; empty where there are none.
-        rows: The cells of every row.
-        columns: The kinds of the columns, such as ``lrr``.
-        caption: The caption.
-        name: The label.
-        long: Let it go over several pages (a ``longtable``, its head on every page).
-    """
+    r"""A table with its caption and label; cells are LaTeX."""
     room = "1.5pt" if len(head) > _MANY else "3.5pt"
     size = rf"\footnotesize\setlength{{\tabcolsep}}{{{room}}}"
     # What ends a row even behind a cell that is set in paragraphs.

@@ -93,12 +93,6 @@ def write(
 ) -> bytes:
     """The blocks as a PDF; the same blocks give the same bytes.
 
-    Args:
-        blocks: The report, of which the first is its title.
-        pictures: What figures show, by their files: SVG.
-        began: When the run began, in ISO's form: the date of the file.
-        about: What the file says of itself: ``author``, ``keywords``, ``description``.
-
     Raises:
         ProfileError: typst is not installed.
     """

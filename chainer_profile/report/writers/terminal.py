@@ -65,12 +65,7 @@ def written(blocks: Iterable[Block], width: int | None = None) -> str:
 
 
 def lines(blocks: Iterable[Block], width: int | None = None) -> Iterator[Line]:
-    """The lines of blocks, each block parted from the one before as is usual.
-
-    Args:
-        blocks: The blocks. Figures are left out.
-        width: Width of the terminal; None for any.
-    """
+    """The lines of blocks, each block parted from the one before as is usual."""
     before: Block | None = None
     for block in blocks:
         if isinstance(block, Figure):
@@ -84,14 +79,7 @@ def lines(blocks: Iterable[Block], width: int | None = None) -> Iterator[Line]:
 def first_screen(
     blocks: Iterable[Block], width: int | None, hint: str, most: int = SCREEN
 ) -> list[Block]:
-    """The blocks that a first screen has room for, long tables cut, and what is left out.
-
-    Args:
-        blocks: The blocks, the most important first. Figures are left out.
-        width: Width of the terminal; None for any.
-        hint: How to see the rest.
-        most: Lines of the screen.
-    """
+    """The blocks that a first screen has room for, long tables cut, and what is left out."""
     kept: list[Block] = []
     left: list[str] = []
     room = most - _LAST
@@ -211,12 +199,6 @@ def aligned(
     """The lines of a table of texts: head, rule, and one for each row.
 
     The line of a row whose texts are folded holds line breaks.
-
-    Args:
-        names: The heads of the columns.
-        cells: The rows.
-        folds: For each column the width to which its texts are folded first; None for numbers.
-        width: Width of the terminal; None for any.
     """
     natural = [max(map(len, [name, *texts])) for name, *texts in zip(names, *cells, strict=True)]
     widths = _folded(natural, folds, width)
@@ -263,13 +245,7 @@ def _folded(natural: Sequence[int], folds: Sequence[int | None], width: int | No
 
 
 def wrapped(text: str, width: int | None, indent: int = 0) -> str:
-    """A sentence on lines that fit a terminal; paths and commands are not broken.
-
-    Args:
-        text: The sentence, on one line.
-        width: Width of the terminal; None for any.
-        indent: Spaces before all lines but the first.
-    """
+    """A sentence on lines that fit a terminal; paths and commands are not broken."""
     if width is None or len(text) <= width:
         return text
     return textwrap.fill(
