@@ -158,8 +158,8 @@ def _unstable(summary: Summary) -> Iterator[Finding]:
         yield Finding(
             "unstable-layers",
             NOTE,
-            f"{format_count(len(unstable))} of {plural(len(layers), 'layer')} vary by 10 % of their mean or "
-            f"more; the worst is {worst} with {format_percent(spread.max(), 0)}.",
+            f"{format_count(len(unstable))} of {plural(len(layers), 'layer')} vary by 10 % of "
+            f"their mean or more; the worst is {worst} with {format_percent(spread.max(), 0)}.",
             "Compare the medians of these layers instead of their means.",
         )
 
