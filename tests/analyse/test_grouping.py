@@ -40,31 +40,6 @@ def by_hand(*rows: tuple[object, ...], **changes: object) -> Summary:
 # --- groups, by hand
 
 
-def test_training_by_function() -> None:
-    table = summarise(make_training()).functions
-    assert table.index.name == "function"
-    rows = {
-        name: (row["calls"], *(round(row[f"{phase}_s"] / US) for phase in PHASES[:3]))
-        for name, row in table.iterrows()
-    }
-    assert rows == {
-        "Convolution2DFunction": (3, 800, 1480, 0),
-        "BatchNormalization": (2, 120, 140, 0),
-        # No forward: a group's calls are those of all its rows.
-        "MomentumSGD": (6, 0, 0, 120),
-        "LinearFunction": (1, 30, 60, 0),
-        "WeightDecay": (1, 0, 0, 80),
-        "ReLU": (1, 20, 30, 0),
-        "cleargrads": (1, 0, 40, 0),
-        "SoftmaxCrossEntropy": (1, 20, 10, 0),
-        "gradient_accumulation": (1, 0, 30, 0),
-        "Add": (1, 10, 10, 0),
-    }
-    assert table["total_s"]["Convolution2DFunction"] == near(2280 * US)
-    assert table["mean_s"]["Convolution2DFunction"] == near(760 * US)
-    assert table["share"]["Convolution2DFunction"] == near(0.76)
-
-
 def test_training_by_block() -> None:
     table = summarise(make_training()).group("block")
     totals = {name: round(total / US) for name, total in table["total_s"].items()}
@@ -94,13 +69,6 @@ def test_training_by_shape_goes_by_the_forward_call() -> None:
     assert round(table.loc["gradient_accumulation 4x8x6x6 4x8x6x6"]["backward_s"] / US) == 30
     assert round(table.loc["MomentumSGD 8x8x3x3"]["update_s"] / US) == 50
     assert "WeightDecay" in table.index
-
-
-def test_training_by_link() -> None:
-    table = summarise(make_training()).group("link")
-    row = table.loc["/res/0/conv"]
-    assert [round(row[f"{phase}_s"] / US) for phase in PHASES[:3]] == [300, 610, 30]
-    assert row["calls"] == 1
 
 
 def test_rows_of_several_calls() -> None:

@@ -28,7 +28,7 @@ from tests.command import folder  # noqa: F401
 from tests.comparing import run, scaled
 from tests.conftest import make_recording, make_training
 from tests.engines.fake_engines import MISSING, WRONG, make_run, recordings
-from tests.report.content.test_advice import ADVICE
+from tests.goldens.scenarios import ADVICE
 from tests.report.content.test_budget import BUDGET, S
 from tests.report.devicing import make_device_training
 from tests.report.working import with_work

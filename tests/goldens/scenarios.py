@@ -39,6 +39,7 @@ from tests.conftest import make_recording, make_training
 from tests.counting import counters
 from tests.engines.fake_engines import recordings, result
 from tests.fusing import chainer_run, engine_run, in_threes
+from tests.goldens.keeping import Kept
 from tests.report import documents as made
 from tests.report.devicing import DEVICE_BOUND, make_device_recording, make_device_training
 from tests.report.working import with_work
@@ -66,8 +67,6 @@ ADVICE = Advice(
     budget_s=180.0,
     took_s=172.0,
 )
-#: Contents by the end of the file's name.
-Kept = dict[str, str]
 TITLE = ReportTitle("A title", "Ada", "Systems", "today")
 #: Where a terminal shows several things after each other.
 LINE = "\n" + "=" * 80 + "\n"

@@ -25,3 +25,21 @@ def scaled(
         start_ns=np.arange(50) + 10,
         settings=Settings(model="net", trials=50, **settings),  # type: ignore[arg-type]
     )
+
+
+def phased(
+    *rows: tuple[str, str, str, int],
+    calls: dict[int, int] | None = None,
+    framework_us: int = 0,
+    batchsize: int = 1,
+) -> Recording:
+    """Rows of path, function, phase and time in microseconds; two trials of a training."""
+    layers = tuple(
+        Layer(at, path, function, phase, calls=(calls or {}).get(at, 1))
+        for at, (path, function, phase, _) in enumerate(rows)
+    )
+    self_ns = np.array([[us * 1000 for *_, us in rows]] * 2, np.int64)
+    settings = Settings(batchsize=batchsize, phase="train")
+    return Recording(
+        layers, self_ns, trial_ns=self_ns.sum(axis=1) + framework_us * 1000, settings=settings
+    )

@@ -12,41 +12,12 @@ from hypothesis import strategies as st
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.record.recording import Layer, Recording
-from chainer_profile.report.columns import LAYER_COLUMNS
-from chainer_profile.report.tables import meanings
-from tests.conftest import make_recording, make_training
-from tests.report.devicing import launching
+from tests.conftest import make_recording
 from tests.report.reading import layers_csv as render
 
 
 def read(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
-
-
-def test_one_row_a_layer_in_the_order_of_the_calls() -> None:
-    summary = summarise(make_recording(12))
-    rows = read(render(summary))
-    assert list(rows[0]) == list(meanings(LAYER_COLUMNS))
-    assert [row["index"] for row in rows] == [str(i) for i in range(12)]
-    assert [row["label"] for row in rows] == [layer.label for layer in summary.recording.layers]
-    assert rows[0]["input_shapes"] == "1x16x32x32 16x16x3x3"
-    assert rows[0]["output_shapes"] == "1x16x32x32"
-    assert {row["trials"] for row in rows} == {"100"}
-
-
-def test_a_training_step() -> None:
-    rows = read(render(summarise(make_training())))
-    assert [row["phase"] for row in rows] == ["forward"] * 9 + ["backward"] * 11 + ["update"] * 5
-    assert [row["forward_index"] for row in rows[:9]] == [""] * 9
-    assert [row["forward_index"] for row in rows[9:]] == [
-        *["", "8", "7", "6", "5", "4", "3", "2", "1", "", "0"],
-        *[""] * 5,
-    ]
-    for row in rows:
-        if row["forward_index"]:
-            forward = rows[int(row["forward_index"])]
-            assert (forward["path"], forward["function"]) == (row["path"], row["function"])
-    assert [row["calls"] for row in rows] == ["1"] * 22 + ["2", "2", "1"]
 
 
 def test_shares_add_up_and_means_add_up_to_the_trial() -> None:
@@ -90,13 +61,3 @@ def test_one_trial_has_no_deviation_and_no_interval() -> None:
     for row in rows:
         assert row["std_ms"] == row["ci95_low_ms"] == row["ci95_high_ms"] == ""
         assert row["mean_ms"] == row["median_ms"] == row["max_ms"] != ""
-
-
-def test_times_of_a_gpu() -> None:
-    rows = read(render(launching()))
-    assert [float(row["host_ms"]) for row in rows] == pytest.approx([0.9, 0.2, 0.3, 0.4, 0.2, 1])
-    assert [float(row["gap_ms"]) for row in rows] == pytest.approx([0.4, *[0.1] * 5])
-    assert [float(row["busy_ms"]) for row in rows] == pytest.approx([0.2, *[0.05] * 4, 0.2])
-    assert {row["busy_ms"] for row in read(render(launching(n_held=0)))} == {""}
-    for row in read(render(summarise(make_recording()))):
-        assert row["host_ms"] == row["gap_ms"] == row["busy_ms"] == ""

@@ -12,8 +12,7 @@ from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.record.folding import fold_call_history
 from chainer_profile.report import page
-from chainer_profile.report.text import gaps, trials_text
-from chainer_profile.report.views import recording_line, summary_html, summary_text
+from chainer_profile.report.views import summary_html, summary_text
 from chainer_profile.report.writers import json_report
 from chainer_profile.report.writers.json_report import schema
 from tests.conftest import make_recording
@@ -58,18 +57,3 @@ def test_inclusive_times_are_called_so(name: str) -> None:
     assert "they add up to no trial" in written
     assert "Times are self times" not in written
     assert "less than the clock can show" not in written
-
-
-def test_the_trials_in_words() -> None:
-    said = trials_text(make_recording(left_out=1))
-    assert said == "100 of 101 profiled trials, 10 clean trials, 3 warm-ups"
-    assert trials_text(make_recording()).startswith("100 profiled trials, 10 clean")
-    assert "60 trials of other calls left out" in recording_line(make_recording(left_out=60))
-
-
-def test_it_says_of_which_trials_the_latency_is() -> None:
-    (said,) = gaps(make_recording(left_out=60))
-    assert "Clean trials made other calls too" in said
-    assert gaps(make_recording()) == []
-    (said,) = gaps(make_recording(left_out=60, n_clean=0))
-    assert said.startswith("No clean trials were made")

@@ -12,7 +12,6 @@ from chainer_profile.record.folding import fold_call_history
 from chainer_profile.record.recording import Recording
 from chainer_profile.report.rows import (
     GroupRow,
-    group_rows,
     has_blocks,
     phase_rows,
     shortened,
@@ -26,26 +25,6 @@ US = 1e-6
 
 def near(value: object) -> object:
     return pytest.approx(value, rel=1e-12, abs=1e-15)
-
-
-def test_phases_of_a_trial() -> None:
-    assert summarise(make_recording()).phase_names == ["forward"]
-    assert summarise(make_training()).phase_names == ["forward", "backward", "update"]
-    assert summarise(make_training(data=True)).phase_names[0] == "data"
-
-
-def test_phase_rows_end_with_the_trial() -> None:
-    rows = phase_rows(summarise(make_training()))
-    assert [(row.name, row.layers, round(row.total_s / US)) for row in rows] == [
-        ("forward", 9, 1300),
-        ("backward", 11, 2050),
-        ("update", 5, 300),
-        ("outside of the phases", 0, 50),
-        ("profiled trial", 25, 3700),
-    ]
-    assert [row.whole for row in rows] == [False] * 4 + [True]
-    assert rows[-1].framework_s == near(700 * US)
-    assert rows[-1].share == near(1.0)
 
 
 def test_phase_rows_say_what_is_not_known() -> None:
@@ -69,16 +48,6 @@ def test_phase_rows_add_up(recording: Recording) -> None:
     assert whole.total_s == near(expected)
     if profiled is not None:
         assert math.fsum(row.framework_s for row in rows) == near(whole.framework_s)
-
-
-def test_group_rows() -> None:
-    summary = summarise(make_training())
-    rows = {row.name: row for row in group_rows(summary, "function")}
-    assert [round(s / US) for s in rows["Convolution2DFunction"].phases_s] == [800, 1480, 0]
-    assert rows["MomentumSGD"].calls == 6
-    blocks = group_rows(summary, "block")
-    assert blocks[0].name == "/res/0"
-    assert math.fsum(row.total_s for row in blocks) == near(3e-3)
 
 
 def group_row(name: str, calls: int, us: int) -> GroupRow:
@@ -105,34 +74,6 @@ def test_networks_with_and_without_blocks() -> None:
     layers = tuple(layer for layer in flat.layers if layer.path.count("/") <= 1)
     keep = [layer.index for layer in layers]
     assert not has_blocks(summarise(Recording(layers, flat.self_ns[:, keep])))
-
-
-def test_the_tree_to_a_level() -> None:
-    summary = summarise(make_training())
-    links, beside = tree_rows(summary, 2)
-    assert [row.path for row in links] == [
-        "/", "/conv", "/res", "/res/0", "/res/1", "/fc", "/unused"
-    ]  # fmt: skip
-    assert [(row.path, round(row.inclusive_s / US)) for row in beside] == [
-        ("loss", 30),
-        ("cleargrads", 40),
-        ("optimizer", 80),
-        ("framework", 700),
-        ("profiled trial", 3700),
-    ]
-    res = links[2]
-    assert (res.name, res.kind, res.depth, res.calls, res.parameters) == (
-        "res", "Stage", 1, 1, 2 * 592
-    )  # fmt: skip
-    assert [round(s / US) for s in res.phases_s] == [730, 1360, 60]
-    assert (round(res.inclusive_s / US), res.exclusive_s) == (2150, 0.0)
-    assert res.share == near(2150 / 3000)
-    framework, trial = beside[-2:]
-    assert [round(s / US) for s in framework.phases_s] == [300, 250, 100]
-    assert [round(s / US) for s in trial.phases_s] == [1300, 2050, 300]
-    assert framework.share is framework.exclusive_s is framework.hot is framework.calls is None
-    assert len(tree_rows(summary, 99)[0]) == 11
-    assert [row.path for row in tree_rows(summary, 0)[0]] == ["/"]
 
 
 def test_hot_links_are_marked_where_they_are_shown() -> None:

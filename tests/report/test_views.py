@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from chainer_profile.analyse.summaries import summarise
-from chainer_profile.basics.units import format_duration
 from chainer_profile.comparison.compare import Side, compare
 from chainer_profile.record.recording import Layer, Recording, Settings
 from chainer_profile.report.views import (
@@ -59,38 +58,6 @@ def rows(page: Page, head: str) -> list[list[str]]:
 
 
 # -- a line
-
-
-def test_a_recording_in_a_line() -> None:
-    assert recording_line(make_recording()) == (
-        "<Recording of chain: 6 layers x 100 trials, forward pass, batch 1, cpu>"
-    )
-    cut = dataclasses.replace(make_training(), ended="interrupted")
-    assert recording_line(cut).endswith(", batch 4, cpu, interrupted>")
-    assert repr(cut) == str(cut) == recording_line(cut)
-
-
-def test_a_summary_in_a_line() -> None:
-    summary = summarise(make_recording())
-    row = summary.layers.loc[summary.layers["median_s"].idxmax()]
-    line = summary_line(summary)
-    assert repr(summary) == line
-    assert summary.totals.clean is not None
-    median = format_duration(summary.totals.clean.median_s)
-    assert line.startswith(f"<Summary of chain: {median} a trial, 6 layers, ")
-    assert f"slowest {row['label']} at {row['path']} (" in line
-    untimed = make_recording(n_clean=0, trial_ns=None, start_ns=None)
-    assert "trials not timed" in summary_line(summarise(untimed))
-
-
-def test_a_comparison_in_a_line() -> None:
-    before = make_recording(n_layers=12, n_trials=200)
-    twice = {name: getattr(before, name) * 2 for name in ("self_ns", "trial_ns", "clean_ns")}
-    after = dataclasses.replace(before, **twice)
-    line = comparison_line(compare(Side("old", (before,)), Side("new", (after,))))
-    assert line.startswith("<Comparison of old with new: clean trial 2.00x slower, 12 of 12 ")
-    other = dataclasses.replace(after, settings=dataclasses.replace(after.settings, phase="train"))
-    assert "trial" not in comparison_line(compare(before, other)).partition(": ")[2]
 
 
 @pytest.mark.parametrize("at", range(0, len(NAMES), 8))

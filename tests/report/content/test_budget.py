@@ -16,10 +16,7 @@ from chainer_profile.analyse.program import program_findings
 from chainer_profile.record.budget import (
     PARTS,
     PROFILER,
-    REPORTS,
-    RUNNING,
     Budget,
-    Looked,
     Spent,
 )
 from chainer_profile.record.recording import COMPLETE
@@ -27,11 +24,10 @@ from chainer_profile.report.content.budget import (
     BudgetRow,
     budget_rows,
     overview,
-    section,
     sentence,
 )
-from chainer_profile.report.writers import markdown, terminal
-from tests.conftest import make_recording, make_training
+from chainer_profile.report.writers import terminal
+from tests.conftest import make_training
 
 S = 10**9
 BUDGET = Budget(
@@ -57,43 +53,6 @@ BUDGET = Budget(
         Spent("profiler", "around trials", 3 * S // 10, 600),
     ),
 )
-
-
-def text_of(budget: Budget, **more: object) -> str:
-    return markdown.write(list(section(budget, **more)))  # type: ignore[arg-type]
-
-
-def test_the_answer() -> None:
-    assert sentence(BUDGET) == (
-        "train.py --epoch 2 took 10.00 s (plus 1.000 s of profiling): 60.0 % training (600 "
-        "iterations, 10.00 ms each), 15.0 % evaluation, 10.0 % imports."
-    )
-    spent = (*BUDGET.spent, Spent("profiler", REPORTS, 4 * S))
-    counted = sentence(replace(BUDGET, wall_ns=15 * S, spent=spent))
-    assert "(plus 5.000 s of profiling, 4.000 s of that for the reports): 60.0 %" in counted
-
-
-def test_the_rows() -> None:
-    rows = [(row.level, row.name, round(row.seconds, 6), row.times) for row in budget_rows(BUDGET)]
-    assert rows == [
-        (0, "iterations", 6.0, 600),
-        (0, "evaluation", 1.5, 0),
-        (1, "validation", 1.0, 2),
-        (1, "elsewhere", 0.5, 4),
-        (0, "imports", 1.0, 0),
-        (1, "chainer", 0.8, 0),
-        (1, "numpy", 0.2, 0),
-        (0, "extensions", 0.902, 0),
-        (1, "PlotReport", 0.7, 2),
-        (1, "LogReport", 0.2, 600),
-        (1, "2 others", 0.002, 0),
-        (0, "snapshots", 0.25, 0),
-        (1, "snapshot", 0.25, 1),
-        (0, "train.py's own code", 0.248, 0),
-        (0, "start of Python", 0.1, 0),
-        (-1, "train.py", 10.0, 0),
-        (0, "profiling, on top", 1.0, 0),
-    ]
 
 
 def below(rows: list[BudgetRow]) -> list[tuple[BudgetRow, list[BudgetRow]]]:
@@ -123,74 +82,6 @@ def test_each_level_adds_up_to_the_one_above(least: float) -> None:
         assert len({one.name for one in inner}) == len(inner)
 
 
-def test_packages_beneath_a_package() -> None:
-    spent = (
-        Spent("imports", "nltk", 2 * S, 10),
-        Spent("imports", "nltk > scipy", 5 * S, 30),
-        Spent("imports", "nltk > re", S // 1000, 1),
-        Spent("imports", "yaml", S, 1),
-    )
-    budget = replace(BUDGET, wall_ns=sum(one.ns for one in spent), spent=spent)
-    rows = [(row.level, row.name, row.seconds) for row in budget_rows(budget, least=0.01)]
-    assert rows[1:5] == [
-        (1, "nltk", pytest.approx(7.001)),
-        (2, "scipy", pytest.approx(5.0)),
-        (2, "nltk itself, and others", pytest.approx(2.001)),
-        (1, "yaml", pytest.approx(1.0)),
-    ]
-
-
-def test_what_an_iteration_is_made_of() -> None:
-    rows = list(budget_rows(BUDGET, summarise(make_training())))
-    (_, phases), *_ = [one for one in below(rows) if one[0].name == "iterations"]
-    # Of 3,700 us, by hand: phases with their framework, and what is outside of them.
-    assert {row.name: row.seconds for row in phases} == pytest.approx(
-        {
-            "forward": 6 * 13 / 37,
-            "backward": 6 * 20.5 / 37,
-            "update": 6 * 3 / 37,
-            "code between the phases": 3 / 37,
-        }
-    )
-    (_, backward), *_ = [one for one in below(rows) if one[0].name == "backward"]
-    first = backward[0]
-    assert (first.name, first.seconds) == ("/res/1/conv Convolution", pytest.approx(6 * 6 / 37))
-    # The same rows of calls outside of a training say nothing of its iterations.
-    assert not [row for row in budget_rows(BUDGET, summarise(make_recording())) if row.level == 2]
-
-
-def test_calls_by_layer() -> None:
-    calls = replace(BUDGET, wall_ns=10 * S, spent=(Spent("calls of networks", "", 10 * S, 200),))
-    rows = list(budget_rows(calls, summarise(make_recording())))
-    assert {row.level for row in rows[1:-2]} == {1}
-    assert rows[1].name.endswith("/conv1 Convolution")
-    assert sum(row.seconds for row in rows[1:-2]) == pytest.approx(10)
-    assert "100.0 % calls of networks (200 calls, 50.00 ms each)." in sentence(calls)
-
-
-def test_names_are_set_in_below_their_part() -> None:
-    shown = text_of(BUDGET)
-    assert "| &emsp;numpy | 200.0 ms | 2.0 % |  |  |" in shown
-    assert "| **train.py** | **10.00 s** | **100.0 %** |  |  |" in shown
-
-
-def test_what_would_shorten_the_program() -> None:
-    def said(*spent: Spent, looked: tuple[Looked, ...] = ()) -> list[str]:
-        all_spent = (Spent("iterations", "", 4 * S, 10), *spent)
-        wall_ns = sum(one.ns for one in all_spent)
-        of = replace(BUDGET, wall_ns=wall_ns, spent=all_spent, looked=looked)
-        return [one.said() for one in program_findings(of)]
-
-    assert said() == []
-    (plot,) = said(Spent("extensions", "PlotReport", 12 * S, 40))
-    assert plot.startswith("PlotReport takes 75.0 % of the program in 40 calls. ")
-    assert "trigger=(1, 'epoch')" in plot
-    assert said(Spent("snapshots", "snapshot", 4 * S, 2))[0].startswith("snapshot takes 50.0 %")
-    assert "larger batches" in said(Spent("evaluation", "validation", 4 * S, 2))[0]
-    moving = Looked("main (train.py): Link.to_gpu", S, 100)
-    assert "before the loop" in said(looked=(moving,))[0]
-
-
 def test_the_largest_gain_of_the_program_comes_first() -> None:
     """A gain of an iteration is one of the program by the part that iterations are of it."""
     summary = summarise(make_training())
@@ -208,27 +99,6 @@ def test_the_largest_gain_of_the_program_comes_first() -> None:
     assert gains["kernels"] == pytest.approx(1 / (0.5 + 0.5 / kernels.gain))
     shown = terminal.written(overview(replace(BUDGET, wall_ns=10 * S, spent=spent), summary))
     assert shown.index("evaluation takes 50.0 %") < shown.index("accelerate() replaces")
-
-
-def test_functions_beside_chainer_are_told() -> None:
-    looked = (Looked("accuracy (train.py): CRF1d.argmax", S // 4, 25), Looked("rare", S // 1000, 1))
-    shown = text_of(replace(BUDGET, looked=looked), least=0.01)
-    assert "| `accuracy (train.py): CRF1d.argmax` | 250.0 ms | 2.5 % |" in shown
-    assert "rare" not in shown
-
-
-@pytest.mark.parametrize(
-    ("outcome", "said"),
-    [
-        (COMPLETE, ""),
-        (RUNNING, "The program was killed."),
-        ("exit code 3", "The program ended: exit code 3."),
-    ],
-)
-def test_how_it_ended(outcome: str, said: str) -> None:
-    shown = text_of(replace(BUDGET, outcome=outcome))
-    assert ("The program" in shown) == bool(said)
-    assert said in shown
 
 
 def test_it_fits_into_80_columns() -> None:

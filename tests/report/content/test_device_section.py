@@ -15,15 +15,12 @@ from hypothesis import strategies as st
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.report.content.device_section import (
-    NO_HELD_TRIALS,
     device,
     explained,
-    pace,
 )
 from chainer_profile.report.content.method import method_points
 from chainer_profile.report.document import plain
 from tests.report.devicing import (
-    computing,
     launching,
     make_device_recording,
     make_device_training,
@@ -77,72 +74,10 @@ def test_the_shown_parts_add_up_whatever_the_times(seed: int, n_trials: int) -> 
         assert sum(parts) == whole
 
 
-def test_phases_of_the_report_add_up() -> None:
-    summary = summarise(make_device_training())
-    head, *rows, whole = section(summary).tables[1]
-    assert head[0] == "phase"
-    assert [row[0] for row in rows] == ["forward", "backward", "update"]
-    assert whole == ["all layers", "3.0000", "3.0000", "0.6000", "1.5000", "50.0"]
-    for at in range(1, 5):
-        assert sum(Decimal(row[at]) for row in rows) == Decimal(whole[at])
-    assert rows[1] == ["backward", "1.8000", "1.8000", "0.0000", "0.9000", "50.0"]
-
-
 # --- what sets the pace
 
 
-def test_launch_bound_is_said_once_in_plain_words() -> None:
-    assert (
-        "Launch bound: the GPU waits for the host. The host needs 3.900 ms to launch what the GPU "
-        "does in 600.0 us (15.0 % busy)."
-    ) in section(launching()).text
-
-
-def test_a_device_bound_run_is_not_called_launch_bound() -> None:
-    assert "launch bound" not in on_terminal(computing())
-    assert "Launch bound" not in report_md(computing())
-    assert section(computing()).text[0] == (
-        "The GPU sets the pace, busy for 97.4 % of it: when the host has launched all of a trial, "
-        "which takes 3.900 ms, it waits for another 26.30 ms."
-    )
-    use = computing(n_held=0).device
-    assert use is not None
-    assert pace(use).startswith("The GPU sets the pace: when")
-
-
-def test_without_held_trials_nothing_is_certain() -> None:
-    summary = launching(n_held=0)
-    assert dict(section(summary).tables[0])["GPU busy"] == NO_HELD_TRIALS
-    text = on_terminal(summary)
-    assert "It seems that the GPU waits" in text
-    assert "busy" not in text.partition("#")[2].partition("\n")[0]
-    report = section(summary)
-    assert "A held trial on the GPU, median" not in report.words
-    assert not re.search(r"\bnan\b", report_md(summary))
-    step = summarise(make_device_training(n_held=0))
-    assert section(step).tables[1][-1] == ["all layers", "3.0000", "3.0000", "0.6000", "-", "-"]
-
-
 # --- words of a run on a GPU
-
-
-def test_framework_is_what_is_beside_the_layers() -> None:
-    text, report = on_terminal(launching()), read(report_md(launching()))
-    for words in (text, report.words):
-        assert "Sum of the layers, on the GPU" in words
-        assert "Framework (beside the layers)" in words
-        assert "between the functions" not in words
-    assert (
-        "It adds up: layers on the GPU 3.0000 ms + framework 1.0000 ms = profiled trial 4.0000 ms."
-        in report.text
-    )
-    assert "median self time on the GPU" in report.words
-
-
-def test_the_phases_of_a_gpu_are_the_devices() -> None:
-    report = report_md(summarise(make_device_training()))
-    assert "The times of a phase are the device's" in report
-    assert "look at what the training loop does" not in report
 
 
 @pytest.mark.parametrize("width", [80, 120, 200])
@@ -167,38 +102,6 @@ def test_what_the_columns_mean() -> None:
         "Gap is the time on the device between the layer before and this one, busy is the time on "
         "the device when it never waits for the host."
     )
-
-
-def test_the_report_has_the_columns_by_layer() -> None:
-    head, first, *_ = read(report_md(launching())).after("By layer")
-    row = dict(zip(head, first, strict=True))
-    found = [row[name] for name in ("mean [ms]", "host [ms]", "gap [ms]", "busy [ms]")]
-    assert found == ["1.0000", "0.9000", "0.4000", "0.2000"]
-    head, *_ = read(report_md(launching(n_held=0))).after("By layer")
-    assert "gap [ms]" in head
-    assert "busy [ms]" not in head
-
-
-def test_environment_and_options_are_in_the_report() -> None:
-    report = read(report_md(launching(settings={"dtype": "float16"})))
-    rows = [row for table in report.tables[:2] for row in table]
-    for row in (
-        ["Data type", "float16"],
-        ["GPU", "NVIDIA H200 (number 0)"],
-        ["cuDNN", "8.9.7"],
-    ):
-        assert row in rows
-    assert re.search("GPU before the trials +1,950 of 1,980 MHz", on_terminal(launching()))
-
-
-def test_the_method_says_how_times_are_taken() -> None:
-    points = method(launching())
-    assert "an event is put into its queue" in points
-    assert "one synchronisation at the end of each trial" in points
-    assert "20 held trials came last" in points
-    assert "what passes on the trial's wall clock beside the layers' time on the GPU" in points
-    assert "held trial" not in method(launching(n_held=0))
-    assert "That of a phase is" in method(summarise(make_device_training()))
 
 
 @pytest.mark.parametrize("make", [working, training])

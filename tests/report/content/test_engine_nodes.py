@@ -11,15 +11,7 @@ from chainer_profile.report.content.engine_nodes import (
     fusion_text,
     main_functions,
 )
-from chainer_profile.report.content.engines import fusion_lines
-from tests.engines.fake_engines import MISSING, make_run, recordings
-
-
-def test_what_became_of_the_layers_in_one_line() -> None:
-    assert fusion_lines(make_run(MISSING), recordings()) == [
-        "fast: 6 layers became 3 nodes, and 1 of them nothing: 1.000 ms -> 95.00 us, and 5.000 us "
-        "between the nodes"
-    ]
+from tests.engines.fake_engines import make_run, recordings
 
 
 def test_the_main_function_stands_for_a_node() -> None:
@@ -28,15 +20,6 @@ def test_the_main_function_stands_for_a_node() -> None:
     assert names == ["Convolution2DFunction", OWN_STEPS, "Convolution2DFunction"]
     assert main_functions(found["fast"], None) == names
     assert main_functions(found["chainer"], found["chainer"])[1] == "FixedBatchNormalization"
-
-
-def test_nodes_that_do_not_say_whose_they_are() -> None:
-    found, run = recordings(), make_run()
-    layers = tuple(replace(layer, covers=()) for layer in found["fast"].layers)
-    foreign = replace(found["fast"], layers=layers)
-    text = fusion_text(run, foreign, found["chainer"])
-    assert text.startswith(f"{len(layers)} nodes, ")
-    assert text.endswith("; they do not say whose layers they are")
 
 
 def test_what_an_engine_s_own_clock_adds_is_said() -> None:

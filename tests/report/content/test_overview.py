@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
-from chainer_profile.analyse.findings import Finding
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
-from chainer_profile.basics.units import format_bare_percent, format_giga, format_ms
 from chainer_profile.cli.options import SORT_KEYS
 from chainer_profile.record.recording import Recording
 from chainer_profile.report.content.overview import overview
-from chainer_profile.report.document import HOT, TOTAL
 from chainer_profile.report.rows import group_rows
 from chainer_profile.report.tables import Table
 from tests.conftest import make_recording, make_training
-from tests.recordings import on_gpu
-from tests.report.reading import on_terminal
 from tests.report.working import with_work, working
 
 
@@ -48,18 +41,6 @@ def notes(found: Table) -> str:
 
 
 # -- layers
-
-
-def test_every_layer_with_its_numbers() -> None:
-    summary = summarise(make_recording(12))
-    found = table(summary, sort="index")
-    for cells, layer in zip(found.cells(), summary.layers.itertuples(), strict=True):
-        half = (layer.ci_high_s - layer.ci_low_s) / 2
-        assert cells == [
-            *(str(layer.Index), "*" if layer.hot else "", layer.path, layer.function, "1x16x32x32"),
-            *map(format_ms, [layer.median_s, half, layer.mean_s, layer.p95_s]),
-            *map(format_bare_percent, [layer.share, layer.cumulative_share]),
-        ]
 
 
 @pytest.mark.parametrize("sort", SORT_KEYS)
@@ -103,62 +84,7 @@ def test_limit_says_what_is_not_shown() -> None:
         assert "not shown" not in notes(table(summary, limit=limit))
 
 
-def test_hot_layers_have_a_mark() -> None:
-    summary = summarise(make_recording(12), "top:3")
-    found = table(summary)
-    marked = [row.Index for at, row in enumerate(found.rows) if found.mark(at) == HOT]
-    starred = [
-        row.Index for row, cells in zip(found.rows, found.cells(), strict=True) if "*" in cells
-    ]
-    assert sorted(marked) == sorted(starred) == sorted(summary.hotspots.indices)
-    assert f"* hot: {summary.hotspots.rule}." in notes(found)
-
-
-def test_layers_with_their_phases() -> None:
-    summary = summarise(make_training())
-    found = table(summary, sort="index")
-    for name in ("path", "function", "phase"):
-        assert column(found, name) == summary.layers[name].tolist()
-    assert "phase" not in [one.name for one in table(summarise(make_recording())).columns]
-
-
-def test_work_and_memory_of_every_layer() -> None:
-    summary = working()
-    found = table(summary, sort="index")
-    layers = list(summary.layers.itertuples())
-    assert column(found, "GFLOP/s") == [
-        *(format_giga(layer.flops_per_s) for layer in layers[:5]),
-        "-",
-    ]
-    assert column(found, "% of limit") == [format_bare_percent(layer.reached) for layer in layers]
-    assert column(found, "peak") == [f"{at}.0 KiB" for at in range(1, 7)]
-    names = [one.name for one in table(working(limits=None)).columns]
-    assert "GFLOP/s" in names
-    assert not {"verdict", "% of limit"} & set(names)
-    assert "peak" not in [one.name for one in table(working(memory=None)).columns]
-
-
-def test_a_gpu_run_says_what_the_host_and_the_device_do() -> None:
-    found = table(summarise(on_gpu()))
-    assert {"host [ms]", "gap [ms]"} <= set(found.head)
-    assert "host is the time of the host" in notes(found)
-
-
 # -- phases, groups, the tree
-
-
-@pytest.mark.parametrize("data", [False, True])
-def test_phases_add_up_to_the_trial(data: bool) -> None:
-    summary = summarise(make_training(data=data))
-    found = table(summary, "Time by phase")
-    names = ["data"] * data + ["forward", "backward", "update", "outside of the phases"]
-    assert column(found, "phase") == [*names, "profiled trial"]
-    assert list(found.marks) == [""] * len(names) + [TOTAL]
-    assert summary.totals.profiled is not None
-    assert column(found, "total ms")[-1] == format_ms(summary.totals.profiled.mean_s)
-    for name in ("layers ms", "framework ms", "total ms", "%"):
-        whole = float(column(found, name)[-1])
-        assert added(found, name) == pytest.approx(2 * whole, abs=0.2 if name == "%" else 2e-4)
 
 
 def test_one_phase_has_no_table_of_phases() -> None:
@@ -198,30 +124,6 @@ def test_limit_of_the_groups() -> None:
 TREE = "The tree of links"
 
 
-def test_the_tree_is_in_place_of_the_layers_and_adds_up_to_the_trial() -> None:
-    summary = summarise(make_training(), "0.3ms")
-    assert "The layers" not in [
-        block.caption for block in overview(summary, tree=True) if isinstance(block, Table)
-    ]
-    found = table(summary, TREE, tree=True)
-    links = ["/", "  conv", "  res", "    0", "    1", "  fc", "  unused"]
-    beside = ["loss", "cleargrads", "optimizer", "framework", "profiled trial"]
-    assert column(found, "link") == links + beside
-    hot = [
-        name.strip() for name, cells in zip(links, found.cells(), strict=False) if cells[0] == "*"
-    ]
-    assert hot == ["conv", "0", "1"]
-    assert found.marks == [HOT if cells[0] else "" for cells in found.cells()][:-2] + [TOTAL] * 2
-    rows = {cells[1].strip(): cells for cells in found.cells()}
-    assert rows["loss"][-7:-1] == ["0.0200", "0.0100", "", "0.0300", "0.0300", "1.0"]
-    times = ("forward", "backward", "update", "incl. ms")
-    at = [[one.name for one in found.columns].index(name) for name in times]
-    whole = {name: [float(cells[i] or 0) for i in at] for name, cells in rows.items()}
-    assert whole["profiled trial"] == [1.3, 2.05, 0.3, 3.7]
-    parts = np.sum([whole[name] for name in ("/", *beside[:-1])], axis=0)
-    assert parts.tolist() == pytest.approx([1.3, 2.05, 0.3, 3.7], abs=2e-4)
-
-
 def test_levels_of_the_tree() -> None:
     def said(depth: int | None = None) -> str:
         more = {} if depth is None else {"depth": depth}
@@ -236,10 +138,3 @@ def test_levels_of_the_tree() -> None:
 
 
 # -- the rest
-
-
-def test_findings_with_their_advice() -> None:
-    for severity in ("warning", "note"):
-        finding = Finding("unstable", severity, "The trials [vary].", "Close [red]programs.")
-        summary = replace(summarise(make_recording()), findings=(finding,))
-        assert f"{severity}: The trials [vary]. Close [red]programs." in on_terminal(summary)

@@ -22,7 +22,6 @@ from chainer_profile.report.pictures.bars import layer_bars, names_of
 from chainer_profile.report.pictures.figures import Picture
 from chainer_profile.report.text import printable
 from tests.conftest import make_recording, make_training
-from tests.report import working
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -68,54 +67,6 @@ def heights(figure: Figure) -> tuple[np.ndarray, np.ndarray]:
     return found[0], found[1]
 
 
-@pytest.mark.parametrize("rule", ["pareto:50%", "top:3", "0.2ms", "5%", "1s"])
-def test_bars_are_the_layers_and_red_ones_the_hot_ones(rule: str) -> None:
-    summary = summarise(make_recording(12), rule)
-    figure = plot.figure(summary)
-    whole, red = heights(figure)
-    median_us = summary.layers["median_s"] * 1e6
-    np.testing.assert_allclose(whole, median_us)
-    # A hot layer is red as a whole.
-    np.testing.assert_allclose(red, median_us.where(summary.layers["hot"], 0))
-    text = legend(figure)[0]
-    assert text == f"hot: {summary.hotspots.rule} ({sum(red > 0)} of 12)"
-
-
-def test_unit_fits_the_slowest_layer() -> None:
-    recording = make_recording(6)
-    axes = plot.figure(summarise(recording)).axes[0]
-    assert axes.get_ylabel() == "median self time [us]"
-    assert recording.trial_ns is not None
-    slower = replace(recording, self_ns=recording.self_ns * 10, trial_ns=recording.trial_ns * 10)
-    summary = summarise(slower)
-    axes = plot.figure(summary).axes[0]
-    assert axes.get_ylabel() == "median self time [ms]"
-    height = axes.patches[0].get_height()  # type: ignore[attr-defined]
-    assert height == pytest.approx(summary.layers["median_s"][0] * 1e3)
-
-
-def test_title_says_what_was_run_and_the_clean_latency() -> None:
-    title = plot.figure(summarise(make_recording())).get_suptitle()
-    for part in ("chain", "1x16x32x32", "batch 1", "cpu", "test mode", "100 profiled trials"):
-        assert part in title
-    assert "median of 10 clean trials 930.3 us (no interval)" in title
-    title = plot.figure(summarise(make_recording(n_clean=0))).get_suptitle()
-    assert "100 profiled trials; their median 928.2 us (95 % " in title
-    bare = make_recording(trial_ns=None, start_ns=None, n_clean=0)
-    assert "latency" not in plot.figure(summarise(bare)).get_suptitle()
-
-
-@pytest.mark.parametrize(
-    ("rule", "line_us"), [("0.2ms", 200.0), ("pareto:50%", None), ("1s", None)]
-)
-def test_line_of_the_rule(rule: str, line_us: float | None) -> None:
-    figure = plot.figure(summarise(make_recording(), rule))
-    lines = [line for line in figure.axes[0].lines if line.get_linestyle() == "--"]
-    found = [line.get_ydata()[0] for line in lines]  # type: ignore[index]
-    assert found == ([] if line_us is None else [pytest.approx(line_us)])
-    assert any("line of the rule" in text for text in legend(figure)) == (line_us is not None)
-
-
 def test_a_line_above_all_bars_is_inside_the_axis() -> None:
     figure = plot.figure(summarise(make_recording(), "0.4ms"))
     assert figure.axes[0].get_ylim()[1] > 400
@@ -125,12 +76,6 @@ def whiskers(figure: Figure) -> np.ndarray:
     """Lower and upper ends, (layers, 2), as drawn."""
     (drawn,) = figure.axes[0].collections
     return np.array([path.vertices[:, 1] for path in drawn.get_paths()])
-
-
-def test_whiskers_reach_from_p5_to_p95() -> None:
-    summary = summarise(make_recording())
-    expected = summary.layers[["p5_s", "p95_s"]].to_numpy() * 1e6
-    np.testing.assert_allclose(whiskers(plot.figure(summary)), expected)
 
 
 def test_a_long_whisker_does_not_flatten_the_bars() -> None:
@@ -336,42 +281,6 @@ def alternating(phases: list[str], n_trials: int = 4) -> Recording:
     return replace(recording, layers=layers)
 
 
-def test_phases_are_regions_with_names() -> None:
-    summary = summarise(make_training(), "top:2")
-    figure = plot.figure(summary)
-    axes = figure.axes[0]
-    assert list(phase_names(figure)) == [
-        "backward: 1.800 ms", "forward: 1.000 ms", "update: 200.0 us"
-    ]  # fmt: skip
-    edges = [line.get_xdata()[0] for line in axes.lines if len(set(line.get_xdata())) == 1]
-    assert sorted(edges) == [8.5, 19.5]  # type: ignore[type-var]
-    whole, red = heights(figure)
-    assert (red > 0).tolist() == summary.layers["hot"].tolist()
-    np.testing.assert_allclose(whole, summary.layers["median_s"] * 1e6)
-    bars = [bar for drawn in axes.containers for bar in drawn]
-    (band,) = [patch for patch in axes.patches if patch not in bars]
-    extents = band.get_extents().transformed(axes.transData.inverted())
-    assert (extents.x0, extents.x1) == pytest.approx((8.5, 19.5))
-
-
-def test_a_title_of_a_training_step() -> None:
-    lines = plot.figure(summarise(make_training())).get_suptitle().split("\n")
-    assert lines[0] == (
-        "net: training step (forward, softmax_cross_entropy, backward, update with MomentumSGD)"
-    )
-    assert "; median of 4 clean trials 3.663 ms (no interval)" in lines[2]
-    # Where there is no room the phases in the picture must do.
-    narrow = plot.figure(summarise(make_training(data=True))).get_suptitle()
-    assert narrow.startswith("net: training step\n")
-
-
-def test_one_phase_has_no_regions() -> None:
-    figure = plot.figure(summarise(make_recording(12)))
-    assert phase_names(figure) == {}
-    # Bars, their hot parts, and what leads to rows.
-    assert len(figure.axes[0].patches) == 3 * 12
-
-
 LONG = ["forward"] * 60 + ["backward"] * 60 + ["update"] * 40
 
 
@@ -431,21 +340,3 @@ def test_hostile_names_of_phases() -> None:
     for name in ("$x$", "a\nb", "_hidden", ""):
         recording = alternating(["forward"] * 4 + [name] * 4)
         assert drawn(summarise(recording), "svg")
-
-
-def test_memory_is_drawn_as_it_was_counted() -> None:
-    summary = working.training()
-    use = summary.recording.memory
-    assert use is not None
-    axes = plot.memory_figure(summary).axes[0]
-    peaks, high = axes.collections
-    top = np.array([point[1] for path in peaks.get_paths() for point in path.vertices])
-    np.testing.assert_allclose(sorted(set(top)), sorted({0, *np.divide(use.peak_nbytes, 2**20)}))
-    left = next(line for line in axes.lines if line.get_label() == "left allocated")
-    np.testing.assert_allclose(left.get_ydata(), np.divide(use.retained_nbytes, 2**20))
-    spans = [path.vertices for path in high.get_paths()]
-    assert [(span[0, 0], span[1, 0]) for span in spans] == [(-0.5, 8.5), (8.5, 19.5), (19.5, 24.5)]
-    assert [span[0, 1] for span in spans] == [phase.high_nbytes / 2**20 for phase in use.phases]
-    texts = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert texts == ["peak in the layer", "left allocated", "high water of the phase"]
-    assert list(phase_names(axes.figure)) == ["backward", "forward", "update"]

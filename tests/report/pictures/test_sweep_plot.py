@@ -31,33 +31,10 @@ def texts(figure: object) -> list[str]:
     return [text.get_text() for text in figure.findobj(Text)]  # type: ignore[attr-defined]
 
 
-def test_a_panel_an_input_and_a_bar_a_case() -> None:
-    figure = latency_figure(R3)
-    assert [ax.get_title(loc="left") for ax in figure.axes] == ["input 1024x2048", "input 500x334"]
-    for ax in figure.axes:
-        assert [label.get_text() for label in ax.get_xticklabels()] == list(NETWORKS)
-        assert len(ax.patches) == 6
-    assert sorted(bar.get_height() for bar in figure.axes[0].patches)[::2] == [0.5, 1.0, 1.5]
-    assert figure.axes[0].get_ylabel() == "latency [s]"
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["cpu", "gpu:0"]
-
-
 def test_no_bars_overlap() -> None:
     for ax in latency_figure([*R3, *BATCHES]).axes:
         ends = sorted((bar.get_x(), bar.get_x() + bar.get_width()) for bar in ax.patches)
         assert all(a[1] <= b[0] for a, b in itertools.pairwise(ends))
-
-
-def test_one_case() -> None:
-    figure = latency_figure(R3[:1])
-    assert figure.axes[0].get_title(loc="left") == "input 1024x2048"
-    assert not figure.legends
-
-
-def test_whiskers_are_one_standard_deviation() -> None:
-    (bars,) = latency_figure([make_run(mean_ms=2.0)]).axes[0].collections
-    (segment,) = bars.get_segments()
-    assert segment[:, 1] == pytest.approx([1.8, 2.2])
 
 
 def test_a_deviation_that_is_not_known_or_larger_than_the_mean() -> None:
@@ -86,18 +63,6 @@ def test_many_panels_are_cut_and_said() -> None:
     assert "5 more not drawn" in figure.get_suptitle()
 
 
-def test_latency_and_throughput_by_batch_size() -> None:
-    figure = batch_figure([*BATCHES, R3[0]])
-    left, right = figure.axes
-    line = right.lines[0]
-    assert list(line.get_xdata()) == [1, 2, 8]
-    assert list(line.get_ydata()) == pytest.approx([200.0] * 3)
-    assert [text.get_text() for text in left.get_xticklabels()] == ["1", "2", "8"]
-    legend = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert len(legend) == 3
-    assert legend[0].startswith("resnet18")
-
-
 def test_series_differ_in_the_batch_size_only() -> None:
     assert batch_series(R3) == []
     assert len(batch_series(BATCHES)) == 3
@@ -116,11 +81,6 @@ def test_which_plots_there_are() -> None:
     for name, picture in plots.items():
         assert picture.png().startswith(b"\x89PNG")
         assert picture.png() == again[name].png()
-
-
-def test_several_machines_are_said() -> None:
-    results = [*BATCHES, make_run("vgg", machine="there", processor="Another")]
-    assert "from several machines: compare with care" in latency_figure(results).get_suptitle()
 
 
 def test_odd_names_are_shown_as_they_are() -> None:

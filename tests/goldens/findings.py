@@ -1,0 +1,268 @@
+"""What is said of runs that differ in one thing, on both sides of where the words change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from chainer_profile import summarise
+from chainer_profile.analyse.findings import STEP
+from chainer_profile.analyse.steps import steps as steps_of
+from chainer_profile.analyse.summary import Summary
+from chainer_profile.analyse.verdicts import BELOW
+from chainer_profile.record.recording import (
+    BlasLibrary,
+    Conditions,
+    Environment,
+    GpuState,
+    MachineLimits,
+    Recording,
+    Settings,
+)
+from tests.analyse.test_checks import alternating, blas, counted, noise, probed, run
+from tests.conftest import make_recording, make_training
+from tests.goldens.keeping import Kept, listed
+from tests.report.devicing import (
+    DEVICE_BOUND,
+    GPU,
+    STATE,
+    make_device_recording,
+    make_device_training,
+)
+from tests.report.scaled import phased, scaled
+from tests.report.working import LIMITS, with_work
+
+CONV, BN = "Convolution2DFunction", "FixedBatchNormalization"
+#: A command that takes options.
+OURS = "python profile.py --phase train"
+PROGRAM = "chainer-profile run a.py"
+
+
+def _findings(summary: Summary, *codes: str) -> list[str]:
+    """The findings of these codes; without codes those that are no steps."""
+    return [
+        f"{one.severity} {one.code}{'' if one.gain is None else f' {one.gain:.3f}'}: "
+        + " | ".join(filter(None, (one.text, one.evidence, one.to_do)))
+        for one in summary.findings
+        if (one.code in codes if codes else one.severity != STEP)
+    ]
+
+
+def checks() -> Kept:
+    """What is to be known of the numbers of a run."""
+    hundred, cut = [1000] * 100, Settings(trials=10_000)
+    slow_start = np.concatenate([[1300] * 12, [1000] * 388]) + np.tile([1, -1], 200)
+    factor = np.ones((1000, 3))
+    factor[::2, 1], factor[1::2, 1] = 1.2, 0.8
+    factor[::2, 2], factor[1::2, 2] = 1.5, 0.5
+    busy, two = Conditions(other_cpu=1.26), Environment(usable_cores=2)
+    held = "OPENBLAS_CORETYPE=Nehalem", "MKL_CBWR=SSE2"
+    nehalem = (BlasLibrary("openblas", "0.3", 1, "Nehalem"),)
+    quiet: dict[str, Any] = {"system_us": 0, "page_faults": 0}
+    half = probed([800] * 5, [1000] * 5)
+    hot = replace(STATE, sm_mhz=1410, throttle=("power cap", "temperature (hardware)"))
+    wide = noise(40, 0.09, seed=2)
+
+    def on_gpu(**changes: Any) -> Recording:
+        return make_device_recording(DEVICE_BOUND, wait_us=26_300, **changes)
+
+    def chosen(library: str, **settings: Any) -> Recording:
+        where = Environment(usable_cores=4, blas=(BlasLibrary(library, "0.3", 1),))
+        return replace(half, environment=where, settings=Settings(trials=100, **settings))
+
+    cases = {
+        "ended as asked": run(hundred, ended="time limit reached", settings=Settings(
+            trials=10_000, max_seconds=60.0)),
+        "stopped": run(hundred, ended="interrupted by the user", settings=cut),
+        "killed": run([1000] * 30, ended="killed before its end", settings=Settings()),
+        "failed": run(hundred, ended="failed: the limit was not reached", settings=cut),
+        "one trial": run([1000]),
+        "two trials, no command": run([1000] * 2, settings=Settings()),
+        "two trials, own command": run([1000] * 2, settings=Settings(command="profile.py")),
+        "a trial of a program": run([1000], settings=Settings(command=PROGRAM)),
+        "a wide interval": run(wide),
+        "a wide interval of clean trials": run(noise(100, 0.001), clean_us=wide),
+        "wide intervals of both": run(wide, clean_us=wide),
+        "no number of trials would do": run(1000 * np.random.default_rng(0).lognormal(0, 2, 60)),
+        "trials that vary": run(np.where(np.arange(2000) % 20 == 7, 2000.0, 1000.0)),
+        "layers that vary": run([1000] * 1000, layers_us=(300, 100, 50), layer_noise=factor),
+        "slower": run([1000] * 100 + [1100] * 100),
+        "faster": run([1000] * 100 + [900] * 100),
+        "a slow start": run(slow_start, settings=Settings(trials=400, warmups=3)),
+        "a slow start, warm-up cut by time": run(
+            slow_start, settings=Settings(trials=400, warmups=50), warmup_ns=np.full(7, 10**9)
+        ),
+        "near the resolution": run(
+            hundred, layers_us=(300, 2, 10, 0.4), conditions=Conditions(window_ns=200)
+        ),
+        "a coarse clock": run(hundred, conditions=Conditions(100_000, 10)),
+        "all clock": run(hundred, layers_us=(300, 0), conditions=Conditions(window_ns=200)),
+        "a recorder that costs": alternating(0.05),
+        "outside of the phases": make_training(100, outside_us=200),
+        "one thread is faster": half,
+        "one was chosen": chosen("openblas"),
+        "one was chosen, MKL": chosen("mkl"),
+        "one was chosen for a training": chosen("flexiblas", phase="train"),
+        "threads not compared": run(hundred, environment=blas(4)),
+        "held back": run(hundred, environment=Environment(blas=nehalem, variables=held[:1])),
+        "held back twice": run(hundred, environment=Environment(variables=held)),
+        "busy": run(hundred, conditions=busy, environment=two),
+        "busy, cores not known": run(hundred, conditions=busy),
+        "taken from the processor": counted(cpu_us=90, preemptions=2, waits=1, **quiet),
+        "waited": counted(cpu_us=90, preemptions=1, waits=2, **quiet),
+        "trials left out": make_recording(left_out=6),
+        "no held trials": make_device_recording(n_held=0),
+        "lowered clocks": on_gpu(conditions=Conditions(gpu_before=STATE, gpu_after=hot)),
+        "lowered, clock not known": on_gpu(
+            conditions=Conditions(gpu_after=GpuState(throttle=("power cap",)))
+        ),
+        "clocks that fell": on_gpu(
+            conditions=Conditions(gpu_before=replace(STATE, sm_mhz=1900),
+                                  gpu_after=replace(STATE, sm_mhz=1804))
+        ),
+        "the resolution of events": make_device_recording(
+            ((10_000, 9), (900, 900), (5, 5), (9800, 9)), wait_us=7400
+        ),
+    }  # fmt: skip
+    few = (make_training(5, environment=blas(4), settings={"command": one})
+           for one in (OURS, "python train.py"))  # fmt: skip
+    cases |= zip(("a training", "a training of one's own"), few, strict=True)
+    return listed({name: _findings(summarise(one)) for name, one in cases.items()})
+
+
+def _bounded(flops: int, nbytes: int, gpu: Any = GPU, dtype: str = "float32") -> Recording:
+    """A device-bound run whose first layer has this work: 10 ms, at 100 GFLOP/s or 20 GB/s."""
+    recording = make_device_recording(
+        DEVICE_BOUND, wait_us=26_300, environment=Environment(gpu=gpu), settings={"dtype": dtype}
+    )
+    first = replace(
+        recording.layers[0], flops=flops, macs=flops // 2, nbytes_read=nbytes, nbytes_written=0
+    )
+    limits: MachineLimits = replace(LIMITS, device="gpu:0", half_flops_per_s=2e11)
+    return replace(recording, layers=(first, *recording.layers[1:]), limits=limits)
+
+
+def _below(*verdicts: str) -> Summary:
+    """Three convolutions that reach no limit, for these reasons."""
+    summary = summarise(with_work(make_recording(9)))
+    layers = summary.layers.assign(verdict=BELOW)
+    layers.loc[layers["function"] == CONV, "verdict"] = verdicts
+    return replace(summary, findings=tuple(steps_of(replace(summary, layers=layers))))
+
+
+def steps() -> Kept:
+    """What may take less time: of each case the steps of a code."""
+    passes = (("/a", "A", "forward", 900), ("/a", "A", "backward", 900))
+    step = (*passes, ("/a", "SGD", "update", 200))
+    conv, loop = ["Convolution2DFunction", "ReLU"], {"framework_ns": 25_000}
+    alike = make_device_recording()
+    named = [replace(one, function=CONV) if at in (0, 2, 3) else one
+             for at, one in enumerate(alike.layers)]  # fmt: skip
+    fused = (("/conv", CONV, "forward", 500), ("/bn", BN, "forward", 500))
+    data = ("data", "SerialIterator", "data")
+
+    def hooked(us: int, *names: str) -> Recording:
+        hooks = (("optimizer", name, "update", us) for name in names)
+        return phased(*passes, ("/a", "SGD", "update", 200 - us * len(names)), *hooks)
+
+    def updates(times_us: tuple[int, ...], *calls: int) -> Recording:
+        rows = ((f"/l{at}", "SGD", "update", us) for at, us in enumerate(times_us))
+        return phased(*passes, *rows, calls=dict(enumerate(calls, 2)))
+
+    def loaded(*rows: tuple[str, int]) -> Recording:
+        return phased(*(("data", name, "data", us) for name, us in rows), *passes)
+
+    def trained(command: str, **settings: Any) -> Recording:
+        return make_training(settings={"command": command, "batchsize": 8} | settings)
+
+    step_us, ways = make_training(), ("kernels", "batch", "gpu")
+    cases: dict[str, tuple[Recording | Summary, str]] = {
+        "two layers are half": (scaled([40, 30, 20, 10], list("ABAC"), 100_000), "most-time"),
+        "half are of a function": (scaled([40, 30, 40, 10], list("ABAA")), "most-time"),
+        "most of half are": (scaled([30, 33, 31, 60, 60, 60], list("AAABBC")), "most-time"),
+        "one layer is half": (scaled([90, 10], list("AB")), "most-time"),
+        "one layer alone": (scaled([90], ["A"]), "most-time"),
+        "a training": (make_training(), "most-time"),
+        "backward of a training": (make_training(), "backward"),
+        "a small function has the gap": (phased(
+            ("/a", "A", "forward", 400), ("/b", "B", "forward", 10),
+            ("/a", "A", "backward", 420), ("/b", "B", "backward", 170)), "backward"),
+        "a quick backward": (phased(passes[0], ("/a", "A", "backward", 100)), "backward"),
+        "a backward of others": (phased(passes[0], ("/a", "B", "backward", 800)), "backward"),
+        "update of a training": (make_training(settings={"batchsize": 1}), "update"),
+        "update of 90 us": (phased(*passes, ("/a", "SGD", "update", 90)), "update"),
+        "update of 100 us": (phased(*passes, ("/a", "SGD", "update", 100)), "update"),
+        "update of a batch of 128": (phased(*step, batchsize=128), "update"),
+        "decay of 30 us": (hooked(30, "WeightDecay"), "update"),
+        "decay of 10 us": (hooked(10, "WeightDecay"), "update"),
+        "clipping": (hooked(30, "GradientClipping"), "update"),
+        "two hooks": (hooked(20, "WeightDecay", "GradientNoise"), "update"),
+        "calls that take as long": (updates((100, 100), 10, 10), "update"),
+        "one that is large": (updates((10, 190), 1, 2), "update"),
+        "one call": (updates((200,), 1), "update"),
+        "data by an iterator": (loaded((data[1], 150), ("concat_examples", 50)), "data"),
+        "data by processes": (loaded(("MultiprocessIterator", 200)), "data"),
+        "data by conversion": (loaded((data[1], 50), ("concat_examples", 150)), "data"),
+        "little data": (loaded((data[1], 90)), "data"),
+        "little accumulation": (phased(*passes, ("/a", "gradient_accumulation", "backward", 80),
+                                       calls={2: 3}), "accumulation"),
+        "accumulation": (phased(*passes, ("/a", "gradient_accumulation", "backward", 200),
+                                calls={2: 3}), "accumulation"),
+        "normalisations": (scaled([50, 20, 10, 20], [CONV, BN, "ReLU", BN]), "normalisations"),
+        "quick normalisations": (scaled([98, 2, 1, 2], [CONV, BN, "ReLU", BN]), "normalisations"),
+        "normalisation in training": (scaled([50, 20], [CONV, BN[5:]]), "normalisations"),
+        "normalisation, then backward": (phased(*fused, ("/conv", CONV, "backward", 500)),
+                                         "normalisations"),
+        "batch of 1": (scaled([50, 50], list("AB"), 100_000, batchsize=1), "batch"),
+        "batch of 128": (scaled([50, 50], list("AB"), 100_000, batchsize=128), "framework"),
+        "little between": (scaled([50, 50], list("AB"), 5_000), "batch"),
+        "a GPU": (scaled([80, 20], conv, **loop, command="profile.py"), "gpu"),
+        "on a GPU": (scaled([80, 20], conv, **loop, device="gpu:0"), "gpu"),
+        "no GPU for ReLU": (scaled([20, 80], conv, **loop), "gpu"),
+        "no GPU for little": (scaled([97, 3], [CONV, "LinearFunction"]), "gpu"),
+        "a GPU for two": (scaled([60, 40], [CONV, "LinearFunction"]), "gpu"),
+        "a GPU loads no data": (phased((*data, 500), *(("/c", CONV, phase, 1000) for phase in
+                                ("forward", "backward")), framework_us=500), "gpu"),
+        **{f"{way}: {command or 'no command'}": (trained(command), way) for way in ways for command
+           in (OURS, "python train.py", PROGRAM, "")},
+        "kernels of a program": (replace(step_us, calls=np.ones_like(step_us.self_ns)), "kernels"),
+        "halves": (trained(OURS, dtype="float16"), "dtype"),
+        "engines": (scaled([60, 30, 10], [CONV, BN, "ReLU"], command="profile.py"), "engines"),
+        "no time": (make_training(self_ns=np.zeros((40, 25), np.int64)), "most-time"),
+        "page faults": (counted(system_us=9), "page-faults"),
+        "page faults, own command": (counted(system_us=9, variables={"command": "profile.py"}),
+                                     "page-faults"),
+        "page faults of an older run": (counted(system_us=9, fault_ns=None), "page-faults"),
+        "below, for several reasons": (_below("copying", "page faults", "waiting"), "matrix-rate"),
+        "below, by copies": (_below("copying", "waiting", "copying"), "matrix-rate"),
+        "launching": (alike, "launch-bound"),
+        "launching of a function": (replace(alike, layers=tuple(named)), "launch-bound"),
+        "launching of a batch of 128": (make_device_recording(settings={"batchsize": 128}),
+                                        "launch-bound"),
+        "launching, it seems": (make_device_recording(n_held=0), "launch-bound"),
+        "launching in a training": (make_device_training(settings={"command": "a.py"}),
+                                    "launch-bound"),
+        "most time where launching counts": (alike, "most-time"),
+        "most time on a busy GPU": (_bounded(1000, 1000), "most-time"),
+        "compute bound": (_bounded(900_000_000, 1000), "compute-bound"),
+        "compute bound, TF32": (_bounded(900_000_000, 1000, replace(GPU, tf32=True)),
+                                "compute-bound"),
+        "compute bound, GPU not known": (_bounded(900_000_000, 1000, None), "compute-bound"),
+        "compute bound, halves": (_bounded(900_000_000, 1000, dtype="mixed16"), "compute-bound"),
+        "memory bound": (_bounded(1000, 180_000_000), "memory-bound"),
+        "memory bound, halves": (_bounded(1000, 180_000_000, dtype="float16"), "memory-bound"),
+        "no cuDNN": (_bounded(1_000_000, 1000, replace(GPU, cudnn="")), "matrix-rate"),
+        "cuDNN": (_bounded(1_000_000, 1000), "matrix-rate"),
+    }  # fmt: skip
+    return listed(
+        {
+            name: _findings(one if isinstance(one, Summary) else summarise(one), code)
+            for name, (one, code) in cases.items()
+        }
+    )
+
+
+FINDINGS: dict[str, Callable[[], Kept]] = {one.__name__: one for one in (checks, steps)}

@@ -1,0 +1,120 @@
+"""What pictures show: their words, bars, lines and dots, by numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from matplotlib.colors import to_hex
+from matplotlib.patches import Rectangle
+
+from chainer_profile import summarise
+from chainer_profile.comparison.compare import compare
+from chainer_profile.report.content.engines import words_of
+from chainer_profile.report.pictures import comparison, engines, layers, roofline, sweep
+from tests.conftest import make_recording, make_training
+from tests.engines.fake_engines import WRONG, make_run, recordings
+from tests.fusing import chainer_run, engine_run, in_threes
+from tests.goldens.keeping import Kept, listed
+from tests.report.devicing import make_device_recording
+from tests.report.documents import compared
+from tests.report.working import training, working
+from tests.sweeping import make_run as make_case
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def _numbers(values: Iterable[Any]) -> str:
+    return " ".join(f"{float(value):.4g}" for value in values)
+
+
+def _words(texts: Iterable[Any]) -> str:
+    return " / ".join(text.get_text().replace("\n", " | ") for text in texts)
+
+
+def _shown(ax: Axes) -> Iterator[str]:
+    legend = ax.get_legend()
+    yield f"title: {ax.get_title(loc='left')}; x: {ax.get_xlabel()}; y: {ax.get_ylabel()}"
+    yield f"scales: {ax.get_xscale()} {_numbers(ax.get_xlim())}, {ax.get_yscale()} " + _numbers(
+        ax.get_ylim()
+    )
+    yield f"labels: {_words(ax.get_xticklabels())}; {_words(ax.get_yticklabels())}"
+    yield f"texts: {_words(ax.texts)}"
+    yield f"legend: {_words(legend.get_texts()) if legend is not None else ''}"
+    bars = (patch for patch in ax.patches if isinstance(patch, Rectangle))
+    for (colour, hatch), some in groupby(
+        bars, key=lambda bar: (to_hex(bar.get_facecolor()), bar.get_hatch() or "")
+    ):
+        places = (
+            _numbers((*bar.get_xy(), bar.get_width(), bar.get_height())) + (bar.get_url() or "")
+            for bar in some
+        )
+        yield f"bars {colour} {hatch}: {', '.join(places)}"
+    for line in ax.lines:
+        xs, ys = (list(values) for values in line.get_data())
+        yield f"line {line.get_linestyle()} {line.get_marker()}: {_numbers(xs)}; {_numbers(ys)}"
+    for drawn in ax.collections:
+        paths = [_numbers(path.vertices.ravel()) for path in drawn.get_paths()]
+        dots = [_numbers(place) for place in drawn.get_offsets()]
+        urls = [url or "" for url in drawn.get_urls() or []]
+        sizes = getattr(drawn, "get_sizes", list)()
+        if len(sizes):
+            colours = [to_hex(colour) for colour in drawn.get_facecolor()]
+            yield f"dots {', '.join(dots)}; of {_numbers(sizes)}; {' '.join([*colours, *urls])}"
+        else:
+            yield f"paths {', '.join(paths)}"
+
+
+def _content(figure: Figure) -> Iterator[str]:
+    yield figure.get_suptitle()
+    for legend in figure.legends:
+        yield f"legend of all: {_words(legend.get_texts())}"
+    for ax in figure.axes:
+        yield from _shown(ax)
+
+
+def pictures() -> Kept:
+    """Every kind of picture."""
+    few = make_recording(6)
+    slower = make_recording(6, self_ns=few.self_ns * 10, trial_ns=few.self_ns.sum(axis=1) * 10)
+    chainer, race = chainer_run(), make_run(WRONG)
+    fused = engine_run(chainer_run(2), [(), *in_threes()[:-1], (21, 22)])
+    names = "resnet18", "resnet34"
+    shapes = ((3, 1024, 2048), 500.0), ((3, 500, 334), 50.0)
+    cases = [
+        make_case(name, ms * at, input_shape=shape, device=device)
+        for at, name in enumerate(names, 1)
+        for shape, ms in shapes
+        for device in ("cpu", "gpu:0")
+    ]
+    batches = [make_case(name, 5.0 * n, batchsize=n) for name in names for n in (8, 1, 2)]
+    elsewhere = make_case("vgg", machine="there", processor="Another")
+    figures = {
+        "layers": layers.figure(summarise(few, "0.2ms")),
+        "slower layers": layers.figure(summarise(slower, "top:3")),
+        "no clean trials": layers.figure(summarise(make_recording(3, n_clean=0), "1s")),
+        "layers alone": layers.figure(
+            summarise(make_recording(3, n_clean=0, trial_ns=None, start_ns=None), "5%")
+        ),
+        "layers of a training": layers.figure(summarise(make_training(), "top:2")),
+        "layers with data": layers.figure(summarise(make_training(data=True))),
+        "layers on a GPU": layers.figure(summarise(make_device_recording(n_trials=5))),
+        "memory": layers.memory_figure(training()),
+        "roofline": roofline.figure(working()),
+        "comparison": comparison.figure(compared()),
+        "comparison of an engine": comparison.figure(compare(chainer, fused)),
+        "engines": engines.figure(race, recordings()),
+        "sweep": sweep.latency_figure(cases),
+        "sweep of a case": sweep.latency_figure(cases[:1]),
+        "sweep of machines": sweep.latency_figure([*batches, elsewhere]),
+        "sweep by batch": sweep.batch_figure([*batches, cases[0]]),
+    }
+    found = {name: list(_content(figure)) for name, figure in figures.items()}
+    found["engines, in words"] = list(words_of(race, recordings()).values())
+    return listed(found)
+
+
+PICTURES: dict[str, Callable[[], Kept]] = {"pictures": pictures}
