@@ -75,7 +75,7 @@ def check(recording):
 
 
 def test_forward(folder):
-    out = done(profile(*SMALL, cwd=folder, reports=True))
+    out = done(profile(*SMALL, "--full", cwd=folder, reports=True))
     recording = recorded(folder)
     check(recording)
     assert [layer.function for layer in recording.layers] == [
@@ -249,7 +249,7 @@ class Waits(Small):
         return self.two(h * float(h.array.sum()))
 """
     )
-    out = done(profile(*SMALL, "--model", "waits.py:Waits", cwd=folder))
+    out = done(profile(*SMALL, "--full", "--model", "waits.py:Waits", cwd=folder))
     assert recorded(folder).held_ns is None
     assert "The network waits for the GPU in its middle, or launches more than" in " ".join(
         out.split()

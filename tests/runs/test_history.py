@@ -295,4 +295,4 @@ def test_numbers_that_are_not_known() -> None:
     put("a", trial_ns=None, start_ns=None, clean_ns=none, clean_start_ns=none)
     (run,) = history(REPORTS, Query()).runs
     assert math.isnan(run.digest.median_s)
-    assert terminal.written(overview([run])).splitlines()[2].split()[7:9] == ["-*", "-"]
+    assert terminal.written(overview([run])).splitlines()[2].split()[7:9] == ["-", "-"]
