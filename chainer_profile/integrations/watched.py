@@ -179,7 +179,9 @@ class Watched:
         elif self.count < _FIRST:
             return True
         elif self._profiling_ns > _COST * self.own_ns:
-            self.ahead = _UNTIL_ASKED
+            # Until their own time has paid for what profiling added so far.
+            owed_ns = self._profiling_ns / _COST - self.own_ns
+            self.ahead = min(_UNTIL_ASKED, int(owed_ns / max(1, self._usual_ns or owed_ns)))
             return False
         # How many trials go by until a coin of this chance falls on its head.
         self.ahead = int(log(1 - self._coin.random()) / log(1 - chance))
