@@ -16,12 +16,7 @@ Account = tuple[str, str]
 
 
 class Accounts:
-    """Time by account; accounts are opened within others, whose time stands still meanwhile.
-
-    Attributes:
-        at_ns: When an account was opened or closed last.
-        opened: The accounts that are open, outermost first.
-    """
+    """Time by account; accounts are opened within others, whose time stands still meanwhile."""
 
     def __init__(self, now_ns: NowNs, start_ns: int) -> None:
         self.at_ns = start_ns

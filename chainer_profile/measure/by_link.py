@@ -22,12 +22,7 @@ if TYPE_CHECKING:
 
 
 class ByLink:
-    """Times trials of a step, whatever they call.
-
-    Attributes:
-        entries: Knows the links that run, within ``with``.
-        recorder: Notes the windows of a trial.
-    """
+    """Times trials of a step, whatever they call."""
 
     def __init__(self, step: Step, now_ns: NowNs, events: EventPool | None = None) -> None:
         self.entries = Entries(getattr(step, "around", _as_it_is))

@@ -1,9 +1,4 @@
-"""How fast the machine itself is at one moment: fixed work, timed before a run and after it.
-
-Two runs can differ because the network does, or because the machine does: another clock frequency,
-another program on the next core, another machine. The same matrix product and the same copy in each
-recording tell which.
-"""
+"""How fast the machine itself is at one moment: fixed work, timed before a run and after it."""
 
 from __future__ import annotations
 

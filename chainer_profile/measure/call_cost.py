@@ -19,11 +19,7 @@ _SHOWN, _ROUNDS, _STEPS = 500, 5, 20
 
 
 def cost_of_a_call(now_ns: NowNs) -> tuple[float, float]:
-    """Nanoseconds that are shown for a function that does nothing, and that a call really adds.
-
-    The second one is the median of differences: a small recurrent network and its gradients, in
-    turn as it is and recorded. No hooks of others hear of it.
-    """
+    """Nanoseconds that are shown for a function that does nothing, and that a call really adds."""
     recorder = LinkRecorder(now_ns, _Nothing(), _NoLinks())
     function, inputs = _Function(), (np.empty(0),)
     with recorder.recording():
@@ -34,7 +30,7 @@ def cost_of_a_call(now_ns: NowNs) -> tuple[float, float]:
     stamps = recorder.rows.fold(recorder.log).stamps[-2 * _SHOWN :]
     others = chainer.get_function_hooks()
     hooks = dict(others)
-    others.clear()
+    others.clear()  # they are to hear nothing of it
     try:
         with chainer.using_config("enable_backprop", True):
             added = [_added_ns(recorder, now_ns) for _ in range(_ROUNDS)]

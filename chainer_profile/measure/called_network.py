@@ -27,11 +27,7 @@ if TYPE_CHECKING:
 
 
 class CallHistory:
-    """All calls of functions in the order in which they ended, with their times.
-
-    Attributes:
-        total_ns: Time within functions, that of a nested one once.
-    """
+    """All calls of functions in the order in which they ended, with their times."""
 
     def __init__(self) -> None:
         self.total_ns = 0
@@ -96,16 +92,7 @@ class CallHistory:
 
 
 class CalledNetwork:
-    """An outermost link that was called, and its trials.
-
-    As long as they make the same calls, each call is a row. Once one differs, a row is a link's
-    function in a phase, and those before are folded into such rows.
-
-    Attributes:
-        root: The link.
-        structure: What the first trial taught; None before it has ended.
-        recorder: Times the trials since one has differed; None as long as none has.
-    """
+    """An outermost link that was called, and its trials."""
 
     def __init__(self, root: Any) -> None:
         self.root = root
@@ -196,11 +183,7 @@ class CalledNetwork:
     # -- what came out
 
     def recording(self) -> Recording:
-        """Its trials, which are folded.
-
-        Those that tell of no row's time are warm-ups: the first one, which taught, where there are
-        others, and one that differed by its calls.
-        """
+        """Its trials, which are folded."""
         if not self._walls:
             raise ProfileError("no call of the network came to its end under this hook")
         warmups = [self._walls[0], *self._lost_ns]

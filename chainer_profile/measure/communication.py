@@ -55,10 +55,7 @@ _CHANNELS = {
 def collectives(
     communicator: Any, model: Any, attribute: str, begin: Begin, end: Callable[[], None]
 ) -> Iterator[None]:
-    """Within this, something is told of every collective that a communicator runs.
-
-    What MPI or NCCL themselves do is within a collective; packing, casting and dividing is not.
-    """
+    """Within this, something is told of every collective of a communicator, without its packing."""
     # They come in this order, where each is moved by itself.
     there = (named for named in model.namedparams() if named[1].array is not None)
     left = sorted(there, reverse=True)

@@ -1,8 +1,7 @@
 """The counters pass: what the calling thread does in every row, beside passing time.
 
-The recorder's core runs with a clock that reads several counters at once, and notes the number of
-the reading in place of a time; folding the readings of each counter as if they were times gives it
-by row. The pass is made after the timed trials, since such a reading takes longer than a clock's.
+A clock that reads several counters gives the number of each reading as the time; the readings of a
+counter are then folded as if they were times.
 """
 
 from __future__ import annotations
@@ -148,11 +147,7 @@ def measure_counters(
     usage: tuple[tuple[str, ...], Read] | None = None,
     touch: Callable[[NDArray[np.uint8]], None] = _touch,
 ) -> Counters | None:
-    """Run a step for so long, and say what the calling thread did in every row.
-
-    Trials that make other calls than the structure's, or by link many more than before, count for
-    nothing.
-    """
+    """Run a step for so long, and say what the calling thread did in every row."""
     counted, read = usage or thread_usage()
     names = ("wall_ns", *counted)
     trials = _ByCall(step, rows) if isinstance(rows, Structure) else _ByLink(step, rows)

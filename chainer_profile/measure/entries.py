@@ -62,15 +62,11 @@ class Entries:
 
     Of entries of one kind within each other the outermost counts: a network's call, and not those
     of its links. Calls in other threads are counted alone; forked processes go their own way.
-
-    Attributes:
-        links: The links that are running, outermost first.
-        link_calls: Counts the calls of links, by their identity, where it is set.
     """
 
     def __init__(self, around: Around, begin: Begin = lambda link: None) -> None:
-        self.links: list[Any] = []
-        self.link_calls: dict[int, int] | None = None
+        self.links: list[Any] = []  # that are running, outermost first
+        self.link_calls: dict[int, int] | None = None  # counted by identity where it is set
         self._around, self._begin = around, begin
         self._thread, self._forks = get_ident(), len(_forked)
         self._open: set[str] = set()

@@ -1,7 +1,6 @@
 """The pass inside the layers: trials during which something looks where the interpreter is.
 
-Layers are frames of their own in it (:mod:`.layer_frames`), so a stack tells which layer it is in.
-The pass comes after the timed trials. Its times are not used: it tells into which parts they fall.
+Its times are not used: it tells into which parts those of the timed trials fall.
 """
 
 from __future__ import annotations
@@ -161,11 +160,9 @@ def _together(groups: Sequence[_Found]) -> _Found:
 
 
 def _repeats(groups: Sequence[_Found]) -> float:
-    """How many samples tell as much as one that depends on no other.
-
-    Where the machine is busy, the program that waits for a processor is seen again and again at one
-    place. So shares differ more from group to group than independent samples would have it.
-    """
+    """How many samples tell as much as one that depends on no other."""
+    # Where the machine is busy, the program that waits is seen again and again at one place: shares
+    # differ more from group to group than independent samples would have it.
     if len(groups) < _LEAST_GROUPS:
         return 1.0
     rows: dict[Owner, dict[Frames, int]] = {}

@@ -126,17 +126,7 @@ class ByLinks:
 
 
 class IterationMemory:
-    """Traces one iteration that comes anyway; none is repeated.
-
-    Allocations are counted from the iteration before it on, whose gradients and graph the traced
-    one frees. A counter that fails ends the pass and raises nothing.
-
-    Attributes:
-        is_due: Whether no iteration was traced, and nothing speaks against it so far.
-        is_on: Whether allocations are counted, so that the next iteration is to be traced.
-        use: What was found; None before that, or without success.
-        problem: What went wrong for good, in words; or empty.
-    """
+    """Traces one iteration that comes anyway; none is repeated."""
 
     def __init__(self, trial: Trial) -> None:
         self.is_due, self.is_on = True, False
@@ -159,13 +149,10 @@ class IterationMemory:
 
     @contextmanager
     def tracing(self, traced: ByCall | ByLinks) -> Iterator[None]:
-        """Within this an iteration runs: find what its rows allocate.
-
-        Cyclic garbage is collected before, and not within: memory that only the collector frees
-        counts as kept.
-        """
+        """Within this an iteration runs: find what its rows allocate."""
         assert self._counter is not None
         log = MemoryLog(self._counter, traced.most_reads)
+        # Cyclic garbage goes before, and not within: what only the collector frees counts as kept.
         gc.collect()
         with ExitStack() as stack:
             stack.callback(self.end)
@@ -203,13 +190,11 @@ class IterationMemory:
             self.problem = f"the memory pass fails: {one_line(error)}"
 
     def use_of_rows(self, n_rows: int) -> MemoryUse | None:
-        """What was found, for so many rows: those that came later allocated nothing.
-
-        Of a trial that raised there may be rows that no profiled one has.
-        """
+        """What was found, for so many rows: those that came later allocated nothing."""
         use = self.use
         if use is None:
             return None
+        # Of a trial that raised there may be rows that no profiled one has.
         more = (0,) * (n_rows - len(use.peak_nbytes))
         highest = use.high_water_layer
         return replace(
@@ -223,15 +208,12 @@ class IterationMemory:
 def measure_memory(
     step: Step, traced: ByCall | ByLinks, n_rows: int, counter: Counter | None = None
 ) -> MemoryUse | None:
-    """Run a step twice, and say what the second trial allocates, for so many rows.
-
-    The first makes the gradients and so on that the second one frees.
-    """
+    """Run a step twice, and say what the second trial allocates, for so many rows."""
     memory = IterationMemory(step)
     memory.begin(counter)
     try:
         if memory.is_on:
-            step()
+            step()  # makes the gradients and so on that the next one frees
             with memory.tracing(traced):
                 step()
     finally:

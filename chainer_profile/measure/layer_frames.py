@@ -40,10 +40,7 @@ def layer_frames(model: Any) -> Iterator[None]:
 
 @contextmanager
 def labelled_frames(roots: Sequence[tuple[str, Any]]) -> Iterator[Callable[[], None]]:
-    """The same of several networks, each with what is put before the paths of its links.
-
-    Gives what is to be called when a trial begins; the call of a whole network begins one too.
-    """
+    """The same of several networks; gives what is to be called when a trial begins."""
     frames = _Frames(roots)
     with frames, _below(frames):
         yield frames.begin
@@ -51,10 +48,7 @@ def labelled_frames(roots: Sequence[tuple[str, Any]]) -> Iterator[Callable[[], N
 
 @contextmanager
 def numbered_frames() -> Iterator[Callable[[], None]]:
-    """The same with labels such as ``6_Convolution2DFunction@``, and without a hook of links.
-
-    Gives what is to be called when a trial begins.
-    """
+    """The same with labels such as ``6_Convolution2DFunction@``, and no hook of links."""
     frames = _Numbered()
     with _below(frames):
         yield frames.begin

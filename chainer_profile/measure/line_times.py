@@ -45,11 +45,7 @@ class _Node:
 
 
 def timed_lines(run: Callable[[], None], now_ns: NowNs) -> dict[Frames, int]:
-    """Run something, and time all lines that this thread runs meanwhile.
-
-    What the callbacks take is taken out; the interpreter's own work for them, some 0.1 us a line,
-    is not.
-    """
+    """Run something, and time all lines that this thread runs, without what the callbacks take."""
     monitoring: Any = getattr(sys, "monitoring", None)
     if monitoring is None:
         raise ProfileError("Python tells of lines from 3.12 on")

@@ -12,17 +12,11 @@ from chainer_profile.record.recording import LinkCalls
 
 
 class Paths:
-    """The paths of the links of networks, and whose their parameters are.
-
-    No link that is adopted is kept alive by it.
-
-    Attributes:
-        by_link: Paths by the links' identities.
-        holders: Paths of links that hold others: calls of theirs may take parameters of those.
-    """
+    """The paths of the links of networks, and whose their parameters are."""
 
     def __init__(self, roots: Sequence[tuple[str, Any]]) -> None:
         self.by_link: dict[int, str] = {}
+        # Links that hold others: calls of theirs may take parameters of those.
         self.holders = {"/", "loss"}
         self._links: dict[int, ref[Any]] = {}
         self._roots: dict[str, ref[Any]] = {}
@@ -49,10 +43,8 @@ class Paths:
             del self._links[key], self.by_link[key]
 
     def adopt(self, link: Any, holder: str) -> str:
-        """Path of a link that is of no network here: below another, by the name of its class.
-
-        One that is gone leaves its path to the next one of its class.
-        """
+        """Path of a link that is of no network here: below another, by the name of its class."""
+        # One that is gone leaves its path to the next one of its class.
         first = prefix = f"{holder.rstrip('/')}/{type(link).__name__}"
         number = 1
         while (known := self._roots.get(prefix)) is not None and known() is not None:

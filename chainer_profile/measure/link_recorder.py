@@ -1,13 +1,7 @@
 """Times of iterations by link and function, whatever they call: nothing has to repeat.
 
-A row is a function of a link in a phase: ``(path, function, phase)``. The links that are running
-are known from :class:`.entries.Entries`, which stands at all their calls. A backward belongs to the
-row of its forward, which is noted on the function; what it calls is its own time.
-
-Every window is noted in a log, (entry, time) on entering and the time alone on leaving, which is
-folded when the iteration has ended: the time between two reads belongs to one row, so rows and
-framework add up to the iteration. What is looked up about a function that is seen for the first
-time is a window too, whose time is not the iteration's.
+Each window is noted in a log, (entry, time) on entering and the time alone on leaving, which is
+folded behind the iteration. What is looked up is a window too, whose time is not the iteration's.
 """
 
 from __future__ import annotations
@@ -77,13 +71,7 @@ class Running(Protocol):
 
 
 class LinkRecorder:
-    """Notes the windows of iterations, by link and function.
-
-    Attributes:
-        rows: The rows that were found so far.
-        enter: Notes that a window begins that is no function's.
-        leave: Notes that it ends.
-    """
+    """Notes the windows of iterations, by link and function."""
 
     def __init__(
         self,
@@ -241,10 +229,7 @@ class LinkRecorder:
         return 0
 
     def _end_windows(self, depth: int) -> None:
-        """End the windows beyond so many, the innermost first.
-
-        Functions among them have raised: from now on is seen when they do.
-        """
+        """End the windows beyond so many, whose functions have raised, the innermost first."""
         while len(self._frames) > depth:
             frame = self._frames.pop()
             if frame is None:
@@ -434,10 +419,8 @@ class LinkRecorder:
         return path
 
     def _path_of_call(self, path: str, in_data: Sequence[Any]) -> str:
-        """Path of the link whose parameters a call takes, where that lies below this one.
-
-        No entry is passed for ``link.forward(x)``, or for functions that are given ``link.W``.
-        """
+        """Path of the link whose parameters a call takes, where that lies below this one."""
+        # No entry is passed for link.forward(x), or for functions that are given link.W.
         below = "/" if path == self._bare else path.rstrip("/") + "/"
         for array in in_data:
             owner, param = self._weights.get(id(array), ("", None))

@@ -32,22 +32,12 @@ _NBYTES = ("input_nbytes", "parameter_nbytes", "output_nbytes")
 
 
 class Entry:
-    """What is entered: calls of a row whose inputs have the same shapes; or a phase.
-
-    Attributes:
-        number: Its place among all entries.
-        row: Number of its row; of a phase, -1 - its number.
-        work: Work of a call; None where that is not known.
-        facts: What is known of the arrays of a call.
-        calls: Calls so far.
-        ns: Their time so far.
-        backward: The entry of the backwards of these calls.
-    """
+    """What is entered: calls of a row whose inputs have the same shapes; or a phase."""
 
     __slots__ = ("backward", "calls", "facts", "ns", "number", "row", "work")
 
     def __init__(self, number: int, row: int) -> None:
-        self.number, self.row = number, row
+        self.number, self.row = number, row  # of a phase -1 - its number
         self.work: Work | None = None
         self.facts: dict[str, Any] = {}
         self.calls = self.ns = 0
@@ -56,45 +46,27 @@ class Entry:
 
 @dataclass(frozen=True, eq=False)
 class Iteration:
-    """One iteration, on the rows that are known at its end.
-
-    Attributes:
-        number: Its number, from 1.
-        start_ns: Its start on the host's clock.
-        wall_ns: Its wall time, without what looking functions up took.
-        paused_ns: What that took.
-        rows_ns: Self time of every row, (rows,); on a device its time there.
-        calls: Calls of every row, (rows,).
-        phases_ns: Framework time of every phase, (phases,).
-        arrived_ns: When each row of communication was entered first; 0 where it was not.
-        left_ns: When it was left last.
-        device: On a device: the host's time in every row and the gap before it, (rows,) each, then
-            the time until all was launched, and the time on the device. None without one.
-    """
+    """One iteration, on the rows that are known at its end."""
 
     number: int
     start_ns: int
-    wall_ns: int
+    wall_ns: int  # without what looking functions up took
     paused_ns: int
-    rows_ns: NDArray[np.int64]
+    rows_ns: NDArray[np.int64]  # self times; on a device its times there
     calls: NDArray[np.int64]
     phases_ns: NDArray[np.int64]
+    # When each row of communication was entered first, 0 where it was not, and left last.
     arrived_ns: NDArray[np.int64]
     left_ns: NDArray[np.int64]
+    # Host's time of every row and the gap before it; until all was launched; time on the device.
     device: tuple[NDArray[np.int64], NDArray[np.int64], int, int] | None = None
 
 
 class Folded(NamedTuple):
-    """A log by its clock reads.
-
-    Attributes:
-        stamps: The reads, (reads,).
-        owners: Number of the entry that the time behind each read belongs to, (reads,).
-        enters: Whether the read is the begin of a window, (reads,).
-    """
+    """A log by its clock reads."""
 
     stamps: NDArray[np.int64]
-    owners: NDArray[np.intp]
+    owners: NDArray[np.intp]  # numbers of entries that the time behind each read belongs to
     enters: NDArray[np.bool_]
 
 
@@ -147,19 +119,12 @@ class Row:
 
 
 class Rows:
-    """The rows that were found so far, and the entries that logs have of them.
-
-    Attributes:
-        phases: The phases that were entered, in their order.
-        iterations: Number of iterations so far.
-        grow: Whether there may be new rows and phases; what has none stays outside of all.
-        outside: The entry of the time outside of all windows.
-        paused: That of the time that is the profiler's.
-    """
+    """The rows that were found so far, and the entries that logs have of them."""
 
     def __init__(self) -> None:
         self.phases: list[str] = []
         self.iterations = 0
+        # Whether there may be new rows and phases; what has none stays outside of all.
         self.grow = True
         self._rows: list[Row] = []
         self._row_of: dict[tuple[str, str, str], int] = {}
@@ -266,10 +231,8 @@ class Rows:
         return np.stack([folded.stamps[at], folded.stamps[at + 1]], axis=1)
 
     def _owners(self, log: Iterable[Any]) -> NDArray[np.intp]:
-        """What the time behind each read of the log belongs to.
-
-        An index of rows, behind these one of phases, and -1 for all else.
-        """
+        """What the time behind each read of the log belongs to."""
+        # An index of rows, behind these one of phases, and -1 for all else.
         folded = self.fold(log)
         rows = self._row_numbers()
         of_entries = np.where(rows < 0, len(self._rows) - 1 - rows, rows)

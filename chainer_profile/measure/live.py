@@ -60,22 +60,7 @@ class LiveTrial(Trial, Protocol):
 
 
 class LiveTrials:
-    """Profiles chosen trials of a program that runs anyway, and leaves the others as they are.
-
-    Trials need not repeat one another: a row is a link's function, and each trial has so many calls
-    of it. All others are timed as a whole, on a GPU those behind a profiled one.
-
-    Attributes:
-        iteration: Number of the trial that runs, or ran last, from 1.
-        wanted: Whether the next trial is to be profiled.
-        counts: Whether the memory pass may begin.
-        profiled: Number of profiled trials.
-        calls: Calls in the last profiled trial.
-        mode: How the last trial ran: plain, counting, tracing or profiling.
-        cpu_ns: Reads the CPU's time.
-        added_ns: What profiling took within the last trial: exactly what looking functions up did,
-            and for each call what a call of nothing takes.
-    """
+    """Profiles chosen trials of a program that runs anyway, and leaves the others as they are."""
 
     def __init__(
         self,
@@ -90,8 +75,9 @@ class LiveTrials:
     ) -> None:
         self.iteration = 0
         self.wanted = False
-        self.counts = True
-        self.profiled = self.calls = self.added_ns = 0
+        self.counts = True  # the memory pass may begin
+        self.profiled = self.calls = 0  # the calls are those of the last profiled trial
+        self.added_ns = 0  # by profiling, within the last trial
         self.mode = PLAIN
         self.cpu_ns = clock.cpu_ns
         self._trial, self._clock = trial, clock
@@ -178,11 +164,8 @@ class LiveTrials:
 
     @contextmanager
     def _plain(self) -> Iterator[None]:
-        """A trial as it is, timed as a whole.
-
-        On a GPU only those behind a profiled one are timed: waiting for the device in all of them
-        would slow the program down.
-        """
+        """A trial as it is, timed as a whole."""
+        # On a GPU only those behind a profiled one: waiting for it would slow the program down.
         clock = self._clock
         if clock.device is not None and not self._behind:
             yield

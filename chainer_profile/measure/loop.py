@@ -179,11 +179,7 @@ def name_of(network: Any) -> str:
 
 
 class Batch:
-    """How large the inputs of a trial are: as they are loaded, and as they are converted.
-
-    Attributes:
-        size: Number of examples that were loaded; 0 where no iterator loads them.
-    """
+    """How large the inputs of a trial are: as they are loaded, and as they are converted."""
 
     def __init__(self) -> None:
         self.size = 0

@@ -1,22 +1,8 @@
 """What every layer of one trial allocates, keeps and needs at its peak.
 
-The memory pass is one trial under a counter of allocated bytes, apart from the timed trials, since
-counting makes every allocation slower; see :mod:`.iteration_memory`. On the CPU the counter is
-tracemalloc, which NumPy reports its arrays to; on a GPU it is a hook of CuPy's memory pool. At each
-event the counter's value and its peak since the event before are read, so every moment belongs to
-one row, as it does for time.
-
-On the CPU all that Python allocates is counted: beside arrays also Chainer's own objects, variables
-and nodes of the graph, up to a few kilobytes a call. What a BLAS library allocates for itself is
-not seen. On a GPU only the pool's blocks are counted, which are multiples of 512 bytes. Reads go
-into arrays made before: a function that does nothing shows some 300 bytes, those of its objects.
-
-What the step before left, gradients and an optimizer's state, is there when the trial begins. So
-``cleargrads`` retains a negative number, and the high water is beyond parameters, gradients and
-state.
-
-What other threads allocate, such as those of an iterator that loads ahead, counts for the row that
-runs meanwhile.
+On the CPU tracemalloc counts all that Python allocates, Chainer's own objects too (some kilobytes a
+call), and nothing that a BLAS library takes; on a GPU a hook of CuPy's pool counts its blocks. What
+the step before left is there when the trial begins: ``cleargrads`` retains a negative number.
 """
 
 from __future__ import annotations
@@ -88,14 +74,10 @@ class HostCounter:
 
 
 class PoolCounter:
-    """Counts the blocks that CuPy's memory pool hands out and takes back.
-
-    Bytes are counted from the begin of counting, so they may become negative.
-    """
+    """Counts the blocks that CuPy's memory pool hands out and takes back."""
 
     def __init__(self, cupy: Any) -> None:
-        self._now = 0
-        self._peak = 0
+        self._now = self._peak = 0  # from the begin of counting: they may become negative
         counter = self
 
         class PoolHook(cupy.cuda.MemoryHook):
@@ -128,27 +110,16 @@ class PoolCounter:
 
 
 class MemoryLog:
-    """A recorder's clock and its log: a counter is read at every window that begins or ends.
-
-    All is kept in what is made before: a log that grows would count for a row.
-
-    Attributes:
-        values: Bytes allocated at every read.
-        peaks: The most since the read before.
-        entered: What was entered at a read; None at the end of a window, and of the trial.
-        backward: Whether that is a function's backward, of a recorder of single calls.
-        count: Reads so far.
-        depth: Number of the windows that are running.
-        failure: Of the counter's first failure, in words; or empty. It is not read again.
-    """
+    """A recorder's clock and its log: a counter is read at every window that begins or ends."""
 
     def __init__(self, counter: Counter, most: int) -> None:
+        # All is made before: a log that grows would count for a row.
         self.values = array("q", bytes(8 * most))
-        self.peaks = array("q", bytes(8 * most))
+        self.peaks = array("q", bytes(8 * most))  # since the read before
         self.entered: list[Any] = [None] * most
         self.backward = bytearray(most)
         self.count = self.depth = 0
-        self.failure = ""
+        self.failure = ""  # of the counter, which is not read again
         self._read, self._reset = counter.read, counter.reset
 
     def now_ns(self) -> int:
@@ -283,15 +254,12 @@ def _phases(
 
 @dataclass
 class _Window:
-    """A window, and bytes that are allocated: at its begin and end, the most and the least.
-
-    The least is that of the events, not of what is between them.
-    """
+    """A window, and bytes that are allocated: at its begin and end, the most and the least."""
 
     owner: int
     begin: int
     high: int
-    low: int
+    low: int  # at events, not between them
     end: int = 0
 
 

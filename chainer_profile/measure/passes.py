@@ -1,7 +1,4 @@
-"""A pass: what is measured beside the timed trials, after them, and is a part of the recording.
-
-Each stands in the file that measures it; the list of them is ``PASSES`` in :mod:`.runner`.
-"""
+"""A pass: what is measured beside the timed trials, after them, and is a part of the recording."""
 
 from __future__ import annotations
 
@@ -24,54 +21,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Timed:
-    """What a pass is given: the trials that were timed, and what it may take.
-
-    Attributes:
-        step: What a trial runs, within its configuration.
-        structure: What each trial calls; None where rows are by link.
-        by_link: Times trials by link; None where each trial makes the same calls.
-        recording: The trials, and what the passes before have found.
-        clock: The run's clock.
-        pass_s: Time of a structure pass, in seconds.
-        trials_s: Time of the profiled trials together, in seconds.
-        left_s: Seconds that are left for the pass; infinite without a limit, and negative where
-            the limit is reached.
-        asked: What the runner was asked for of the pass: True, or None for as little as may be.
-        stop: Asked after every trial whether to stop.
-    """
+    """What a pass is given: the trials that were timed, and what it may take."""
 
     step: Step
-    structure: Structure | None
+    structure: Structure | None  # None where rows are by link
     by_link: ByLink | None
     recording: Recording
     clock: Clock
-    pass_s: float
-    trials_s: float
-    left_s: float
-    asked: Any
+    pass_s: float  # of a structure pass
+    trials_s: float  # of the profiled trials together
+    left_s: float  # infinite without a limit, negative where it is reached
+    asked: Any  # of the runner: True, or None for as little as may be
     stop: Stop
 
 
 @dataclass(frozen=True)
 class Pass:
-    """What is measured beside the timed trials.
-
-    Attributes:
-        part: The field of the recording that it gives.
-        measure: Gives that part; None where the time does not allow it.
-        fails: What to say where it fails, with the reason in place of ``{}``.
-        seconds: So many seconds of a time limit are kept for it; it does with less.
-        limit_part: They are no larger a part of the limit than this.
-        calls: It takes as long as so many structure passes, which are kept for it in any case.
-        on_device: Whether it is made on a GPU too.
-    """
+    """What is measured beside the timed trials."""
 
     part: str
     measure: Callable[[Timed], Any]
-    fails: str
+    fails: str  # with the reason in place of {}
+    # Seconds of a time limit that are kept for it, but no larger a part of it; it does with less.
     seconds: float = 0.0
     limit_part: float = 1.0
-    calls: int = 0
+    calls: int = 0  # the time of so many structure passes is kept in any case
     on_device: bool = True
 
     def wanted(self, asked: Mapping[str, Any], clock: Clock) -> bool:

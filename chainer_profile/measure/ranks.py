@@ -23,10 +23,7 @@ _TAG = 27_182
 
 
 def rank_of(optimizers: Iterable[Any], now_ns: NowNs) -> Rank | None:
-    """Which rank this process is for the first of the optimizers that is ChainerMN's; or None.
-
-    Where the ranks are on several hosts, they compare their clocks: all of them are to call this.
-    """
+    """Which rank this process is for the first of the optimizers that is ChainerMN's; or None."""
     found = (communicator_of(optimizer) for optimizer in optimizers)
     communicator = next((one for one in found if one is not None), None)
     if communicator is None:
@@ -39,12 +36,9 @@ def rank_of(optimizers: Iterable[Any], now_ns: NowNs) -> Rank | None:
 
 
 def compare_clocks(comm: Any, now_ns: NowNs) -> tuple[int, int]:
-    """What to add to this rank's clock to have that of rank 0, and how far that may be wrong.
-
-    Every rank sends a message to rank 0, which answers with its time, again and again: rank 0 read
-    it within the shortest round trip. No rank waits for ever for one that does not call this, as
-    where a script profiles rank 0 alone.
-    """
+    """What to add to this rank's clock to have that of rank 0, and how far that may be wrong."""
+    # Every rank sends a message to rank 0, which answers with its time, again and again: rank 0
+    # read it within the shortest round trip. None waits for ever for one that does not call this.
     until_ns = now_ns() + _WAIT_NS
     if comm.rank == 0:
         for other in range(1, comm.size):

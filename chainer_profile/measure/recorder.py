@@ -1,9 +1,4 @@
-"""What a profiled trial runs under: clock reads on entering and leaving, and hardly more.
-
-On a device that works beside the host, an event in its queue goes with every clock read.
-
-What passes is noted in a log; see :mod:`.calls`.
-"""
+"""What a profiled trial runs under: clock reads on entering and leaving, and hardly more."""
 
 from __future__ import annotations
 
@@ -30,17 +25,7 @@ _DEVICE_WINDOWS = 200
 
 
 class Recorder:
-    """One clock read on entering and on leaving every function, and every other window.
-
-    It keeps neither functions nor arrays. What the log does not say is known from the structure
-    pass (:func:`chainer_profile.measure.learner.learn_structure`).
-
-    Attributes:
-        log: What passed since the last :meth:`clear`.
-        raising: As given.
-        enter: Notes that a window begins that is no function's.
-        leave: Notes that it ends.
-    """
+    """One clock read on entering and on leaving every function, and every other window."""
 
     def __init__(
         self,

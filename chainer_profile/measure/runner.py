@@ -1,11 +1,8 @@
 """Passes and trials -> Recording.
 
-The passes do not disturb one another: a structure pass learns the layers, their link paths and
-shapes; a few trials tell whether one BLAS thread is faster than all, where nobody chose; warm-up
-trials; then trials without any hook ("clean") in blocks that alternate with "profiled" ones, which
-take clock reads only; on a GPU a few that it begins when all of them is launched, for its own times
-without waiting; a last structure pass, to see that the network is still the same; then the passes
-of :data:`PASSES`. A time limit bounds all of them together.
+The passes do not disturb one another: structure passes; a few trials that choose the BLAS threads;
+warm-ups; trials without hooks ("clean") in blocks that alternate with profiled ones; on a GPU a few
+that it begins when all is launched; another structure pass; then those of :data:`PASSES`.
 """
 
 from __future__ import annotations
@@ -80,11 +77,7 @@ _RESERVE_PART = 0.2
 
 
 class RunError(ProfileError):
-    """The network or the disk failed during the trials.
-
-    Attributes:
-        recording: The trials that were complete.
-    """
+    """The network or the disk failed during the trials; ``recording`` has those before."""
 
     def __init__(self, message: str, recording: Recording) -> None:
         super().__init__(message)
@@ -261,12 +254,7 @@ def run(
     warn: Say = warnings.warn,
     stop: Stop | None = None,
 ) -> Recording:
-    """Make all passes that the settings ask for.
-
-    A pass that is False is left out; counters that are None are made short. ``by_link`` has a row
-    for a link's function from the begin, and ``choose_threads`` lets a few trials choose the number
-    of BLAS threads where nobody did. ``stop`` is asked after every trial.
-    """
+    """Make all passes that the settings ask for: none that is False, short counters for None."""
     stop = stop or (lambda: "")
     limit = TimeLimit(clock.now_ns, settings.max_seconds)
     with ExitStack() as stack:
@@ -402,10 +390,7 @@ def learn(
     clock: Clock,
     look: Callable[[Any], object] | None = None,
 ) -> tuple[Structure, bool]:
-    """The structure pass, made twice: the first call may initialise parameters.
-
-    Gives what a trial calls, and whether the two are alike.
-    """
+    """What a trial calls, and whether two are alike; the first call may initialise parameters."""
     free: int | None = None
     try:
         # A GPU's driver reserves far more than it takes, and says by itself what is full.

@@ -47,16 +47,10 @@ Frames = tuple[Frame, ...]
 
 @dataclass(frozen=True)
 class Seen:
-    """What a sampler saw.
-
-    Attributes:
-        method: Who looked.
-        weights: Stacks, outermost frame first, with a number that is proportional to their time.
-        samples: The same stacks with how often each was seen; empty where all was timed.
-    """
+    """What a sampler saw."""
 
     method: str
-    weights: dict[Frames, float]
+    weights: dict[Frames, float]  # proportional to their time; frames outermost first
     samples: dict[Frames, int]
 
 
@@ -65,11 +59,9 @@ Run = Callable[[], None]
 
 
 def sampled(run: Run, now_ns: NowNs, *, stopped: bool) -> tuple[Seen, tuple[str, ...]]:
-    """Look at the stack, from another process where that is possible, else by ticks of a timer.
-
-    ``stopped`` stops the program for each look of py-spy's: else stacks of functions that end while
-    it reads them are lost, which makes what takes longer look larger.
-    """
+    """Look at the stack, from another process where that is possible, else by ticks of a timer."""
+    # Where py-spy does not stop the program for each look, stacks of functions that end while it
+    # reads them are lost, which makes what takes longer look larger.
     try:
         if sys.version_info >= (3, 15):
             return _python_sampled(run), ()
@@ -213,16 +205,14 @@ def folded(text: str) -> Iterator[tuple[list[str], int]]:
 
 
 def ticked(run: Run, now_ns: NowNs) -> Seen:
-    """Look whenever a timer ticks, between two of the interpreter's steps.
-
-    A tick waits for the end of what runs in C, so it counts for the time since the one before.
-    """
+    """Look whenever a timer ticks, between two of the interpreter's steps."""
     if not hasattr(signal, "setitimer"):
         raise ProfileError("there is no timer that ticks on this system")
     if signal.getitimer(signal.ITIMER_REAL)[0]:
         raise ProfileError("the program uses the timer (ITIMER_REAL)")
     weights: Counter[tuple[tuple[object, int], ...]] = Counter()
     counts: Counter[tuple[tuple[object, int], ...]] = Counter()
+    # A tick waits for the end of what runs in C, so it counts for the time since the one before.
     last, ticking = now_ns(), False
 
     def tick(signum: int, frame: FrameType | None) -> None:

@@ -65,11 +65,8 @@ _LEAST_HELD = 3
 
 
 def cycles(trials: int, clean_trials: int) -> Iterator[tuple[int, int, int]]:
-    """How many profiled, clean and again profiled trials each cycle of a run makes.
-
-    Clean blocks stand in the middle of their cycle, so that a slow drift hits both kinds alike. The
-    first cycle has trials of both.
-    """
+    """How many profiled, clean and again profiled trials each cycle of a run makes."""
+    # Clean blocks stand in the middle of their cycle: a slow drift hits both kinds alike.
     count = max(1, min(50, clean_trials // 5), trials // 200)
     ends = ((-(-trials * n // count), -(-clean_trials * n // count)) for n in range(count + 1))
     for (begin, clean_begin), (end, clean_end) in pairwise(ends):
@@ -127,17 +124,7 @@ def memory_full(
 
 
 class Trials:
-    """The timed part of a run: blocks of trials of either kind.
-
-    Rows are single calls as long as the profiled trials are alike. From the first that differs on
-    they are by link, and the trials before it are added up so; of that one no row's time is known.
-
-    Attributes:
-        by_link: Times the trials where rows are by link; else None.
-        ended: Why the run ended.
-
-    The structure is what a trial calls; None has rows by link from the begin.
-    """
+    """The timed part of a run: rows are single calls until a trial differs, then by link."""
 
     def __init__(
         self,
@@ -389,13 +376,9 @@ class Trials:
         return reached
 
     def hold(self) -> None:
-        """On a GPU, a few trials that the device begins when the host has launched all of them.
-
-        The device waits before the trial for longer than launching takes, then works through its
-        queue without waiting: these are its own times. They are left out where that cannot be: a
-        network that waits for the device in the middle, more launches than a queue holds, or rows
-        by link. They take some two seconds, or three trials where a trial is longer.
-        """
+        """On a GPU, a few trials that the device begins when the host has launched all of them."""
+        # So they are its own times, without waiting. There are none of a network that waits for it
+        # in the middle, of more launches than a queue holds, or by link.
         if self._device is None or self._events is None or not self._walls or self.by_link:
             return
         hold_ns = max(_LEAST_HOLD_NS, _HOLD_MORE * self._launch_ns // len(self._walls))

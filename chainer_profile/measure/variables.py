@@ -20,10 +20,8 @@ def prefix_of(optimizer: Any, roots: Sequence[tuple[str, Any]]) -> str:
 
 
 def networks(namespace: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """The networks among variables, each with ``/`` and its name; no links of other networks.
-
-    Names that begin with ``_`` are IPython's own.
-    """
+    """The networks among variables, each with ``/`` and its name; no links of other networks."""
+    # Names that begin with _ are IPython's own.
     found: dict[int, tuple[str, Any]] = {}
     for name, value in namespace.items():
         if isinstance(value, chainer.Link) and not name.startswith("_"):
@@ -33,10 +31,7 @@ def networks(namespace: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def optimizers(namespace: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
-    """The optimizers among variables that are set up, one for a parameter.
-
-    Of several for the same parameters it is one that the cell names, or else the last.
-    """
+    """The optimizers among variables, one for a parameter: one that is named, or the last."""
     known = {
         id(value): (name, value)
         for name, value in reversed(list(namespace.items()))
