@@ -14,7 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.basics.parsing import Parser, checked
+from chainer_profile.basics.parsing import Parser
 from chainer_profile.basics.units import (
     format_duration,
     format_significant,
@@ -55,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
     group.add_argument(
         "--executor",
         metavar="WHERE",
-        type=checked(check_executor),
+        type=check_executor,
         default="local",
         help="local (one case at a time), local:N, dask://HOST:PORT or mpi (default: local)",
     )
