@@ -175,10 +175,7 @@ def _cases(
 
 
 def cases_of(options: Options, find: FindModel, where: str = "") -> list[Case]:
-    """A case for each combination of the options' values; the networks vary last.
-
-    The UsageError of a wrong value begins with ``where``.
-    """
+    """A case for each combination; the networks vary last. ``where`` begins what is wrong."""
     from chainer_profile.runs.sweep import Case
 
     if "input-sizes" in options and "input-shapes" in options:
@@ -244,11 +241,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read_toml(path: Path) -> tuple[str, list[tuple[str, Options]]]:
-    """The name of a sweep, and the options of each group of cases with their place in the file.
-
-    The values of a table of ``[[cases]]`` replace those of ``[common]``, which are the only group
-    where there is no such table.
-    """
+    """The name of a sweep, and the options of each group of cases with their place in the file."""
     try:
         content = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _File)
     except OSError as error:

@@ -194,15 +194,13 @@ def _try_network(network: Any, images: Any, classes: int, name: str) -> None:
 
 
 class Until:
-    """Ends training after so many epochs, or when there is a reason.
-
-    Chainer's own trigger of epochs fires when one ends: resumed behind the last one, a training
-    would go on for ever.
-    """
+    """Ends training after so many epochs, or when there is a reason."""
 
     def __init__(self, epochs: int, reason: Callable[[], str]) -> None:
         self._epochs, self._reason = epochs, reason
 
+    # Chainer's own trigger of epochs fires when one ends: resumed behind the last one, a training
+    # would go on for ever.
     def __call__(self, trainer: training.Trainer) -> bool:
         """Whether training ends here."""
         return bool(self._reason()) or trainer.updater.epoch >= self._epochs
@@ -258,10 +256,7 @@ def load(name: str, data_dir: Path | None, synthetic_size: int, seed: int) -> tu
 
 
 def synthetic(count: int, rng: np.random.Generator) -> Any:
-    """Stripes of ten colours under noise, which a network learns in two minutes.
-
-    Direction, width and place of the stripes, contrast and brightness are random.
-    """
+    """Stripes of ten colours under noise, which a network learns in two minutes."""
     labels = rng.permutation(np.arange(count) % len(_COLOURS)).astype(np.int32)
 
     def uniform(low: float, high: float) -> Any:
@@ -279,10 +274,7 @@ def synthetic(count: int, rng: np.random.Generator) -> Any:
 def prepared(
     images: Any, mean: Sequence[float] | None, std: Sequence[float] | None, crop_seed: int | None
 ) -> Any:
-    """A set as the network takes it: normalised by each channel's mean and std, if there are any.
-
-    With a ``crop_seed`` each image is cropped and flipped by chance.
-    """
+    """A set normalised by channel; with a seed each image is cropped and flipped by chance."""
     shift = np.array(0.0 if mean is None else mean, np.float32).reshape(-1, 1, 1)
     scale = np.array(1.0 if std is None else std, np.float32).reshape(-1, 1, 1)
     rng = None if crop_seed is None else np.random.default_rng(crop_seed)
