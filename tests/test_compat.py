@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from chainer_profile import compat
-from tests import ROOT
+from tests import ROOT, needs
 
 compat.install()
 
@@ -240,7 +240,7 @@ def test_with_requires():
 
 
 def test_caffe_export_and_import(tmp_path):
-    pytest.importorskip("google.protobuf")
+    needs.module("google.protobuf")
     from chainer.exporters import caffe
     from chainer.links.caffe import CaffeFunction
 
@@ -325,7 +325,6 @@ def test_categorical_log_prob():
 
 @pytest.mark.parametrize("shape", [(2, 3), (2, 2, 3)])
 def test_sparse_matmul_of_float16(shape):
-    pytest.importorskip("scipy")
     a = np.arange(np.prod(shape), dtype="e").reshape(shape)
     b = np.ones((*shape[:-2], 3, 2), "e")
     y = F.sparse_matmul(chainer.utils.to_coo(a), b)
@@ -477,7 +476,7 @@ def test_one_element_as_a_number(saved, value, expected, tmp_path):
     got = loaded(np.array([saved]), value)
     assert got == expected
     assert type(got) is type(value)
-    h5py = pytest.importorskip("h5py")
+    h5py = needs.module("h5py")
     with h5py.File(tmp_path / "file", "w") as file:
         file["key"] = np.array([saved])
         got = chainer.serializers.HDF5Deserializer(file)("key", value)
