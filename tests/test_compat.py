@@ -618,6 +618,7 @@ def test_cpu_run_with_a_cupy_that_cannot_work(cupy, available, lines, tmp_path):
 
 
 def test_types_of_the_onnx_exporter():
+    needs.module("onnx")
     out, err = run(
         """
         import chainer_profile
