@@ -16,6 +16,6 @@ def test_what_is_missing(
     monkeypatch.setenv("TESTS_MISS_NOTHING", in_ci)
     with pytest.raises(outcome, match="nothing_of_this_name is missing"):
         needs.module("nothing_of_this_name")
-    with pytest.raises(outcome, match="no-such of .* no-package is missing"):
+    with pytest.raises(outcome, match=r"no-such of .* no-package is missing"):
         needs.program("no-such", package="no-package")
     assert needs.module("pytest") is pytest
